@@ -1,0 +1,213 @@
+"""The columns of every trace table, and the codes used in them.
+
+This is the one place that says what a record holds: wire.py packs these dtypes, the agent fills them, ingest reads
+them back, and docs/wire-format.md is tested against them. A new column goes at the END of its table (older readers skip
+what they do not know, older writers are filled with the column's `unknown`), and raises wire.MINOR.
+
+All times are CLOCK_MONOTONIC nanoseconds of the node that wrote them; 0 means unknown. The batch carries the clock
+anchors that turn them into wall time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+FUNCS: Final = (
+    "Unknown", "Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "SendRecv", "Send", "Recv",
+    "AlltoAll", "Gather", "Scatter", "PutSignal", "Signal", "WaitSignal",
+)  # fmt: skip
+DTYPES: Final = (
+    "Unknown", "Int8", "Uint8", "Int32", "Uint32", "Int64", "Uint64", "Float16", "Float32", "Float64",
+    "Bfloat16", "Float8e4m3", "Float8e5m2",
+)  # fmt: skip
+ALGOS: Final = ("Unknown", "TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
+PROTOS: Final = ("Unknown", "LL", "LL128", "SIMPLE")
+TRANSPORTS: Final = ("Unknown", "IB", "Socket", "none")
+DIRECTIONS: Final = ("send", "receive")
+PORT_STATES: Final = ("unknown", "up", "down")
+
+FUNC_SEND: Final = FUNCS.index("Send")
+FUNC_RECV: Final = FUNCS.index("Recv")
+IB: Final = TRANSPORTS.index("IB")
+SOCKET: Final = TRANSPORTS.index("Socket")
+SEND: Final = 0
+RECEIVE: Final = 1
+
+# Positions inside a flow's `counters`, in the order a chunk passes them (Mycroft Table 4 numbers the sender's last three).
+POSTED: Final = 0
+GPU_READY: Final = 1
+RDMA_TRANSMITTED: Final = 2
+RDMA_DONE: Final = 3
+RECEIVED: Final = 1
+FLUSHED: Final = 2
+CONSUMED: Final = 3
+
+OP_NO_NETWORK: Final = 1  # ran inside the node: no flow was seen, so `done_ns` stays unknown
+OP_GRAPH: Final = 2
+OP_STOPS_LOST: Final = 4
+OP_FOREIGN: Final = 8  # executed by another process on the node (PXN)
+OP_HAS_FLOWS: Final = 16
+OP_P2P: Final = 32
+
+PROCESS_GONE: Final = ord("X")  # /proc has no such process; other states are the letters of /proc/<pid>/stat
+
+LOSSES: Final = (
+    "unknown", "spool_batches", "ring_records", "torn_rows", "rows_over_limit", "bad_handles", "table_full",
+    "unknown_calls", "refused_batches", "segments_unreadable", "clock_steps", "late_sweeps",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a trace table.
+
+    `kind` is a little-endian numpy type; `width` > 1 makes it a fixed array per row; `delta` marks columns that grow
+    from row to row, which are sent as differences; `unknown` fills the column when an older writer did not have it.
+    """
+
+    name: str
+    kind: str
+    width: int = 1
+    delta: bool = False
+    unknown: int | bytes = 0
+
+
+def _comm() -> tuple[Column, ...]:
+    numbers = ("n_ranks", "n_nodes", "pid", "global_rank", "world_size", "local_rank", "restart_count")
+    coordinates = ("tp", "pp", "dp", "ep")
+    codes = ("transport", "counters_seen", "abi", "flags")
+    texts = (("name", 32), ("ip", 40), ("gpu_bus_id", 20), ("gpu_uuid", 44), ("nic", 16), ("gid", 40))
+    return (
+        Column("comm_id", "<u8"),
+        Column("comm_rank", "<i4"),
+        *(Column(name, "<i4", unknown=-1) for name in numbers),
+        *(Column(name, "<i2", unknown=-1) for name in coordinates),
+        *(Column(name, "u1") for name in codes),
+        Column("library_version", "<u4"),
+        Column("joined_ns", "<i8"),
+        Column("process_started", "<i8"),
+        *(Column(name, f"S{size}", unknown=b"") for name, size in texts),
+    )
+
+
+def _op() -> tuple[Column, ...]:
+    codes = ("func", "dtype", "algo", "proto", "channels", "slowest_channel", "slowest_direction")
+    times = ("enqueued_ns", "started_ns", "first_transfer_ns", "last_transfer_ns", "done_ns")
+    return (
+        Column("comm_id", "<u8"),
+        Column("comm_rank", "<i4"),
+        Column("op", "<u8", delta=True),
+        Column("seq", "<i8", delta=True, unknown=-1),
+        *(Column(name, "u1") for name in codes),
+        Column("flags", "<u2"),
+        Column("n_flows", "<u2"),
+        Column("peer", "<i4", unknown=-1),
+        Column("slowest_peer", "<i4", unknown=-1),
+        Column("count", "<u8"),
+        Column("bytes", "<u8"),
+        *(Column(name, "<i8", delta=True) for name in times),
+        *(Column(name, "<u8") for name in ("gpu_wait_ns", "peer_wait_ns", "net_wait_ns")),
+    )
+
+
+def _flow() -> tuple[Column, ...]:
+    return (
+        Column("tick_ns", "<i8", delta=True),
+        Column("comm_id", "<u8"),
+        Column("comm_rank", "<i4"),
+        Column("op", "<u8", delta=True),
+        *(Column(name, "u1") for name in ("func", "channel", "direction", "transport", "flags")),
+        Column("peer", "<i4", unknown=-1),
+        Column("total_chunks", "<u4"),
+        Column("counters", "<u4", width=4),
+        Column("bytes", "<u8"),
+        Column("stuck_ns", "<i8"),
+        *(Column(name, "<u8") for name in ("gpu_wait_ns", "peer_wait_ns", "net_wait_ns")),
+        Column("qpn", "<u4"),
+        Column("nic", "<i2", unknown=-1),
+    )
+
+
+def _progress() -> tuple[Column, ...]:
+    counts = ("n_enqueued", "n_done", "n_p2p_enqueued", "n_p2p_done")
+    return (
+        Column("tick_ns", "<i8", delta=True),
+        Column("comm_id", "<u8"),
+        Column("comm_rank", "<i4"),
+        *(Column(name, "<u8") for name in counts),
+        *(Column(name, "<i8") for name in ("last_enqueued_ns", "last_done_ns")),
+    )
+
+
+def _process() -> tuple[Column, ...]:
+    return (
+        Column("tick_ns", "<i8", delta=True),
+        Column("pid", "<i4"),
+        Column("global_rank", "<i4", unknown=-1),
+        Column("state", "u1"),
+        Column("alive", "u1"),
+        Column("n_threads", "<u2"),
+        Column("cpu_ns", "<u8"),
+        Column("last_callback_ns", "<i8"),
+    )
+
+
+def _nic() -> tuple[Column, ...]:
+    counters = ("rx_bytes", "tx_bytes", "errors", "drops", "retransmits")
+    return (
+        Column("tick_ns", "<i8", delta=True),
+        Column("index", "<i2"),
+        Column("name", "S16", unknown=b""),
+        Column("port_state", "u1"),
+        Column("speed_mbps", "<u4"),
+        *(Column(name, "<u8") for name in counters),
+    )
+
+
+def _loss() -> tuple[Column, ...]:
+    return (Column("kind", "<u2"), Column("pid", "<i4", unknown=-1), Column("count", "<u8"))
+
+
+TABLES: Final[dict[str, tuple[Column, ...]]] = {
+    "comm": _comm(),
+    "op": _op(),
+    "live_op": (*_op(), Column("tick_ns", "<i8", delta=True)),
+    "flow": _flow(),
+    "progress": _progress(),
+    "process": _process(),
+    "nic": _nic(),
+    "loss": _loss(),
+}
+
+
+def row_dtype(columns: tuple[Column, ...]) -> np.dtype[np.void]:
+    """The packed numpy dtype of one row of `columns`."""
+    return np.dtype([(c.name, c.kind) if c.width == 1 else (c.name, c.kind, (c.width,)) for c in columns])
+
+
+DTYPE: Final[dict[str, np.dtype[np.void]]] = {name: row_dtype(columns) for name, columns in TABLES.items()}
+
+# Columns that hold a point in time (as against a duration): these are shifted from the node's clock to wall time.
+TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "comm": ("joined_ns",),
+    "op": ("enqueued_ns", "started_ns", "first_transfer_ns", "last_transfer_ns", "done_ns"),
+    "live_op": ("enqueued_ns", "started_ns", "first_transfer_ns", "last_transfer_ns", "done_ns", "tick_ns"),
+    "flow": ("tick_ns",),
+    "progress": ("tick_ns", "last_enqueued_ns", "last_done_ns"),
+    "process": ("tick_ns", "last_callback_ns"),
+    "nic": ("tick_ns",),
+    "loss": (),
+}
+
+
+def empty_rows(table: str, n_rows: int = 0) -> npt.NDArray[np.void]:
+    """(n_rows,) rows of `table` with every column at its `unknown` value."""
+    rows = np.zeros(n_rows, DTYPE[table])
+    for column in TABLES[table]:
+        if column.unknown:
+            rows[column.name] = column.unknown
+    return rows
