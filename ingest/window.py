@@ -1,0 +1,137 @@
+"""Window: everything known of one job in [start, end), as numpy columns.
+
+This is what ingest hands to rca: no database, no Django, so that a saved window can be diagnosed on a laptop
+(`python -m rca window.npz`) and every rule can be tested without a server. Its tables are the trace tables of
+nccl_instrument/tables.py with two columns added: `rank`, the job's global rank (-1 when the communicator's members are
+not known), and `node`, an index into `nodes`. Points in time are already unix nanoseconds on the server's clock
+(0 stays unknown); durations are untouched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nccl_instrument.tables import DTYPE
+
+Rows = npt.NDArray[np.void]
+
+FORMAT: Final = 1
+
+NODE: Final = np.dtype(
+    [
+        ("name", "U128"),
+        ("watermark_ns", "<i8"),  # newest data time received; data is complete up to here
+        ("received_ns", "<i8"),  # server time of the newest arrival
+        ("first_ns", "<i8"),  # data time of the first batch of this attempt
+        ("clock_offset_ns", "<i8"),  # node's wall clock minus the server's, when it was found wrong; else 0
+        ("batches_lost", "<u8"),  # counted by the agent: rows or batches that never arrived
+        ("catching_up", "?"),  # draining a spool: late, not silent
+        ("n_ranks", "<i4"),
+    ]
+)
+"""One row per node of the job's attempt that has ever sent a batch."""
+
+RANK: Final = np.dtype(
+    [
+        ("rank", "<i4"),
+        ("node", "<i4"),
+        ("pid", "<i4"),
+        ("local_rank", "<i4"),
+        ("tp", "<i2"), ("pp", "<i2"), ("dp", "<i2"), ("ep", "<i2"),
+        ("rank_inferred", "?"),  # from the largest communicator, not from the launcher's environment
+        ("coordinates_inferred", "?"),
+        ("transport", "u1"),
+        ("gpu_bus_id", "U20"), ("gpu_uuid", "U44"), ("nic", "U16"), ("ip", "U40"),
+    ]
+)  # fmt: skip
+"""One row per global rank known in this attempt, ordered by rank; coordinates are -1 where unknown."""
+
+MEMBER: Final = np.dtype(
+    [
+        ("comm_id", "<u8"),
+        ("comm_rank", "<i4"),
+        ("rank", "<i4"),
+        ("n_ranks", "<i4"),
+        ("n_nodes", "<i4"),
+        ("name", "U32"),
+    ]
+)
+"""One row per known member of a communicator. Members that never reported are absent: compare with `n_ranks`."""
+
+JOINED: Final = (("rank", "<i4"), ("node", "<i4"))
+TRACE_TABLES: Final = ("op", "live_op", "flow", "progress", "process", "nic", "loss")
+WINDOW_DTYPE: Final[dict[str, np.dtype[np.void]]] = {
+    table: np.dtype([*DTYPE[table].descr, *JOINED]) for table in TRACE_TABLES
+}
+
+
+class BadWindow(ValueError):
+    """The file is not a saved window of this format; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What is known of one job attempt in [start_ns, end_ns).
+
+    start_ns, end_ns, now_ns: unix ns in data time; now_ns is when the look was taken. world_size: ranks of the job (0 unknown).
+    nodes: (N,) NODE. ranks: (R,) RANK. members: (M,) MEMBER, of the whole attempt. tables: name → (n,) rows of
+    WINDOW_DTYPE[name], in no particular order: `op` holds completions inside the window, `live_op` and `flow` what the
+    ticks inside the window saw in progress.
+    """
+
+    job: str
+    attempt: int
+    start_ns: int
+    end_ns: int
+    now_ns: int
+    world_size: int
+    nodes: Rows
+    ranks: Rows
+    members: Rows
+    tables: Mapping[str, Rows] = field(default_factory=dict)
+
+    def rows(self, table: str) -> Rows:
+        """(n,) rows of a trace table, empty when nothing was seen. KeyError for a table that does not exist."""
+        found = self.tables.get(table)
+        return np.zeros(0, WINDOW_DTYPE[table]) if found is None else found
+
+
+def save_window(path: Path, window: Window) -> None:
+    """Write `window` as a compressed .npz without pickled objects."""
+    numbers = {name: getattr(window, name) for name in _NUMBERS}
+    arrays = {name: getattr(window, name) for name in _ARRAYS} | {f"table_{k}": v for k, v in window.tables.items()}
+    head = np.array(json.dumps({"format": FORMAT, "job": window.job, **numbers}))
+    with path.open("wb") as file:
+        np.savez_compressed(file, head=head, **arrays)
+
+
+def load_window(path: Path) -> Window:
+    """Read a window written by `save_window`. Raises BadWindow; never loads pickled objects."""
+    try:
+        with np.load(path, allow_pickle=False) as saved:
+            arrays = {name: saved[name] for name in saved.files}
+        head = json.loads(str(arrays.pop("head")))
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise BadWindow(f"{path} is not a saved window: {error}") from error
+    if not isinstance(head, dict) or head.pop("format", None) != FORMAT:
+        raise BadWindow(f"{path} has another window format than {FORMAT}")
+    tables = {name.removeprefix("table_"): rows for name, rows in arrays.items() if name.startswith("table_")}
+    for name, rows in (*tables.items(), *((name, arrays.get(name)) for name in _ARRAYS)):
+        if rows is None or rows.dtype != _DTYPES.get(name):
+            raise BadWindow(f"{path}: table {name!r} is missing or has other columns")
+    try:
+        return Window(**head, **{name: arrays[name] for name in _ARRAYS}, tables=tables)
+    except TypeError as error:
+        raise BadWindow(f"{path}: {error}") from error
+
+
+_NUMBERS = ("attempt", "start_ns", "end_ns", "now_ns", "world_size")
+_ARRAYS = ("nodes", "ranks", "members")
+_DTYPES = {"nodes": NODE, "ranks": RANK, "members": MEMBER, **WINDOW_DTYPE}

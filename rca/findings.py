@@ -1,0 +1,228 @@
+"""What triggers and rules say: Symptom, Finding, Evidence, Diagnosis, and the words they may use.
+
+These are the values that cross from rca to the console and into the database, so they are frozen, typed, and turn into
+plain JSON and back without loss; unknown fields are refused. The enums are the one list of fault components, kinds and
+grades, used by every rule, page and accuracy suite.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+Json = dict[str, Any]
+
+
+class SymptomKind(StrEnum):
+    """What a trigger saw. The incident's key uses it, so a symptom never changes its kind."""
+
+    FAILURE = "failure"  # ops in progress, none completed for Δ (Mycroft Alg. 1)
+    STRAGGLER = "straggler"  # throughput halved or op interval doubled
+    SILENCE = "silence"  # a node or rank sends nothing while others do
+    EXTERNAL = "external"  # a person, the API or a watchdog asked
+
+
+class Component(StrEnum):
+    """Where a fault sits; the rows of the fault table."""
+
+    NIC = "nic"
+    NETWORK = "network"
+    COPY = "copy"
+    GPU = "gpu"
+    NODE = "node"
+    PROXY = "proxy"
+    PROCESS = "process"
+    SOFTWARE = "software"
+    UNKNOWN = "unknown"
+
+
+class FaultKind(StrEnum):
+    COMMUNICATION_FAIL_STOP = "communication_fail_stop"
+    COMMUNICATION_FAIL_SLOW = "communication_fail_slow"
+    COMPUTATION_FAIL_STOP = "computation_fail_stop"
+    COMPUTATION_FAIL_SLOW = "computation_fail_slow"
+    MISMATCH = "mismatch"
+    DEADLOCK = "deadlock"
+    GROUP_ANOMALY = "group_anomaly"
+    SILENCE = "silence"
+    UNKNOWN = "unknown"
+
+
+class Grade(StrEnum):
+    """How far the evidence carries. STRONG: direct observation at the culprit. MODERATE: inferred from its peers. WEAK:
+    the best of several explanations."""
+
+    STRONG = "strong"
+    MODERATE = "moderate"
+    WEAK = "weak"
+
+
+class State(StrEnum):
+    """The conditions of Mycroft Table 4, for one flow."""
+
+    NOT_STARTED = "not_started"  # ①=②=③=0
+    NOT_TRANSMITTED = "not_transmitted"  # ①>②
+    NOT_DELIVERED = "not_delivered"  # ②>③
+    GPU_NOT_READY = "gpu_not_ready"  # ①=②=③>0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One fact: what was measured, its value with unit, and the table (or artifact) and rank it came from."""
+
+    what: str
+    value: float | int | str
+    unit: str = ""
+    source: str = ""
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a finding is about. `kind`: rank, node, gpu, nic, link, flow, process, communicator or job."""
+
+    kind: str
+    name: str
+    ranks: tuple[int, ...] = ()
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of Table 4 that holds on a flow, with its two readings and which one both ends' counters support."""
+
+    state: State
+    rank: int
+    peer_rank: int
+    channel: int
+    direction: str
+    counters: tuple[int, int, int, int]
+    total_chunks: int
+    local_cause: str
+    remote_cause: str
+    verdict: str  # "local", "remote" or "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """What a trigger saw and when. at_ns: data time of the first sign; seen_ns: data time of the look that saw it.
+
+    comm_id is 0 when no communicator stands out. ranks: the sampled ranks that showed it. numbers: measured values and
+    the thresholds in force, units in the key.
+    """
+
+    kind: SymptomKind
+    job: str
+    attempt: int
+    at_ns: int
+    seen_ns: int
+    comm_id: int
+    ranks: tuple[int, ...]
+    sentence: str
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEdge:
+    """Rank `waiter` cannot go on before `waits_for` does, in op `op` of `comm_id`; `why` in a few words."""
+
+    waiter: int
+    waits_for: int
+    comm_id: int
+    op: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule's answer. culprits: where it started; empty means the rule names a subject but blames no rank.
+
+    score: 0 to 1. tied: other subjects the evidence cannot tell from this one. version: the rule's formula version.
+    """
+
+    rule: str
+    version: int
+    subject: Subject
+    component: Component
+    kind: FaultKind
+    culprits: tuple[int, ...]
+    score: float
+    grade: Grade
+    sentence: str
+    evidence: tuple[Evidence, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    tied: tuple[Subject, ...] = ()
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """A symptom and its findings, best first; no findings means "nobody can be named".
+
+    culprits are the first finding's; victims only wait; path: edges from victims to culprits. communicators: id → name
+    of those involved. missing: what was not seen, in sentences. downgraded: why grades were lowered. thresholds: the
+    settings in force. analysed_ns: data time of the window's end.
+    """
+
+    symptom: Symptom
+    findings: tuple[Finding, ...]
+    victims: tuple[int, ...]
+    path: tuple[WaitEdge, ...]
+    communicators: dict[str, str]
+    missing: tuple[str, ...]
+    downgraded: tuple[str, ...]
+    thresholds: dict[str, float]
+    analysed_ns: int
+    version: int = 1
+
+    @property
+    def culprits(self) -> tuple[int, ...]:
+        """Ranks blamed: those of the best finding, () when nobody is."""
+        return self.findings[0].culprits if self.findings else ()
+
+    @property
+    def verdict(self) -> str:
+        """The diagnosis in one sentence."""
+        if not self.findings:
+            return "Something is wrong, but the evidence names nobody."
+        return self.findings[0].sentence
+
+
+def to_json(value: Any) -> Any:
+    """`value` (any dataclass of this module) as dicts, lists, strings and numbers."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): to_json(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(inner) for inner in value]
+    return value
+
+
+def diagnosis_from_json(raw: Json) -> Diagnosis:
+    """The Diagnosis that `to_json` wrote. ValueError on unknown or missing fields and unknown codes."""
+    diagnosis: Diagnosis = _build(Diagnosis, raw)
+    return diagnosis
+
+
+def _build(kind: Any, raw: Any) -> Any:
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        if not isinstance(raw, dict) or set(raw) - set(hints):
+            raise ValueError(f"not a {kind.__name__}: {sorted(set(raw) - set(hints)) if raw else raw!r}")
+        try:
+            return kind(**{name: _build(hints[name], inner) for name, inner in raw.items()})  # type: ignore[operator]
+        except TypeError as error:
+            raise ValueError(f"not a {kind.__name__}: {error}") from error
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple:
+        return tuple(_build(inner[0], one) for one in raw)
+    if origin is dict:
+        return {key: _build(inner[1], one) for key, one in raw.items()}
+    if origin in (typing.Union, types.UnionType) or not isinstance(kind, type) or not issubclass(kind, StrEnum):
+        return raw
+    return kind(raw)
