@@ -211,13 +211,7 @@ def diagnosis_from_json(raw: Json) -> Diagnosis:
 
 def _build(kind: Any, raw: Any) -> Any:
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        if not isinstance(raw, dict) or set(raw) - set(hints):
-            raise ValueError(f"not a {kind.__name__}: {sorted(set(raw) - set(hints)) if raw else raw!r}")
-        try:
-            return kind(**{name: _build(hints[name], inner) for name, inner in raw.items()})  # type: ignore[operator]
-        except TypeError as error:
-            raise ValueError(f"not a {kind.__name__}: {error}") from error
+        return _build_dataclass(kind, raw)
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple:
         return tuple(_build(inner[0], one) for one in raw)
@@ -226,3 +220,13 @@ def _build(kind: Any, raw: Any) -> Any:
     if origin in (typing.Union, types.UnionType) or not isinstance(kind, type) or not issubclass(kind, StrEnum):
         return raw
     return kind(raw)
+
+
+def _build_dataclass(kind: Any, raw: Any) -> Any:
+    hints = typing.get_type_hints(kind)
+    if not isinstance(raw, dict) or set(raw) - set(hints):
+        raise ValueError(f"not a {kind.__name__}: {sorted(set(raw) - set(hints)) if raw else raw!r}")
+    try:
+        return kind(**{name: _build(hints[name], inner) for name, inner in raw.items()})
+    except TypeError as error:
+        raise ValueError(f"not a {kind.__name__}: {error}") from error
