@@ -1,0 +1,155 @@
+"""Live messages: the typed payloads a browser receives, and the rows they carry.
+
+A page starts from a REST snapshot that names its stream's epoch and offset, then applies messages in offset order; a
+gap or another epoch means "fetch the snapshot again". Rows in messages and rows in snapshots are these same
+dataclasses, so that snapshot + messages = snapshot can be tested. Plain Python: the browser's TypeScript mirrors this
+file, and golden transcripts are replayed by both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+PROTOCOL: Final = 1
+
+MessageType = Literal["incident.opened", "incident.changed", "timeline.appended", "job.changed", "ingest.changed"]
+IncidentState = Literal["open", "acknowledged", "resolved"]
+ConditionState = Literal["firing", "clearing", "clear"]
+Certainty = Literal["suspected", "diagnosed"]
+JobState = Literal["running", "stuck", "silent", "catching_up", "idle", "ended", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentRow:
+    """An incident as lists and headers show it. Times are ISO 8601 UTC strings, None when it has not happened.
+
+    version: raised by every change; sent back as a precondition. suspected: no diagnosis yet. culprits: at most 16 ranks,
+    n_culprits in all. regressed: reopened soon after it was resolved. recurrence_of: number of an earlier incident of
+    the same key.
+    """
+
+    number: int
+    version: int
+    job_id: int
+    job: str
+    attempt: int
+    symptom: str
+    state: IncidentState
+    condition: ConditionState
+    certainty: Certainty
+    headline: str
+    component: str
+    fault_kind: str
+    grade: str
+    culprits: tuple[int, ...]
+    n_culprits: int
+    n_victims: int
+    opened_at: str
+    first_symptom_at: str
+    triggered_at: str
+    root_caused_at: str | None
+    acknowledged_at: str | None
+    acknowledged_by: str | None
+    resolved_at: str | None
+    resolution: str | None
+    regressed: bool
+    recurrence_of: int | None
+    updated_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineRow:
+    """One entry of an incident's append-only timeline. actor_kind: user, detector, api or ticket."""
+
+    id: int
+    incident: int
+    at: str
+    actor: str
+    actor_kind: str
+    verb: str
+    before: str
+    after: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as the Now page shows it. op_interval_ms is None while no normal is known."""
+
+    id: int
+    name: str
+    team: str
+    attempt: int
+    state: JobState
+    n_ranks: int
+    world_size: int
+    n_nodes: int
+    nodes_reporting: int
+    last_data_at: str | None
+    ops_per_s: float | None
+    op_interval_ms: float | None
+    looked_at: str | None
+    incident: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IngestRow:
+    """How ingest is doing: what the Now page's health line shows. `store` names the active trace store."""
+
+    batches_per_s: float
+    nodes_reporting: int
+    nodes_silent: int
+    nodes_catching_up: int
+    rows_dropped: int
+    batches_refused: int
+    batches_lost: int
+    store: str
+
+
+Row = IncidentRow | TimelineRow | JobRow | IngestRow
+ROW_OF: Final[dict[str, type[Row]]] = {
+    "incident.opened": IncidentRow,
+    "incident.changed": IncidentRow,
+    "timeline.appended": TimelineRow,
+    "job.changed": JobRow,
+    "ingest.changed": IngestRow,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMessage:
+    """One message of a stream. stream: "team:<id>" (lists, jobs) or "incident:<number>". at: ISO 8601 UTC."""
+
+    stream: str
+    epoch: str
+    offset: int
+    at: str
+    type: MessageType
+    row: Row
+
+
+def encode_message(message: LiveMessage) -> str:
+    """The message as the JSON text a browser gets."""
+    return json.dumps({"v": PROTOCOL, **dataclasses.asdict(message)}, separators=(",", ":"))
+
+
+def decode_message(text: str) -> LiveMessage:
+    """The message in `text`. ValueError on another protocol version, unknown types, and unknown or missing fields."""
+    raw = json.loads(text)
+    if not isinstance(raw, dict) or raw.pop("v", None) != PROTOCOL:
+        raise ValueError("not a live message of this protocol version")
+    if raw.get("type") not in ROW_OF:
+        raise ValueError(f"unknown live message type {raw.get('type')!r}")
+    row = _strict(ROW_OF[raw["type"]], raw.pop("row", None))
+    message: LiveMessage = _strict(LiveMessage, {**raw, "row": row})
+    return message
+
+
+def _strict(kind: type[Any], raw: Any) -> Any:
+    names = {field.name for field in dataclasses.fields(kind)}
+    if not isinstance(raw, dict) or set(raw) != names:
+        raise ValueError(f"not a {kind.__name__}: fields {sorted(names ^ set(raw or ()))}")
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()})
