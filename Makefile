@@ -1,0 +1,137 @@
+# Every target installs what it needs; a second run finds it there. `make help` lists them.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help run test check eval bench lock build clean preflight preflight-dev unit sanitizers pytest browser \
+	frontend-check native
+
+PORT ?= 8000
+DATA ?= var
+DEMO ?= 1
+SUITE ?= spine
+NAME ?= tracepoint
+export PORT DATA DEMO SEED DEMO_FAULT
+
+# The first Python that is new enough; empty when there is none (preflight says so).
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes
+
+# pip, npm and Chromium write below HOME: give them a folder of ours where it is missing or read-only.
+HOME_WRITABLE := $(shell test -n "$$HOME" && test -d "$$HOME" && test -w "$$HOME" && echo yes)
+ifneq ($(HOME_WRITABLE),yes)
+export HOME := $(CURDIR)/.cache/home
+$(shell mkdir -p "$(HOME)")
+endif
+
+SERVER_STAMP := $(VENV)/.stamp-server
+DEV_STAMP := $(VENV)/.stamp-dev
+NPM_STAMP := frontend/node_modules/.stamp
+DIST_STAMP := frontend/dist/.stamp
+FRONTEND_SOURCES := $(shell find frontend -path frontend/node_modules -prune -o -path frontend/dist -prune -o -type f -print 2>/dev/null)
+
+help:
+	@echo "make run [DEMO=0] [PORT=8000] [DATA=var]   start everything; prints a sign-in link"
+	@echo "make test                                  install what tests need and run all of them"
+	@echo "make check                                 the fast part of it"
+	@echo "make eval SUITE=spine [SEED=n]             an accuracy suite"
+	@echo "make bench NAME=tracepoint                 a speed benchmark"
+	@echo "make lock | build | clean                  pin dependencies | build only | remove what was built"
+
+# ---- run ------------------------------------------------------------------------------------------------------------
+
+run: preflight $(SERVER_STAMP) native $(DIST_STAMP)
+	@DIOGENES_DIE_WITH_PARENT=1 exec $(PY) manage.py up --port $(PORT) --data "$(DATA)" --demo $(DEMO)
+
+build: preflight-dev $(SERVER_STAMP) native $(DIST_STAMP)
+
+preflight:
+	@test -n "$(PYTHON)" || { echo "Diogenes needs Python 3.11 or newer: install python3 and python3-venv." >&2; exit 1; }
+	@$(PYTHON) -m console.supervisor.preflight --port $(PORT) --data "$(DATA)"
+
+preflight-dev:
+	@test -n "$(PYTHON)" || { echo "Diogenes needs Python 3.11 or newer: install python3 and python3-venv." >&2; exit 1; }
+	@$(PYTHON) -m console.supervisor.preflight
+
+$(PY):
+	@echo "Creating the virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(SERVER_STAMP): requirements/server.lock | $(PY)
+	@echo "Installing Python packages"
+	@$(PIP) -r requirements/server.lock
+	@touch $@
+
+$(DEV_STAMP): requirements/dev.lock | $(PY)
+	@echo "Installing Python packages for tests"
+	@$(PIP) -r requirements/dev.lock
+	@touch $@ $(SERVER_STAMP)
+
+native:
+	@echo "Building the profiler plugin and the testbed"
+	@$(MAKE) --silent --no-print-directory -C nccl_instrument/plugin
+	@$(MAKE) --silent --no-print-directory -C nccl_instrument/testbed
+
+$(NPM_STAMP): frontend/package-lock.json
+	@echo "Installing front-end packages"
+	@cd frontend && npm ci --silent --no-audit --no-fund --no-update-notifier
+	@touch $@
+
+$(DIST_STAMP): $(NPM_STAMP) $(FRONTEND_SOURCES)
+	@echo "Building the front end"
+	@cd frontend && npm run --silent build
+	@touch $@
+
+# ---- test -----------------------------------------------------------------------------------------------------------
+
+check: preflight-dev $(DEV_STAMP) $(NPM_STAMP)
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(VENV)/bin/lint-imports
+	$(PY) -m mypy
+	DIOGENES_SECRET_KEY=check $(PY) manage.py makemigrations --check --dry-run
+	$(MAKE) native
+	$(PY) -m pytest -q -m "not live and not browser and not sanitizer"
+	cd frontend && npm run --silent check
+
+test: preflight-dev $(DEV_STAMP) $(NPM_STAMP) browser $(DIST_STAMP)
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(VENV)/bin/lint-imports
+	$(PY) -m mypy
+	DIOGENES_SECRET_KEY=check $(PY) manage.py makemigrations --check --dry-run
+	cd frontend && npm run --silent check
+	cd frontend && npm test --silent
+	$(MAKE) native
+	$(PY) -m pytest
+
+# Debian's Chromium; where it cannot be installed the browser tests are skipped and counted.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing Chromium for the browser tests"; \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } \
+			>/dev/null 2>&1 || echo "Chromium could not be installed: browser tests will be skipped"; \
+	else echo "No Chromium here and no right to install it: browser tests will be skipped"; fi
+
+eval: build $(DEV_STAMP)
+	$(PY) -m tests.eval.$(SUITE) $(if $(SEED),--seed $(SEED))
+
+bench: build $(DEV_STAMP)
+	$(PY) -m tests.bench.$(NAME)
+
+# ---- upkeep ---------------------------------------------------------------------------------------------------------
+
+UV := uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-header --no-annotate
+lock:
+	@command -v uv >/dev/null || { echo "make lock needs uv on the path (pip install uv)." >&2; exit 1; }
+	$(UV) --extra server -o requirements/server.lock
+	$(UV) --extra server --extra dev -c requirements/server.lock -o requirements/dev.lock
+
+clean:
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache frontend/node_modules frontend/dist
+	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/plugin clean
+	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/testbed clean
+	@echo "The data folder ($(DATA)) is kept: remove it yourself to start from nothing."

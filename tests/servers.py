@@ -1,0 +1,68 @@
+"""Embedded PostgreSQL and Valkey for one test session, started only when a test needs them.
+
+The addresses are fixed before Django reads its settings, the servers follow on first use, so tests of pure modules
+cost nothing. The recipes are those of `manage.py up`; durability is switched off, nothing here survives the session.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from console.supervisor import servers
+from console.supervisor.children import Child, Recipe, start
+
+FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "32MB"}
+
+
+@dataclass
+class TestServers:
+    """A pair of servers in one short temporary folder, which also holds their data."""
+
+    __test__ = False
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="dgs-")))
+    running: dict[str, Child] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        """What settings need to find the servers."""
+        return {"DATABASE_URL": servers.database_url(self.folder), "REDIS_URL": servers.redis_url(self.folder)}
+
+    def start_postgres(self) -> None:
+        if "postgres" in self.running:
+            return
+        account = servers.postgres_account()
+        data = self.folder / "pg"
+        servers.prepare_postgres(data, account)
+        child = self._start(servers.postgres_recipe(data, self.folder, account, FAST))
+        servers.wait_for_postgres(child, self.folder)
+        servers.ensure_database(self.folder)
+
+    def start_valkey(self) -> None:
+        if "valkey" in self.running:
+            return
+        child = self._start(servers.valkey_recipe(self.folder / "valkey", self.folder))
+        servers.wait_for_valkey(child, self.folder)
+
+    def _start(self, recipe: Recipe) -> Child:
+        child = start(recipe, self.folder / f"{recipe.name}.log")
+        self.running[recipe.name] = child
+        return child
+
+    def stop(self) -> None:
+        for child in reversed(self.running.values()):
+            child.stop()
+        self.running.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def point_django_at(test_servers: TestServers) -> None:
+    """Set the environment Django's settings are read from; a developer's own database is never touched."""
+    os.environ.update(test_servers.environment())
+    os.environ.update(
+        DJANGO_SETTINGS_MODULE="console.settings",
+        DIOGENES_SECRET_KEY="only-for-tests",
+        DIOGENES_DATA=str(test_servers.folder / "var"),
+    )
