@@ -153,6 +153,7 @@ def _process() -> tuple[Column, ...]:
         Column("n_threads", "<u2"),
         Column("cpu_ns", "<u8"),
         Column("last_callback_ns", "<i8"),
+        Column("io_bytes", "<u8"),  # read and written so far: a rank that saves a checkpoint is late, not stuck
     )
 
 
