@@ -61,7 +61,7 @@ class Account:
 
 
 def postgres_account() -> Account:
-    """Ourselves; or, as root, a user namespace in which our files stay ours; or, where that is refused, another user."""
+    """Ourselves; as root a user namespace in which our files stay ours; where that is refused, another user."""
     if os.geteuid() != 0:
         return Account()
     other = next((entry for entry in pwd.getpwall() if entry.pw_uid != 0), None)

@@ -1,0 +1,108 @@
+"""The console's own processes: how each is run and how one sees that it is up.
+
+Web and ingest are probed over HTTP; worker and beat have no port, so their own first words in the log are awaited.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from console.supervisor.children import Child, Recipe, die_with_parent
+from console.supervisor.servers import ServerFailed
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+MANAGE: Final = (sys.executable, str(ROOT / "manage.py"))
+READY_SECONDS: Final = 60.0
+
+
+def web_recipe(port: int) -> Recipe:
+    return _uvicorn("web", "console.asgi:application", port)
+
+
+def ingest_recipe(port: int) -> Recipe:
+    return _uvicorn("ingest", "ingest.asgi:application", port)
+
+
+def _uvicorn(name: str, application: str, port: int) -> Recipe:
+    argv = [sys.executable, "-m", "uvicorn", application, "--host", "127.0.0.1", "--port", str(port)]
+    argv += ["--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "3"]
+    return Recipe(name=name, argv=argv)
+
+
+def worker_recipe() -> Recipe:
+    argv = [sys.executable, "-m", "celery", "-A", "console", "worker", "--concurrency", "1", "--loglevel", "INFO"]
+    return Recipe(name="worker", argv=[*argv, "--without-gossip", "--without-mingle"])
+
+
+def beat_recipe(runtime: Path) -> Recipe:
+    argv = [sys.executable, "-m", "celery", "-A", "console", "beat", "--loglevel", "INFO"]
+    return Recipe(name="beat", argv=[*argv, "--schedule", str(runtime / "beat"), "--pidfile="])
+
+
+def demo_recipe(ingest_port: int, token_file: Path, folder: Path) -> Recipe:
+    argv = [*MANAGE, "demo", "--server", f"http://127.0.0.1:{ingest_port}", "--token-file", str(token_file)]
+    return Recipe(name="demo", argv=[*argv, "--folder", str(folder)], death_signal=signal.SIGTERM, stop_seconds=20.0)
+
+
+def wait_for_http(child: Child, port: int) -> None:
+    """Return once any answer comes. Raises ServerFailed when the child died or stays silent."""
+
+    def answers() -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", "/")
+            return connection.getresponse().status < 500
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    wait_until(child, answers)
+
+
+def wait_for_words(child: Child, words: str) -> None:
+    """Return once the child's log says so. Raises ServerFailed when it died or stays silent."""
+    wait_until(child, lambda: words in child.log_text())
+
+
+def wait_until(child: Child, is_up: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + READY_SECONDS
+    while not is_up():
+        if not child.is_running():
+            raise ServerFailed(f"{child.recipe.name} stopped while starting: {child.log_tail(3)}")
+        if time.monotonic() > give_up_at:
+            raise ServerFailed(f"{child.recipe.name} was not up within {READY_SECONDS:.0f} s; see {child.log_path}")
+        time.sleep(0.05)
+
+
+def manage(env: Mapping[str, str], *arguments: str) -> str:
+    """Run one management command to its end and return what it printed. Raises ServerFailed with its last words."""
+    done = subprocess.run(
+        [*MANAGE, *arguments],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        preexec_fn=die_with_parent(signal.SIGKILL),
+    )
+    if done.returncode != 0:
+        reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["it gave no reason"]
+        raise ServerFailed(f"manage.py {arguments[0]} failed: {reason[0]}")
+    return done.stdout
+
+
+def bootstrap(env: Mapping[str, str], token_file: Path) -> dict[str, Any]:
+    """Make sure a team, an administrator and an agent's token exist; the token goes to a file only we can read."""
+    said = manage(env, "bootstrap", "--agent-token-file", str(token_file))
+    made: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+    return made

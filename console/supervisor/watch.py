@@ -1,0 +1,99 @@
+"""The supervisor's loop: keep the children of a stack running until somebody asks us to stop.
+
+A child that dies is started again after a pause that doubles with each death and is forgotten after a quiet minute.
+Stopping is asked for by SIGINT, SIGTERM or SIGHUP; a second one while we stop kills at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Final, NoReturn
+
+from console.supervisor.children import PR_SET_PDEATHSIG, Child, cap_log
+from console.supervisor.stack import Stack
+
+LOOK_SECONDS: Final = 0.25
+PAUSE_SECONDS_MAX: Final = 30.0
+QUIET_SECONDS: Final = 60.0
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NOT_RESTARTED: Final = {"demo"}
+
+
+class Stopped(BaseException):
+    """Somebody asked us to stop. Like KeyboardInterrupt no `except Exception` may swallow it."""
+
+
+def stop_on_signals() -> None:
+    """From now on a stop signal raises Stopped in the main thread."""
+
+    def raise_stopped(signum: int, frame: FrameType | None) -> NoReturn:
+        raise Stopped(signal.Signals(signum).name)
+
+    for signum in STOP_SIGNALS:
+        signal.signal(signum, raise_stopped)
+    if os.environ.get("DIOGENES_DIE_WITH_PARENT"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))  # `make` may be killed without passing it on
+
+
+def kill_on_signals(stack: Stack) -> None:
+    """While stopping, a further stop signal means now."""
+
+    def kill_all(signum: int, frame: FrameType | None) -> None:
+        for child in stack.children:
+            child.kill()
+
+    for signum in STOP_SIGNALS:
+        signal.signal(signum, kill_all)
+
+
+@dataclass
+class Deaths:
+    """How often one child died lately, and when it may be started again."""
+
+    count: int = 0
+    restart_at: float | None = None
+
+    def note(self, now: float, lived_seconds: float) -> float:
+        """Count a death; returns the pause before the next start."""
+        self.count = 1 if lived_seconds > QUIET_SECONDS else self.count + 1
+        pause = min(2.0 ** (self.count - 1), PAUSE_SECONDS_MAX)
+        self.restart_at = now + pause
+        return pause
+
+
+@dataclass
+class Watch:
+    """Looks at every child a few times a second."""
+
+    stack: Stack
+    deaths: dict[str, Deaths] = field(default_factory=dict)
+
+    def forever(self) -> NoReturn:
+        while True:
+            for child in list(self.stack.children):
+                self.look(child, time.monotonic())
+                cap_log(child.log_path)
+            time.sleep(LOOK_SECONDS)
+
+    def look(self, child: Child, now: float) -> None:
+        """Say that a child died, once, and start it again when its pause is over."""
+        if child.is_running():
+            return
+        name = child.recipe.name
+        if name in NOT_RESTARTED:
+            self.stack.say(f"{name} ended (exit {child.process.returncode}): {child.log_tail(1)}; see {child.log_path}")
+            self.stack.children.remove(child)
+            return
+        deaths = self.deaths.setdefault(name, Deaths())
+        if deaths.restart_at is None:
+            pause = deaths.note(now, now - child.started_at)
+            self.stack.say(f"{name} died (exit {child.process.returncode}); starting it again in {pause:.0f} s; "
+                           f"see {child.log_path}")  # fmt: skip
+        elif now >= deaths.restart_at:
+            deaths.restart_at = None
+            self.stack.replace(child)
