@@ -1,0 +1,45 @@
+"""What documents promise is there: every path they name exists, and lock files bind to content alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+LOCKS = ["requirements/server.lock", "requirements/dev.lock", "frontend/package-lock.json"]
+
+
+def paths_in(document: str) -> list[str]:
+    """Every `a/b` or `name.ext` in backticks that means a file or folder of this repository."""
+    quoted = re.findall(r"`([\w./-]+)`", (ROOT / document).read_text())
+    return [name for name in quoted if "/" in name or Path(name).suffix in {".py", ".md", ".h", ".c", ".ts", ".toml"}]
+
+
+@pytest.mark.parametrize("document", ["docs/glossary.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_path_in_a_document_exists(document: str) -> None:
+    paths = paths_in(document)
+    assert paths
+    assert [name for name in paths if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_lock_files_hold_hashes_and_no_addresses(lock: str) -> None:
+    text = (ROOT / lock).read_text()
+    without_funding = re.sub(r'"(funding|url|homepage)":.*', "", text)
+    assert not re.search(r"https?://|--index-url|--extra-index-url|--find-links|resolved", without_funding)
+    assert "sha256:" in text or "sha512-" in text
+
+
+def test_every_locked_python_package_is_pinned_to_one_version() -> None:
+    for lock in LOCKS[:2]:
+        pins = [line for line in (ROOT / lock).read_text().splitlines() if line and not line.startswith((" ", "#"))]
+        assert pins
+        assert [pin for pin in pins if not re.match(r"[\w.\[\],-]+==\S+", pin)] == []
+
+
+def test_what_the_tests_lock_adds_never_changes_what_runs() -> None:
+    server, dev = (set(re.findall(r"^([\w.-]+==\S+)", (ROOT / lock).read_text(), re.M)) for lock in LOCKS[:2])
+    assert server - dev == set()
