@@ -1,0 +1,50 @@
+"""The Celery application: what runs, how often, and in which queue.
+
+Looks have their own queue and expire within their period: a late look is worth nothing, the next one sees more.
+`celery -A console worker` serves both queues.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+from celery import Celery
+from django.conf import settings
+from kombu import Queue
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+app = Celery("diogenes", broker=settings.CELERY_BROKER_URL)
+
+
+def _every(seconds: float, task: str) -> dict[str, Any]:
+    options = {"expires": max(seconds * 0.9, 1.0)}
+    return {"task": f"console.incidents.tasks.{task}", "schedule": timedelta(seconds=seconds), "options": options}
+
+
+def _schedule() -> dict[str, dict[str, Any]]:
+    schedule = {
+        "watch all jobs": _every(settings.WATCH_ALL_SECONDS, "watch_all_jobs"),
+        "relay what is left": _every(5.0, "relay_outbox"),
+        "retention": _every(3600.0, "apply_retention"),
+    }
+    if settings.WATCH_HEARD_SECONDS > 0:
+        schedule["watch heard jobs"] = _every(settings.WATCH_HEARD_SECONDS, "watch_heard_jobs")
+    return schedule
+
+
+app.conf.update(
+    imports=["console.incidents.tasks"],
+    task_ignore_result=True,
+    task_queues=[Queue("watch"), Queue("celery")],
+    task_default_queue="celery",
+    task_routes={"console.incidents.tasks.watch_*": {"queue": "watch"}},
+    worker_prefetch_multiplier=1,
+    worker_hijack_root_logger=False,
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    timezone="UTC",
+    beat_schedule=_schedule(),
+    beat_max_loop_interval=1,
+)

@@ -1,0 +1,212 @@
+"""Django's settings, read from the environment; every variable is named in README.md.
+
+Beside a running `manage.py up` nothing needs to be set: the data folder says where its servers listen and keeps its
+secret key. Limits and periods of the console live here too, so that an operator finds them in one place.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from django.core.exceptions import ImproperlyConfigured
+from psycopg.conninfo import conninfo_to_dict
+
+VERSION = "0.1.0"
+BASE_DIR = Path(__file__).resolve().parents[1]
+DATA_FOLDER = Path(os.environ.get("DIOGENES_DATA", BASE_DIR / "var"))
+
+
+def _flag(name: str, default: str = "0") -> bool:
+    return os.environ.get(name, default).lower() in ("1", "true", "yes", "on")
+
+
+def _names(name: str, default: str = "") -> list[str]:
+    return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
+
+
+def _noted(name: str) -> str:
+    """What a running stack noted in its data folder: `runtime` (where its sockets are), `secret_key`."""
+    try:
+        return (DATA_FOLDER / name).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _database(url: str) -> dict[str, Any]:
+    """Django's entry for a libpq URL; what Django has no key for (sslmode, …) is handed to the driver."""
+    try:
+        parts = conninfo_to_dict(url)
+    except Exception as error:
+        raise ImproperlyConfigured(f"DATABASE_URL is not a PostgreSQL URL: {error}") from error
+    named = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+    taken = {key: str(parts.pop(name, "") or "") for key, name in named.items()}
+    return {"ENGINE": "django.db.backends.postgresql", "CONN_MAX_AGE": 0, "OPTIONS": parts, **taken}
+
+
+def _broker(url: str) -> str:
+    """The same server as Celery's client spells it."""
+    return f"redis+socket://{url.removeprefix('unix://')}" if url.startswith("unix://") else url
+
+
+_RUNTIME = _noted("runtime") or "/run/diogenes"
+DATABASE_URL = os.environ.get("DATABASE_URL") or f"postgresql:///diogenes?host={quote(_RUNTIME, safe='')}&user=postgres"
+REDIS_URL = os.environ.get("REDIS_URL") or f"unix://{_RUNTIME}/valkey.sock"
+CELERY_BROKER_URL = _broker(REDIS_URL)
+
+DEBUG = _flag("DIOGENES_DEBUG")
+DEMO = _flag("DIOGENES_DEMO")
+SECRET_KEY = os.environ.get("DIOGENES_SECRET_KEY") or _noted("secret_key") or ("only-for-debugging" if DEBUG else "")
+if not SECRET_KEY:
+    raise ImproperlyConfigured("Set DIOGENES_SECRET_KEY, or DIOGENES_DATA to the data folder of a running stack.")
+
+ALLOWED_HOSTS = _names("DIOGENES_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+CSRF_TRUSTED_ORIGINS = _names("DIOGENES_TRUSTED_ORIGINS")
+ROOT_URLCONF = "console.urls"
+ASGI_APPLICATION = "console.asgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en"
+USE_I18N = False
+LOGIN_URL = "/signin"
+LOGIN_REDIRECT_URL = "/"
+
+INSTALLED_APPS = [
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "ingest",
+    "console.accounts",
+    "console.incidents",
+    "console.dashboard",
+    "console.supervisor",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "console.dashboard.policy.ContentSecurityPolicy",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+DATABASES = {"default": _database(DATABASE_URL)}
+CACHES = {
+    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL, "KEY_PREFIX": "dgs"}
+}
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [REDIS_URL], "prefix": "dgs"},
+    }
+}
+
+# ---- safety of the pages ---------------------------------------------------------------------------------------------
+HTTPS = _flag("DIOGENES_HTTPS")  # off by default: a first look is at http://localhost
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_AGE = 14 * 24 * 3600
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 256 * 1024  # ingest has its own application and its own limits
+# Styles may be inline: the charting library positions its drawings with them. Scripts may not.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+
+# ---- static files ----------------------------------------------------------------------------------------------------
+FRONTEND_DIST = Path(os.environ.get("DIOGENES_FRONTEND_DIST", BASE_DIR / "frontend" / "dist"))
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [FRONTEND_DIST] if FRONTEND_DIST.is_dir() else []
+WHITENOISE_USE_FINDERS = True  # no collectstatic: Vite has already put hashes into the names
+WHITENOISE_IMMUTABLE_FILE_TEST = r"^.+/assets/.+-[A-Za-z0-9_-]{8}\..+$"
+
+# ---- REST API --------------------------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "console.accounts.authentication.ApiTokenAuthentication",
+        "console.accounts.authentication.BrowserSession",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "console.dashboard.errors.answer_error",
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Diogenes",
+    "DESCRIPTION": "Incidents of distributed training jobs: what happened, who started it, what people did about it.",
+    "VERSION": VERSION,
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}
+
+# ---- sign-in ---------------------------------------------------------------------------------------------------------
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.ScryptPasswordHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+SIGNIN_LINK_SECONDS = 15 * 60
+SIGNIN_FAILURES_MAX = 10  # per account and per address, in SIGNIN_FAILURE_SECONDS
+SIGNIN_FAILURE_SECONDS = 5 * 60
+
+# ---- looks and incidents ---------------------------------------------------------------------------------------------
+WATCH_HEARD_SECONDS = float(os.environ.get("DIOGENES_WATCH_HEARD_SECONDS", "1"))  # 0 switches the light beat off
+WATCH_ALL_SECONDS = 10.0
+LOOK_WINDOW_SECONDS = 30.0
+LOOKS_KEPT_PER_ATTEMPT = 1000
+CLEAN_LOOKS_TO_CLEAR = 3
+CLEAN_LOOK_SECONDS = 3.0  # looks closer together than this count as one: the light beat must not shorten hysteresis
+REGRESSED_SECONDS = 30 * 60
+RESOLVE_AFTER_CLEAR_SECONDS = float(os.environ.get("DIOGENES_RESOLVE_AFTER_CLEAR_SECONDS", "600"))
+REVISIONS_MAX = 100
+INCIDENT_WINDOW_SECONDS = 60.0
+STREAM_MESSAGES_KEPT = 1000
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": os.environ.get("DIOGENES_LOG_LEVEL", "WARNING")},
+}
