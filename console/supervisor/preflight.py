@@ -30,14 +30,15 @@ def build_problems() -> list[str]:
     return [problem for problem in found if problem]
 
 
-def run_problems(data: Path, ports: list[int]) -> list[str]:
-    """What keeps us from running on this data folder and these ports."""
-    in_use = in_use_problem(data)
-    if in_use:
-        return [in_use]
-    found = [writable_problem(data, "data") or disk_problem(data, DATA_BYTES_MIN)]
-    found += [port_problem(port) for port in ports]
-    return [problem for problem in found if problem]
+def data_problems(data: Path) -> list[str]:
+    """What keeps us from using this data folder."""
+    found = in_use_problem(data) or writable_problem(data, "data") or disk_problem(data, DATA_BYTES_MIN)
+    return [found] if found else []
+
+
+def port_problems(ports: list[int]) -> list[str]:
+    """What keeps us from listening on these ports."""
+    return [problem for port in ports if (problem := port_problem(port))]
 
 
 def python_problem() -> str | None:
@@ -124,7 +125,7 @@ def main() -> int:
     chosen = parser.parse_args()
     problems = build_problems()
     if chosen.data and chosen.port is not None:
-        problems += run_problems(chosen.data, [chosen.port, chosen.port + 1])
+        problems += data_problems(chosen.data) or port_problems([chosen.port, chosen.port + 1])
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

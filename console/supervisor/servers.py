@@ -11,6 +11,7 @@ import importlib.util
 import os
 import platform
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -84,11 +85,18 @@ def _runs(argv: Sequence[str]) -> bool:
 
 def prepare_postgres(folder: Path, account: Account) -> None:
     """Create the database cluster unless it exists. Raises ServerFailed with initdb's reason."""
-    if (folder / "PG_VERSION").exists():
+    if folder.exists():
         return
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    unfinished = folder.with_name(folder.name + ".unfinished")  # an interrupted initdb leaves what looks like a cluster
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(mode=0o700, parents=True)
     if account.run_as:
-        os.chown(folder, *account.run_as)
+        os.chown(unfinished, *account.run_as)
+    _initdb(unfinished, account)
+    unfinished.rename(folder)
+
+
+def _initdb(folder: Path, account: Account) -> None:
     uid, gid = account.run_as or (None, None)
     initdb = [str(POSTGRES_BIN / "initdb"), "-D", str(folder), "--auth=trust", "-U", "postgres"]
     argv = [*account.prefix, *initdb, "--locale=C.UTF-8", "--encoding=UTF8"]

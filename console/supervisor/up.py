@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from console.supervisor.folder import FolderInUse, claim
-from console.supervisor.preflight import run_problems
+from console.supervisor.preflight import data_problems, port_problems
 from console.supervisor.servers import ServerFailed
 from console.supervisor.stack import Stack
 from console.supervisor.watch import Stopped, Watch, kill_on_signals, stop_on_signals
@@ -47,12 +47,11 @@ def parser() -> argparse.ArgumentParser:
 
 def run(data: Path, port: int, with_demo: bool, say: Callable[[str], None]) -> int:
     """Start, keep running, stop. Raises FolderInUse or ServerFailed when it cannot."""
-    problems = run_problems(data, [port, port + 1])
-    if problems:
-        raise ServerFailed("\n".join(problems))
-    folder = claim(data)
+    refuse_if(data_problems(data))
+    folder = claim(data)  # before the ports are looked at: what a killed start left may still hold them for a moment
     stack = Stack(folder, port, say)
     try:
+        refuse_if(port_problems([port, stack.ingest_port]))
         link = stack.start(with_demo)
         say(f"Diogenes is running at {stack.base_url} - sign in once with {link} (Ctrl-C stops everything)")
         Watch(stack).forever()
@@ -63,3 +62,8 @@ def run(data: Path, port: int, with_demo: bool, say: Callable[[str], None]) -> i
         stack.stop()
         folder.release()
     return 0
+
+
+def refuse_if(problems: list[str]) -> None:
+    if problems:
+        raise ServerFailed("\n".join(problems))

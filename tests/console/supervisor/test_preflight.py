@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from console.supervisor import preflight
+from console.supervisor.folder import claim
 
 
 @pytest.fixture
@@ -78,5 +79,12 @@ def test_a_data_folder_below_a_file(tmp_path: Path) -> None:
     assert "cannot be written" in str(preflight.writable_problem(tmp_path / "file" / "var", "data"))
 
 
-def test_problems_of_running_are_all_said_at_once(tmp_path: Path) -> None:
-    assert len(preflight.run_problems(tmp_path, [0, 70000])) == 2
+def test_a_folder_in_use_is_said_before_anything_else(tmp_path: Path) -> None:
+    folder = claim(tmp_path)
+    assert preflight.data_problems(tmp_path) == [preflight.in_use_problem(tmp_path)]
+    folder.release()
+    assert preflight.data_problems(tmp_path) == []
+
+
+def test_every_port_with_a_problem_is_named() -> None:
+    assert len(preflight.port_problems([0, 70000])) == 2

@@ -77,11 +77,18 @@ def test_valkey_keeps_what_it_was_given_a_second_ago(sockets: Path) -> None:
     again.stop()
 
 
+def test_an_interrupted_first_start_is_begun_anew(sockets: Path) -> None:
+    (sockets / "pg.unfinished").mkdir()
+    (sockets / "pg.unfinished" / "PG_VERSION").write_text("18")
+    start_postgres(sockets).stop()
+    assert not (sockets / "pg.unfinished").exists()
+
+
 def test_a_server_that_cannot_start_says_why(sockets: Path) -> None:
-    (sockets / "pg").mkdir()
+    (sockets / "pg").mkdir(mode=0o700)
     (sockets / "pg" / "mine.txt").write_text("not a database")
-    with pytest.raises(servers.ServerFailed, match="not empty"):
-        servers.prepare_postgres(sockets / "pg", servers.postgres_account())
+    with pytest.raises(servers.ServerFailed, match=r"postgres stopped while starting: .*No such file"):
+        start_postgres(sockets)
 
 
 def test_a_socket_path_that_is_too_long_is_refused_before_anything_starts(tmp_path: Path) -> None:
