@@ -1,0 +1,52 @@
+"""What was lost on this node and not yet told to the server, per job.
+
+Every limit of the agent counts what it refused here; the next batch of that job carries the sums in its `loss` table. A
+batch that is itself lost hands its own loss rows back, so that a count never disappears together with its messenger.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Final
+
+from nccl_instrument.tables import LOSSES, empty_rows
+from nccl_instrument.wire import BadBatch, Rows, decode_batch
+
+_CODE: Final = {name: code for code, name in enumerate(LOSSES)}
+NODE: Final = -1  # the `pid` of a loss that belongs to no single process
+
+
+class Losses:
+    """Counts of one agent; safe to use from the sweeping and the sending thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, Counter[tuple[int, int]]] = {}
+
+    def add(self, job: str, kind: str, count: int = 1, pid: int = NODE) -> None:
+        """Count `count` more of `kind` (a name of tables.LOSSES) for `job`."""
+        if count > 0:
+            with self._lock:
+                self._counts.setdefault(job, Counter())[_CODE[kind], pid] += count
+
+    def add_batch(self, encoded: bytes, kind: str) -> str:
+        """Count an encoded batch as lost, and what it would have reported; its job, '' when it cannot be read."""
+        try:
+            batch = decode_batch(encoded)
+        except BadBatch:
+            return ""
+        self.add(batch.job, kind)
+        for code, pid, count in batch.rows("loss").tolist():
+            if code < len(LOSSES):
+                self.add(batch.job, LOSSES[code], count, pid)
+        return batch.job
+
+    def take(self, job: str) -> Rows:
+        """(n,) rows of the `loss` table for `job`; what they count is considered told."""
+        with self._lock:
+            counts = self._counts.pop(job, Counter())
+        rows = empty_rows("loss", len(counts))
+        for row, ((kind, pid), count) in zip(rows, sorted(counts.items()), strict=True):
+            row["kind"], row["pid"], row["count"] = kind, pid, count
+        return rows

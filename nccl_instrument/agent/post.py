@@ -1,0 +1,157 @@
+"""One POST of one trace batch over a kept-alive connection, and what the answer means.
+
+Knows HTTP and nothing of queues: `Door.post` returns an Answer or raises OSError when the server cannot be
+reached. Redirects are not followed (the token would travel with them) and an answer is read up to a limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from time import time
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+PATH: Final = "/ingest/batches"
+CONTENT_TYPE: Final = "application/vnd.diogenes.batch"
+TIMEOUT_S: Final = 10.0
+ANSWER_BYTES_MAX: Final = 64 * 1024
+RETRY_AFTER_S_MAX: Final = 300.0
+_RETRIED: Final = frozenset({401, 408, 429})
+_STALE: Final = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError, http.client.CannotSendRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server said: HTTP status, its reason in words, seconds it asks us to wait, tables it wants again."""
+
+    status: int
+    reason: str
+    retry_after_s: float | None
+    resend: tuple[str, ...]
+    requests: tuple[str, ...]
+
+    @property
+    def is_accepted(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def is_refused(self) -> bool:
+        """This batch will never be taken: asking again would change nothing."""
+        return 400 <= self.status < 500 and self.status not in _RETRIED
+
+
+class Door:
+    """The way to one server. Raises ValueError for an address or a CA file that cannot work."""
+
+    def __init__(
+        self, server: str, token_file: Path, ca_file: Path | None = None, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        url = urlsplit(server)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ValueError(f"the server must be an http:// or https:// address, not {server!r}")
+        self.host, self.port = url.hostname, url.port or (443 if url.scheme == "https" else 80)
+        self.is_plain = url.scheme == "http"
+        self._path = url.path.rstrip("/") + PATH
+        self._token_file, self._timeout_s = token_file, timeout_s
+        self._tls = None if self.is_plain else _trust(ca_file)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def post(self, encoded: bytes) -> Answer:
+        """Send a batch. An idle connection the server has closed meanwhile is opened again, once: batches are idempotent."""
+        headers = {"Authorization": f"Bearer {self._token()}", "Content-Type": CONTENT_TYPE}
+        was_open = self._connection is not None
+        try:
+            return self._exchange(encoded, headers)
+        except _STALE:
+            self.close()
+            if not was_open:
+                raise
+        except BaseException:
+            self.close()
+            raise
+        return self._exchange(encoded, headers)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def interrupt(self) -> None:
+        """Make a `post` that waits in another thread fail now."""
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def _token(self) -> str:
+        """Read every time: a rotated token works without a restart."""
+        token = self._token_file.read_bytes().strip()
+        if not token or not all(33 <= byte <= 126 for byte in token):
+            raise OSError(f"no usable token in {self._token_file}")
+        return token.decode()
+
+    def _exchange(self, encoded: bytes, headers: dict[str, str]) -> Answer:
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            self._connection.request("POST", self._path, encoded, headers)
+            response = self._connection.getresponse()
+            body = response.read(ANSWER_BYTES_MAX)
+            if response.will_close or not response.isclosed():
+                self.close()
+            return _answer(response, body)
+        except http.client.HTTPException as error:
+            self.close()
+            if isinstance(error, _STALE):
+                raise
+            raise OSError(f"not an HTTP answer: {error!r}") from error
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self.host, self.port, timeout=self._timeout_s)
+        return http.client.HTTPSConnection(self.host, self.port, timeout=self._timeout_s, context=self._tls)
+
+
+def _trust(ca_file: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+    except OSError as error:
+        raise ValueError(f"the CA file {ca_file} cannot be used: {error}") from error
+
+
+def _answer(response: http.client.HTTPResponse, body: bytes) -> Answer:
+    said = _json(body)
+    reason = said.get("detail") or said.get("reason") or response.reason
+    after = _retry_after(response.getheader("Retry-After"))
+    return Answer(response.status, str(reason)[:300], after, _names(said, "resend"), _names(said, "requests"))
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _names(said: dict[str, Any], key: str) -> tuple[str, ...]:
+    value = said.get(key)
+    return tuple(str(name)[:100] for name in value[:16]) if isinstance(value, list) else ()
+
+
+def _retry_after(header: str | None) -> float | None:
+    """Seconds asked for, as a number or as a date; None when the header is absent or unreadable."""
+    if header is None:
+        return None
+    try:
+        seconds = float(header) if header.strip().isdigit() else parsedate_to_datetime(header).timestamp() - time()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(seconds, 0.0), RETRY_AFTER_S_MAX)

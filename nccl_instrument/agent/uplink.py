@@ -1,0 +1,186 @@
+"""Brings batches to the server, in a thread of its own, so that no network ever holds up the sweep.
+
+While the server answers, fresh batches go first and the spool drains in the gaps, so that the page stays live after an
+outage. While it does not, every batch goes to the spool at once (a killed agent then loses nothing) and the oldest one
+knocks again, less and less often. Refused batches are dropped and counted; nothing is retried for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from nccl_instrument.agent.losses import Losses
+from nccl_instrument.agent.post import Answer, Door
+from nccl_instrument.agent.spool import Spool
+
+LOG = logging.getLogger("diogenes.agent")
+
+FRESH_MAX: Final = 64  # batches in memory while one request is under way: a minute of one job
+BACKOFF_S: Final = 0.5
+BACKOFF_S_MAX: Final = 15.0  # jittered; keeps an incident within a quarter of a minute of the server's return
+UNAUTHORISED_S: Final = 30.0
+SPOOL_PAUSE_S: Final = 0.05  # between two spooled batches: draining an hour takes minutes, not the trainer's CPU
+POISON_TRIES: Final = 5
+STOP_S: Final = 2.0
+
+Resend = Callable[[str, tuple[str, ...]], None]
+
+
+class Uplink(threading.Thread):
+    """`offer` batches from any thread; `stop` sends or spools what is left."""
+
+    def __init__(self, door: Door, spool: Spool, losses: Losses, resend: Resend) -> None:
+        super().__init__(name="uplink", daemon=True)
+        self._door, self._spool, self._losses, self._resend = door, spool, losses, resend
+        self._fresh: deque[tuple[str, bytes]] = deque()
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._stop_by = float("inf")
+        self._is_down = False
+        self._failures = 0
+        self._retry_at = self._spool_at = 0.0
+        self._said = ""
+        self._poison: dict[str, int] = {}
+        self._accepted_since_poison = False
+
+    def offer(self, job: str, encoded: bytes) -> None:
+        """Queue a batch of `job`; never blocks. The oldest of FRESH_MAX goes, counted, when the thread cannot keep up."""
+        with self._wake:
+            self._fresh.append((job, encoded))
+            gone = self._fresh.popleft()[1] if len(self._fresh) > FRESH_MAX else None
+            self._wake.notify()
+        if gone is not None:
+            self._losses.add_batch(gone, "spool_batches")
+
+    def stop(self) -> None:
+        """Send what is fresh for at most STOP_S, spool the rest, end the thread."""
+        with self._wake:
+            self._stopping, self._stop_by = True, time.monotonic() + STOP_S
+            self._wake.notify()
+        self.join(STOP_S)
+        self._door.interrupt()
+        self.join(STOP_S + 1)
+
+    def run(self) -> None:
+        while not self._stopping:
+            self._step()
+        while self._fresh and not self._is_down and time.monotonic() < self._stop_by:
+            self._send_fresh()
+        self._spool_fresh()
+        self._door.close()
+
+    def _step(self) -> None:
+        now = time.monotonic()
+        may_knock = not self._is_down or now >= self._retry_at
+        if self._fresh and may_knock and not (self._is_down and len(self._spool)):
+            self._send_fresh()
+        elif len(self._spool) and may_knock and now >= self._spool_at:
+            self._send_spooled()
+        elif self._fresh:
+            self._spool_fresh()
+        else:
+            self._sleep(self._retry_at - now if self._is_down else self._spool_at - now)
+
+    def _sleep(self, pause_s: float) -> None:
+        with self._wake:
+            if not self._fresh and not self._stopping:
+                self._wake.wait(min(max(pause_s, 0.001), 1.0) if len(self._spool) else 1.0)
+
+    def _send_fresh(self) -> None:
+        with self._wake:
+            job, encoded = self._fresh.popleft()
+        if not self._deliver(job, encoded):
+            self._store(encoded)
+
+    def _send_spooled(self) -> None:
+        name = self._candidate()
+        encoded = self._spool.read(name)
+        if encoded is None or self._deliver("", encoded, name):
+            self._spool.remove(name)
+            self._poison.pop(name, None)
+            self._spool_at = time.monotonic() + SPOOL_PAUSE_S
+
+    def _candidate(self) -> str:
+        """The oldest batch; after it failed, the newest, so that one batch the server chokes on cannot hold up all."""
+        oldest, newest = self._spool.oldest(), self._spool.newest()
+        assert oldest is not None and newest is not None
+        return newest if self._poison and self._failures % 2 else oldest
+
+    def _deliver(self, job: str, encoded: bytes, name: str = "") -> bool:
+        """Post one batch; True when it needs no second try (accepted, refused or given up)."""
+        try:
+            answer = self._door.post(encoded)
+        except OSError as error:
+            self._back_off(f"cannot reach the server: {error}")
+            return False
+        if answer.is_accepted:
+            self._accepted(job, answer)
+            return True
+        if answer.is_refused:
+            self._came_back()
+            self._give_up(encoded, f"the server refused a batch: {answer.status} {answer.reason}")
+            return True
+        return self._turned_away(encoded, name, answer)
+
+    def _accepted(self, job: str, answer: Answer) -> None:
+        self._came_back()
+        self._accepted_since_poison = True
+        if answer.resend and job:
+            self._resend(job, answer.resend)
+        if answer.requests:
+            LOG.warning("the server asks for %s, which this agent cannot do", ", ".join(answer.requests))
+
+    def _turned_away(self, encoded: bytes, name: str, answer: Answer) -> bool:
+        """Not now: wait as told. A batch that fails again and again while others get through is given up."""
+        if name and answer.status >= 500 and answer.status != 503:
+            tries = self._poison.get(name, 0) + (self._accepted_since_poison or name not in self._poison)
+            self._poison[name], self._accepted_since_poison = tries, False
+            if tries >= POISON_TRIES:
+                self._give_up(encoded, f"the server failed on the same batch {tries} times: {answer.status}")
+                return True
+        if answer.status == 401:
+            self._back_off(
+                "the server does not know our token (401): put a valid one into the token file", UNAUTHORISED_S
+            )
+        else:
+            self._back_off(f"the server answers {answer.status} {answer.reason}", answer.retry_after_s)
+        return False
+
+    def _back_off(self, why: str, wait_s: float | None = None) -> None:
+        if wait_s is None:
+            ceiling = min(BACKOFF_S * 2**self._failures, BACKOFF_S_MAX)
+            wait_s = random.uniform(ceiling / 2, ceiling)
+        self._failures = min(self._failures + 1, 10)
+        self._is_down = True
+        self._retry_at = time.monotonic() + wait_s
+        if why != self._said:
+            self._said = why
+            LOG.warning("%s; batches wait in %s", why, self._spool.folder)
+
+    def _came_back(self) -> None:
+        if self._is_down:
+            LOG.info("the server answers again; %d batches in the spool", len(self._spool))
+        self._is_down, self._failures, self._said = False, 0, ""
+
+    def _give_up(self, encoded: bytes, why: str) -> None:
+        self._losses.add_batch(encoded, "refused_batches")
+        LOG.warning("%s; dropped and counted", why)
+
+    def _spool_fresh(self) -> None:
+        while self._fresh:
+            with self._wake:
+                encoded = self._fresh.popleft()[1]
+            self._store(encoded)
+
+    def _store(self, encoded: bytes) -> None:
+        gone = self._spool.put(encoded)
+        for lost in gone:
+            self._losses.add_batch(lost, "spool_batches")
+        if gone:
+            LOG.warning("the spool %s is full or cannot be written: %d batches lost", self._spool.folder, len(gone))
