@@ -1,0 +1,371 @@
+"""Reads the shared-memory segment that the NCCL profiler plugin writes in a training process.
+
+The mirror of plugin/record.h: the dtypes below are its structs, and a test compiles the header and compares every
+offset. The segment is mapped read-only and nothing is ever asked of the trainer: rows that are being rewritten while
+they are copied are recognised, retried, and at last skipped and counted. Never use this inside the training process:
+closing any descriptor of the file there drops the lock by which the agent knows that the process lives.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+MAGIC: Final = b"DGNSEG1\n"
+BYTE_ORDER: Final = 0x01020304
+MAJOR: Final = 1
+HEADER_BYTES: Final = 4096
+ROW_LIVE: Final = 2
+ROW_DONE: Final = 4
+TRIES: Final = 4
+
+Rows = npt.NDArray[np.void]
+Field = tuple[str, str] | tuple[str, str, tuple[int, ...]]
+
+
+def _fields(kind: str, names: str) -> list[Field]:
+    return [(name, kind) for name in names.split()]
+
+
+COUNTERS: Final = tuple(
+    """comms_joined comms_finalized ops_enqueued ops_done ops_no_network ops_lost ops_reopened flows_started flows_done
+    flows_lost foreign_flows orphan_flows repeated_recv_starts peer_wait_polls repeated_stops lost_stops skipped_states
+    bad_steps null_handles stale_handles bad_handles bad_contexts null_args ignored_types unknown_types unknown_states
+    comm_table_full op_table_full flow_table_full ring_busy p2p_unnumbered""".split()
+)
+
+SECTION: Final = np.dtype([("name", "S8"), ("offset", "u8"), ("row_bytes", "u4"), ("n_rows", "u4"), ("reserved", "u8")])
+
+IDENTITY: Final = np.dtype(
+    [
+        *_fields("i4", "global_rank world_size local_rank local_world_size restart_count tp pp dp ep reserved"),
+        ("job", "S128"),
+        ("hostname", "S64"),
+        ("host_id", "S64"),
+        ("nic", "S32"),
+        ("gid", "S40"),
+    ]
+)
+
+HEADER: Final = np.dtype(
+    [
+        ("magic", "V8"),
+        ("byte_order", "u4"),
+        *_fields("u2", "major minor"),
+        *_fields("u4", "header_bytes n_sections"),
+        ("segment_bytes", "u8"),
+        ("pid", "i4"),
+        ("uid", "u4"),
+        ("starttime", "u8"),
+        *_fields("i8", "wall_ns mono_ns"),
+        *_fields("u4", "library_version abi mask closed n_counters"),
+        ("transport", "u1"),
+        ("reserved", "V43"),
+        ("sections", SECTION, (8,)),
+        ("reserved_sections", "V128"),
+        ("identity", IDENTITY),
+        ("reserved_identity", "V144"),
+        ("counters", "u8", (64,)),
+        ("ring_head", "u8"),
+        ("reserved_ring", "V56"),
+        ("last_callback_ns", "i8"),
+        ("reserved_last", "V56"),
+    ]
+)
+
+COMM: Final = np.dtype(
+    [
+        ("stamp", "u4"),
+        ("comm_rank", "i4"),
+        ("comm_id", "u8"),
+        *_fields("i4", "n_ranks n_nodes"),
+        *_fields("u1", "transport abi network_seen"),
+        ("reserved_codes", "V5"),
+        *_fields("i8", "joined_ns finalized_ns"),
+        ("reserved_identity", "V16"),
+        *_fields("u8", "n_enqueued n_p2p_enqueued"),
+        ("last_enqueued_ns", "i8"),
+        ("reserved_launch", "V40"),
+        *_fields("u8", "n_done n_p2p_done n_no_network"),
+        ("last_done_ns", "i8"),
+        ("reserved_done", "V32"),
+        ("name", "S48"),
+        ("gpu_bus_id", "S20"),
+        ("gpu_uuid", "S44"),
+        ("reserved_tail", "V16"),
+    ]
+)
+
+OP: Final = np.dtype(
+    [
+        *_fields("u8", "stamp comm_id"),
+        ("comm_rank", "i4"),
+        *_fields("u2", "comm flags"),
+        ("op", "u8"),
+        ("seq", "i8"),
+        *_fields("u1", "func dtype algo proto channels slowest_channel slowest_direction reserved_code"),
+        *_fields("u4", "n_flows n_flows_stopped"),
+        *_fields("i4", "peer slowest_peer"),
+        *_fields("u8", "count bytes"),
+        *_fields("i8", "enqueued_ns started_ns first_transfer_ns last_transfer_ns done_ns"),
+        *_fields("u8", "gpu_wait_ns peer_wait_ns net_wait_ns"),
+        *_fields("i8", "slowest_ns launched_ns"),
+        *_fields("u8", "user_tag previous"),
+        ("reserved", "V16"),
+    ]
+)
+
+FLOW: Final = np.dtype(
+    [
+        ("stamp", "u4"),
+        ("peer", "i4"),
+        ("counters", "u4", (4,)),
+        *_fields("u4", "total_chunks repeats"),
+        ("last_progress_ns", "i8"),
+        *_fields("u8", "gpu_wait_ns peer_wait_ns net_wait_ns bytes"),
+        *_fields("i8", "first_transfer_ns last_transfer_ns queued_ns started_ns"),
+        ("comm_id", "u8"),
+        ("comm_rank", "i4"),
+        ("comm", "u2"),
+        *_fields("u1", "channel direction"),
+        *_fields("u8", "op op_handle origin_context"),
+        ("origin_pid", "i4"),
+        ("qpn", "u4"),
+        ("flags", "u2"),
+        *_fields("u1", "func transport"),
+        ("reserved_code", "V4"),
+        ("reserved", "V32"),
+    ]
+)
+
+_STATE: Final = np.dtype("u4")
+_SECTIONS: Final = {"comm": COMM, "opstate": _STATE, "op": OP, "flwstate": _STATE, "flow": FLOW, "ring": OP}
+_FILE_NAME: Final = re.compile(r"diogenes\.(\d+)\.(\d+)\.(\d+)")
+_FLOCK: Final = struct.Struct("hhqqi4x")
+
+
+class SegmentError(ValueError):
+    """This file is not a segment this version can read; the message says why."""
+
+
+class SegmentNotReady(SegmentError):
+    """The plugin has made the file but not finished it; worth another look soon."""
+
+
+def is_alive(descriptor: int) -> bool:
+    """Whether a process holds the segment's lock. `descriptor` is of the segment file, opened outside the trainer."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    kind, *_ = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    return bool(kind != fcntl.F_UNLCK)
+
+
+class Segment:
+    """One process's segment, mapped read-only.
+
+    `torn_rows` counts rows that changed owner during every one of TRIES copies and were left out.
+    """
+
+    def __init__(self, path: Path, descriptor: int, view: mmap.mmap) -> None:
+        self.path = path
+        self.torn_rows = 0
+        self._descriptor = descriptor
+        self._view = view
+        self._header = np.frombuffer(view, HEADER, 1)
+        _check_header(self._header[0], len(view))
+        self._tables = {name: self._section(name, dtype) for name, dtype in _SECTIONS.items()}
+        for states, rows in (("opstate", "op"), ("flwstate", "flow")):
+            if len(self._tables[states]) != len(self._tables[rows]):
+                raise SegmentError(f"sections {states} and {rows} differ in length")
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Segment:
+        """Map the segment at `path`. Raises SegmentError (with the reason) or OSError; never leaves a descriptor open."""
+        named = Path(path)
+        parts = _FILE_NAME.fullmatch(named.name)
+        if parts is not None and int(parts[2]) == os.getpid():
+            raise SegmentError("a process must not open its own segment: that would drop its lock")
+        descriptor = os.open(named, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size < HEADER_BYTES:
+                raise SegmentNotReady(f"truncated: {size} bytes, the header alone has {HEADER_BYTES}")
+            return cls(named, descriptor, mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ))
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def close(self) -> None:
+        """Let go of the mapping and the descriptor; arrays already returned stay valid, they are copies."""
+        self._tables.clear()
+        self._header = np.zeros(1, HEADER)
+        self._view.close()
+        os.close(self._descriptor)
+
+    def is_alive(self) -> bool:
+        """Whether the process that writes the segment still runs (stopped counts as running)."""
+        return is_alive(self._descriptor)
+
+    @property
+    def pid(self) -> int:
+        return int(self._header["pid"][0])
+
+    @property
+    def starttime(self) -> int:
+        """Field 22 of /proc/<pid>/stat: with the pid it names the process for ever."""
+        return int(self._header["starttime"][0])
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether every communicator was finalized; a later one opens the segment again."""
+        return bool(self._header["closed"][0])
+
+    @property
+    def last_callback_ns(self) -> int:
+        """When an op or flow last started or stopped (monotonic); steps show in their flow's last_progress_ns."""
+        return int(self._header["last_callback_ns"][0])
+
+    def header(self) -> dict[str, int]:
+        """The header's plain numbers: versions, mask, transport, clock anchors (wall_ns, mono_ns), uid."""
+        names = ("major", "minor", "library_version", "abi", "mask", "transport", "wall_ns", "mono_ns", "uid")
+        return {name: int(self._header[name][0]) for name in names}
+
+    def identity(self) -> dict[str, int | str]:
+        """Who the process says it is; -1 and "" are unknown."""
+        row = self._header["identity"][0]
+        names = [name for name in IDENTITY.names or () if name != "reserved"]
+        return {name: _plain(row[name]) for name in names}
+
+    def counters(self) -> dict[str, int]:
+        """Everything the plugin counted, by the names of record.h; a newer plugin's further counters are left out."""
+        values = self._header["counters"][0]
+        return {name: int(values[at]) for at, name in enumerate(COUNTERS)}
+
+    def comms(self) -> Rows:
+        """(n,) COMM rows of communicators, finalized ones too while their row was not needed again."""
+        table = self._tables["comm"]
+        return self._copy_rows(table["stamp"], table, lambda states: ((states & 0xFF) == ROW_LIVE) | _done(states))
+
+    def live_ops(self) -> Rows:
+        """(n,) OP rows of ops enqueued and not complete, including those whose network part is not visible."""
+        return self._copy_rows(self._tables["opstate"], self._tables["op"], _live)
+
+    def live_flows(self) -> Rows:
+        """(n,) FLOW rows of flows queued or in progress; counters never show a later stage ahead of an earlier one."""
+        return self._copy_rows(self._tables["flwstate"], self._tables["flow"], _live)
+
+    def op_ring(self, position: int | None = None) -> OpRing:
+        """A reader of the completion records, from record `position` on, by default the oldest still there."""
+        return OpRing(self._header["ring_head"], self._tables["ring"], position)
+
+    def _copy_rows(self, states: Any, table: Rows, wanted: Callable[[Any], Any]) -> Rows:
+        before = states.copy()
+        pending = np.flatnonzero(wanted(before))
+        copies = []
+        for _ in range(TRIES):
+            if not len(pending):
+                break
+            rows = _copy_in_order(table, pending)
+            after = states[pending]
+            whole = after == before[pending]
+            copies.append(rows[whole])
+            before[pending] = after
+            pending = pending[~whole & wanted(after)]
+        self.torn_rows += len(pending)
+        return np.concatenate(copies) if copies else np.zeros(0, table.dtype)
+
+    def _section(self, name: str, dtype: np.dtype[Any]) -> Any:
+        for entry in self._header["sections"][0][: int(self._header["n_sections"][0])]:
+            if entry["name"] == name.encode():
+                return _section_view(self._view, name, entry, dtype)
+        raise SegmentError(f"no section {name!r}")
+
+
+class OpRing:
+    """Drains the overwrite ring of completion records; `position` is the number of the next record to read."""
+
+    def __init__(self, head: npt.NDArray[np.uint64], ring: Rows, position: int | None) -> None:
+        self._head = head
+        self._ring = ring
+        self._hole = -1
+        oldest = max(0, int(head[0]) - len(ring))
+        self.position = oldest if position is None else position
+
+    def drain(self) -> tuple[Rows, int]:
+        """New completion records ((n,) OP rows) and how many were lost since the last call.
+
+        A record still being written is left for the next call; one that is not finished then is counted as lost, so a
+        writer that died in the middle holds nothing up.
+        """
+        head, n_rows = int(self._head[0]), len(self._ring)
+        lost = max(0, head - n_rows - self.position)
+        numbers = np.arange(self.position + lost, head)
+        slots, stamps = numbers % n_rows, (2 * (numbers + 1)).astype(np.uint64)
+        before = self._ring["stamp"][slots]
+        rows = self._ring[slots]
+        after = self._ring["stamp"][slots]
+        whole = (before == stamps) & (after == stamps)
+        end = self._first_hole(numbers, after < stamps)
+        lost += int((~whole[:end]).sum())
+        self.position = int(numbers[0]) + end if len(numbers) else self.position + lost
+        return rows[:end][whole[:end]], lost
+
+    def _first_hole(self, numbers: npt.NDArray[np.int64], is_unfinished: npt.NDArray[np.bool_]) -> int:
+        """How many of `numbers` can be settled now; holes already seen in the last call are no longer waited for."""
+        waited_for, self._hole = self._hole, -1
+        for at in np.flatnonzero(is_unfinished):
+            if numbers[at] > waited_for:
+                self._hole = int(numbers[-1])
+                return int(at)
+        return len(numbers)
+
+
+def _live(states: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+    return (states & 0xFF) == ROW_LIVE
+
+
+def _done(states: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+    return (states & 0xFF) == ROW_DONE
+
+
+def _copy_in_order(table: Rows, at: npt.NDArray[np.intp]) -> Rows:
+    rows = table[at]
+    if table.dtype.names and "counters" in table.dtype.names:
+        for stage in (3, 2, 1, 0):  # last first: what is read later can only have grown
+            rows["counters"][:, stage] = table["counters"][at, stage]
+    return rows
+
+
+def _check_header(header: Any, size: int) -> None:
+    magic = header["magic"].tobytes()
+    if magic == bytes(8):
+        raise SegmentNotReady("the header is not written yet")
+    if magic != MAGIC:
+        raise SegmentError("not a segment (magic)")
+    if header["byte_order"] != BYTE_ORDER:
+        raise SegmentError("written on a machine of the other byte order")
+    if header["major"] != MAJOR:
+        raise SegmentError(f"segment version {header['major']}.x is not supported, this agent reads {MAJOR}.x")
+    if header["segment_bytes"] > size:
+        raise SegmentError(f"truncated: {size} bytes, header says {header['segment_bytes']}")
+    if header["n_sections"] > len(header["sections"]):
+        raise SegmentError(f"{header['n_sections']} sections, at most {len(header['sections'])}")
+
+
+def _section_view(view: mmap.mmap, name: str, entry: Any, dtype: np.dtype[Any]) -> Any:
+    offset, row_bytes, n_rows = int(entry["offset"]), int(entry["row_bytes"]), int(entry["n_rows"])
+    if row_bytes < dtype.itemsize or n_rows == 0 or offset < HEADER_BYTES or offset + row_bytes * n_rows > len(view):
+        raise SegmentError(f"section {name!r}: {n_rows} rows of {row_bytes} bytes at {offset} do not fit")
+    return np.ndarray((n_rows,), dtype, view, offset, (row_bytes,))
+
+
+def _plain(value: Any) -> int | str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else int(value)
