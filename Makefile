@@ -54,16 +54,18 @@ preflight-dev:
 	@test -n "$(PYTHON)" || { echo "Diogenes needs Python 3.11 or newer: install python3 and python3-venv." >&2; exit 1; }
 	@$(PYTHON) -m console.supervisor.preflight
 
-$(PY):
+# A stamp, not the interpreter, says that it is complete: the step may have been interrupted.
+$(VENV)/.stamp-venv:
 	@echo "Creating the virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
+	@touch $@
 
-$(SERVER_STAMP): requirements/server.lock | $(PY)
+$(SERVER_STAMP): requirements/server.lock | $(VENV)/.stamp-venv
 	@echo "Installing Python packages"
 	@$(PIP) -r requirements/server.lock
 	@touch $@
 
-$(DEV_STAMP): requirements/dev.lock | $(PY)
+$(DEV_STAMP): requirements/dev.lock | $(VENV)/.stamp-venv
 	@echo "Installing Python packages for tests"
 	@$(PIP) -r requirements/dev.lock
 	@touch $@ $(SERVER_STAMP)

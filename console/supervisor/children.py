@@ -95,7 +95,7 @@ class Child:
 
 def start(recipe: Recipe, log_path: Path) -> Child:
     """Start a child from the main thread, its output appended to `log_path`."""
-    log_path.parent.mkdir(parents=True, exist_ok=True)
+    log_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     cap_log(log_path)
     with log_path.open("ab") as log:
         log_start = log.tell()

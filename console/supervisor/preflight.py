@@ -25,7 +25,7 @@ DATA_BYTES_MIN = 500_000_000
 def build_problems() -> list[str]:
     """What keeps us from installing and building in the source folder."""
     found = [python_problem(), compiler_problem(), node_problem(), writable_problem(ROOT, "source")]
-    if not (ROOT / ".venv" / "bin" / "python").exists():
+    if not (ROOT / ".venv" / ".stamp-venv").exists():
         found += [venv_problem(), disk_problem(ROOT, BUILD_BYTES_MIN)]
     return [problem for problem in found if problem]
 

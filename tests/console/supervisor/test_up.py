@@ -1,0 +1,123 @@
+"""`manage.py up` as a user meets it: one line with a link, nothing left behind, everything found again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import HTTPCookieProcessor, build_opener
+
+import pytest
+
+from console.supervisor.folder import start_time
+from console.supervisor.processes import ROOT
+
+pytestmark = pytest.mark.live
+
+READY = re.compile(r"Diogenes is running at (\S+) - sign in once with (\S+)")
+SETTINGS = ("DATABASE_URL", "REDIS_URL", "DIOGENES_SECRET_KEY", "DIOGENES_DATA")
+
+
+def free_port() -> int:
+    """A port whose neighbour above is free as well."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
+
+
+class Up:
+    """One `manage.py up` without the demo, as its own process."""
+
+    def __init__(self, data: Path, port: int) -> None:
+        self.data, self.port, self.lines = data, port, list[str]()
+        environment = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+        arguments = ["up", "--demo", "0", "--port", str(port), "--data", str(data)]
+        self.process = subprocess.Popen(
+            [sys.executable, str(ROOT / "manage.py"), *arguments],
+            cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def wait_until_ready(self) -> str:
+        """Returns the sign-in link."""
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if ready := READY.search(line):
+                return ready.group(2)
+        raise AssertionError("".join(self.lines))
+
+    def children(self) -> list[int]:
+        return [int(line.split()[0]) for line in (self.data / "children").read_text().splitlines()]
+
+    def stop(self, signum: signal.Signals = signal.SIGINT) -> int:
+        self.process.send_signal(signum)
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    started = Up(tmp_path / "var", free_port())
+    yield started
+    started.process.kill()
+    started.process.wait()
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    give_up_at = time.monotonic() + 20
+    while any(start_time(pid) for pid in pids):
+        assert time.monotonic() < give_up_at, "still running: " + " ".join(map(str, pids))
+        time.sleep(0.05)
+
+
+def test_the_link_signs_in_once(up: Up) -> None:
+    link = up.wait_until_ready()
+    guest, second = build_opener(HTTPCookieProcessor()), build_opener(HTTPCookieProcessor())
+    assert "signin" in guest.open(f"http://127.0.0.1:{up.port}/").url
+    assert "signin" not in guest.open(link).url
+    assert "signin" not in guest.open(f"http://127.0.0.1:{up.port}/").url
+    second.open(link)
+    assert "signin" in second.open(f"http://127.0.0.1:{up.port}/").url
+
+
+def test_ctrl_c_stops_everything_and_a_second_start_finds_its_data(up: Up) -> None:
+    up.wait_until_ready()
+    children, token = up.children(), (up.data / "agent_token").read_text()
+    assert len(children) == 6
+    assert up.stop() == 0
+    assert [pid for pid in children if start_time(pid)] == []
+    again = Up(up.data, up.port)
+    again.wait_until_ready()
+    assert (up.data / "agent_token").read_text() == token
+    assert again.stop(signal.SIGTERM) == 0
+
+
+def test_a_killed_supervisor_leaves_nothing_and_the_next_start_works(up: Up) -> None:
+    up.wait_until_ready()
+    children = up.children()
+    up.process.kill()
+    up.process.wait()
+    again = Up(up.data, up.port)
+    again.wait_until_ready()
+    wait_until_gone(children)
+    assert again.stop() == 0
+
+
+def test_a_second_start_on_the_same_folder_is_refused_in_one_sentence(up: Up) -> None:
+    up.wait_until_ready()
+    second = Up(up.data, free_port())
+    said, _ = second.process.communicate(timeout=30)
+    assert second.process.returncode == 1
+    assert re.fullmatch(rf"Diogenes is already running on {up.data} \(process {up.process.pid}\): .*\n", said)
