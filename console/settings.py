@@ -88,7 +88,6 @@ INSTALLED_APPS = [
     "console.accounts",
     "console.incidents",
     "console.dashboard",
-    "console.supervisor",
 ]
 
 MIDDLEWARE = [

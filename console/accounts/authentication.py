@@ -1,0 +1,58 @@
+"""How REST requests say who they are: a browser's session, or `Authorization: Token …` of a script."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import User
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from console.accounts.access import TokenUser
+from console.accounts.models import ApiToken
+from console.accounts.secrets import find_api_token
+
+SCHEME = "Token"
+
+
+class ApiTokenAuthentication(BaseAuthentication):
+    """A script's token. No cookie is involved, so no CSRF token is asked for."""
+
+    def authenticate(self, request: Request) -> tuple[TokenUser, ApiToken] | None:
+        scheme, _, secret = get_authorization_header(request).decode("latin-1").partition(" ")
+        if scheme != SCHEME:
+            return None
+        token = find_api_token(secret.strip())
+        if token is None:
+            raise AuthenticationFailed("This API token is unknown, expired or revoked.")
+        return TokenUser(token), token
+
+    def authenticate_header(self, request: Request) -> str:
+        return SCHEME
+
+
+class BrowserSession(SessionAuthentication):
+    """Django's session, CSRF token included; a stranger gets 401, so that the page can send them to sign in."""
+
+    def authenticate(self, request: Request) -> tuple[User, None] | None:
+        found: tuple[User, None] | None = super().authenticate(request)
+        return found
+
+    def authenticate_header(self, request: Request) -> str:
+        return "Session"
+
+
+class ApiTokenScheme(OpenApiAuthenticationExtension):
+    target_class = ApiTokenAuthentication
+    name = "apiToken"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        return {"type": "apiKey", "in": "header", "name": "Authorization", "description": "Token <api token>"}
+
+
+class BrowserSessionScheme(OpenApiAuthenticationExtension):
+    target_class = BrowserSession
+    name = "session"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        return {"type": "apiKey", "in": "cookie", "name": "sessionid"}

@@ -1,0 +1,66 @@
+"""Who may do what: memberships, API tokens of scripts, and one-time sign-in links.
+
+People are Django's own users. Every secret here is kept as its sha256 only; agents' tokens are ingest's, because an
+agent may send and nothing else.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+
+class Role(models.TextChoices):
+    """What a member of a team may do; each includes the one before."""
+
+    VIEWER = "viewer"
+    RESPONDER = "responder"
+    ADMIN = "admin"
+
+
+class Membership(models.Model):
+    """A user's role in a team. Without one, the team and everything it owns does not exist for them."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="memberships")
+    team = models.ForeignKey("ingest.Team", models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=Role.choices)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["user", "team"], name="one_membership_per_user_and_team"),
+            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="membership_role_is_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} is {self.role} of {self.team}"
+
+
+class ApiToken(models.Model):
+    """A script's right to use the REST API of one team with one role."""
+
+    label = models.CharField(max_length=100)
+    team = models.ForeignKey("ingest.Team", models.CASCADE, related_name="api_tokens")
+    role = models.CharField(max_length=16, choices=Role.choices)
+    digest = models.CharField(max_length=64, unique=True)
+    made_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(role__in=Role.values), name="token_role_is_known")]
+
+    def __str__(self) -> str:
+        return f"{self.label} ({self.role} of {self.team})"
+
+
+class SigninLink(models.Model):
+    """A link that signs its user in once, until it expires."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="signin_links")
+    digest = models.CharField(max_length=64, unique=True)
+    made_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"sign-in link of {self.user}"

@@ -1,0 +1,56 @@
+"""Making and recognising secrets: long random words, of which only the sha256 is stored.
+
+The words have 256 random bits, so a plain hash is enough: there is nothing to guess, and a look-up stays one index probe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from datetime import timedelta
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from console.accounts.models import ApiToken, Role, SigninLink
+from ingest.models import Team
+
+API_TOKEN_PREFIX = "dgs_api_"
+
+
+def digest_of(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def make_api_token(team: Team, label: str, role: Role, lifetime: timedelta | None = None) -> tuple[ApiToken, str]:
+    """A new token and its secret, which is shown once and never again."""
+    secret = API_TOKEN_PREFIX + secrets.token_urlsafe(32)
+    expires_at = timezone.now() + lifetime if lifetime else None
+    token = ApiToken.objects.create(team=team, label=label, role=role, digest=digest_of(secret), expires_at=expires_at)
+    return token, secret
+
+
+def find_api_token(secret: str) -> ApiToken | None:
+    """The live token with this secret."""
+    alive = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=timezone.now()))
+    return ApiToken.objects.select_related("team").filter(alive, digest=digest_of(secret)).first()
+
+
+def make_signin_link(user: User, lifetime: timedelta) -> str:
+    """The secret part of a new one-time link."""
+    secret = secrets.token_urlsafe(32)
+    SigninLink.objects.create(user=user, digest=digest_of(secret), expires_at=timezone.now() + lifetime)
+    return secret
+
+
+@transaction.atomic
+def use_signin_link(secret: str) -> User | None:
+    """The user of a link that is fresh, which it no longer is afterwards; two clicks at once cannot both win."""
+    now = timezone.now()
+    fresh = SigninLink.objects.filter(digest=digest_of(secret), used_at=None, expires_at__gt=now)
+    if not fresh.update(used_at=now):
+        return None
+    user = SigninLink.objects.select_related("user").get(digest=digest_of(secret)).user
+    return user if user.is_active else None

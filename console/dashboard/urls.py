@@ -1,0 +1,12 @@
+"""Addresses of the pages: one shell, in which the front end draws what the address names."""
+
+from __future__ import annotations
+
+from django.urls import path, re_path
+
+from console.dashboard import views
+
+urlpatterns = [
+    path("healthz", views.healthz, name="healthz"),
+    re_path(r"^(?:incidents(?:/\d+)?|jobs/\d+|nodes|settings)?$", views.page, name="page"),
+]

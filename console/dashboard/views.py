@@ -1,0 +1,61 @@
+"""The shell of every page. What is on it comes over REST and the live socket."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.db import connection
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import ensure_csrf_cookie
+from django.views.decorators.http import require_GET
+
+NOT_BUILT: Final = "The front end is not built yet: run `make build`."
+
+
+@never_cache
+@login_required
+@ensure_csrf_cookie
+@require_GET
+def page(request: HttpRequest) -> HttpResponse:
+    """Every page of the console: the same shell."""
+    entry = _entry(settings.FRONTEND_DIST / ".vite" / "manifest.json")
+    if entry is None:
+        return HttpResponse(NOT_BUILT, status=503, content_type="text/plain")
+    return render(request, "app.html", entry)
+
+
+@never_cache
+@require_GET
+def healthz(request: HttpRequest) -> JsonResponse:
+    """Whether this process answers and reaches its database."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    return JsonResponse({"status": "ok", "version": settings.VERSION})
+
+
+def _entry(manifest: Path) -> dict[str, Any] | None:
+    """Script, styles and preloads of the entry in Vite's manifest, as static addresses; None before the first build."""
+    try:
+        return _read_entry(manifest, manifest.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return None
+
+
+@lru_cache(maxsize=2)
+def _read_entry(manifest: Path, changed_ns: int) -> dict[str, Any]:
+    chunks = json.loads(manifest.read_text())
+    entry = next(chunk for chunk in chunks.values() if chunk.get("isEntry"))
+    imported = [chunks[name]["file"] for name in entry.get("imports", [])]
+    static = settings.STATIC_URL
+    return {
+        "script": static + entry["file"],
+        "styles": [static + name for name in entry.get("css", [])],
+        "preloads": [static + name for name in imported],
+    }

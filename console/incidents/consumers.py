@@ -1,0 +1,170 @@
+"""The live socket: a browser joins streams, gets what it missed (or "fetch the snapshot"), then what happens.
+
+The socket pulls from the streams, rung by the doorbell and once a second anyway, so a slow browser holds back only
+itself and a lost ring costs a second. The heartbeat is honest: while the streams cannot be read there is none, and the
+page calls itself stale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any, Final
+
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.utils import timezone
+
+from console.accounts.access import NOBODY, Caller, caller_of
+from console.incidents.models import Incident
+from console.incidents.publish import group_of
+from console.incidents.rows import iso
+from console.incidents.streams import UNREACHABLE, Position, Reader, connect_reader
+
+BEAT_SECONDS: Final = 1.0
+BEATS_PER_ACCESS_CHECK: Final = 30
+STREAMS_MAX: Final = 32
+FRAME_CHARS_MAX: Final = 4096
+NOT_SIGNED_IN: Final = 4401
+BAD_FRAME: Final = 4400
+
+
+class LiveConsumer(AsyncWebsocketConsumer):
+    """One browser's socket. `positions`: what it has been sent of each stream it follows."""
+
+    async def connect(self) -> None:
+        self.positions: dict[str, Position] = {}
+        self.pulling = asyncio.Lock()
+        self.beating: asyncio.Task[None] | None = None
+        self.caller: Caller = await _caller(self.scope.get("user"))
+        if not self.caller.team_ids:
+            await self.accept()  # only an accepted socket can say why it closes
+            await self.close(NOT_SIGNED_IN)
+            return
+        self.client = connect_reader()
+        self.reader = Reader(self.client)
+        await self.accept()
+        self.beating = asyncio.create_task(self._beat())
+
+    async def disconnect(self, code: int) -> None:
+        if self.beating is None:
+            return
+        self.beating.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.beating
+        for stream in list(self.positions):
+            await self._unsubscribe(stream)
+        await self.client.aclose()
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        frame = _frame(text_data)
+        if frame is None or self.beating is None:
+            await self.close(BAD_FRAME)
+        elif "ping" in frame:
+            await self._say({"pong": frame["ping"]})
+        elif "unsubscribe" in frame:
+            await self._unsubscribe(str(frame["unsubscribe"]))
+        elif "subscribe" in frame:
+            await self._subscribe(str(frame["subscribe"]), str(frame.get("epoch") or ""), frame.get("offset"))
+
+    async def stream_rang(self, message: dict[str, Any]) -> None:
+        """The doorbell: a stream grew."""
+        with contextlib.suppress(*UNREACHABLE):
+            await self._pull(message["stream"])
+
+    async def _subscribe(self, stream: str, epoch: str, offset: Any) -> None:
+        if not await _may_follow(self.caller, stream):
+            return await self._say({"refused": stream, "reason": "There is no such stream."})
+        if stream not in self.positions and len(self.positions) >= STREAMS_MAX:
+            return await self._say({"refused": stream, "reason": f"At most {STREAMS_MAX} streams on one socket."})
+        asked = Position(stream, epoch, offset if isinstance(offset, int) and offset >= 0 else 0)
+        async with self.pulling:
+            try:
+                await self.channel_layer.group_add(group_of(stream), self.channel_name)
+                heard = await self.reader.read(asked)
+            except UNREACHABLE:
+                self.positions[stream] = asked  # the beat goes on asking
+                return
+            recovered = not heard.gap
+            said = asked if recovered else heard.position
+            self.positions[stream] = heard.position
+            answer = {"subscribed": stream, "epoch": said.epoch, "offset": said.offset, "recovered": recovered}
+            await self._say(answer)
+            await self._relay(stream, heard.messages, heard.gap if epoch else "")
+
+    async def _unsubscribe(self, stream: str) -> None:
+        if self.positions.pop(stream, None) is not None:
+            with contextlib.suppress(*UNREACHABLE):
+                await self.channel_layer.group_discard(group_of(stream), self.channel_name)
+
+    async def _pull(self, stream: str) -> None:
+        """Send what the stream has beyond the browser's position."""
+        async with self.pulling:
+            if (after := self.positions.get(stream)) is None:
+                return
+            heard = await self.reader.read(after)
+            self.positions[stream] = heard.position
+            await self._relay(stream, heard.messages, heard.gap)
+
+    async def _relay(self, stream: str, messages: list[str], gap: str) -> None:
+        for message in messages:
+            await self.send(text_data=message)
+        if gap:
+            await self._say({"resync": stream, "reason": gap})
+
+    async def _beat(self) -> None:
+        number = 0
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            number += 1
+            if number % BEATS_PER_ACCESS_CHECK == 0:
+                await self._check_access()
+            with contextlib.suppress(*UNREACHABLE):
+                await self.client.ping()
+                for stream in list(self.positions):
+                    await self._pull(stream)
+                await self._say({"beat": number, "at": iso(timezone.now())})
+
+    async def _check_access(self) -> None:
+        """A role taken away ends what it let one follow."""
+        self.caller = await _caller(self.scope.get("user"))
+        for stream in list(self.positions):
+            if not await _may_follow(self.caller, stream):
+                await self._unsubscribe(stream)
+                await self._say({"refused": stream, "reason": "There is no such stream."})
+
+    async def _say(self, frame: dict[str, Any]) -> None:
+        await self.send(text_data=json.dumps(frame, separators=(",", ":")))
+
+
+def _frame(text: str | None) -> dict[str, Any] | None:
+    """The client's frame, None when it is not one."""
+    if text is None or len(text) > FRAME_CHARS_MAX:
+        return None
+    try:
+        frame = json.loads(text)
+    except ValueError:
+        return None
+    return frame if isinstance(frame, dict) else None
+
+
+@database_sync_to_async
+def _caller(user: Any) -> Caller:
+    if user is None or not user.is_authenticated:
+        return NOBODY
+    user.refresh_from_db()
+    return caller_of(user)
+
+
+@database_sync_to_async
+def _may_follow(caller: Caller, stream: str) -> bool:
+    kind, _, number = stream.partition(":")
+    if not number.isdecimal() or len(number) > 15:
+        return False
+    if kind == "team":
+        return caller.may("look", int(number))
+    if kind != "incident":
+        return False
+    team_id = Incident.objects.filter(pk=int(number)).values_list("team_id", flat=True).first()
+    return team_id is not None and caller.may("look", team_id)

@@ -1,0 +1,209 @@
+"""Incidents and what is kept about them: fields and constraints only.
+
+Incident.state is written by lifecycle.py alone, Incident.condition by watch.py through it. What must hold is held by the
+database too: one unresolved incident per key and per attempt, known states, a reason and a time where a state needs one.
+The timeline is append-only; a trigger in a migration refuses everything else.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+
+class State(models.TextChoices):
+    """The workflow: people's truth."""
+
+    OPEN = "open"
+    ACKNOWLEDGED = "acknowledged"
+    RESOLVED = "resolved"
+
+
+class ConditionState(models.TextChoices):
+    """The condition: the machine's truth."""
+
+    FIRING = "firing"
+    CLEARING = "clearing"
+    CLEAR = "clear"
+
+
+class Certainty(models.TextChoices):
+    SUSPECTED = "suspected"
+    DIAGNOSED = "diagnosed"
+
+
+class ActorKind(models.TextChoices):
+    USER = "user"
+    DETECTOR = "detector"
+    API = "api"
+    TICKET = "ticket"
+
+
+class Incident(models.Model):
+    """A diagnosis people should handle; its number is its primary key.
+
+    key: job, attempt, symptom kind and communicator, never the culprit. version rises with every change and is the
+    precondition of the next. clean_looks, clean_look_at: the hysteresis of the condition.
+    """
+
+    team = models.ForeignKey("ingest.Team", models.PROTECT, related_name="incidents")
+    job = models.ForeignKey("ingest.Job", models.PROTECT, related_name="incidents")
+    attempt = models.ForeignKey("ingest.Attempt", models.PROTECT, related_name="incidents")
+    key = models.CharField(max_length=200)
+    symptom = models.CharField(max_length=32)
+    comm_id = models.CharField(max_length=16, default="", blank=True)
+    communicator = models.CharField(max_length=64, default="", blank=True)
+    state = models.CharField(max_length=16, choices=State.choices, default=State.OPEN)
+    condition = models.CharField(max_length=16, choices=ConditionState.choices, default=ConditionState.FIRING)
+    certainty = models.CharField(max_length=16, choices=Certainty.choices, default=Certainty.SUSPECTED)
+    version = models.PositiveIntegerField(default=1)
+    headline = models.CharField(max_length=500)
+    component = models.CharField(max_length=32, default="", blank=True)
+    fault_kind = models.CharField(max_length=40, default="", blank=True)
+    grade = models.CharField(max_length=16, default="", blank=True)
+    culprits = models.JSONField(default=list, blank=True)
+    n_culprits = models.PositiveIntegerField(default=0)
+    n_victims = models.PositiveIntegerField(default=0)
+    first_symptom_ns = models.BigIntegerField()
+    triggered_ns = models.BigIntegerField()
+    window_start_ns = models.BigIntegerField()
+    window_end_ns = models.BigIntegerField()
+    opened_at = models.DateTimeField()
+    root_caused_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_by = models.CharField(max_length=150, null=True, blank=True)
+    resolved_at = models.DateTimeField(null=True, blank=True)
+    resolution = models.TextField(null=True, blank=True)
+    regressed = models.BooleanField(default=False)
+    recurrence_of = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="recurrences")
+    clean_looks = models.PositiveIntegerField(default=0)
+    clean_look_at = models.DateTimeField(null=True, blank=True)
+    cleared_at = models.DateTimeField(null=True, blank=True)
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["key"], condition=~Q(state=State.RESOLVED), name="one_unresolved_incident_per_key"
+            ),
+            models.UniqueConstraint(
+                fields=["attempt"], condition=~Q(state=State.RESOLVED), name="one_unresolved_incident_per_attempt"
+            ),
+            models.CheckConstraint(condition=Q(state__in=State.values), name="incident_state_is_known"),
+            models.CheckConstraint(condition=Q(condition__in=ConditionState.values), name="condition_is_known"),
+            models.CheckConstraint(condition=Q(certainty__in=Certainty.values), name="certainty_is_known"),
+            models.CheckConstraint(condition=Q(version__gte=1), name="incident_version_counts_from_one"),
+            models.CheckConstraint(
+                condition=~Q(state=State.ACKNOWLEDGED)
+                | Q(acknowledged_at__isnull=False, acknowledged_by__isnull=False),
+                name="acknowledged_says_who_and_when",
+            ),
+            models.CheckConstraint(
+                condition=(
+                    Q(state=State.RESOLVED, resolved_at__isnull=False, resolution__isnull=False) & ~Q(resolution="")
+                )
+                | (~Q(state=State.RESOLVED) & Q(resolved_at=None, resolution=None)),
+                name="resolved_says_when_and_why",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["team", "state", "-id"], name="incident_lists"),
+            models.Index(fields=["key", "-id"], name="incident_by_key"),
+        ]
+
+    def __str__(self) -> str:
+        return f"incident {self.pk}: {self.headline}"
+
+
+class TimelineEntry(models.Model):
+    """One thing that happened to an incident. Never changed, never deleted.
+
+    before, after: the state (or condition) around the act. request_key makes a repeated request the same act.
+    """
+
+    incident = models.ForeignKey(Incident, models.PROTECT, related_name="timeline")
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=150)
+    actor_kind = models.CharField(max_length=16, choices=ActorKind.choices)
+    verb = models.CharField(max_length=32)
+    before = models.CharField(max_length=32, default="", blank=True)
+    after = models.CharField(max_length=32, default="", blank=True)
+    note = models.TextField(default="", blank=True)
+    request_key = models.CharField(max_length=100, default="", blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(actor_kind__in=ActorKind.values), name="actor_kind_is_known"),
+            models.UniqueConstraint(
+                fields=["incident", "actor", "verb", "request_key"],
+                condition=~Q(request_key=""),
+                name="a_repeated_request_is_one_act",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.actor} {self.verb} incident {self.incident_id}"
+
+
+class DiagnosisRevision(models.Model):
+    """One version of an incident's diagnosis, as rca/findings.py wrote it; revisions are added, never changed."""
+
+    incident = models.ForeignKey(Incident, models.PROTECT, related_name="revisions")
+    number = models.PositiveIntegerField()
+    at = models.DateTimeField()
+    body = models.JSONField()
+    verdict = models.TextField()
+    culprits = models.JSONField(default=list)
+    grade = models.CharField(max_length=16, default="", blank=True)
+    window_start_ns = models.BigIntegerField()
+    window_end_ns = models.BigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["incident", "number"], name="diagnosis_revisions_are_numbered")]
+
+    def __str__(self) -> str:
+        return f"diagnosis {self.number} of incident {self.incident_id}"
+
+
+class OutboxRow(models.Model):
+    """A promise to tell others, made in the transaction that changed something; kept when the live stream is away."""
+
+    incident = models.ForeignKey(Incident, models.PROTECT, related_name="outbox")
+    entry = models.ForeignKey(TimelineEntry, models.PROTECT, null=True, related_name="outbox")
+    type = models.CharField(max_length=32)
+    made_at = models.DateTimeField()
+    relayed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["id"], condition=Q(relayed_at=None), name="outbox_waiting")]
+
+    def __str__(self) -> str:
+        return f"{self.type} of incident {self.incident_id}"
+
+
+class Look(models.Model):
+    """What a look of the trigger at an attempt saw; the newest are kept."""
+
+    attempt = models.ForeignKey("ingest.Attempt", models.CASCADE, related_name="looks")
+    taken_at = models.DateTimeField()
+    seen_ns = models.BigIntegerField()
+    kind = models.CharField(max_length=32, default="", blank=True)
+    saw = models.TextField(default="", blank=True)
+    thresholds = models.JSONField(default=dict)
+
+    class Meta:
+        indexes = [models.Index(fields=["attempt", "-id"], name="newest_looks")]
+
+    def __str__(self) -> str:
+        return f"look at attempt {self.attempt_id}"
+
+
+class JobNormal(models.Model):
+    """The running normal of an attempt, as rca/triggers.py keeps it between looks."""
+
+    attempt = models.OneToOneField("ingest.Attempt", models.CASCADE, related_name="normal")
+    body = models.JSONField()
+    updated_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"normal of attempt {self.attempt_id}"
