@@ -77,12 +77,12 @@ native:
 
 $(NPM_STAMP): frontend/package-lock.json
 	@echo "Installing front-end packages"
-	@cd frontend && npm ci --silent --no-audit --no-fund --no-update-notifier
+	@cd frontend && npm ci --loglevel=error --no-audit --no-fund --no-update-notifier
 	@touch $@
 
 $(DIST_STAMP): $(NPM_STAMP) $(FRONTEND_SOURCES)
 	@echo "Building the front end"
-	@cd frontend && npm run --silent build
+	@cd frontend && npm run --silent build -- --logLevel warn
 	@touch $@
 
 # ---- test -----------------------------------------------------------------------------------------------------------

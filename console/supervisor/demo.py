@@ -1,8 +1,8 @@
 """`manage.py demo`: a live job on this machine, watched by agents, that hangs after half a minute.
 
-It starts the testbed (eight ranks on four nodes unless told otherwise), one agent per node, injects one fault on a
-rank drawn at random, and then leaves the job hanging for somebody to look at. Nothing here knows what Diogenes will
-say about it. Everything it starts dies with it.
+It starts the testbed (eight ranks on four nodes), one agent per node, injects one fault on a rank drawn at random, and
+then leaves the job hanging for somebody to look at. What was injected is said here and nowhere else: Diogenes has to
+find it. Everything started here dies with this process.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from console.supervisor.children import Child, Recipe, start
 from console.supervisor.processes import wait_until
 from console.supervisor.servers import ServerFailed
 from console.supervisor.watch import Stopped, stop_on_signals
 
-FAULTS = ("nic_down", "freeze", "kill", "proxy_sleep", "stuck")
+FAULT: Final = "nic_down"
+FAULT_AFTER_SECONDS: Final = 30.0
+LOOK_SECONDS: Final = 0.5
 
 
 @dataclass
-class Demo:
-    """One demo: the testbed first, then an agent per node of its manifest."""
+class LiveJob:
+    """A testbed and the agents of its nodes, as our children. `folder` holds the run, the spools and the logs."""
 
     server: str
     token_file: Path
     folder: Path
     job: str = "demo"
-    children: list[Child] = field(default_factory=list)
+    children: dict[str, Child] = field(default_factory=dict)
 
     @property
     def rundir(self) -> Path:
@@ -57,24 +59,86 @@ class Demo:
         made: dict[str, Any] = json.loads((self.rundir / "manifest.json").read_text())
         return made
 
+    def inject(self, fault: str, rank: int) -> None:
+        """Ask the testbed for a fault. Raises ServerFailed with its reason."""
+        argv = [sys.executable, "-m", "nccl_instrument.testbed", "inject", "--rundir", str(self.rundir)]
+        done = subprocess.run([*argv, fault, "--rank", str(rank)], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise ServerFailed(f"The testbed did not inject {fault}: {done.stderr.strip()}")
+
+    def look(self) -> None:
+        """Start dead agents again, as a service manager would. Raises ServerFailed when the job itself ended."""
+        for name, child in list(self.children.items()):
+            if child.is_running():
+                continue
+            if name == "testbed":
+                raise ServerFailed(f"the job ended (exit {child.process.returncode}): {child.log_tail(1)}")
+            self.children[name] = start(child.recipe, child.log_path)
+
     def _start_agent(self, node: dict[str, Any]) -> None:
         spool = self.folder / "spool" / node["name"]
         spool.mkdir(parents=True, exist_ok=True)
         options = ["--server", self.server, "--token-file", str(self.token_file), "--node", node["name"]]
         options += ["--segments", node["segment_dir"], "--spool", str(spool)]
+        for nic in node["nics"]:
+            options += ["--nic", f"{nic['name']}={nic['sysfs']}"]
         self._spawn(f"agent-{node['name']}", "nccl_instrument.agent", *options)
 
     def _spawn(self, name: str, module: str, *options: str) -> Child:
         recipe = Recipe(name, [sys.executable, "-m", module, *options], death_signal=signal.SIGTERM)
         child = start(recipe, self.folder / "logs" / f"{name}.log")
-        self.children.append(child)
+        self.children[name] = child
         return child
 
     def stop(self) -> None:
-        for child in reversed(self.children):
+        for child in reversed(self.children.values()):
             child.stop()
         self.children.clear()
 
 
 def main(arguments: list[str]) -> int:
-    raise NotImplementedError
+    """Run until stopped: 0 when asked to, 1 when the job ended by itself."""
+    chosen = parser().parse_args(arguments)
+    stop_on_signals()
+    job = LiveJob(chosen.server, chosen.token_file, chosen.folder.absolute())
+    try:
+        run(job, chosen.fault, chosen.after_s)
+    except Stopped:
+        return 0
+    except ServerFailed as failure:
+        say(str(failure))
+        return 1
+    finally:
+        job.stop()
+    return 0
+
+
+def run(job: LiveJob, fault: str, after_s: float) -> None:
+    """Start, wait, inject, and then only keep the agents running. Raises ServerFailed, or Stopped from a signal."""
+    job.start()
+    n_ranks = int(job.manifest()["n_ranks"])
+    say(f"{n_ranks} ranks on {len(job.manifest()['nodes'])} nodes are training; a fault follows in {after_s:.0f} s")
+    inject_at = time.monotonic() + after_s
+    while time.monotonic() < inject_at:
+        job.look()
+        time.sleep(LOOK_SECONDS)
+    rank = random.randrange(n_ranks)
+    job.inject(fault, rank)
+    say(f"injected {fault} on rank {rank}; the job hangs from now on")
+    while True:
+        job.look()
+        time.sleep(LOOK_SECONDS)
+
+
+def say(text: str) -> None:
+    print(f"demo: {text}", flush=True)
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="manage.py demo", description=__doc__)
+    made.add_argument("--server", default="http://127.0.0.1:8001", help="where ingest listens")
+    made.add_argument("--token-file", type=Path, default=Path("var/agent_token"), help="the agents' token")
+    made.add_argument("--folder", type=Path, default=Path("var/demo"), help="for the run, the spools and the logs")
+    made.add_argument("--fault", default=os.environ.get("DEMO_FAULT") or FAULT, help="see docs/testbed.md")
+    made.add_argument("--after-s", type=float, default=FAULT_AFTER_SECONDS, help="seconds of training before the fault")
+    return made

@@ -72,13 +72,24 @@ class Watch:
 
     stack: Stack
     deaths: dict[str, Deaths] = field(default_factory=dict)
+    relayed: int = 0  # lines of the demo
 
     def forever(self) -> NoReturn:
         while True:
             for child in list(self.stack.children):
                 self.look(child, time.monotonic())
                 cap_log(child.log_path)
+            self.relay_demo()
             time.sleep(LOOK_SECONDS)
+
+    def relay_demo(self) -> None:
+        """Say what the demo says: it is the one child with a story for the person who watches."""
+        demo = next((child for child in self.stack.children if child.recipe.name == "demo"), None)
+        if demo:
+            lines = [line for line in demo.log_text().splitlines() if line.startswith("demo: ")]
+            for line in lines[self.relayed :]:
+                self.stack.say(line)
+            self.relayed = len(lines)
 
     def look(self, child: Child, now: float) -> None:
         """Say that a child died, once, and start it again when its pause is over."""
