@@ -43,6 +43,7 @@ class Stack:
             "DJANGO_SETTINGS_MODULE": "console.settings",
             "DIOGENES_DATA": str(self.folder.path),
             "DIOGENES_SECRET_KEY": os.environ.get("DIOGENES_SECRET_KEY") or self.folder.secret_key(),
+            "DIOGENES_DEMO": "1" if with_demo else "0",
             "PYTHONUNBUFFERED": "1",
         }
         self._start_database()
