@@ -13,7 +13,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from console.supervisor.children import Child, Recipe, start
 from console.supervisor.processes import wait_until
 from console.supervisor.servers import ServerFailed
 from console.supervisor.watch import Stopped, stop_on_signals
+from nccl_instrument.testbed.control import ask
 
 FAULT: Final = "nic_down"
 FAULT_AFTER_SECONDS: Final = 30.0
@@ -48,9 +48,8 @@ class LiveJob:
         """Start job and agents. Raises ServerFailed when the job does not come up."""
         shutil.rmtree(self.rundir, ignore_errors=True)
         self.rundir.mkdir(parents=True)
-        testbed = self._spawn(
-            "testbed", "nccl_instrument.testbed", "run", "--rundir", str(self.rundir), "--job", self.job
-        )
+        options = ["run", "--run-dir", str(self.rundir), "--job", self.job, "--seed", str(random.randrange(2**31))]
+        testbed = self._spawn("testbed", "nccl_instrument.testbed", *options)
         wait_until(testbed, (self.rundir / "manifest.json").exists)
         for node in self.manifest()["nodes"]:
             self._start_agent(node)
@@ -61,10 +60,12 @@ class LiveJob:
 
     def inject(self, fault: str, rank: int) -> None:
         """Ask the testbed for a fault. Raises ServerFailed with its reason."""
-        argv = [sys.executable, "-m", "nccl_instrument.testbed", "inject", "--rundir", str(self.rundir)]
-        done = subprocess.run([*argv, fault, "--rank", str(rank)], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise ServerFailed(f"The testbed did not inject {fault}: {done.stderr.strip()}")
+        try:
+            answer = ask(self.rundir, {"do": "inject", "fault": fault, "rank": rank})
+        except (OSError, ValueError) as error:
+            raise ServerFailed(f"the testbed does not answer: {error}") from None
+        if not answer.get("ok"):
+            raise ServerFailed(f"the testbed refused {fault}: {answer.get('error')}")
 
     def look(self) -> None:
         """Start dead agents again, as a service manager would. Raises ServerFailed when the job itself ended."""
@@ -116,7 +117,7 @@ def main(arguments: list[str]) -> int:
 def run(job: LiveJob, fault: str, after_s: float) -> None:
     """Start, wait, inject, and then only keep the agents running. Raises ServerFailed, or Stopped from a signal."""
     job.start()
-    n_ranks = int(job.manifest()["n_ranks"])
+    n_ranks = int(job.manifest()["layout"]["n_ranks"])
     say(f"{n_ranks} ranks on {len(job.manifest()['nodes'])} nodes are training; a fault follows in {after_s:.0f} s")
     inject_at = time.monotonic() + after_s
     while time.monotonic() < inject_at:
