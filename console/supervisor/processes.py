@@ -78,7 +78,9 @@ def wait_until(child: Child, is_up: Callable[[], bool]) -> None:
     give_up_at = time.monotonic() + READY_SECONDS
     while not is_up():
         if not child.is_running():
-            raise ServerFailed(f"{child.recipe.name} stopped while starting: {child.log_tail(3)}")
+            raise ServerFailed(
+                f"{child.recipe.name} stopped while starting: {child.log_tail(1)} (see {child.log_path})"
+            )
         if time.monotonic() > give_up_at:
             raise ServerFailed(f"{child.recipe.name} was not up within {READY_SECONDS:.0f} s; see {child.log_path}")
         time.sleep(0.05)

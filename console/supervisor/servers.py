@@ -34,6 +34,7 @@ POSTGRES_SETTINGS: Final[Mapping[str, str]] = {
     "shared_buffers": "64MB",
     "max_connections": "60",
     "logging_collector": "off",
+    "log_checkpoints": "off",
 }
 
 
@@ -181,7 +182,9 @@ def _wait(child: Child, answers: Callable[[], bool]) -> None:
     give_up_at = time.monotonic() + READY_SECONDS
     while not answers():
         if not child.is_running():
-            raise ServerFailed(f"{child.recipe.name} stopped while starting: {child.log_tail(3)}")
+            raise ServerFailed(
+                f"{child.recipe.name} stopped while starting: {child.log_tail(1)} (see {child.log_path})"
+            )
         if time.monotonic() > give_up_at:
             raise ServerFailed(f"{child.recipe.name} did not answer within {READY_SECONDS:.0f} s; see {child.log_path}")
         time.sleep(0.03)
