@@ -4,4 +4,4 @@ import os
 
 os.environ.setdefault("DIOGENES_SECRET_KEY", "only-for-type-checks")
 
-from console.settings import *  # noqa: E402, F403
+from console.settings import *  # noqa: F403
