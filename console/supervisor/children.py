@@ -77,13 +77,16 @@ class Child:
 
     def stop(self) -> None:
         """Ask, wait, then insist. Returns when the child is gone."""
+        self.ask_to_stop()
+        try:
+            self.process.wait(self.recipe.stop_seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self.process.wait()
+
+    def ask_to_stop(self) -> None:
         if self.is_running():
             self.process.send_signal(self.recipe.stop_signal)
-            try:
-                self.process.wait(self.recipe.stop_seconds)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        self.process.wait()
 
     def kill(self) -> None:
         """The child leads its own session: the group takes whatever it started along."""

@@ -92,6 +92,10 @@ class LiveJob:
         return child
 
     def stop(self) -> None:
+        """Agents first, all at once, so that they can still drain; the job last."""
+        for name, child in self.children.items():
+            if name != "testbed":
+                child.ask_to_stop()
         for child in reversed(self.children.values()):
             child.stop()
         self.children.clear()
