@@ -58,6 +58,7 @@ class Child:
     log_path: Path
     log_start: int
     started_at: float
+    is_asked: bool = False
 
     @property
     def pid(self) -> int:
@@ -85,7 +86,9 @@ class Child:
         self.process.wait()
 
     def ask_to_stop(self) -> None:
-        if self.is_running():
+        """Once: to many programs a second signal means `at once`."""
+        if self.is_running() and not self.is_asked:
+            self.is_asked = True
             self.process.send_signal(self.recipe.stop_signal)
 
     def kill(self) -> None:
