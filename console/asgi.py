@@ -17,9 +17,8 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 _django = get_asgi_application()  # first: what follows imports models
 
-from ingest.asgi import application as _ingest  # noqa: E402
-
 from console.incidents.routing import websocket_urlpatterns  # noqa: E402
+from ingest.asgi import application as _ingest  # noqa: E402
 
 _console = ProtocolTypeRouter(
     {

@@ -1,6 +1,7 @@
 """Making and recognising secrets: long random words, of which only the sha256 is stored.
 
-The words have 256 random bits, so a plain hash is enough: there is nothing to guess, and a look-up stays one index probe.
+The words have 256 random bits, so a plain hash is enough: there is nothing to guess, and a
+look-up stays one index probe.
 """
 
 from __future__ import annotations

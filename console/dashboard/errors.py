@@ -1,4 +1,4 @@
-"""Domain errors as HTTP answers: {"error": a sentence, "code": a slug}, and the current row where somebody was faster."""
+"""Domain errors as HTTP answers: {"error": a sentence, "code": a slug}, with the current row if somebody was faster."""
 
 from __future__ import annotations
 

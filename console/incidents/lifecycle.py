@@ -1,8 +1,8 @@
 """The incident's state change: `move()` is the only writer of Incident.state, by compare-and-set with a version.
 
-Every change, of state or of anything else an incident shows, goes through one door: one transaction with the new values,
-one timeline entry, one outbox row, and a live message when it is committed. Who may act is decided in accounts/access.py,
-what is legal is decided here.
+Every change, of state or of anything else an incident shows, goes through one door: one transaction with the new
+values, one timeline entry, one outbox row, and a live message when it is committed. Who may act is decided in
+accounts/access.py, what is legal is decided here.
 """
 
 from __future__ import annotations
@@ -149,14 +149,15 @@ def replay(entries: list[TimelineEntry]) -> tuple[State, ConditionState]:
 
 def _marks(verb: str, actor: Actor, note: str, now: datetime, regressed: bool) -> dict[str, Any]:
     """The columns that tell when, by whom and why, beside the state."""
-    acknowledged = {"acknowledged_at": now, "acknowledged_by": actor.name}
+    acknowledged: dict[str, Any] = {"acknowledged_at": now, "acknowledged_by": actor.name}
     not_acknowledged = {"acknowledged_at": None, "acknowledged_by": None}
-    return {
+    marks: dict[str, dict[str, Any]] = {
         "acknowledge": acknowledged,
         "unacknowledge": not_acknowledged,
         "resolve": {"resolved_at": now, "resolution": note},
         "reopen": {"resolved_at": None, "resolution": None, "regressed": regressed, **not_acknowledged},
-    }[verb]
+    }
+    return marks[verb]
 
 
 def _compare_and_set(incident: Incident, fields: Mapping[str, Any], now: datetime) -> None:

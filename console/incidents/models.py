@@ -1,8 +1,8 @@
 """Incidents and what is kept about them: fields and constraints only.
 
-Incident.state is written by lifecycle.py alone, Incident.condition by watch.py through it. What must hold is held by the
-database too: one unresolved incident per key and per attempt, known states, a reason and a time where a state needs one.
-The timeline is append-only; a trigger in a migration refuses everything else.
+Incident.state is written by lifecycle.py alone, Incident.condition by watch.py through it. What must hold is held by
+the database too: one unresolved incident per key and per attempt, known states, a reason and a time where a state needs
+one. The timeline is append-only; a trigger in a migration refuses everything else.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def relay_waiting(rows_max: int = 1000) -> int:
 
 
 def publish_job(team_id: int, row: JobRow) -> None:
-    """Tell the team's stream what a job looks like now. Not kept when nobody can hear it: the next look says it again."""
+    """Tell the team's stream what a job looks like now. Lost when nobody can hear: the next look says it again."""
     _publish_hint(team_stream(team_id), "job.changed", row)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from console.incidents.live import IncidentRow, TimelineRow
-from console.incidents.models import Incident, TimelineEntry
+from console.incidents.models import Certainty, ConditionState, Incident, State, TimelineEntry
 
 CULPRITS_SHOWN_MAX = 16
 
@@ -33,9 +33,9 @@ def incident_row(incident: Incident) -> IncidentRow:
         job=incident.job.name,
         attempt=incident.attempt.number,
         symptom=incident.symptom,
-        state=incident.state,
-        condition=incident.condition,
-        certainty=incident.certainty,
+        state=State(incident.state).value,
+        condition=ConditionState(incident.condition).value,
+        certainty=Certainty(incident.certainty).value,
         headline=incident.headline,
         component=incident.component,
         fault_kind=incident.fault_kind,

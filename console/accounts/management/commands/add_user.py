@@ -1,4 +1,4 @@
-"""`manage.py add_user`: a person, their role in a team, and (unless they exist) nothing else: they come in by a link."""
+"""`manage.py add_user`: gives a person a role in a team. New people get no password: they come in by a link."""
 
 from __future__ import annotations
 

@@ -1,0 +1,211 @@
+"""The REST API of everything but incidents: session, the Now page, jobs, nodes, agents' tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import PermissionDenied
+from django.middleware.csrf import get_token
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from console.accounts.access import Caller, caller_of
+from console.dashboard import jobs
+from console.dashboard.figures import throughput_figure
+from console.dashboard.schema import ERROR, an_object, schema_of
+from console.incidents.api import STREAM, stream_of
+from console.incidents.evidence import job_grid
+from console.incidents.grid import Grid
+from console.incidents.live import IncidentRow, IngestRow, JobRow
+from console.incidents.read import read_current, visible_incidents
+from console.incidents.rows import incident_row, iso
+from console.incidents.streams import Position, position, team_stream
+from ingest.models import AgentToken, Job, Team
+from ingest.tokens import hash_token, make_agent_token, revoke_agent_token
+
+INCIDENTS_OF_JOB_MAX = 50
+
+
+class Session(APIView):
+    @extend_schema(
+        operation_id="session",
+        responses={
+            200: an_object(
+                user=str,
+                name=str,
+                roles=dict[str, str],
+                role=str | None,
+                csrf=str,
+                server_at=str,
+                version=str,
+                demo=bool,
+            )
+        },
+    )
+    def get(self, request: Request) -> Response:
+        """Who you are, what you may do, and what the page needs to act for you."""
+        caller = caller_of(request.user)
+        teams = {team.pk: team.name for team in Team.objects.filter(pk__in=caller.team_ids)}
+        full_name = getattr(request.user, "get_full_name", str)()
+        return Response(
+            {
+                "user": caller.name,
+                "name": full_name or caller.name,
+                "roles": {teams[team_id]: role.value for team_id, role in caller.roles.items()},
+                "role": caller.highest_role,
+                "csrf": get_token(request._request) if caller.kind == "user" else "",
+                "server_at": iso(timezone.now()),
+                "version": settings.VERSION,
+                "demo": settings.DEMO,
+            }
+        )
+
+
+class Now(APIView):
+    @extend_schema(
+        operation_id="now",
+        responses={
+            200: an_object(
+                stream=STREAM, server_at=str, jobs=list[JobRow], incidents=list[IncidentRow], ingest=IngestRow | None
+            )
+        },
+    )
+    def get(self, request: Request) -> Response:
+        """Jobs, current incidents and ingest's health: the snapshot that the team's live stream continues."""
+        caller = caller_of(request.user)
+        team = Team.objects.filter(pk__in=caller.team_ids).order_by("pk").first()
+        stream = position(team_stream(team.pk)) if team else Position("", "", 0)
+        ingest = jobs.read_ingest_row(team) if team else None
+        return Response(
+            {
+                "stream": stream_of(stream),
+                "server_at": iso(timezone.now()),
+                "jobs": [dataclasses.asdict(row) for row in jobs.read_job_rows(caller.team_ids)],
+                "incidents": [dataclasses.asdict(row) for row in read_current(caller.team_ids)],
+                "ingest": dataclasses.asdict(ingest) if ingest else None,
+            }
+        )
+
+
+class JobList(APIView):
+    @extend_schema(
+        operation_id="jobs_list", responses={200: an_object(stream=STREAM, server_at=str, jobs=list[JobRow])}
+    )
+    def get(self, request: Request) -> Response:
+        """The newest jobs."""
+        caller = caller_of(request.user)
+        stream = position(team_stream(caller.team_ids[0])) if caller.team_ids else Position("", "", 0)
+        rows = [dataclasses.asdict(row) for row in jobs.read_job_rows(caller.team_ids)]
+        return Response({"stream": stream_of(stream), "server_at": iso(timezone.now()), "jobs": rows})
+
+
+class JobDetail(APIView):
+    @extend_schema(
+        operation_id="job_read",
+        responses={
+            200: an_object(server_at=str, job=JobRow, looks=list[jobs.LookRow], incidents=list[IncidentRow]),
+            404: ERROR,
+        },
+    )
+    def get(self, request: Request, job_id: int) -> Response:
+        """One job, its newest incidents, and every look the trigger took lately."""
+        caller = caller_of(request.user)
+        job = find_job(caller, job_id)
+        incidents = visible_incidents(caller.team_ids).filter(job=job).order_by("-id")[:INCIDENTS_OF_JOB_MAX]
+        return Response(
+            {
+                "server_at": iso(timezone.now()),
+                "job": dataclasses.asdict(jobs.read_job_row(job)),
+                "looks": [dataclasses.asdict(row) for row in jobs.read_looks(job)],
+                "incidents": [dataclasses.asdict(incident_row(incident)) for incident in incidents],
+            }
+        )
+
+
+class JobGrid(APIView):
+    @extend_schema(operation_id="job_grid", responses={200: schema_of(Grid), 404: ERROR})
+    def get(self, request: Request, job_id: int) -> Response:
+        """The state of every rank of the job now, as columns."""
+        job = find_job(caller_of(request.user), job_id)
+        return Response(dataclasses.asdict(job_grid(job)))
+
+
+class JobThroughput(APIView):
+    @extend_schema(
+        operation_id="job_throughput",
+        responses={
+            200: an_object(data=list[dict[str, Any]], layout=dict[str, Any], config=dict[str, Any], text=str),
+            404: ERROR,
+        },
+    )
+    def get(self, request: Request, job_id: int) -> Response:
+        """Ops completed per second by kind, as a plotly figure and in words."""
+        job = find_job(caller_of(request.user), job_id)
+        return Response(throughput_figure(job.name, jobs.newest_attempt(job)))
+
+
+class NodeList(APIView):
+    @extend_schema(operation_id="nodes_list", responses={200: an_object(server_at=str, nodes=list[jobs.NodeRow])})
+    def get(self, request: Request) -> Response:
+        """Every node of every job's newest attempt."""
+        rows = jobs.read_node_rows(caller_of(request.user).team_ids)
+        return Response({"server_at": iso(timezone.now()), "nodes": [dataclasses.asdict(row) for row in rows]})
+
+
+class TokenFields(serializers.Serializer[Any]):
+    label = serializers.CharField(max_length=100)
+
+
+class TokenList(APIView):
+    @extend_schema(operation_id="tokens_list", responses={200: an_object(tokens=list[dict[str, Any]]), 403: ERROR})
+    def get(self, request: Request) -> Response:
+        """Agents' tokens; never their secrets."""
+        tokens = AgentToken.objects.filter(team__in=_administered(request), revoked_at=None).order_by("pk")
+        return Response({"tokens": [_token_row(token) for token in tokens]})
+
+    @extend_schema(
+        operation_id="token_create",
+        request=TokenFields,
+        responses={201: an_object(id=int, label=str, token=str), 400: ERROR, 403: ERROR},
+    )
+    def post(self, request: Request) -> Response:
+        """Make an agent's token. It is shown this once."""
+        team_ids = _administered(request)
+        given = TokenFields(data=request.data)
+        given.is_valid(raise_exception=True)
+        team = Team.objects.get(pk=team_ids[0])
+        secret = make_agent_token(team, given.validated_data["label"])
+        token = AgentToken.objects.get(token_sha256=hash_token(secret))
+        return Response({"id": token.pk, "label": token.label, "token": secret}, 201)
+
+
+class TokenDetail(APIView):
+    @extend_schema(operation_id="token_revoke", responses={204: None, 403: ERROR, 404: ERROR})
+    def delete(self, request: Request, token_id: int) -> Response:
+        """Revoke an agent's token."""
+        revoke_agent_token(AgentToken.objects.get(pk=token_id, team__in=_administered(request)))
+        return Response(status=204)
+
+
+def find_job(caller: Caller, job_id: int) -> Job:
+    """Job.DoesNotExist when there is none, or when it is another team's."""
+    return jobs.visible_jobs(caller.team_ids).get(pk=job_id)
+
+
+def _administered(request: Request) -> list[int]:
+    """Teams the caller administers; PermissionDenied when there is none."""
+    team_ids = caller_of(request.user).teams_where("administer")
+    if not team_ids:
+        raise PermissionDenied
+    return team_ids
+
+
+def _token_row(token: AgentToken) -> dict[str, Any]:
+    used = iso(token.last_used_at)
+    return {"id": token.pk, "label": token.label, "created_at": iso(token.created_at), "last_used_at": used}

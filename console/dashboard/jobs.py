@@ -1,0 +1,253 @@
+"""Jobs, nodes and ingest's health as rows for pages and live messages.
+
+A state is only as good as the data below it: what has not been heard of is silent or unknown, never running.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.core.cache import cache
+from django.db.models import QuerySet
+
+from console.incidents.live import IngestRow, JobRow, JobState
+from console.incidents.models import ConditionState, Incident, JobNormal, Look, State
+from console.incidents.rows import iso, iso_from_ns
+from console.incidents.streams import UNREACHABLE
+from ingest.models import Attempt, Job, Node, Rank, Team
+from ingest.read import read_nodes, read_rollups, read_window
+from ingest.store import NativePartitions
+from nccl_instrument.tables import PORT_STATES
+
+SECOND: Final = 1_000_000_000
+REPORTING_NS: Final = 5 * SECOND
+RATE_SECONDS: Final = 10
+RATE_SAMPLE_SECONDS: Final = 3.0
+JOBS_MAX: Final = 200
+NODES_MAX: Final = 5000
+LOOKS_SHOWN_MAX: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class LookRow:
+    """What one look of the trigger saw. kind: the symptom's, empty when nothing was wrong."""
+
+    at: str
+    kind: str
+    saw: str
+    thresholds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class NicRow:
+    name: str
+    port_state: str
+    speed_mbps: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node of a job's newest attempt, with everything counted of it."""
+
+    job: str
+    attempt: int
+    name: str
+    state: str
+    last_seen_at: str | None
+    watermark_at: str | None
+    clock_offset_ms: float | None
+    batches: int
+    batches_refused: int
+    rows_dropped: int
+    losses: dict[str, int]
+    n_ranks: int
+    nics: list[NicRow]
+
+
+def visible_jobs(team_ids: Sequence[int]) -> QuerySet[Job]:
+    return Job.objects.filter(team__in=team_ids).select_related("team")
+
+
+def read_job_rows(team_ids: Sequence[int]) -> list[JobRow]:
+    """The newest jobs of these teams."""
+    return [read_job_row(job) for job in visible_jobs(team_ids).order_by("-id")[:JOBS_MAX]]
+
+
+def read_job_row(job: Job) -> JobRow:
+    """A job as its newest attempt shows it."""
+    attempt = newest_attempt(job)
+    if attempt is None:
+        return _unheard(job)
+    nodes = read_nodes(attempt.pk)
+    incident = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED).first()
+    look = Look.objects.filter(attempt=attempt).order_by("-id").first()
+    normal = JobNormal.objects.filter(attempt=attempt).first()
+    ranks = Rank.objects.filter(attempt=attempt, rank__gte=0, replaced=False).values("rank").distinct().count()
+    ops_per_s = _ops_per_s(attempt.pk)
+    return JobRow(
+        id=job.pk,
+        name=job.name,
+        team=job.team.name,
+        attempt=attempt.number,
+        state=_job_state(attempt, nodes, incident, ops_per_s),
+        n_ranks=ranks,
+        world_size=attempt.world_size,
+        n_nodes=len(nodes),
+        nodes_reporting=sum(is_reporting(node) for node in nodes),
+        last_data_at=iso_from_ns(max((node.watermark_ns for node in nodes), default=0)),
+        ops_per_s=ops_per_s,
+        op_interval_ms=_op_interval_ms(normal),
+        looked_at=iso(look.taken_at) if look else None,
+        incident=incident.pk if incident else None,
+    )
+
+
+def read_looks(job: Job) -> list[LookRow]:
+    """The newest looks at the job's newest attempt."""
+    attempt = newest_attempt(job)
+    looks = Look.objects.filter(attempt=attempt).order_by("-id")[:LOOKS_SHOWN_MAX] if attempt else []
+    return [LookRow(iso(look.taken_at) or "", look.kind, look.saw, look.thresholds) for look in looks]
+
+
+def read_node_rows(team_ids: Sequence[int]) -> list[NodeRow]:
+    """Every node of the newest attempt of every job."""
+    rows: list[NodeRow] = []
+    for job in visible_jobs(team_ids).order_by("-id")[:JOBS_MAX]:
+        if len(rows) < NODES_MAX and (attempt := newest_attempt(job)) is not None:
+            rows += _node_rows(job, attempt)
+    return rows[:NODES_MAX]
+
+
+def read_ingest_row(team: Team) -> IngestRow:
+    """How ingest is doing for one team."""
+    nodes = list(Node.objects.filter(attempt__job__team=team, attempt__state=Attempt.State.RUNNING))
+    states = [node_state(node) for node in nodes]
+    return IngestRow(
+        batches_per_s=_batches_per_s(team.pk, sum(node.batches for node in nodes)),
+        nodes_reporting=states.count("reporting"),
+        nodes_silent=states.count("silent"),
+        nodes_catching_up=states.count("catching_up"),
+        rows_dropped=sum(node.rows_dropped for node in nodes),
+        batches_refused=team.batches_refused,
+        batches_lost=sum(int(node.losses.get("spool_batches", 0)) for node in nodes),
+        store=NativePartitions.name,
+    )
+
+
+def newest_attempt(job: Job) -> Attempt | None:
+    return Attempt.objects.filter(job=job).order_by("-number").first()
+
+
+def is_reporting(node: Node) -> bool:
+    return time.time_ns() - node.received_ns < REPORTING_NS
+
+
+def node_state(node: Node, has_ended: bool = False) -> str:
+    """reporting, silent, catching_up (late, not silent) or ended."""
+    if has_ended:
+        return "ended"
+    if not is_reporting(node):
+        return "silent"
+    return "catching_up" if node.catching_up else "reporting"
+
+
+def _job_state(attempt: Attempt, nodes: list[Node], incident: Incident | None, ops_per_s: float | None) -> JobState:
+    if attempt.state == Attempt.State.ENDED:
+        return "ended"
+    if not nodes:
+        return "unknown"
+    if not any(is_reporting(node) for node in nodes):
+        return "silent"
+    if incident is not None and incident.condition != ConditionState.CLEAR:
+        return "stuck"
+    if any(node.catching_up for node in nodes):
+        return "catching_up"
+    return "running" if ops_per_s else "idle"
+
+
+def _unheard(job: Job) -> JobRow:
+    return JobRow(
+        id=job.pk, name=job.name, team=job.team.name, attempt=0, state="unknown", n_ranks=0, world_size=0, n_nodes=0,
+        nodes_reporting=0, last_data_at=None, ops_per_s=None, op_interval_ms=None, looked_at=None, incident=None,
+    )  # fmt: skip
+
+
+def _ops_per_s(attempt_id: int) -> float | None:
+    """Op records per second (an AllReduce of eight ranks counts eight) since the last whole ten seconds began."""
+    now = time.time_ns()
+    start = (now // SECOND // RATE_SECONDS - 1) * RATE_SECONDS * SECOND
+    points = read_rollups(attempt_id, start, now)
+    return round(sum(point.n_ops for point in points) * SECOND / (now - start), 1) if points else None
+
+
+def _op_interval_ms(normal: JobNormal | None) -> float | None:
+    """The sampled ranks' normal op interval, when the trigger knows one."""
+    interval_ns = (normal.body if normal else {}).get("interval_ns")
+    return round(interval_ns / 1e6, 3) if interval_ns else None
+
+
+def _batches_per_s(team_id: int, total: int) -> float:
+    """The rate since a sample some seconds ago, which is shared by all processes; 0 while there is none."""
+    key, now = f"ingest-rate:{team_id}", time.time()
+    try:
+        at, before, rate = cache.get(key) or (0.0, total, 0.0)
+        if now - at >= RATE_SAMPLE_SECONDS:
+            rate = round(max(total - before, 0) / (now - at), 1) if at else 0.0
+            cache.set(key, (now, total, rate), 60)
+    except UNREACHABLE:
+        return 0.0
+    return float(rate)
+
+
+def _node_rows(job: Job, attempt: Attempt) -> list[NodeRow]:
+    has_ended = attempt.state == Attempt.State.ENDED
+    n_ranks = _ranks_by_node(attempt)
+    nodes = read_nodes(attempt.pk)
+    nics = _nics_by_node(attempt, nodes)
+    return [
+        NodeRow(
+            job=job.name,
+            attempt=attempt.number,
+            name=node.name,
+            state=node_state(node, has_ended),
+            last_seen_at=iso_from_ns(node.received_ns),
+            watermark_at=iso_from_ns(node.watermark_ns),
+            clock_offset_ms=round(node.clock_offset_ns / 1e6, 1) if node.wrong_clock else None,
+            batches=node.batches,
+            batches_refused=node.batches_refused,
+            rows_dropped=node.rows_dropped,
+            losses={kind: int(count) for kind, count in node.losses.items()},
+            n_ranks=n_ranks.get(node.pk, 0),
+            nics=nics.get(node.name, []),
+        )
+        for node in nodes
+    ]
+
+
+def _ranks_by_node(attempt: Attempt) -> dict[int, int]:
+    known = Rank.objects.filter(attempt=attempt, replaced=False).values_list("node_id", "pid").distinct()
+    counts: dict[int, int] = {}
+    for node_id, _ in known:
+        counts[node_id] = counts.get(node_id, 0) + 1
+    return counts
+
+
+def _nics_by_node(attempt: Attempt, nodes: list[Node]) -> dict[str, list[NicRow]]:
+    """The newest row of each NIC in the last seconds of the attempt's data."""
+    newest = max((node.watermark_ns for node in nodes), default=0)
+    if not newest:
+        return {}
+    window = read_window(attempt.pk, newest - 3 * SECOND, newest + 1, tables=("nic",))
+    rows = window.rows("nic")
+    latest: dict[tuple[int, int], Any] = {}
+    for row in rows[rows["tick_ns"].argsort()]:
+        latest[int(row["node"]), int(row["index"])] = row
+    nics: dict[str, list[NicRow]] = {}
+    for (node, _), row in sorted(latest.items()):
+        name, speed = row["name"].decode("utf-8", "replace"), int(row["speed_mbps"])
+        found = NicRow(name, PORT_STATES[int(row["port_state"])], speed or None)
+        nics.setdefault(str(window.nodes[node]["name"]), []).append(found)
+    return nics
