@@ -113,7 +113,8 @@ class Boot(models.Model):
     """One life of an agent, as a job sees it: which batch numbers arrived, and how its two clocks relate to ours.
 
     The column `received` (int8multirange, made by migration) holds the numbers: it is what makes a resent batch change
-    nothing. sync_ns is the smallest (received − monotonic) seen; pace counts batches that came at the pace they were cut.
+    nothing. sync_ns is the smallest (received − monotonic) seen; pace counts batches in a row that came as far apart as
+    they were cut.
     """
 
     job = models.ForeignKey(Job, models.CASCADE, related_name="boots")
@@ -126,7 +127,9 @@ class Boot(models.Model):
     last_received_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["job", "node_name", "boot_id"], name="one_boot_per_job_and_node")]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "node_name", "boot_id"], name="one_boot_per_job_and_node")
+        ]
 
 
 class Rank(models.Model):

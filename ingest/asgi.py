@@ -1,0 +1,90 @@
+"""Ingest's own ASGI application: POST /ingest/batches and GET /ingest/health, without Django's request path.
+
+Run by itself (`uvicorn ingest.asgi:application`) or mounted by another application under /ingest/. A Django view
+reaches a third of the rate this needs, so requests are read here and settings and tables are all that is shared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+django.setup(set_prefix=False)
+
+from ingest.receive import Answer, answer_batch, answer_health  # noqa: E402  (models need Django set up)
+from ingest.server import Server  # noqa: E402
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class Application:
+    """The ASGI callable. Holds one Server per event loop, started when first needed."""
+
+    def __init__(self) -> None:
+        self._server: Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._starting: asyncio.Lock | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await _send(send, await self._answer(scope, receive))
+
+    async def server(self) -> Server:
+        """The running server of this event loop."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._server, self._loop, self._starting = None, loop, asyncio.Lock()
+        assert self._starting is not None
+        async with self._starting:
+            if self._server is None:
+                server = Server()
+                await server.start()
+                self._server = server
+            return self._server
+
+    async def stop(self) -> None:
+        """Stop the server, if it runs; the next request starts another."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop()
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        path, method = scope["path"], scope["method"]
+        if path == "/ingest/health":
+            return await answer_health(await self.server()) if method == "GET" else Answer(405, {"error": "use GET"})
+        if path == "/ingest/batches":
+            wrong = Answer(405, {"error": "use POST"})
+            return await answer_batch(await self.server(), scope, receive) if method == "POST" else wrong
+        return Answer(404, {"error": "not found"})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self.server()
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+async def _send(send: Send, answer: Answer) -> None:
+    body = json.dumps(answer.body).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+application = Application()

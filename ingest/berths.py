@@ -1,0 +1,85 @@
+"""Berths remembered: the hot path's answer to "which attempt, node and boot is this?" without a query.
+
+A berth is looked up again when the batch says something new: comm rows not stored yet, or processes none of which is
+known. When a look-up starts a new attempt, everything remembered of that job is void; when another ingest process
+did, the check once a second notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from typing import Final
+
+from ingest.arrival import Arrival
+from ingest.roster import Berth, declared_of, find_berth
+
+BERTHS_MAX: Final = 50_000
+SEEN_MAX: Final = 20_000
+JUDGED_MAX: Final = 64
+
+Key = tuple[int, str, str, bytes]
+
+
+class Berths:
+    """The berths of one ingest process."""
+
+    def __init__(self, worker: Executor) -> None:
+        self._worker = worker
+        self._known: OrderedDict[Key, Berth] = OrderedDict()
+
+    async def find(self, arrival: Arrival) -> Berth:
+        """The berth of `arrival`. Raises Django's database errors."""
+        batch = arrival.batch
+        key = (arrival.team_id, batch.job, batch.node, batch.boot_id)
+        known = self._known.get(key)
+        if known is not None and not _says_something_new(known, arrival):
+            return known
+        found = await asyncio.get_running_loop().run_in_executor(self._worker, find_berth, arrival)
+        if found.started_attempt:
+            self.forget_job(found.job_id)
+        if known is not None:
+            found.clock, found.asked_at = known.clock, known.asked_at
+        _remember_said(found, arrival, known)
+        self._known[key] = found
+        self._known.move_to_end(key)
+        if len(self._known) > BERTHS_MAX:
+            self._known.popitem(last=False)
+        return found
+
+    def forget_job(self, job_id: int) -> None:
+        """Look every node of this job up again."""
+        for key in [key for key, berth in self._known.items() if berth.job_id == job_id]:
+            del self._known[key]
+
+    def forget_all(self) -> None:
+        self._known.clear()
+
+    def jobs(self) -> set[int]:
+        return {berth.job_id for berth in self._known.values()}
+
+    def forget_outdated(self, running: Mapping[int, int]) -> None:
+        """Forget jobs whose running attempt (job id → attempt id) is newer than what is remembered of them."""
+        outdated = {b.job_id for b in self._known.values() if running.get(b.job_id, 0) > b.attempt_id}
+        for job_id in outdated:
+            self.forget_job(job_id)
+
+
+def _says_something_new(berth: Berth, arrival: Arrival) -> bool:
+    comm = arrival.batch.rows("comm")
+    if len(comm) and any(hash(row.tobytes()) not in berth.seen for row in comm):
+        return True
+    pids = declared_of(arrival.batch).pids
+    return bool(pids) and pids.isdisjoint(berth.pids) and pids not in berth.judged
+
+
+def _remember_said(berth: Berth, arrival: Arrival, before: Berth | None) -> None:
+    if before is not None and before.attempt_id == berth.attempt_id and len(before.seen) < SEEN_MAX:
+        berth.seen |= before.seen
+        berth.judged |= before.judged if len(before.judged) < JUDGED_MAX else set()
+    berth.seen.update(hash(row.tobytes()) for row in arrival.batch.rows("comm"))
+    pids = declared_of(arrival.batch).pids
+    if pids:
+        berth.judged.add(pids)

@@ -1,0 +1,208 @@
+"""The committer: takes waiting batches, up to sixteen at a time, and commits each handful in one transaction.
+
+A commit costs a disk flush however little it holds, so requests share it; each is answered after the commit it was
+part of. The queue is bounded: when it is full the request is refused and the agent keeps its batch. A batch that makes
+the database refuse its transaction is found by storing the handful one by one, so it cannot take others down with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+import psycopg
+from django.db import Error as DjangoDatabaseError
+from django.db import OperationalError as DjangoOperationalError
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from ingest.arrival import Arrival, losses_of
+from ingest.berths import Berths
+from ingest.clock import Placement, place_batch
+from ingest.database import connect
+from ingest.ledger import Ledger
+from ingest.roster import Berth, member_keys
+from ingest.store import StoredBatch, TraceStore
+
+BATCHES_PER_COMMIT: Final = 16
+WAITING_MAX: Final = 256
+COMMITTERS: Final = 2
+ASK_AGAIN_SECONDS: Final = 5.0
+MEMBER_TABLES: Final = ("progress", "live_op", "op")
+
+log = logging.getLogger(__name__)
+
+
+class QueueFull(Exception):
+    """More batches wait than may."""
+
+
+class StoreAway(Exception):
+    """The database cannot be reached; the batch was not stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a batch. resend: tables the agent should send again in full."""
+
+    duplicate: bool
+    resend: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    arrival: Arrival
+    receipt: asyncio.Future[Receipt]
+
+
+class Committer:
+    """Stores arrivals. One per ingest process; `worker` runs the slow path, one thread."""
+
+    def __init__(self, pool: AsyncConnectionPool[Any], store: TraceStore, ledger: Ledger, worker: Executor) -> None:
+        self._pool = pool
+        self._store = store
+        self._ledger = ledger
+        self._worker = worker
+        self.berths = Berths(worker)
+        self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue(WAITING_MAX)
+
+    def submit(self, arrival: Arrival) -> asyncio.Future[Receipt]:
+        """The receipt to come: a Receipt after commit, or StoreAway. Raises QueueFull."""
+        waiting = _Waiting(arrival, asyncio.get_running_loop().create_future())
+        try:
+            self._waiting.put_nowait(waiting)
+        except asyncio.QueueFull as error:
+            raise QueueFull from error
+        return waiting.receipt
+
+    async def run(self) -> None:
+        """Commit until cancelled."""
+        while True:
+            handful = [await self._waiting.get()]
+            while len(handful) < BATCHES_PER_COMMIT and not self._waiting.empty():
+                handful.append(self._waiting.get_nowait())
+            try:
+                await self._commit(handful)
+            except Exception:
+                log.exception("a commit failed in an unforeseen way; its batches are refused for now")
+            finally:
+                _fail([w for w in handful if not w.receipt.done()], StoreAway("internal error"))
+
+    async def _commit(self, handful: Sequence[_Waiting]) -> None:
+        berthed = []
+        for waiting in handful:
+            try:
+                berthed.append((waiting, await self.berths.find(waiting.arrival)))
+            except DjangoDatabaseError as error:
+                if not isinstance(error, DjangoOperationalError):
+                    log.exception("no place for a batch of %s", waiting.arrival.batch.node)
+                _fail([waiting], StoreAway(str(error)))
+        placed = [(w, berth, _place(w.arrival, berth)) for w, berth in berthed]
+        rows = [_row(w.arrival, berth, placement) for w, berth, placement in placed]
+        if not rows:
+            return
+        try:
+            is_new = await self._store_all(rows)
+        except (psycopg.OperationalError, PoolTimeout) as error:
+            _fail([w for w, _, _ in placed], StoreAway(str(error)))
+            return
+        for (waiting, berth, placement), outcome in zip(placed, is_new, strict=True):
+            self._finish(waiting, berth, placement, outcome)
+
+    async def _store_all(self, rows: Sequence[StoredBatch]) -> list[bool | Exception]:
+        """Whether each was new. Raises OperationalError when the database is away, even for a second try."""
+        try:
+            return list(await self._store_once(rows))
+        except psycopg.OperationalError:
+            return list(await self._store_once(rows))  # the pool may have handed out a connection that had died
+        except psycopg.errors.CheckViolation:
+            received_at = datetime.fromtimestamp(min(row.received_ns for row in rows) / 1e9, UTC)
+            await asyncio.get_running_loop().run_in_executor(self._worker, create_partitions, self._store, received_at)
+            return list(await self._store_once(rows))
+        except psycopg.Error:
+            log.exception("a handful of %d batches was refused; storing them one by one", len(rows))
+            return [await self._store_alone(row) for row in rows]
+
+    async def _store_alone(self, row: StoredBatch) -> bool | Exception:
+        try:
+            return (await self._store_once([row]))[0]
+        except psycopg.OperationalError:
+            raise
+        except psycopg.Error as error:
+            return error
+
+    async def _store_once(self, rows: Sequence[StoredBatch]) -> list[bool]:
+        async with self._pool.connection() as connection:
+            return await self._store.store_batches(connection, rows)
+
+    def _finish(self, waiting: _Waiting, berth: Berth, placement: Placement, outcome: bool | Exception) -> None:
+        if isinstance(outcome, Exception):
+            _fail([waiting], outcome)
+            return
+        if outcome:
+            arrival = waiting.arrival
+            self._ledger.stored(berth.attempt_id, arrival.batch.rows("op"), placement.shift_ns, arrival.received_ns)
+            if len(arrival.batch.rows("comm")):
+                self._ledger.rosters.add(berth.attempt_id)
+        if not waiting.receipt.done():
+            waiting.receipt.set_result(Receipt(not outcome, _resend(waiting.arrival, berth)))
+
+
+def create_partitions(store: TraceStore, since: datetime | None = None) -> int:
+    """Make room from `since` (by default now) on, on a connection of its own."""
+    with connect() as connection:
+        return store.create_ahead(connection, since or datetime.now(UTC))
+
+
+def _place(arrival: Arrival, berth: Berth) -> Placement:
+    batch = arrival.batch
+    placement = place_batch(berth.clock, batch.wall_ns, batch.mono_ns, arrival.received_ns, arrival.age_ns)
+    berth.clock = placement.clock
+    return placement
+
+
+def _row(arrival: Arrival, berth: Berth, placement: Placement) -> StoredBatch:
+    shift, clock = placement.shift_ns, placement.clock
+    return StoredBatch(
+        attempt_id=berth.attempt_id,
+        node_id=berth.node_id,
+        boot_pk=berth.boot_pk,
+        number=arrival.batch.number,
+        received_ns=arrival.received_ns,
+        cut_ns=arrival.batch.mono_ns + shift,
+        start_ns=arrival.start_mono_ns + shift,
+        end_ns=arrival.end_mono_ns + shift,
+        shift_ns=shift,
+        offset_ns=placement.offset_ns,
+        wrong_clock=placement.wrong_clock,
+        catching_up=placement.catching_up,
+        sync_ns=clock.sync_ns or 0,
+        newest_mono_ns=clock.newest_mono_ns,
+        pace=clock.pace,
+        n_dropped=arrival.n_dropped,
+        losses=losses_of(arrival.batch),
+        **arrival.groups,
+    )
+
+
+def _resend(arrival: Arrival, berth: Berth) -> tuple[str, ...]:
+    """("comm",) when rows speak of members this attempt does not know, at most every ASK_AGAIN_SECONDS per boot."""
+    if time.monotonic() - berth.asked_at < ASK_AGAIN_SECONDS:
+        return ()
+    keys = np.unique(np.concatenate([member_keys(arrival.batch.rows(table)) for table in MEMBER_TABLES]))
+    if np.isin(keys, berth.members).all():
+        return ()
+    berth.asked_at = time.monotonic()
+    return ("comm",)
+
+
+def _fail(waiting: Sequence[_Waiting], error: Exception) -> None:
+    for one in waiting:
+        if not one.receipt.done():
+            one.receipt.set_exception(error)

@@ -1,0 +1,99 @@
+"""What ingest writes once a second rather than per batch: roll-ups, refusals, who was heard, and upkeep.
+
+Counts of accepted batches are exact because they are committed with the batch (store.py); what is here may lose its
+last second when the process dies. While the database is away the sums wait in memory, which is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+
+from ingest.rollup import Rollups, write_rollups
+from nccl_instrument.wire import Rows
+
+REFUSALS_MAX: Final = 10_000
+REASON_CHARACTERS_MAX: Final = 300
+
+Refused = tuple[int, str, str]
+"""(team id, job name, node name); names are empty when the bytes did not say them."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The counts of one ingest process. rosters: attempts whose ranks may need inferring."""
+
+    rollups: Rollups = field(default_factory=Rollups)
+    heard: dict[int, int] = field(default_factory=dict)
+    marks: set[int] = field(default_factory=set)
+    rosters: set[int] = field(default_factory=set)
+    refused: Counter[Refused] = field(default_factory=Counter)
+    reasons: dict[int, str] = field(default_factory=dict)
+    tokens_used: set[int] = field(default_factory=set)
+    batches_stored: int = 0
+    requests_refused: Counter[int] = field(default_factory=Counter)
+
+    def stored(self, attempt_id: int, ops: Rows, shift_ns: int, received_ns: int) -> None:
+        """A batch was committed for the first time."""
+        self.batches_stored += 1
+        self.rollups.add(attempt_id, ops, shift_ns)
+        self.heard[attempt_id] = max(self.heard.get(attempt_id, 0), received_ns)
+        self.marks.add(attempt_id)
+
+    def refuse(self, team_id: int, job: str, node: str, reason: str) -> None:
+        """A batch with broken structure was refused."""
+        key = (team_id, job, node)
+        if key in self.refused or len(self.refused) < REFUSALS_MAX:
+            self.refused[key] += 1
+        self.reasons[team_id] = reason[:REASON_CHARACTERS_MAX]
+
+    async def write(self, connection: AsyncConnection[Any]) -> None:
+        """Write everything that changed. What fails to be written is kept for the next time."""
+        sums = self.rollups.changed()
+        await write_rollups(connection, sums)
+        self.rollups.written(key for key, _ in sums)
+        await self._write_heard(connection)
+        await self._write_refused(connection)
+        await self._write_tokens(connection)
+
+    async def _write_heard(self, connection: AsyncConnection[Any]) -> None:
+        heard = dict(self.heard)
+        for attempt_id, received_ns in heard.items():
+            at = datetime.fromtimestamp(received_ns / 1e9, UTC)
+            await connection.execute(
+                "UPDATE ingest_attempt SET last_received_at = greatest(last_received_at, %s) WHERE id = %s",
+                [at, attempt_id],
+            )
+        self.heard = {key: at for key, at in self.heard.items() if heard.get(key) != at}
+
+    async def _write_refused(self, connection: AsyncConnection[Any]) -> None:
+        refused, self.refused = self.refused, Counter()
+        try:
+            async with connection.transaction():
+                for (team_id, job, node), n in refused.items():
+                    await connection.execute(_REFUSED_TEAM, [n, self.reasons.get(team_id, ""), team_id])
+                    if node:
+                        await connection.execute(_REFUSED_NODE, [n, node, team_id, job])
+        except BaseException:
+            self.refused += refused
+            raise
+
+    async def _write_tokens(self, connection: AsyncConnection[Any]) -> None:
+        used = list(self.tokens_used)
+        if used:
+            await connection.execute("UPDATE ingest_agenttoken SET last_used_at = now() WHERE id = ANY(%s)", [used])
+            self.tokens_used.difference_update(used)
+
+
+_REFUSED_TEAM = """
+UPDATE ingest_team SET batches_refused = batches_refused + %s, last_refusal = %s, last_refused_at = now() WHERE id = %s
+"""
+_REFUSED_NODE = """
+UPDATE ingest_node SET batches_refused = ingest_node.batches_refused + %s
+FROM ingest_attempt a JOIN ingest_job j ON j.id = a.job_id
+WHERE ingest_node.attempt_id = a.id AND ingest_node.name = %s AND j.team_id = %s AND j.name = %s AND a.state = 'running'
+"""

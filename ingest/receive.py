@@ -1,0 +1,200 @@
+"""From an HTTP request to an answer: authenticate, cap, read, decode, hand to the committer, wait for the commit.
+
+Nothing is read before the token is good and the length is known and small enough, and nothing is inflated before the
+promised size fits what memory may be held. Every refusal is counted by status; a batch with a broken structure is also
+counted for its team and node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from ingest.arrival import Arrival, receive_batch
+from ingest.auth import Bearer, TooManyFailures, Unauthorised
+from ingest.committer import QueueFull, Receipt, StoreAway
+from ingest.server import Server
+from nccl_instrument.wire import BATCH_BYTES_MAX, BODY_BYTES_MAX, NAME_BYTES_MAX, BadBatch
+
+READ_SECONDS: Final = 15.0
+COMMIT_SECONDS: Final = 30.0
+BYTES_HELD_MAX: Final = 256 * 2**20
+DECODED_COPIES: Final = 2  # rows and re-packed groups
+THREAD_BYTES: Final = 2 * 2**20  # inflating more than this would keep the event loop from others
+AGE_NS_MAX: Final = 30 * 86_400_000_000_000
+AGE_HEADER: Final = b"diogenes-batch-age-ns"
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status, JSON body and further headers."""
+
+    status: int
+    body: dict[str, Any]
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, error: str, **headers: str) -> None:
+        super().__init__(error)
+        self.answer = Answer(status, {"error": error}, {name.replace("_", "-"): v for name, v in headers.items()})
+
+
+async def answer_batch(server: Server, scope: MutableMapping[str, Any], receive: Receive) -> Answer:
+    """Answer POST /ingest/batches: 200 after commit, else why not."""
+    try:
+        return await _answer_batch(server, scope, receive)
+    except _Refused as refused:
+        server.ledger.requests_refused[refused.answer.status] += 1
+        return refused.answer
+
+
+async def answer_health(server: Server) -> Answer:
+    """Answer GET /ingest/health: 200 while the database answers, else 503."""
+    try:
+        async with server.pool.connection() as connection:
+            await connection.execute("SELECT 1")
+    except (psycopg.Error, PoolTimeout) as error:
+        return Answer(503, {"status": "the database is away", "error": str(error), **server.counts()})
+    return Answer(200, {"status": "ok", **server.counts()})
+
+
+async def _answer_batch(server: Server, scope: MutableMapping[str, Any], receive: Receive) -> Answer:
+    headers = dict(scope["headers"])
+    bearer = await _authenticate(server, headers, (scope.get("client") or ("unix",))[0])
+    length = _length(headers)
+    held = _Held(server)
+    try:
+        held.add(length)
+        body = await _read(receive, length)
+        received_ns = time.time_ns()
+        held.add(_promised_bytes(body) * DECODED_COPIES)
+        arrival = await _decode(server, bearer, body, received_ns, _age_ns(headers))
+        receipt = await _commit(server, arrival)
+    finally:
+        held.release()
+    answer: dict[str, Any] = {"duplicate": receipt.duplicate}
+    if receipt.resend:
+        answer["resend"] = list(receipt.resend)
+    if arrival.n_dropped:
+        answer["rows_dropped"] = arrival.n_dropped
+    return Answer(200, answer)
+
+
+async def _authenticate(server: Server, headers: dict[bytes, bytes], client: str) -> Bearer:
+    authorization = headers.get(b"authorization", b"").decode("latin-1")
+    try:
+        bearer = await server.tokens.bearer(authorization, client)
+    except Unauthorised as error:
+        refused = _Refused(401, "no valid agent token", www_authenticate="Bearer", connection="close")
+        raise refused from error
+    except TooManyFailures as error:
+        raise _Refused(429, str(error), retry_after=str(error.retry_after), connection="close") from error
+    except (psycopg.Error, PoolTimeout) as error:
+        raise _Refused(503, "the database is away", retry_after="2", connection="close") from error
+    server.ledger.tokens_used.add(bearer.token_id)
+    return bearer
+
+
+def _length(headers: dict[bytes, bytes]) -> int:
+    raw = headers.get(b"content-length", b"")
+    if not raw.isdigit() or len(raw) > 18:
+        raise _Refused(411, "Content-Length is required", connection="close")
+    length = int(raw)
+    if length > BATCH_BYTES_MAX:
+        raise _Refused(413, f"{length} bytes, at most {BATCH_BYTES_MAX}", connection="close")
+    return length
+
+
+class _Held:
+    """Memory this request may be holding, counted against what all may hold together."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._bytes = 0
+
+    def add(self, n_bytes: int) -> None:
+        if self._server.bytes_held + n_bytes > BYTES_HELD_MAX:
+            raise _Refused(429, "too many batches at once", retry_after="1", connection="close")
+        self._server.bytes_held += n_bytes
+        self._bytes += n_bytes
+
+    def release(self) -> None:
+        self._server.bytes_held -= self._bytes
+
+
+async def _read(receive: Receive, length: int) -> bytes:
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            return await _read_all(receive, length)
+    except TimeoutError as error:
+        raise _Refused(408, f"the body did not arrive within {READ_SECONDS:.0f} s", connection="close") from error
+
+
+async def _read_all(receive: Receive, length: int) -> bytes:
+    parts, n_bytes, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Refused(400, "the client went away")
+        part = message.get("body", b"")
+        n_bytes += len(part)
+        if n_bytes > length:
+            raise _Refused(413, "more bytes than Content-Length says", connection="close")
+        parts.append(part)
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+async def _decode(server: Server, bearer: Bearer, body: bytes, received_ns: int, age_ns: int | None) -> Arrival:
+    try:
+        if _promised_bytes(body) > THREAD_BYTES:
+            return await asyncio.to_thread(receive_batch, bearer.team_id, body, received_ns, age_ns)
+        return receive_batch(bearer.team_id, body, received_ns, age_ns)
+    except BadBatch as error:
+        job, node = _claimed_names(body)
+        server.ledger.refuse(bearer.team_id, job, node, str(error))
+        raise _Refused(400, str(error)) from error
+
+
+async def _commit(server: Server, arrival: Arrival) -> Receipt:
+    try:
+        return await asyncio.wait_for(server.committer.submit(arrival), COMMIT_SECONDS)
+    except QueueFull as error:
+        raise _Refused(429, "too many batches are waiting", retry_after="1") from error
+    except (StoreAway, TimeoutError) as error:
+        raise _Refused(503, "the database is away", retry_after="2") from error
+    except psycopg.Error as error:
+        raise _Refused(500, "the batch could not be stored") from error
+
+
+def _promised_bytes(body: bytes) -> int:
+    """Inflated size the header promises; the decoder holds it to that, and refuses more than BODY_BYTES_MAX."""
+    return min(int(struct.unpack_from("<I", body, 12)[0]), BODY_BYTES_MAX) if len(body) >= 16 else 0
+
+
+def _claimed_names(body: bytes) -> tuple[str, str]:
+    """Job and node name a refused batch claims, for the count alone; empty where they cannot be read."""
+    if len(body) < 64:
+        return "", ""
+    n_job, n_node = struct.unpack_from("<HH", body, 60)
+    job, node = body[64 : 64 + n_job], body[64 + n_job : 64 + n_job + n_node]
+    if not 0 < len(job) <= NAME_BYTES_MAX or not 0 < len(node) <= NAME_BYTES_MAX:
+        return "", ""
+    names = (job.decode(errors="replace"), node.decode(errors="replace"))
+    return names if all(name.isprintable() for name in names) else ("", "")
+
+
+def _age_ns(headers: dict[bytes, bytes]) -> int | None:
+    """How long ago the node says the batch was cut, by its monotonic clock."""
+    raw = headers.get(AGE_HEADER, b"")
+    return min(int(raw), AGE_NS_MAX) if raw.isdigit() and len(raw) <= 18 else None

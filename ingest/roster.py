@@ -1,0 +1,191 @@
+"""Who belongs to a job: finds or makes the job, attempt, node and boot of a batch, and keeps ranks and communicators.
+
+The slow path of ingest, taken when an agent starts, a communicator is made or a process appears; every other batch is
+placed from memory. One lock on the job's row makes the choice of an attempt the same in every ingest process. Runs in
+a thread of its own: Django's models are not for an event loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from django.db import connection, transaction
+from django.db.models import F
+
+from ingest.arrival import Arrival
+from ingest.attempts import Declared, KnownAttempt, Process, choose_attempt, is_taken_over
+from ingest.clock import BootClock
+from ingest.members import store_members
+from ingest.models import Attempt, Boot, CommMember, Communicator, Job, Node, Rank
+from nccl_instrument.wire import Rows, TraceBatch
+
+ATTEMPTS_LOOKED_AT: Final = 4
+OVER_AFTER: Final = timedelta(minutes=10)
+"""Processes never seen before start a new attempt when the job has been silent for so long."""
+
+
+@dataclass(slots=True)
+class Berth:
+    """Where the batches of one boot of one job go, remembered between batches.
+
+    pids, members: processes and (comm_id, comm_rank) keys known on this node. seen: hashes of comm rows already stored.
+    started_attempt: this look-up began a new attempt, so what is remembered of the job's other nodes is void.
+    """
+
+    job_id: int
+    attempt_id: int
+    node_id: int
+    boot_pk: int
+    clock: BootClock
+    pids: frozenset[int]
+    members: npt.NDArray[np.uint64]
+    started_attempt: bool = False
+    seen: set[int] = field(default_factory=set)
+    judged: set[frozenset[int]] = field(default_factory=set)
+    asked_at: float = 0.0
+
+
+def find_berth(arrival: Arrival) -> Berth:
+    """The berth of `arrival`, with its comm rows stored. Creates what is missing; raises django.db.Error."""
+    try:
+        with transaction.atomic():
+            return _find_berth(arrival)
+    except Exception:
+        connection.close()  # it may be broken, and nothing else would notice in this thread
+        raise
+
+
+def member_keys(rows: Rows) -> npt.NDArray[np.uint64]:
+    """(n,) one number for (comm_id, comm_rank), to compare sets of members without a loop."""
+    return rows["comm_id"].astype(np.uint64) ^ (rows["comm_rank"].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+
+
+def declared_of(batch: TraceBatch) -> Declared:
+    """What the batch says of its processes."""
+    comm = batch.rows("comm")
+    pids = frozenset(np.unique(np.concatenate([batch.rows("process")["pid"], comm["pid"]])).tolist())
+    if len(comm) == 0:
+        return Declared(pids=pids)
+    return Declared(
+        restart_count=int(comm["restart_count"].max()),
+        world_size=max(int(comm["world_size"].max()), 0),
+        processes=frozenset(zip(comm["pid"].tolist(), comm["process_started"].tolist(), strict=True)),
+        pids=pids,
+    )
+
+
+def _find_berth(arrival: Arrival) -> Berth:
+    batch, at = arrival.batch, datetime.fromtimestamp(arrival.received_ns / 1e9, UTC)
+    declared = declared_of(batch)
+    job, _ = Job.objects.get_or_create(team_id=arrival.team_id, name=batch.job)
+    Job.objects.select_for_update().get(pk=job.pk)
+    attempt, is_new = _attempt(job, batch.node, declared, at)
+    node, _ = Node.objects.get_or_create(attempt=attempt, name=batch.node)
+    if len(batch.rows("comm")):
+        store_members(attempt, node, batch)
+        taken_over = _split_if_taken_over(attempt, at)
+        if taken_over:
+            attempt, is_new = taken_over, True
+            node, _ = Node.objects.get_or_create(attempt=attempt, name=batch.node)
+    boot, _ = Boot.objects.get_or_create(job=job, node_name=batch.node, boot_id=batch.boot_id)
+    clock = BootClock(boot.sync_ns, boot.newest_mono_ns, boot.pace)
+    pids = frozenset(Rank.objects.filter(node=node).values_list("pid", flat=True))
+    return Berth(job.pk, attempt.pk, node.pk, boot.pk, clock, pids, _members(node), is_new)
+
+
+def _attempt(job: Job, node_name: str, declared: Declared, at: datetime) -> tuple[Attempt, bool]:
+    attempts = list(job.attempts.order_by("-number")[:ATTEMPTS_LOOKED_AT])
+    processes: dict[int, set[Process]] = {}
+    rows = Rank.objects.filter(attempt__in=attempts, node__name=node_name)
+    for attempt_id, *process in rows.values_list("attempt_id", "pid", "process_started"):
+        processes.setdefault(attempt_id, set()).add((process[0], process[1]))
+    known = [_known(attempt, processes.get(attempt.pk, set()), at) for attempt in attempts]
+    chosen = choose_attempt(declared, known)
+    if chosen is None:
+        return start_attempt(job, declared, at), True
+    attempt = next(a for a in attempts if a.pk == chosen)
+    _adopt(attempt, declared, is_newest=attempt is attempts[0])
+    return attempt, False
+
+
+def _known(attempt: Attempt, processes: set[Process], at: datetime) -> KnownAttempt:
+    over = attempt.state == Attempt.State.ENDED or at - attempt.last_received_at > OVER_AFTER
+    return KnownAttempt(attempt.pk, attempt.restart_count, attempt.world_size, frozenset(processes), over)
+
+
+def start_attempt(job: Job, declared: Declared, at: datetime) -> Attempt:
+    """End the job's running attempt and begin the next."""
+    job.attempts.filter(state=Attempt.State.RUNNING).update(state=Attempt.State.ENDED, ended_at=at)
+    last = job.attempts.order_by("-number").first()
+    return Attempt.objects.create(
+        job=job,
+        number=last.number + 1 if last else 1,
+        restart_count=declared.restart_count,
+        world_size=declared.world_size,
+        started_at=at,
+        last_received_at=at,
+    )
+
+
+def _adopt(attempt: Attempt, declared: Declared, is_newest: bool) -> None:
+    """Fill in what the attempt did not know; an attempt that was given up for silent and speaks again is running."""
+    changed = []
+    if attempt.restart_count < 0 <= declared.restart_count:
+        attempt.restart_count = declared.restart_count
+        changed.append("restart_count")
+    if not attempt.world_size and declared.world_size:
+        attempt.world_size = declared.world_size
+        changed.append("world_size")
+    if attempt.state == Attempt.State.ENDED and is_newest:
+        attempt.state, attempt.ended_at = Attempt.State.RUNNING, None
+        changed += ["state", "ended_at"]
+    if changed:
+        attempt.save(update_fields=changed)
+
+
+def _split_if_taken_over(attempt: Attempt, at: datetime) -> Attempt | None:
+    """A new attempt of the processes that took over most ranks of `attempt`; None when they are still few."""
+    current = attempt.ranks.filter(replaced=False)
+    successors = current.filter(replaces=True)
+    if not is_taken_over(successors.count(), current.count()):
+        return None
+    moved = list(successors.select_related("node"))
+    new = start_attempt(attempt.job, Declared(attempt.restart_count, attempt.world_size), at)
+    nodes = {old.node.name for old in moved}
+    Node.objects.bulk_create([Node(attempt=new, name=name) for name in sorted(nodes)])
+    by_name = {node.name: node for node in new.nodes.all()}
+    for rank in moved:
+        rank.attempt, rank.node, rank.replaces = new, by_name[rank.node.name], False
+    Rank.objects.bulk_update(moved, ["attempt", "node", "replaces"], batch_size=1000)
+    attempt.ranks.filter(replaced=True).update(replaced=False)
+    _move_members(attempt, new)
+    Attempt.objects.filter(pk__in=[attempt.pk, new.pk]).update(roster_version=F("roster_version") + 1)
+    return new
+
+
+def _move_members(old: Attempt, new: Attempt) -> None:
+    moved = Communicator.objects.filter(attempt=old, members__process__attempt=new).distinct()
+    Communicator.objects.bulk_create(
+        [Communicator(attempt=new, comm_id=c.comm_id, n_ranks=c.n_ranks, n_nodes=c.n_nodes, name=c.name) for c in moved]
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE ingest_commmember m SET communicator_id = b.id"
+            " FROM ingest_communicator a JOIN ingest_communicator b ON b.comm_id = a.comm_id AND b.attempt_id = %s"
+            " WHERE m.communicator_id = a.id AND a.attempt_id = %s"
+            " AND m.process_id IN (SELECT id FROM ingest_rank WHERE attempt_id = %s)",
+            [new.pk, old.pk, new.pk],
+        )
+    Communicator.objects.filter(attempt=old, members=None).delete()
+
+
+def _members(node: Node) -> npt.NDArray[np.uint64]:
+    rows = CommMember.objects.filter(process__node=node).values_list("communicator__comm_id", "comm_rank")
+    ids = np.array([comm_id for comm_id, _ in rows], np.int64).view(np.uint64)
+    keys = np.zeros(len(ids), [("comm_id", "<u8"), ("comm_rank", "<i4")])
+    keys["comm_id"], keys["comm_rank"] = ids, [comm_rank for _, comm_rank in rows]
+    return np.sort(member_keys(keys))

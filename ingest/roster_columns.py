@@ -1,0 +1,132 @@
+"""An attempt's nodes, ranks and members as the columns of a window, and the join of trace rows with them.
+
+Ranks and members change only when the roster's version does, so they are remembered by it; nodes change with every
+batch and are read each time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ingest.members import unsigned
+from ingest.models import CommMember, Node, Rank
+from ingest.window import MEMBER, NODE, RANK, Rows
+
+LOST: Final = ("spool_batches", "ring_records", "rows_over_limit", "table_full", "refused_batches")
+"""Losses after which a window may lack rows; the other kinds are calls the plugin could not make sense of."""
+
+ROSTERS_KEPT: Final = 32
+_RANK_FIELDS = ("pid", "local_rank", "tp", "pp", "dp", "ep", "rank_inferred", "coordinates_inferred", "transport")
+_RANK_TEXTS = ("gpu_bus_id", "gpu_uuid", "nic", "ip")
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """node_ids: (N,) primary keys, sorted: a node's place here is its index in the window. ranks, members: as Window.
+
+    processes: (P, 3) node index, pid, rank of every process, sorted by the first two.
+    """
+
+    attempt_id: int
+    node_ids: Ints
+    ranks: Rows
+    members: Rows
+    processes: Ints
+
+    def nodes(self) -> Rows:
+        """(N,) NODE, as they are now."""
+        found = {node.pk: node for node in Node.objects.filter(pk__in=self.node_ids.tolist())}
+        counts = (
+            np.bincount(self.ranks["node"], minlength=len(self.node_ids)) if len(self.node_ids) else np.zeros(0, int)
+        )
+        rows = [_node_row(found.get(pk), int(n)) for pk, n in zip(self.node_ids.tolist(), counts, strict=True)]
+        return np.array(rows, NODE)
+
+    def node_index(self, node_ids: Ints) -> npt.NDArray[np.int32]:
+        """(n,) index into nodes(); every stored batch's node is there."""
+        return np.searchsorted(self.node_ids, node_ids).astype(np.int32)
+
+    def largest_communicator(self) -> int:
+        """The most ranks any communicator has: the world size when nobody declared it. 0 when there is none."""
+        return int(self.members["n_ranks"].max()) if len(self.members) else 0
+
+
+def read_roster(attempt_id: int, version: int) -> Roster:
+    """The roster of an attempt; nodes may join without a new version, so they are part of the key."""
+    node_ids = Node.objects.filter(attempt_id=attempt_id).order_by("pk").values_list("pk", flat=True)
+    return _read_roster(attempt_id, version, tuple(node_ids))
+
+
+def place_ranks(roster: Roster, table: str, rows: Rows) -> npt.NDArray[np.int32]:
+    """(n,) global rank of each row: by communicator, else by process; -1 where it is not known (and for NICs)."""
+    if "comm_id" in (rows.dtype.names or ()):
+        return _by_member(roster.members, rows)
+    if table == "process":
+        joined = _by_process(roster.processes, rows)
+        return np.where(rows["global_rank"] >= 0, rows["global_rank"], joined).astype(np.int32)
+    return _by_process(roster.processes, rows) if table == "loss" else np.full(len(rows), -1, np.int32)
+
+
+def _by_member(members: Rows, rows: Rows) -> npt.NDArray[np.int32]:
+    """`members` is sorted by (comm_id, comm_rank)."""
+    comm_ids = np.unique(members["comm_id"])
+    if len(comm_ids) == 0 or len(rows) == 0:
+        return np.full(len(rows), -1, np.int32)
+    place = np.minimum(np.searchsorted(comm_ids, rows["comm_id"]), len(comm_ids) - 1)
+    wanted = place.astype(np.int64) << 32 | rows["comm_rank"]
+    keys = np.searchsorted(comm_ids, members["comm_id"]).astype(np.int64) << 32 | members["comm_rank"]
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    known = (keys[at] == wanted) & (comm_ids[place] == rows["comm_id"])
+    return np.where(known, members["rank"][at], -1).astype(np.int32)
+
+
+def _by_process(processes: Ints, rows: Rows) -> npt.NDArray[np.int32]:
+    if len(processes) == 0 or len(rows) == 0:
+        return np.full(len(rows), -1, np.int32)
+    keys = processes[:, 0] << 32 | processes[:, 1]
+    wanted = rows["node"].astype(np.int64) << 32 | np.maximum(rows["pid"], 0).astype(np.int64)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where((keys[at] == wanted) & (rows["pid"] >= 0), processes[at, 2], -1).astype(np.int32)
+
+
+@lru_cache(maxsize=ROSTERS_KEPT)
+def _read_roster(attempt_id: int, version: int, node_ids: tuple[int, ...]) -> Roster:
+    index = {pk: i for i, pk in enumerate(node_ids)}
+    current = list(Rank.objects.filter(attempt_id=attempt_id, replaced=False).order_by("rank", "pk"))
+    ranks = np.array([_rank_row(rank, index) for rank in current if rank.rank >= 0], RANK)
+    processes = np.array(sorted((index[r.node_id], max(r.pid, 0), r.rank) for r in current), np.int64).reshape(-1, 3)
+    members = np.array(_member_rows(attempt_id), MEMBER)
+    members.sort(order=("comm_id", "comm_rank"))
+    return Roster(attempt_id, np.array(node_ids, np.int64), ranks, members, processes)
+
+
+def _node_row(node: Node | None, n_ranks: int) -> tuple[Any, ...]:
+    if node is None:
+        return ("", 0, 0, 0, 0, 0, False, n_ranks)
+    lost = sum(int(node.losses.get(kind, 0)) for kind in LOST)
+    times = (node.watermark_ns, node.received_ns, node.first_ns, node.clock_offset_ns)
+    return (node.name, *times, lost, node.catching_up, n_ranks)
+
+
+def _rank_row(rank: Rank, index: dict[int, int]) -> tuple[Any, ...]:
+    numbers = [getattr(rank, name) for name in _RANK_FIELDS]
+    return (rank.rank, index[rank.node_id], *numbers, *(getattr(rank, name) for name in _RANK_TEXTS))
+
+
+def _member_rows(attempt_id: int) -> list[tuple[Any, ...]]:
+    found = CommMember.objects.filter(communicator__attempt_id=attempt_id).values_list(
+        "communicator__comm_id",
+        "comm_rank",
+        "process__rank",
+        "communicator__n_ranks",
+        "communicator__n_nodes",
+        "communicator__name",
+    )
+    return [(unsigned(comm_id), *rest) for comm_id, *rest in found]

@@ -1,0 +1,136 @@
+"""The running parts of ingest: pool, committers, and the loops that write the ledger, mark attempts and keep house.
+
+Started by the application's lifespan, or by the first request where another application mounts it and hands no
+lifespan on; stopped by the lifespan, after the last ledger is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import psycopg
+from django.db import Error as DjangoDatabaseError
+from django.db import connections
+from psycopg_pool import PoolTimeout
+
+from ingest.auth import TokenCheck
+from ingest.committer import COMMITTERS, Committer, create_partitions
+from ingest.database import make_pool
+from ingest.ledger import Ledger
+from ingest.marks import mark_heard
+from ingest.members import infer_roster
+from ingest.store import active_store
+
+LEDGER_SECONDS: Final = 1.0
+MARKS_SECONDS: Final = 0.1
+PARTITIONS_SECONDS: Final = 600.0
+
+AWAY = (psycopg.Error, PoolTimeout, DjangoDatabaseError)
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """Everything of ingest that runs in one event loop."""
+
+    def __init__(self) -> None:
+        self.pool = make_pool()
+        self.store = active_store()
+        self.ledger = Ledger()
+        self.worker = ThreadPoolExecutor(1, thread_name_prefix="ingest-roster")
+        self.marker = ThreadPoolExecutor(1, thread_name_prefix="ingest-marks")
+        self.tokens = TokenCheck(self.pool)
+        self.committer = Committer(self.pool, self.store, self.ledger, self.worker)
+        self.bytes_held = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._marks_failed = 0
+
+    async def start(self) -> None:
+        """Start the parts; the database may still be away, requests are answered 503 until it is there."""
+        await self.pool.open(wait=False)
+        loops = [self.committer.run() for _ in range(COMMITTERS)]
+        loops += [
+            _every(LEDGER_SECONDS, self.write_ledger),
+            _every(MARKS_SECONDS, self._mark),
+            _every(PARTITIONS_SECONDS, self._make_partitions),
+        ]
+        self._tasks = [asyncio.create_task(loop) for loop in loops]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(*AWAY):
+            await self.write_ledger()
+        await asyncio.get_running_loop().run_in_executor(self.worker, connections.close_all)
+        self.worker.shutdown()
+        self.marker.shutdown()
+        await self.pool.close()
+
+    async def write_ledger(self) -> None:
+        """Write what is summed in memory, infer what rosters leave open, notice attempts started elsewhere."""
+        async with self.pool.connection() as connection:
+            await self.ledger.write(connection)
+            rows = await connection.execute(
+                "SELECT job_id, id FROM ingest_attempt WHERE state = 'running' AND job_id = ANY(%s)",
+                [list(self.committer.berths.jobs())],
+            )
+            self.committer.berths.forget_outdated(dict(await rows.fetchall()))
+        while self.ledger.rosters:
+            attempt_id = self.ledger.rosters.pop()
+            try:
+                await asyncio.get_running_loop().run_in_executor(self.worker, _infer, attempt_id)
+            except BaseException:
+                self.ledger.rosters.add(attempt_id)
+                raise
+
+    async def _mark(self) -> None:
+        if not self.ledger.marks:
+            return
+        marks, self.ledger.marks = self.ledger.marks, set()
+        if not await asyncio.get_running_loop().run_in_executor(self.marker, mark_heard, marks):
+            self._marks_failed += 1
+            await asyncio.sleep(LEDGER_SECONDS)
+
+    async def _make_partitions(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self.worker, create_partitions, self.store)
+
+    def counts(self) -> dict[str, Any]:
+        """What the health answer shows."""
+        return {
+            "store": self.store.name,
+            "batches_stored": self.ledger.batches_stored,
+            "requests_refused": {str(status): n for status, n in sorted(self.ledger.requests_refused.items())},
+            "ops_not_summed": self.ledger.rollups.ops_not_summed,
+            "marks_failed": self._marks_failed,
+            "bytes_held": self.bytes_held,
+        }
+
+
+def _infer(attempt_id: int) -> None:
+    try:
+        infer_roster(attempt_id)
+    except Exception:
+        connections["default"].close()
+        raise
+
+
+async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    """Run `work` for ever; the database being away is said once per spell and tried again."""
+    away_since = 0.0
+    while True:
+        try:
+            await work()
+            away_since = 0.0
+        except AWAY as error:
+            if not away_since:
+                away_since = time.monotonic()
+                log.warning("ingest cannot write at the moment: %s", error)
+        except Exception:
+            log.exception("a regular task of ingest failed")
+        await asyncio.sleep(min(seconds, 5.0) if away_since else seconds)

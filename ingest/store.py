@@ -1,0 +1,187 @@
+"""The trace store: where batches lie, behind one interface, and the only code that writes them (with retention.py).
+
+Two stores are meant to answer to `TraceStore`: native range partitions (here) and TimescaleDB. Both keep the table
+ingest_trace_batch; they differ in how stretches of time are made and dropped.
+
+That a resent batch changes nothing is decided by the boot's row, not by a key on the trace table: a unique index cannot
+span partitions, and a key per batch would be 108 million rows a day at 10,000 GPUs. The boot keeps the set of numbers
+it has received as a multirange, one range as long as none is missing. One statement adds the number if it is absent,
+and only then stores the rows and raises the node's counters; the row's lock makes concurrent duplicates wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Protocol
+
+from psycopg import AsyncConnection, Connection, sql
+from psycopg.types.json import Jsonb
+
+PARTITION: Final = timedelta(hours=1)
+PARTITIONS_AHEAD: Final = 24
+LOCK_TIMEOUT_MS: Final = 2_000
+
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """One row of the trace table and what it changes beside it. Times: unix ns on our clock; losses: kind → count."""
+
+    attempt_id: int
+    node_id: int
+    boot_pk: int
+    number: int
+    received_ns: int
+    cut_ns: int
+    start_ns: int
+    end_ns: int
+    shift_ns: int
+    offset_ns: int
+    wrong_clock: bool
+    catching_up: bool
+    sync_ns: int
+    newest_mono_ns: int
+    pace: int
+    n_dropped: int
+    losses: dict[str, int]
+    ops: bytes | None
+    live: bytes | None
+    flow: bytes | None
+
+
+class TraceStore(Protocol):
+    """What every store can do. `name` is shown on the Now page."""
+
+    name: str
+
+    async def store_batches(self, connection: AsyncConnection[Any], batches: Sequence[StoredBatch]) -> list[bool]:
+        """Store all in one transaction; per batch False when it was there before and nothing changed."""
+        ...
+
+    def create_ahead(self, connection: Connection[Any], now: datetime) -> int:
+        """Make room for what arrives from `now` on; how many stretches were made."""
+        ...
+
+    def drop_before(self, connection: Connection[Any], before: datetime) -> int:
+        """Drop whole stretches that ended before `before`; how many were dropped."""
+        ...
+
+
+STORE_ONE: Final = """
+WITH fresh AS (
+    UPDATE ingest_boot SET
+        received = received + int8multirange(int8range(%(number)s::bigint, %(number)s::bigint + 1)),
+        sync_ns = %(sync_ns)s, newest_mono_ns = greatest(newest_mono_ns, %(newest_mono_ns)s), pace = %(pace)s,
+        last_received_at = %(received_at)s
+    WHERE id = %(boot_pk)s AND NOT received @> %(number)s::bigint
+    RETURNING id
+), stored AS (
+    INSERT INTO ingest_trace_batch
+        (received_at, attempt_id, node_id, boot_pk, number, start_ns, end_ns, shift_ns, ops, live, flow)
+    SELECT %(received_at)s, %(attempt_id)s, %(node_id)s, id, %(number)s, %(start_ns)s, %(end_ns)s, %(shift_ns)s,
+        %(ops)s, %(live)s, %(flow)s
+    FROM fresh
+), seen AS (
+    UPDATE ingest_node SET
+        watermark_ns = greatest(watermark_ns, %(cut_ns)s),
+        received_ns = greatest(received_ns, %(received_ns)s),
+        first_ns = CASE WHEN first_ns = 0 THEN %(cut_ns)s ELSE least(first_ns, %(cut_ns)s) END,
+        clock_offset_ns = %(offset_ns)s, wrong_clock = %(wrong_clock)s, catching_up = %(catching_up)s,
+        batches = batches + 1,
+        rows_dropped = rows_dropped + %(n_dropped)s,
+        losses = CASE WHEN %(losses)s::jsonb IS NULL THEN losses ELSE (
+            SELECT jsonb_object_agg(kind, n) FROM (
+                SELECT key AS kind, sum(value::numeric) AS n
+                FROM (
+                    SELECT * FROM jsonb_each_text(losses)
+                    UNION ALL SELECT * FROM jsonb_each_text(%(losses)s::jsonb)
+                ) both_sides
+                GROUP BY key
+            ) summed
+        ) END
+    FROM fresh WHERE ingest_node.id = %(node_id)s
+)
+SELECT count(*) FROM fresh
+"""
+
+
+class NativePartitions:
+    """Range partitions by time of receipt, an hour each; old ones are dropped whole, which costs no vacuum."""
+
+    name = "native partitions"
+
+    async def store_batches(self, connection: AsyncConnection[Any], batches: Sequence[StoredBatch]) -> list[bool]:
+        # Locks are taken in one order everywhere, or two processes that got the same resent batches would deadlock.
+        order = sorted(range(len(batches)), key=lambda i: (batches[i].node_id, batches[i].boot_pk))
+        is_new = [False] * len(batches)
+        async with connection.transaction(), connection.pipeline():
+            cursors = [(i, await connection.execute(STORE_ONE, _fields(batches[i]), binary=True)) for i in order]
+        for i, cursor in cursors:
+            row = await cursor.fetchone()
+            is_new[i] = bool(row and row[0])
+        return is_new
+
+    def create_ahead(self, connection: Connection[Any], now: datetime) -> int:
+        first = now.replace(minute=0, second=0, microsecond=0)
+        wanted = [first + i * PARTITION for i in range(PARTITIONS_AHEAD + 1)]
+        existing = set(self.partitions(connection))
+        missing = [start for start in wanted if _partition_name(start) not in existing]
+        for start in missing:
+            _create_partition(connection, start)
+        return len(missing)
+
+    def drop_before(self, connection: Connection[Any], before: datetime) -> int:
+        old = [name for name in self.partitions(connection) if partition_start(name) + PARTITION <= before]
+        for name in old:
+            # Waiting longer for the lock would make every batch wait behind us: better try again at the next pass.
+            with connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+                connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
+        return len(old)
+
+    def partitions(self, connection: Connection[Any]) -> list[str]:
+        """Names of the partitions, oldest first."""
+        rows = connection.execute(
+            "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+            " WHERE i.inhparent = 'ingest_trace_batch'::regclass ORDER BY c.relname"
+        ).fetchall()
+        return [str(row[0]) for row in rows]
+
+
+def active_store() -> NativePartitions:
+    """The store of this installation."""
+    return NativePartitions()
+
+
+def partition_start(name: str) -> datetime:
+    """When the partition of that name begins."""
+    return datetime.strptime(name.rsplit("_", 1)[1], "%Y%m%d%H").replace(tzinfo=UTC)
+
+
+def _partition_name(start: datetime) -> str:
+    return f"ingest_trace_batch_{start.astimezone(UTC):%Y%m%d%H}"
+
+
+def _create_partition(connection: Connection[Any], start: datetime) -> None:
+    """Make the table first and attach it then: attaching does not stop running inserts, PARTITION OF would."""
+    name = sql.Identifier(_partition_name(start))
+    bounds = (sql.Literal(start.isoformat()), sql.Literal((start + PARTITION).isoformat()))
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(hashtext('ingest_trace_batch'))")
+        if connection.execute("SELECT to_regclass(%s)", [_partition_name(start)]).fetchone() != (None,):
+            return
+        connection.execute(
+            sql.SQL("CREATE TABLE {} (LIKE ingest_trace_batch INCLUDING DEFAULTS INCLUDING STORAGE)").format(name)
+        )
+        attach = sql.SQL("ALTER TABLE ingest_trace_batch ATTACH PARTITION {} FOR VALUES FROM ({}) TO ({})")
+        connection.execute(attach.format(name, *bounds))
+
+
+def _fields(batch: StoredBatch) -> Fields:
+    fields = {name: getattr(batch, name) for name in StoredBatch.__slots__}
+    fields["received_at"] = datetime.fromtimestamp(batch.received_ns / 1e9, UTC)
+    fields["losses"] = Jsonb(batch.losses) if batch.losses else None
+    return fields
