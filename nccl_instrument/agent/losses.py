@@ -26,9 +26,13 @@ class Losses:
 
     def add(self, job: str, kind: str, count: int = 1, pid: int = NODE) -> None:
         """Count `count` more of `kind` (a name of tables.LOSSES) for `job`."""
+        self.add_code(job, _CODE[kind], pid, count)
+
+    def add_code(self, job: str, code: int, pid: int, count: int) -> None:
+        """Count a row of a `loss` table again, because the batch that carried it did not get through."""
         if count > 0:
             with self._lock:
-                self._counts.setdefault(job, Counter())[_CODE[kind], pid] += count
+                self._counts.setdefault(job, Counter())[code, pid] += count
 
     def add_batch(self, encoded: bytes, kind: str) -> str:
         """Count an encoded batch as lost, and what it would have reported; its job, '' when it cannot be read."""
@@ -38,8 +42,7 @@ class Losses:
             return ""
         self.add(batch.job, kind)
         for code, pid, count in batch.rows("loss").tolist():
-            if code < len(LOSSES):
-                self.add(batch.job, LOSSES[code], count, pid)
+            self.add_code(batch.job, code, pid, count)
         return batch.job
 
     def take(self, job: str) -> Rows:

@@ -33,11 +33,15 @@ Resend = Callable[[str, tuple[str, ...]], None]
 
 
 class Uplink(threading.Thread):
-    """`offer` batches from any thread; `stop` sends or spools what is left."""
+    """`offer` batches from any thread; `stop` sends or spools what is left.
 
-    def __init__(self, door: Door, spool: Spool, losses: Losses, resend: Resend) -> None:
+    `resend(job, tables)` is called, in this thread, when the server wants tables of a job again.
+    """
+
+    def __init__(self, door: Door, spool: Spool, losses: Losses) -> None:
         super().__init__(name="uplink", daemon=True)
-        self._door, self._spool, self._losses, self._resend = door, spool, losses, resend
+        self._door, self._spool, self._losses = door, spool, losses
+        self.resend: Resend = lambda job, tables: None
         self._fresh: deque[tuple[str, bytes]] = deque()
         self._wake = threading.Condition()
         self._stopping = False
@@ -132,7 +136,7 @@ class Uplink(threading.Thread):
         self._came_back()
         self._accepted_since_poison = True
         if answer.resend and job:
-            self._resend(job, answer.resend)
+            self.resend(job, answer.resend)
         if answer.requests:
             LOG.warning("the server asks for %s, which this agent cannot do", ", ".join(answer.requests))
 

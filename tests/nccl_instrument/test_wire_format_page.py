@@ -60,9 +60,7 @@ def test_the_page_has_no_table_that_does_not_exist() -> None:
 
 def mapped() -> dict[tuple[str, str], tuple[list[str], str]]:
     """(place in the paper, field) → (columns, reason)."""
-    rows = re.findall(
-        r"^\| ((?:Table 2|§4\.2), [^|]+?) \| ([^|]+?) \| ([^|]*?) \| ([^|]*?) ?\|$", PAGE, re.MULTILINE
-    )
+    rows = re.findall(r"^\| ((?:Table 2|§4\.2), [^|]+?) \| ([^|]+?) \| ([^|]*?) \| ([^|]*?) ?\|$", PAGE, re.MULTILINE)
     return {(place, field): (re.findall(r"`(\w+\.\w+)`", columns), why) for place, field, columns, why in rows}
 
 

@@ -45,7 +45,7 @@ class ScriptedServer:
         self._http.shutdown()
         self._http.server_close()
 
-    def _door(server) -> type[BaseHTTPRequestHandler]:  # noqa: N805 - `self` is the request's
+    def _door(server) -> type[BaseHTTPRequestHandler]:
         class Door(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 

@@ -54,7 +54,8 @@ class Rig:
     def start(self, url: str, spool_bytes: int = 2**20) -> Uplink:
         self.spool = Spool(self.folder / "spool", spool_bytes)
         door = Door(url, self.token, timeout_s=2)
-        self.uplink = Uplink(door, self.spool, self.losses, lambda job, names: self.resent.append((job, names)))
+        self.uplink = Uplink(door, self.spool, self.losses)
+        self.uplink.resend = lambda job, names: self.resent.append((job, names))
         self.uplink.start()
         return self.uplink
 

@@ -1,0 +1,79 @@
+"""`python -m nccl_instrument.agent`: puts the parts together and ends them in order.
+
+SIGTERM and SIGINT end it with a last cut, sent or spooled. Exit codes: 0 asked to stop, 2 wrong configuration.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from functools import partial
+
+from nccl_instrument.agent.bookmarks import load_bookmarks, save_bookmarks
+from nccl_instrument.agent.losses import Losses
+from nccl_instrument.agent.nics import NicReader, find_nics
+from nccl_instrument.agent.options import Options, parse_options
+from nccl_instrument.agent.post import Door
+from nccl_instrument.agent.spool import Spool, SpoolTaken
+from nccl_instrument.agent.sweep import Sweep
+from nccl_instrument.agent.uplink import Uplink
+
+LOG = logging.getLogger("diogenes.agent")
+
+
+def main() -> int:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s agent: %(message)s")
+    options = parse_options(sys.argv[1:], os.environ)
+    try:
+        door = Door(options.server, options.token_file, options.ca_file)
+        spool = Spool(options.spool, options.spool_bytes_max)
+    except (ValueError, OSError, SpoolTaken) as error:
+        LOG.error("%s", error)
+        return 2
+    if door.is_plain and door.host not in ("127.0.0.1", "::1", "localhost"):
+        LOG.warning("the token travels unencrypted to %s: use https", door.host)
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    run(options, door, spool, stopped)
+    return 0
+
+
+def run(options: Options, door: Door, spool: Spool, stopped: threading.Event) -> None:
+    """Sweep and send until `stopped`."""
+    losses, nics = Losses(), NicReader(find_nics(options.nics))
+    ip = local_address(door.host, door.port)
+    uplink = Uplink(door, spool, losses)
+    save = partial(save_bookmarks, options.spool)
+    bookmarks = load_bookmarks(options.spool)
+    sweep = Sweep(options.folders, options.node, ip, nics, losses, bookmarks, uplink.offer, save)
+    uplink.resend = sweep.ask_for
+    LOG.info("node %s, sending to %s; %d batches in the spool", options.node, options.server, len(spool))
+    nics.start()
+    uplink.start()
+    gc.freeze()  # nothing made so far is garbage: collections then cost nothing
+    sweep.run(stopped)
+    nics.stop()
+    uplink.stop()
+    LOG.info("stopped; %d batches in the spool", len(spool))
+    spool.close()
+
+
+def local_address(host: str, port: int) -> str:
+    """The address this node uses towards the server, '' when there is no way to it. Sends nothing."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""Finds the segments of training processes in their folders, follows each, and lets go of those that have ended.
+
+A closed segment goes at once after its last rows were cut. That of a process that died in the middle is kept for
+KEEP_NS, because what a killed rank was doing is evidence while the others wait for it; a newer process of the same job
+and rank ends that earlier, as does the limit of DEAD_MAX. Only the agent removes segments, the plugin never does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from nccl_instrument.agent.jobs import ADVICE, name_problem
+from nccl_instrument.agent.rows import Owner, single_nic
+from nccl_instrument.agent.segment import Segment, SegmentError, SegmentNotReady, is_alive
+from nccl_instrument.agent.trainer import Bookmark, Trainer
+
+LOG = logging.getLogger("diogenes.agent")
+
+KEEP_NS: Final = 600 * 10**9
+DEAD_MAX: Final = 32  # of 16 MiB each: the node's memory is the job's, not ours
+TRAINERS_MAX: Final = 256
+_UNREADY_NS: Final = 60 * 10**9  # a segment its writer never finished
+_OTHER_BOOT_NS: Final = 60 * 10**9
+_NAME: Final = re.compile(r"diogenes\.(\d+)\.(\d+)\.(\d+)")
+
+
+class Followed:
+    """The trainers of this node. `unreadable` is called with a pid for each segment that cannot be read."""
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        nic_names: Sequence[str],
+        ip: str,
+        bookmarks: Mapping[str, Bookmark],
+        unreadable: Callable[[int], None],
+    ) -> None:
+        self.folders, self.trainers = folders, dict[Path, Trainer]()
+        self._nic_names, self._ip, self._unreadable = tuple(nic_names), ip, unreadable
+        self._bookmarks = dict(bookmarks)
+        self._passed_over: set[tuple[Path, int]] = set()  # segment files (path, inode) that are not to be opened again
+
+    def of_job(self, job: str) -> list[Trainer]:
+        return [trainer for trainer in self.trainers.values() if trainer.job == job]
+
+    def jobs(self) -> set[str]:
+        """Names of the jobs that have a process here which is not final yet; nameless processes are not among them."""
+        return {trainer.job for trainer in self.trainers.values() if trainer.job}
+
+    def bookmarks(self) -> dict[str, Bookmark]:
+        return {path.name: trainer.bookmark() for path, trainer in self.trainers.items()}
+
+    def look(self) -> None:
+        """Follow segments that have appeared."""
+        seen = set()
+        for path, inode in self._candidates():
+            seen.add((path, inode))
+            if path not in self.trainers and (path, inode) not in self._passed_over:
+                self._open(path, inode)
+        self._passed_over &= seen
+
+    def retire(self) -> None:
+        """Let go of trainers whose last rows were cut and who are no longer evidence."""
+        now = time.monotonic_ns()
+        dead = sorted((t.died_ns, path) for path, t in self.trainers.items() if t.is_final)
+        too_many = {path for _, path in dead[: max(0, len(dead) - DEAD_MAX)]}
+        for died_ns, path in dead:
+            trainer = self.trainers[path]
+            if (
+                trainer.is_clean
+                or path in too_many
+                or now - died_ns > KEEP_NS
+                or not trainer.job
+                or self._follows(trainer)
+            ):
+                self._let_go(path)
+
+    def close(self) -> None:
+        """Leave every segment as it is, for the next agent."""
+        for trainer in self.trainers.values():
+            trainer.close()
+        self.trainers.clear()
+
+    def _candidates(self) -> list[tuple[Path, int]]:
+        """(path, inode) of segment files that are ours to read: our own user's, or anybody's when we are root."""
+        found = []
+        for folder in self.folders:
+            try:
+                names = [name for name in os.listdir(folder) if _NAME.fullmatch(name)]
+            except OSError:
+                continue  # the folder may be made by the first trainer
+            found += [(folder / name, inode) for name in names if (inode := _own_inode(folder / name))]
+        return found
+
+    def _open(self, path: Path, inode: int) -> None:
+        if len(self.trainers) >= TRAINERS_MAX:
+            self._pass_over(path, inode, f"more than {TRAINERS_MAX} processes")
+            return
+        try:
+            segment = Segment.open(path)
+        except SegmentNotReady:
+            self._remove_unfinished(path)
+        except (SegmentError, OSError) as error:
+            self._pass_over(path, inode, str(error))
+        else:
+            self._follow(path, inode, segment)
+
+    def _follow(self, path: Path, inode: int, segment: Segment) -> None:
+        if not segment.is_alive() and _has_aged(segment):
+            segment.close()
+            self._unlink(path, inode, "left by a process of long ago")
+            return
+        trainer = Trainer(segment, self._owner(segment), self._bookmarks.pop(path.name, Bookmark()))
+        problem = name_problem(trainer.job, "job")
+        if problem:
+            LOG.warning("process %d is not traced: %s; %s", trainer.owner.pid, problem, ADVICE)
+            trainer.job = ""
+        else:
+            LOG.info("following rank %d of job %s (process %d)", trainer.rank, trainer.job, trainer.owner.pid)
+        self.trainers[path] = trainer
+
+    def _owner(self, segment: Segment) -> Owner:
+        identity = segment.identity()
+        nic = single_nic(identity)
+        nic_index = self._nic_names.index(nic) if nic in self._nic_names else -1
+        version = segment.header()["library_version"]
+        return Owner(segment.pid, segment.starttime, version, self._ip, nic_index, identity)
+
+    def _follows(self, dead: Trainer) -> bool:
+        """Whether a newer process has taken the place of this dead one."""
+        return dead.rank >= 0 and any(
+            other.rank == dead.rank and other.owner.started > dead.owner.started for other in self.of_job(dead.job)
+        )
+
+    def _let_go(self, path: Path) -> None:
+        trainer = self.trainers.pop(path)
+        LOG.info("process %d (rank %d) has ended, its segment is removed", trainer.owner.pid, trainer.rank)
+        trainer.close()
+        self._unlink(path, _own_inode(path), "")
+
+    def _remove_unfinished(self, path: Path) -> None:
+        """A file the plugin made and never finished: its process died in the first moment, or is about to write on."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            age_ns = time.time_ns() - os.fstat(descriptor).st_mtime_ns
+            is_abandoned = age_ns > _UNREADY_NS and not is_alive(descriptor)
+        finally:
+            os.close(descriptor)
+        if is_abandoned:
+            self._unlink(path, _own_inode(path), "never finished by its process")
+
+    def _unlink(self, path: Path, inode: int, why: str) -> None:
+        if why:
+            LOG.info("removing segment %s: %s", path.name, why)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            self._pass_over(path, inode, f"it cannot be removed: {error}")
+
+    def _pass_over(self, path: Path, inode: int, why: str) -> None:
+        LOG.warning("segment %s is left alone: %s", path.name, why)
+        self._passed_over.add((path, inode))
+        parts = _NAME.fullmatch(path.name)
+        self._unreadable(int(parts[2]) if parts else -1)
+
+
+def _own_inode(path: Path) -> int:
+    """Inode of a regular file that belongs to the user its name says and that we may read; else 0."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return 0
+    parts = _NAME.fullmatch(path.name)
+    is_theirs = parts is not None and int(parts[1]) == found.st_uid
+    is_ours = os.geteuid() in (0, found.st_uid)
+    return found.st_ino if stat.S_ISREG(found.st_mode) and is_theirs and is_ours else 0
+
+
+def _has_aged(segment: Segment) -> bool:
+    """Whether a dead process's segment is from another boot of this machine, or older than we keep evidence."""
+    header, now = segment.header(), time.monotonic_ns()
+    boot_ns = time.time_ns() - now
+    age_ns = now - max(segment.last_callback_ns, header["mono_ns"])
+    is_other_boot = abs(header["wall_ns"] - header["mono_ns"] - boot_ns) > _OTHER_BOOT_NS
+    return is_other_boot or not 0 <= age_ns <= KEEP_NS

@@ -1,0 +1,86 @@
+"""The agent's command line and its environment: every flag has a DIOGENES_ variable, the flag wins."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nccl_instrument.agent.jobs import name_problem
+from nccl_instrument.agent.nics import Nic
+
+SPOOL_BYTES_MAX: Final = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A complete, checked configuration."""
+
+    server: str
+    token_file: Path
+    ca_file: Path | None
+    node: str
+    folders: tuple[Path, ...]
+    nics: tuple[Nic, ...]
+    spool: Path
+    spool_bytes_max: int
+
+
+def parse_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
+    """Exits with one sentence on stderr when something needed is missing or wrong."""
+    parser = _parser(environment)
+    given = parser.parse_args(arguments)
+    if not given.server or not given.token_file:
+        parser.error("--server and --token-file are needed (or DIOGENES_SERVER and DIOGENES_TOKEN_FILE)")
+    if problem := name_problem(given.node, "node"):
+        parser.error(f"{problem}: give one with --node")
+    if given.spool_bytes_max < 0:
+        parser.error("--spool-bytes-max must not be negative")
+    folders = given.segments or _paths(environment.get("DIOGENES_SEGMENT_DIR", "/dev/shm"))
+    nics = given.nic or [_nic(text) for text in environment.get("DIOGENES_NICS", "").split(",") if text]
+    spool = given.spool or _default_spool(environment, given.node)
+    return Options(
+        given.server, given.token_file, given.ca, given.node, tuple(dict.fromkeys(folders)), tuple(nics), spool,
+        given.spool_bytes_max,
+    )  # fmt: skip
+
+
+def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    def path(name: str) -> Path | None:
+        return Path(environment[name]) if environment.get(name) else None
+
+    parser = argparse.ArgumentParser(
+        prog="python -m nccl_instrument.agent", description="Sends what the NCCL profiler plugin sees on this node."
+    )
+    add = parser.add_argument
+    add("--server", default=environment.get("DIOGENES_SERVER"), help="address of the console, http:// or https://")
+    add("--token-file", type=Path, default=path("DIOGENES_TOKEN_FILE"), help="file that holds the agent token")
+    add("--ca", type=Path, default=path("DIOGENES_CA"), help="certificates to trust instead of the system's")
+    add("--node", default=environment.get("DIOGENES_NODE") or socket.gethostname(), help="this node's name")
+    add("--segments", type=Path, action="append", help="folder of segments, may be repeated (default /dev/shm)")
+    add("--nic", type=_nic, action="append", metavar="NAME=FOLDER", help="a NIC and its sysfs folder, may be repeated")
+    add("--spool", type=Path, default=path("DIOGENES_SPOOL"), help="folder for batches that cannot be sent yet")
+    spool_bytes = environment.get("DIOGENES_SPOOL_BYTES_MAX", str(SPOOL_BYTES_MAX))
+    add("--spool-bytes-max", type=int, default=spool_bytes, help=f"its size (default {SPOOL_BYTES_MAX})")
+    return parser
+
+
+def _paths(text: str) -> list[Path]:
+    return [Path(part) for part in text.split(os.pathsep) if part]
+
+
+def _nic(text: str) -> Nic:
+    name, separator, folder = text.partition("=")
+    if not separator or not folder or not 0 < len(name.encode()) <= 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FOLDER with a name of at most 16 bytes")
+    return Nic(name, Path(folder))
+
+
+def _default_spool(environment: Mapping[str, str], node: str) -> Path:
+    state = environment.get("STATE_DIRECTORY") or environment.get("XDG_STATE_HOME")  # systemd sets the former
+    folder = Path(state) if state else Path(f"/var/tmp/diogenes.{os.geteuid()}")
+    return folder / f"spool.{node.replace('/', '_')}"

@@ -1,0 +1,124 @@
+"""The agent's clock: ten sweeps a second over the flows in progress, and once a second a batch for every job.
+
+A job gets its batch even when nothing happens, for as long as it has a process here: only then does silence on the
+server mean that the node, or this agent, is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from nccl_instrument.agent.batches import cut_batch, join_tables, read_clocks
+from nccl_instrument.agent.follow import Followed
+from nccl_instrument.agent.jobs import JobStream
+from nccl_instrument.agent.losses import Losses
+from nccl_instrument.agent.nics import NicReader
+from nccl_instrument.agent.trainer import Bookmark
+from nccl_instrument.wire import Rows
+
+LOG = logging.getLogger("diogenes.agent")
+
+SWEEP_NS: Final = 10**8
+SWEEPS_PER_CUT: Final = 10
+CLOCK_STEP_NS: Final = 5 * 10**7  # NTP slews at most 0.5 ms a second; more in one second is a step
+
+Offer = Callable[[str, bytes], None]
+Save = Callable[[Mapping[str, Bookmark]], None]
+
+
+class Sweep:
+    """Everything the agent does but sending. One thread calls `run`; `ask_for` may be called from any."""
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        node: str,
+        ip: str,
+        nics: NicReader,
+        losses: Losses,
+        bookmarks: Mapping[str, Bookmark],
+        offer: Offer,
+        save: Save,
+    ) -> None:
+        self.node, self.streams = node, dict[str, JobStream]()
+        names = [nic.name for nic in nics.nics]
+        self.followed = Followed(folders, names, ip, bookmarks, self._count_unreadable)
+        self._nics, self._losses, self._offer, self._save = nics, losses, offer, save
+        self._clock_offset_ns = 0
+
+    def run(self, stopped: threading.Event) -> None:
+        """Sweep until `stopped`, then cut what is left."""
+        sweeps, due_ns = 0, time.monotonic_ns()
+        while not stopped.wait(max(0, due_ns - time.monotonic_ns()) / 1e9):
+            if sweeps % SWEEPS_PER_CUT == 0:
+                self.followed.look()
+            self.sweep(time.monotonic_ns())
+            sweeps += 1
+            if sweeps % SWEEPS_PER_CUT == 0:
+                self.cut(time.monotonic_ns())
+            due_ns = self._next_due_ns(due_ns)
+        self.cut(time.monotonic_ns())
+        self.followed.close()
+
+    def sweep(self, tick_ns: int) -> None:
+        for trainer in self.followed.trainers.values():
+            if trainer.is_alive:
+                trainer.sweep(tick_ns)
+
+    def cut(self, tick_ns: int) -> None:
+        """A batch for every job that has a process here; then let go of what has ended."""
+        clocks = read_clocks()
+        self._notice_clock_step(clocks)
+        jobs = self.followed.jobs()
+        nics = self._nics.rows(tick_ns)
+        for trainer in self.followed.of_job(""):
+            trainer.cut(tick_ns, all_comms=False)
+        for job in sorted(jobs):
+            stream = self.streams.setdefault(job, JobStream(job))
+            self._offer(job, self._cut_job(stream, nics, tick_ns, clocks))
+        self._save(self.followed.bookmarks())
+        self.followed.retire()
+        self.streams = {job: stream for job, stream in self.streams.items() if job in self.followed.jobs()}
+
+    def ask_for(self, job: str, tables: tuple[str, ...]) -> None:
+        """The server wants `tables` of `job` again."""
+        stream = self.streams.get(job)
+        if stream is not None:
+            stream.ask_for(tables)
+
+    def _cut_job(self, stream: JobStream, nics: Rows, tick_ns: int, clocks: tuple[int, int]) -> bytes:
+        all_comms = stream.owes_comms(tick_ns)
+        trainers = self.followed.of_job(stream.job)
+        tables = join_tables([{"nic": nics}, *(trainer.cut(tick_ns, all_comms) for trainer in trainers)])
+        for trainer in trainers:
+            for kind, count in trainer.losses().items():
+                self._losses.add(stream.job, kind, count, trainer.owner.pid)
+        return cut_batch(stream, self.node, tables, self._losses, clocks)
+
+    def _next_due_ns(self, due_ns: int) -> int:
+        """The next point of the 100 ms grid; points already missed are counted and skipped, never caught up."""
+        due_ns += SWEEP_NS
+        n_missed = (time.monotonic_ns() - due_ns) // SWEEP_NS
+        if n_missed > 0:
+            self._count_everywhere("late_sweeps", n_missed)
+            due_ns += n_missed * SWEEP_NS
+        return due_ns
+
+    def _notice_clock_step(self, clocks: tuple[int, int]) -> None:
+        before, self._clock_offset_ns = self._clock_offset_ns, clocks[0] - clocks[1]
+        step_ns = self._clock_offset_ns - before
+        if before and abs(step_ns) > CLOCK_STEP_NS:
+            LOG.warning("the wall clock was set by %.3f s", step_ns / 1e9)
+            self._count_everywhere("clock_steps", 1)
+
+    def _count_unreadable(self, pid: int) -> None:
+        self._count_everywhere("segments_unreadable", 1, pid)
+
+    def _count_everywhere(self, kind: str, count: int, pid: int = -1) -> None:
+        for job in self.streams:
+            self._losses.add(job, kind, count, pid)

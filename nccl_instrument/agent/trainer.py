@@ -1,0 +1,127 @@
+"""One training process on this node, followed through its segment from the first look to the last.
+
+`sweep` is the cheap part, ten times a second: copy the live flows. `cut` is once a second: turn what was copied into
+rows, drain the completion ring, see whether the process lives. A process that died without closing its communicators is
+evidence: its frozen rows are sent on (once a second, they cannot change) until Sweep decides that they have aged.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from nccl_instrument.agent import rows
+from nccl_instrument.agent.processes import GONE, read_process
+from nccl_instrument.agent.segment import OpRing, Segment
+from nccl_instrument.wire import Rows
+
+# Loss kind → the plugin's counters that mean it.
+_LOSS_COUNTERS: Final = {
+    "ring_records": ("ring_busy",),
+    "bad_handles": ("null_handles", "stale_handles", "bad_handles", "bad_contexts"),
+    "table_full": ("comm_table_full", "op_table_full", "flow_table_full", "p2p_unnumbered"),
+    "unknown_calls": ("unknown_types", "unknown_states", "null_args", "bad_steps"),
+}
+
+
+@dataclass
+class Bookmark:
+    """How far a process has been reported; kept on disk, so that a restarted agent repeats nothing."""
+
+    position: int | None = None
+    told: dict[str, int] = field(default_factory=dict)
+
+
+class Trainer:
+    """A followed process. `job` is '' when it has no name that can be sent."""
+
+    def __init__(self, segment: Segment, owner: rows.Owner, bookmark: Bookmark) -> None:
+        self.segment, self.owner = segment, owner
+        self.job = str(owner.identity["job"])
+        self.rank = int(owner.identity["global_rank"])
+        self.died_ns = 0
+        self.is_final = False  # its last row has been cut
+        self._told = dict(bookmark.told)
+        self._ring: OpRing | None = segment.op_ring(bookmark.position)
+        self._ticks: list[tuple[int, Rows]] = []
+        self._comm_stamps: bytes = b""
+        self._lost_records = 0
+
+    @property
+    def is_alive(self) -> bool:
+        return not self.died_ns
+
+    @property
+    def is_clean(self) -> bool:
+        """Dead, and it had finalized every communicator: nothing is left that could be evidence."""
+        return bool(self.died_ns) and self.segment.is_closed
+
+    def bookmark(self) -> Bookmark:
+        return Bookmark(self._ring.position if self._ring else None, dict(self._told))
+
+    def sweep(self, tick_ns: int) -> None:
+        """Copy the flows in progress."""
+        flows = self.segment.live_flows()
+        if len(flows):
+            self._ticks.append((tick_ns, flows))
+
+    def cut(self, tick_ns: int, all_comms: bool) -> dict[str, Rows]:
+        """Rows of everything since the last cut, table by table; `comm` rows when they are new or asked for."""
+        if not self.died_ns and not self.segment.is_alive():
+            self.died_ns = time.monotonic_ns()
+        self.is_final = bool(self.died_ns)
+        if self.died_ns:
+            self.sweep(tick_ns)
+        comms = self.segment.comms()
+        flows = self._take_flows()
+        tables = {
+            "op": rows.op_rows(self._drain()),
+            "live_op": rows.live_op_rows(self.segment.live_ops(), tick_ns),
+            "flow": flows,
+            "progress": rows.progress_rows(comms, tick_ns),
+            "process": self._process_row(tick_ns),
+        }
+        if self._are_new(comms) or all_comms:
+            tables["comm"] = rows.comm_rows(comms, self.owner)
+        return tables
+
+    def losses(self) -> dict[str, int]:
+        """Loss kind → how many more since this was last asked."""
+        counters = self.segment.counters()
+        totals = {kind: sum(counters[name] for name in names) for kind, names in _LOSS_COUNTERS.items()}
+        more = {kind: max(0, total - self._told.get(kind, 0)) for kind, total in totals.items()}
+        self._told.update(totals)
+        more["ring_records"] += self._lost_records
+        more["torn_rows"], self.segment.torn_rows, self._lost_records = self.segment.torn_rows, 0, 0
+        return {kind: count for kind, count in more.items() if count}
+
+    def close(self) -> None:
+        """Let go of the segment; the file stays."""
+        self._ring = None
+        self.segment.close()
+
+    def _drain(self) -> Rows:
+        assert self._ring is not None
+        records, lost = self._ring.drain()
+        self._lost_records += lost
+        return records
+
+    def _take_flows(self) -> Rows:
+        ticks, self._ticks = self._ticks, []
+        if not ticks:
+            return rows.empty_rows("flow")
+        tick_ns = np.repeat([tick for tick, _ in ticks], [len(flows) for _, flows in ticks])
+        return rows.flow_rows(np.concatenate([flows for _, flows in ticks]), tick_ns, self.owner.nic_index)
+
+    def _are_new(self, comms: Any) -> bool:
+        """Whether a communicator appeared, was finalized or first showed network progress since the last cut."""
+        stamps = comms[["stamp", "comm_id", "network_seen"]].tobytes()
+        before, self._comm_stamps = self._comm_stamps, stamps
+        return bool(stamps != before)
+
+    def _process_row(self, tick_ns: int) -> Rows:
+        state = read_process(self.owner.pid, self.owner.started) if self.is_alive else GONE
+        return rows.process_row(self.owner, state, self.is_alive, self.segment.last_callback_ns, tick_ns)
