@@ -36,12 +36,13 @@ def _fields(kind: str, names: str) -> list[Field]:
     return [(name, kind) for name in names.split()]
 
 
-COUNTERS: Final = tuple(
-    """comms_joined comms_finalized ops_enqueued ops_done ops_no_network ops_lost ops_reopened flows_started flows_done
-    flows_lost foreign_flows orphan_flows repeated_recv_starts peer_wait_polls repeated_stops lost_stops skipped_states
-    bad_steps null_handles stale_handles bad_handles bad_contexts null_args ignored_types unknown_types unknown_states
-    comm_table_full op_table_full flow_table_full ring_busy p2p_unnumbered""".split()
-)
+COUNTERS: Final = (
+    "comms_joined", "comms_finalized", "ops_enqueued", "ops_done", "ops_no_network", "ops_lost", "ops_reopened",
+    "flows_started", "flows_done", "flows_lost", "foreign_flows", "orphan_flows", "repeated_recv_starts",
+    "peer_wait_polls", "repeated_stops", "lost_stops", "skipped_states", "bad_steps", "null_handles",
+    "stale_handles", "bad_handles", "bad_contexts", "null_args", "ignored_types", "unknown_types", "unknown_states",
+    "comm_table_full", "op_table_full", "flow_table_full", "ring_busy", "p2p_unnumbered",
+)  # fmt: skip
 
 SECTION: Final = np.dtype([("name", "S8"), ("offset", "u8"), ("row_bytes", "u4"), ("n_rows", "u4"), ("reserved", "u8")])
 
@@ -119,8 +120,10 @@ OP: Final = np.dtype(
         *_fields("i8", "enqueued_ns started_ns first_transfer_ns last_transfer_ns done_ns"),
         *_fields("u8", "gpu_wait_ns peer_wait_ns net_wait_ns"),
         *_fields("i8", "slowest_ns launched_ns"),
-        *_fields("u8", "user_tag previous"),
-        ("reserved", "V16"),
+        *_fields("u8", "user_tag ordinal"),
+        ("n_flows_begun", "u4"),
+        ("reserved_count", "V4"),
+        ("reserved", "V8"),
     ]
 )
 
@@ -188,7 +191,7 @@ class Segment:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Segment:
-        """Map the segment at `path`. Raises SegmentError (with the reason) or OSError; never leaves a descriptor open."""
+        """Map the segment at `path`. Raises SegmentError with the reason, or OSError."""
         named = Path(path)
         parts = _FILE_NAME.fullmatch(named.name)
         if parts is not None and int(parts[2]) == os.getpid():

@@ -224,8 +224,10 @@ typedef struct OpRow {
     int64_t slowest_ns;  /* when the slowest flow's last transfer came */
     int64_t launched_ns; /* Coll or P2p stop; 0: still being launched */
     uint64_t user_tag;
-    uint64_t previous; /* handle of the op enqueued before it on this communicator */
-    uint64_t reserved[2];
+    uint64_t ordinal;        /* place among all ops, of both kinds, this rank enqueued on the communicator */
+    uint32_t n_flows_begun;  /* of n_flows, those that made progress */
+    uint32_t reserved_count;
+    uint64_t reserved;
 } OpRow;
 
 /* A flow of an op: (communicator, channel, peer, direction). Single writer: the progress thread that started it.

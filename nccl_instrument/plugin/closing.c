@@ -1,0 +1,98 @@
+/* How ops end. Completion is seen when every flow has stopped; all other endings are inferred, marked as such, and
+ * never count as completed: inside the node nothing tells when an op is over, and an aborted op gets no stops.
+ */
+#include "plugin.h"
+
+static void comm_count(const OpRow *op, enum Closing how, int64_t now) {
+    CommRow *comm = &plugin.comms[op->comm];
+    if (how == CLOSE_LOST) {
+        COUNT(ops_lost);
+    } else if (how == CLOSE_NO_NETWORK) {
+        COUNT(ops_no_network);
+        ADD(comm->n_no_network, 1);
+    } else {
+        COUNT(ops_done);
+        ADD(*(LOAD(op->flags) & OP_P2P ? &comm->n_p2p_done : &comm->n_done), 1);
+        STORE(comm->last_done_ns, now);
+        STORE(comm_clocks[op->comm].last_done_ordinal, op->ordinal);
+    }
+}
+
+static void mark(OpRow *op, enum Closing how, int64_t now) {
+    if (how == CLOSE_DONE) STORE(op->done_ns, now);
+    if (how == CLOSE_NO_NETWORK) __atomic_fetch_or(&op->flags, OP_NO_NETWORK, __ATOMIC_RELAXED);
+    if (how == CLOSE_LOST) __atomic_fetch_or(&op->flags, OP_STOPS_LOST, __ATOMIC_RELAXED);
+}
+
+/* 1 when this caller closed it; of several that try at once, one does. */
+int op_close(uint32_t row, uint32_t word, enum Closing how, int64_t now) {
+    uint32_t generation = state_generation(word);
+    OpRow *op = &plugin.ops[row];
+    if (!state_swap(&plugin.op_states[row], state_word(generation, ROW_LIVE), state_word(generation, ROW_CLOSING)))
+        return 0;
+    mark(op, how, now);
+    if (!LOAD(op->n_flows)) ADD(comm_clocks[op->comm].n_without_flows, -1u);
+    comm_count(op, how, now);
+    ring_append(op);
+    uint32_t comm = op->comm;
+    uint64_t ordinal = op->ordinal;
+    PUBLISH(plugin.op_states[row], state_word(generation, ROW_DONE));
+    if (how == CLOSE_DONE) ops_settle(comm, ordinal, 1);
+    return 1;
+}
+
+/* The row is needed. Ops without flows give it up; so do those a later op of the communicator has overtaken. */
+int op_close_spent(uint32_t row, uint32_t word) {
+    const OpRow *op = &plugin.ops[row];
+    if (LOAD(op->launched_ns) && !LOAD(op->n_flows_begun)) return op_close(row, word, CLOSE_NO_NETWORK, 0);
+    int is_overtaken = LOAD(comm_clocks[op->comm].last_done_ordinal) > op->ordinal;
+    return is_overtaken && op_close(row, word, CLOSE_LOST, 0);
+}
+
+static int64_t last_stop_ns(const OpRow *op) {
+    int64_t last = LOAD(op->last_transfer_ns);
+    return last ? last : now_ns();
+}
+
+/* On a rank that no ring of the communicator leaves the node from, nothing ever completes: its old ops would pile up. */
+void op_evict(uint32_t comm, uint64_t handle) {
+    const OpRow *op = op_find(handle);
+    if (!op || LOAD(plugin.comms[comm].network_seen) || !LOAD(op->launched_ns) || LOAD(op->n_flows)) return;
+    op_close(handle_row(handle), state_word(handle_generation(handle), ROW_LIVE), CLOSE_NO_NETWORK, 0);
+}
+
+static void settle(uint64_t handle, const OpRow *op, int is_completed) {
+    uint32_t n_begun = LOAD(op->n_flows_begun), row = handle_row(handle);
+    uint32_t word = state_word(handle_generation(handle), ROW_LIVE);
+    if (!LOAD(op->launched_ns)) return;
+    if (!n_begun && is_completed) {
+        op_close(row, word, CLOSE_NO_NETWORK, 0);
+    } else if (n_begun && LOAD(op->n_flows_stopped) == n_begun) {
+        op_close(row, word, CLOSE_DONE, last_stop_ns(op)); /* the rest never begins: ProxyOps that use no network */
+    }
+}
+
+/* Op `ordinal` has begun (or completed): earlier ones that show nothing more to come are over. */
+void ops_settle(uint32_t comm, uint64_t ordinal, int is_completed) {
+    CommClock *clock = &comm_clocks[comm];
+    const CommRow *row = &plugin.comms[comm];
+    uint64_t n_done = LOAD(row->n_done) + LOAD(row->n_p2p_done) + LOAD(row->n_no_network);
+    if (LOAD(clock->n_without_flows) == 0 && n_done + 1 >= ordinal) return;
+    for (uint64_t back = 1; back < RECENT_OPS && back < ordinal; back++) {
+        uint64_t handle = ACQUIRE(clock->recent[(ordinal - back) % RECENT_OPS]);
+        const OpRow *op = handle ? op_find(handle) : NULL;
+        if (!op || state_of(ACQUIRE(plugin.op_states[handle_row(handle)])) != ROW_LIVE) continue;
+        if (op->comm == comm && op->ordinal < ordinal) settle(handle, op, is_completed);
+    }
+}
+
+/* The communicator is going: what is still open will never get its stops. */
+void ops_abandon(uint32_t comm) {
+    for (uint32_t row = 0; row < SEGMENT_OPS; row++) {
+        uint32_t word = ACQUIRE(plugin.op_states[row]);
+        const OpRow *op = &plugin.ops[row];
+        if (state_of(word) != ROW_LIVE || op->comm != comm) continue;
+        int is_local = LOAD(op->launched_ns) && !LOAD(op->n_flows_begun);
+        op_close(row, word, is_local ? CLOSE_NO_NETWORK : CLOSE_LOST, 0);
+    }
+}
