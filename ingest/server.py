@@ -62,9 +62,7 @@ class Server:
         self._tasks = [asyncio.create_task(loop) for loop in loops]
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _cancel(self._tasks)
         with contextlib.suppress(*AWAY):
             await self.write_ledger()
         await asyncio.get_running_loop().run_in_executor(self.worker, connections.close_all)
@@ -110,6 +108,15 @@ class Server:
             "marks_failed": self._marks_failed,
             "bytes_held": self.bytes_held,
         }
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel until all are done: in Python 3.11 a cancellation that meets the end of a wait_for is lost."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=0.5)
 
 
 def _infer(attempt_id: int) -> None:

@@ -132,7 +132,7 @@ def op_rows(job: FakeJob, node: int, number: int, mono: int) -> Rows:
     members = members_on(job, node)
     rows = empty_rows("op", 4 * len(members))
     at = mono - SECOND + np.repeat(np.arange(4), len(members)) * SECOND // 4
-    rows["comm_id"] = np.tile([group.comm_id for group, _, _ in members], 4)
+    rows["comm_id"] = np.tile(np.array([group.comm_id for group, _, _ in members], np.uint64), 4)
     rows["comm_rank"] = np.tile([comm_rank for _, comm_rank, _ in members], 4)
     rows["op"] = 4 * number + np.repeat(np.arange(4), len(members))
     rows["func"], rows["bytes"], rows["count"] = FUNC_ALLREDUCE, 2**20, 2**18
