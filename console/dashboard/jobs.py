@@ -19,7 +19,7 @@ from console.incidents.rows import iso, iso_from_ns
 from console.incidents.streams import UNREACHABLE
 from ingest.models import Attempt, Job, Node, Rank, Team
 from ingest.read import read_nodes, read_rollups, read_window
-from ingest.store import NativePartitions
+from ingest.store import active_store
 from nccl_instrument.tables import PORT_STATES
 
 SECOND: Final = 1_000_000_000
@@ -133,7 +133,7 @@ def read_ingest_row(team: Team) -> IngestRow:
         rows_dropped=sum(node.rows_dropped for node in nodes),
         batches_refused=team.batches_refused,
         batches_lost=sum(int(node.losses.get("spool_batches", 0)) for node in nodes),
-        store=NativePartitions.name,
+        store=active_store().name,
     )
 
 

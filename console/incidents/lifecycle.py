@@ -126,12 +126,13 @@ def observe(
 ) -> None:
     """Record what the machine found out: a condition, a diagnosis, a further symptom. Never the state.
 
-    Raises StaleVersion when the incident changed since it was read; the next look sees it as it is then.
+    What people did meanwhile stands: the row is locked and taken as it is, and `incident` is refreshed.
     """
     if "state" in fields:
         raise ValueError("Incident.state is changed by move() alone")
     with transaction.atomic():
         now = timezone.now()
+        incident.version = Incident.objects.select_for_update().get(pk=incident.pk).version
         _compare_and_set(incident, fields, now)
         _note(incident, DETECTOR, verb, now, before, after, note)
 

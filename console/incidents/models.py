@@ -43,7 +43,8 @@ class Incident(models.Model):
     """A diagnosis people should handle; its number is its primary key.
 
     key: job, attempt, symptom kind and communicator, never the culprit. version rises with every change and is the
-    precondition of the next. clean_looks, clean_look_at: the hysteresis of the condition.
+    precondition of the next. last_seen_ns: data time of the newest look that saw the symptom; analysed_at: when it was last
+    diagnosed; clean_looks, clean_look_at: the hysteresis of the condition. These four change without a new version.
     """
 
     team = models.ForeignKey("ingest.Team", models.PROTECT, related_name="incidents")
@@ -76,6 +77,8 @@ class Incident(models.Model):
     resolution = models.TextField(null=True, blank=True)
     regressed = models.BooleanField(default=False)
     recurrence_of = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="recurrences")
+    last_seen_ns = models.BigIntegerField(default=0)
+    analysed_at = models.DateTimeField(null=True, blank=True)
     clean_looks = models.PositiveIntegerField(default=0)
     clean_look_at = models.DateTimeField(null=True, blank=True)
     cleared_at = models.DateTimeField(null=True, blank=True)

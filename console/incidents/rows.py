@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import cast
 
-from console.incidents.live import IncidentRow, TimelineRow
-from console.incidents.models import Certainty, ConditionState, Incident, State, TimelineEntry
+from console.incidents.live import Certainty, ConditionState, IncidentRow, IncidentState, TimelineRow
+from console.incidents.models import Incident, TimelineEntry
 
 CULPRITS_SHOWN_MAX = 16
 
@@ -33,9 +34,9 @@ def incident_row(incident: Incident) -> IncidentRow:
         job=incident.job.name,
         attempt=incident.attempt.number,
         symptom=incident.symptom,
-        state=State(incident.state).value,
-        condition=ConditionState(incident.condition).value,
-        certainty=Certainty(incident.certainty).value,
+        state=cast(IncidentState, incident.state),
+        condition=cast(ConditionState, incident.condition),
+        certainty=cast(Certainty, incident.certainty),
         headline=incident.headline,
         component=incident.component,
         fault_kind=incident.fault_kind,

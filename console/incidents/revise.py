@@ -1,0 +1,94 @@
+"""The diagnosis of an incident, and its revisions while the trouble lasts.
+
+A revision is stored when the answer changed (who, what, how sure), not when a number did. Early looks revise often,
+because late batches still arrive; after a while the picture is frozen, since what led to the stall scrolls out of sight.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from console.incidents import lifecycle
+from console.incidents.models import Certainty, DiagnosisRevision, Incident
+from console.incidents.rows import CULPRITS_SHOWN_MAX
+from ingest.models import Node
+from ingest.read import latest_data_ns, read_window
+from rca.diagnose import diagnose
+from rca.findings import Diagnosis, Grade, Symptom, diagnosis_from_json, to_json
+from rca.settings import DEFAULT
+
+SECOND: Final = 1_000_000_000
+EAGER_NS: Final = 10 * SECOND  # until so long after the trigger every look revises
+FROZEN_NS: Final = 90 * SECOND  # data later than this after the first symptom is not analysed
+PATIENT_SECONDS: Final = 5.0
+
+
+def revise(incident: Incident, symptom: Symptom) -> None:
+    """Diagnose the incident again if it is time to, and store the answer if it is another one."""
+    if not _is_due(incident):
+        return
+    start_ns = incident.window_start_ns
+    end_ns = min(latest_data_ns(incident.attempt_id) + 1, incident.first_symptom_ns + FROZEN_NS)
+    window = read_window(incident.attempt_id, start_ns, end_ns)
+    diagnosis = diagnose(window, symptom, DEFAULT)
+    Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
+    newest = incident.revisions.order_by("-number").first()
+    number = newest.number + 1 if newest else 1
+    if number <= settings.REVISIONS_MAX and _is_news(incident, newest, diagnosis):
+        _store(incident, diagnosis, number, start_ns, end_ns)
+
+
+def _is_due(incident: Incident) -> bool:
+    now = timezone.now()
+    age_ns = incident.last_seen_ns - incident.triggered_ns
+    if incident.analysed_at is None or age_ns < EAGER_NS:
+        return True
+    if now - incident.analysed_at < timedelta(seconds=PATIENT_SECONDS):
+        return False
+    is_open_ended = incident.last_seen_ns < incident.first_symptom_ns + FROZEN_NS
+    return is_open_ended or Node.objects.filter(attempt=incident.attempt_id, catching_up=True).exists()
+
+
+def _is_news(incident: Incident, newest: DiagnosisRevision | None, diagnosis: Diagnosis) -> bool:
+    if newest is None or incident.certainty == Certainty.SUSPECTED:
+        return newest is None or bool(diagnosis.findings)
+    before = diagnosis_from_json(newest.body)
+    if not diagnosis.findings and before.findings and before.findings[0].grade is not Grade.WEAK:
+        return False  # evidence that scrolled away does not take back a name
+    return _answer(diagnosis) != _answer(before)
+
+
+def _answer(diagnosis: Diagnosis) -> tuple[Any, ...]:
+    """What makes two diagnoses the same answer."""
+    best = diagnosis.findings[0] if diagnosis.findings else None
+    said = (best.rule, best.component, best.kind, best.grade, best.culprits, best.tied) if best else None
+    return said, frozenset(diagnosis.victims), diagnosis.missing, diagnosis.downgraded
+
+
+def _store(incident: Incident, diagnosis: Diagnosis, number: int, start_ns: int, end_ns: int) -> None:
+    now, best = timezone.now(), diagnosis.findings[0] if diagnosis.findings else None
+    fields: dict[str, Any] = {"window_end_ns": end_ns, "n_victims": len(diagnosis.victims)}
+    if best is not None:
+        fields |= {
+            "certainty": Certainty.DIAGNOSED,
+            "headline": diagnosis.verdict[:500],
+            "component": best.component.value,
+            "fault_kind": best.kind.value,
+            "grade": best.grade.value,
+            "culprits": list(best.culprits[:CULPRITS_SHOWN_MAX]),
+            "n_culprits": len(best.culprits),
+            "root_caused_at": incident.root_caused_at or now,
+        }
+    verb = "diagnosed" if incident.certainty == Certainty.SUSPECTED else "revised"
+    with transaction.atomic():
+        DiagnosisRevision.objects.create(
+            incident=incident, number=number, at=now, body=to_json(diagnosis), verdict=diagnosis.verdict,
+            culprits=list(diagnosis.culprits), grade=best.grade.value if best else "",
+            window_start_ns=start_ns, window_end_ns=end_ns,
+        )  # fmt: skip
+        lifecycle.observe(incident, verb, fields, note=diagnosis.verdict)

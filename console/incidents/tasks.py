@@ -1,0 +1,41 @@
+"""Celery's names for what the console does on its own: ids in, one call."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from console.incidents import publish, retention, watch
+from console.incidents.health import publish_health
+from ingest.marks import take_heard
+from ingest.read import running_attempts
+
+
+@shared_task
+def watch_all_jobs() -> None:
+    """The regular look at every job; also notices attempts that ended."""
+    watch.close_ended()
+    for attempt in running_attempts():
+        watch_job.delay(attempt.id)
+    publish_health()
+
+
+@shared_task
+def watch_heard_jobs() -> None:
+    """The light look at jobs just heard from."""
+    for attempt_id in take_heard():
+        watch_job.delay(attempt_id)
+
+
+@shared_task(expires=8)
+def watch_job(attempt_id: int) -> None:
+    watch.watch_job(attempt_id)
+
+
+@shared_task
+def relay_outbox() -> None:
+    publish.relay_waiting()
+
+
+@shared_task
+def apply_retention() -> None:
+    retention.apply_retention()

@@ -1,0 +1,257 @@
+"""A look at a job: read a small window, ask the trigger, and follow what it saw with an incident.
+
+`watch_job` is called every ten seconds for every job and every second for those just heard from; it makes no difference
+who calls. Looks reason in data time. What the trigger saw opens an incident at once, as suspected; the diagnosis follows
+in the same look (revise.py). The condition is the machine's own: it clears after several clean looks in which the job
+visibly went on, never because data stopped coming.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import IntegrityError, connection
+from django.utils import timezone
+
+from console.dashboard.jobs import read_job_row
+from console.incidents import lifecycle
+from console.incidents.models import Certainty, ConditionState, Incident, JobNormal, Look, State
+from console.incidents.publish import publish_job
+from console.incidents.revise import revise
+from ingest.models import Attempt
+from ingest.read import latest_data_ns, read_window
+from ingest.retention import pin_window
+from ingest.window import Window
+from rca import triggers
+from rca.findings import Symptom, SymptomKind
+from rca.settings import DEFAULT
+
+SECOND: Final = 1_000_000_000
+WATCH_LOCK: Final = 0x44474F57  # first key of the advisory locks that looks take; the second is the attempt
+EVIDENCE_BEFORE_NS: Final = 20 * SECOND
+EVIDENCE_AFTER_NS: Final = 100 * SECOND
+ALSO_SEEN_MAX: Final = 5
+HEADLINES: Final = {
+    SymptomKind.FAILURE: "Suspected hang",
+    SymptomKind.STRAGGLER: "Suspected straggler",
+    SymptomKind.SILENCE: "Silence",
+    SymptomKind.EXTERNAL: "Reported by hand",
+}
+
+
+def watch_job(attempt_id: int) -> None:
+    """One look at an attempt; returns at once while somebody else is looking at it."""
+    with _alone(attempt_id) as is_mine:
+        attempt = Attempt.objects.select_related("job__team").filter(pk=attempt_id).first()
+        if not is_mine or attempt is None:
+            return
+        if attempt.state == Attempt.State.RUNNING:
+            _look(attempt)
+        close_ended(attempt.job_id)
+        publish_job(attempt.job.team_id, read_job_row(attempt.job))
+
+
+def close_ended(job_id: int | None = None) -> None:
+    """Resolve what is left open of attempts that ended, of one job or of all."""
+    left = Incident.objects.exclude(state=State.RESOLVED).filter(attempt__state=Attempt.State.ENDED)
+    for incident in left.filter(job=job_id) if job_id is not None else left:
+        if incident.condition != ConditionState.CLEAR:
+            _set_condition(incident, ConditionState.CLEAR, "the attempt ended")
+        _resolve(incident, "job ended")
+
+
+def _look(attempt: Attempt) -> None:
+    end_ns = latest_data_ns(attempt.pk) + 1
+    newest = Look.objects.filter(attempt=attempt).order_by("-id").first()
+    if end_ns == 1 or (newest is not None and newest.seen_ns >= end_ns):
+        return  # nothing new: the same look would see the same
+    try:
+        window = read_window(attempt.pk, end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND), end_ns)
+        seen = triggers.look(window, _load_normal(attempt), DEFAULT)
+        _keep_look(attempt, end_ns, seen)
+        _follow(attempt, window, seen.symptoms)
+    except Exception as error:
+        _keep_failure(attempt, end_ns, error)  # a job nobody can look at must not seem healthy
+        raise
+
+
+def _follow(attempt: Attempt, window: Window, symptoms: tuple[Symptom, ...]) -> None:
+    """One incident follows the attempt's trouble until its condition is clear, whatever people do with it."""
+    following = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED, condition=ConditionState.CLEAR)
+    incident = following.order_by("-id").first()
+    if symptoms:
+        incident = _fire(incident, symptoms, window) if incident else _raise(attempt, symptoms[0], window)
+        revise(incident, symptoms[0])
+    elif incident is not None:
+        _calm(incident, window)
+
+
+def _raise(attempt: Attempt, symptom: Symptom, window: Window) -> Incident:
+    """A new incident; or an earlier one of the same key, when it was resolved only lately: it has regressed."""
+    key = incident_key(attempt, symptom)
+    earlier = Incident.objects.filter(key=key).order_by("-id").first()
+    lately = timezone.now() - timedelta(seconds=settings.REGRESSED_SECONDS)
+    if earlier is not None and earlier.resolved_at is not None and earlier.resolved_at >= lately:
+        lifecycle.move(earlier.pk, "reopen", lifecycle.DETECTOR, note=symptom.sentence, regressed=True)
+        _start_anew(earlier, symptom, window)
+        return earlier
+    fields = {"team": attempt.job.team, "job": attempt.job, "attempt": attempt, "key": key}
+    fields |= {"symptom": symptom.kind.value, "recurrence_of": earlier, **_suspicion(symptom, window)}
+    try:
+        incident = lifecycle.open_incident(fields, note=symptom.sentence)
+    except IntegrityError:  # the database's own rule: somebody opened one by another door
+        incident = Incident.objects.exclude(state=State.RESOLVED).get(attempt=attempt)
+    pin_window(attempt.pk, symptom.at_ns - EVIDENCE_BEFORE_NS, symptom.at_ns + EVIDENCE_AFTER_NS)
+    return incident
+
+
+def _fire(incident: Incident, symptoms: tuple[Symptom, ...], window: Window) -> Incident:
+    """The trouble goes on, or is back before anybody resolved it."""
+    if incident.condition == ConditionState.CLEAR:
+        _start_anew(incident, symptoms[0], window)
+    elif incident.condition == ConditionState.CLEARING:
+        _set_condition(incident, ConditionState.FIRING, symptoms[0].sentence)
+    _mark(incident, last_seen_ns=window.end_ns, clean_looks=0, clean_look_at=None)
+    for symptom in symptoms:
+        _also_seen(incident, symptom, window)
+    return incident
+
+
+def _calm(incident: Incident, window: Window) -> None:
+    """A look without symptoms: one step towards clear, if the job visibly went on since the trouble was last seen."""
+    now = timezone.now()
+    if incident.condition == ConditionState.CLEAR:
+        return _resolve_when_long_clear(incident)
+    pause = timedelta(seconds=settings.CLEAN_LOOK_SECONDS)
+    too_soon = incident.clean_look_at is not None and now - incident.clean_look_at < pause
+    if too_soon or not _went_on(window, incident.last_seen_ns):
+        return
+    _mark(incident, clean_looks=incident.clean_looks + 1, clean_look_at=now)
+    if incident.clean_looks >= settings.CLEAN_LOOKS_TO_CLEAR:
+        _set_condition(incident, ConditionState.CLEAR, "ops complete again", cleared_at=now)
+    elif incident.clean_looks > 1 and incident.condition == ConditionState.FIRING:
+        _set_condition(incident, ConditionState.CLEARING, "ops complete again")
+
+
+def _went_on(window: Window, since_ns: int) -> bool:
+    """Whether ops were completed, or enqueued where completion cannot be seen, after `since_ns`."""
+    ops, progress = window.rows("op"), window.rows("progress")
+    return bool((ops["done_ns"] > since_ns).any() or (progress["last_enqueued_ns"] > since_ns).any())
+
+
+def _start_anew(incident: Incident, symptom: Symptom, window: Window) -> None:
+    """The same trouble from the start: the old diagnosis stays in the revisions, but is no longer the answer."""
+    blank = {"component": "", "fault_kind": "", "grade": "", "culprits": [], "n_culprits": 0, "n_victims": 0}
+    fields = {**blank, **_suspicion(symptom, window), "condition": ConditionState.FIRING}
+    fields |= {"certainty": Certainty.SUSPECTED, "root_caused_at": None, "cleared_at": None, "analysed_at": None}
+    before = incident.condition
+    lifecycle.observe(
+        incident, "fired again", fields, before=before, after=ConditionState.FIRING, note=symptom.sentence
+    )
+    pin_window(incident.attempt_id, symptom.at_ns - EVIDENCE_BEFORE_NS, symptom.at_ns + EVIDENCE_AFTER_NS)
+
+
+def _also_seen(incident: Incident, symptom: Symptom, window: Window) -> None:
+    """Further symptoms of the same attempt follow from the first: they are noted, they do not open incidents."""
+    if incident_key(incident.attempt, symptom) == incident.key:
+        return
+    note = f"Also seen: {symptom.kind.value} in {communicator_name(window, symptom.comm_id)}"
+    noted = incident.timeline.filter(verb="attached").values_list("note", flat=True)
+    if note not in noted and len(noted) < ALSO_SEEN_MAX:
+        lifecycle.observe(incident, "attached", {}, note=note)
+
+
+def _suspicion(symptom: Symptom, window: Window) -> dict[str, Any]:
+    """What an incident says before anything is diagnosed."""
+    name = communicator_name(window, symptom.comm_id)
+    where = f" in communicator {name}" if name else ""
+    return {
+        "comm_id": f"{symptom.comm_id:016x}" if symptom.comm_id else "",
+        "communicator": name,
+        "headline": f"{HEADLINES[symptom.kind]}{where}: {symptom.sentence}"[:500],
+        "first_symptom_ns": symptom.at_ns,
+        "triggered_ns": symptom.seen_ns,
+        "last_seen_ns": window.end_ns,
+        "window_start_ns": symptom.at_ns - EVIDENCE_BEFORE_NS,
+        "window_end_ns": window.end_ns,
+    }
+
+
+def incident_key(attempt: Attempt, symptom: Symptom) -> str:
+    """Job, attempt, symptom kind and communicator; never the culprit, which a later diagnosis may change."""
+    return f"v1:{attempt.job_id}:{attempt.number}:{symptom.kind.value}:{symptom.comm_id:016x}"
+
+
+def communicator_name(window: Window, comm_id: int) -> str:
+    """The communicator's own name, else its id; empty when none stands out."""
+    if not comm_id:
+        return ""
+    names = window.members["name"][window.members["comm_id"] == comm_id]
+    return str(names[0]) if len(names) and names[0] else f"{comm_id:016x}"
+
+
+def _set_condition(incident: Incident, after: ConditionState, why: str, **fields: Any) -> None:
+    before = incident.condition
+    lifecycle.observe(incident, after, {"condition": after, **fields}, before=before, after=after, note=why)
+
+
+def _resolve_when_long_clear(incident: Incident) -> None:
+    patience = timedelta(seconds=settings.RESOLVE_AFTER_CLEAR_SECONDS)
+    if incident.state != State.RESOLVED and incident.cleared_at and timezone.now() - incident.cleared_at > patience:
+        _resolve(incident, "condition cleared")
+
+
+def _resolve(incident: Incident, why: str) -> None:
+    try:
+        lifecycle.move(incident.pk, "resolve", lifecycle.DETECTOR, note=why)
+    except lifecycle.IllegalMove:
+        return  # a person was faster
+
+
+def _mark(incident: Incident, **fields: Any) -> None:
+    """Columns of our own bookkeeping, which nobody is shown: no version, no timeline."""
+    Incident.objects.filter(pk=incident.pk).update(**fields)
+    for name, value in fields.items():
+        setattr(incident, name, value)
+
+
+def _load_normal(attempt: Attempt) -> Any:
+    found = JobNormal.objects.filter(attempt=attempt).first()
+    return triggers.normal_from_json(found.body) if found else None
+
+
+def _keep_look(attempt: Attempt, end_ns: int, seen: Any) -> None:
+    """The look and the normal it leaves behind; of the looks only the newest are kept."""
+    now, first = timezone.now(), seen.symptoms[0] if seen.symptoms else None
+    look = Look.objects.create(
+        attempt=attempt, taken_at=now, seen_ns=end_ns, saw=seen.saw, thresholds=seen.thresholds,
+        kind=first.kind.value if first else "",
+    )  # fmt: skip
+    body = triggers.normal_to_json(seen.normal)
+    JobNormal.objects.update_or_create(attempt=attempt, defaults={"body": body, "updated_at": now})
+    if look.pk % 100 == 0:
+        kept = Look.objects.filter(attempt=attempt).order_by("-id")[: settings.LOOKS_KEPT_PER_ATTEMPT]
+        oldest = list(kept.values_list("pk", flat=True))[-1]
+        Look.objects.filter(attempt=attempt, pk__lt=oldest).delete()
+
+
+def _keep_failure(attempt: Attempt, end_ns: int, error: Exception) -> None:
+    saw = f"The look failed: {type(error).__name__}: {error}"[:1000]
+    Look.objects.create(attempt=attempt, taken_at=timezone.now(), seen_ns=end_ns, kind="failed", saw=saw)
+
+
+@contextmanager
+def _alone(attempt_id: int) -> Iterator[bool]:
+    """Whether nobody else looks at this attempt meanwhile."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [WATCH_LOCK, attempt_id])
+        is_mine = bool(cursor.fetchone()[0])
+        try:
+            yield is_mine
+        finally:
+            if is_mine:
+                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [WATCH_LOCK, attempt_id])
