@@ -1,0 +1,138 @@
+"""Waiting that the network does not see: ops inside a node, and ring hops between ranks of one node.
+
+Two things can be said. Certain: a member that has not entered an in-node op keeps those who have. Hidden: a rank that
+holds others up without any visible reason may be held up itself by a mate on its node, unless the op they share is
+known to be over because something enqueued after it has run.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nccl_instrument.tables import FUNC_RECV, SEND
+from rca.fronts import NEVER, Fronts
+from rca.keys import Ints, Mask
+from rca.known import Known
+from rca.members import Members
+from rca.waits import Edges, Why, edges, joined
+
+
+def late_in_node(known: Known, members: Members, fronts: Fronts) -> list[Edges]:
+    """Certain edges from members of in-node communicators to those that have enqueued fewer ops there."""
+    began = np.full(len(known.ranks.rank), NEVER, np.int64)
+    np.minimum.at(began, fronts.at[fronts.has_begun], fronts.enqueued_ns[fronts.has_begun])
+    enqueued = _enqueued_in_node(known)
+    found = []
+    for comm in np.flatnonzero(members.is_local):
+        part = members.of(int(comm))
+        entered, at = members.entered[part], members.rank_at[part]
+        op = int(entered.min()) + 1
+        ahead, late = np.flatnonzero(entered >= op), at[entered < op]
+        if not len(ahead):
+            continue
+        # A rank that ran ahead is still in whatever began before it enqueued this op.
+        since = [
+            enqueued.get((int(at[i]), int(comm), op), int(members.last_enqueued_ns[part][i]) * (entered[i] == op))
+            for i in ahead
+        ]
+        waiters = at[ahead][np.array(since) <= began[at[ahead]]]
+        n = len(waiters) * len(late)
+        found.append(
+            edges(
+                np.repeat(waiters, len(late)), np.tile(late, len(waiters)), Why.NOT_ENTERED, *_place(int(comm), op, n)
+            )
+        )
+    return found
+
+
+def hidden_in_node(known: Known, members: Members, fronts: Fronts, certain: Edges) -> Edges:
+    """Possible edges inside a node, of ranks that others wait for and that wait for nobody visibly."""
+    n_ranks = len(known.ranks.rank)
+    is_waited_for, waits = np.zeros(n_ranks, bool), np.zeros(n_ranks, bool)
+    is_waited_for[certain.target[certain.target < n_ranks]] = True
+    waits[certain.waiter[certain.waiter < n_ranks]] = True
+    has_passed = _passed(known, members, fronts)
+    found: list[Edges] = []
+    for at in np.flatnonzero(is_waited_for & ~waits):
+        found += _in_own_ops(int(at), known, members, has_passed)
+        found += _at_ring_hops(int(at), known, members, fronts)
+    return joined(found)
+
+
+def _place(comm: int, op: int, n: int) -> tuple[Ints, Ints]:
+    return np.full(n, comm, np.int64), np.full(n, op, np.int64)
+
+
+def _enqueued_in_node(known: Known) -> dict[tuple[int, int, int], int]:
+    """(rank position, communicator position, op) → when it was enqueued, for ops of in-node communicators."""
+    rows = known.live
+    comm_ids = np.unique(known.window.members["comm_id"])
+    local = np.flatnonzero(known.live["n_flows"] == 0)
+    comm = np.searchsorted(comm_ids, rows["comm_id"][local])
+    return {
+        (int(at), int(c), int(op)): int(ns)
+        for at, c, op, ns in zip(known.live_at[local], comm, rows["op"][local], rows["enqueued_ns"][local], strict=True)
+    }
+
+
+def _passed(known: Known, members: Members, fronts: Fronts) -> Mask:
+    """(M,) members of in-node communicators that have run something enqueued after their last op there."""
+    ran = np.zeros(len(known.ranks.rank), np.int64)
+    produced = fronts.has_begun & (fronts.func != FUNC_RECV) & (fronts.enqueued_ns != NEVER)
+    np.maximum.at(ran, fronts.at[produced], fronts.enqueued_ns[produced])
+    rows = known.progress
+    enqueued, done = rows["n_enqueued"] + rows["n_p2p_enqueued"], rows["n_done"] + rows["n_p2p_done"]
+    comm = members.comm_of(rows["comm_id"])
+    over_network = ~members.is_local[comm] & (comm >= 0) if len(members.is_local) else np.zeros(len(rows), bool)
+    is_idle = over_network & (done >= enqueued) & (enqueued > 0)
+    np.maximum.at(ran, known.progress_at[is_idle], rows["last_enqueued_ns"][is_idle])
+    return members.is_local[members.comm] & (ran[members.rank_at] > members.last_enqueued_ns)
+
+
+def _in_own_ops(at: int, known: Known, members: Members, has_passed: Mask) -> list[Edges]:
+    found = []
+    for mine in np.flatnonzero((members.rank_at == at) & members.is_local[members.comm]):
+        comm = int(members.comm[mine])
+        part = members.of(comm)
+        op = members.entered[mine]
+        is_over = bool((has_passed[part] & (members.entered[part] == op)).any()) or bool(has_passed[mine])
+        if op == 0 or is_over or (members.entered[part] < op).any():
+            continue
+        mates = members.rank_at[part][members.rank_at[part] != at]
+        found.append(edges(np.full(len(mates), at), mates, Why.IN_NODE, *_place(comm, int(op), len(mates))))
+    return found
+
+
+def _at_ring_hops(at: int, known: Known, members: Members, fronts: Fronts) -> list[Edges]:
+    """A rank whose flows of a channel all go one way has its other neighbour in the ring on its own node."""
+    found = []
+    node = known.ranks.node
+    for i in np.flatnonzero((fronts.at == at) & fronts.is_front & ~fronts.p2p & (fronts.comm >= 0)):
+        comm = int(fronts.comm[i])
+        part = members.of(comm)
+        mates = members.rank_at[part][(node[members.rank_at[part]] == node[at]) & (members.rank_at[part] != at)]
+        mine = _directions(known, at, fronts.key[i])
+        chosen = [mate for mate in mates if _complements(mine, _directions(known, int(mate), fronts.key[i]))]
+        n = len(chosen)
+        place = _place(comm, int(fronts.op[i]), n)
+        found.append(edges(np.full(n, at), np.array(chosen, np.int64), Why.IN_NODE, *place))
+    return found
+
+
+def _directions(known: Known, at: int, key: np.uint64) -> set[tuple[int, bool]]:
+    """(channel, is send) of the flows a rank has in an op."""
+    rows = known.flow[(known.flow_at == at) & (known.flow_key == key)]
+    return {(int(row["channel"]), bool(row["direction"] == SEND)) for row in rows}
+
+
+def _complements(mine: set[tuple[int, bool]], theirs: set[tuple[int, bool]]) -> bool:
+    """Whether on some channel one only sends and the other only receives over the network, or one has no flow at all."""
+    channels = {channel for channel, _ in mine | theirs}
+    return (
+        not mine
+        or not theirs
+        or any(
+            ((c, True) in mine) != ((c, False) in mine) and ((c, True) in theirs) != ((c, False) in theirs)
+            for c in channels
+        )
+    )

@@ -1,0 +1,74 @@
+"""Joins of trace rows by several columns at once, without Python loops.
+
+A 64-bit mix of the columns stands for the tuple: at a million rows the chance of any collision is below 10⁻⁷, and
+sorting one integer column is some ten times faster than sorting structured rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nccl_instrument.tables import FUNC_RECV, FUNC_SEND, OP_P2P, SEND
+
+Rows = npt.NDArray[np.void]
+Keys = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(29)
+
+
+def mix(*columns: npt.NDArray[np.generic] | int) -> Keys:
+    """(n,) one key per row for the tuple of its columns (integers of any width; scalars are broadcast)."""
+    arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(column)) for column in columns))
+    key = np.full(arrays[0].shape, len(arrays), np.uint64)
+    for column in arrays:
+        word = column if column.dtype == np.uint64 else column.astype(np.int64).view(np.uint64)
+        key = (key ^ word) * _ODD
+        key ^= key >> _SHIFT
+    return key
+
+
+def latest(keys: Keys, tick: Ints) -> Ints:
+    """Positions of the newest row of every distinct key."""
+    order = np.lexsort((tick, keys))
+    ordered = keys[order]
+    is_last = np.ones(len(ordered), bool)
+    is_last[:-1] = ordered[1:] != ordered[:-1]
+    return order[is_last]
+
+
+class Index:
+    """Finds the row that has a key; of equal keys, any one."""
+
+    def __init__(self, keys: Keys) -> None:
+        self.order = np.argsort(keys, kind="stable")
+        self.keys = keys[self.order]
+
+    def find(self, keys: Keys) -> Ints:
+        """(n,) row of each key, -1 where there is none."""
+        if not len(self.keys):
+            return np.full(len(keys), -1, np.int64)
+        place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[place] == keys, self.order[place], -1)
+
+
+def is_p2p(rows: Rows) -> Mask:
+    """(n,) which rows belong to a send or receive, not a collective."""
+    found: Mask = ((rows["flags"] & OP_P2P) != 0) | (rows["func"] == FUNC_SEND) | (rows["func"] == FUNC_RECV)
+    return found
+
+
+def op_keys(rows: Rows) -> Keys:
+    """(n,) key of the op each op or flow row belongs to; equal at all ranks that take part.
+
+    Sends and receives are numbered per pair and direction, so the pair belongs to the key.
+    """
+    p2p = is_p2p(rows)
+    mine, other = rows["comm_rank"].astype(np.int64), rows["peer"].astype(np.int64)
+    sends = rows["direction"] == SEND if "direction" in (rows.dtype.names or ()) else rows["func"] == FUNC_SEND
+    sender = np.where(p2p, np.where(sends, mine, other), -1)
+    receiver = np.where(p2p, np.where(sends, other, mine), -1)
+    return mix(rows["comm_id"], rows["op"], p2p, sender, receiver)

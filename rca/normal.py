@@ -1,0 +1,98 @@
+"""What is normal for a job: how far apart its ops usually complete, per op kind, kept from look to look.
+
+A histogram with four buckets to the octave is small, mergeable, good to ±10 %, and plain JSON, so that it survives
+restarts with the job. Old counts are halved now and then: a job that changes its pace gets a new normal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ingest.window import Window
+from nccl_instrument.tables import FUNCS, OP_NO_NETWORK
+from rca.keys import Ints, Rows
+
+ALL = "all"
+KINDS_MAX = 64
+_PER_OCTAVE = 4
+_COUNT_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """seen_ns: completions up to here are counted. intervals: op kind → bucket → count; "all" is every op of a rank."""
+
+    seen_ns: int = 0
+    intervals: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    def count(self, kind: str = ALL) -> int:
+        """Intervals counted."""
+        return sum(self.intervals.get(kind, {}).values())
+
+    def quantile_ns(self, q: float, kind: str = ALL) -> int | None:
+        """Upper edge of the bucket that holds quantile `q`; None while nothing is counted."""
+        buckets = self.intervals.get(kind, {})
+        left = q * sum(buckets.values())
+        for bucket in sorted(buckets):
+            left -= buckets[bucket]
+            if left <= 0:
+                return round(2 ** ((bucket + 1) / _PER_OCTAVE))
+        return None
+
+
+def normal_to_json(normal: Normal) -> dict[str, Any]:
+    """Plain JSON of `normal`."""
+    return {
+        "seen_ns": normal.seen_ns,
+        "intervals": {kind: {str(b): n for b, n in buckets.items()} for kind, buckets in normal.intervals.items()},
+    }
+
+
+def normal_from_json(raw: Mapping[str, Any]) -> Normal:
+    """What `normal_to_json` wrote; an empty mapping is a job without a normal. ValueError on anything else."""
+    try:
+        intervals = {
+            str(kind): {int(b): int(n) for b, n in buckets.items()}
+            for kind, buckets in raw.get("intervals", {}).items()
+        }
+        return Normal(int(raw.get("seen_ns", 0)), intervals)
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"not a normal: {error}") from error
+
+
+def learn(normal: Normal, window: Window, ranks: Ints) -> Normal:
+    """`normal` with the completions of `ranks` that are newer than it; ops inside a node have no completion."""
+    done = window.rows("op")
+    done = done[np.isin(done["rank"], ranks) & (done["done_ns"] > 0) & ((done["flags"] & OP_NO_NETWORK) == 0)]
+    if not len(done) or int(done["done_ns"].max()) <= normal.seen_ns:
+        return normal
+    intervals = {kind: dict(buckets) for kind, buckets in normal.intervals.items()}
+    names = dict(zip(window.members["comm_id"].tolist(), window.members["name"].tolist(), strict=True))
+    for rank in np.unique(done["rank"]):
+        mine = done[done["rank"] == rank]
+        _count(intervals, ALL, mine, normal.seen_ns)
+        for comm_id, func in np.unique(mine[["comm_id", "func"]]):
+            kind = f"{names.get(int(comm_id)) or 'communicator'} {FUNCS[min(int(func), len(FUNCS) - 1)]}"
+            same = mine[(mine["comm_id"] == comm_id) & (mine["func"] == func)]
+            if kind in intervals or len(intervals) < KINDS_MAX:
+                _count(intervals, kind, same, normal.seen_ns)
+    return Normal(int(done["done_ns"].max()), {kind: _aged(buckets) for kind, buckets in intervals.items() if buckets})
+
+
+def _count(intervals: dict[str, dict[int, int]], kind: str, done: Rows, seen_ns: int) -> None:
+    times = np.sort(done["done_ns"].astype(np.int64))
+    gaps = np.diff(times)[times[1:] > seen_ns]
+    buckets = np.floor(np.log2(np.maximum(gaps, 1)) * _PER_OCTAVE).astype(np.int64)
+    counts = intervals.setdefault(kind, {})
+    for bucket, n in zip(*np.unique(buckets, return_counts=True), strict=True):
+        counts[int(bucket)] = counts.get(int(bucket), 0) + int(n)
+
+
+def _aged(buckets: dict[int, int]) -> dict[int, int]:
+    if sum(buckets.values()) <= _COUNT_MAX:
+        return buckets
+    return {bucket: n // 2 for bucket, n in buckets.items() if n > 1}

@@ -1,0 +1,130 @@
+"""Both ends of every network flow in progress, side by side.
+
+Most of what tells a local cause from a remote one is the difference between what the sender counted and what the
+receiver counted (Mycroft §5.3). An end without a row is told apart here: it has not entered the op, has entered but its
+proxy shows no flow, or has finished with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from nccl_instrument.tables import SEND
+from rca.keys import Index, Ints, Keys, Mask, is_p2p, mix
+from rca.known import Known
+from rca.members import Members
+
+Counters = npt.NDArray[np.int64]
+
+SEEN, ABSENT, NO_FLOWS, FINISHED, UNHEARD = range(5)
+"""What is known of an end: its row; not entered; entered without any flow; finished; a rank that never reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Arrays of (P,), one per flow that at least one end still reports.
+
+    sender, receiver: rank positions, -1 unknown. sent: (P, 4) posted, GPU_ready, transmitted, done. taken: (P, 4) posted,
+    received, flushed, consumed. Ends: SEEN … UNHEARD; the counters of a FINISHED end are all `total`, of others 0.
+    still_ns: how long both ends had stood still at the older of their two ticks; negative while one still moved.
+    """
+
+    comm: Ints
+    op: Ints
+    key: Keys
+    p2p: Mask
+    channel: Ints
+    transport: Ints
+    sender: Ints
+    receiver: Ints
+    sent: Counters
+    taken: Counters
+    total: Ints
+    sender_end: Ints
+    receiver_end: Ints
+    still_ns: Ints
+
+    def __len__(self) -> int:
+        return len(self.comm)
+
+    def where(self, mask: Mask | Ints) -> Pairs:
+        """The pairs that `mask` selects."""
+        return Pairs(**{f.name: getattr(self, f.name)[mask] for f in fields(self)})
+
+
+def paired_flows(known: Known, members: Members) -> Pairs:
+    """Every flow of `known`, with both ends."""
+    flow = known.flow
+    sends = flow["direction"] == SEND
+    mine, other = flow["comm_rank"].astype(np.int64), flow["peer"].astype(np.int64)
+    sender, receiver = np.where(sends, mine, other), np.where(sends, other, mine)
+    keys = mix(known.flow_key, flow["channel"], sender, receiver)
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    n = len(first)
+    sent, sender_end = _ends(known, group, sends, n)
+    taken, receiver_end = _ends(known, group, ~sends, n)
+    total = np.zeros(n, np.int64)
+    np.maximum.at(total, group, flow["total_chunks"].astype(np.int64))
+    comm_id, key = flow["comm_id"][first], known.flow_key[first]
+    sender_at = _rank_at(members, comm_id, sender[first])
+    receiver_at = _rank_at(members, comm_id, receiver[first])
+    pairs = Pairs(
+        comm=members.comm_of(comm_id), op=flow["op"][first].astype(np.int64), key=key, p2p=is_p2p(flow[first]),
+        channel=flow["channel"][first].astype(np.int64), transport=flow["transport"][first].astype(np.int64),
+        sender=sender_at, receiver=receiver_at, sent=sent, taken=taken, total=total,
+        sender_end=sender_end, receiver_end=receiver_end, still_ns=_still(known, group, n),
+    )  # fmt: skip
+    lookup = _EndLookup(known, members)
+    lookup.fill(pairs, pairs.sender, pairs.sender_end, pairs.sent)
+    lookup.fill(pairs, pairs.receiver, pairs.receiver_end, pairs.taken)
+    return pairs
+
+
+def _ends(known: Known, group: Ints, mask: Mask, n: int) -> tuple[Counters, Ints]:
+    """Counters and SEEN or ABSENT of one end of every pair."""
+    counters, end = np.zeros((n, 4), np.int64), np.full(n, ABSENT, np.int64)
+    counters[group[mask]] = known.flow["counters"][mask]
+    end[group[mask]] = SEEN
+    return counters, end
+
+
+def _still(known: Known, group: Ints, n: int) -> Ints:
+    tick = known.flow["tick_ns"]
+    moved, seen = np.zeros(n, np.int64), np.full(n, np.iinfo(np.int64).max)
+    np.maximum.at(moved, group, tick - known.flow["stuck_ns"])
+    np.minimum.at(seen, group, tick)
+    return seen - moved
+
+
+def _rank_at(members: Members, comm_id: npt.NDArray[np.uint64], comm_rank: Ints) -> Ints:
+    member = members.find(comm_id, comm_rank)
+    return np.where(member >= 0, members.rank_at[member] if len(members.rank_at) else -1, -1)
+
+
+class _EndLookup:
+    """Tells what became of the ends that report no row."""
+
+    def __init__(self, known: Known, members: Members) -> None:
+        self.members = members
+        self.finished = known.finished
+        self.live = np.unique(mix(known.live_at, known.live_key))
+        self.has_flows = np.unique(mix(known.flow_at, known.flow_key))
+        self.by_rank = Index(mix(members.comm, members.rank_at))
+
+    def fill(self, pairs: Pairs, rank_at: Ints, end: Ints, counters: Counters) -> None:
+        """Replaces ABSENT in `end` by what it really is, and sets the counters of finished ends, in place."""
+        absent = np.flatnonzero(end == ABSENT)
+        at, own = rank_at[absent], mix(rank_at[absent], pairs.key[absent])
+        member = self.by_rank.find(mix(pairs.comm[absent], at))
+        entered = self.members.entered[member] if len(self.members.entered) else np.zeros(len(absent), np.int64)
+        is_in = np.isin(own, self.live) | np.isin(own, self.has_flows)
+        has_entered = ~pairs.p2p[absent] & (member >= 0) & (entered >= pairs.op[absent])
+        # Entered, but the op is neither in progress nor shows this flow: it is over at this end.
+        is_over = np.isin(own, self.finished) | (has_entered & ~is_in) | np.isin(own, self.has_flows)
+        end[absent[is_in & ~is_over]] = NO_FLOWS
+        end[absent[is_over]] = FINISHED
+        end[absent[(at < 0)]] = UNHEARD
+        counters[absent[is_over]] = pairs.total[absent[is_over], None]

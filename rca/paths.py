@@ -1,0 +1,71 @@
+"""From victims to culprits: the shortest chains of waiting, as edges between ranks.
+
+The graph also has vertices for ops, links and NICs; they are folded into the edge that leads through them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rca.findings import Finding, WaitEdge
+from rca.progress import Progress
+from rca.waits import SENTENCES, Edges, Why, joined
+
+
+def victims_and_path(state: Progress, best: Finding | None, limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
+    """Ranks that only wait for what `best` names, and at most `limit` edges that lead there, nearest first."""
+    blamed = _vertices(state, best)
+    hops = state.graph.next_hops(blamed)
+    culprits = set(blamed) | _ranks_of(state, best)
+    waiting = [vertex for vertex in hops if vertex < state.n_ranks and vertex not in culprits]
+    edges = joined([state.certain, state.hidden])
+    reasons = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(edges.waiter, edges.target, strict=True))}
+    path = [_edge(state, vertex, hops, edges, reasons, culprits) for vertex in waiting[:limit]]
+    ranks = state.ranks.names(np.array(waiting, np.int64))
+    return ranks, tuple(edge for edge in path if edge is not None)
+
+
+def _ranks_of(state: Progress, best: Finding | None) -> set[int]:
+    if best is None:
+        return set()
+    return {int(at) for at in state.ranks.position(np.array(best.culprits or best.subject.ranks, np.int64)) if at >= 0}
+
+
+def _vertices(state: Progress, best: Finding | None) -> list[int]:
+    """Vertices the finding is about: its ranks, their NICs and the lossy links that touch them."""
+    ranks = _ranks_of(state, best)
+    nics = {state.n_ranks + int(state.ranks.nic[at]) for at in ranks if state.ranks.nic[at] >= 0}
+    links = {state.first_link + i for i, ends in enumerate(state.links.tolist()) if ranks & set(ends)}
+    return sorted(ranks | nics | links)
+
+
+def _edge(
+    state: Progress,
+    vertex: int,
+    hops: dict[int, int],
+    edges: Edges,
+    reasons: dict[tuple[int, int], int],
+    blamed: set[int],
+) -> WaitEdge | None:
+    row = reasons.get((vertex, hops[vertex]))
+    target = hops[vertex]
+    if target >= state.first_op:
+        target = hops[target]
+    if target >= state.n_ranks:
+        target = _end_of(state, target, vertex, blamed)
+    if row is None or target < 0 or target == vertex:
+        return None
+    ranks, comm = state.ranks.rank, int(edges.comm[row])
+    comm_id = int(state.members.comm_ids[comm]) if comm >= 0 else 0
+    return WaitEdge(
+        int(ranks[vertex]), int(ranks[target]), comm_id, int(edges.op[row]), SENTENCES[Why(int(edges.why[row]))]
+    )
+
+
+def _end_of(state: Progress, target: int, vertex: int, blamed: set[int]) -> int:
+    """The rank behind a NIC or a link, as seen from a waiting rank."""
+    if target >= state.first_link:
+        a, b = (int(end) for end in state.links[target - state.first_link])
+        return b if vertex == a else a
+    users = [at for at in sorted(blamed) if at < state.n_ranks and state.ranks.nic[at] == target - state.n_ranks]
+    return users[0] if users else -1

@@ -1,0 +1,235 @@
+"""The distributed state machine: who waits for whom, and why (Mycroft §5.1).
+
+From the last-known rows, every rank is placed in the ops that block it, and every op it is blocked in gives edges: to
+members that have not entered it, and, per flow, to the peer or the link that the flow needs next. Receives are followed
+before sends are judged: a rank whose own send says "GPU not ready" may only have nothing to forward. What is certain is
+applied first: a stopped or dead process, and a proxy that leaves delivered data lying, wait for nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ingest.window import Window
+from nccl_instrument.tables import IB
+from rca.fronts import Fronts, known_fronts
+from rca.graph import Graph
+from rca.innode import hidden_in_node, late_in_node
+from rca.keys import Ints, Keys, Mask
+from rca.known import Known, last_known
+from rca.members import Members, known_members
+from rca.pairs import ABSENT, SEEN, UNHEARD, Pairs, paired_flows
+from rca.ranks import PORT_DOWN, Ranks
+from rca.settings import Settings
+from rca.waits import Edges, Why, edges, joined
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """(P,) masks over the flow pairs: what is wrong between the two ends. Only flows that stand still.
+
+    wants_data: the receiver waits for what the sender has not sent. wants_credit: the sender waits for the receiver to
+    post. is_lost: something was sent and neither arrived nor was given up: the link, or a proxy. not_taken: delivered by
+    the network and not taken by the receiver's proxy. not_noticed: taken by the receiver, not noticed by the sender's.
+    """
+
+    wants_data: Mask
+    wants_credit: Mask
+    is_lost: Mask
+    not_taken: Mask
+    not_noticed: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The state of a job at rest.
+
+    is_cut: ranks that wait for nobody, by direct evidence. is_deaf: those among them whose proxy does not react.
+    vertices: ranks, then NICs, then links, then ops; `n_*` say how many. links: (L, 2) rank positions.
+    certain: edges that follow from counters; hidden: edges inside a node that may exist.
+    """
+
+    known: Known
+    members: Members
+    pairs: Pairs
+    fronts: Fronts
+    stalls: Stalls
+    is_cut: Mask
+    is_deaf: Mask
+    links: Ints
+    waiting_ops: Ints
+    certain: Edges
+    hidden: Edges
+    graph: Graph
+
+    @property
+    def ranks(self) -> Ranks:
+        return self.known.ranks
+
+    @property
+    def window(self) -> Window:
+        return self.known.window
+
+    @property
+    def n_ranks(self) -> int:
+        return len(self.ranks.rank)
+
+    @property
+    def first_link(self) -> int:
+        return self.n_ranks + len(self.ranks.nics)
+
+    @property
+    def first_op(self) -> int:
+        return self.first_link + len(self.links)
+
+
+def state_of(window: Window, settings: Settings) -> Progress:
+    """The state machine of `window`."""
+    known = last_known(window, settings)
+    members = known_members(known)
+    pairs = paired_flows(known, members)
+    fronts = known_fronts(known, members, settings)
+    stalls = _stalls(pairs, settings)
+    nic = _nic_down(pairs, known.ranks)
+    is_deaf = _deaf(pairs, stalls, nic, known.ranks)
+    ranks = known.ranks
+    is_cut = ranks.is_gone | ranks.is_stopped | ranks.is_silent | is_deaf
+    link_of, links = _links(pairs, stalls, nic, is_cut)
+    flow_edges = _flow_edges(pairs, fronts, stalls, nic, link_of, ranks, is_cut)
+    op_edges, ops = _entry_edges(fronts, members, len(ranks.rank) + len(ranks.nics) + len(links), is_cut)
+    certain = joined([*flow_edges, *op_edges, *late_in_node(known, members, fronts)])
+    certain = certain.where(~_of_rank(is_cut, certain.waiter))
+    hidden = hidden_in_node(known, members, fronts, certain)
+    hidden = hidden.where(~_of_rank(is_cut, hidden.waiter))
+    both = joined([certain, hidden])
+    n = len(ranks.rank) + len(ranks.nics) + len(links) + len(ops)
+    return Progress(
+        known, members, pairs, fronts, stalls, is_cut, is_deaf, links, ops, certain, hidden,
+        Graph(n, both.waiter, both.target),
+    )  # fmt: skip
+
+
+def _of_rank(mask: Mask, vertex: Ints) -> Mask:
+    """(n,) `mask` of the rank a vertex is; False for vertices that are no ranks."""
+    is_rank = (vertex >= 0) & (vertex < len(mask))
+    return is_rank & mask[np.where(is_rank, vertex, 0)] if len(mask) else is_rank
+
+
+def _stalls(pairs: Pairs, settings: Settings) -> Stalls:
+    _, ready, transmitted, done = pairs.sent.T
+    credit, received = pairs.taken.T[:2]
+    sender, receiver = pairs.sender_end == SEEN, pairs.receiver_end == SEEN
+    receiver_knows = pairs.receiver_end != UNHEARD
+    stands = (pairs.still_ns >= settings.still_ns) & receiver_knows & (pairs.sender_end != UNHEARD)
+    # A receiver that asks for more: it has given credit that nothing has filled yet.
+    asks = receiver & (credit > received)
+    has_refused = sender & (ready > transmitted)
+    in_flight = sender & (transmitted > done)
+    # With IB, done is the network's own acknowledgement: the data lies in the receiver's memory.
+    is_ib = pairs.transport == IB
+    not_taken = stands & asks & is_ib & (done > received) & (pairs.sender_end != ABSENT)
+    not_noticed = stands & in_flight & is_ib & (received >= transmitted) & (pairs.receiver_end != ABSENT)
+    underway = stands & ~not_taken & ~not_noticed
+    is_lost = underway & asks & (transmitted > received)
+    is_lost |= underway & is_ib & ((in_flight & (received < transmitted)) | (has_refused & (credit > transmitted)))
+    return Stalls(
+        wants_data=asks & (transmitted <= received) & (pairs.sender_end != UNHEARD),
+        wants_credit=((has_refused & (credit <= transmitted)) | (sender & ~is_ib & (transmitted > received) & ~asks))
+        & (received < pairs.total),
+        is_lost=is_lost, not_taken=not_taken, not_noticed=not_noticed,
+    )  # fmt: skip
+
+
+def _nic_down(pairs: Pairs, ranks: Ranks) -> Ints:
+    """(P,) position of a NIC on this flow's way whose port is down, -1 when none is known to be."""
+    found = np.full(len(pairs), -1, np.int64)
+    for at in (pairs.receiver, pairs.sender):
+        is_down = (at >= 0) & (ranks.port[at] == PORT_DOWN)
+        found[is_down] = ranks.nic[at[is_down]]
+    return found
+
+
+def _deaf(pairs: Pairs, stalls: Stalls, nic: Ints, ranks: Ranks) -> Mask:
+    """Ranks whose proxy provably does not react to what has happened at its own end."""
+    is_deaf = np.zeros(len(ranks.rank), bool)
+    is_deaf[pairs.receiver[stalls.not_taken & (nic < 0) & (pairs.receiver >= 0)]] = True
+    is_deaf[pairs.sender[stalls.not_noticed & (nic < 0) & (pairs.sender >= 0)]] = True
+    return is_deaf & ~ranks.is_gone & ~ranks.is_stopped & ~ranks.is_silent
+
+
+def _links(pairs: Pairs, stalls: Stalls, nic: Ints, is_cut: Mask) -> tuple[Ints, Ints]:
+    """(P,) link of every flow that loses data between two ranks that are otherwise fine, and (L, 2) those links."""
+    known = (pairs.sender >= 0) & (pairs.receiver >= 0)
+    is_fine = known & ~is_cut[pairs.sender] & ~is_cut[pairs.receiver] if len(is_cut) else known
+    chosen = np.flatnonzero(stalls.is_lost & (nic < 0) & is_fine)
+    ends = np.sort(np.stack([pairs.sender[chosen], pairs.receiver[chosen]], axis=1), axis=1)
+    links, which = np.unique(ends, axis=0, return_inverse=True) if len(chosen) else (np.zeros((0, 2), np.int64), chosen)
+    link_of = np.full(len(pairs), -1, np.int64)
+    link_of[chosen] = which.reshape(-1)
+    return link_of, links
+
+
+def _flow_edges(
+    pairs: Pairs, fronts: Fronts, stalls: Stalls, nic: Ints, link_of: Ints, ranks: Ranks, is_cut: Mask
+) -> list[Edges]:
+    n = len(ranks.rank)
+    sender, receiver, key = pairs.sender, pairs.receiver, pairs.key
+    sends_here, takes_here = fronts.blocks(sender, key), fronts.blocks(receiver, key)
+    has_begun = _has_begun(fronts, receiver, key)
+    lost = stalls.is_lost | stalls.not_taken | stalls.not_noticed
+    place = np.where(nic >= 0, n + nic, np.where(link_of >= 0, n + len(ranks.nics) + link_of, -1))
+    cut_sender, cut_receiver = _of_rank(is_cut, sender), _of_rank(is_cut, receiver)
+    place = np.where(place >= 0, place, np.where(cut_receiver, receiver, np.where(cut_sender, sender, -1)))
+    not_taken = stalls.not_taken & (nic < 0)
+    data_to = np.where(pairs.sender_end == ABSENT, Why.NOT_ENTERED, Why.NO_DATA)
+    credit_to = np.where(pairs.receiver_end == ABSENT, Why.NOT_ENTERED, Why.NO_CREDIT)
+    found = []
+    for why in (Why.NOT_ENTERED, Why.NO_DATA):
+        mask = stalls.wants_data & takes_here & has_begun & (data_to == why)
+        found.append(_masked(receiver, sender, why, pairs, mask))
+    for why in (Why.NOT_ENTERED, Why.NO_CREDIT):
+        mask = stalls.wants_credit & sends_here & (credit_to == why)
+        found.append(_masked(sender, receiver, why, pairs, mask))
+    found.append(_masked(sender, receiver, Why.NOT_TAKEN, pairs, not_taken & sends_here))
+    found.append(_masked(sender, place, Why.LOST, pairs, lost & ~not_taken & sends_here))
+    found.append(_masked(receiver, place, Why.LOST, pairs, lost & ~not_taken & takes_here))
+    return found
+
+
+def _has_begun(fronts: Fronts, at: Ints, key: Keys) -> Mask:
+    """Whether a rank in an op can be waiting for data there: not while its kernel, which sends first, has not started."""
+    place = fronts.find(at, key)
+    if not len(fronts.at):
+        return np.zeros(len(at), bool)
+    return (place < 0) | fronts.has_begun[place] | ~fronts.sends_first[place]
+
+
+def _masked(waiter: Ints, target: Ints, why: Why, pairs: Pairs, mask: Mask) -> Edges:
+    return edges(waiter[mask], target[mask], why, pairs.comm[mask], pairs.op[mask])
+
+
+def _entry_edges(fronts: Fronts, members: Members, first: int, is_cut: Mask) -> tuple[list[Edges], Ints]:
+    """Edges rank → op → members that have not entered it. (O, 2) communicator and op of every such op vertex."""
+    blocking = fronts.is_front & ~fronts.p2p & (fronts.comm >= 0)
+    pairs_of = np.stack([fronts.comm[blocking], fronts.op[blocking]], axis=1)
+    ops, which = np.unique(pairs_of, axis=0, return_inverse=True)
+    waiters = fronts.at[blocking]
+    found: list[Edges] = []
+    kept: list[tuple[int, int]] = []
+    vertex_of = np.full(len(ops), -1, np.int64)
+    for i, (comm, op) in enumerate(ops):
+        part = members.of(int(comm))
+        late = members.rank_at[part][members.entered[part] < op]
+        if len(late) and len(late) < part.stop - part.start:
+            vertex_of[i] = vertex = first + len(kept)
+            kept.append((int(comm), int(op)))
+            place = np.full(len(late), comm), np.full(len(late), op)
+            found.append(edges(np.full(len(late), vertex), late, Why.NOT_ENTERED, *place))
+    vertices = vertex_of[which.reshape(-1)]
+    mask = vertices >= 0
+    found.append(
+        edges(waiters[mask], vertices[mask], Why.NOT_ENTERED, fronts.comm[blocking][mask], fronts.op[blocking][mask])
+    )
+    return found, np.array(kept, np.int64).reshape(-1, 2)

@@ -1,0 +1,130 @@
+"""The ranks of a job and what is directly seen of each: its process, its NIC's port, whether its node still reports.
+
+These are the facts that need no reasoning about ops. They come first in a diagnosis: a stopped process waits for
+nobody, whatever its last counters say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ingest.window import Window
+from nccl_instrument.tables import PORT_STATES, PROCESS_GONE
+from rca.keys import Index, Ints, Mask, Rows, latest, mix
+from rca.settings import SECOND_NS, Settings
+
+PORT_UNKNOWN, PORT_UP, PORT_DOWN = (PORT_STATES.index(name) for name in ("unknown", "up", "down"))
+STOPPED = ord("T")
+ZOMBIE = ord("Z")
+
+_TICKED = ("flow", "live_op", "progress", "process")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Arrays of (R,), ordered by global rank.
+
+    rank: global rank. node: index into window.nodes, -1 unknown. seen_ns: newest tick of any row, 0 never. state: letter
+    of /proc/<pid>/stat, 0 unknown. nic: position in `nics` of the NIC the rank uses, -1 not known. io_rate: bytes read
+    and written per second. is_silent: its node sends nothing while others do.
+    """
+
+    rank: Ints
+    node: Ints
+    seen_ns: Ints
+    state: Ints
+    is_gone: Mask
+    is_stopped: Mask
+    last_callback_ns: Ints
+    io_rate: Ints
+    nic: Ints
+    port: Ints
+    is_silent: Mask
+    nics: Rows
+
+    def position(self, rank: Ints) -> Ints:
+        """(n,) position of each global rank, -1 where it is unknown."""
+        if not len(self.rank):
+            return np.full(len(rank), -1, np.int64)
+        place = np.minimum(np.searchsorted(self.rank, rank), len(self.rank) - 1)
+        return np.where(self.rank[place] == rank, place, -1)
+
+    def names(self, positions: Ints) -> tuple[int, ...]:
+        """The global ranks at these positions, in order."""
+        return tuple(int(rank) for rank in np.sort(self.rank[np.asarray(positions, np.int64)]))
+
+
+def known_ranks(window: Window, settings: Settings) -> Ranks:
+    """Every rank that any table of `window` mentions."""
+    places = window.ranks
+    tables = {name: _of_known_ranks(window.rows(name)) for name in _TICKED}
+    mentioned = [places["rank"], window.members["rank"], *(rows["rank"] for rows in tables.values())]
+    rank = np.unique(np.concatenate(mentioned)).astype(np.int64)
+    rank = rank[rank >= 0]
+    at = np.searchsorted(rank, places["rank"])
+    node = np.full(len(rank), -1, np.int64)
+    node[at] = places["node"]
+    seen = np.zeros(len(rank), np.int64)
+    for rows in tables.values():
+        np.maximum.at(seen, np.searchsorted(rank, rows["rank"]), rows["tick_ns"])
+    state, is_alive, last_callback, io_rate = _processes(tables["process"], rank)
+    nics, nic = _nics(window, at, len(rank))
+    port = np.where(nic >= 0, nics["port_state"][nic] if len(nics) else 0, PORT_UNKNOWN)
+    return Ranks(
+        rank=rank, node=node, seen_ns=seen, state=state,
+        is_gone=~is_alive | (state == PROCESS_GONE) | (state == ZOMBIE), is_stopped=state == STOPPED,
+        last_callback_ns=last_callback, io_rate=io_rate, nic=nic, port=port.astype(np.int64),
+        is_silent=silent_nodes(window, settings)[node], nics=nics,
+    )  # fmt: skip
+
+
+def silent_nodes(window: Window, settings: Settings) -> Mask:
+    """(N + 1,) nodes without data for `silence_ns` while another reports; the last entry stands for "no node".
+
+    A node that drains its spool is late, not silent. When nobody reports, the trouble is the server's or the network's.
+    """
+    nodes = window.nodes
+    lag = window.now_ns - nodes["watermark_ns"]
+    is_silent = (lag >= settings.silence_ns) & ~nodes["catching_up"] & (nodes["watermark_ns"] > 0)
+    somebody_reports = bool((lag < settings.silence_ns // 2).any())
+    return np.append(is_silent & somebody_reports, False)
+
+
+def _of_known_ranks(rows: Rows) -> Rows:
+    return rows[rows["rank"] >= 0]
+
+
+def _processes(rows: Rows, rank: Ints) -> tuple[Ints, Mask, Ints, Ints]:
+    """State letter, alive, last callback and I/O rate of every rank, from its newest and its oldest row in the window."""
+    state, callback = np.zeros(len(rank), np.int64), np.zeros(len(rank), np.int64)
+    is_alive, io_rate = np.ones(len(rank), bool), np.zeros(len(rank), np.int64)
+    keys, tick = mix(rows["rank"], rows["pid"]), rows["tick_ns"]
+    # A rank restarted inside the window has rows of two processes: the newer one counts.
+    newest = latest(mix(rows["rank"]), tick)
+    oldest = latest(keys, -tick)
+    at = np.searchsorted(rank, rows["rank"][newest])
+    state[at] = rows["state"][newest]
+    is_alive[at] = rows["alive"][newest] != 0
+    callback[at] = rows["last_callback_ns"][newest]
+    first = oldest[Index(keys[oldest]).find(keys[newest])]
+    elapsed = np.maximum(tick[newest] - tick[first], 1)
+    moved = rows["io_bytes"][newest].astype(np.float64) - rows["io_bytes"][first].astype(np.float64)
+    io_rate[at] = np.where(elapsed >= SECOND_NS // 2, moved / elapsed * SECOND_NS, 0)
+    return state, is_alive, callback, io_rate
+
+
+def _nics(window: Window, at: Ints, n_ranks: int) -> tuple[Rows, Ints]:
+    """Newest row of every NIC, and which of them each rank uses: by name, else the only NIC of its node."""
+    rows = window.rows("nic")
+    rows = rows[latest(mix(rows["node"], rows["index"]), rows["tick_ns"])]
+    nic = np.full(n_ranks, -1, np.int64)
+    by_name = {(int(row["node"]), row["name"].decode("ascii", "replace")): i for i, row in enumerate(rows)}
+    nodes, counts = np.unique(rows["node"], return_counts=True)
+    alone = set(nodes[counts == 1].tolist())
+    only = {node: i for (node, _), i in by_name.items() if node in alone}
+    for position, place in zip(at, window.ranks, strict=True):
+        node = int(place["node"])
+        nic[position] = by_name.get((node, str(place["nic"])), only.get(node, -1) if not place["nic"] else -1)
+    return rows, nic

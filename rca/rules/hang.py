@@ -1,0 +1,164 @@
+"""Who started a hang: the sink of the wait-for graph, and which of its parts (Mycroft Algorithm 2, Table 4).
+
+    rank 5 → rank 4 → rank 7 → rank 3 ✗ NIC down
+
+Every rank that waits points at what it waits for; what waits for nothing is where it started. The part is read from
+direct evidence first (port state, process state, delivered data that is left lying), then from the counters of both ends.
+Abstains when nobody waits for anything. docs/rules/hang.md has the picture of every case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom
+from rca.progress import Progress
+from rca.ranks import PORT_DOWN
+from rca.rules import links
+from rca.settings import Settings
+from rca.sinks import Sink, sinks
+from rca.table4 import conditions
+from rca.words import (
+    entered_evidence,
+    flow_evidence,
+    named,
+    nic_name,
+    nic_ranks,
+    node_name,
+    process_evidence,
+    rank_subject,
+    score,
+    waiting,
+)  # fmt: skip
+
+RULE = "hang"
+VERSION = 1
+
+Answer = tuple[Component, FaultKind, Grade, str, str]
+
+
+def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
+    """A finding for every sink, those with most waiters first; () when nobody is seen to wait."""
+    found = sinks(state)
+    lost = [sink for sink in found if sink.link >= 0]
+    findings = [_explain_sink(state, sink, settings) for sink in found if sink.link < 0 and not sink.is_deadlock]
+    findings += links.explain(state, lost, settings)
+    return tuple(sorted(findings, key=lambda finding: -finding.score))
+
+
+def _explain_sink(state: Progress, sink: Sink, settings: Settings) -> Finding:
+    if sink.nic >= 0:
+        return nic_finding(state, sink.nic, sink.waiters, settings)
+    first = sink.ranks[0]
+    if len(sink.ranks) == 1 and state.ranks.port[first] == PORT_DOWN and not state.is_cut[first]:
+        return nic_finding(state, int(state.ranks.nic[first]), sink.waiters, settings)
+    component, kind, grade, sentence, advice = _answer(state, sink)
+    ties = tuple(rank_subject(state, (at,)) for at in sink.tied)
+    return Finding(
+        rule=RULE, version=VERSION, subject=rank_subject(state, sink.ranks, _kind_of_subject(component)),
+        component=component, kind=kind, culprits=() if ties else state.ranks.names(np.array(sink.ranks)),
+        score=score(Grade.WEAK if ties else grade, len(sink.waiters), state.n_ranks),
+        grade=Grade.WEAK if ties else grade, sentence=f"{sentence}; {waiting(len(sink.waiters))}.",
+        evidence=_evidence(state, sink, settings),
+        conditions=conditions(state.pairs.where(_touching(state, sink.ranks)), state.ranks, settings.conditions_max),
+        tied=ties, advice=advice,
+    )  # fmt: skip
+
+
+def _kind_of_subject(component: Component) -> str:
+    return "process" if component in (Component.PROCESS, Component.PROXY, Component.SOFTWARE) else "rank"
+
+
+def _answer(state: Progress, sink: Sink) -> Answer:
+    """Component, kind, grade, sentence and advice for a sink that is a rank."""
+    at, who = sink.ranks[0], named(state.ranks.names(np.array(sink.ranks)))
+    stop = FaultKind.COMPUTATION_FAIL_STOP
+    for is_so, answer in _direct(state, who).items():
+        if is_so(at):
+            return answer
+    place = state.fronts.is_front & (state.fronts.at == at)
+    if not place.any():
+        advice = f"Take Python stacks of {who}: they say where it is (data loader, checkpoint, a lock)."
+        sentence = f"{who.capitalize()} has not entered the op the others wait in, though its process lives"
+        return Component.SOFTWARE, stop, Grade.STRONG, sentence, advice
+    if state.fronts.is_mute[place].all():
+        sentence = f"{who.capitalize()} has enqueued its op, but its proxy has posted nothing for it"
+        return Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW, Grade.STRONG, sentence, _look_at_proxy(who)
+    advice = f"Check the GPU of {who}: nvidia-smi, Xid messages in dmesg."
+    if not state.fronts.has_begun[place].any():
+        sentence = f"The GPU of {who} has not started the op the others wait in"
+        return Component.GPU, stop, Grade.MODERATE, sentence, advice
+    sentence = f"{who.capitalize()} has sent least and has all it needs to go on, but its GPU produces nothing"
+    return Component.GPU, stop, Grade.MODERATE, sentence, advice
+
+
+def _direct(state: Progress, who: str) -> dict[Callable[[int], np.bool_], Answer]:
+    """What is seen of a rank without reasoning about ops, the surest first."""
+    ranks, stop = state.ranks, FaultKind.COMPUTATION_FAIL_STOP
+    who_first = who.capitalize()
+    return {
+        lambda at: ranks.is_gone[at]: (
+            Component.PROCESS, stop, Grade.STRONG, f"The process of {who} has ended",
+            f"Look for the end of {who}: exit code, OOM killer in dmesg, launcher log.",
+        ),
+        lambda at: ranks.is_stopped[at]: (
+            Component.PROCESS, stop, Grade.STRONG, f"The process of {who} is stopped (state T)",
+            f"Find who stopped {who} (SIGSTOP, debugger, cgroup freezer); SIGCONT lets it go on.",
+        ),
+        lambda at: ranks.is_silent[at]: (
+            Component.NODE, FaultKind.SILENCE, Grade.MODERATE, f"The node of {who} sends no data any more",
+            f"Is the node of {who} up, and its agent running?",
+        ),
+        lambda at: state.is_deaf[at]: (
+            Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW, Grade.STRONG,
+            f"The proxy of {who} does not react: data delivered to {who} is not taken, though its process lives",
+            _look_at_proxy(who),
+        ),
+        lambda at: ranks.seen_ns[at] == 0: (
+            Component.UNKNOWN, FaultKind.UNKNOWN, Grade.WEAK, f"{who_first} holds up the others and nothing is known of it",
+            f"Does {who} load the profiler plugin, and does its node run an agent?",
+        ),
+    }  # fmt: skip
+
+
+def _look_at_proxy(who: str) -> str:
+    return f"Look at the thread 'NCCL Progress' of {who}: is it scheduled (cpuset, throttling, a debugger)?"
+
+
+def _touching(state: Progress, ranks: tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.isin(state.pairs.sender, ranks) | np.isin(state.pairs.receiver, ranks)
+
+
+def _evidence(state: Progress, sink: Sink, settings: Settings) -> tuple[Evidence, ...]:
+    found = []
+    for at in sink.ranks[: settings.evidence_max]:
+        found += process_evidence(state, at) + entered_evidence(state, at, settings)
+    ignored = (state.stalls.not_taken | state.stalls.not_noticed) & _touching(state, sink.ranks)
+    found += flow_evidence(state, ignored if ignored.any() else _touching(state, sink.ranks), settings.evidence_max)
+    return tuple(found[: settings.evidence_max])
+
+
+def nic_finding(state: Progress, nic: int, waiters: frozenset[int], settings: Settings) -> Finding:
+    """The finding that this NIC's port is down: an observation, confirmed by flows that stand still across it."""
+    users = nic_ranks(state, nic)
+    name, node = nic_name(state, nic), node_name(state, users[0])
+    victims = waiters - set(users)
+    across = _touching(state, users) & state.stalls.is_lost
+    row, ranks = state.ranks.nics[nic], state.ranks.names(np.array(users))
+    evidence = [Evidence(f"port of {name}", "down", "", "nic", ranks[0])]
+    evidence += [
+        Evidence(f"{name} {what}", int(row[what]), "bytes", "nic", ranks[0]) for what in ("rx_bytes", "tx_bytes")
+    ]
+    evidence += flow_evidence(state, across, settings.evidence_max - len(evidence))
+    return Finding(
+        rule=RULE, version=VERSION, subject=Subject("nic", f"{name} of {node or named(ranks)}", ranks, node),
+        component=Component.NIC, kind=FaultKind.COMMUNICATION_FAIL_STOP, culprits=ranks,
+        score=score(Grade.STRONG, len(victims), state.n_ranks), grade=Grade.STRONG,
+        sentence=f"NIC {name} of {node or 'its node'} is down: {named(ranks)} can neither send nor receive; "
+        f"{waiting(len(victims))}.",
+        evidence=tuple(evidence),
+        conditions=conditions(state.pairs.where(across), state.ranks, settings.conditions_max),
+        advice=f"Check cable, switch port and driver of {name} on {node or 'the node'} (ip link, ibstat).",
+    )  # fmt: skip

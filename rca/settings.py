@@ -1,0 +1,47 @@
+"""The thresholds of triggers and rules, with the paper's defaults.
+
+One frozen dataclass, so that a diagnosis can be stored with the thresholds that were in force and repeated with them
+later. Durations are nanoseconds of data time. The paper's Δ is a ceiling here: a job whose ops normally finish every
+20 ms need not wait 10 s before a stall is believed (docs/rules/hang.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Thresholds of one job. Algorithm 1 reads the first group, the rules the second."""
+
+    delta_max_ns: int = 10 * SECOND_NS  # the paper's Δ; holds while no normal is known
+    delta_min_ns: int = 2 * SECOND_NS
+    delta_intervals: float = 10.0  # Δ = this many times the p99 of the sampled ranks' op interval
+    intervals_min: int = 50  # fewer than this are not yet a normal
+    sampled_ranks_max: int = 10
+    silence_ns: int = 10 * SECOND_NS  # a node without data for so long, while others report
+    gone_ns: int = 2 * SECOND_NS  # a process gone for so long, while others wait in ops
+    io_bytes_per_s: int = 1_000_000  # a missing rank that reads or writes this much is late, not stuck
+    io_patience_ns: int = 600 * SECOND_NS
+
+    still_ns: int = SECOND_NS // 2  # a flow that moved more recently than this is not stalled
+    fresh_ns: int = 3 * SECOND_NS // 2  # rows older than the rank's newest by more than this are history
+    group_ns: int = 10_000  # p2p ops enqueued so close together were launched as one group
+    path_edges_max: int = 64
+    conditions_max: int = 16
+    evidence_max: int = 16
+    findings_max: int = 5
+
+    def thresholds(self) -> dict[str, float]:
+        """Name → number, as stored with every diagnosis; durations in seconds."""
+        return {
+            (name[:-3] + "_s" if name.endswith("_ns") else name): (
+                value / SECOND_NS if name.endswith("_ns") else float(value)
+            )
+            for name, value in asdict(self).items()
+        }
+
+
+DEFAULT = Settings()

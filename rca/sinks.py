@@ -1,0 +1,119 @@
+"""Where the waiting ends: the sinks of the wait-for graph.
+
+Every chain of waiting ends in a rank, a NIC, a link, or a cycle. A cycle inside one op is a ring in which everybody
+waits for its neighbour: the rank that has sent least started it (Algorithm 2, MinData). A cycle over several ops, each
+begun on one side and queued on the other, is a deadlock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rca.keys import Ints
+from rca.pairs import SEEN
+from rca.progress import Progress
+from rca.waits import Edges
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """One end of waiting. Exactly one of ranks, nic (≥ 0) and link (≥ 0) is given. waiters: rank positions that reach it.
+
+    is_deadlock: `ranks` wait for each other in different ops. tied: ranks inside a cycle that cannot be told apart from
+    `ranks`. is_least: chosen because it has sent least.
+    """
+
+    vertex: int
+    waiters: frozenset[int]
+    ranks: tuple[int, ...] = ()
+    nic: int = -1
+    link: int = -1
+    is_deadlock: bool = False
+    is_least: bool = False
+    tied: tuple[int, ...] = ()
+
+
+def sinks(state: Progress) -> list[Sink]:
+    """Every sink that somebody waits for, those with most waiters first."""
+    components = state.graph.components()
+    place = np.zeros(state.graph.n, np.int64)
+    for number, component in enumerate(components):
+        place[component] = number
+    found = []
+    for component in components:
+        if any(place[other] != place[component[0]] for vertex in component for other in state.graph.out[vertex]):
+            continue
+        if len(component) > 1 or state.graph.into[component[0]]:
+            found.append(_sink(state, component))
+    return sorted(found, key=lambda sink: (-len(sink.waiters), sink.vertex))
+
+
+def _sink(state: Progress, component: list[int]) -> Sink:
+    vertex = min(component)
+    reached = frozenset(v for v in state.graph.reaching(component) if v < state.n_ranks)
+    if vertex >= state.first_link:
+        return Sink(vertex, reached, link=vertex - state.first_link)
+    if vertex >= state.n_ranks:
+        return Sink(vertex, reached, nic=vertex - state.n_ranks)
+    ranks = tuple(sorted(v for v in component if v < state.n_ranks))
+    if len(ranks) == 1:
+        return Sink(vertex, reached - {vertex}, ranks)
+    return _cycle(state, component, ranks, reached)
+
+
+def _cycle(state: Progress, component: list[int], ranks: tuple[int, ...], reached: frozenset[int]) -> Sink:
+    inside = np.isin(state.certain.waiter, component) & np.isin(state.certain.target, component)
+    certain = state.certain.where(inside)
+    free = tuple(rank for rank in ranks if rank not in set(certain.waiter.tolist()))
+    if free:
+        # Only a possible wait inside the node leads on from these, so the others wait for them.
+        return Sink(ranks[0], reached - set(free), free, tied=() if len(free) == 1 else free)
+    ops = np.unique(np.stack([certain.comm, certain.op], axis=1), axis=0)
+    if len(ops) > 1 and _is_out_of_order(state, certain):
+        return Sink(ranks[0], reached - set(ranks), ranks, is_deadlock=True)
+    least = check_min_data(state, ranks, ops)
+    return Sink(ranks[0], reached - set(least), least, is_least=True, tied=() if len(least) == 1 else least)
+
+
+def _is_out_of_order(state: Progress, certain: Edges) -> bool:
+    """Whether every rank of the cycle holds back an op that another one of the cycle has begun."""
+    fronts = state.fronts
+    by_place = {
+        (int(a), int(c), int(o)): i for i, (a, c, o) in enumerate(zip(fronts.at, fronts.comm, fronts.op, strict=True))
+    }
+    holding = set()
+    for waiter, target, comm, op in zip(certain.waiter, certain.target, certain.comm, certain.op, strict=True):
+        mine, theirs = by_place.get((int(waiter), int(comm), int(op))), by_place.get((int(target), int(comm), int(op)))
+        if mine is not None and theirs is not None and fronts.has_begun[mine] and not fronts.has_begun[theirs]:
+            holding.add(int(target))
+    return holding == set(certain.target.tolist()) | set(certain.waiter.tolist())
+
+
+def check_min_op(state: Progress) -> tuple[int, ...]:
+    """Algorithm 2's MinOp: rank positions with the smallest op in a communicator where others are stuck further on.
+
+    Ranks that are themselves stuck in an op elsewhere only wait; they are left out. Empty when all are in the same op.
+    """
+    fronts, members = state.fronts, state.members
+    late: set[int] = set()
+    for comm in np.unique(fronts.comm[fronts.is_front & ~fronts.p2p & (fronts.comm >= 0)]):
+        part = members.of(int(comm))
+        entered, at = members.entered[part], members.rank_at[part]
+        if entered.min() < entered.max():
+            late |= set(at[entered == entered.min()].tolist())
+    stuck = set(fronts.at[fronts.is_front].tolist()) - set(np.flatnonzero(state.is_cut).tolist())
+    return tuple(sorted(late - stuck))
+
+
+def check_min_data(state: Progress, ranks: tuple[int, ...], ops: Ints) -> tuple[int, ...]:
+    """Algorithm 2's MinData: of `ranks`, those whose flows in `ops` ((O, 2) communicator, op) have transmitted least."""
+    pairs = state.pairs
+    wanted = np.isin(pairs.comm, ops[:, 0]) & np.isin(pairs.op, ops[:, 1]) & (pairs.sender_end == SEEN)
+    wanted &= np.isin(pairs.sender, ranks)
+    if not wanted.any():
+        return ranks
+    sent = pairs.where(wanted)
+    least = sent.sent[:, 2].min()
+    return tuple(sorted(set(sent.sender[sent.sent[:, 2] == least].tolist())))

@@ -1,0 +1,143 @@
+"""Is something wrong? Algorithm 1's failure trigger, and silence; cheap enough to run every second.
+
+Failure: a watched rank has ops in progress and none completed for Δ. Ops inside a node never count as completed, and a
+rank between ops is not stuck: a pause with nothing in flight is nobody's fault, while a single rank that is missing
+keeps the others in an op, and those are stuck. Silence: a node or process is gone while others go on or wait.
+
+Looks reason in data time: each rank is judged at the newest moment its own node has told of, so a node that is late
+or draining its spool is judged late, not stuck.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ingest.window import Window
+from rca.findings import Symptom, SymptomKind
+from rca.keys import Ints, Mask
+from rca.normal import Normal, learn
+from rca.progress import Progress, state_of
+from rca.ranks import silent_nodes
+from rca.sampling import sampled_ranks
+from rca.settings import DEFAULT, SECOND_NS, Settings
+from rca.sinks import Sink, sinks
+from rca.stuck import Watched, watched_ranks
+from rca.words import named
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at a job saw.
+
+    symptoms: at most one of each kind. normal: to be handed to the next look. watched: the sampled ranks. delta_ns: Δ in
+    force. held: why a stall was not reported, '' when nothing was held back.
+    """
+
+    symptoms: tuple[Symptom, ...]
+    normal: Normal
+    watched: tuple[Watched, ...]
+    delta_ns: int
+    held: str = ""
+
+
+def look(window: Window, normal: Normal = Normal(), settings: Settings = DEFAULT) -> Look:  # noqa: B008
+    """One look at `window`. Pure: the same arguments give the same look."""
+    ranks = sampled_ranks(window, settings)
+    delta = delta_ns(normal, settings)
+    watched = watched_ranks(window, ranks, settings)
+    stuck = [one for one in watched if one.stalled_ns >= delta]
+    gone = _gone_ranks(window)
+    state = state_of(window, settings) if stuck or len(gone) else None
+    found, held = [], ""
+    if stuck and state is not None:
+        held = _held_by_io(state, stuck, settings)
+        if not held:
+            found.append(_failure(window, stuck, delta))
+    silence = _silence(window, state, gone, settings)
+    if silence is not None:
+        found.append(silence)
+    return Look(tuple(found), learn(normal, window, ranks), watched, delta, held)
+
+
+def delta_ns(normal: Normal, settings: Settings) -> int:
+    """Δ: ten times the p99 of the op interval between the floor and the paper's 10 s, which holds while unknown."""
+    p99 = normal.quantile_ns(0.99) if normal.count() >= settings.intervals_min else None
+    if p99 is None:
+        return settings.delta_max_ns
+    return int(min(settings.delta_max_ns, max(settings.delta_min_ns, settings.delta_intervals * p99)))
+
+
+def _failure(window: Window, stuck: list[Watched], delta: int) -> Symptom:
+    at = min(one.since_ns for one in stuck)
+    longest = max(one.stalled_ns for one in stuck)
+    ranks = tuple(sorted(one.rank for one in stuck))
+    return Symptom(
+        kind=SymptomKind.FAILURE, job=window.job, attempt=window.attempt, at_ns=at, seen_ns=window.now_ns,
+        # The same hang is seen from different communicators in later looks; the incident's key must not change with it.
+        comm_id=0, ranks=ranks,
+        sentence=f"No op has completed for {longest / SECOND_NS:.1f} s on {named(ranks)}, with ops in progress.",
+        numbers={"stalled_s": round(longest / SECOND_NS, 3), "delta_s": round(delta / SECOND_NS, 3)},
+    )  # fmt: skip
+
+
+def _held_by_io(state: Progress, stuck: list[Watched], settings: Settings) -> str:
+    """A sentence when all that the job waits for is a rank that reads or writes files: late, not stuck."""
+    found = sinks(state)
+    if not found or max(one.stalled_ns for one in stuck) >= settings.io_patience_ns:
+        return ""
+    busy = {at for sink in found for at in sink.ranks if _is_busy(state, sink, at, settings)}
+    if not busy or any(not set(sink.ranks) & busy for sink in found):
+        return ""
+    ranks = state.ranks.names(np.array(sorted(busy), np.int64))
+    rate = max(int(state.ranks.io_rate[at]) for at in busy) / 1e6
+    return f"The job waits for {named(ranks)}, which moves {rate:.1f} MB/s of files: late, not stuck."
+
+
+def _is_busy(state: Progress, sink: Sink, at: int, settings: Settings) -> bool:
+    is_between_ops = not (state.fronts.is_front & (state.fronts.at == at)).any()
+    return is_between_ops and not state.is_cut[at] and bool(state.ranks.io_rate[at] >= settings.io_bytes_per_s)
+
+
+def _gone_ranks(window: Window) -> Ints:
+    rows = window.rows("process")
+    return np.unique(rows["rank"][(rows["alive"] == 0) & (rows["rank"] >= 0)]).astype(np.int64)
+
+
+def _silence(window: Window, state: Progress | None, gone: Ints, settings: Settings) -> Symptom | None:
+    """One symptom for every silent node and every process that is gone while others wait for it."""
+    nodes = np.flatnonzero(silent_nodes(window, settings)[:-1])
+    ended = _waited_for(state, gone, window, settings) if state is not None else np.zeros(0, np.int64)
+    if not len(nodes) and not len(ended):
+        return None
+    ranks = np.unique(np.concatenate([window.ranks["rank"][np.isin(window.ranks["node"], nodes)], ended]))
+    said = []
+    if len(nodes):
+        names = ", ".join(str(name) for name in window.nodes["name"][nodes[:8]])
+        said.append(f"Node {names} sends nothing while others do.")
+    if len(ended):
+        said.append(f"The process of {named(ended.tolist())} is gone while others wait for it.")
+    starts = [int(ns) for ns in window.nodes["watermark_ns"][nodes]] + _gone_since(window, ended)
+    return Symptom(
+        kind=SymptomKind.SILENCE, job=window.job, attempt=window.attempt, at_ns=min(starts), seen_ns=window.now_ns,
+        comm_id=0, ranks=tuple(int(rank) for rank in ranks), sentence=" ".join(said),
+        numbers={"silence_s": settings.silence_ns / SECOND_NS, "gone_s": settings.gone_ns / SECOND_NS},
+    )  # fmt: skip
+
+
+def _gone_since(window: Window, ranks: Ints) -> list[int]:
+    rows = window.rows("process")
+    return [int(rows["tick_ns"][(rows["rank"] == rank) & (rows["alive"] == 0)].min()) for rank in ranks]
+
+
+def _waited_for(state: Progress, gone: Ints, window: Window, settings: Settings) -> Ints:
+    """Those of `gone` that have been gone long enough and for whom some rank waits in an op."""
+    at = state.ranks.position(gone)
+    is_waited = _has_waiters(state)[at] & state.ranks.is_gone[at]
+    since = np.array(_gone_since(window, gone), np.int64)
+    return gone[is_waited & (window.now_ns - since >= settings.gone_ns)]
+
+
+def _has_waiters(state: Progress) -> Mask:
+    return np.array([bool(state.graph.into[at]) for at in range(state.n_ranks)], bool)

@@ -1,0 +1,114 @@
+"""Sentences and evidence that several rules share, so that the same fact always reads the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from nccl_instrument.tables import PORT_STATES
+from rca.findings import Evidence, Grade, Subject
+from rca.progress import Progress
+from rca.settings import SECOND_NS, Settings
+
+_SCORES = {Grade.STRONG: 0.9, Grade.MODERATE: 0.7, Grade.WEAK: 0.5}
+_LOWER = {Grade.STRONG: Grade.MODERATE, Grade.MODERATE: Grade.WEAK, Grade.WEAK: Grade.WEAK}
+_NAMES_SHOWN = 8
+
+
+def named(ranks: Iterable[int]) -> str:
+    """'rank 3', 'ranks 3 and 5', 'ranks 1, 2, 3 and 90 more'."""
+    numbers = sorted(ranks)
+    if not numbers:
+        return "no rank"
+    shown = [str(rank) for rank in numbers[:_NAMES_SHOWN]]
+    if len(numbers) > _NAMES_SHOWN:
+        return f"ranks {', '.join(shown)} and {len(numbers) - _NAMES_SHOWN} more"
+    return f"rank {shown[0]}" if len(shown) == 1 else f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def waiting(n: int) -> str:
+    """'1 rank waits', '7 ranks wait', or that nobody is seen to."""
+    if n == 0:
+        return "no other rank is seen waiting for it"
+    return "1 rank waits for it" if n == 1 else f"{n} ranks wait for it"
+
+
+def score(grade: Grade, n_waiters: int, n_ranks: int) -> float:
+    """0 to 1: the grade, raised by the share of the job's ranks that wait for this."""
+    return round(_SCORES[grade] + 0.1 * min(1.0, n_waiters / max(1, n_ranks - 1)), 4)
+
+
+def lower(grade: Grade) -> Grade:
+    """The next weaker grade."""
+    return _LOWER[grade]
+
+
+def node_name(state: Progress, at: int) -> str:
+    """Name of the rank's node, '' when unknown."""
+    node = int(state.ranks.node[at])
+    return str(state.window.nodes["name"][node]) if node >= 0 else ""
+
+
+def rank_subject(state: Progress, at: Iterable[int], kind: str = "rank") -> Subject:
+    """The ranks at these positions as a subject."""
+    places = tuple(at)
+    ranks = state.ranks.names(np.array(places, np.int64))
+    return Subject(kind, named(ranks), ranks, node_name(state, places[0]))
+
+
+def nic_name(state: Progress, nic: int) -> str:
+    row = state.ranks.nics[nic]
+    return str(row["name"].decode("ascii", "replace")) or f"#{int(row['index'])}"
+
+
+def nic_ranks(state: Progress, nic: int) -> tuple[int, ...]:
+    """Positions of the ranks that use this NIC."""
+    return tuple(int(at) for at in np.flatnonzero(state.ranks.nic == nic))
+
+
+def comm_name(state: Progress, comm: int) -> str:
+    """The communicator's name, else its number as NCCL prints it."""
+    comm_id = state.members.comm_ids[comm]
+    rows = state.window.members[state.window.members["comm_id"] == comm_id]
+    return str(rows["name"][0]) if len(rows) and rows["name"][0] else f"{int(comm_id):#x}"
+
+
+def process_evidence(state: Progress, at: int) -> list[Evidence]:
+    """What is seen of a rank's process and NIC."""
+    ranks, rank = state.ranks, int(state.ranks.rank[at])
+    letter = chr(int(ranks.state[at])) if ranks.state[at] else "unknown"
+    found = [Evidence("process state", "gone" if ranks.is_gone[at] else letter, "", "process", rank)]
+    if ranks.last_callback_ns[at] > 0 and ranks.seen_ns[at] > 0:
+        age = max(0, int(ranks.seen_ns[at] - ranks.last_callback_ns[at])) / SECOND_NS
+        found.append(Evidence("last NCCL callback", round(age, 2), "s ago", "process", rank))
+    if ranks.nic[at] >= 0:
+        what = f"port of {nic_name(state, int(ranks.nic[at]))}"
+        found.append(Evidence(what, PORT_STATES[int(ranks.port[at])], "", "nic", rank))
+    return found
+
+
+def entered_evidence(state: Progress, at: int, settings: Settings) -> list[Evidence]:
+    """How far a rank has come in each communicator where others are further on."""
+    members, found = state.members, []
+    for mine in np.flatnonzero(members.rank_at == at):
+        comm = int(members.comm[mine])
+        most = int(members.entered[members.of(comm)].max())
+        if most > members.entered[mine]:
+            what = f"ops entered in {comm_name(state, comm)}, others {most}"
+            found.append(Evidence(what, int(members.entered[mine]), "ops", "progress", int(state.ranks.rank[at])))
+    return found[: settings.evidence_max]
+
+
+def flow_evidence(state: Progress, mask: np.ndarray[tuple[int], np.dtype[np.bool_]], limit: int) -> list[Evidence]:
+    """Both ends' counters of the flows that `mask` selects."""
+    pairs, ranks, found = state.pairs, state.ranks, []
+    for i in np.flatnonzero(mask)[:limit]:
+        sent, taken = (" ".join(map(str, c[i])) for c in (pairs.sent, pairs.taken))
+        sender, receiver = int(ranks.rank[pairs.sender[i]]), int(ranks.rank[pairs.receiver[i]])
+        what = (
+            f"{comm_name(state, int(pairs.comm[i]))} op {int(pairs.op[i])} channel {int(pairs.channel[i])}, "
+            f"rank {sender} to {receiver}: posted ready transmitted done | posted received flushed consumed"
+        )
+        found.append(Evidence(what, f"{sent} | {taken} of {int(pairs.total[i])}", "chunks", "flow", sender))
+    return found
