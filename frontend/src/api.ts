@@ -1,0 +1,126 @@
+/*
+ * The REST API as the page uses it: one function per question, one error class that keeps the server's sentence.
+ * Writes carry the CSRF token and an idempotency key, so that a repeated click or a retried request acts once.
+ */
+
+import type { StreamPlace } from "./live/apply";
+import type { IncidentRow, IngestRow, JobRow, TimelineRow } from "./live/rows";
+import type { Diagnosis, GridColumns, Lanes, Look, NodeRow, PlotlyFigure, Revision, TokenRow } from "./types";
+
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    readonly answer: Record<string, unknown>,
+  ) {
+    super(message);
+  }
+}
+
+export interface Session {
+  user: string;
+  name: string;
+  role: "viewer" | "responder" | "admin";
+  roles: Record<string, string>;
+  csrf: string;
+  server_at: string;
+  version: string;
+  demo: boolean;
+}
+
+export interface NowAnswer {
+  stream: StreamPlace;
+  server_at: string;
+  jobs: JobRow[];
+  incidents: IncidentRow[];
+  ingest: IngestRow;
+}
+
+export type Facets = Record<"state" | "symptom" | "job", Record<string, number>>;
+
+export interface IncidentsAnswer {
+  stream: StreamPlace;
+  server_at: string;
+  total: number;
+  page: number;
+  pages: number;
+  incidents: IncidentRow[];
+  facets: Facets;
+}
+
+export interface IncidentAnswer {
+  stream: StreamPlace;
+  server_at: string;
+  incident: IncidentRow;
+  job: JobRow;
+  diagnosis: Diagnosis | null;
+  revisions: Revision[];
+  timeline: TimelineRow[];
+  may: string[];
+  previous: number | null;
+  next: number | null;
+}
+
+export interface ActAnswer {
+  incident: IncidentRow;
+  entry: TimelineRow;
+}
+
+export interface JobAnswer {
+  job: JobRow;
+  looks: Look[];
+  incidents: IncidentRow[];
+}
+
+export type Act = "acknowledge" | "unacknowledge" | "resolve" | "reopen" | "comments";
+
+let csrf = "";
+/** Server's clock minus ours, so that ages are right on a laptop whose clock is not. */
+export let clockSkewMs = 0;
+
+export const readSession = async (): Promise<Session> => {
+  const session = await ask<Session>("session");
+  csrf = session.csrf;
+  return session;
+};
+export const readNow = () => ask<NowAnswer>("now");
+export const readIncidents = (query: string) => ask<IncidentsAnswer>(`incidents${query}`);
+export const readIncident = (number: number) => ask<IncidentAnswer>(`incidents/${number}`);
+export const readIncidentGrid = (number: number) => ask<GridColumns>(`incidents/${number}/grid`);
+export const readLanes = (number: number, query = "") => ask<Lanes>(`incidents/${number}/lanes${query}`);
+export const readJob = (id: number) => ask<JobAnswer>(`jobs/${id}`);
+export const readJobGrid = (id: number) => ask<GridColumns>(`jobs/${id}/grid`);
+export const readThroughput = (id: number) => ask<PlotlyFigure>(`jobs/${id}/figures/throughput`);
+export const readNodes = () => ask<{ nodes: NodeRow[] }>("nodes");
+export const readTokens = () => ask<{ tokens: TokenRow[] }>("tokens");
+export const createToken = (label: string) => ask<{ token: string }>("tokens", "POST", { label });
+export const deleteToken = (id: number) => ask<unknown>(`tokens/${id}`, "DELETE");
+export const act = (number: number, verb: Act, body: object) =>
+  ask<ActAnswer>(`incidents/${number}/${verb}`, "POST", body);
+
+async function ask<T>(path: string, method = "GET", body?: object): Promise<T> {
+  const response = await fetch(`/api/v1/${path}`, request(method, body));
+  if (response.status === 401) location.assign(`/signin?next=${encodeURIComponent(location.pathname)}`);
+  const answer = response.status === 204 ? {} : await response.json().catch(() => ({}));
+  if (!response.ok) {
+    const sentence = String(answer.error ?? answer.detail ?? `The server answered ${response.status}.`);
+    throw new ApiError(response.status, String(answer.code ?? ""), sentence, answer);
+  }
+  if (typeof answer.server_at === "string") clockSkewMs = Date.parse(answer.server_at) - Date.now();
+  return answer as T;
+}
+
+function request(method: string, body?: object): RequestInit {
+  const headers: Record<string, string> = { Accept: "application/json" };
+  if (method === "GET") return { headers, credentials: "same-origin" };
+  headers["Content-Type"] = "application/json";
+  headers["X-CSRFToken"] = csrf;
+  headers["Idempotency-Key"] = randomKey();
+  return { method, headers, credentials: "same-origin", body: body && JSON.stringify(body) };
+}
+
+/** 128 random bits; crypto.randomUUID exists on secure origins only, and a first look is often plain HTTP. */
+function randomKey(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

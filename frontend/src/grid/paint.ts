@@ -1,0 +1,217 @@
+/*
+ * Draws the cells. Few states and many cells: one path per state, so a repaint of 10,000 cells stays within a frame;
+ * touching cells become pixels of one small image. Culprits are hatched and ringed, unknown is hatched slate: colour
+ * alone never carries the state.
+ */
+
+import { colour } from "../state/theme";
+import type { GridColumns } from "../types";
+import type { GridLayout } from "./layout";
+
+/** Names of the CSS custom properties that colour the states. */
+const FILL: Record<string, string> = {
+  ok: "rank-ok",
+  waiting: "rank-waiting",
+  culprit: "rank-culprit",
+  silent: "rank-silent",
+  dead: "rank-dead",
+  unknown: "rank-unknown",
+  not_visible: "rank-not-visible",
+};
+const HATCHED: Record<string, "rising" | "falling" | "dots" | "cross"> = {
+  culprit: "rising",
+  unknown: "falling",
+  not_visible: "dots",
+  dead: "cross",
+  silent: "falling",
+};
+const NUMBER_MIN_PX = 20;
+
+export interface Marks {
+  selected: number;
+  hovered: number;
+}
+
+export function fillName(state: string): string {
+  return FILL[state] ?? "rank-unknown";
+}
+
+export function paintGrid(canvas: HTMLCanvasElement, layout: GridLayout, columns: GridColumns, marks: Marks): void {
+  const context = prepared(canvas, layout.width, layout.height);
+  if (!context) return;
+  if (layout.dense) paintPixels(context, layout, columns);
+  else paintCells(context, layout, columns);
+  paintLabels(context, layout);
+  if (layout.size >= NUMBER_MIN_PX) paintNumbers(context, layout, columns);
+  ringCulprits(context, layout, columns);
+  outline(context, layout, marks.hovered, 1);
+  outline(context, layout, marks.selected, 2);
+}
+
+/** A cleared 2D context whose unit is a CSS pixel, at the screen's own resolution; null where there is no canvas. */
+export function prepared(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
+  const scale = devicePixelRatio || 1;
+  const [w, h] = [Math.max(1, Math.round(width * scale)), Math.max(1, Math.round(height * scale))];
+  if (canvas.width !== w || canvas.height !== h) {
+    canvas.width = w;
+    canvas.height = h;
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
+  const context = canvas.getContext?.("2d") ?? null;
+  context?.setTransform(scale, 0, 0, scale, 0, 0);
+  context?.clearRect(0, 0, width, height);
+  return context;
+}
+
+function cellsByState(columns: GridColumns): number[][] {
+  const cells: number[][] = columns.states.map(() => []);
+  for (let i = 0; i < columns.state.length; i++) cells[columns.state[i]]?.push(i);
+  return cells;
+}
+
+function paintCells(context: CanvasRenderingContext2D, layout: GridLayout, columns: GridColumns): void {
+  cellsByState(columns).forEach((cells, code) => {
+    if (cells.length === 0) return;
+    const state = columns.states[code];
+    const path = cellPath(layout, cells);
+    context.fillStyle = colour(fillName(state));
+    context.fill(path);
+    const hatch = layout.size >= 5 ? hatchOf(context, state) : null;
+    if (!hatch) return;
+    context.fillStyle = hatch;
+    context.fill(path);
+  });
+}
+
+function cellPath(layout: GridLayout, cells: number[]): Path2D {
+  const path = new Path2D();
+  const { size, x, y } = layout;
+  const round = size >= 12 ? Math.min(5, size / 6) : 0;
+  for (const i of cells) {
+    if (round) path.roundRect(x[i], y[i], size, size, round);
+    else path.rect(x[i], y[i], size, size);
+  }
+  return path;
+}
+
+function hatchOf(context: CanvasRenderingContext2D, state: string): CanvasPattern | null {
+  const kind = HATCHED[state];
+  return kind ? hatchPattern(context, kind, colour(`${fillName(state)}-mark`)) : null;
+}
+
+export function hatchPattern(
+  context: CanvasRenderingContext2D,
+  kind: "rising" | "falling" | "dots" | "cross",
+  stroke: string,
+): CanvasPattern | null {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 6;
+  const pen = tile.getContext("2d");
+  if (!pen) return null;
+  pen.strokeStyle = pen.fillStyle = stroke;
+  pen.lineWidth = 1.25;
+  pen.beginPath();
+  if (kind === "rising" || kind === "cross")
+    strokes(pen, [
+      [-1, 7, 7, -1],
+      [-1, 1, 1, -1],
+      [5, 7, 7, 5],
+    ]);
+  if (kind === "falling" || kind === "cross")
+    strokes(pen, [
+      [-1, -1, 7, 7],
+      [5, -1, 7, 1],
+      [-1, 5, 1, 7],
+    ]);
+  if (kind === "dots") pen.arc(3, 3, 1, 0, 7);
+  if (kind === "dots") pen.fill();
+  else pen.stroke();
+  return context.createPattern(tile, "repeat");
+}
+
+function strokes(pen: CanvasRenderingContext2D, lines: [number, number, number, number][]): void {
+  for (const [fromX, fromY, toX, toY] of lines) {
+    pen.moveTo(fromX, fromY);
+    pen.lineTo(toX, toY);
+  }
+}
+
+function paintPixels(context: CanvasRenderingContext2D, layout: GridLayout, columns: GridColumns): void {
+  const { size, x, y } = layout;
+  const [w, h] = [Math.ceil(layout.width / size), Math.ceil(layout.height / size)];
+  const raster = document.createElement("canvas");
+  raster.width = w;
+  raster.height = h;
+  const pen = raster.getContext("2d");
+  if (!pen) return;
+  const image = pen.createImageData(w, h);
+  const pixels = new Uint32Array(image.data.buffer);
+  const palette = columns.states.map((state) => packed(colour(fillName(state))));
+  for (let i = 0; i < x.length; i++) pixels[(y[i] / size) * w + x[i] / size] = palette[columns.state[i]];
+  pen.putImageData(image, 0, 0);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(raster, 0, 0, w * size, h * size);
+}
+
+/** "rgb(213, 94, 0)" as the 32-bit number ImageData wants (little-endian RGBA). */
+export function packed(css: string): number {
+  const [red, green, blue] = (css.match(/[\d.]+/g) ?? ["0", "0", "0"]).map(Number);
+  return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+function paintLabels(context: CanvasRenderingContext2D, layout: GridLayout): void {
+  context.fillStyle = colour("ink-3");
+  context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  for (const { text, x, y, width } of layout.labels) context.fillText(clipped(context, text, width), x, y);
+}
+
+function clipped(context: CanvasRenderingContext2D, text: string, width: number): string {
+  if (context.measureText(text).width <= width) return text;
+  let end = text.length;
+  while (end > 1 && context.measureText(`${text.slice(0, end)}…`).width > width) end--;
+  return `${text.slice(0, end)}…`;
+}
+
+function paintNumbers(context: CanvasRenderingContext2D, layout: GridLayout, columns: GridColumns): void {
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  context.font = `600 ${Math.min(15, layout.size / 2.4)}px ${getComputedStyle(document.body).fontFamily}`;
+  for (let i = 0; i < layout.x.length; i++) {
+    const state = columns.states[columns.state[i]];
+    const [x, y] = [layout.x[i] + layout.size / 2, layout.y[i] + layout.size / 2 + 0.5];
+    const text = String(columns.rank[i]);
+    if (HATCHED[state]) plate(context, text, x, y, colour(fillName(state)));
+    context.fillStyle = colour(`${fillName(state)}-ink`);
+    context.fillText(text, x, y);
+  }
+  context.textAlign = "start";
+  context.textBaseline = "alphabetic";
+}
+
+/** A plain patch behind a number, so that the hatch does not cross it. */
+function plate(context: CanvasRenderingContext2D, text: string, x: number, y: number, fill: string): void {
+  const width = context.measureText(text).width + 6;
+  context.fillStyle = fill;
+  context.fillRect(x - width / 2, y - 9, width, 17);
+}
+
+function ringCulprits(context: CanvasRenderingContext2D, layout: GridLayout, columns: GridColumns): void {
+  const code = columns.states.indexOf("culprit");
+  const { size } = layout;
+  context.strokeStyle = colour("rank-culprit-ring");
+  context.lineWidth = 2;
+  for (let i = 0; i < layout.x.length; i++) {
+    if (columns.state[i] !== code) continue;
+    const reach = size >= 12 ? 2.5 : 4;
+    context.strokeRect(layout.x[i] - reach, layout.y[i] - reach, size + 2 * reach, size + 2 * reach);
+  }
+}
+
+function outline(context: CanvasRenderingContext2D, layout: GridLayout, cell: number, width: number): void {
+  if (cell < 0 || cell >= layout.x.length) return;
+  context.strokeStyle = colour("ink");
+  context.lineWidth = width;
+  const reach = layout.size >= 12 ? 2 : 1;
+  context.strokeRect(layout.x[cell] - reach, layout.y[cell] - reach, layout.size + 2 * reach, layout.size + 2 * reach);
+}

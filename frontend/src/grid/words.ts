@@ -1,0 +1,64 @@
+/*
+ * What a cell says in words: the tooltip, the live region and the table twin all read it here.
+ */
+
+import { spanWords } from "../state/clock";
+import { RANK_STATE } from "../state/words";
+import type { GridColumns } from "../types";
+
+export interface CellWords {
+  rank: number;
+  state: string;
+  stateWord: string;
+  place: string;
+  coordinates: string;
+  note: string;
+  seen: string;
+}
+
+export function cellWords(columns: GridColumns, i: number): CellWords {
+  const state = columns.states[columns.state[i]] ?? "unknown";
+  const ago = columns.last_seen_ms_ago[i];
+  return {
+    rank: columns.rank[i],
+    state,
+    stateWord: RANK_STATE[state]?.word ?? state,
+    place: [nodeOf(columns, i), gpuOf(columns, i)].filter(Boolean).join(", "),
+    coordinates: coordinatesOf(columns, i),
+    note: columns.note[i] ?? "",
+    seen: ago === null || ago === undefined ? "never seen" : `last seen ${spanWords(ago)} ago`,
+  };
+}
+
+/** One sentence for the live region. */
+export function cellSentence(columns: GridColumns, i: number): string {
+  const words = cellWords(columns, i);
+  return [`Rank ${words.rank}`, words.place, words.stateWord, words.note, words.seen].filter(Boolean).join(", ");
+}
+
+export function nodeOf(columns: GridColumns, i: number): string {
+  return columns.nodes[columns.node[i]] ?? "node unknown";
+}
+
+function gpuOf(columns: GridColumns, i: number): string {
+  return columns.gpu[i] ? `GPU ${columns.gpu[i]}` : "";
+}
+
+function coordinatesOf(columns: GridColumns, i: number): string {
+  const axes: [string, number[]][] = [
+    ["TP", columns.tp],
+    ["PP", columns.pp],
+    ["DP", columns.dp],
+    ["EP", columns.ep],
+  ];
+  return axes
+    .filter(([, values]) => values[i] !== null && values[i] >= 0)
+    .map(([name, values]) => `${name} ${values[i]}`)
+    .join(" · ");
+}
+
+export function countsByState(columns: GridColumns): { state: string; n: number }[] {
+  const counts = columns.states.map((state) => ({ state, n: 0 }));
+  for (const code of columns.state) if (counts[code]) counts[code].n += 1;
+  return counts;
+}

@@ -1,0 +1,112 @@
+/*
+ * What this user may do now, as buttons and keys. The server's list decides what is offered; after an optimistic change
+ * the state decides, until the server's next answer.
+ */
+
+import { useState } from "preact/hooks";
+import type { IncidentRow } from "../live/rows";
+import { ReasonDialog } from "../parts/Dialog";
+import { actOn, underWay } from "../state/actions";
+import { useKeys } from "../state/keys";
+
+interface ActionsProps {
+  row: IncidentRow;
+  may: string[];
+  onActed: () => void;
+  onComment: () => void;
+}
+
+type Asking = "resolve" | "reopen" | null;
+
+export function Actions({ row, may, onActed, onComment }: ActionsProps) {
+  const [asking, setAsking] = useState<Asking>(null);
+  const busy = underWay.value.has(row.number);
+  const isViewer = may.length === 0;
+  const acts = (verb: "acknowledge" | "unacknowledge") => void actOn(row, verb).then(onActed);
+  const say = (verb: "resolve" | "reopen") => (text: string) => {
+    setAsking(null);
+    void actOn(row, verb, verb === "resolve" ? { reason: text } : { note: text }).then(onActed);
+  };
+  const offered = offers(row, isViewer);
+  useKeys({
+    a: () => {
+      if (offered.acknowledge && !busy) acts("acknowledge");
+      else if (offered.unacknowledge && !busy) acts("unacknowledge");
+    },
+    r: () => {
+      if (offered.resolve) setAsking("resolve");
+      else if (offered.reopen) setAsking("reopen");
+    },
+    c: () => !isViewer && onComment(),
+  });
+  if (isViewer) return <p class="may-not">You may look. Acting needs the responder role.</p>;
+  return (
+    <div class="actions">
+      {offered.acknowledge && (
+        <button type="button" class="primary" disabled={busy} onClick={() => acts("acknowledge")}>
+          Acknowledge <kbd>a</kbd>
+        </button>
+      )}
+      {offered.unacknowledge && (
+        <button type="button" disabled={busy} onClick={() => acts("unacknowledge")}>
+          Un-acknowledge <kbd>a</kbd>
+        </button>
+      )}
+      {offered.resolve && (
+        <button type="button" disabled={busy} onClick={() => setAsking("resolve")}>
+          Resolve … <kbd>r</kbd>
+        </button>
+      )}
+      {offered.reopen && (
+        <button type="button" disabled={busy} onClick={() => setAsking("reopen")}>
+          Reopen … <kbd>r</kbd>
+        </button>
+      )}
+      <button type="button" class="wide-only" onClick={onComment}>
+        Comment <kbd>c</kbd>
+      </button>
+      {asking === "resolve" && <ResolveDialog row={row} onClose={() => setAsking(null)} onSay={say("resolve")} />}
+      {asking === "reopen" && (
+        <ReasonDialog
+          title={`Reopen incident ${row.number}`}
+          hint="Why? (optional)"
+          required={false}
+          action="Reopen"
+          onClose={() => setAsking(null)}
+          onSay={say("reopen")}
+        />
+      )}
+    </div>
+  );
+}
+
+function offers(row: IncidentRow, isViewer: boolean) {
+  return {
+    acknowledge: !isViewer && row.state === "open",
+    unacknowledge: !isViewer && row.state === "acknowledged",
+    resolve: !isViewer && row.state !== "resolved",
+    reopen: !isViewer && row.state === "resolved",
+  };
+}
+
+function ResolveDialog({
+  row,
+  onClose,
+  onSay,
+}: {
+  row: IncidentRow;
+  onClose: () => void;
+  onSay: (text: string) => void;
+}) {
+  return (
+    <ReasonDialog
+      title={`Resolve incident ${row.number}`}
+      hint="What was done, or why is it over?"
+      required
+      action="Resolve"
+      warning={row.condition === "firing" ? "The last look still saw it happening.." : undefined}
+      onClose={onClose}
+      onSay={onSay}
+    />
+  );
+}

@@ -1,0 +1,95 @@
+/* The append-only timeline, newest last, and the box for a comment. Every entry says what kind of actor wrote it. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { IncidentRow, TimelineRow } from "../live/rows";
+import { Ago } from "../parts/bits";
+import { actOn, underWay } from "../state/actions";
+import { readable, VERB } from "../state/words";
+
+interface ActivityTabProps {
+  row: IncidentRow;
+  timeline: TimelineRow[];
+  mayComment: boolean;
+  /** Raised when the comment key was pressed. */
+  focusComment: number;
+}
+
+export function ActivityTab({ row, timeline, mayComment, focusComment }: ActivityTabProps) {
+  return (
+    <div class="activity">
+      <ol class="timeline">
+        {timeline.map((entry) => (
+          <Entry key={entry.id} entry={entry} />
+        ))}
+      </ol>
+      {timeline.length === 0 && <p class="faint">Nothing has happened yet.</p>}
+      {mayComment && <CommentBox row={row} focus={focusComment} />}
+    </div>
+  );
+}
+
+const ACTOR_KIND: Record<string, string> = { user: "", detector: "detector", api: "through the API", ticket: "ticket" };
+
+function Entry({ entry }: { entry: TimelineRow }) {
+  const kind = ACTOR_KIND[entry.actor_kind] ?? entry.actor_kind;
+  const moved = entry.before !== entry.after && entry.before && entry.after;
+  return (
+    <li class={`entry entry-${entry.actor_kind}`}>
+      <i aria-hidden="true" />
+      <div>
+        <p>
+          <b>{entry.actor}</b> {kind && kind !== entry.actor && <span class="tag">{kind}</span>}{" "}
+          {VERB[entry.verb] ?? readable(entry.verb).toLowerCase()}
+          {moved && (
+            <span class="faint">
+              {" "}
+              {entry.before.replaceAll("_", " ")} → {entry.after.replaceAll("_", " ")}
+            </span>
+          )}{" "}
+          <span class="faint">
+            <Ago at={entry.at} />
+          </span>
+        </p>
+        {entry.note && <p class="note">{entry.note}</p>}
+      </div>
+    </li>
+  );
+}
+
+function CommentBox({ row, focus }: { row: IncidentRow; focus: number }) {
+  const field = useRef<HTMLTextAreaElement>(null);
+  const [text, setText] = useState("");
+  useEffect(() => {
+    if (focus > 0) field.current?.focus();
+  }, [focus]);
+  const send = async () => {
+    const said = text.trim();
+    if (said && (await actOn(row, "comments", { text: said }))) setText("");
+  };
+  return (
+    <form
+      class="comment"
+      onSubmit={(submit) => {
+        submit.preventDefault();
+        void send();
+      }}
+    >
+      <label for="comment">Comment</label>
+      <textarea
+        id="comment"
+        ref={field}
+        rows={3}
+        maxLength={5000}
+        value={text}
+        onInput={(input) => setText(input.currentTarget.value)}
+        onKeyDown={(press) => (press.ctrlKey || press.metaKey) && press.key === "Enter" && void send()}
+      />
+      <div class="comment-actions">
+        <span class="faint">Ctrl + Enter sends</span>
+        <button type="submit" disabled={!text.trim() || underWay.value.has(row.number)}>
+          Comment
+        </button>
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,50 @@
+/* How fast it went: first symptom, triggered, root-caused, acknowledged, resolved, and the time between them. */
+
+import type { IncidentRow } from "../live/rows";
+import { absolute, serverNow, spanWords, timeOfDay } from "../state/clock";
+
+interface Moment {
+  word: string;
+  at: string | null;
+}
+
+export function ClockStrip({ row }: { row: IncidentRow }) {
+  const moments: Moment[] = [
+    { word: "First symptom", at: row.first_symptom_at },
+    { word: "Triggered", at: row.triggered_at },
+    { word: "Root-caused", at: row.root_caused_at },
+    { word: "Acknowledged", at: row.acknowledged_at },
+    { word: "Resolved", at: row.resolved_at },
+  ];
+  const last = row.state === "resolved" ? null : serverNow() - Date.parse(row.first_symptom_at);
+  return (
+    <ol class="clock-strip" aria-label="Clock of this incident">
+      {moments.map((moment, n) => (
+        <Step key={moment.word} moment={moment} before={moments.slice(0, n).findLast((one) => one.at)?.at ?? null} />
+      ))}
+      {last !== null && (
+        <li class="clock-total">
+          <b>{spanWords(last)}</b>
+          <span>since it began</span>
+        </li>
+      )}
+    </ol>
+  );
+}
+
+function Step({ moment, before }: { moment: Moment; before: string | null }) {
+  const span = moment.at && before ? Date.parse(moment.at) - Date.parse(before) : null;
+  return (
+    <li class={moment.at ? "done" : ""}>
+      <span class="clock-word">{moment.word}</span>
+      {moment.at ? (
+        <time dateTime={moment.at} title={absolute(moment.at)}>
+          {timeOfDay(Date.parse(moment.at), 1)}
+        </time>
+      ) : (
+        <span class="faint">not yet</span>
+      )}
+      {span !== null && span >= 0 && <span class="clock-span">+{spanWords(span)}</span>}
+    </li>
+  );
+}

@@ -1,0 +1,159 @@
+/*
+ * The one glance: the verdict as the page's title, how sure we are in words, who started it with names to copy, who
+ * only waits, and what to do next.
+ */
+
+import type { IncidentRow } from "../live/rows";
+import { Copy, GradeMark } from "../parts/bits";
+import { COMPONENT, count, FAULT_KIND, rankRanges, worded } from "../state/words";
+import type { Diagnosis, Finding, GridColumns } from "../types";
+
+interface VerdictProps {
+  row: IncidentRow;
+  diagnosis: Diagnosis | null;
+  grid: GridColumns | null;
+  onSelect: (rank: number | null) => void;
+}
+
+export function Verdict({ row, diagnosis, grid, onSelect }: VerdictProps) {
+  const finding = diagnosis?.findings[0] ?? null;
+  return (
+    <section class="verdict" aria-label="Verdict">
+      <h1>{row.headline}</h1>
+      <p class="verdict-grade">
+        <HowSure row={row} finding={finding} />
+      </p>
+      <div class="verdict-cards">
+        <Culprit row={row} finding={finding} grid={grid} onSelect={onSelect} />
+        <Victims row={row} diagnosis={diagnosis} />
+        <Advice row={row} finding={finding} />
+      </div>
+    </section>
+  );
+}
+
+function HowSure({ row, finding }: { row: IncidentRow; finding: Finding | null }) {
+  if (row.certainty === "suspected") return <span class="suspected">Suspected. The cause is being looked for.</span>;
+  if (!finding) return <span>Nobody can be named from what was seen.</span>;
+  return (
+    <>
+      <GradeMark grade={finding.grade} explain />
+      <span class="faint">
+        {worded(COMPONENT, finding.component)}, {worded(FAULT_KIND, finding.kind)}
+        {finding.tied.length > 0 &&
+          `; cannot be told from ${finding.tied.map((one) => one.name).join(", ")} by what was seen`}
+      </span>
+    </>
+  );
+}
+
+interface CulpritProps {
+  row: IncidentRow;
+  finding: Finding | null;
+  grid: GridColumns | null;
+  onSelect: (rank: number | null) => void;
+}
+
+function Culprit({ row, finding, grid, onSelect }: CulpritProps) {
+  const ranks = row.culprits.length > 0 ? row.culprits : (finding?.culprits ?? []);
+  if (ranks.length === 0) {
+    return (
+      <div class="card culprit-card nobody">
+        <h2>Started by</h2>
+        <p class="big">{row.certainty === "suspected" ? "Looking …" : "Nobody named"}</p>
+        {finding && <p>{finding.subject.name}</p>}
+      </div>
+    );
+  }
+  return (
+    <div class="card culprit-card">
+      <h2>Started by</h2>
+      <p class="big">
+        <button type="button" class="link" onClick={() => onSelect(ranks[0])} title="Show its flows">
+          Rank {rankRanges(ranks, 4)}
+        </button>
+        {row.n_culprits > ranks.length && <span class="faint"> of {row.n_culprits}</span>}
+      </p>
+      <Names rank={ranks[0]} several={ranks.length > 1} finding={finding} grid={grid} />
+    </div>
+  );
+}
+
+/** What to type into other tools: node, GPU, NIC, process of the first culprit, and the subject when it is another. */
+function Names({
+  rank,
+  several,
+  finding,
+  grid,
+}: {
+  rank: number;
+  several: boolean;
+  finding: Finding | null;
+  grid: GridColumns | null;
+}) {
+  const i = grid ? grid.rank.indexOf(rank) : -1;
+  const names: [string, string][] = [];
+  const node = (grid && i >= 0 && grid.nodes[grid.node[i]]) || finding?.subject.node;
+  if (node) names.push(["node", node]);
+  if (grid && i >= 0) {
+    if (grid.gpu[i]) names.push(["GPU", grid.gpu[i]]);
+    if (grid.nic[i]) names.push(["NIC", grid.nic[i]]);
+    if (grid.pid[i]) names.push(["pid", String(grid.pid[i])]);
+  }
+  const subject = finding?.subject;
+  const isNew =
+    subject && !["rank", "process", "job"].includes(subject.kind) && !names.some(([, name]) => name === subject.name);
+  if (isNew)
+    names.unshift([
+      subject.kind === "nic" || subject.kind === "gpu" ? subject.kind.toUpperCase() : subject.kind,
+      subject.name,
+    ]);
+  return (
+    <dl class="names">
+      {several && <p class="faint">of rank {rank}:</p>}
+      {names.map(([what, name]) => (
+        <div key={what}>
+          <dt>{what}</dt>
+          <dd>
+            <Copy text={name} label={what} />
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function Victims({ row, diagnosis }: { row: IncidentRow; diagnosis: Diagnosis | null }) {
+  const victims = diagnosis?.victims ?? [];
+  const comms = Object.values(diagnosis?.communicators ?? {});
+  return (
+    <div class="card">
+      <h2>Only waiting</h2>
+      <p class="big">{row.n_victims > 0 ? count(row.n_victims, "rank") : "Nobody known"}</p>
+      {victims.length > 0 && <p class="ranks">{rankRanges(victims, 14)}</p>}
+      {comms.length > 0 && (
+        <p class="faint">
+          through {comms.slice(0, 4).join(", ")}
+          {comms.length > 4 ? ` and ${comms.length - 4} more` : ""}
+        </p>
+      )}
+    </div>
+  );
+}
+
+function Advice({ row, finding }: { row: IncidentRow; finding: Finding | null }) {
+  return (
+    <div class="card advice">
+      <h2>What to do next</h2>
+      {finding?.advice ? (
+        <p>{finding.advice}</p>
+      ) : (
+        <p class="faint">
+          {row.certainty === "suspected"
+            ? "The next looks will name a cause or say that none can be named."
+            : "No advice comes with this finding. Start with the evidence below."}
+        </p>
+      )}
+    </div>
+  );
+}

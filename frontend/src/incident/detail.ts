@@ -1,0 +1,93 @@
+/*
+ * One incident kept current: the REST answer, its live stream, and the grid and lanes that belong to it. A newer
+ * version fetches the answer again (after a breath, several changes often come at once); grid and lanes follow while
+ * the fault is still happening.
+ */
+
+import { type Signal, signal } from "@preact/signals";
+import { type IncidentAnswer, readIncident, readIncidentGrid, readLanes } from "../api";
+import { emptySnapshot } from "../live/apply";
+import { LiveStream } from "../live/streams";
+import { holdIncident } from "../state/actions";
+import { connection } from "../state/team";
+import type { GridColumns, Lanes } from "../types";
+
+const BREATH_MS = 250;
+const REFRESH_MS = 5000;
+
+export class IncidentDetail {
+  readonly answer: Signal<IncidentAnswer | null> = signal(null);
+  readonly grid: Signal<GridColumns | null> = signal(null);
+  readonly lanes: Signal<Lanes | null> = signal(null);
+  readonly pictureFailure: Signal<string | null> = signal(null);
+  readonly stream: LiveStream;
+  private rank: number | null = null;
+  private reload: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(readonly number: number) {
+    this.stream = new LiveStream(connection, {
+      fetchSnapshot: async () => {
+        const answer = await readIncident(number);
+        this.answer.value = answer;
+        return { ...emptySnapshot(answer.stream), incidents: [answer.incident], timeline: answer.timeline };
+      },
+      onMessage: (message) => {
+        if (message.type === "incident.changed") this.soon();
+      },
+    });
+  }
+
+  /** Starts following; returns what stops it. */
+  follow(rank: number | null): () => void {
+    this.rank = rank;
+    const leave = connection.add(this.stream);
+    const release = holdIncident(this.stream);
+    void this.readPictures();
+    const timer = setInterval(() => this.isLive() && void this.readPictures(), REFRESH_MS);
+    return () => {
+      leave();
+      release();
+      clearInterval(timer);
+      clearTimeout(this.reload);
+    };
+  }
+
+  /** Shows another rank's flows; null: culprits and first victims. */
+  showRank(rank: number | null): void {
+    if (rank === this.rank) return;
+    this.rank = rank;
+    void this.readPictures();
+  }
+
+  refreshMay(): void {
+    this.soon();
+  }
+
+  private soon(): void {
+    clearTimeout(this.reload);
+    this.reload = setTimeout(() => {
+      void this.stream.load();
+      void this.readPictures();
+    }, BREATH_MS);
+  }
+
+  private isLive(): boolean {
+    const row = this.stream.snapshot.value?.incidents[0];
+    return row === undefined || (row.state !== "resolved" && row.condition !== "clear");
+  }
+
+  private async readPictures(): Promise<void> {
+    const rank = this.rank;
+    try {
+      const [grid, lanes] = await Promise.all([
+        readIncidentGrid(this.number),
+        readLanes(this.number, rank === null ? "" : `?ranks=${rank}`),
+      ]);
+      this.grid.value = grid;
+      if (rank === this.rank) this.lanes.value = lanes;
+      this.pictureFailure.value = null;
+    } catch (error) {
+      this.pictureFailure.value = (error as Error).message;
+    }
+  }
+}

@@ -1,0 +1,93 @@
+/*
+ * Draws the lanes: per tick three steps of progress, light (GPU ready) to solid (done), hatched where nothing moved.
+ * One canvas for all lanes, because they share one time axis and one crosshair.
+ */
+
+import { hatchPattern, prepared } from "../grid/paint";
+import { colour } from "../state/theme";
+import type { Lane, Lanes } from "../types";
+import { type Column, laneColumns, opStarts, rulerTicks } from "./scale";
+
+export const LANE_PX = 46;
+const INSET_PX = 7;
+
+export function paintLanes(canvas: HTMLCanvasElement, lanes: Lanes, width: number): void {
+  const context = prepared(canvas, width, lanes.lanes.length * LANE_PX);
+  if (!context) return;
+  paintRules(context, lanes, width);
+  const hatch = hatchPattern(context, "rising", colour("lane-stall-mark"));
+  lanes.lanes.forEach((lane, n) => {
+    paintLane(context, lanes, lane, n * LANE_PX, width, hatch);
+  });
+  paintMarker(context, lanes, lanes.first_symptom_ns, width, "lane-first");
+  paintMarker(context, lanes, lanes.triggered_ns, width, "lane-trigger");
+}
+
+function paintRules(context: CanvasRenderingContext2D, lanes: Lanes, width: number): void {
+  const height = lanes.lanes.length * LANE_PX;
+  context.fillStyle = colour("line-2");
+  for (const ns of rulerTicks(lanes.from_ns, lanes.to_ns, width).at) {
+    context.fillRect(Math.round(timeX(lanes, ns, width)), 0, 1, height);
+  }
+  context.fillStyle = colour("line");
+  for (let n = 1; n < lanes.lanes.length; n++) context.fillRect(0, n * LANE_PX, width, 1);
+}
+
+function paintLane(
+  context: CanvasRenderingContext2D,
+  lanes: Lanes,
+  lane: Lane,
+  top: number,
+  width: number,
+  hatch: CanvasPattern | null,
+): void {
+  const columns = laneColumns(lane, lanes.from_ns, lanes.to_ns, width);
+  const base = top + LANE_PX - INSET_PX;
+  const full = LANE_PX - 2 * INSET_PX;
+  const stalled = columns.filter((column) => column.stalled);
+  fillColumns(context, stalled, colour("lane-stall"), base, full, () => 1);
+  fillColumns(context, columns, colour("lane-ready"), base, full, (column) => column.ready);
+  fillColumns(context, columns, colour("lane-transmitted"), base, full, (column) => column.transmitted);
+  fillColumns(context, columns, colour("lane-done"), base, full, (column) => column.done);
+  if (hatch) fillColumns(context, stalled, hatch, base, full, () => 1);
+  context.fillStyle = colour("ink-3");
+  for (const i of opStarts(lane)) context.fillRect(Math.round(timeX(lanes, lane.t_ns[i], width)), base, 1, 4);
+}
+
+function fillColumns(
+  context: CanvasRenderingContext2D,
+  columns: Column[],
+  fill: string | CanvasPattern,
+  base: number,
+  full: number,
+  heightOf: (column: Column) => number,
+): void {
+  context.fillStyle = fill;
+  for (const column of columns) {
+    const height = Math.round(full * heightOf(column));
+    context.fillRect(column.x, base - height, column.width, height);
+  }
+}
+
+function paintMarker(
+  context: CanvasRenderingContext2D,
+  lanes: Lanes,
+  ns: number | null,
+  width: number,
+  name: string,
+): void {
+  if (ns === null || ns < lanes.from_ns || ns > lanes.to_ns) return;
+  context.strokeStyle = colour(name);
+  context.lineWidth = 1.5;
+  context.setLineDash(name === "lane-first" ? [] : [4, 3]);
+  const x = Math.round(timeX(lanes, ns, width)) + 0.5;
+  context.beginPath();
+  context.moveTo(x, 0);
+  context.lineTo(x, lanes.lanes.length * LANE_PX);
+  context.stroke();
+  context.setLineDash([]);
+}
+
+export function timeX(lanes: Lanes, ns: number, width: number): number {
+  return ((ns - lanes.from_ns) / (lanes.to_ns - lanes.from_ns)) * width;
+}

@@ -1,0 +1,137 @@
+/*
+ * Time and progress of the lanes, as numbers: where a moment lies, which tick a crosshair reads, what one pixel column
+ * shows when several ticks share it (the least progress and the longest stall win: a lane never hides the worst).
+ */
+
+import { FLOW_STATE } from "../state/words";
+import type { Lane } from "../types";
+
+/** A flow that made no progress for this long is drawn as stalled. */
+export const STALL_MS = 500;
+/** Ticks come every 100 ms while an op runs; after a longer silence nothing was in progress, or nothing was seen. */
+export const TICK_HOLD_MS = 250;
+
+export interface Column {
+  x: number;
+  width: number;
+  ready: number;
+  transmitted: number;
+  done: number;
+  stalled: boolean;
+}
+
+export function laneColumns(lane: Lane, fromNs: number, toNs: number, width: number): Column[] {
+  const columns: Column[] = [];
+  const toX = (ns: number) => ((ns - fromNs) / (toNs - fromNs)) * width;
+  for (let i = 0; i < lane.t_ns.length; i++) {
+    const x = toX(lane.t_ns[i]);
+    const end = toX(Math.min(nextTick(lane, i), toNs));
+    if (end < 0 || x > width) continue;
+    const column = columnAt(lane, i, Math.max(0, Math.floor(x)), Math.ceil(end));
+    const last = columns.at(-1);
+    if (last && last.x === column.x) columns[columns.length - 1] = worse(last, column);
+    else columns.push(column);
+  }
+  return columns;
+}
+
+function nextTick(lane: Lane, i: number): number {
+  const hold = lane.t_ns[i] + TICK_HOLD_MS * 1e6;
+  return i + 1 < lane.t_ns.length ? Math.min(lane.t_ns[i + 1], hold) : hold;
+}
+
+function columnAt(lane: Lane, i: number, x: number, end: number): Column {
+  const total = totalAt(lane, i);
+  return {
+    x,
+    width: Math.max(1, end - x),
+    ready: share(lane.ready[i], total),
+    transmitted: share(lane.transmitted[i], total),
+    done: share(lane.done[i], total),
+    stalled: lane.stuck_ms[i] >= STALL_MS,
+  };
+}
+
+function worse(a: Column, b: Column): Column {
+  return {
+    x: a.x,
+    width: Math.max(a.width, b.width),
+    ready: Math.min(a.ready, b.ready),
+    transmitted: Math.min(a.transmitted, b.transmitted),
+    done: Math.min(a.done, b.done),
+    stalled: a.stalled || b.stalled,
+  };
+}
+
+function share(n: number, total: number): number {
+  return total > 0 ? Math.max(0, Math.min(1, n / total)) : 0;
+}
+
+/** total_chunks is the newest op's; an older op of another size is scaled by what it posted. */
+function totalAt(lane: Lane, i: number): number {
+  return lane.ops[i] === lane.ops.at(-1)
+    ? lane.total_chunks
+    : Math.max(lane.posted[i], lane.ready[i], lane.total_chunks);
+}
+
+/** Indexes of the ticks at which another op began. */
+export function opStarts(lane: Lane): number[] {
+  return lane.ops.flatMap((op, i) => (i > 0 && op !== lane.ops[i - 1] ? [i] : []));
+}
+
+/** The tick a crosshair at `ns` reads: the last one at or before it; -1 when there is none. */
+export function tickAt(lane: Lane, ns: number): number {
+  let [low, high] = [0, lane.t_ns.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (lane.t_ns[middle] <= ns) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+/** Table 4's condition at a tick, "" while the flow has nothing left to do or is moving. */
+export function conditionAt(lane: Lane, i: number): string {
+  if (i < 0) return "";
+  const [ready, transmitted, done] = [lane.ready[i], lane.transmitted[i], lane.done[i]];
+  if (done >= totalAt(lane, i) && totalAt(lane, i) > 0) return "";
+  if (ready === 0 && transmitted === 0 && done === 0) return "not_started";
+  if (ready > transmitted) return "not_transmitted";
+  if (transmitted > done) return "not_delivered";
+  return "gpu_not_ready";
+}
+
+const RECEIVE_WORDS: Record<string, string> = {
+  not_started: "Nothing received yet",
+  not_transmitted: "Received but not flushed",
+  not_delivered: "Flushed but not consumed by the GPU",
+  gpu_not_ready: "Waits for the sender's next chunk",
+};
+
+/** The condition in words, from the flow's own side. */
+export function conditionWords(lane: Lane, i: number): string {
+  const code = conditionAt(lane, i);
+  if (!code) return i < 0 ? "no op in progress" : "op complete";
+  return isReceive(lane) ? RECEIVE_WORDS[code] : (FLOW_STATE[code]?.word ?? code);
+}
+
+export function isReceive(lane: Lane): boolean {
+  return lane.direction.startsWith("r");
+}
+
+/** The three counters that follow `posted`, as NCCL names them for this direction. */
+export function counterNames(lane: Lane): [string, string, string] {
+  return isReceive(lane) ? ["received", "flushed", "consumed"] : ["GPU ready", "transmitted", "done"];
+}
+
+const STEPS_S = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
+
+/** Round moments about `apartPx` pixels apart. */
+export function rulerTicks(fromNs: number, toNs: number, width: number, apartPx = 90): { stepS: number; at: number[] } {
+  const wanted = ((toNs - fromNs) / 1e9 / Math.max(1, width)) * apartPx;
+  const stepS = STEPS_S.find((step) => step >= wanted) ?? 1200;
+  const step = stepS * 1e9;
+  const at: number[] = [];
+  for (let ns = Math.ceil(fromNs / step) * step; ns <= toNs; ns += step) at.push(ns);
+  return { stepS, at };
+}

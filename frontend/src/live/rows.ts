@@ -1,0 +1,175 @@
+/*
+ * The rows and messages a browser receives: the TypeScript twin of console/incidents/live.py, field for field.
+ * The lists of field names exist at run time too, because a message with an unknown or missing field is refused; golden
+ * transcripts in tests/golden/live are replayed by both sides.
+ */
+
+export const PROTOCOL = 1;
+
+export type IncidentState = "open" | "acknowledged" | "resolved";
+export type ConditionState = "firing" | "clearing" | "clear";
+export type Certainty = "suspected" | "diagnosed";
+export type JobState = "running" | "stuck" | "silent" | "catching_up" | "idle" | "ended" | "unknown";
+
+export interface IncidentRow {
+  number: number;
+  version: number;
+  job_id: number;
+  job: string;
+  attempt: number;
+  symptom: string;
+  state: IncidentState;
+  condition: ConditionState;
+  certainty: Certainty;
+  headline: string;
+  component: string;
+  fault_kind: string;
+  grade: string;
+  culprits: number[];
+  n_culprits: number;
+  n_victims: number;
+  opened_at: string;
+  first_symptom_at: string;
+  triggered_at: string;
+  root_caused_at: string | null;
+  acknowledged_at: string | null;
+  acknowledged_by: string | null;
+  resolved_at: string | null;
+  resolution: string | null;
+  regressed: boolean;
+  recurrence_of: number | null;
+  updated_at: string;
+}
+
+export interface TimelineRow {
+  id: number;
+  incident: number;
+  at: string;
+  actor: string;
+  actor_kind: string;
+  verb: string;
+  before: string;
+  after: string;
+  note: string;
+}
+
+export interface JobRow {
+  id: number;
+  name: string;
+  team: string;
+  attempt: number;
+  state: JobState;
+  n_ranks: number;
+  world_size: number;
+  n_nodes: number;
+  nodes_reporting: number;
+  last_data_at: string | null;
+  ops_per_s: number | null;
+  op_interval_ms: number | null;
+  looked_at: string | null;
+  incident: number | null;
+}
+
+export interface IngestRow {
+  batches_per_s: number;
+  nodes_reporting: number;
+  nodes_silent: number;
+  nodes_catching_up: number;
+  rows_dropped: number;
+  batches_refused: number;
+  batches_lost: number;
+  store: string;
+}
+
+interface MessageFields {
+  v: typeof PROTOCOL;
+  stream: string;
+  epoch: string;
+  offset: number;
+  at: string;
+}
+
+export type LiveMessage = MessageFields &
+  (
+    | { type: "incident.opened" | "incident.changed"; row: IncidentRow }
+    | { type: "timeline.appended"; row: TimelineRow }
+    | { type: "job.changed"; row: JobRow }
+    | { type: "ingest.changed"; row: IngestRow }
+  );
+
+type MessageType = LiveMessage["type"];
+
+const INCIDENT: (keyof IncidentRow)[] = [
+  "number",
+  "version",
+  "job_id",
+  "job",
+  "attempt",
+  "symptom",
+  "state",
+  "condition",
+  "certainty",
+  "headline",
+  "component",
+  "fault_kind",
+  "grade",
+  "culprits",
+  "n_culprits",
+  "n_victims",
+  "opened_at",
+  "first_symptom_at",
+  "triggered_at",
+  "root_caused_at",
+  "acknowledged_at",
+  "acknowledged_by",
+  "resolved_at",
+  "resolution",
+  "regressed",
+  "recurrence_of",
+  "updated_at",
+];
+const TIMELINE: (keyof TimelineRow)[] = [
+  "id",
+  "incident",
+  "at",
+  "actor",
+  "actor_kind",
+  "verb",
+  "before",
+  "after",
+  "note",
+];
+const JOB: (keyof JobRow)[] = [
+  "id",
+  "name",
+  "team",
+  "attempt",
+  "state",
+  "n_ranks",
+  "world_size",
+  "n_nodes",
+  "nodes_reporting",
+  "last_data_at",
+  "ops_per_s",
+  "op_interval_ms",
+  "looked_at",
+  "incident",
+];
+const INGEST: (keyof IngestRow)[] = [
+  "batches_per_s",
+  "nodes_reporting",
+  "nodes_silent",
+  "nodes_catching_up",
+  "rows_dropped",
+  "batches_refused",
+  "batches_lost",
+  "store",
+];
+
+export const FIELDS: Record<MessageType, string[]> = {
+  "incident.opened": INCIDENT,
+  "incident.changed": INCIDENT,
+  "timeline.appended": TIMELINE,
+  "job.changed": JOB,
+  "ingest.changed": INGEST,
+};

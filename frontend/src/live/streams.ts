@@ -1,0 +1,132 @@
+/*
+ * Streams: a REST snapshot kept current by live messages. While a snapshot is on its way, messages wait; a gap, a
+ * server's "resync" or a subscription that could not resume fetches it again; and while the socket is down every
+ * stream is polled, so the page stays right without it, only later.
+ */
+
+import { effect, type Signal, signal } from "@preact/signals";
+import { applyMessage, type Snapshot } from "./apply";
+import type { Frame } from "./decode";
+import type { LiveMessage } from "./rows";
+import { LiveSocket, phase } from "./socket";
+
+const POLL_MS = 5000;
+const WAITING_MAX = 1000;
+
+export interface StreamOptions {
+  /** Fetches the snapshot; a rejected promise leaves the old one standing. */
+  fetchSnapshot: () => Promise<Snapshot>;
+  onMessage?: (message: LiveMessage) => void;
+}
+
+export class LiveStream {
+  readonly snapshot: Signal<Snapshot | null> = signal(null);
+  readonly failure: Signal<Error | null> = signal(null);
+  private loading = false;
+  private again = false;
+  private waiting: LiveMessage[] = [];
+
+  constructor(
+    private readonly connection: Connection,
+    private readonly options: StreamOptions,
+  ) {}
+
+  get name(): string | null {
+    return this.snapshot.value?.stream.name ?? null;
+  }
+
+  /** Fetches the snapshot, then applies what arrived meanwhile. A call during a fetch makes one more fetch. */
+  async load(): Promise<void> {
+    if (this.loading) {
+      this.again = true;
+      return;
+    }
+    this.loading = true;
+    const known = this.name;
+    try {
+      this.snapshot.value = await this.options.fetchSnapshot();
+      this.failure.value = null;
+    } catch (error) {
+      this.failure.value = error as Error;
+    }
+    this.loading = false;
+    if (this.name && this.name !== known) this.connection.subscribe(this);
+    this.drain();
+    if (this.again) {
+      this.again = false;
+      await this.load();
+    }
+  }
+
+  take(message: LiveMessage): void {
+    if (this.loading) {
+      if (this.waiting.length < WAITING_MAX) this.waiting.push(message);
+      else this.again = true;
+      return;
+    }
+    const current = this.snapshot.value;
+    if (!current) return;
+    const { snapshot, outcome } = applyMessage(current, message);
+    if (outcome === "gap") void this.load();
+    if (outcome !== "applied") return;
+    this.snapshot.value = snapshot;
+    this.options.onMessage?.(message);
+  }
+
+  private drain(): void {
+    const waiting = this.waiting;
+    this.waiting = [];
+    for (const message of waiting) this.take(message);
+  }
+}
+
+export class Connection {
+  private readonly streams = new Set<LiveStream>();
+  private readonly socket: LiveSocket;
+  private poll: ReturnType<typeof setInterval> | undefined;
+
+  constructor(url: string) {
+    this.socket = new LiveSocket(url, {
+      onOpen: () => this.eachNamed((stream) => this.subscribe(stream)),
+      onFrame: (frame) => this.read(frame),
+    });
+  }
+
+  start(): void {
+    this.socket.start();
+    effect(() => {
+      clearInterval(this.poll);
+      if (phase.value !== "live") this.poll = setInterval(() => this.reload(), POLL_MS);
+    });
+  }
+
+  add(stream: LiveStream): () => void {
+    this.streams.add(stream);
+    void stream.load();
+    return () => {
+      this.streams.delete(stream);
+      if (stream.name) this.socket.send({ unsubscribe: stream.name });
+    };
+  }
+
+  subscribe(stream: LiveStream): void {
+    const place = stream.snapshot.value?.stream;
+    if (place) this.socket.send({ subscribe: place.name, epoch: place.epoch, offset: place.offset });
+  }
+
+  private reload(): void {
+    for (const stream of this.streams) void stream.load();
+  }
+
+  private read(frame: Frame): void {
+    if (frame.kind === "message") this.eachNamed((stream) => stream.take(frame.message), frame.message.stream);
+    // REST says why in words (signed out, no such incident), so a refusal asks it.
+    if (frame.kind === "resync" || frame.kind === "refused")
+      this.eachNamed((stream) => void stream.load(), frame.stream);
+    if (frame.kind === "subscribed" && !frame.recovered) this.eachNamed((stream) => void stream.load(), frame.stream);
+  }
+
+  private eachNamed(act: (stream: LiveStream) => void, name?: string): void {
+    for (const stream of this.streams) if (stream.name && (!name || stream.name === name)) act(stream);
+  }
+}

@@ -1,0 +1,191 @@
+/*
+ * One incident: the verdict and who to call first, the clock, the picture (who waits for whom, topology, flows), then
+ * tabs for evidence, activity, looks and the raw diagnosis. Selected rank and tab are in the URL.
+ */
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { IncidentAnswer } from "../api";
+import { TopologyGrid } from "../grid/TopologyGrid";
+import { Actions } from "../incident/Actions";
+import { ActivityTab } from "../incident/ActivityTab";
+import { ClockStrip } from "../incident/ClockStrip";
+import { IncidentDetail } from "../incident/detail";
+import { EvidenceTab } from "../incident/EvidenceTab";
+import { LooksOfJob, RawTab } from "../incident/OtherTabs";
+import { Verdict } from "../incident/Verdict";
+import { WaitPath } from "../incident/WaitPath";
+import { FlowLanes } from "../lanes/FlowLanes";
+import type { Snapshot } from "../live/apply";
+import type { IncidentRow } from "../live/rows";
+import { Ago, ConditionChip, Failure, Loading, StateChip } from "../parts/bits";
+import { showTab, type Tab, Tabs } from "../parts/Tabs";
+import { go, query, setQuery } from "../state/address";
+import { pageTitle } from "../state/badge";
+import { useKeys } from "../state/keys";
+import { SYMPTOM, worded } from "../state/words";
+
+export function IncidentPage({ number }: { number: number }) {
+  const detail = useMemo(() => new IncidentDetail(number), [number]);
+  const rank = selectedRank();
+  useEffect(() => detail.follow(selectedRank()), [detail]);
+  useEffect(() => detail.showRank(rank), [detail, rank]);
+  useEffect(() => {
+    pageTitle.value = `Incident ${number}`;
+  }, [number]);
+  const answer = detail.answer.value;
+  const snapshot = detail.stream.snapshot.value;
+  if (!answer || !snapshot) {
+    const failure = detail.stream.failure.value;
+    return failure ? (
+      <Failure error={failure} again={() => void detail.stream.load()} />
+    ) : (
+      <Loading what={`incident ${number}`} />
+    );
+  }
+  return <Loaded detail={detail} answer={answer} snapshot={snapshot} rank={rank} />;
+}
+
+function selectedRank(): number | null {
+  const raw = query.value.get("rank");
+  return raw !== null && /^\d+$/.test(raw) ? Number(raw) : null;
+}
+
+const selectRank = (rank: number | null) => setQuery({ rank: rank === null ? null : String(rank) });
+
+interface LoadedProps {
+  detail: IncidentDetail;
+  answer: IncidentAnswer;
+  snapshot: Snapshot;
+  rank: number | null;
+}
+
+function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
+  const [focusComment, setFocusComment] = useState(0);
+  const row = snapshot.incidents[0];
+  const { diagnosis } = answer;
+  const culprits = row.culprits.length > 0 ? row.culprits : (diagnosis?.findings[0]?.culprits ?? []);
+  const tabs = tabsOf(row, answer, snapshot, focusComment);
+  const comment = () => {
+    showTab(tabs, "activity");
+    setFocusComment((n) => n + 1);
+  };
+  useKeys({
+    j: () => answer.next !== null && go(`/incidents/${answer.next}`),
+    k: () => answer.previous !== null && go(`/incidents/${answer.previous}`),
+    ...Object.fromEntries(tabs.map((tab, n) => [String(n + 1), () => showTab(tabs, tab.id)])),
+  });
+  return (
+    <div class="page incident">
+      <Head row={row} answer={answer} />
+      <div class="incident-top">
+        <Verdict row={row} diagnosis={diagnosis} grid={detail.grid.value} onSelect={selectRank} />
+        <div class="action-bar">
+          <Actions row={row} may={answer.may} onActed={() => detail.refreshMay()} onComment={comment} />
+        </div>
+      </div>
+      <ClockStrip row={row} />
+      <Doubts answer={answer} />
+      <div class="pictures">
+        {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} />}
+        {detail.grid.value && <TopologyGrid columns={detail.grid.value} selected={rank} onSelect={selectRank} />}
+        {detail.lanes.value && (
+          <FlowLanes lanes={detail.lanes.value} selected={rank} culprits={culprits} onSelect={selectRank} />
+        )}
+        {detail.pictureFailure.value && <p class="warning">Topology and flows: {detail.pictureFailure.value}</p>}
+      </div>
+      <Tabs tabs={tabs} label="More about this incident" />
+    </div>
+  );
+}
+
+function tabsOf(row: IncidentRow, answer: IncidentAnswer, snapshot: Snapshot, focusComment: number): Tab[] {
+  return [
+    {
+      id: "evidence",
+      word: "Evidence",
+      content: () => <EvidenceTab diagnosis={answer.diagnosis} revisions={answer.revisions} />,
+    },
+    {
+      id: "activity",
+      word: `Activity ${snapshot.timeline.length}`,
+      content: () => (
+        <ActivityTab
+          row={row}
+          timeline={snapshot.timeline}
+          mayComment={answer.may.includes("comment")}
+          focusComment={focusComment}
+        />
+      ),
+    },
+    { id: "looks", word: "Looks", content: () => <LooksOfJob id={row.job_id} /> },
+    { id: "raw", word: "Raw", content: () => <RawTab answer={answer} /> },
+  ];
+}
+
+function Head({ row, answer }: { row: IncidentRow; answer: IncidentAnswer }) {
+  return (
+    <div class="incident-head">
+      <StateChip state={row.state} />
+      {row.state !== "resolved" && <ConditionChip condition={row.condition} />}
+      <span>
+        <b>#{row.number}</b> {worded(SYMPTOM, row.symptom)} in <a href={`/jobs/${row.job_id}`}>{row.job}</a>{" "}
+        <span class="faint">attempt {row.attempt}</span>
+      </span>
+      <span class="faint">
+        opened <Ago at={row.opened_at} />
+      </span>
+      {row.state === "acknowledged" && (
+        <span>
+          <b>{row.acknowledged_by}</b> has it, <Ago at={row.acknowledged_at} />
+        </span>
+      )}
+      {row.state === "resolved" && (
+        <span>
+          resolved <Ago at={row.resolved_at} />
+          {row.resolution ? `: ${row.resolution}` : ""}
+        </span>
+      )}
+      {row.regressed && <span class="tag">came back after it was resolved</span>}
+      {row.recurrence_of !== null && (
+        <a class="tag" href={`/incidents/${row.recurrence_of}`}>
+          happened before: #{row.recurrence_of}
+        </a>
+      )}
+      <nav class="neighbours" aria-label="Other incidents">
+        <Neighbour number={answer.previous} word="Previous incident" sign="‹" />
+        <Neighbour number={answer.next} word="Next incident" sign="›" />
+      </nav>
+    </div>
+  );
+}
+
+function Neighbour({ number, word, sign }: { number: number | null; word: string; sign: string }) {
+  if (number === null) return null;
+  return (
+    <a href={`/incidents/${number}`} aria-label={`${word}, ${number}`} title={word}>
+      {sign} #{number}
+    </a>
+  );
+}
+
+/** What was not seen, and why grades were lowered: said before the pictures, because pictures convince. */
+function Doubts({ answer }: { answer: IncidentAnswer }) {
+  const missing = answer.diagnosis?.missing ?? [];
+  const downgraded = answer.diagnosis?.downgraded ?? [];
+  if (missing.length + downgraded.length === 0) return null;
+  return (
+    <section class="doubts" aria-labelledby="not-seen">
+      <h2 id="not-seen">What was not seen</h2>
+      <ul>
+        {missing.map((sentence) => (
+          <li key={sentence}>{sentence}</li>
+        ))}
+        {downgraded.map((sentence) => (
+          <li key={sentence}>
+            <b>Grade lowered:</b> {sentence}
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}

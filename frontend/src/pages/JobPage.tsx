@@ -1,0 +1,136 @@
+/* One job: its ranks, its throughput, what the trigger saw at every look, and its incidents. */
+
+import { useEffect, useState } from "preact/hooks";
+import { type JobAnswer, readJob, readJobGrid, readThroughput } from "../api";
+import { TopologyGrid } from "../grid/TopologyGrid";
+import type { JobRow } from "../live/rows";
+import { Ago, Empty, Failure, JobStateMark, Loading, StateChip } from "../parts/bits";
+import { Figure } from "../parts/Figure";
+import { LooksTable } from "../parts/LooksTable";
+import { query, setQuery } from "../state/address";
+import { pageTitle } from "../state/badge";
+import { team } from "../state/team";
+import type { GridColumns, PlotlyFigure } from "../types";
+import { Unknown } from "./NowPage";
+
+const REFRESH_MS = 5000;
+
+export function JobPage({ id }: { id: number }) {
+  const [answer, setAnswer] = useState<JobAnswer | null>(null);
+  const [grid, setGrid] = useState<GridColumns | null>(null);
+  const [figure, setFigure] = useState<PlotlyFigure | null>(null);
+  const [failure, setFailure] = useState<Error | null>(null);
+  const load = () => {
+    readJob(id).then(setAnswer, setFailure);
+    readJobGrid(id).then(setGrid, setFailure);
+    readThroughput(id).then(setFigure, () => setFigure(null));
+  };
+  useEffect(() => {
+    load();
+    const timer = setInterval(load, REFRESH_MS);
+    return () => clearInterval(timer);
+  }, [id]);
+  const job = team.snapshot.value?.jobs.find((one) => one.id === id) ?? answer?.job;
+  useEffect(() => {
+    pageTitle.value = job?.name ?? "Job";
+  }, [job?.name]);
+  if (failure && !answer) return <Failure error={failure} again={load} />;
+  if (!job || !answer) return <Loading what="the job" />;
+  return (
+    <div class="page job">
+      <JobHead job={job} />
+      {grid && <JobGrid grid={grid} />}
+      <section class="panel" aria-labelledby="throughput">
+        <div class="panel-head">
+          <h2 id="throughput">Throughput</h2>
+        </div>
+        {figure ? <Figure figure={figure} label="Op throughput of the job" /> : <Loading what="the chart" />}
+      </section>
+      <JobIncidents answer={answer} />
+      <section class="panel" aria-labelledby="looks">
+        <div class="panel-head">
+          <h2 id="looks">Looks</h2>
+        </div>
+        <LooksTable looks={answer.looks} />
+      </section>
+    </div>
+  );
+}
+
+function JobGrid({ grid }: { grid: GridColumns }) {
+  const raw = query.value.get("rank");
+  return (
+    <TopologyGrid
+      columns={grid}
+      selected={raw === null ? null : Number(raw)}
+      onSelect={(rank) => setQuery({ rank: rank === null ? null : String(rank) })}
+    />
+  );
+}
+
+function JobHead({ job }: { job: JobRow }) {
+  return (
+    <div class="job-head">
+      <h1>
+        {job.name} <span class="faint">attempt {job.attempt}</span>
+      </h1>
+      <dl class="facts">
+        <Fact word="State">
+          <JobStateMark state={job.state} />
+        </Fact>
+        <Fact word="Ranks reporting">
+          {job.n_ranks} of {job.world_size}
+        </Fact>
+        <Fact word="Nodes reporting">
+          {job.nodes_reporting} of {job.n_nodes}
+        </Fact>
+        <Fact word="Ops">{job.ops_per_s === null ? <Unknown /> : `${job.ops_per_s.toFixed(1)}/s`}</Fact>
+        <Fact word="Op interval">
+          {job.op_interval_ms === null ? <Unknown /> : `${job.op_interval_ms.toFixed(1)} ms`}
+        </Fact>
+        <Fact word="Last data">
+          <Ago at={job.last_data_at} />
+        </Fact>
+        <Fact word="Last look">
+          <Ago at={job.looked_at} never="not yet" />
+        </Fact>
+      </dl>
+    </div>
+  );
+}
+
+function Fact({ word, children }: { word: string; children: preact.ComponentChildren }) {
+  return (
+    <div>
+      <dt>{word}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}
+
+function JobIncidents({ answer }: { answer: JobAnswer }) {
+  return (
+    <section class="panel" aria-labelledby="job-incidents">
+      <div class="panel-head">
+        <h2 id="job-incidents">Incidents</h2>
+      </div>
+      {answer.incidents.length === 0 ? (
+        <Empty title="This job has had no incident." />
+      ) : (
+        <ul class="job-incidents">
+          {answer.incidents.map((row) => (
+            <li key={row.number}>
+              <StateChip state={row.state} />
+              <a href={`/incidents/${row.number}`}>
+                <span class="number">#{row.number}</span> {row.headline}
+              </a>
+              <span class="faint">
+                <Ago at={row.opened_at} />
+              </span>
+            </li>
+          ))}
+        </ul>
+      )}
+    </section>
+  );
+}

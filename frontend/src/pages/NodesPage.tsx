@@ -1,0 +1,156 @@
+/* Nodes: who reports, how far behind, how wrong its clock is, what it lost, and the state of its NICs. */
+
+import { useEffect, useState } from "preact/hooks";
+import { readNodes } from "../api";
+import { Ago, Empty, Failure, Loading } from "../parts/bits";
+import { pageTitle } from "../state/badge";
+import { spanWords } from "../state/clock";
+import { count, LOSS, NODE_STATE, worded } from "../state/words";
+import type { NodeRow } from "../types";
+
+const REFRESH_MS = 5000;
+const CLOCK_OFF_MS = 1000;
+const WORST_FIRST = ["silent", "catching_up", "reporting", "ended"];
+
+export function NodesPage() {
+  const [nodes, setNodes] = useState<NodeRow[] | null>(null);
+  const [failure, setFailure] = useState<Error | null>(null);
+  const load = () =>
+    readNodes().then((answer) => {
+      setNodes(answer.nodes);
+      setFailure(null);
+    }, setFailure);
+  useEffect(() => {
+    pageTitle.value = "Nodes";
+    void load();
+    const timer = setInterval(load, REFRESH_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return (
+    <div class="page">
+      <h1>Nodes</h1>
+      {failure && <Failure error={failure} again={load} />}
+      {!nodes && !failure && <Loading what="nodes" />}
+      {nodes?.length === 0 && (
+        <Empty title="No node has reported yet.">
+          <p>A node appears when its agent sends the first batch.</p>
+        </Empty>
+      )}
+      {nodes && nodes.length > 0 && <NodeTable nodes={sorted(nodes)} />}
+    </div>
+  );
+}
+
+function sorted(nodes: NodeRow[]): NodeRow[] {
+  const weight = (node: NodeRow) => WORST_FIRST.indexOf(node.state);
+  return [...nodes].sort((a, b) => weight(a) - weight(b) || a.name.localeCompare(b.name, "en", { numeric: true }));
+}
+
+function NodeTable({ nodes }: { nodes: NodeRow[] }) {
+  return (
+    <div class="table-box">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Node</th>
+            <th scope="col">State</th>
+            <th scope="col">Job</th>
+            <th scope="col" class="num">
+              Ranks
+            </th>
+            <th scope="col" class="num">
+              Last batch
+            </th>
+            <th scope="col" class="num">
+              Data up to
+            </th>
+            <th scope="col" class="num">
+              Clock
+            </th>
+            <th scope="col">NICs</th>
+            <th scope="col">Losses</th>
+            <th scope="col" class="num">
+              Batches
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {nodes.map((node) => (
+            <NodeLine key={`${node.job} ${node.attempt} ${node.name}`} node={node} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function NodeLine({ node }: { node: NodeRow }) {
+  const clockOff = node.clock_offset_ms !== null && Math.abs(node.clock_offset_ms) > CLOCK_OFF_MS;
+  return (
+    <tr>
+      <th scope="row">
+        <code>{node.name}</code>
+      </th>
+      <td>
+        <span class={`job-state node-${node.state}`}>
+          <i aria-hidden="true" />
+          {worded(NODE_STATE, node.state)}
+        </span>
+      </td>
+      <td>
+        {node.job} <span class="faint">attempt {node.attempt}</span>
+      </td>
+      <td class="num">{node.n_ranks}</td>
+      <td class="num">
+        <Ago at={node.last_seen_at} />
+      </td>
+      <td class="num">
+        <Ago at={node.watermark_at} never="unknown" />
+      </td>
+      <td class={`num ${clockOff ? "old" : ""}`}>
+        {node.clock_offset_ms === null ? <span class="faint">unknown</span> : signed(node.clock_offset_ms)}
+      </td>
+      <td>
+        <Nics node={node} />
+      </td>
+      <td>
+        <Losses node={node} />
+      </td>
+      <td class="num">{node.batches.toLocaleString("en-US")}</td>
+    </tr>
+  );
+}
+
+function signed(ms: number): string {
+  return `${ms >= 0 ? "+" : "−"}${spanWords(Math.abs(ms))}`;
+}
+
+function Nics({ node }: { node: NodeRow }) {
+  if (node.nics.length === 0) return <span class="faint">unknown</span>;
+  return (
+    <ul class="nics">
+      {node.nics.map((nic) => {
+        const down = !["up", "active"].includes(nic.port_state.toLowerCase());
+        return (
+          <li key={nic.name} class={down ? "nic-down" : ""}>
+            <code>{nic.name}</code> {down ? <b>{nic.port_state}</b> : nic.port_state}
+            {nic.speed_mbps ? <span class="faint"> {speed(nic.speed_mbps)}</span> : ""}
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+function speed(mbps: number): string {
+  return mbps >= 1000 ? `${mbps / 1000} Gb/s` : `${mbps} Mb/s`;
+}
+
+function Losses({ node }: { node: NodeRow }) {
+  const parts = Object.entries(node.losses)
+    .filter(([, n]) => n > 0)
+    .map(([kind, n]) => `${n.toLocaleString("en-US")} ${LOSS[kind] ?? kind.replaceAll("_", " ")}`);
+  if (node.rows_dropped > 0) parts.push(`${count(node.rows_dropped, "row")} dropped`);
+  if (node.batches_refused > 0) parts.push(`${count(node.batches_refused, "batch", "batches")} refused`);
+  return parts.length === 0 ? <span class="faint">none</span> : <span class="old">{parts.join(", ")}</span>;
+}

@@ -1,0 +1,230 @@
+/*
+ * Now: open incidents first, then every job with the age of its newest data, then how ingest is doing. When nothing is
+ * wrong it says so, and since when and how recently anybody looked.
+ */
+
+import { useEffect } from "preact/hooks";
+import type { IncidentRow, IngestRow, JobRow } from "../live/rows";
+import { Ago, Empty, Failure, JobStateMark, Loading } from "../parts/bits";
+import { IncidentCard } from "../parts/IncidentCard";
+import { go } from "../state/address";
+import { pageTitle } from "../state/badge";
+import { serverNow } from "../state/clock";
+import { team } from "../state/team";
+import { count } from "../state/words";
+
+export function NowPage() {
+  useEffect(() => {
+    pageTitle.value = "Now";
+  }, []);
+  const now = team.snapshot.value;
+  if (!now && team.failure.value) return <Failure error={team.failure.value} again={() => void team.load()} />;
+  if (!now) return <Loading what="what is going on" />;
+  const unresolved = now.incidents.filter((row) => row.state !== "resolved");
+  const recent = now.incidents.filter((row) => row.state === "resolved");
+  return (
+    <div class="page now">
+      <h1 class="visually-hidden">Now</h1>
+      <section aria-labelledby="open-incidents">
+        <h2 id="open-incidents">{unresolved.length > 0 ? count(unresolved.length, "open incident") : "Incidents"}</h2>
+        {unresolved.map((row) => (
+          <IncidentCard key={row.number} row={row} />
+        ))}
+        {unresolved.length === 0 && now.jobs.length > 0 && <AllWell jobs={now.jobs} recent={recent} />}
+        {unresolved.length === 0 && now.jobs.length === 0 && <NothingYet />}
+        {recent.length > 0 && <Recent rows={recent} />}
+      </section>
+      {now.jobs.length > 0 && <Jobs jobs={now.jobs} />}
+      {now.ingest && <IngestLine row={now.ingest} />}
+    </div>
+  );
+}
+
+function AllWell({ jobs, recent }: { jobs: JobRow[]; recent: IncidentRow[] }) {
+  const watched = jobs.filter((job) => job.state !== "ended");
+  const looked =
+    watched
+      .map((job) => job.looked_at)
+      .filter((at) => at !== null)
+      .sort()
+      .at(-1) ?? null;
+  const last = recent
+    .map((row) => row.resolved_at)
+    .filter((at) => at !== null)
+    .sort()
+    .at(-1);
+  const unsure = watched.filter((job) => job.state !== "running" && job.state !== "idle");
+  return (
+    <div class="all-well">
+      <svg viewBox="0 0 24 24" aria-hidden="true">
+        <path d="M5 13l4.5 4.500L19 7.5" />
+      </svg>
+      <div>
+        <p class="empty-title">
+          {unsure.length === 0
+            ? "No open incidents."
+            : `No open incidents, but ${count(unsure.length, "job")} cannot be judged.`}
+        </p>
+        <p>
+          {count(watched.length, "job")} watched, looked at <Ago at={looked} never="not yet" />.{" "}
+          {last && (
+            <>
+              The last incident was resolved <Ago at={last} />.
+            </>
+          )}
+        </p>
+      </div>
+    </div>
+  );
+}
+
+function NothingYet() {
+  return (
+    <Empty title="No job has sent anything yet.">
+      <p>Jobs appear here by themselves as soon as a node's agent reports. On every training node:</p>
+      <ol class="steps">
+        <li>
+          Create an agent token under <a href="/settings">Settings</a>.
+        </li>
+        <li>
+          Load the profiler plugin into the job: <code>export NCCL_PROFILER_PLUGIN=…/libnccl-profiler-diogenes.so</code>
+        </li>
+        <li>
+          Start the agent: <code>python -m nccl_instrument.agent --server {location.origin} --token-file …</code>
+        </li>
+      </ol>
+    </Empty>
+  );
+}
+
+function Recent({ rows }: { rows: IncidentRow[] }) {
+  return (
+    <ul class="recent" aria-label="Resolved in the last hour">
+      {rows.map((row) => (
+        <li key={row.number}>
+          <a href={`/incidents/${row.number}`}>
+            <span class="number">#{row.number}</span> {row.headline}
+          </a>
+          <span class="faint">
+            resolved <Ago at={row.resolved_at} />
+            {row.resolution ? `: ${row.resolution}` : ""}
+          </span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Jobs({ jobs }: { jobs: JobRow[] }) {
+  return (
+    <section aria-labelledby="jobs">
+      <h2 id="jobs">Jobs</h2>
+      <div class="table-box">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Job</th>
+              <th scope="col">State</th>
+              <th scope="col" class="num">
+                Ranks
+              </th>
+              <th scope="col" class="num">
+                Nodes
+              </th>
+              <th scope="col" class="num">
+                Ops
+              </th>
+              <th scope="col" class="num">
+                Op interval
+              </th>
+              <th scope="col" class="num">
+                Last data
+              </th>
+              <th scope="col" class="num wide-only">
+                Last look
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {jobs.map((job) => (
+              <JobLine key={job.id} job={job} />
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+const STALE_DATA_MS = 5000;
+
+function JobLine({ job }: { job: JobRow }) {
+  const old = job.last_data_at && serverNow() - Date.parse(job.last_data_at) > STALE_DATA_MS && job.state !== "ended";
+  return (
+    <tr class="clickable" onClick={(click) => (click.target as Element).closest("a") ?? go(`/jobs/${job.id}`)}>
+      <th scope="row">
+        <a href={`/jobs/${job.id}`}>{job.name}</a> <span class="faint">attempt {job.attempt}</span>
+        {job.incident !== null && (
+          <a class="row-incident" href={`/incidents/${job.incident}`}>
+            #{job.incident}
+          </a>
+        )}
+      </th>
+      <td>
+        <JobStateMark state={job.state} />
+      </td>
+      <td class="num">
+        {job.n_ranks}
+        <span class="faint"> / {job.world_size}</span>
+      </td>
+      <td class="num">
+        {job.nodes_reporting}
+        <span class="faint"> / {job.n_nodes}</span>
+      </td>
+      <td class="num">{job.ops_per_s === null ? <Unknown /> : `${rate(job.ops_per_s)}/s`}</td>
+      <td class="num">{job.op_interval_ms === null ? <Unknown /> : `${rate(job.op_interval_ms)} ms`}</td>
+      <td class={`num ${old ? "old" : ""}`}>
+        <Ago at={job.last_data_at} />
+      </td>
+      <td class="num wide-only">
+        <Ago at={job.looked_at} never="not yet" />
+      </td>
+    </tr>
+  );
+}
+
+export function Unknown() {
+  return <span class="faint">unknown</span>;
+}
+
+function rate(value: number): string {
+  return value >= 100 ? Math.round(value).toLocaleString("en-US") : value.toFixed(1);
+}
+
+function IngestLine({ row }: { row: IngestRow }) {
+  const refused: [number, string][] = [
+    [row.batches_refused, `${count(row.batches_refused, "batch", "batches")} refused`],
+    [row.rows_dropped, `${count(row.rows_dropped, "row")} dropped`],
+    [row.batches_lost, `${count(row.batches_lost, "batch", "batches")} lost on the way`],
+  ];
+  const bad = refused.filter(([n]) => n > 0);
+  return (
+    <section class="ingest" aria-label="Ingest">
+      <b>Ingest</b>
+      <span>{rate(row.batches_per_s)} batches/s</span>
+      <span>{count(row.nodes_reporting, "node")} reporting</span>
+      {row.nodes_catching_up > 0 && <span>{row.nodes_catching_up} catching up</span>}
+      {row.nodes_silent > 0 && <a href="/nodes">{row.nodes_silent} silent</a>}
+      {bad.length === 0 ? (
+        <span class="faint">nothing lost, refused or dropped</span>
+      ) : (
+        bad.map(([, words]) => (
+          <a key={words} class="ingest-bad" href="/nodes">
+            {words}
+          </a>
+        ))
+      )}
+      <span class="faint">{row.store} store</span>
+    </section>
+  );
+}

@@ -1,0 +1,229 @@
+/* Settings: this device's colours, zone and shortcuts for everyone; agent tokens for admins. */
+
+import { useEffect, useState } from "preact/hooks";
+import { createToken, deleteToken, readTokens } from "../api";
+import { Ago, Copy, Empty, Failure } from "../parts/bits";
+import { Dialog } from "../parts/Dialog";
+import { KeyboardMap } from "../parts/Help";
+import { pageTitle } from "../state/badge";
+import { setZone, zone } from "../state/clock";
+import { setShortcuts, shortcuts } from "../state/keys";
+import { notify } from "../state/notices";
+import { session } from "../state/team";
+import { setTheme, type Theme, theme } from "../state/theme";
+import type { TokenRow } from "../types";
+
+export function SettingsPage() {
+  useEffect(() => {
+    pageTitle.value = "Settings";
+  }, []);
+  return (
+    <div class="page settings">
+      <h1>Settings</h1>
+      <Device />
+      <section class="panel" aria-labelledby="tokens">
+        <div class="panel-head">
+          <h2 id="tokens">Agent tokens</h2>
+        </div>
+        {session.value?.role === "admin" ? <Tokens /> : <p class="faint">Only admins see and create agent tokens.</p>}
+      </section>
+      <section class="panel" aria-labelledby="keyboard">
+        <div class="panel-head">
+          <h2 id="keyboard">Keyboard</h2>
+        </div>
+        <KeyboardMap />
+      </section>
+      <p class="faint">
+        Diogenes {session.value?.version} · <a href="/api/v1/docs">REST API</a>
+      </p>
+    </div>
+  );
+}
+
+const THEMES: [Theme, string][] = [
+  ["system", "As the system"],
+  ["light", "Light"],
+  ["dark", "Dark"],
+];
+
+function Device() {
+  return (
+    <section class="panel" aria-labelledby="device">
+      <div class="panel-head">
+        <h2 id="device">This device</h2>
+      </div>
+      <div class="choices">
+        <Choice legend="Colours" options={THEMES} value={theme.value} onChange={setTheme} />
+        <Choice
+          legend="Times"
+          options={[
+            ["utc", "UTC"],
+            ["browser", "This browser's zone"],
+          ]}
+          value={zone.value}
+          onChange={setZone}
+        />
+        <Choice
+          legend="Single-letter shortcuts"
+          options={[
+            ["on", "On"],
+            ["off", "Off"],
+          ]}
+          value={shortcuts.value ? "on" : "off"}
+          onChange={(value) => setShortcuts(value === "on")}
+        />
+      </div>
+    </section>
+  );
+}
+
+interface ChoiceProps<T extends string> {
+  legend: string;
+  options: [T, string][];
+  value: T;
+  onChange: (value: T) => void;
+}
+
+function Choice<T extends string>({ legend, options, value, onChange }: ChoiceProps<T>) {
+  return (
+    <fieldset class="segmented">
+      <legend>{legend}</legend>
+      {options.map(([code, word]) => (
+        <button key={code} type="button" aria-pressed={code === value} onClick={() => onChange(code)}>
+          {word}
+        </button>
+      ))}
+    </fieldset>
+  );
+}
+
+function Tokens() {
+  const [tokens, setTokens] = useState<TokenRow[] | null>(null);
+  const [failure, setFailure] = useState<Error | null>(null);
+  const [fresh, setFresh] = useState("");
+  const load = () => readTokens().then((answer) => setTokens(answer.tokens), setFailure);
+  useEffect(() => {
+    void load();
+  }, []);
+  const create = async (label: string) => {
+    try {
+      setFresh((await createToken(label)).token);
+      await load();
+    } catch (error) {
+      notify((error as Error).message, "bad");
+    }
+  };
+  if (failure) return <Failure error={failure} again={load} />;
+  return (
+    <>
+      <p>An agent sends with a token and may do nothing else. It is shown once; only its hash is kept.</p>
+      <TokenForm onCreate={create} />
+      {fresh && <FreshToken token={fresh} onClose={() => setFresh("")} />}
+      {tokens?.length === 0 && <Empty title="No token yet." />}
+      {tokens && tokens.length > 0 && <TokenTable tokens={tokens} onGone={load} />}
+    </>
+  );
+}
+
+function TokenForm({ onCreate }: { onCreate: (label: string) => void }) {
+  const [label, setLabel] = useState("");
+  return (
+    <form
+      class="token-form"
+      onSubmit={(submit) => {
+        submit.preventDefault();
+        if (label.trim()) onCreate(label.trim());
+        setLabel("");
+      }}
+    >
+      <label for="token-label">Label</label>
+      <input
+        id="token-label"
+        value={label}
+        maxLength={100}
+        placeholder="cluster a, training nodes"
+        onInput={(input) => setLabel(input.currentTarget.value)}
+      />
+      <button type="submit" class="primary" disabled={!label.trim()}>
+        Create token
+      </button>
+    </form>
+  );
+}
+
+function FreshToken({ token, onClose }: { token: string; onClose: () => void }) {
+  return (
+    <Dialog title="Copy the token now" onClose={onClose}>
+      <p>It will not be shown again.</p>
+      <p>
+        <Copy text={token} label="token" />
+      </p>
+      <div class="dialog-actions">
+        <button type="button" class="primary" onClick={onClose}>
+          I have copied it
+        </button>
+      </div>
+    </Dialog>
+  );
+}
+
+function TokenTable({ tokens, onGone }: { tokens: TokenRow[]; onGone: () => void }) {
+  const [doomed, setDoomed] = useState<TokenRow | null>(null);
+  const remove = async (token: TokenRow) => {
+    setDoomed(null);
+    try {
+      await deleteToken(token.id);
+      notify(`Token “${token.label}” no longer works.`);
+    } catch (error) {
+      notify((error as Error).message, "bad");
+    }
+    onGone();
+  };
+  return (
+    <div class="table-box">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Label</th>
+            <th scope="col">Created</th>
+            <th scope="col">Last used</th>
+            <th scope="col">
+              <span class="visually-hidden">Acts</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {tokens.map((token) => (
+            <tr key={token.id}>
+              <th scope="row">{token.label}</th>
+              <td>
+                <Ago at={token.created_at} />
+              </td>
+              <td>
+                <Ago at={token.last_used_at} />
+              </td>
+              <td class="num">
+                <button type="button" onClick={() => setDoomed(token)} aria-label={`Delete token ${token.label}`}>
+                  Delete
+                </button>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {doomed && (
+        <Dialog title={`Delete “${doomed.label}”?`} onClose={() => setDoomed(null)}>
+          <p>Agents that use it will be refused from now on.</p>
+          <div class="dialog-actions">
+            <button type="button" onClick={() => setDoomed(null)}>
+              Keep it
+            </button>
+            <button type="button" class="primary" onClick={() => void remove(doomed)}>
+              Delete
+            </button>
+          </div>
+        </Dialog>
+      )}
+    </div>
+  );
+}

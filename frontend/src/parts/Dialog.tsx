@@ -1,0 +1,88 @@
+/*
+ * A modal question in a native <dialog>: focus trap, Escape and the backdrop come from the browser.
+ */
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+
+interface DialogProps {
+  title: string;
+  onClose: () => void;
+  children: ComponentChildren;
+}
+
+export function Dialog({ title, onClose, children }: DialogProps) {
+  const box = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const dialog = box.current;
+    if (dialog && !dialog.open) dialog.showModal();
+    return () => dialog?.close();
+  }, []);
+  return (
+    <dialog
+      ref={box}
+      aria-labelledby="dialog-title"
+      onClose={onClose}
+      onCancel={onClose}
+      onClick={(click) => click.target === box.current && onClose()}
+      onKeyDown={() => undefined}
+    >
+      <div class="dialog-body">
+        <h2 id="dialog-title">{title}</h2>
+        {children}
+      </div>
+    </dialog>
+  );
+}
+
+interface ReasonDialogProps {
+  title: string;
+  hint: string;
+  required: boolean;
+  action: string;
+  warning?: string;
+  onClose: () => void;
+  onSay: (reason: string) => void;
+}
+
+/** Asks for a sentence; Ctrl+Enter sends it. */
+export function ReasonDialog({ title, hint, required, action, warning, onClose, onSay }: ReasonDialogProps) {
+  const field = useRef<HTMLTextAreaElement>(null);
+  const send = () => {
+    const text = field.current?.value.trim() ?? "";
+    if (required && !text) {
+      field.current?.reportValidity();
+      return;
+    }
+    onSay(text);
+  };
+  return (
+    <Dialog title={title} onClose={onClose}>
+      <form
+        onSubmit={(submit) => {
+          submit.preventDefault();
+          send();
+        }}
+      >
+        {warning && <p class="warning">{warning}</p>}
+        <label for="reason">{hint}</label>
+        <textarea
+          id="reason"
+          ref={field}
+          rows={4}
+          required={required}
+          maxLength={2000}
+          onKeyDown={(press) => (press.ctrlKey || press.metaKey) && press.key === "Enter" && send()}
+        />
+        <div class="dialog-actions">
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="primary">
+            {action}
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,96 @@
+/* The keyboard map, shown by "?" and on the settings page. */
+
+import { signal } from "@preact/signals";
+import { Dialog } from "./Dialog";
+
+export const helpOpen = signal(false);
+
+const MAP: [string, [string, string][]][] = [
+  [
+    "Everywhere",
+    [
+      ["?", "this help"],
+      ["g", "go to Now"],
+      ["i", "go to incidents"],
+      ["/", "search incidents"],
+      ["Esc", "close a dialog"],
+    ],
+  ],
+  [
+    "Lists",
+    [
+      ["j  k", "next, previous"],
+      ["Enter", "open"],
+      ["a", "acknowledge the selected incident"],
+    ],
+  ],
+  [
+    "Incident",
+    [
+      ["a", "acknowledge, or take it back"],
+      ["r", "resolve, or reopen"],
+      ["c", "comment"],
+      ["j  k", "next, previous incident"],
+      ["1 2 3 4", "tabs"],
+    ],
+  ],
+  [
+    "Topology grid",
+    [
+      ["Arrows", "move from rank to rank"],
+      ["Enter", "select the rank, in the lanes too"],
+      ["Home End", "first, last rank"],
+    ],
+  ],
+];
+
+export function KeyboardMap() {
+  return (
+    <div class="keymap">
+      {MAP.map(([place, keys]) => (
+        <section key={place}>
+          <h3>{place}</h3>
+          <dl>
+            {keys.map(([key, meaning]) => (
+              <div key={key}>
+                <dt>
+                  {key
+                    .split(" ")
+                    .filter(Boolean)
+                    .map((one) => (
+                      <kbd key={one}>{one}</kbd>
+                    ))}
+                </dt>
+                <dd>{meaning}</dd>
+              </div>
+            ))}
+          </dl>
+        </section>
+      ))}
+    </div>
+  );
+}
+
+export function Help() {
+  if (!helpOpen.value) return null;
+  return (
+    <Dialog
+      title="Keyboard"
+      onClose={() => {
+        helpOpen.value = false;
+      }}
+    >
+      <KeyboardMap />
+      <div class="dialog-actions">
+        <button
+          type="button"
+          onClick={() => {
+            helpOpen.value = false;
+          }}
+        >
+          Close
+        </button>
+      </div>
+    </Dialog>
+  );
+}

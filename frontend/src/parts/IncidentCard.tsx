@@ -1,0 +1,81 @@
+/*
+ * An incident as the Now page shows it: the sentence first, then who started it and how sure we are, then what to do.
+ */
+
+import type { IncidentRow } from "../live/rows";
+import { actOn, underWay } from "../state/actions";
+import { session } from "../state/team";
+import { COMPONENT, count, rankRanges, SYMPTOM, worded } from "../state/words";
+import { Ago, ConditionChip, FaultWords, GradeMark, StateChip } from "./bits";
+
+export function IncidentCard({ row }: { row: IncidentRow }) {
+  return (
+    <article class={`incident-card card-${row.state}`}>
+      <div class="card-top">
+        <StateChip state={row.state} />
+        <ConditionChip condition={row.condition} />
+        <span>
+          {worded(SYMPTOM, row.symptom)} in <a href={`/jobs/${row.job_id}`}>{row.job}</a>{" "}
+          <span class="faint">attempt {row.attempt}</span>
+        </span>
+        <span class="faint card-age">
+          <Ago at={row.opened_at} />
+        </span>
+      </div>
+      <h3>
+        <a class="stretched" href={`/incidents/${row.number}`}>
+          {row.headline}
+        </a>
+      </h3>
+      <CardFacts row={row} />
+      <div class="card-actions">
+        {row.state === "open" && session.value?.role !== "viewer" && (
+          <button
+            type="button"
+            class="primary"
+            disabled={underWay.value.has(row.number)}
+            onClick={() => void actOn(row, "acknowledge")}
+          >
+            Acknowledge
+          </button>
+        )}
+        {row.state === "acknowledged" && (
+          <span>
+            {row.acknowledged_by} has it, <Ago at={row.acknowledged_at} />
+          </span>
+        )}
+        <a href={`/incidents/${row.number}`} class="open-link" aria-label={`Open incident ${row.number}`}>
+          #{row.number} →
+        </a>
+      </div>
+    </article>
+  );
+}
+
+function CardFacts({ row }: { row: IncidentRow }) {
+  const named = row.culprits.length > 0;
+  return (
+    <dl class="facts">
+      <div class="fact-culprit">
+        <dt>Started by</dt>
+        <dd>
+          {named ? `rank ${rankRanges(row.culprits, 4)}` : row.certainty === "suspected" ? "looking …" : "nobody named"}
+        </dd>
+      </div>
+      {row.certainty === "diagnosed" && (
+        <div>
+          <dt>Component</dt>
+          <dd>{worded(COMPONENT, row.component)}</dd>
+        </div>
+      )}
+      <div>
+        <dt>How sure</dt>
+        <dd>{row.certainty === "suspected" ? <FaultWords row={row} /> : <GradeMark grade={row.grade} />}</dd>
+      </div>
+      <div>
+        <dt>Only waiting</dt>
+        <dd>{row.n_victims > 0 ? count(row.n_victims, "rank") : "none known"}</dd>
+      </div>
+    </dl>
+  );
+}

@@ -1,0 +1,128 @@
+/*
+ * The bar on every page: where one is, whether the page is live, the zone and the theme. On a phone the pages move to
+ * the bottom edge, where a thumb is.
+ */
+
+import { path } from "../state/address";
+import { setZone, zone, zoneLabel } from "../state/clock";
+import { openIncidents, session } from "../state/team";
+import { setTheme, type Theme, theme } from "../state/theme";
+import { LiveMark } from "./LiveMark";
+
+const PAGES = [
+  { href: "/", word: "Now", icon: "M2 9h3l2-6 3 11 2-5h2" },
+  { href: "/incidents", word: "Incidents", icon: "M8 2l6.5 12h-13zM8 6.500v3.500M8 12v.3" },
+  { href: "/nodes", word: "Nodes", icon: "M2 3h12v4H2zM2 9h12v4H2zM4.5 5h1M4.5 11h1" },
+  { href: "/settings", word: "Settings", icon: "M2 5h6M12 5h2M2 11h2M8 11h6M10 3.200v3.600M6 9.200v3.6" },
+];
+
+export function TopBar() {
+  return (
+    <header class="topbar">
+      <a class="brand" href="/" aria-label="Diogenes, to Now">
+        <Lantern />
+        <span>Diogenes</span>
+      </a>
+      <nav aria-label="Pages">
+        {PAGES.map((page) => (
+          <PageLink key={page.href} {...page} />
+        ))}
+      </nav>
+      <div class="topbar-end">
+        <LiveMark />
+        <ZoneSwitch />
+        <ThemeSwitch />
+        {session.value && <Account name={session.value.name || session.value.user} role={session.value.role} />}
+      </div>
+    </header>
+  );
+}
+
+function PageLink({ href, word, icon }: { href: string; word: string; icon: string }) {
+  const here = href === "/" ? path.value === "/" : path.value.startsWith(href);
+  const badge = href === "/incidents" ? openIncidents.value.length : 0;
+  return (
+    <a href={href} aria-current={here ? "page" : undefined}>
+      <svg viewBox="0 0 16 16" aria-hidden="true">
+        <path d={icon} />
+      </svg>
+      {word}
+      {badge > 0 && (
+        <span class="badge">
+          {badge}
+          <span class="visually-hidden"> open</span>
+        </span>
+      )}
+    </a>
+  );
+}
+
+export function Lantern() {
+  return (
+    <svg class="lantern" viewBox="0 0 24 24" aria-hidden="true">
+      <path d="M9 6a3 3 0 0 1 6 0M7.5 8.500h9M8.5 8.500l-1 9.500h9l-1-9.500M7 20.500h10" />
+      <circle cx="12" cy="13.5" r="2" />
+    </svg>
+  );
+}
+
+function ZoneSwitch() {
+  const utc = zone.value === "utc";
+  return (
+    <button
+      type="button"
+      class="quiet zone"
+      onClick={() => setZone(utc ? "browser" : "utc")}
+      title={utc ? "Times are UTC. Switch to this browser's zone." : "Times are this browser's. Switch to UTC."}
+      aria-label={`Time zone: ${zoneLabel()}. Switch to ${utc ? "this browser's zone" : "UTC"}.`}
+    >
+      {zoneLabel()}
+    </button>
+  );
+}
+
+const NEXT: Record<Theme, Theme> = { system: "dark", dark: "light", light: "system" };
+const THEME_ICON: Record<Theme, string> = {
+  system: "M2 3h12v8H2zM6 14h4M8 11v3",
+  dark: "M13 9.500A5.5 5.5 0 1 1 6.5 3 4.5 4.5 0 0 0 13 9.500z",
+  light:
+    "M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM8 1v1.500M8 13.500V15M1 8h1.500M13.5 8H15M3 3l1 1M12 12l1 1M13 3l-1 1M4 12l-1 1",
+};
+
+function ThemeSwitch() {
+  const next = NEXT[theme.value];
+  return (
+    <button
+      type="button"
+      class="quiet icon-button"
+      onClick={() => setTheme(next)}
+      title={`Colours: ${theme.value}. Switch to ${next}.`}
+      aria-label={`Colours: ${theme.value}. Switch to ${next}.`}
+    >
+      <svg viewBox="0 0 16 16" aria-hidden="true">
+        <path d={THEME_ICON[theme.value]} />
+      </svg>
+    </button>
+  );
+}
+
+function Account({ name, role }: { name: string; role: string }) {
+  return (
+    <details class="account">
+      <summary aria-label={`Signed in as ${name}, ${role}`}>
+        <span aria-hidden="true">{name.slice(0, 2)}</span>
+      </summary>
+      <div class="popover">
+        <p>
+          <b>{name}</b>
+          <br />
+          <span class="faint">{role}</span>
+        </p>
+        <form method="post" action="/signout">
+          <input type="hidden" name="csrfmiddlewaretoken" value={session.value?.csrf} />
+          <button type="submit">Sign out</button>
+        </form>
+      </div>
+    </details>
+  );
+}

@@ -1,0 +1,157 @@
+/*
+ * The smallest parts, used on every page: ages, chips, copyable names, empty states. Every state has a word and a
+ * shape; colour only repeats them.
+ */
+
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import type { IncidentRow, JobState } from "../live/rows";
+import { absolute, ageWords, serverNow } from "../state/clock";
+import { announce } from "../state/notices";
+import { FAULT_KIND, GRADE, JOB_STATE, worded } from "../state/words";
+
+export function Ago({ at, never = "never" }: { at: string | null; never?: string }) {
+  if (!at) return <span class="faint">{never}</span>;
+  return (
+    <time dateTime={at} title={absolute(at)}>
+      {ageWords(serverNow() - Date.parse(at))}
+    </time>
+  );
+}
+
+const STATE_WORD = { open: "Open", acknowledged: "Acknowledged", resolved: "Resolved" };
+
+export function StateChip({ state }: { state: IncidentRow["state"] }) {
+  return (
+    <span class={`chip state-${state}`}>
+      <StateIcon state={state} />
+      {STATE_WORD[state]}
+    </span>
+  );
+}
+
+function StateIcon({ state }: { state: IncidentRow["state"] }) {
+  return (
+    <svg class="chip-icon" viewBox="0 0 12 12" aria-hidden="true">
+      {state === "open" && <circle cx="6" cy="6" r="5" fill="currentColor" />}
+      {state === "acknowledged" && (
+        <>
+          <circle cx="6" cy="6" r="4.2" fill="none" stroke="currentColor" stroke-width="1.6" />
+          <path d="M6 1.8a4.2 4.2 0 0 1 0 8.4z" fill="currentColor" />
+        </>
+      )}
+      {state === "resolved" && (
+        <path d="M1.5 6.5l3 3 6-7" fill="none" stroke="currentColor" stroke-width="1.8" stroke-linecap="round" />
+      )}
+    </svg>
+  );
+}
+
+const CONDITION = {
+  firing: { word: "still happening", title: "The last look still saw it." },
+  clearing: { word: "clearing", title: "Recent looks were clean; a few more and it counts as over." },
+  clear: { word: "no longer seen", title: "Looks have been clean for a while." },
+};
+
+export function ConditionChip({ condition }: { condition: IncidentRow["condition"] }) {
+  const { word, title } = CONDITION[condition];
+  return (
+    <span class={`condition condition-${condition}`} title={title}>
+      <i aria-hidden="true" />
+      {word}
+    </span>
+  );
+}
+
+export function GradeMark({ grade, explain = false }: { grade: string; explain?: boolean }) {
+  const known = GRADE[grade];
+  if (!known) return null;
+  return (
+    <span class="grade" title={`${known.word} evidence: ${known.meaning}`}>
+      <span class="grade-bars" aria-hidden="true">
+        {[1, 2, 3].map((level) => (
+          <i key={level} class={level <= known.level ? "on" : ""} />
+        ))}
+      </span>
+      <span>
+        <b>{known.word}</b>
+        {explain ? ` evidence: ${known.meaning}` : " evidence"}
+      </span>
+    </span>
+  );
+}
+
+/** The fault in words under a headline; nothing while nobody has named it. */
+export function FaultWords({ row }: { row: IncidentRow }) {
+  if (row.certainty === "suspected") return <span>Looking for the cause …</span>;
+  return <span>{worded(FAULT_KIND, row.fault_kind)}</span>;
+}
+
+export function JobStateMark({ state }: { state: JobState }) {
+  return (
+    <span class={`job-state job-${state}`}>
+      <i aria-hidden="true" />
+      {JOB_STATE[state] ?? state}
+    </span>
+  );
+}
+
+export function Copy({ text, label }: { text: string; label: string }) {
+  const [copied, setCopied] = useState(false);
+  const copy = async () => {
+    await putOnClipboard(text);
+    setCopied(true);
+    announce(`${label} copied`);
+    setTimeout(() => setCopied(false), 1500);
+  };
+  return (
+    <button type="button" class="copy" onClick={copy} aria-label={`Copy ${label} ${text}`} title={`Copy ${label}`}>
+      <code>{text}</code>
+      <svg viewBox="0 0 16 16" aria-hidden="true">
+        {copied ? <path d="M3 8.5l3.5 3.5L13 4.5" /> : <path d="M6 5.5h7v8H6zM3.5 10.5h-1v-8h7v1" />}
+      </svg>
+    </button>
+  );
+}
+
+/** The clipboard API wants a secure origin; plain HTTP falls back to a selected text field. */
+async function putOnClipboard(text: string): Promise<void> {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text).catch(() => undefined);
+  const field = document.createElement("textarea");
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}
+
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <p class="empty-title">{title}</p>
+      {children}
+    </div>
+  );
+}
+
+export function Failure({ error, again }: { error: Error; again?: () => void }) {
+  return (
+    <div class="empty failure" role="alert">
+      <p class="empty-title">This could not be loaded.</p>
+      <p>{error.message}</p>
+      {again && (
+        <button type="button" onClick={again}>
+          Try again
+        </button>
+      )}
+    </div>
+  );
+}
+
+export function Loading({ what }: { what: string }) {
+  return (
+    <p class="loading" role="status">
+      Loading {what} …
+    </p>
+  );
+}

@@ -1,0 +1,88 @@
+/*
+ * What people do to an incident, shown at once and taken back when the server disagrees. While an act is under way its
+ * buttons are disabled; when somebody else was first (409) the page takes over the server's row and says who it was.
+ */
+
+import { signal } from "@preact/signals";
+import { type Act, type ActAnswer, ApiError, act } from "../api";
+import { putEntry, putIncident } from "../live/apply";
+import type { IncidentRow, TimelineRow } from "../live/rows";
+import type { LiveStream } from "../live/streams";
+import { notify } from "./notices";
+import { session, team } from "./team";
+
+/** Numbers of incidents with an act under way. */
+export const underWay = signal<ReadonlySet<number>>(new Set());
+
+/** Streams that show the incident; every one of them gets the optimistic row and the answer. */
+const holders = new Set<LiveStream>([team]);
+
+export function holdIncident(stream: LiveStream): () => void {
+  holders.add(stream);
+  return () => holders.delete(stream);
+}
+
+export async function actOn(row: IncidentRow, verb: Act, body: Record<string, unknown> = {}): Promise<boolean> {
+  if (underWay.value.has(row.number)) return false;
+  underWay.value = new Set([...underWay.value, row.number]);
+  show(expected(row, verb));
+  try {
+    const answer = await act(row.number, verb, verb === "comments" ? body : { version: row.version, ...body });
+    showAnswer(answer);
+    return true;
+  } catch (error) {
+    takeBack(row, error as Error);
+    return false;
+  } finally {
+    underWay.value = new Set([...underWay.value].filter((number) => number !== row.number));
+  }
+}
+
+/** The row as it will most likely be; its version stays, so that the server's row always wins. */
+export function expected(row: IncidentRow, verb: Act): IncidentRow {
+  const at = new Date().toISOString();
+  const who = session.value?.name || session.value?.user || "you";
+  switch (verb) {
+    case "acknowledge":
+      return { ...row, state: "acknowledged", acknowledged_at: at, acknowledged_by: who };
+    case "unacknowledge":
+    case "reopen":
+      return { ...row, state: "open", acknowledged_at: null, acknowledged_by: null, resolved_at: null };
+    case "resolve":
+      return { ...row, state: "resolved", resolved_at: at };
+    case "comments":
+      return row;
+  }
+}
+
+/** Who was first, in words; null when the refusal had another cause. */
+export function whoWasFirst(now: IncidentRow): string {
+  if (now.state === "acknowledged" && now.acknowledged_by) return `${now.acknowledged_by} acknowledged it first.`;
+  if (now.state === "resolved") return "It has been resolved in the meantime.";
+  return "It changed in the meantime; this is how it is now.";
+}
+
+function takeBack(row: IncidentRow, error: Error): void {
+  const current = error instanceof ApiError && error.status === 409 ? (error.answer.incident as IncidentRow) : null;
+  show(current ?? row);
+  notify(current ? whoWasFirst(current) : error.message, "bad");
+}
+
+function showAnswer({ incident, entry }: ActAnswer): void {
+  show(incident);
+  for (const stream of holders) {
+    const snapshot = stream.snapshot.value;
+    if (snapshot && snapshot.stream.name === `incident:${incident.number}` && entry) {
+      stream.snapshot.value = { ...snapshot, timeline: putEntry(snapshot.timeline, entry as TimelineRow) };
+    }
+  }
+}
+
+function show(row: IncidentRow): void {
+  for (const stream of holders) {
+    const snapshot = stream.snapshot.value;
+    if (snapshot?.incidents.some((one) => one.number === row.number)) {
+      stream.snapshot.value = { ...snapshot, incidents: putIncident(snapshot.incidents, row) };
+    }
+  }
+}

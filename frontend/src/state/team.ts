@@ -1,0 +1,47 @@
+/*
+ * What every page needs: who is signed in, and the team's stream (open incidents, jobs, ingest). The stream is held
+ * for as long as the page lives; lists and the Now page read it, the title and the icon count its open incidents.
+ */
+
+import { computed, signal } from "@preact/signals";
+import { readNow, readSession, type Session } from "../api";
+import { emptySnapshot } from "../live/apply";
+import type { LiveMessage } from "../live/rows";
+import { Connection, LiveStream } from "../live/streams";
+import { announce } from "./notices";
+
+export const session = signal<Session | null>(null);
+export const sessionFailure = signal<Error | null>(null);
+
+export const connection = new Connection(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/v1/`);
+
+/** The newest team message, for pages that keep lists of their own. */
+export const lastTeamMessage = signal<LiveMessage | null>(null);
+
+export const team = new LiveStream(connection, {
+  fetchSnapshot: async () => {
+    const now = await readNow();
+    return { ...emptySnapshot(now.stream), incidents: now.incidents, jobs: now.jobs, ingest: now.ingest };
+  },
+  onMessage: (message) => {
+    lastTeamMessage.value = message;
+    if (message.type === "incident.opened") {
+      announce(`Incident ${message.row.number} opened: ${message.row.headline}`);
+    }
+  },
+});
+
+export const liveIncidents = computed(() => team.snapshot.value?.incidents ?? []);
+export const openIncidents = computed(() => liveIncidents.value.filter((row) => row.state === "open"));
+export const unresolvedIncidents = computed(() => liveIncidents.value.filter((row) => row.state !== "resolved"));
+
+export async function startTeam(): Promise<void> {
+  try {
+    session.value = await readSession();
+  } catch (error) {
+    sessionFailure.value = error as Error;
+    return;
+  }
+  connection.start();
+  connection.add(team);
+}

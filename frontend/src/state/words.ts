@@ -1,0 +1,120 @@
+/*
+ * Codes of the API in words. One place, so that a page, a tooltip and a table say the same thing the same way.
+ */
+
+export const SYMPTOM: Record<string, string> = {
+  failure: "Hang",
+  straggler: "Straggler",
+  silence: "Silence",
+  external: "Asked for",
+};
+
+export const COMPONENT: Record<string, string> = {
+  nic: "NIC",
+  network: "Network",
+  copy: "GPU copy",
+  gpu: "GPU",
+  node: "Node",
+  proxy: "NCCL proxy thread",
+  process: "Process",
+  software: "Training code",
+  unknown: "Unknown component",
+};
+
+export const FAULT_KIND: Record<string, string> = {
+  communication_fail_stop: "communication stopped",
+  communication_fail_slow: "communication slowed down",
+  computation_fail_stop: "computation stopped",
+  computation_fail_slow: "computation slowed down",
+  mismatch: "ranks called different ops",
+  deadlock: "ranks wait for each other in a circle",
+  group_anomaly: "a whole group is off",
+  silence: "nothing is heard",
+  unknown: "kind unknown",
+};
+
+export const GRADE: Record<string, { word: string; meaning: string; level: number }> = {
+  strong: { word: "Strong", meaning: "seen directly at the culprit", level: 3 },
+  moderate: { word: "Moderate", meaning: "inferred from its peers", level: 2 },
+  weak: { word: "Weak", meaning: "the best of several explanations", level: 1 },
+};
+
+export const RANK_STATE: Record<string, { word: string; meaning: string }> = {
+  ok: { word: "Healthy", meaning: "makes progress" },
+  waiting: { word: "Waiting", meaning: "cannot go on before another rank does" },
+  culprit: { word: "Culprit", meaning: "where it started" },
+  silent: { word: "Silent", meaning: "sends nothing while others do" },
+  dead: { word: "Dead", meaning: "its process ended" },
+  unknown: { word: "Unknown", meaning: "never seen or too old to say" },
+  not_visible: { word: "Not visible", meaning: "works inside the node, where no network flow shows progress" },
+};
+
+export const JOB_STATE: Record<string, string> = {
+  running: "Running",
+  stuck: "Stuck",
+  silent: "Silent",
+  catching_up: "Catching up",
+  idle: "Idle",
+  ended: "Ended",
+  unknown: "Unknown",
+};
+
+export const NODE_STATE: Record<string, string> = {
+  reporting: "Reporting",
+  silent: "Silent",
+  catching_up: "Catching up",
+  ended: "Ended",
+};
+
+export const FLOW_STATE: Record<string, { word: string; formula: string }> = {
+  not_started: { word: "Not started", formula: "①=②=③=0" },
+  not_transmitted: { word: "Ready but not transmitted", formula: "①>②" },
+  not_delivered: { word: "Transmitted but not delivered", formula: "②>③" },
+  gpu_not_ready: { word: "GPU not ready with the next chunk", formula: "①=②=③>0" },
+};
+
+export const VERB: Record<string, string> = {
+  opened: "opened the incident",
+  acknowledged: "acknowledged",
+  unacknowledged: "took the acknowledgement back",
+  resolved: "resolved",
+  reopened: "reopened",
+  commented: "commented",
+  diagnosed: "named a cause",
+  rediagnosed: "revised the diagnosis",
+  condition_changed: "saw the condition change",
+};
+
+export const LOSS: Record<string, string> = {
+  batches_lost: "batches lost",
+  spool_dropped: "batches dropped from a full spool",
+};
+
+/** A code nobody has worded yet, made readable: "port_state" → "Port state". */
+export function worded(table: Record<string, string>, code: string): string {
+  return table[code] ?? readable(code);
+}
+
+export function readable(code: string): string {
+  const text = code.replaceAll("_", " ");
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+export function count(n: number, one: string, many = `${one}s`): string {
+  return `${n.toLocaleString("en-US")} ${n === 1 ? one : many}`;
+}
+
+/** Ranks as people write them: "0–3, 5, 8–9", at most `max` pieces, then how many more. */
+export function rankRanges(ranks: readonly number[], max = 12): string {
+  const sorted = [...new Set(ranks)].sort((a, b) => a - b);
+  const ranges: [number, number][] = [];
+  for (const rank of sorted) {
+    const last = ranges.at(-1);
+    if (last && rank === last[1] + 1) last[1] = rank;
+    else ranges.push([rank, rank]);
+  }
+  const shown = ranges.slice(0, max);
+  const hidden = sorted.length - shown.reduce((n, [from, to]) => n + to - from + 1, 0);
+  const text = shown.map(([from, to]) => (from === to ? `${from}` : `${from}–${to}`)).join(", ");
+  return hidden > 0 ? `${text} and ${hidden.toLocaleString("en-US")} more` : text;
+}

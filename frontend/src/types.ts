@@ -1,0 +1,179 @@
+/*
+ * What REST answers hold besides live rows: the diagnosis as rca/findings.py writes it, and the columns of the grid and
+ * the lanes. Columns are parallel arrays, because 10,000 objects would cost more to parse than to draw.
+ */
+
+export interface Evidence {
+  what: string;
+  value: number | string;
+  unit: string;
+  source: string;
+  rank: number | null;
+}
+
+export interface Subject {
+  kind: string;
+  name: string;
+  ranks: number[];
+  node: string;
+}
+
+export interface Condition {
+  state: string;
+  rank: number;
+  peer_rank: number;
+  channel: number;
+  direction: string;
+  counters: [number, number, number, number];
+  total_chunks: number;
+  local_cause: string;
+  remote_cause: string;
+  verdict: string;
+}
+
+export interface Symptom {
+  kind: string;
+  job: string;
+  attempt: number;
+  at_ns: number;
+  seen_ns: number;
+  comm_id: number;
+  ranks: number[];
+  sentence: string;
+  numbers: Record<string, number>;
+}
+
+export interface WaitEdge {
+  waiter: number;
+  waits_for: number;
+  comm_id: number | string;
+  op: number;
+  why: string;
+}
+
+export interface Finding {
+  rule: string;
+  version: number;
+  subject: Subject;
+  component: string;
+  kind: string;
+  culprits: number[];
+  score: number;
+  grade: string;
+  sentence: string;
+  evidence: Evidence[];
+  conditions: Condition[];
+  tied: Subject[];
+  advice: string;
+}
+
+export interface Diagnosis {
+  symptom: Symptom;
+  findings: Finding[];
+  victims: number[];
+  path: WaitEdge[];
+  communicators: Record<string, string>;
+  missing: string[];
+  downgraded: string[];
+  thresholds: Record<string, number>;
+  analysed_ns: number;
+  version: number;
+}
+
+export interface Revision {
+  id: number;
+  at: string;
+  verdict: string;
+  culprits: number[];
+  grade: string;
+}
+
+export interface GridColumns {
+  at: string;
+  nodes: string[];
+  states: string[];
+  rank: number[];
+  node: number[];
+  local_rank: number[];
+  tp: number[];
+  pp: number[];
+  dp: number[];
+  ep: number[];
+  state: number[];
+  note: string[];
+  nic: string[];
+  gpu: string[];
+  pid: (number | null)[];
+  last_seen_ms_ago: (number | null)[];
+  inferred: boolean;
+  world_size: number;
+}
+
+export interface Lane {
+  id: string;
+  rank: number;
+  peer_rank: number;
+  comm_id: string;
+  comm_name: string;
+  channel: number;
+  direction: string;
+  func: string;
+  op: number;
+  transport: string;
+  total_chunks: number;
+  t_ns: number[];
+  posted: number[];
+  ready: number[];
+  transmitted: number[];
+  done: number[];
+  stuck_ms: number[];
+  ops: number[];
+}
+
+export interface Lanes {
+  from_ns: number;
+  to_ns: number;
+  first_symptom_ns: number | null;
+  triggered_ns: number | null;
+  lanes: Lane[];
+  omitted: number;
+  not_visible: { rank: number; comm_name: string; why: string }[];
+}
+
+export interface Look {
+  at: string;
+  kind: string;
+  saw: string;
+  thresholds: Record<string, number>;
+}
+
+export interface NodeRow {
+  job: string;
+  attempt: number;
+  name: string;
+  state: string;
+  last_seen_at: string | null;
+  watermark_at: string | null;
+  clock_offset_ms: number | null;
+  batches: number;
+  batches_refused: number;
+  rows_dropped: number;
+  losses: Record<string, number>;
+  n_ranks: number;
+  nics: { name: string; port_state: string; speed_mbps: number | null }[];
+}
+
+export interface TokenRow {
+  id: number;
+  label: string;
+  created_at: string;
+  last_used_at: string | null;
+  prefix?: string;
+}
+
+export interface PlotlyFigure {
+  data: unknown[];
+  layout: Record<string, unknown>;
+  config: Record<string, unknown>;
+  text: string;
+}
