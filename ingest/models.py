@@ -87,12 +87,16 @@ class Attempt(models.Model):
 
 
 class Node(models.Model):
-    """A machine in one attempt, with what its agent sent and what we had to refuse of it."""
+    """A machine in one attempt, with what its agent sent and what we had to refuse of it.
+
+    late_received_ns: when a batch from a spool last came; fresh batches overtake those, so `catching_up` outlasts them.
+    """
 
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="nodes")
     name = models.CharField(max_length=128)
     watermark_ns = models.BigIntegerField(default=0)
     received_ns = models.BigIntegerField(default=0)
+    late_received_ns = models.BigIntegerField(default=0)
     first_ns = models.BigIntegerField(default=0)
     clock_offset_ns = models.BigIntegerField(default=0)
     wrong_clock = models.BooleanField(default=False)

@@ -22,6 +22,8 @@ from psycopg.types.json import Jsonb
 PARTITION: Final = timedelta(hours=1)
 PARTITIONS_AHEAD: Final = 24
 LOCK_TIMEOUT_MS: Final = 2_000
+DRAINING_NS: Final = 3_000_000_000
+"""A node is catching up until so long after its last late batch: fresh ones arrive in between."""
 
 Fields = dict[str, Any]
 
@@ -89,7 +91,9 @@ WITH fresh AS (
         watermark_ns = greatest(watermark_ns, %(cut_ns)s),
         received_ns = greatest(received_ns, %(received_ns)s),
         first_ns = CASE WHEN first_ns = 0 THEN %(cut_ns)s ELSE least(first_ns, %(cut_ns)s) END,
-        clock_offset_ns = %(offset_ns)s, wrong_clock = %(wrong_clock)s, catching_up = %(catching_up)s,
+        clock_offset_ns = %(offset_ns)s, wrong_clock = %(wrong_clock)s,
+        late_received_ns = CASE WHEN %(catching_up)s THEN %(received_ns)s ELSE late_received_ns END,
+        catching_up = %(catching_up)s OR %(received_ns)s - late_received_ns < %(draining_ns)s,
         batches = batches + 1,
         rows_dropped = rows_dropped + %(n_dropped)s,
         losses = CASE WHEN %(losses)s::jsonb IS NULL THEN losses ELSE (
@@ -183,5 +187,6 @@ def _create_partition(connection: Connection[Any], start: datetime) -> None:
 def _fields(batch: StoredBatch) -> Fields:
     fields = {name: getattr(batch, name) for name in StoredBatch.__slots__}
     fields["received_at"] = datetime.fromtimestamp(batch.received_ns / 1e9, UTC)
+    fields["draining_ns"] = DRAINING_NS
     fields["losses"] = Jsonb(batch.losses) if batch.losses else None
     return fields
