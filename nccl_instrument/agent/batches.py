@@ -13,6 +13,7 @@ import numpy as np
 
 from nccl_instrument.agent.jobs import JobStream
 from nccl_instrument.agent.losses import Losses
+from nccl_instrument.agent.rows import stack
 from nccl_instrument.wire import BATCH_BYTES_MAX, Rows, TraceBatch, encode_batch
 
 # Together under the 64 MiB a batch may inflate to; the server would refuse the whole batch beyond that.
@@ -37,7 +38,7 @@ def join_tables(parts: Iterable[Mapping[str, Rows]]) -> dict[str, Rows]:
         for table, rows in part.items():
             if len(rows):
                 joined.setdefault(table, []).append(rows)
-    return {table: np.concatenate(rows) for table, rows in joined.items()}
+    return {table: stack(rows) for table, rows in joined.items()}
 
 
 def cut_batch(stream: JobStream, node: str, tables: dict[str, Rows], losses: Losses, clocks: tuple[int, int]) -> bytes:

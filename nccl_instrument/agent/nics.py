@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
+from nccl_instrument.agent.rows import stack
 from nccl_instrument.tables import PORT_STATES, empty_rows
 from nccl_instrument.wire import Rows
 
@@ -107,7 +106,7 @@ class NicReader(threading.Thread):
     def rows(self, now_ns: int) -> Rows:
         """(number of NICs,) rows, unknown where the last reading is older than STALE_NS."""
         rows = [self._fresh(index, nic, now_ns) for index, nic in enumerate(self.nics)]
-        return np.concatenate(rows) if rows else empty_rows("nic")
+        return stack(rows) if rows else empty_rows("nic")
 
     def _fresh(self, index: int, nic: Nic, now_ns: int) -> Rows:
         row = self._rows.get(index)

@@ -6,6 +6,7 @@ has stood still, which NIC it uses) and leave out rows that cannot be attributed
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -102,6 +103,14 @@ def process_row(owner: Owner, state: ProcessState, is_alive: bool, last_callback
     for name in ("state", "n_threads", "cpu_ns", "io_bytes"):
         row[name] = getattr(state, name)
     return row
+
+
+def stack(parts: Sequence[Rows]) -> Rows:
+    """np.concatenate for rows of one dtype, as plain bytes: numpy compares structured dtypes field by field each time."""
+    if len(parts) == 1:
+        return parts[0]
+    dtype = parts[0].dtype
+    return np.concatenate([part.view(f"V{dtype.itemsize}") for part in parts]).view(dtype)
 
 
 def single_nic(identity: dict[str, int | str]) -> str:

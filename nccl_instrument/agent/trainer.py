@@ -114,7 +114,7 @@ class Trainer:
         if not ticks:
             return rows.empty_rows("flow")
         tick_ns = np.repeat([tick for tick, _ in ticks], [len(flows) for _, flows in ticks])
-        return rows.flow_rows(np.concatenate([flows for _, flows in ticks]), tick_ns, self.owner.nic_index)
+        return rows.flow_rows(rows.stack([flows for _, flows in ticks]), tick_ns, self.owner.nic_index)
 
     def _are_new(self, comms: Any) -> bool:
         """Whether a communicator appeared, was finalized or first showed network progress since the last cut."""
