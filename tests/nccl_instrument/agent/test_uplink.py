@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nccl_instrument.agent import uplink as uplink_module
+from nccl_instrument.agent.batches import read_clocks
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.post import Door
 from nccl_instrument.agent.spool import Spool, SpoolTaken
@@ -105,7 +106,7 @@ def test_what_the_server_refuses_is_dropped_and_counted_with_the_losses_it_carri
 ) -> None:
     told = empty_rows("loss", 1)
     told["kind"], told["count"] = LOSSES.index("torn_rows"), 5
-    server.script = [Reply(status, said={"detail": "no"})]
+    server.script = [Reply(status, said={"error": "no"})]
     rig.start(server.url).offer("job", encoded(0, loss=told))
     rig.uplink.offer("job", encoded(1))
     wait_until(lambda: server.accepted)
@@ -253,6 +254,18 @@ def test_what_the_server_wants_again_is_passed_on(server: ScriptedServer, rig: R
     rig.start(server.url).offer("a", encoded(0, "a"))
     wait_until(lambda: rig.resent)
     assert rig.resent == [("a", ("comm",))]
+
+
+def test_the_age_of_a_batch_is_told_when_both_clocks_agree_on_it(server: ScriptedServer, rig: Rig) -> None:
+    wall_ns, mono_ns = read_clocks()
+    second = 10**9
+    uplink = rig.start(server.url)
+    for number, (wall_back, mono_back) in enumerate([(0, 0), (5, 5), (5, 3), (-5, -5)]):
+        clocks = wall_ns - wall_back * second, mono_ns - mono_back * second
+        uplink.offer("job", encode_batch(TraceBatch("job", "node", BOOT, number, *clocks, {})))
+    wait_until(lambda: len(server.accepted) == 4)
+    ages = [headers.get("Diogenes-Batch-Age-Ns") for _, headers, _ in server.asked]
+    assert [age and int(age) // second for age in ages] == [0, 5, None, None]
 
 
 @pytest.mark.parametrize("said", ["text", [1], {"resend": "comm"}, {"resend": {"a": 1}}, None])
