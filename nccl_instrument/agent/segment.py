@@ -26,6 +26,7 @@ MAJOR: Final = 1
 HEADER_BYTES: Final = 4096
 ROW_LIVE: Final = 2
 ROW_DONE: Final = 4
+OP_FOREIGN: Final = 8
 TRIES: Final = 4
 
 Rows = npt.NDArray[np.void]
@@ -262,8 +263,19 @@ class Segment:
         return self._copy_rows(self._tables["opstate"], self._tables["op"], _live)
 
     def live_flows(self) -> Rows:
-        """(n,) FLOW rows of flows queued or in progress; counters never show a later stage ahead of an earlier one."""
-        return self._copy_rows(self._tables["flwstate"], self._tables["flow"], _live)
+        """(n,) FLOW rows of flows queued or in progress; counters never show a later stage ahead of an earlier one.
+
+        ProxyOps that use no network are never stopped by NCCL: those whose op is over are left out.
+        """
+        flows = self._copy_rows(self._tables["flwstate"], self._tables["flow"], _live)
+        return flows[self._has_open_op(flows)]
+
+    def _has_open_op(self, flows: Rows) -> npt.NDArray[np.bool_]:
+        handles, states = flows["op_handle"], self._tables["opstate"]
+        at = ((handles >> np.uint64(24)) & np.uint64(0xFFFF)).astype(np.intp) % len(states)
+        generation = (handles >> np.uint64(40)) & np.uint64(0xFFFFF)
+        is_open = (states[at] >> 8 == generation) & ((states[at] & 0xFF) != ROW_DONE)
+        return is_open | (handles == 0) | ((flows["flags"] & OP_FOREIGN) != 0)
 
     def op_ring(self, position: int | None = None) -> OpRing:
         """A reader of the completion records, from record `position` on, by default the oldest still there."""

@@ -41,12 +41,24 @@ int op_close(uint32_t row, uint32_t word, enum Closing how, int64_t now) {
     return 1;
 }
 
-/* The row is needed. Ops without flows give it up; so do those a later op of the communicator has overtaken. */
+static int close_overtaken(uint32_t row, uint32_t word) {
+    const OpRow *op = &plugin.ops[row];
+    int is_overtaken = LOAD(comm_clocks[op->comm].last_done_ordinal) > op->ordinal + OVERTAKEN_BY;
+    return is_overtaken && op_close(row, word, CLOSE_LOST, 0);
+}
+
+/* The row is needed. Ops without flows give it up; so do those that later ops of the communicator left far behind. */
 int op_close_spent(uint32_t row, uint32_t word) {
     const OpRow *op = &plugin.ops[row];
     if (LOAD(op->launched_ns) && !LOAD(op->n_flows_begun)) return op_close(row, word, CLOSE_NO_NETWORK, 0);
-    int is_overtaken = LOAD(comm_clocks[op->comm].last_done_ordinal) > op->ordinal;
-    return is_overtaken && op_close(row, word, CLOSE_LOST, 0);
+    return close_overtaken(row, word);
+}
+
+int op_is_over(uint64_t handle) {
+    uint32_t row = handle_row(handle);
+    if (!op_find(handle)) return 1;
+    uint32_t word = ACQUIRE(plugin.op_states[row]);
+    return state_of(word) == ROW_DONE || (state_of(word) == ROW_LIVE && close_overtaken(row, word));
 }
 
 static int64_t last_stop_ns(const OpRow *op) {

@@ -7,24 +7,35 @@
 
 #include "plugin.h"
 
+static int row_take(uint32_t row, uint32_t word, uint32_t *generation) {
+    *generation = generation_after(word);
+    return state_swap(&plugin.flow_states[row], word, state_word(*generation, ROW_CLAIMED));
+}
+
 /* ProxyOps of copies inside the node never progress and never stop: they are over when their op is. */
 static int is_spent(uint32_t row) {
     const FlowRow *flow = &plugin.flows[row];
-    return !(flow->flags & OP_FOREIGN) && flow->op_handle && !op_is_live(flow->op_handle);
+    return !(flow->flags & OP_FOREIGN) && flow->op_handle && op_is_over(flow->op_handle);
+}
+
+static int row_reclaim(uint32_t *generation) {
+    for (int probe = 0; probe < PROBES_MAX; probe++) {
+        uint32_t row = ADD(plugin.flow_cursor, 1) & (plugin.n_flows - 1), word = ACQUIRE(plugin.flow_states[row]);
+        if (state_of(word) != ROW_LIVE || !is_spent(row) || !row_take(row, word, generation)) continue;
+        COUNT(flows_lost);
+        return (int)row;
+    }
+    COUNT(flow_table_full);
+    return -1;
 }
 
 static int row_claim(uint32_t *generation) {
     for (int probe = 0; probe < PROBES_MAX; probe++) {
         uint32_t row = ADD(plugin.flow_cursor, 1) & (plugin.n_flows - 1), word = ACQUIRE(plugin.flow_states[row]);
-        int is_lost = state_of(word) == ROW_LIVE && is_spent(row);
-        if (!is_lost && state_of(word) != ROW_FREE && state_of(word) != ROW_DONE) continue;
-        *generation = generation_after(word);
-        if (!state_swap(&plugin.flow_states[row], word, state_word(*generation, ROW_CLAIMED))) continue;
-        if (is_lost) COUNT(flows_lost);
-        return (int)row;
+        if (state_of(word) != ROW_FREE && state_of(word) != ROW_DONE) continue;
+        if (row_take(row, word, generation)) return (int)row;
     }
-    COUNT(flow_table_full);
-    return -1;
+    return row_reclaim(generation);
 }
 
 static void row_identify(FlowRow *flow, const FlowStart *start, const CommRow *comm, const OpRow *op) {

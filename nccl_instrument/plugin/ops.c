@@ -109,10 +109,6 @@ OpRow *op_find(uint64_t handle) {
     return &plugin.ops[row];
 }
 
-int op_is_live(uint64_t handle) {
-    return op_find(handle) && state_of(ACQUIRE(plugin.op_states[handle_row(handle)])) != ROW_DONE;
-}
-
 static void close_if_over(uint64_t handle, OpRow *op, int64_t now) {
     uint32_t n_flows = __atomic_load_n(&op->n_flows, __ATOMIC_SEQ_CST);
     int64_t launched = __atomic_load_n(&op->launched_ns, __ATOMIC_SEQ_CST);

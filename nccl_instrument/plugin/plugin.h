@@ -30,6 +30,7 @@ enum HandleKind { HANDLE_CONTEXT = 1, HANDLE_GROUP, HANDLE_API, HANDLE_OP, HANDL
 #define NCCL_STEPS 8    /* chunks a flow can have in flight */
 #define RECENT_OPS 64   /* per communicator, looked at when a later op shows that they are over */
 #define PROBES_MAX 64   /* occupied rows passed over before a table counts as full */
+#define OVERTAKEN_BY 512 /* ops a later completion is ahead of one that will not get its stops any more */
 #define API_GRAPH 1u    /* step bit of an API handle: captured into a CUDA graph */
 
 /* Times a flow's chunks passed each stage; the progress thread's own memory, not part of the segment. */
@@ -172,7 +173,6 @@ PRIVATE void comm_saw_network(uint32_t comm);
 PRIVATE uint64_t op_start(const OpStart *start);
 PRIVATE void op_stop(uint64_t handle);
 PRIVATE OpRow *op_find(uint64_t handle); /* NULL when its row was reused; live or done */
-PRIVATE int op_is_live(uint64_t handle);
 PRIVATE void op_add_flow(uint64_t handle, OpRow *op);
 PRIVATE void op_flow_begun(uint64_t handle, int64_t now);
 PRIVATE void op_flow_stopped(uint64_t handle, const FlowRow *flow, int64_t now);
@@ -181,6 +181,7 @@ PRIVATE void op_flow_stopped(uint64_t handle, const FlowRow *flow, int64_t now);
 enum Closing { CLOSE_DONE, CLOSE_NO_NETWORK, CLOSE_LOST };
 PRIVATE int op_close(uint32_t row, uint32_t word, enum Closing how, int64_t now);
 PRIVATE int op_close_spent(uint32_t row, uint32_t word);
+PRIVATE int op_is_over(uint64_t handle); /* closes it when it is spent */
 PRIVATE void op_evict(uint32_t comm, uint64_t handle);
 PRIVATE void ops_settle(uint32_t comm, uint64_t ordinal, int is_completed);
 PRIVATE void ops_abandon(uint32_t comm);
