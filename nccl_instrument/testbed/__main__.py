@@ -19,11 +19,12 @@ from typing import Any
 
 from .control import ask
 from .faults import KINDS
-from .job import ENGINE, HERE, Job, JobError, JobSettings
+from .job import Job
 from .layout import Layout, LayoutError
 from .leftovers import sweep
 from .links import LinkError
 from .physics import Physics, PhysicsError
+from .settings import ENGINE, HERE, JobError, JobSettings
 
 EXIT_REFUSED = 2
 

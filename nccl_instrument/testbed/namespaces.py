@@ -120,7 +120,7 @@ class NamespaceLinks:
         write_nic_file(folder, "speed", round(self.bytes_per_s * 8 / 1e6))
 
     def remove(self) -> None:
-        remove_links(self.pid, len(self.layout.nics) and self.layout.n_nodes, self.layout.n_nics_per_node)
+        remove_links(self.pid, self.layout.n_nodes, self.layout.n_nics_per_node)
 
     def address_of(self, nic: Nic) -> str:
         return f"{SUBNET}.{nic.node}.{10 + int(nic.name.removeprefix('nic'))}"

@@ -70,7 +70,13 @@ class Physics:
 
 
 def job_file(
-    name: str, seed: int, transport: str, layout: Layout, physics: Physics, places: list[tuple[str, str]], is_paced: bool
+    name: str,
+    seed: int,
+    transport: str,
+    layout: Layout,
+    physics: Physics,
+    places: list[tuple[str, str]],
+    is_paced: bool,
 ) -> str:
     """The engine's job.conf; places[rank] = (address, device or "-")."""
     lines = [f"job {name}", f"seed {seed}", f"n_ranks {layout.n_ranks}", f"n_nics {len(layout.nics)}"]

@@ -9,14 +9,18 @@
 
 #define MILLI 1000
 
-static void wait_until_done(struct stream *other, uint64_t position, struct bell *own_bell)
+/* `which` is the bell of the waiting thread. Its mask of awaited streams spares everybody else a wake-up. */
+static void wait_until_done(struct rank *self, int which, struct stream *other, uint64_t position)
 {
+    struct bell *bell = rank_bell(self, self->rank, which);
+    atomic_store(&self->gpu->awaited[which], 1u << other->id);
     for (;;) {
-        uint32_t seen = bell_read(own_bell);
+        uint32_t seen = bell_read(bell);
         if (atomic_load(&other->n_done) >= position)
-            return;
-        bell_wait(own_bell, seen, NEVER_NS);
+            break;
+        bell_wait(bell, seen, NEVER_NS);
     }
+    atomic_store(&self->gpu->awaited[which], 0);
 }
 
 static void compute(struct rank *self, uint64_t ns)
@@ -33,7 +37,7 @@ static void run_task(struct stream *stream, struct task *task)
         compute(self, task->compute_ns);
         break;
     case TASK_WAIT:
-        wait_until_done(&self->gpu->streams[task->stream], task->position, stream->bell);
+        wait_until_done(self, stream->id, &self->gpu->streams[task->stream], task->position);
         break;
     case TASK_KERNEL:
         kernel_run(self, task->kernel, stream->bell);
@@ -42,11 +46,10 @@ static void run_task(struct stream *stream, struct task *task)
     }
 }
 
-/* Only sleepers cost a system call here, so ringing everybody is cheaper than keeping a list of who waits. */
-static void ring_others(struct stream *stream)
+static void ring_waiters(struct stream *stream)
 {
     for (int which = 0; which < N_BELLS; which++)
-        if (which != stream->id)
+        if (atomic_load(&stream->self->gpu->awaited[which]) & 1u << stream->id)
             bell_ring(rank_bell(stream->self, stream->self->rank, which));
 }
 
@@ -63,7 +66,7 @@ static void *stream_main(void *argument)
         struct task *task = &stream->queue[position % QUEUE_LENGTH];
         run_task(stream, task);
         atomic_store(&stream->n_done, position + 1);
-        ring_others(stream);
+        ring_waiters(stream);
     }
     return NULL;
 }
@@ -87,7 +90,7 @@ static void queue_task(struct rank *self, int id, struct task task)
     struct stream *stream = &self->gpu->streams[id];
     uint64_t position = atomic_load(&stream->n_queued);
     if (position >= QUEUE_LENGTH) /* the oldest slot must be free: a full queue blocks, as a real stream does */
-        wait_until_done(stream, position - QUEUE_LENGTH + 1, rank_bell(self, self->rank, MAIN_BELL));
+        wait_until_done(self, MAIN_BELL, stream, position - QUEUE_LENGTH + 1);
     stream->queue[position % QUEUE_LENGTH] = task;
     atomic_store(&stream->n_queued, position + 1);
     bell_ring(stream->bell);
@@ -111,9 +114,8 @@ void gpu_queue_wait(struct rank *self, int stream, int other)
 
 void gpu_synchronize(struct rank *self)
 {
-    struct bell *bell = rank_bell(self, self->rank, MAIN_BELL);
     for (int i = 0; i < N_STREAMS; i++)
-        wait_until_done(&self->gpu->streams[i], atomic_load(&self->gpu->streams[i].n_queued), bell);
+        wait_until_done(self, MAIN_BELL, &self->gpu->streams[i], atomic_load(&self->gpu->streams[i].n_queued));
 }
 
 static uint64_t copy_cost_ns(struct rank *self, const struct link *link, uint64_t bytes)

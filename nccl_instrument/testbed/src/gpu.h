@@ -29,6 +29,7 @@ struct stream {
 
 struct gpu {
     struct stream streams[N_STREAMS];
+    _Atomic uint32_t awaited[N_BELLS]; /* per waiting thread: bit mask of the streams it waits for */
     _Atomic uint64_t compute_busy_until_ns, copy_out_busy_until_ns, copy_in_busy_until_ns;
 };
 

@@ -46,6 +46,8 @@ static void set_buffers(int fd, int is_ib)
 static void set_options(struct rank *self, int fd)
 {
     set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    /* Credits bound what is in flight. BBR, some machines' default, probes on its own clock and that would be noise. */
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
     set_int(fd, IPPROTO_TCP, TCP_QUICKACK, 1);
     /* A link that is down is a fault to look at, not a reason for the kernel to give the connection up. */
     set_int(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 24 * 3600 * 1000);
