@@ -51,13 +51,13 @@ class Up:
         )  # fmt: skip
 
     def wait_until_ready(self) -> str:
-        """Returns the sign-in link."""
+        """Returns the sign-in link; at once when the stack is ready already."""
         assert self.process.stdout
-        for line in self.process.stdout:
+        while not (ready := READY.search("".join(self.lines))):
+            line = self.process.stdout.readline()
+            assert line, "".join(self.lines)
             self.lines.append(line)
-            if ready := READY.search(line):
-                return ready.group(2)
-        raise AssertionError("".join(self.lines))
+        return ready.group(2)
 
     def children(self) -> list[int]:
         return [int(line.split()[0]) for line in (self.data / "children").read_text().splitlines()]
@@ -68,12 +68,23 @@ class Up:
         return self.process.returncode
 
 
+def started(data: Path) -> Iterator[Up]:
+    up = Up(data, free_port())
+    yield up
+    up.process.kill()
+    up.process.wait()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A running stack for tests that leave it running."""
+    yield from started(tmp_path_factory.mktemp("shared") / "var")
+
+
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
-    started = Up(tmp_path / "var", free_port())
-    yield started
-    started.process.kill()
-    started.process.wait()
+    """A stack for one test to stop or kill."""
+    yield from started(tmp_path / "var")
 
 
 def wait_until_gone(pids: list[int]) -> None:
@@ -83,42 +94,39 @@ def wait_until_gone(pids: list[int]) -> None:
         time.sleep(0.05)
 
 
-def test_the_link_signs_in_once(up: Up) -> None:
-    link = up.wait_until_ready()
+def test_the_link_signs_in_once(shared: Up) -> None:
+    link = shared.wait_until_ready()
     guest, second = build_opener(HTTPCookieProcessor()), build_opener(HTTPCookieProcessor())
-    assert "signin" in guest.open(f"http://127.0.0.1:{up.port}/").url
+    assert "signin" in guest.open(f"http://127.0.0.1:{shared.port}/").url
     assert "signin" not in guest.open(link).url
-    assert "signin" not in guest.open(f"http://127.0.0.1:{up.port}/").url
+    assert "signin" not in guest.open(f"http://127.0.0.1:{shared.port}/").url
     with pytest.raises(HTTPError, match="401"):
         second.open(link)
 
 
-def test_ctrl_c_stops_everything_and_a_second_start_finds_its_data(up: Up) -> None:
+def test_a_second_start_on_the_same_folder_is_refused_in_one_sentence(shared: Up) -> None:
+    shared.wait_until_ready()
+    second = Up(shared.data, free_port())
+    said, _ = second.process.communicate(timeout=60)
+    assert second.process.returncode == 1
+    assert re.fullmatch(rf"Diogenes is already running on {shared.data} \(process {shared.process.pid}\): .*\n", said)
+
+
+def test_ctrl_c_or_a_kill_leaves_nothing_and_each_next_start_finds_its_data(up: Up) -> None:
     up.wait_until_ready()
     children, token = up.children(), (up.data / "agent_token").read_text()
     assert len(children) == 6
     assert up.stop() == 0
     assert [pid for pid in children if start_time(pid)] == []
-    again = Up(up.data, up.port)
-    again.wait_until_ready()
+
+    second = Up(up.data, up.port)
+    second.wait_until_ready()
+    killed = second.children()
+    second.process.kill()
+    second.process.wait()
+
+    third = Up(up.data, up.port)
+    third.wait_until_ready()
+    wait_until_gone(killed)
     assert (up.data / "agent_token").read_text() == token
-    assert again.stop(signal.SIGTERM) == 0
-
-
-def test_a_killed_supervisor_leaves_nothing_and_the_next_start_works(up: Up) -> None:
-    up.wait_until_ready()
-    children = up.children()
-    up.process.kill()
-    up.process.wait()
-    again = Up(up.data, up.port)
-    again.wait_until_ready()
-    wait_until_gone(children)
-    assert again.stop() == 0
-
-
-def test_a_second_start_on_the_same_folder_is_refused_in_one_sentence(up: Up) -> None:
-    up.wait_until_ready()
-    second = Up(up.data, free_port())
-    said, _ = second.process.communicate(timeout=30)
-    assert second.process.returncode == 1
-    assert re.fullmatch(rf"Diogenes is already running on {up.data} \(process {up.process.pid}\): .*\n", said)
+    assert third.stop(signal.SIGTERM) == 0
