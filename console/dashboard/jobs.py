@@ -21,6 +21,7 @@ from ingest.models import Attempt, Job, Node, Rank, Team
 from ingest.read import read_nodes, read_rollups, read_window
 from ingest.store import active_store
 from nccl_instrument.tables import PORT_STATES
+from rca.normal import normal_from_json
 
 SECOND: Final = 1_000_000_000
 REPORTING_NS: Final = 5 * SECOND
@@ -184,8 +185,8 @@ def _ops_per_s(attempt_id: int) -> float | None:
 
 
 def _op_interval_ms(normal: JobNormal | None) -> float | None:
-    """The sampled ranks' normal op interval, when the trigger knows one."""
-    interval_ns = (normal.body if normal else {}).get("interval_ns")
+    """The median of the watched ranks' op intervals, once there are any."""
+    interval_ns = normal_from_json(normal.body).quantile_ns(0.5) if normal else None
     return round(interval_ns / 1e6, 3) if interval_ns else None
 
 

@@ -94,6 +94,13 @@ def newest_revision(incident: Incident) -> DiagnosisRevision | None:
     return incident.revisions.order_by("-number").first()
 
 
+def browser_safe(body: Any) -> Any:
+    """A diagnosis for browsers: communicator ids have 64 bits, which JavaScript's numbers cannot hold, so they are text."""
+    if isinstance(body, dict):
+        return {key: str(value) if key == "comm_id" else browser_safe(value) for key, value in body.items()}
+    return [browser_safe(one) for one in body] if isinstance(body, list) else body
+
+
 def read_neighbours(incident: Incident, team_ids: Sequence[int]) -> tuple[int | None, int | None]:
     """Numbers of the incidents before and after this one."""
     visible = Incident.objects.filter(team__in=team_ids)

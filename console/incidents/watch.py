@@ -28,6 +28,7 @@ from ingest.retention import pin_window
 from ingest.window import Window
 from rca import triggers
 from rca.findings import Symptom, SymptomKind
+from rca.normal import Normal, normal_from_json, normal_to_json
 from rca.settings import DEFAULT
 
 SECOND: Final = 1_000_000_000
@@ -219,19 +220,26 @@ def _mark(incident: Incident, **fields: Any) -> None:
         setattr(incident, name, value)
 
 
-def _load_normal(attempt: Attempt) -> Any:
+def _load_normal(attempt: Attempt) -> Normal:
     found = JobNormal.objects.filter(attempt=attempt).first()
-    return triggers.normal_from_json(found.body) if found else None
+    return normal_from_json(found.body) if found else Normal()
 
 
-def _keep_look(attempt: Attempt, end_ns: int, seen: Any) -> None:
+def _saw(seen: triggers.Look) -> str:
+    """What a look saw, in sentences."""
+    if seen.symptoms:
+        return " ".join(symptom.sentence for symptom in seen.symptoms)
+    return seen.held or f"Nothing wrong on {len(seen.watched)} watched ranks."
+
+
+def _keep_look(attempt: Attempt, end_ns: int, seen: triggers.Look) -> None:
     """The look and the normal it leaves behind; of the looks only the newest are kept."""
     now, first = timezone.now(), seen.symptoms[0] if seen.symptoms else None
     look = Look.objects.create(
-        attempt=attempt, taken_at=now, seen_ns=end_ns, saw=seen.saw, thresholds=seen.thresholds,
-        kind=first.kind.value if first else "",
+        attempt=attempt, taken_at=now, seen_ns=end_ns, saw=_saw(seen), kind=first.kind.value if first else "",
+        thresholds={"delta_s": round(seen.delta_ns / SECOND, 3)},
     )  # fmt: skip
-    body = triggers.normal_to_json(seen.normal)
+    body = normal_to_json(seen.normal)
     JobNormal.objects.update_or_create(attempt=attempt, defaults={"body": body, "updated_at": now})
     if look.pk % 100 == 0:
         kept = Look.objects.filter(attempt=attempt).order_by("-id")[: settings.LOOKS_KEPT_PER_ATTEMPT]

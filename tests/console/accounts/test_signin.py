@@ -1,0 +1,68 @@
+"""Signing in by password: wrong ones slow down, and nobody is led away from our own pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.test import Client
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(autouse=True)
+def rita(valkey: object) -> Iterator[User]:
+    cache.clear()
+    yield User.objects.create_user("rita", password=PASSWORD)
+
+
+def test_the_right_password_leads_to_where_one_wanted_to_go(client: Client) -> None:
+    assert sign_in(client, next="/incidents/12").headers["Location"] == "/incidents/12"
+    assert client.get("/api/v1/session").json()["user"] == "rita"
+
+
+@pytest.mark.parametrize("elsewhere", ["https://evil.example/", "//evil.example", "javascript:alert(1)", ""])
+def test_nobody_is_led_away_after_signing_in(client: Client, elsewhere: str) -> None:
+    assert sign_in(client, next=elsewhere).headers["Location"] == "/"
+
+
+def test_a_wrong_password_says_no_more_than_that(client: Client) -> None:
+    unknown = sign_in(client, username="nobody")
+    wrong = sign_in(client, password="wrong")
+    assert (unknown.status_code, wrong.status_code) == (401, 401)
+    assert unknown.context["error"] == wrong.context["error"]
+
+
+def test_too_many_failures_block_even_the_right_password_for_a_while(client: Client, settings: Any) -> None:
+    settings.SIGNIN_FAILURES_MAX = 3
+    for _ in range(3):
+        sign_in(client, password="wrong")
+    assert sign_in(client).status_code == 429
+    cache.clear()
+    assert sign_in(client).status_code == 302
+
+
+def test_without_the_cache_people_can_still_sign_in(client: Client, settings: Any) -> None:
+    away = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "unix:///nowhere/valkey.sock"}
+    settings.CACHES = {"default": away}
+    assert sign_in(client, password="wrong").status_code == 401
+    assert sign_in(client).status_code == 302
+
+
+def test_signing_out_ends_the_session(client: Client) -> None:
+    sign_in(client)
+    assert client.get("/signout").status_code == 405
+    client.post("/signout")
+    assert client.get("/api/v1/session").status_code == 401
+
+
+def test_a_page_sends_a_stranger_to_sign_in(client: Client) -> None:
+    assert client.get("/incidents/12").headers["Location"] == "/signin?next=/incidents/12"
+
+
+def sign_in(client: Client, **changes: str) -> Any:
+    return client.post("/signin", {"username": "rita", "password": PASSWORD} | changes)

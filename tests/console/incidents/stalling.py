@@ -1,0 +1,67 @@
+"""A job that stalls: batches of a healthy job, and of the same job after one rank stopped entering ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nccl_instrument.wire import TraceBatch
+from tests.builders import FakeJob, Group, with_rows
+from tests.ingest.conftest import Ingest
+
+WORLD = Group(0xF000_0000_0000_0001, tuple(range(8)), "dp0")
+
+
+@dataclass
+class StallingJob:
+    """Eight ranks on four nodes in one communicator; `missing` is the rank that stops from second `stalls_from` on."""
+
+    ingest: Ingest
+    missing: int = 3
+    stalls_from: int = 10**6
+    number: int = 0
+    fake: FakeJob = field(default_factory=lambda: FakeJob(groups=(WORLD,)))
+
+    async def run(self, seconds: int, nodes: tuple[int, ...] = (0, 1, 2, 3)) -> None:
+        """Let so many seconds pass: every node of `nodes` sends its batches."""
+        for _ in range(seconds):
+            for node in nodes:
+                reply = await self.ingest.send(self.batch(node))
+                assert reply.status == 200, reply.body
+            self.number += 1
+
+    def stall(self) -> None:
+        self.stalls_from = self.number
+
+    def go_on(self) -> None:
+        self.stalls_from = 10**6
+
+    def batch(self, node: int) -> TraceBatch:
+        made = self.fake.batch(node, self.number)
+        if self.number < self.stalls_from:
+            return made
+        return self._stalled(made, node)
+
+    def _stalled(self, made: TraceBatch, node: int) -> TraceBatch:
+        """What a node sends while the op after second `stalls_from` does not end: nothing moves, only time passes."""
+        last = self.fake.batch(node, self.stalls_from - 1)
+        stalled_ns = made.mono_ns - last.mono_ns
+        live, flow, progress = (last.rows(name).copy() for name in ("live_op", "flow", "progress"))
+        live["tick_ns"] = made.mono_ns
+        flow = self._frozen(flow, last.mono_ns, stalled_ns)
+        progress["tick_ns"] = made.mono_ns
+        is_missing = progress["comm_rank"] == self.missing
+        progress["n_enqueued"][is_missing] = progress["n_done"][is_missing]
+        keep = {"live_op": live[live["comm_rank"] != self.missing], "flow": flow[flow["comm_rank"] != self.missing]}
+        return with_rows(made, op=made.rows("op")[:0], progress=progress, **keep)
+
+    def _frozen(self, flow: np.ndarray, since_ns: int, stalled_ns: int) -> np.ndarray:
+        """The second's ten ticks of flows that do not move: posted, nothing handed over."""
+        flow["tick_ns"] += stalled_ns
+        flow["op"] = flow["op"].max() + 1
+        flow["counters"] = 0
+        flow["counters"][:, 0] = 3
+        flow["bytes"] = 0
+        flow["stuck_ns"] = flow["tick_ns"] - since_ns
+        return flow

@@ -1,0 +1,184 @@
+"""Looks at a job that stalls: traces sent to a running ingest, looked at by the real trigger and the real rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings as configured
+from django.utils import timezone
+
+from console.incidents import lifecycle, watch
+from console.incidents.models import ActorKind, Incident, JobNormal, Look
+from ingest.models import Attempt
+from rca.findings import diagnosis_from_json
+from tests.console.incidents.stalling import StallingJob
+from tests.ingest.conftest import Ingest, ingest, no_traces
+
+__all__ = ["ingest", "no_traces"]  # fixtures
+RITA = lifecycle.Actor("rita", ActorKind.USER)
+
+
+@pytest.fixture
+def quick(settings: Any) -> None:
+    """Looks may follow each other at once."""
+    settings.CLEAN_LOOK_SECONDS = 0.0
+    settings.RESOLVE_AFTER_CLEAR_SECONDS = 0.0
+
+
+@pytest.fixture
+async def job(ingest: Ingest, quick: None) -> StallingJob:
+    """A job that has run long enough for its normal to be known."""
+    job = StallingJob(ingest)
+    for _ in range(4):
+        await job.run(5)
+        await look()
+    assert not await Incident.objects.aexists()
+    return job
+
+
+async def test_a_healthy_job_has_looks_and_a_normal_but_no_incident(job: StallingJob) -> None:
+    assert await JobNormal.objects.aexists()
+    newest = await Look.objects.alatest("pk")
+    assert (newest.kind, newest.saw.startswith("Nothing wrong")) == ("", True)
+
+
+async def test_a_stall_opens_one_incident_that_names_the_missing_rank(job: StallingJob) -> None:
+    incident = await stall(job)
+    assert (incident.symptom, incident.condition, incident.state) == ("failure", "firing", "open")
+    assert (incident.certainty, incident.culprits) == ("diagnosed", [3])
+    assert incident.headline
+    assert incident.n_victims == 7
+    assert await verbs(incident) == ["opened", "diagnosed"]
+
+
+async def test_the_stored_diagnosis_reads_back_with_the_thresholds_in_force(job: StallingJob) -> None:
+    incident = await stall(job)
+    revision = await incident.revisions.afirst()
+    assert revision is not None
+    diagnosis = diagnosis_from_json(revision.body)
+    assert diagnosis.culprits == (3,)
+    assert diagnosis.thresholds["delta_max_s"] == 10.0
+
+
+async def test_further_looks_at_the_same_stall_change_nothing(job: StallingJob) -> None:
+    incident = await stall(job)
+    for _ in range(3):
+        await job.run(2)
+        await look()
+    again = await the_incident()
+    assert (again.pk, again.version) == (incident.pk, incident.version)
+    assert await incident.revisions.acount() == 1
+
+
+async def test_a_look_without_new_traces_is_not_taken(job: StallingJob) -> None:
+    before = await Look.objects.acount()
+    await look()
+    assert await Look.objects.acount() == before
+
+
+async def test_the_condition_clears_after_three_clean_looks_and_the_detector_resolves(job: StallingJob) -> None:
+    incident = await stall(job)
+    job.go_on()
+    seen = []
+    for _ in range(5):
+        await job.run(3)
+        await look()
+        incident = await the_incident()
+        seen.append((incident.condition, incident.state))
+    assert seen == [
+        ("firing", "open"),
+        ("clearing", "open"),
+        ("clear", "open"),
+        ("clear", "resolved"),
+        ("clear", "resolved"),
+    ]
+    assert incident.resolution == "condition cleared"
+
+
+async def test_traces_that_stop_coming_never_clear_a_condition(job: StallingJob) -> None:
+    await stall(job)
+    for _ in range(6):
+        await look()
+    assert (await the_incident()).condition == "firing"
+
+
+async def test_the_same_trouble_soon_after_resolving_has_regressed(job: StallingJob) -> None:
+    first = await stall(job)
+    await recover(job)
+    again = await stall(job)
+    assert (again.pk, again.state, again.regressed, again.condition) == (first.pk, "open", True, "firing")
+    assert again.culprits == [3]
+
+
+async def test_the_same_trouble_later_is_a_new_incident_that_names_the_first(job: StallingJob, settings: Any) -> None:
+    first = await stall(job)
+    await recover(job)
+    settings.REGRESSED_SECONDS = 0
+    again = await stall(job)
+    assert (again.pk != first.pk, again.recurrence_of_id) == (True, first.pk)
+
+
+async def test_resolved_by_a_person_while_it_fires_stays_resolved(job: StallingJob) -> None:
+    incident = await stall(job)
+    await sync_to_async(lifecycle.move)(incident.pk, "resolve", RITA, note="known, being replaced")
+    await job.run(3)
+    await look()
+    after = await the_incident()
+    assert (after.state, after.condition, await Incident.objects.acount()) == ("resolved", "firing", 1)
+
+
+async def test_an_attempt_that_ended_closes_its_incident(job: StallingJob) -> None:
+    incident = await stall(job)
+    now = timezone.now()
+    await Attempt.objects.filter(pk=incident.attempt_id).aupdate(state="ended", ended_at=now)
+    await sync_to_async(watch.close_ended)()
+    after = await the_incident()
+    assert (after.state, after.resolution, after.condition) == ("resolved", "job ended", "clear")
+
+
+async def test_a_silent_node_is_an_incident_while_the_others_report(job: StallingJob) -> None:
+    await job.run(15, nodes=(0, 1, 2))
+    await look()
+    assert (await the_incident()).symptom in ("silence", "failure")
+
+
+async def test_a_look_that_fails_is_shown_as_failed(job: StallingJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("rca.triggers.look", broken)
+    await job.run(1)
+    with pytest.raises(RuntimeError):
+        await look()
+    assert (await Look.objects.alatest("pk")).saw == "The look failed: RuntimeError: a bug"
+
+
+async def stall(job: StallingJob) -> Incident:
+    """Stall until it has been seen."""
+    job.stall()
+    await job.run(6)
+    await look()
+    return await the_incident()
+
+
+async def recover(job: StallingJob) -> None:
+    job.go_on()
+    for _ in range(configured.CLEAN_LOOKS_TO_CLEAR + 1):
+        await job.run(3)
+        await look()
+    assert (await the_incident()).state == "resolved"
+
+
+async def look() -> None:
+    attempt = await Attempt.objects.alatest("pk")
+    await sync_to_async(watch.watch_job)(attempt.pk)
+
+
+async def the_incident() -> Incident:
+    return await Incident.objects.alatest("pk")
+
+
+async def verbs(incident: Incident) -> list[str]:
+    return [entry.verb async for entry in incident.timeline.order_by("id")]
