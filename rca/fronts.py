@@ -54,14 +54,19 @@ class Fronts:
         return (place >= 0) & (self.is_front[place] if len(self.is_front) else False)
 
 
-def known_fronts(known: Known, members: Members, settings: Settings) -> Fronts:
-    """All unfinished ops with network flows, with those marked that block their rank."""
+def known_fronts(known: Known, members: Members, awaited: Keys, settings: Settings) -> Fronts:
+    """All unfinished ops with network flows, with those marked that block their rank.
+
+    awaited: keys (rank position, op) of ops that a peer has a flow for. An op without any flow of its own, seen or
+    awaited, crosses no NIC at this rank, whatever it does at others.
+    """
     over_network = (known.live["flags"] & OP_NO_NETWORK) == 0
     comm = members.comm_of(known.live["comm_id"])
     over_network &= ~(members.is_local[comm] if len(members.is_local) else False)
-    live = np.flatnonzero(over_network)
-    own_flow = mix(known.flow_at, known.flow_key)
-    unseen = np.flatnonzero(~np.isin(own_flow, mix(known.live_at, known.live_key)))
+    own_flow, own_live = mix(known.flow_at, known.flow_key), mix(known.live_at, known.live_key)
+    has_flows = (known.live["n_flows"] > 0) | np.isin(own_live, own_flow) | np.isin(own_live, awaited)
+    live = np.flatnonzero(over_network & has_flows)
+    unseen = np.flatnonzero(~np.isin(own_flow, own_live))
     _, first = np.unique(own_flow[unseen], return_index=True)
     young = unseen[first]  # ops newer than the last one-second tick: known by their flows only
     at = np.concatenate([known.live_at[live], known.flow_at[young]])

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from nccl_instrument.tables import OP_HAS_FLOWS
 from rca.keys import Index, Ints, Mask, is_p2p, mix
 from rca.known import Known
 
@@ -29,7 +31,7 @@ class Members:
     entered: Ints
     is_heard: Mask
     last_enqueued_ns: Ints
-    comm_ids: np.ndarray[tuple[int], np.dtype[np.uint64]]
+    comm_ids: npt.NDArray[np.uint64]
     first: Ints
     n_ranks: Ints
     n_nodes: Ints
@@ -40,11 +42,11 @@ class Members:
         """The members of the communicator at that position."""
         return slice(int(self.first[comm]), int(self.first[comm + 1]))
 
-    def find(self, comm_id: np.ndarray[tuple[int], np.dtype[np.uint64]], comm_rank: Ints) -> Ints:
+    def find(self, comm_id: npt.NDArray[np.uint64], comm_rank: Ints) -> Ints:
         """(n,) member with that rank inside that communicator, -1 where nobody is known."""
         return self.by_place.find(mix(comm_id, comm_rank))
 
-    def comm_of(self, comm_id: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> Ints:
+    def comm_of(self, comm_id: npt.NDArray[np.uint64]) -> Ints:
         """(n,) position of each communicator, -1 where unknown."""
         if not len(self.comm_ids):
             return np.full(len(comm_id), -1, np.int64)
@@ -60,13 +62,12 @@ def known_members(known: Known) -> Members:
     comm_ids, first, comm = np.unique(rows["comm_id"], return_index=True, return_inverse=True)
     by_place = Index(mix(rows["comm_id"], rows["comm_rank"]))
     entered, is_heard, last_enqueued = _entered(known, by_place, len(rows))
-    has_flows = np.isin(comm_ids, known.flow["comm_id"])
     n_nodes = rows["n_nodes"][first].astype(np.int64)
     return Members(
         comm=comm.astype(np.int64), comm_rank=rows["comm_rank"].astype(np.int64),
         rank_at=known.ranks.position(rows["rank"]), entered=entered, is_heard=is_heard, last_enqueued_ns=last_enqueued,
         comm_ids=comm_ids, first=np.append(first, len(rows)).astype(np.int64),
-        n_ranks=rows["n_ranks"][first].astype(np.int64), n_nodes=n_nodes, is_local=(n_nodes == 1) & ~has_flows,
+        n_ranks=rows["n_ranks"][first].astype(np.int64), n_nodes=n_nodes, is_local=_is_local(known, comm_ids, n_nodes),
         by_place=by_place,
     )  # fmt: skip
 
@@ -84,3 +85,12 @@ def _entered(known: Known, by_place: Index, n: int) -> tuple[Ints, Mask, Ints]:
     at = by_place.find(mix(known.progress["comm_id"], known.progress["comm_rank"]))
     last[at[at >= 0]] = known.progress["last_enqueued_ns"][at >= 0]
     return entered, is_heard, last
+
+
+def _is_local(known: Known, comm_ids: npt.NDArray[np.uint64], n_nodes: Ints) -> Mask:
+    """Communicators whose ops the network does not see: one node, or an unknown number of nodes and never a flow."""
+    done = known.window.rows("op")
+    has_flows = np.isin(comm_ids, known.flow["comm_id"])
+    had_flows = np.isin(comm_ids, done["comm_id"][(done["flags"] & OP_HAS_FLOWS) != 0])
+    found: Mask = ~has_flows & ((n_nodes == 1) | ((n_nodes <= 0) & ~had_flows))
+    return found

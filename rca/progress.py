@@ -17,10 +17,10 @@ from nccl_instrument.tables import IB
 from rca.fronts import Fronts, known_fronts
 from rca.graph import Graph
 from rca.innode import hidden_in_node, late_in_node
-from rca.keys import Ints, Keys, Mask
+from rca.keys import Ints, Keys, Mask, mix
 from rca.known import Known, last_known
 from rca.members import Members, known_members
-from rca.pairs import ABSENT, SEEN, UNHEARD, Pairs, paired_flows
+from rca.pairs import ABSENT, NO_FLOWS, SEEN, UNHEARD, Pairs, paired_flows
 from rca.ranks import PORT_DOWN, Ranks
 from rca.settings import Settings
 from rca.waits import Edges, Why, edges, joined
@@ -90,7 +90,7 @@ def state_of(window: Window, settings: Settings) -> Progress:
     known = last_known(window, settings)
     members = known_members(known)
     pairs = paired_flows(known, members)
-    fronts = known_fronts(known, members, settings)
+    fronts = known_fronts(known, members, _awaited(pairs), settings)
     stalls = _stalls(pairs, settings)
     nic = _nic_down(pairs, known.ranks)
     is_deaf = _deaf(pairs, stalls, nic, known.ranks)
@@ -109,6 +109,12 @@ def state_of(window: Window, settings: Settings) -> Progress:
         known, members, pairs, fronts, stalls, is_cut, is_deaf, links, ops, certain, hidden,
         Graph(n, both.waiter, both.target),
     )  # fmt: skip
+
+
+def _awaited(pairs: Pairs) -> Keys:
+    """(rank position, op) of ends that entered the op and show no flow, though the other end does."""
+    takes, sends = pairs.receiver_end == NO_FLOWS, pairs.sender_end == NO_FLOWS
+    return np.concatenate([mix(pairs.receiver, pairs.key)[takes], mix(pairs.sender, pairs.key)[sends]])
 
 
 def _of_rank(mask: Mask, vertex: Ints) -> Mask:

@@ -19,6 +19,7 @@ PORT_UNKNOWN, PORT_UP, PORT_DOWN = (PORT_STATES.index(name) for name in ("unknow
 STOPPED = ord("T")
 ZOMBIE = ord("Z")
 
+IO_SPAN_NS = 3 * SECOND_NS
 _TICKED = ("flow", "live_op", "progress", "process")
 
 
@@ -97,22 +98,30 @@ def _of_known_ranks(rows: Rows) -> Rows:
 
 
 def _processes(rows: Rows, rank: Ints) -> tuple[Ints, Mask, Ints, Ints]:
-    """State letter, alive, last callback and I/O rate of every rank, from its newest and its oldest row in the window."""
+    """State letter, alive, last callback and I/O rate of every rank, from its newest row in the window."""
     state, callback = np.zeros(len(rank), np.int64), np.zeros(len(rank), np.int64)
     is_alive, io_rate = np.ones(len(rank), bool), np.zeros(len(rank), np.int64)
-    keys, tick = mix(rows["rank"], rows["pid"]), rows["tick_ns"]
-    # A rank restarted inside the window has rows of two processes: the newer one counts.
-    newest = latest(mix(rows["rank"]), tick)
-    oldest = latest(keys, -tick)
-    at = np.searchsorted(rank, rows["rank"][newest])
-    state[at] = rows["state"][newest]
-    is_alive[at] = rows["alive"][newest] != 0
-    callback[at] = rows["last_callback_ns"][newest]
-    first = oldest[Index(keys[oldest]).find(keys[newest])]
-    elapsed = np.maximum(tick[newest] - tick[first], 1)
-    moved = rows["io_bytes"][newest].astype(np.float64) - rows["io_bytes"][first].astype(np.float64)
-    io_rate[at] = np.where(elapsed >= SECOND_NS // 2, moved / elapsed * SECOND_NS, 0)
+    newest = rows[latest(mix(rows["rank"]), rows["tick_ns"])]
+    at = np.searchsorted(rank, newest["rank"])
+    state[at] = newest["state"]
+    is_alive[at] = newest["alive"] != 0
+    callback[at] = newest["last_callback_ns"]
+    io_rate[at] = _io_rate(rows, newest)
     return state, is_alive, callback, io_rate
+
+
+def _io_rate(rows: Rows, newest: Rows) -> Ints:
+    """(n,) bytes per second each process moved in its last IO_SPAN_NS; 0 where that cannot be told."""
+    own, of = mix(rows["rank"], rows["pid"]), Index(mix(newest["rank"], newest["pid"]))
+    place = of.find(own)
+    lately = np.flatnonzero((place >= 0) & (rows["tick_ns"] >= newest["tick_ns"][place] - IO_SPAN_NS))
+    oldest = np.zeros(len(newest), np.int64)
+    first = lately[latest(own[lately], -rows["tick_ns"][lately])]
+    oldest[place[first]] = first
+    elapsed = newest["tick_ns"] - rows["tick_ns"][oldest]
+    moved = newest["io_bytes"].astype(np.float64) - rows["io_bytes"][oldest].astype(np.float64)
+    rate = np.where(elapsed >= SECOND_NS // 2, moved / np.maximum(elapsed, 1) * SECOND_NS, 0)
+    return np.maximum(rate, 0).astype(np.int64)
 
 
 def _nics(window: Window, at: Ints, n_ranks: int) -> tuple[Rows, Ints]:

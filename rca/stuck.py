@@ -36,7 +36,7 @@ class Watched:
 def watched_ranks(window: Window, ranks: Ints, settings: Settings) -> tuple[Watched, ...]:
     """The state of `ranks` (global, sorted)."""
     known = last_known(_only(window, ranks), settings)
-    fronts = known_fronts(known, known_members(known), settings)
+    fronts = known_fronts(known, known_members(known), np.zeros(0, np.uint64), settings)
     n = len(known.ranks.rank)
     last_done, oldest, moved = (np.zeros(n, np.int64) for _ in range(3))
     oldest[:] = NEVER
