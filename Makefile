@@ -78,7 +78,7 @@ native:
 # Not `npm ci`: it refuses a lock that leaves out native packages of platforms nobody builds on. This keeps to the lock too.
 $(NPM_STAMP): frontend/package-lock.json
 	@echo "Installing front-end packages"
-	@cd frontend && npm install --no-save --loglevel=error --no-audit --no-fund --no-update-notifier
+	@cd frontend && npm install --no-save --loglevel=error --no-audit --no-fund --no-update-notifier >/dev/null
 	@touch $@
 
 $(DIST_STAMP): $(NPM_STAMP) $(FRONTEND_SOURCES)

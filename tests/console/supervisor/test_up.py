@@ -71,8 +71,8 @@ class Up:
 def started(data: Path) -> Iterator[Up]:
     up = Up(data, free_port())
     yield up
-    up.process.kill()
-    up.process.wait()
+    if up.process.poll() is None:
+        up.stop(signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
