@@ -22,7 +22,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input --req
 HOME_WRITABLE := $(shell test -n "$$HOME" && test -d "$$HOME" && test -w "$$HOME" && echo yes)
 ifneq ($(HOME_WRITABLE),yes)
 export HOME := $(CURDIR)/.cache/home
-$(shell mkdir -p "$(HOME)")
+$(shell mkdir -p "$(HOME)" 2>/dev/null)
 endif
 
 SERVER_STAMP := $(VENV)/.stamp-server
