@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nccl_instrument.tables import SEND
 from nccl_instrument.wire import TraceBatch
 from tests.builders import FakeJob, Group, with_rows
 from tests.ingest.conftest import Ingest
@@ -51,17 +52,19 @@ class StallingJob:
         live["tick_ns"] = made.mono_ns
         flow = self._frozen(flow, last.mono_ns, stalled_ns)
         progress["tick_ns"] = made.mono_ns
-        is_missing = progress["comm_rank"] == self.missing
-        progress["n_enqueued"][is_missing] = progress["n_done"][is_missing]
+        op = live["op"].max()  # counted from one, so the rank that entered it has enqueued as many
+        progress["n_done"] = op - 1
+        progress["n_enqueued"] = np.where(progress["comm_rank"] == self.missing, op - 1, op)
         keep = {"live_op": live[live["comm_rank"] != self.missing], "flow": flow[flow["comm_rank"] != self.missing]}
         return with_rows(made, op=made.rows("op")[:0], progress=progress, **keep)
 
     def _frozen(self, flow: np.ndarray, since_ns: int, stalled_ns: int) -> np.ndarray:
-        """The second's ten ticks of flows that do not move: posted, nothing handed over."""
+        """The second's ten ticks of a ring at rest: own chunks went round, then everybody waits for the next."""
         flow["tick_ns"] += stalled_ns
         flow["op"] = flow["op"].max() + 1
-        flow["counters"] = 0
-        flow["counters"][:, 0] = 3
-        flow["bytes"] = 0
+        flow["counters"] = (8, 2, 2, 2)
+        to_missing = flow["peer"] == self.missing
+        flow["counters"][to_missing & (flow["direction"] == SEND)] = (8, 8, 0, 0)
+        flow["counters"][to_missing & (flow["direction"] != SEND)] = (8, 0, 0, 0)
         flow["stuck_ns"] = flow["tick_ns"] - since_ns
         return flow
