@@ -1,4 +1,4 @@
-"""Cuts the batch of one job: joins the rows of its processes, keeps them under the limits, encodes.
+"""Cuts the batch of one job: keeps its tables under the limits, adds what was lost, encodes.
 
 What does not fit is dropped from the oldest end, because a hang is read from the newest, and counted.
 """
@@ -6,14 +6,12 @@ What does not fit is dropped from the oldest end, because a hang is read from th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
 
 from nccl_instrument.agent.jobs import JobStream
 from nccl_instrument.agent.losses import Losses
-from nccl_instrument.agent.rows import stack
 from nccl_instrument.wire import BATCH_BYTES_MAX, Rows, TraceBatch, encode_batch
 
 # Together under the 64 MiB a batch may inflate to; the server would refuse the whole batch beyond that.
@@ -29,16 +27,6 @@ def read_clocks() -> tuple[int, int]:
         readings.append((after - before, wall, (before + after) // 2))
     _, wall, mono = min(readings)
     return wall, mono
-
-
-def join_tables(parts: Iterable[Mapping[str, Rows]]) -> dict[str, Rows]:
-    """Table by table the rows of all `parts`."""
-    joined: dict[str, list[Rows]] = {}
-    for part in parts:
-        for table, rows in part.items():
-            if len(rows):
-                joined.setdefault(table, []).append(rows)
-    return {table: stack(rows) for table, rows in joined.items()}
 
 
 def cut_batch(stream: JobStream, node: str, tables: dict[str, Rows], losses: Losses, clocks: tuple[int, int]) -> bytes:

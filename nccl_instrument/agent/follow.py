@@ -60,9 +60,10 @@ class Followed:
     def look(self) -> None:
         """Follow segments that have appeared."""
         seen = set()
-        for path, inode in self._candidates():
+        for path in self._strangers():
+            inode = _own_inode(path)
             seen.add((path, inode))
-            if path not in self.trainers and (path, inode) not in self._passed_over:
+            if inode and (path, inode) not in self._passed_over:
                 self._open(path, inode)
         self._passed_over &= seen
 
@@ -88,15 +89,16 @@ class Followed:
             trainer.close()
         self.trainers.clear()
 
-    def _candidates(self) -> list[tuple[Path, int]]:
-        """(path, inode) of segment files that are ours to read: our own user's, or anybody's when we are root."""
+    def _strangers(self) -> list[Path]:
+        """Segment files that are not followed."""
         found = []
         for folder in self.folders:
+            known = {path.name for path in self.trainers if path.parent == folder}
             try:
-                names = [name for name in os.listdir(folder) if _NAME.fullmatch(name)]
+                names = os.listdir(folder)
             except OSError:
                 continue  # the folder may be made by the first trainer
-            found += [(folder / name, inode) for name in names if (inode := _own_inode(folder / name))]
+            found += [folder / name for name in names if name not in known and _NAME.fullmatch(name)]
         return found
 
     def _open(self, path: Path, inode: int) -> None:

@@ -7,6 +7,7 @@ the other records matter, so it has a thread of its own and a reading that is to
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -68,7 +69,7 @@ def read_nic(index: int, nic: Nic, tick_ns: int) -> Rows:
     row["tick_ns"], row["index"], row["name"] = tick_ns, index, nic.name.encode()
     is_ib = (nic.folder / "counters").is_dir()
     row["port_state"] = _ib_state(nic.folder) if is_ib else _net_state(nic.folder)
-    row["speed_mbps"] = _ib_speed(nic.folder) if is_ib else max(0, _number(nic.folder / "speed") or 0)
+    row["speed_mbps"] = _ib_speed(nic.folder) if is_ib else max(0, _number(f"{nic.folder}/speed") or 0)
     for column, files in (_IB_FILES if is_ib else _NET_FILES).items():
         count = _sum(nic.folder, files)
         scale = _IB_WORD_BYTES if is_ib and column.endswith("_bytes") else 1
@@ -117,8 +118,8 @@ class NicReader(threading.Thread):
 
 def _net_state(folder: Path) -> int:
     """`carrier` is unreadable while an interface is administratively down, then `operstate` says so."""
-    carrier = _text(folder / "carrier")
-    operstate = _text(folder / "operstate")
+    carrier = _text(f"{folder}/carrier")
+    operstate = _text(f"{folder}/operstate")
     if carrier == "0" or operstate in ("down", "lowerlayerdown", "notpresent"):
         return _DOWN
     return _UP if carrier == "1" or operstate == "up" else _UNKNOWN
@@ -126,28 +127,35 @@ def _net_state(folder: Path) -> int:
 
 def _ib_state(folder: Path) -> int:
     """`state` reads '4: ACTIVE'."""
-    name = _text(folder / "state").rpartition(":")[2].strip()
+    name = _text(f"{folder}/state").rpartition(":")[2].strip()
     return {"ACTIVE": _UP, "DOWN": _DOWN, "INIT": _DOWN, "ARMED": _DOWN}.get(name, _UNKNOWN)
 
 
 def _ib_speed(folder: Path) -> int:
     """`rate` reads '400 Gb/sec (4X NDR)'."""
-    words = _text(folder / "rate").split()
+    words = _text(f"{folder}/rate").split()
     return int(float(words[0]) * 1000) if words and words[0].replace(".", "", 1).isdigit() else 0
 
 
 def _sum(folder: Path, files: tuple[str, ...]) -> int | None:
-    counts = [count for name in files if (count := _number(folder / name)) is not None]
+    counts = [count for name in files if (count := _number(f"{folder}/{name}")) is not None]
     return sum(counts) if counts else None
 
 
-def _number(path: Path) -> int | None:
+def _number(path: str) -> int | None:
     text = _text(path)
     return int(text) if text.lstrip("-").isdigit() else None
 
 
-def _text(path: Path) -> str:
+def _text(path: str) -> str:
+    """At most 256 characters of a file, '' when it cannot be read. Plain calls: pathlib would cost more than the kernel."""
     try:
-        return path.read_bytes()[:256].decode("ascii", "replace").strip()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        return os.read(descriptor, 256).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)

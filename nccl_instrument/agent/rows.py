@@ -47,9 +47,38 @@ class Owner:
     identity: dict[str, int | str]
 
 
-def comm_rows(raw: Rows, owner: Owner) -> Rows:
-    """`comm` rows of segment.COMM rows."""
-    raw = _attributed(raw)
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was read of one process since the last cut, as the segment has it.
+
+    flows: (tick_ns, (n,) segment.FLOW rows) per sweep. ops: completion records. process: state, alive, last callback.
+    """
+
+    owner: Owner
+    flows: list[tuple[int, Rows]]
+    ops: Rows
+    live_ops: Rows
+    comms: Rows
+    are_comms_new: bool
+    process: tuple[ProcessState, bool, int]
+
+
+def tables_of(taken: Sequence[Taken], tick_ns: int, all_comms: bool) -> dict[str, Rows]:
+    """The trace tables of all processes of a job together: numpy's price is per call, not per row."""
+    tables = {
+        "op": _op_rows("op", stack([one.ops for one in taken])),
+        "live_op": _op_rows("live_op", stack([one.live_ops for one in taken])),
+        "flow": _flow_rows(taken),
+        "progress": _progress_rows(stack([one.comms for one in taken]), tick_ns),
+        "process": np.array([_process_row(one, tick_ns) for one in taken], DTYPE["process"]),
+        "comm": stack([_comm_rows(one) for one in taken if all_comms or one.are_comms_new] or [empty_rows("comm")]),
+    }
+    tables["live_op"]["tick_ns"] = tick_ns
+    return tables
+
+
+def _comm_rows(taken: Taken) -> Rows:
+    raw, owner = _attributed(taken.comms), taken.owner
     rows = _copied("comm", raw)
     for name in ("global_rank", "world_size", "local_rank", "restart_count", "tp", "pp", "dp", "ep"):
         rows[name] = owner.identity[name]
@@ -63,46 +92,60 @@ def comm_rows(raw: Rows, owner: Owner) -> Rows:
     return rows
 
 
-def progress_rows(raw: Rows, tick_ns: int) -> Rows:
-    """`progress` rows of segment.COMM rows whose communicator still exists."""
+def _progress_rows(raw: Rows, tick_ns: int) -> Rows:
+    """One row per communicator that still exists."""
     rows = _copied("progress", _attributed(raw[raw["finalized_ns"] == 0]))
     rows["tick_ns"] = tick_ns
     return rows
 
 
-def op_rows(raw: Rows) -> Rows:
-    """`op` rows of segment.OP completion records."""
-    return _op_rows("op", _attributed(raw))
-
-
-def live_op_rows(raw: Rows, tick_ns: int) -> Rows:
-    """`live_op` rows of segment.OP rows in progress."""
-    rows = _op_rows("live_op", _attributed(raw))
-    rows["tick_ns"] = tick_ns
+def _op_rows(table: str, raw: Rows) -> Rows:
+    raw = _attributed(raw)
+    rows = _copied(table, raw)
+    rows["flags"] = raw["flags"]
+    rows["n_flows"] = np.minimum(raw["n_flows"], 0xFFFF)
     return rows
 
 
-def flow_rows(raw: Rows, tick_ns: npt.NDArray[np.int64], nic_index: int) -> Rows:
-    """`flow` rows of (n,) segment.FLOW rows, each seen at its `tick_ns`; flow by flow, which compresses best."""
-    order = np.lexsort((tick_ns, raw["op"], raw["peer"], raw["channel"], raw["direction"], raw["comm_id"]))
+def _flow_rows(taken: Sequence[Taken]) -> Rows:
+    """Flow by flow and in each in the order of time, which compresses best."""
+    sweeps = [(at, tick_ns, flows) for at, one in enumerate(taken) for tick_ns, flows in one.flows]
+    if not sweeps:
+        return empty_rows("flow")
+    lengths = [len(flows) for _, _, flows in sweeps]
+    raw = stack([flows for _, _, flows in sweeps])
+    owner = np.repeat([at for at, _, _ in sweeps], lengths)
+    order = np.argsort(_flow_key(raw, owner), kind="stable")
     order = order[raw["comm_id"][order] != 0]
-    raw, tick_ns = raw[order], tick_ns[order]
+    raw, tick_ns = raw[order], np.repeat([tick_ns for _, tick_ns, _ in sweeps], lengths)[order]
     rows = _copied("flow", raw)
-    rows["tick_ns"], rows["nic"] = tick_ns, nic_index
-    rows["flags"] = raw["flags"] & 0xFF
-    moved_ns = np.where(raw["last_progress_ns"] > 0, raw["last_progress_ns"], raw["queued_ns"])
-    rows["stuck_ns"] = np.where(moved_ns > 0, np.maximum(tick_ns - moved_ns, 0), 0)
+    rows["tick_ns"], rows["flags"] = tick_ns, raw["flags"] & 0xFF
+    rows["nic"] = np.array([one.owner.nic_index for one in taken])[owner[order]]
+    rows["stuck_ns"] = _stuck_ns(raw, tick_ns)
     return rows
 
 
-def process_row(owner: Owner, state: ProcessState, is_alive: bool, last_callback_ns: int, tick_ns: int) -> Rows:
-    """(1,) row of the `process` table."""
-    row = empty_rows("process", 1)
-    row["tick_ns"], row["pid"], row["global_rank"] = tick_ns, owner.pid, owner.identity["global_rank"]
-    row["alive"], row["last_callback_ns"] = is_alive, last_callback_ns
-    for name in ("state", "n_threads", "cpu_ns", "io_bytes"):
-        row[name] = getattr(state, name)
-    return row
+def _flow_key(raw: Rows, owner: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Equal for the samples of one flow, near for similar ones. Bits: process, communicator, direction, channel, peer, op."""
+    places = (("comm", 0xFF, 45), ("direction", 1, 44), ("channel", 0xFF, 36), ("peer", 0xFFF, 24), ("op", 0xFFFFFF, 0))
+    key = owner.astype(np.int64) << 53
+    for name, mask, shift in places:
+        key |= (raw[name].astype(np.int64) & mask) << shift
+    return key
+
+
+def _stuck_ns(raw: Rows, tick_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How long each flow had not moved at its tick; since it was queued when it never has."""
+    moved_ns = np.where(raw["last_progress_ns"] > 0, raw["last_progress_ns"], raw["queued_ns"])
+    return np.where(moved_ns > 0, np.maximum(tick_ns - moved_ns, 0), 0)
+
+
+def _process_row(taken: Taken, tick_ns: int) -> tuple[int, ...]:
+    """In the order of the table's columns."""
+    state, is_alive, last_callback_ns = taken.process
+    rank = int(taken.owner.identity["global_rank"])
+    who = (tick_ns, taken.owner.pid, rank, state.state, int(is_alive))
+    return (*who, state.n_threads, state.cpu_ns, last_callback_ns, state.io_bytes)
 
 
 def stack(parts: Sequence[Rows]) -> Rows:
@@ -117,13 +160,6 @@ def single_nic(identity: dict[str, int | str]) -> str:
     """The NIC the process was told to use, '' when it was told several or none."""
     nic = str(identity["nic"])
     return "" if "," in nic else nic
-
-
-def _op_rows(table: str, raw: Rows) -> Rows:
-    rows = _copied(table, raw)
-    rows["flags"] = raw["flags"]
-    rows["n_flows"] = np.minimum(raw["n_flows"], 0xFFFF)
-    return rows
 
 
 def _copied(table: str, raw: Rows) -> Rows:

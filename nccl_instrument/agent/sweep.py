@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from nccl_instrument.agent.batches import cut_batch, join_tables, read_clocks
+from nccl_instrument.agent.batches import cut_batch, read_clocks
 from nccl_instrument.agent.follow import Followed
 from nccl_instrument.agent.jobs import JobStream
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.nics import NicReader
+from nccl_instrument.agent.rows import tables_of
 from nccl_instrument.agent.trainer import Bookmark
 from nccl_instrument.wire import Rows
 
@@ -77,7 +78,7 @@ class Sweep:
         jobs = self.followed.jobs()
         nics = self._nics.rows(tick_ns)
         for trainer in self.followed.of_job(""):
-            trainer.cut(tick_ns, all_comms=False)
+            trainer.cut(tick_ns)
         for job in sorted(jobs):
             stream = self.streams.setdefault(job, JobStream(job))
             self._offer(job, self._cut_job(stream, nics, tick_ns, clocks))
@@ -92,9 +93,9 @@ class Sweep:
             stream.ask_for(tables)
 
     def _cut_job(self, stream: JobStream, nics: Rows, tick_ns: int, clocks: tuple[int, int]) -> bytes:
-        all_comms = stream.owes_comms(tick_ns)
         trainers = self.followed.of_job(stream.job)
-        tables = join_tables([{"nic": nics}, *(trainer.cut(tick_ns, all_comms) for trainer in trainers)])
+        taken = [trainer.cut(tick_ns) for trainer in trainers]
+        tables = {"nic": nics, **tables_of(taken, tick_ns, stream.owes_comms(tick_ns))}
         for trainer in trainers:
             for kind, count in trainer.losses().items():
                 self._losses.add(stream.job, kind, count, trainer.owner.pid)

@@ -1,7 +1,7 @@
 """One training process on this node, followed through its segment from the first look to the last.
 
-`sweep` is the cheap part, ten times a second: copy the live flows. `cut` is once a second: turn what was copied into
-rows, drain the completion ring, see whether the process lives. A process that died without closing its communicators is
+`sweep` is the cheap part, ten times a second: copy the live flows. `cut` is once a second: hand over what was copied,
+drain the completion ring, see whether the process lives. A process that died without closing its communicators is
 evidence: its frozen rows are sent on (once a second, they cannot change) until Sweep decides that they have aged.
 """
 
@@ -11,10 +11,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
-
-from nccl_instrument.agent import rows
-from nccl_instrument.agent.processes import GONE, read_process
+from nccl_instrument.agent.processes import GONE, ProcessState, read_process
+from nccl_instrument.agent.rows import Owner, Taken
 from nccl_instrument.agent.segment import OpRing, Segment
 from nccl_instrument.wire import Rows
 
@@ -38,7 +36,7 @@ class Bookmark:
 class Trainer:
     """A followed process. `job` is '' when it has no name that can be sent."""
 
-    def __init__(self, segment: Segment, owner: rows.Owner, bookmark: Bookmark) -> None:
+    def __init__(self, segment: Segment, owner: Owner, bookmark: Bookmark) -> None:
         self.segment, self.owner = segment, owner
         self.job = str(owner.identity["job"])
         self.rank = int(owner.identity["global_rank"])
@@ -68,25 +66,18 @@ class Trainer:
         if len(flows):
             self._ticks.append((tick_ns, flows))
 
-    def cut(self, tick_ns: int, all_comms: bool) -> dict[str, Rows]:
-        """Rows of everything since the last cut, table by table; `comm` rows when they are new or asked for."""
+    def cut(self, tick_ns: int) -> Taken:
+        """Everything since the last cut."""
         if not self.died_ns and not self.segment.is_alive():
             self.died_ns = time.monotonic_ns()
         self.is_final = bool(self.died_ns)
         if self.died_ns:
             self.sweep(tick_ns)
+        flows, self._ticks = self._ticks, []
         comms = self.segment.comms()
-        flows = self._take_flows()
-        tables = {
-            "op": rows.op_rows(self._drain()),
-            "live_op": rows.live_op_rows(self.segment.live_ops(), tick_ns),
-            "flow": flows,
-            "progress": rows.progress_rows(comms, tick_ns),
-            "process": self._process_row(tick_ns),
-        }
-        if self._are_new(comms) or all_comms:
-            tables["comm"] = rows.comm_rows(comms, self.owner)
-        return tables
+        return Taken(
+            self.owner, flows, self._drain(), self.segment.live_ops(), comms, self._are_new(comms), self._process()
+        )
 
     def losses(self) -> dict[str, int]:
         """Loss kind → how many more since this was last asked."""
@@ -109,19 +100,12 @@ class Trainer:
         self._lost_records += lost
         return records
 
-    def _take_flows(self) -> Rows:
-        ticks, self._ticks = self._ticks, []
-        if not ticks:
-            return rows.empty_rows("flow")
-        tick_ns = np.repeat([tick for tick, _ in ticks], [len(flows) for _, flows in ticks])
-        return rows.flow_rows(rows.stack([flows for _, flows in ticks]), tick_ns, self.owner.nic_index)
-
     def _are_new(self, comms: Any) -> bool:
         """Whether a communicator appeared, was finalized or first showed network progress since the last cut."""
-        stamps = comms[["stamp", "comm_id", "network_seen"]].tobytes()
+        stamps = b"".join(comms[name].tobytes() for name in ("stamp", "comm_id", "network_seen"))
         before, self._comm_stamps = self._comm_stamps, stamps
         return bool(stamps != before)
 
-    def _process_row(self, tick_ns: int) -> Rows:
+    def _process(self) -> tuple[ProcessState, bool, int]:
         state = read_process(self.owner.pid, self.owner.started) if self.is_alive else GONE
-        return rows.process_row(self.owner, state, self.is_alive, self.segment.last_callback_ns, tick_ns)
+        return state, self.is_alive, self.segment.last_callback_ns

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nccl_instrument.agent import batches
-from nccl_instrument.agent.batches import cut_batch, join_tables, read_clocks
+from nccl_instrument.agent.batches import cut_batch, read_clocks
 from nccl_instrument.agent.jobs import COMM_PERIOD_NS, JobStream, name_problem
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.tables import DTYPE, LOSSES, empty_rows
@@ -55,11 +55,6 @@ def test_a_batch_that_does_not_compress_is_cut_down_until_it_fits_and_keeps_its_
 def test_the_largest_batch_the_limits_allow_can_be_decoded() -> None:
     batch = cut({table: empty_rows(table, n_max) for table, n_max in batches.ROWS_MAX.items()}, Losses())
     assert told(batch) == {}
-
-
-def test_tables_are_joined_and_empty_ones_left_out() -> None:
-    joined = join_tables([{"nic": empty_rows("nic", 1), "op": empty_rows("op")}, {"nic": empty_rows("nic", 2)}])
-    assert {table: len(rows) for table, rows in joined.items()} == {"nic": 3}
 
 
 def test_communicators_are_owed_at_first_every_half_minute_and_when_asked_for() -> None:
