@@ -56,7 +56,7 @@ function byNode(columns: GridColumns): Group[] {
 }
 
 function byPlace(columns: GridColumns): Group[] {
-  const dps = 1 + Math.max(0, ...columns.dp.filter((dp) => dp !== null));
+  const dps = 1 + columns.dp.reduce((most, dp) => Math.max(most, dp), 0);
   return grouped(
     columns,
     (i) => (columns.pp[i] ?? -1) * dps + (columns.dp[i] ?? 0),

@@ -104,7 +104,7 @@ function ResolveDialog({
       hint="What was done, or why is it over?"
       required
       action="Resolve"
-      warning={row.condition === "firing" ? "The last look still saw it happening.." : undefined}
+      warning={row.condition === "firing" ? "The last look still saw it happening." : undefined}
       onClose={onClose}
       onSay={onSay}
     />

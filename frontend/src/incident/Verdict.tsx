@@ -34,6 +34,7 @@ export function Verdict({ row, diagnosis, grid, onSelect }: VerdictProps) {
 
 function HowSure({ row, finding }: { row: IncidentRow; finding: Finding | null }) {
   if (row.certainty === "suspected") return <span class="suspected">Suspected. The cause is being looked for.</span>;
+  if (!finding && row.culprits.length > 0) return <GradeMark grade={row.grade} explain />;
   if (!finding) return <span>Nobody can be named from what was seen.</span>;
   return (
     <>
@@ -70,7 +71,7 @@ function Culprit({ row, finding, grid, onSelect }: CulpritProps) {
       <h2>Started by</h2>
       <p class="big">
         <button type="button" class="link" onClick={() => onSelect(ranks[0])} title="Show its flows">
-          Rank {rankRanges(ranks, 4)}
+          {ranks.length === 1 ? "Rank" : "Ranks"} {rankRanges(ranks, 4)}
         </button>
         {row.n_culprits > ranks.length && <span class="faint"> of {row.n_culprits}</span>}
       </p>
@@ -102,7 +103,9 @@ function Names({
   }
   const subject = finding?.subject;
   const isNew =
-    subject && !["rank", "process", "job"].includes(subject.kind) && !names.some(([, name]) => name === subject.name);
+    subject &&
+    !["rank", "process", "job"].includes(subject.kind) &&
+    !names.some(([, name]) => subject.name.endsWith(name));
   if (isNew)
     names.unshift([
       subject.kind === "nic" || subject.kind === "gpu" ? subject.kind.toUpperCase() : subject.kind,

@@ -3,13 +3,14 @@
  * sentences below it, which is also what a screen reader hears.
  */
 
+import { useMemo } from "preact/hooks";
 import { count, rankRanges } from "../state/words";
 import type { Diagnosis } from "../types";
 import { type PathBox, pathBoxes, pathSentences } from "./path";
 
-const BOX_W = 132;
+const BOX_W = 118;
 const BOX_H = 40;
-const GAP_X = 56;
+const GAP_X = 38;
 const GAP_Y = 14;
 
 interface Placed extends PathBox {
@@ -18,7 +19,10 @@ interface Placed extends PathBox {
 }
 
 export function WaitPath({ diagnosis, culprits }: { diagnosis: Diagnosis; culprits: readonly number[] }) {
-  const boxes = pathBoxes(culprits, diagnosis.path, diagnosis.communicators);
+  const boxes = useMemo(
+    () => pathBoxes(culprits, diagnosis.path, diagnosis.communicators),
+    [diagnosis, culprits.join()],
+  );
   if (boxes.length < 2) return null;
   const sentences = pathSentences(boxes);
   return (
@@ -52,7 +56,8 @@ function Drawing({ boxes }: { boxes: PathBox[] }) {
     >
       <defs>
         <pattern id="culprit-hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-          <line x1="0" y1="0" x2="0" y2="6" />
+          <rect width="6" height="6" />
+          <line x1="3" y1="0" x2="3" y2="6" />
         </pattern>
         <marker id="path-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
           <path d="M1 1l6 3-6 3" />
@@ -71,12 +76,12 @@ function Box({ box }: { box: Placed }) {
   return (
     <g transform={`translate(${box.x} ${box.y})`} class={culprit ? "path-culprit" : "path-victim"}>
       <rect width={BOX_W} height={BOX_H} rx="7" />
-      {culprit && <rect class="path-hatch" width="8" height={BOX_H} rx="3" fill="url(#culprit-hatch)" />}
+      {culprit && <rect class="path-hatch" width="9" height={BOX_H} rx="4" />}
       <text x="16" y="17" class="path-title">
-        {short(`${box.ranks.length === 1 ? "rank" : "ranks"} ${rankRanges(box.ranks, 3)}`, 18)}
+        {short(`${box.ranks.length === 1 ? "rank" : "ranks"} ${rankRanges(box.ranks, 3)}`, 15)}
       </text>
       <text x="16" y="31" class="path-sub">
-        {culprit ? "started it" : short(box.comm || "waits", 20)}
+        {culprit ? "started it" : short(box.comm || "waits", 17)}
       </text>
     </g>
   );

@@ -26,13 +26,14 @@ export function pathBoxes(
   comms: Record<string, string>,
 ): PathBox[] {
   const layer = layersOf(culprits, edges);
+  const waitsOf = groupedBy(edges, "waiter");
   const boxes: PathBox[] = [];
   const boxOf = new Map<number, number>();
   for (let depth = 0; depth < LAYERS_MAX; depth++) {
     const here = new Map<string, PathBox>();
     for (const [rank, at] of layer) {
       if (at !== depth) continue;
-      const edge = edges.find((one) => one.waiter === rank && layer.get(one.waits_for) === depth - 1);
+      const edge = waitsOf.get(rank)?.find((one) => layer.get(one.waits_for) === depth - 1);
       const alike =
         depth === 0 ? `culprit ${rank}` : `${edge && boxOf.get(edge.waits_for)} ${edge?.why} ${edge?.comm_id}`;
       let box = here.get(alike);
@@ -67,13 +68,23 @@ function newBox(
   };
 }
 
+/** Map.groupBy, which Node 20 does not have. */
+function groupedBy(edges: readonly WaitEdge[], end: "waiter" | "waits_for"): Map<number, WaitEdge[]> {
+  const groups = new Map<number, WaitEdge[]>();
+  for (const edge of edges) {
+    const group = groups.get(edge[end]);
+    if (group) group.push(edge);
+    else groups.set(edge[end], [edge]);
+  }
+  return groups;
+}
+
 function layersOf(culprits: readonly number[], edges: readonly WaitEdge[]): Map<number, number> {
-  const waiters = new Map<number, number[]>();
-  for (const edge of edges) waiters.set(edge.waits_for, [...(waiters.get(edge.waits_for) ?? []), edge.waiter]);
+  const waiters = groupedBy(edges, "waits_for");
   const layer = new Map(culprits.map((rank) => [rank, 0]));
   const queue = [...culprits];
-  for (let rank = queue.shift(); rank !== undefined; rank = queue.shift()) {
-    for (const waiter of waiters.get(rank) ?? []) {
+  for (const rank of queue) {
+    for (const { waiter } of waiters.get(rank) ?? []) {
       if (layer.has(waiter)) continue;
       layer.set(waiter, (layer.get(rank) ?? 0) + 1);
       queue.push(waiter);

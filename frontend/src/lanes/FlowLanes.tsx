@@ -120,6 +120,7 @@ function LaneLabel({ lane, ns, blamed, onSelect }: LaneLabelProps) {
         <span>
           {lane.comm_name} <span class="faint">ch {lane.channel}</span>
         </span>
+        <span class="faint">{i >= 0 && `${lane.func} ${lane.ops[i]}`}</span>
         {i >= 0 && (
           <span class="lane-counters" title={`${first}, ${second}, ${third} of ${lane.total_chunks} chunks`}>
             {lane.ready[i]}·{lane.transmitted[i]}·{lane.done[i]}
@@ -128,7 +129,6 @@ function LaneLabel({ lane, ns, blamed, onSelect }: LaneLabelProps) {
         )}
       </p>
       <p class={`lane-words ${stuck ? "stuck" : "faint"}`}>
-        {i >= 0 ? `${lane.func} ${lane.ops[i]}: ` : ""}
         {conditionWords(lane, i)}
         {stuck ? ` · ${(lane.stuck_ms[i] / 1000).toFixed(1)} s` : ""}
       </p>

@@ -46,10 +46,10 @@ function paintLane(
   const full = LANE_PX - 2 * INSET_PX;
   const stalled = columns.filter((column) => column.stalled);
   fillColumns(context, stalled, colour("lane-stall"), base, full, () => 1);
+  if (hatch) fillColumns(context, stalled, hatch, base, full, () => 1);
   fillColumns(context, columns, colour("lane-ready"), base, full, (column) => column.ready);
   fillColumns(context, columns, colour("lane-transmitted"), base, full, (column) => column.transmitted);
   fillColumns(context, columns, colour("lane-done"), base, full, (column) => column.done);
-  if (hatch) fillColumns(context, stalled, hatch, base, full, () => 1);
   context.fillStyle = colour("ink-3");
   for (const i of opStarts(lane)) context.fillRect(Math.round(timeX(lanes, lane.t_ns[i], width)), base, 1, 4);
 }

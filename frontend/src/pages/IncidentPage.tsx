@@ -85,7 +85,7 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
       </div>
       <ClockStrip row={row} />
       <Doubts answer={answer} />
-      <div class="pictures">
+      <div class={`pictures ${isSmall(detail) ? "compact" : ""}`}>
         {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} />}
         {detail.grid.value && <TopologyGrid columns={detail.grid.value} selected={rank} onSelect={selectRank} />}
         {detail.lanes.value && (
@@ -95,6 +95,17 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
       </div>
       <Tabs tabs={tabs} label="More about this incident" />
     </div>
+  );
+}
+
+const SIDE_BY_SIDE_MAX = 64;
+
+/** A small job's path and grid fit side by side. */
+function isSmall(detail: IncidentDetail): boolean {
+  const grid = detail.grid.value;
+  if (query.value.get("grid") === "table") return false;
+  return (
+    grid !== null && grid.rank.length <= SIDE_BY_SIDE_MAX && (detail.answer.value?.diagnosis?.path.length ?? 0) > 0
   );
 }
 

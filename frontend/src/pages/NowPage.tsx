@@ -26,7 +26,7 @@ export function NowPage() {
     <div class="page now">
       <h1 class="visually-hidden">Now</h1>
       <section aria-labelledby="open-incidents">
-        <h2 id="open-incidents">{unresolved.length > 0 ? count(unresolved.length, "open incident") : "Incidents"}</h2>
+        <h2 id="open-incidents">{unresolved.length > 0 ? count(unresolved.length, "incident") : "Incidents"}</h2>
         {unresolved.map((row) => (
           <IncidentCard key={row.number} row={row} />
         ))}

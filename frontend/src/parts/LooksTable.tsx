@@ -1,15 +1,43 @@
-/* The newest looks of the trigger and what each saw, so that "nothing" is seen to have been looked for. */
+/*
+ * The newest looks of the trigger and what each saw, so that "nothing" is seen to have been looked for. Looks in a row
+ * that saw nothing are one line.
+ */
 
+import { useState } from "preact/hooks";
+import { spanWords } from "../state/clock";
 import { SYMPTOM, worded } from "../state/words";
 import type { Look } from "../types";
 import { Ago } from "./bits";
 
+export interface Run {
+  newest: Look;
+  n: number;
+  oldestAt: string;
+}
+
+/** Consecutive looks (newest first) that saw nothing, folded; every look that saw something stands alone. */
+export function foldLooks(looks: Look[]): Run[] {
+  const runs: Run[] = [];
+  for (const look of looks) {
+    const last = runs.at(-1);
+    if (last && !look.saw && !last.newest.saw && last.newest.kind === look.kind) {
+      last.n += 1;
+      last.oldestAt = look.at;
+    } else runs.push({ newest: look, n: 1, oldestAt: look.at });
+  }
+  return runs;
+}
+
+const SHOWN_AT_FIRST = 10;
+
 export function LooksTable({ looks }: { looks: Look[] }) {
+  const [all, setAll] = useState(false);
   if (looks.length === 0) return <p class="faint">Nobody has looked at this job yet.</p>;
+  const runs = foldLooks(looks);
   return (
     <div class="table-box">
       <table>
-        <caption>Newest looks of the trigger</caption>
+        <caption class="visually-hidden">Newest looks of the trigger</caption>
         <thead>
           <tr>
             <th scope="col">When</th>
@@ -21,22 +49,40 @@ export function LooksTable({ looks }: { looks: Look[] }) {
           </tr>
         </thead>
         <tbody>
-          {looks.map((look) => (
-            <tr key={`${look.at} ${look.kind}`}>
-              <td class="nowrap">
-                <Ago at={look.at} />
-              </td>
-              <td>{worded(SYMPTOM, look.kind)}</td>
-              <td>{look.saw || <span class="faint">nothing wrong</span>}</td>
-              <td class="faint wide-only">
-                {Object.entries(look.thresholds ?? {})
-                  .map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`)
-                  .join(", ")}
-              </td>
-            </tr>
+          {runs.slice(0, all ? runs.length : SHOWN_AT_FIRST).map((run) => (
+            <Line key={`${run.newest.at} ${run.newest.kind}`} run={run} />
           ))}
         </tbody>
       </table>
+      {!all && runs.length > SHOWN_AT_FIRST && (
+        <button type="button" class="more" onClick={() => setAll(true)}>
+          {runs.length - SHOWN_AT_FIRST} more
+        </button>
+      )}
     </div>
+  );
+}
+
+function Line({ run: { newest, n, oldestAt } }: { run: Run }) {
+  return (
+    <tr>
+      <td class="nowrap">
+        <Ago at={newest.at} />
+      </td>
+      <td>{worded(SYMPTOM, newest.kind)}</td>
+      <td>
+        {newest.saw || (
+          <span class="faint">
+            nothing wrong
+            {n > 1 && ` in ${n} looks over ${spanWords(Date.parse(newest.at) - Date.parse(oldestAt))}`}
+          </span>
+        )}
+      </td>
+      <td class="faint wide-only">
+        {Object.entries(newest.thresholds ?? {})
+          .map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`)
+          .join(", ")}
+      </td>
+    </tr>
   );
 }

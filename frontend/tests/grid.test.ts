@@ -1,0 +1,116 @@
+import { describe, expect, it } from "vitest";
+import { worstFirst } from "../src/grid/GridTable";
+import { cellAt, cellBeside, GAPS_MAX, type GridLayout, layoutGrid } from "../src/grid/layout";
+import { packed } from "../src/grid/paint";
+import { cellSentence, countsByState } from "../src/grid/words";
+import { makeGrid } from "./fixtures";
+
+const overlaps = (layout: GridLayout) => {
+  const seen = new Set<string>();
+  for (let i = 0; i < layout.x.length; i++) seen.add(`${layout.x[i]},${layout.y[i]}`);
+  return layout.x.length - seen.size;
+};
+
+describe("layout of the grid", () => {
+  it.each([
+    [8, 2],
+    [64, 8],
+    [1000, 8],
+    [10_000, 8],
+    [100_000, 8],
+    [300, 300],
+  ])("gives each of %i ranks on nodes of %i a cell of its own, inside the width", (nRanks, perNode) => {
+    for (const width of [340, 1300]) {
+      const layout = layoutGrid(makeGrid(nRanks, perNode), "node", width);
+      expect(overlaps(layout)).toBe(0);
+      expect(Math.max(...layout.x) + layout.size).toBeLessThanOrEqual(width + 1);
+      expect(Math.max(...layout.y) + layout.size).toBeLessThanOrEqual(layout.height + 1);
+    }
+  });
+
+  it("shows 10,000 ranks on one screen, with gaps", () => {
+    const layout = layoutGrid(makeGrid(10_000, 8), "node", 1300);
+    expect(layout.height).toBeLessThan(450);
+    expect(layout.gap).toBe(1);
+  });
+
+  it("gives up the gaps, and only the gaps, above the limit", () => {
+    const layout = layoutGrid(makeGrid(GAPS_MAX + 8, 8), "node", 1300);
+    expect(layout.dense).toBe(true);
+    expect(layout.gap).toBe(0);
+    expect([...layout.x, ...layout.y].every((place) => place % layout.size === 0)).toBe(true);
+  });
+
+  it("keeps the ranks of a node together, in the order of their local ranks", () => {
+    const layout = layoutGrid(makeGrid(8, 2), "node", 800);
+    expect(layout.labels.map((label) => label.text)).toEqual(["node-0", "node-1", "node-2", "node-3"]);
+    expect(layout.x[5]).toBe(layout.x[4] + layout.size + layout.gap);
+    expect(layout.y[5]).toBe(layout.y[4]);
+  });
+
+  it("can order by place in TP × PP × DP", () => {
+    const layout = layoutGrid(makeGrid(16, 2), "parallel", 1200);
+    expect(layout.labels.map((label) => label.text).slice(0, 2)).toEqual(["PP 0 · DP 0", "PP 0 · DP 1"]);
+  });
+
+  it("places ranks without a node last, rather than nowhere", () => {
+    const grid = makeGrid(4, 2);
+    grid.node[0] = -1;
+    const layout = layoutGrid(grid, "node", 800);
+    expect(layout.labels.at(-1)?.text).toBe("node unknown");
+    expect(overlaps(layout)).toBe(0);
+  });
+});
+
+describe("moving in the grid", () => {
+  const layout = layoutGrid(makeGrid(16, 2), "node", 400);
+
+  it("finds the cell under a point, and none outside", () => {
+    for (const cell of [0, 7, 15]) expect(cellAt(layout, layout.x[cell] + 2, layout.y[cell] + 2)).toBe(cell);
+    expect(cellAt(layout, -5, -5)).toBe(-1);
+  });
+
+  it("goes right and comes back left", () => {
+    expect(cellBeside(layout, 0, "right")).toBe(1);
+    expect(cellBeside(layout, 1, "left")).toBe(0);
+  });
+
+  it("stays at the edge", () => {
+    expect(cellBeside(layout, 0, "left")).toBe(0);
+    expect(cellBeside(layout, 0, "up")).toBe(0);
+  });
+
+  it("reaches every cell by arrow keys alone", () => {
+    const seen = new Set([0]);
+    for (const from of seen) {
+      for (const direction of ["left", "right", "up", "down"] as const) seen.add(cellBeside(layout, from, direction));
+    }
+    expect(seen.size).toBe(16);
+  });
+});
+
+describe("the grid in words", () => {
+  const grid = makeGrid(8, 2, { 4: "culprit", 3: "unknown" });
+
+  it("says what a cell is", () => {
+    expect(cellSentence(grid, 4)).toBe(
+      "Rank 4, node-2, GPU 0000:18:00.0, Culprit, its NIC is down, last seen 300 ms ago",
+    );
+  });
+
+  it("never calls a rank that was not seen healthy", () => {
+    expect(cellSentence(grid, 3)).toContain("Unknown, never seen");
+  });
+
+  it("counts every rank exactly once", () => {
+    expect(countsByState(grid).reduce((sum, { n }) => sum + n, 0)).toBe(8);
+  });
+
+  it("lists culprits first in the table", () => {
+    expect(worstFirst(grid).slice(0, 2)).toEqual([4, 3]);
+  });
+
+  it("packs a colour the way the canvas stores it", () => {
+    expect(packed("rgb(213, 94, 0)")).toBe(0xff005ed5);
+  });
+});

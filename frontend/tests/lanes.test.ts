@@ -1,0 +1,74 @@
+import { describe, expect, it } from "vitest";
+import { conditionAt, conditionWords, laneColumns, opStarts, rulerTicks, tickAt } from "../src/lanes/scale";
+import { makeLane, SECOND } from "./fixtures";
+
+describe("columns of a lane", () => {
+  it("show the least progress and the stall when ticks share a pixel", () => {
+    const [column] = laneColumns(makeLane(), 0, 10 * SECOND, 1);
+    expect(column).toMatchObject({ done: 8 / 32, stalled: true });
+  });
+
+  it("never lie outside the width", () => {
+    for (const { x, width } of laneColumns(makeLane(), 2 * SECOND, 6 * SECOND, 400)) {
+      expect(x).toBeGreaterThanOrEqual(0);
+      expect(x + width).toBeLessThanOrEqual(402);
+    }
+  });
+
+  it("leave blank where nothing was in progress or nothing was seen", () => {
+    const lane = makeLane({ t_ns: [0, 9 * SECOND], stuck_ms: [0, 0] });
+    const columns = laneColumns(lane, 0, 10 * SECOND, 1000);
+    expect(columns[0].x + columns[0].width).toBeLessThan(30);
+    expect(columns[1].x).toBe(900);
+  });
+
+  it("are empty for a flow without ticks", () => {
+    expect(laneColumns(makeLane({ t_ns: [] }), 0, SECOND, 100)).toEqual([]);
+  });
+});
+
+describe("reading a lane", () => {
+  const last = 99;
+
+  it("reads the newest tick at or before the crosshair", () => {
+    const lane = makeLane();
+    expect(tickAt(lane, -1)).toBe(-1);
+    expect(tickAt(lane, 0.15 * SECOND)).toBe(1);
+    expect(tickAt(lane, 99 * SECOND)).toBe(last);
+  });
+
+  it("marks where another op began", () => {
+    expect(opStarts(makeLane())).toEqual([50]);
+  });
+
+  it.each([
+    [[0, 0, 0, 0], "not_started"],
+    [[14, 14, 9, 9], "not_transmitted"],
+    [[14, 14, 14, 8], "not_delivered"],
+    [[9, 9, 9, 9], "gpu_not_ready"],
+    [[32, 32, 32, 32], ""],
+  ])("tells the condition of counters %j", ([posted, ready, transmitted, done], condition) => {
+    const at = (value: number) => Array(100).fill(value);
+    const lane = makeLane({ posted: at(posted), ready: at(ready), transmitted: at(transmitted), done: at(done) });
+    expect(conditionAt(lane, last)).toBe(condition);
+  });
+
+  it("words a receive from the receiver's side", () => {
+    const at = (value: number) => Array(100).fill(value);
+    const counters = { ready: at(8), transmitted: at(8), done: at(8) };
+    expect(conditionWords(makeLane({ ...counters, direction: "recv" }), last)).toBe(
+      "Waits for the sender's next chunk",
+    );
+    expect(conditionWords(makeLane({ ...counters, direction: "send" }), last)).toBe(
+      "GPU not ready with the next chunk",
+    );
+  });
+});
+
+describe("the ruler", () => {
+  it("has round steps that fit", () => {
+    const { stepS, at } = rulerTicks(0, 60 * SECOND, 900);
+    expect(stepS).toBe(10);
+    expect(at).toHaveLength(7);
+  });
+});
