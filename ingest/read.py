@@ -88,13 +88,13 @@ def read_nodes(attempt_id: int) -> list[Node]:
 def read_window(
     attempt_id: int, start_ns: int, end_ns: int, tables: Sequence[str] = TRACE_TABLES, now_ns: int | None = None
 ) -> Window:
-    """Everything known of the attempt in [start_ns, end_ns). Raises Attempt.DoesNotExist."""
+    """Everything known of the attempt in [start_ns, end_ns). Raises Attempt.DoesNotExist, KeyError for no table."""
     attempt = Attempt.objects.select_related("job").get(pk=attempt_id)
     roster = read_roster(attempt_id, attempt.roster_version)
-    groups = [group for group, held in GROUPS.items() if set(held) & set(tables)]
+    groups = sorted({_GROUP_OF[table] for table in tables})
     batches = _read_batches(attempt_id, start_ns, end_ns, groups)
     nodes = roster.nodes()
-    columns = {table: _cut(table, batches[_group_of(table)], roster, start_ns, end_ns) for table in tables}
+    columns = {table: _cut(table, batches[_GROUP_OF[table]], roster, start_ns, end_ns) for table in tables}
     return Window(
         job=attempt.job.name,
         attempt=attempt.number,
@@ -157,8 +157,7 @@ WHERE attempt_id = %(attempt)s AND end_ns >= %(start)s AND start_ns < %(end)s AN
 """
 
 
-def _group_of(table: str) -> str:
-    return next(group for group, held in GROUPS.items() if table in held)
+_GROUP_OF: Final = {table: group for group, held in GROUPS.items() for table in held}
 
 
 def _cut(table: str, groups: Sequence[_Group], roster: Roster, start_ns: int, end_ns: int) -> Rows:

@@ -1,0 +1,197 @@
+"""Partitions are made ahead, dropped when old, and what is pinned stays readable."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import connection
+
+from ingest.database import connect
+from ingest.models import Attempt, Boot, PinnedWindow
+from ingest.read import read_window
+from ingest.retention import RANGES_MAX, keep_house, pin_window, trace_age, unpin_window
+from ingest.store import PARTITIONS_AHEAD, NativePartitions, partition_start
+from tests.builders import SECOND, WALL_NS, FakeJob
+from tests.ingest.conftest import Ingest
+
+SENT_AT = datetime.fromtimestamp(WALL_NS / 1e9, UTC)
+aio = sync_to_async
+
+
+def starts() -> list[datetime]:
+    with connect() as plain:
+        return [partition_start(name) for name in NativePartitions().partitions(plain)]
+
+
+def n_rows(table: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM {table}")
+        return int(cursor.fetchone()[0])
+
+
+async def send_some(ingest: Ingest, n: int = 4) -> Attempt:
+    for number in range(n):
+        await ingest.send(FakeJob().batch(0, number))
+    return await Attempt.objects.aget()
+
+
+@pytest.fixture
+def empty_store(no_traces: None) -> None:
+    """No partition at all."""
+    with connect() as plain:
+        NativePartitions().drop_before(plain, datetime(2100, 1, 1, tzinfo=UTC))
+
+
+def test_partitions_reach_a_day_ahead_and_are_made_once(empty_store: None) -> None:
+    now = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
+    assert keep_house(now).created == PARTITIONS_AHEAD + 1
+    assert starts()[0] == datetime(2026, 3, 4, 5, tzinfo=UTC)
+    assert starts()[-1] == datetime(2026, 3, 5, 5, tzinfo=UTC)
+    assert keep_house(now).created == 0
+    assert keep_house(now + timedelta(hours=2)).created == 2
+
+
+def test_partitions_end_where_the_next_begins(empty_store: None) -> None:
+    keep_house(datetime(2026, 3, 4, 5, 6, tzinfo=UTC))
+    with connect() as plain:
+        bounds = plain.execute(
+            "SELECT pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+            " WHERE i.inhparent = 'ingest_trace_batch'::regclass ORDER BY c.relname"
+        ).fetchall()
+    ends = [text.split("TO ('")[1].rstrip("')") for (text,) in bounds]
+    begins = [text.split("FROM ('")[1].split("')")[0] for (text,) in bounds]
+    assert begins[1:] == ends[:-1]
+
+
+async def test_a_batch_finds_a_partition_even_when_nobody_made_one(ingest: Ingest, empty_store: None) -> None:
+    with_none = await aio(starts)()
+    assert SENT_AT.replace(minute=0, second=0) not in with_none
+    assert (await ingest.send(FakeJob().batch())).status == 200
+    assert SENT_AT.replace(minute=0, second=0) in await aio(starts)()
+
+
+async def test_traces_older_than_a_day_are_dropped_by_the_partition(ingest: Ingest) -> None:
+    attempt = await send_some(ingest)
+    assert (await aio(keep_house)(SENT_AT + timedelta(hours=23))).dropped == 0
+    assert await aio(n_rows)("ingest_trace_batch") == 4
+    assert (await aio(keep_house)(SENT_AT + timedelta(hours=26))).dropped >= 1
+    assert await aio(n_rows)("ingest_trace_batch") == 0
+    window = await aio(read_window)(attempt.pk, 0, 2 * WALL_NS)
+    assert len(window.rows("flow")) == 0
+    assert len(window.ranks) == 2  # who they were outlives what they sent
+
+
+async def test_how_long_is_a_setting(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIOGENES_TRACE_DAYS", "0.25")
+    assert trace_age() == timedelta(hours=6)
+    await send_some(ingest)
+    assert (await aio(keep_house)(SENT_AT + timedelta(hours=8))).dropped >= 1
+
+
+async def test_a_pinned_window_survives_and_reads_the_same(ingest: Ingest) -> None:
+    attempt = await send_some(ingest, 6)
+    start, end = WALL_NS + 2 * SECOND, WALL_NS + 4 * SECOND
+    before = await aio(read_window)(attempt.pk, start, end)
+    assert await aio(pin_window)(attempt.pk, start, end) >= 2
+    both = await aio(read_window)(attempt.pk, start, end)
+    await aio(keep_house)(SENT_AT + timedelta(days=3))
+    after = await aio(read_window)(attempt.pk, start, end)
+    assert len(before.rows("flow")) > 0
+    for table in before.tables:
+        expected = sorted(row.tobytes() for row in before.rows(table))
+        assert sorted(row.tobytes() for row in both.rows(table)) == expected, table
+        assert sorted(row.tobytes() for row in after.rows(table)) == expected, table
+
+
+async def test_a_late_batch_of_a_pinned_window_is_pinned_by_the_next_pass(ingest: Ingest) -> None:
+    attempt = await send_some(ingest, 3)
+    await aio(pin_window)(attempt.pk, WALL_NS, WALL_NS + 10 * SECOND)
+    await ingest.send(FakeJob().batch(0, 5), at_ns=WALL_NS + 60 * SECOND)
+    assert (await aio(keep_house)(SENT_AT)).rows_pinned == 1
+    assert (await aio(keep_house)(SENT_AT)).rows_pinned == 0
+    assert await aio(n_rows)("ingest_pinned_batch") == 4
+
+
+async def test_pinning_twice_and_unpinning_leaves_what_others_need(ingest: Ingest) -> None:
+    attempt = await send_some(ingest, 6)
+    await aio(pin_window)(attempt.pk, WALL_NS, WALL_NS + 3 * SECOND)
+    await aio(pin_window)(attempt.pk, WALL_NS, WALL_NS + 3 * SECOND)
+    await aio(pin_window)(attempt.pk, WALL_NS + 2 * SECOND, WALL_NS + 6 * SECOND)
+    assert await PinnedWindow.objects.acount() == 2
+    kept = await aio(n_rows)("ingest_pinned_batch")
+    await aio(unpin_window)(attempt.pk, WALL_NS, WALL_NS + 3 * SECOND)
+    assert 0 < await aio(n_rows)("ingest_pinned_batch") < kept
+    await aio(unpin_window)(attempt.pk, WALL_NS + 2 * SECOND, WALL_NS + 6 * SECOND)
+    assert await aio(n_rows)("ingest_pinned_batch") == 0
+
+
+async def test_an_empty_window_cannot_be_pinned(ingest: Ingest) -> None:
+    attempt = await send_some(ingest, 1)
+    with pytest.raises(ValueError, match="empty"):
+        await aio(pin_window)(attempt.pk, 5, 5)
+
+
+async def test_a_resent_batch_is_recognised_after_its_partition_is_gone(ingest: Ingest) -> None:
+    await send_some(ingest)
+    await aio(keep_house)(SENT_AT + timedelta(days=3))
+    late = SENT_AT + timedelta(days=3)
+    reply = await ingest.send(FakeJob().batch(0, 2), at_ns=int(late.timestamp()) * SECOND)
+    assert reply.body["duplicate"] is True
+    assert await aio(n_rows)("ingest_trace_batch") == 0
+
+
+async def test_boots_nobody_heard_of_for_long_are_forgotten(ingest: Ingest) -> None:
+    await send_some(ingest, 1)
+    assert (await aio(keep_house)(SENT_AT + timedelta(days=5))).boots_forgotten == 0
+    assert (await aio(keep_house)(SENT_AT + timedelta(days=9))).boots_forgotten == 1
+    assert await Boot.objects.acount() == 0
+
+
+def received() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM (SELECT unnest(received) FROM ingest_boot) ranges")
+        return int(cursor.fetchone()[0])
+
+
+def make_gaps(n: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE ingest_boot SET received = (SELECT range_agg(int8range(i * 2, i * 2 + 1)) FROM generate_series(0, %s) i)",
+            [n - 1],
+        )
+
+
+async def test_what_a_boot_remembers_is_bounded(ingest: Ingest) -> None:
+    await send_some(ingest, 1)
+    await aio(make_gaps)(3 * RANGES_MAX)
+    await aio(keep_house)(SENT_AT)
+    assert await aio(received)() <= RANGES_MAX + 1
+    assert (await ingest.send(FakeJob().batch(0, 1))).body["duplicate"] is True  # counts as received
+    assert (await ingest.send(FakeJob().batch(0, 6 * RANGES_MAX - 3))).body["duplicate"] is False
+
+
+def drop_while_read() -> int:
+    with connect() as reader, connect() as plain:
+        plain.execute("SET lock_timeout = '100ms'")
+        with reader.transaction():
+            reader.execute("SELECT count(*) FROM ingest_trace_batch")
+            return keep_house(SENT_AT + timedelta(days=3)).dropped
+
+
+async def test_a_long_read_postpones_the_drop_and_breaks_nothing(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.store.LOCK_TIMEOUT_MS", 100)
+    await send_some(ingest, 1)
+    assert await aio(drop_while_read)() == 0
+    assert (await aio(keep_house)(SENT_AT + timedelta(days=3))).dropped >= 1
+
+
+async def test_the_database_refuses_two_running_attempts_of_a_job(ingest: Ingest) -> None:
+    attempt = await send_some(ingest, 1)
+    with pytest.raises(Exception) as refused:
+        await Attempt.objects.acreate(job_id=attempt.job_id, number=2, started_at=SENT_AT, last_received_at=SENT_AT)
+    assert isinstance(refused.value.__cause__, psycopg.errors.UniqueViolation)

@@ -1,0 +1,173 @@
+"""Attempts, ranks and communicators as they build up from what nodes send."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from asgiref.sync import sync_to_async
+from django.db import connection
+
+from ingest.models import Attempt, CommMember, Communicator, Job, Node, Rank
+from ingest.retention import end_idle_attempts
+from nccl_instrument.wire import TraceBatch
+from tests.builders import SECOND, FakeJob, boot_id
+from tests.ingest.conftest import Ingest
+
+
+async def send_second(ingest: Ingest, job: FakeJob, number: int, nodes: range | None = None, life: int = 0) -> None:
+    for node in nodes or range(job.nodes):
+        await ingest.send(alive(job.batch(node, number), node, life))
+
+
+def alive(batch: TraceBatch, node: int, life: int) -> TraceBatch:
+    return replace(batch, boot_id=boot_id(node, life))
+
+
+async def attempts() -> list[tuple[int, str, int, int]]:
+    """(number, state, restart count, ranks known) of every attempt."""
+    found = [a async for a in Attempt.objects.order_by("number")]
+    return [(a.number, a.state, a.restart_count, await a.ranks.acount()) for a in found]
+
+
+async def stored_by_attempt() -> dict[int, int]:
+    def count() -> dict[int, int]:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT a.number, count(*) FROM ingest_trace_batch t JOIN ingest_attempt a ON a.id = t.attempt_id"
+                " GROUP BY 1 ORDER BY 1"
+            )
+            return dict(cursor.fetchall())
+
+    return await sync_to_async(count)()
+
+
+async def test_all_nodes_of_a_start_share_one_attempt(ingest: Ingest) -> None:
+    job = FakeJob(restart=0)
+    for number in range(3):
+        await send_second(ingest, job, number)
+    assert await attempts() == [(1, "running", 0, 8)]
+    assert await Communicator.objects.acount() == 5
+    assert await CommMember.objects.acount() == 16
+    assert await stored_by_attempt() == {1: 12}
+
+
+async def test_a_higher_restart_count_ends_the_attempt_and_starts_the_next(ingest: Ingest) -> None:
+    job = FakeJob(restart=0)
+    await send_second(ingest, job, 0)
+    await send_second(ingest, job.restarted(restart=1), 1)
+    assert await attempts() == [(1, "ended", 0, 8), (2, "running", 1, 8)]
+    assert await stored_by_attempt() == {1: 4, 2: 4}
+    assert (await Attempt.objects.aget(number=1)).ended_at is not None
+
+
+async def test_most_processes_changing_starts_an_attempt_of_those_that_changed(ingest: Ingest) -> None:
+    job = FakeJob()
+    await send_second(ingest, job, 0)
+    again = job.restarted()
+    await send_second(ingest, again, 1, range(2))
+    assert await attempts() == [(1, "running", -1, 12)]  # four of eight ranks: not most
+    await send_second(ingest, again, 1, range(2, 4))
+    assert await attempts() == [(1, "ended", -1, 8), (2, "running", -1, 8)]
+    first, second = [a async for a in Attempt.objects.order_by("number")]
+    assert sorted([r.pid async for r in first.ranks.all()]) == [job.pid(r) for r in range(8)]
+    assert sorted([r.pid async for r in second.ranks.all()]) == [again.pid(r) for r in range(8)]
+    assert await Communicator.objects.filter(attempt=first).acount() == 5
+    assert await CommMember.objects.filter(communicator__attempt=second).acount() == 16
+    assert not await Rank.objects.filter(replaced=True).aexists()
+    await send_second(ingest, again, 2)
+    assert (await stored_by_attempt())[2] >= 5
+
+
+async def test_a_minority_of_changed_processes_stays_in_the_attempt(ingest: Ingest) -> None:
+    job = FakeJob()
+    await send_second(ingest, job, 0)
+    await send_second(ingest, job.restarted(), 1, range(1))
+    assert [number for number, *_ in await attempts()] == [1]
+    assert await Rank.objects.filter(replaced=True).acount() == 2
+    current = [r.pid async for r in Rank.objects.filter(replaced=False).order_by("rank")]
+    assert current == [2000, 2001, 1002, 1003, 1004, 1005, 1006, 1007]
+
+
+async def test_undeclared_ranks_are_told_apart_by_their_gpu(ingest: Ingest) -> None:
+    job = FakeJob(declared=False)
+    await send_second(ingest, job, 0)
+    await send_second(ingest, job.restarted(), 1)
+    assert [(number, state) for number, state, *_ in await attempts()] == [(1, "ended"), (2, "running")]
+
+
+async def test_another_world_size_starts_an_attempt(ingest: Ingest) -> None:
+    await send_second(ingest, FakeJob(ranks=8, nodes=4), 0)
+    await send_second(ingest, FakeJob(ranks=4, nodes=2, start=2), 1)
+    assert [(n, state, ranks) for n, state, _, ranks in await attempts()] == [(1, "ended", 8), (2, "running", 4)]
+
+
+async def test_an_agent_that_restarts_starts_no_attempt(ingest: Ingest) -> None:
+    job = FakeJob()
+    await send_second(ingest, job, 0)
+    await send_second(ingest, job, 0, range(1), life=1)
+    assert len(await attempts()) == 1
+    assert (await Node.objects.aget(name="node-0")).batches == 2
+
+
+async def test_a_late_batch_of_an_earlier_start_goes_back_to_it(ingest: Ingest) -> None:
+    job = FakeJob(restart=0)
+    await send_second(ingest, job, 0)
+    await send_second(ingest, job.restarted(restart=1), 2, life=1)
+    await ingest.send(job.batch(0, 1), at_ns=job.batch(0, 3).wall_ns)
+    assert await stored_by_attempt() == {1: 5, 2: 4}
+    assert [state for _, state, *_ in await attempts()] == ["ended", "running"]
+
+
+async def test_two_jobs_on_one_node_are_two_jobs(ingest: Ingest) -> None:
+    await ingest.send(FakeJob(name="a").batch())
+    await ingest.send(FakeJob(name="b").batch())
+    assert [job.name async for job in Job.objects.order_by("name")] == ["a", "b"]
+    assert [node.batches async for node in Node.objects.all()] == [1, 1]
+
+
+async def test_a_silent_attempt_is_ended_and_runs_again_when_its_processes_speak(ingest: Ingest) -> None:
+    job = FakeJob()
+    await send_second(ingest, job, 0)
+    assert await sync_to_async(end_idle_attempts)() == 1
+    assert [state for _, state, *_ in await attempts()] == ["ended"]
+    (await ingest.application.server()).committer.berths.forget_all()
+    await send_second(ingest, job, 1)
+    assert [(number, state) for number, state, *_ in await attempts()] == [(1, "running")]
+
+
+async def test_an_attempt_started_in_another_process_is_noticed(ingest: Ingest) -> None:
+    other = Ingest(type(ingest.application)(), ingest.token, ingest.team)
+    job = FakeJob(restart=0)
+    await send_second(ingest, job, 0)
+    await send_second(other, job.restarted(restart=1), 1)
+    await other.application.stop()
+    await ingest.write_ledger()
+    new = job.restarted(restart=1).batch(0, 2)
+    without_comm = replace(new, tables={k: v for k, v in new.tables.items() if k != "comm"}, boot_id=boot_id(0))
+    await ingest.send(without_comm)
+    assert await stored_by_attempt() == {1: 4, 2: 5}
+
+
+async def test_texts_of_a_comm_row_may_be_any_bytes(ingest: Ingest) -> None:
+    batch = FakeJob().batch()
+    batch.rows("comm")["name"] = b"\xff\x00world\x1b[31m"
+    batch.rows("comm")["gpu_uuid"] = b"\xfe\xfd"
+    assert (await ingest.send(batch)).status == 200
+    assert all([c.name.isprintable() async for c in Communicator.objects.all()])
+
+
+async def test_a_communicator_of_one_attempt_keeps_its_size(ingest: Ingest) -> None:
+    job = FakeJob()
+    await send_second(ingest, job, 0)
+    batch = job.batch(0, 1)
+    batch.rows("comm")["n_ranks"] = 64
+    await ingest.send(batch)
+    assert sorted([c.n_ranks async for c in Communicator.objects.all()]) == [2, 2, 2, 2, 8]
+
+
+async def test_when_an_agent_is_heard_is_noted(ingest: Ingest) -> None:
+    batch = FakeJob().batch(0, 30)
+    await ingest.send(FakeJob().batch())
+    await ingest.send(batch)
+    await ingest.write_ledger()
+    assert (await Attempt.objects.aget()).last_received_at.timestamp() * SECOND >= batch.wall_ns
