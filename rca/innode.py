@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from nccl_instrument.tables import FUNC_RECV, SEND
+from nccl_instrument.tables import FUNC_RECV
 from rca.fronts import NEVER, Fronts
-from rca.keys import Ints, Mask
+from rca.keys import Ints, Mask, mix
 from rca.known import Known
 from rca.members import Members
+from rca.pairs import SEEN, Pairs
 from rca.waits import Edges, Why, edges, joined
 
 
@@ -55,7 +56,6 @@ def hidden_in_node(known: Known, members: Members, fronts: Fronts, certain: Edge
     found: list[Edges] = []
     for at in np.flatnonzero(is_waited_for & ~waits):
         found += _in_own_ops(int(at), known, members, has_passed)
-        found += _at_ring_hops(int(at), known, members, fronts)
     return joined(found)
 
 
@@ -103,36 +103,31 @@ def _in_own_ops(at: int, known: Known, members: Members, has_passed: Mask) -> li
     return found
 
 
-def _at_ring_hops(at: int, known: Known, members: Members, fronts: Fronts) -> list[Edges]:
-    """A rank whose flows of a channel all go one way has its other neighbour in the ring on its own node."""
+def ring_hop_edges(known: Known, members: Members, fronts: Fronts, pairs: Pairs) -> Edges:
+    """Possible edges to ring neighbours on the same node, which have no network flow.
+
+    A rank that only sends over the network on some channel gets its input there from a mate, and waits for it while its
+    GPU produces nothing; one that only receives there passes on to a mate, and waits for it while its buffers are full.
+    """
+    posted, ready, _, done = pairs.sent.T
+    starved = (pairs.sender_end == SEEN) & (posted > ready) & (ready == done)
+    asked, received = pairs.taken[:, 0], pairs.taken[:, 1]
+    full = (pairs.receiver_end == SEEN) & (asked == received) & (received > 0)
     found = []
-    node = known.ranks.node
-    for i in np.flatnonzero((fronts.at == at) & fronts.is_front & ~fronts.p2p & (fronts.comm >= 0)):
-        comm = int(fronts.comm[i])
-        part = members.of(comm)
-        mates = members.rank_at[part][(node[members.rank_at[part]] == node[at]) & (members.rank_at[part] != at)]
-        mine = _directions(known, at, fronts.key[i])
-        chosen = [mate for mate in mates if _complements(mine, _directions(known, int(mate), fronts.key[i]))]
-        n = len(chosen)
-        place = _place(comm, int(fronts.op[i]), n)
-        found.append(edges(np.full(n, at), np.array(chosen, np.int64), Why.IN_NODE, *place))
-    return found
+    for mask, at, other in ((starved, pairs.sender, pairs.receiver), (full, pairs.receiver, pairs.sender)):
+        sending, taking = mix(at, pairs.key, pairs.channel), mix(other, pairs.key, pairs.channel)
+        blocked = mask & ~pairs.p2p & (pairs.comm >= 0) & (at >= 0) & fronts.blocks(at, pairs.key)
+        one_way = blocked & ~np.isin(sending, taking)
+        same_way = set(sending.tolist())
+        found += [_hops(known, members, pairs, int(i), int(at[i]), same_way) for i in np.flatnonzero(one_way)]
+    return joined(found)
 
 
-def _directions(known: Known, at: int, key: np.uint64) -> set[tuple[int, bool]]:
-    """(channel, is send) of the flows a rank has in an op."""
-    rows = known.flow[(known.flow_at == at) & (known.flow_key == key)]
-    return {(int(row["channel"]), bool(row["direction"] == SEND)) for row in rows}
-
-
-def _complements(mine: set[tuple[int, bool]], theirs: set[tuple[int, bool]]) -> bool:
-    """Whether on some channel one only sends and the other only receives over the network, or one has no flow at all."""
-    channels = {channel for channel, _ in mine | theirs}
-    return (
-        not mine
-        or not theirs
-        or any(
-            ((c, True) in mine) != ((c, False) in mine) and ((c, True) in theirs) != ((c, False) in theirs)
-            for c in channels
-        )
-    )
+def _hops(known: Known, members: Members, pairs: Pairs, i: int, at: int, same_way: set[int]) -> Edges:
+    """Edges to the mates that may be the neighbour: those without a network flow of the same direction there."""
+    comm, node = int(pairs.comm[i]), known.ranks.node
+    part = members.rank_at[members.of(comm)]
+    mates = part[(node[part] == node[at]) & (part != at) & (node[part] >= 0)]
+    keys = mix(mates, np.full(len(mates), pairs.key[i]), pairs.channel[i])
+    chosen = mates[np.array([int(key) not in same_way for key in keys], bool)]
+    return edges(np.full(len(chosen), at), chosen, Why.IN_NODE, *_place(comm, int(pairs.op[i]), len(chosen)))

@@ -16,7 +16,7 @@ from ingest.window import Window
 from nccl_instrument.tables import IB
 from rca.fronts import Fronts, known_fronts
 from rca.graph import Graph
-from rca.innode import hidden_in_node, late_in_node
+from rca.innode import hidden_in_node, late_in_node, ring_hop_edges
 from rca.keys import Ints, Keys, Mask, mix
 from rca.known import Known, last_known
 from rca.members import Members, known_members
@@ -101,7 +101,8 @@ def state_of(window: Window, settings: Settings) -> Progress:
     op_edges, ops = _entry_edges(fronts, members, len(ranks.rank) + len(ranks.nics) + len(links), is_cut)
     certain = joined([*flow_edges, *op_edges, *late_in_node(known, members, fronts)])
     certain = certain.where(~_of_rank(is_cut, certain.waiter))
-    hidden = hidden_in_node(known, members, fronts, certain)
+    hops = ring_hop_edges(known, members, fronts, pairs)
+    hidden = joined([hops, hidden_in_node(known, members, fronts, joined([certain, hops]))])
     hidden = hidden.where(~_of_rank(is_cut, hidden.waiter))
     both = joined([certain, hidden])
     n = len(ranks.rank) + len(ranks.nics) + len(links) + len(ops)

@@ -115,5 +115,7 @@ def check_min_data(state: Progress, ranks: tuple[int, ...], ops: Ints) -> tuple[
     if not wanted.any():
         return ranks
     sent = pairs.where(wanted)
-    least = sent.sent[:, 2].min()
-    return tuple(sorted(set(sent.sender[sent.sent[:, 2] == least].tolist())))
+    least = np.unique(sent.sender[sent.sent[:, 2] == sent.sent[:, 2].min()])
+    # What the network does not see lies between these and the mates that feed them.
+    fed_by = state.hidden.target[np.isin(state.hidden.waiter, least) & np.isin(state.hidden.target, ranks)]
+    return tuple(sorted({*least.tolist(), *fed_by.tolist()}))
