@@ -76,10 +76,10 @@ class Watch:
 
     def forever(self) -> NoReturn:
         while True:
+            self.relay_demo()
             for child in list(self.stack.children):
                 self.look(child, time.monotonic())
                 cap_log(child.log_path)
-            self.relay_demo()
             time.sleep(LOOK_SECONDS)
 
     def relay_demo(self) -> None:
@@ -97,7 +97,7 @@ class Watch:
             return
         name = child.recipe.name
         if name in NOT_RESTARTED:
-            self.stack.say(f"{name} ended (exit {child.process.returncode}): {child.log_tail(1)}; see {child.log_path}")
+            self.stack.say(f"{name} ended (exit {child.process.returncode}); see {child.log_path}")
             self.stack.children.remove(child)
             return
         deaths = self.deaths.setdefault(name, Deaths())

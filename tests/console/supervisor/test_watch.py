@@ -72,9 +72,14 @@ def test_a_quiet_minute_forgets_earlier_deaths(stack: Stack, said: list[str]) ->
     assert [line.split(" again in ")[1].split(" s")[0] for line in said] == ["1", "1"]
 
 
-def test_a_demo_that_ended_is_said_and_let_go(stack: Stack, said: list[str]) -> None:
-    stack.spawn(Recipe("demo", ["sh", "-c", "echo the job failed; exit 3"]))
+def test_a_demo_that_ended_has_its_words_said_and_is_let_go(stack: Stack, said: list[str]) -> None:
+    stack.spawn(Recipe("demo", ["sh", "-c", "echo demo: the job failed; echo noise; exit 3"]))
     wait_for_death(stack)
-    Watch(stack).look(stack.children[0], time.monotonic())
+    watch = Watch(stack)
+    watch.relay_demo()
+    watch.relay_demo()
+    watch.look(stack.children[0], time.monotonic())
     assert stack.children == []
-    assert said[0].startswith("demo ended (exit 3): the job failed; see ")
+    assert said[0] == "demo: the job failed"
+    assert said[1].startswith("demo ended (exit 3); see ")
+    assert len(said) == 2
