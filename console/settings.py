@@ -192,14 +192,13 @@ SIGNIN_FAILURE_SECONDS = 5 * 60
 # ---- looks and incidents ---------------------------------------------------------------------------------------------
 WATCH_HEARD_SECONDS = float(os.environ.get("DIOGENES_WATCH_HEARD_SECONDS", "1"))  # 0 switches the light beat off
 WATCH_ALL_SECONDS = 10.0
-LOOK_WINDOW_SECONDS = 30.0
+LOOK_WINDOW_SECONDS = 15.0  # longer than Δ ever is; what lies further back is in the normal
 LOOKS_KEPT_PER_ATTEMPT = 1000
 CLEAN_LOOKS_TO_CLEAR = 3
 CLEAN_LOOK_SECONDS = 3.0  # looks closer together than this count as one: the light beat must not shorten hysteresis
 REGRESSED_SECONDS = 30 * 60
 RESOLVE_AFTER_CLEAR_SECONDS = float(os.environ.get("DIOGENES_RESOLVE_AFTER_CLEAR_SECONDS", "600"))
 REVISIONS_MAX = 100
-INCIDENT_WINDOW_SECONDS = 60.0
 STREAM_MESSAGES_KEPT = 1000
 
 LOGGING = {
@@ -207,5 +206,7 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    # A line per look and second would bury what matters.
+    "loggers": {name: {"level": "WARNING"} for name in ("celery.worker.strategy", "celery.app.trace")},
     "root": {"handlers": ["stderr"], "level": os.environ.get("DIOGENES_LOG_LEVEL", "WARNING")},
 }

@@ -22,6 +22,7 @@ from rca.findings import Diagnosis, diagnosis_from_json
 SECOND: Final = 1_000_000_000
 GRID_NS: Final = 5 * SECOND
 LANES_BEFORE_NS: Final = 10 * SECOND
+LANES_NS: Final = 60 * SECOND
 LANES_NS_MAX: Final = 120 * SECOND
 VICTIMS_SHOWN: Final = 8
 
@@ -54,7 +55,7 @@ def incident_lanes(
 ) -> lanes.Lanes:
     """Flow lanes of `ranks`, else of the culprits and the first victims, around the first symptom unless said."""
     start_ns = from_ns if from_ns is not None else incident.first_symptom_ns - LANES_BEFORE_NS
-    newest = min(latest_data_ns(incident.attempt_id) + 1, start_ns + LANES_NS_MAX)
+    newest = min(latest_data_ns(incident.attempt_id) + 1, start_ns + LANES_NS)
     end_ns = min(to_ns, start_ns + LANES_NS_MAX) if to_ns is not None else newest
     window = read_window(incident.attempt_id, start_ns, max(end_ns, start_ns + 1), lanes.TABLES)
     chosen = ranks or _interesting(newest_diagnosis(incident), window.ranks["rank"].tolist())

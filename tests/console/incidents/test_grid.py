@@ -1,0 +1,101 @@
+"""The topology grid: everybody is in it, nobody is healthy by default."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from console.incidents.grid import STATES, TABLES, Grid, make_grid
+from ingest.window import Window
+from rca.diagnose import diagnose
+from rca.settings import DEFAULT
+from rca.triggers import look
+from tests.windows import make_window
+
+QUICK = dataclasses.replace(DEFAULT, delta_max_ns=DEFAULT.delta_min_ns)
+AT = "2026-11-21T12:00:00.000Z"
+
+
+def states(grid: Grid) -> list[str]:
+    return [STATES[state] for state in grid.state]
+
+
+def grid_of(window: Window) -> Grid:
+    """The grid with the real diagnosis of what the real trigger saw, if anything."""
+    symptoms = look(window, settings=QUICK).symptoms
+    return make_grid(window, diagnose(window, symptoms[0]) if symptoms else None, AT)
+
+
+def test_in_a_healthy_job_every_rank_is_ok() -> None:
+    assert Counter(states(grid_of(make_window()))) == {"ok": 8}
+
+
+def test_the_culprit_stands_out_from_those_who_wait() -> None:
+    grid = grid_of(make_window(stuck_before=5))
+    assert states(grid)[5] == "culprit"
+    assert set(states(grid)) - {"culprit"} == {"waiting"}
+    assert all(grid.note)
+
+
+def test_a_dead_process_that_nobody_blames_is_dead() -> None:
+    window = make_window(killed=2)
+    assert states(make_grid(window, None, AT))[2] == "dead"
+
+
+def test_ranks_of_a_silent_node_are_silent() -> None:
+    window = make_window(silent=[1])
+    found = states(make_grid(window, None, AT))
+    on_node = window.ranks["node"] == 1
+    assert {found[rank] for rank in window.ranks["rank"][on_node]} == {"silent"}
+
+
+def test_a_node_that_catches_up_is_not_silent() -> None:
+    assert "silent" not in states(make_grid(make_window(silent=[1], catching_up=[1]), None, AT))
+
+
+def test_ranks_never_seen_are_present_and_unknown() -> None:
+    window = dataclasses.replace(make_window(), world_size=12)
+    grid = make_grid(window, None, AT)
+    assert grid.rank == list(range(12))
+    assert states(grid)[8:] == ["unknown"] * 4
+    assert grid.last_seen_ms_ago[8:] == [None] * 4
+    assert grid.node[8:] == [-1] * 4
+
+
+def test_ranks_whose_ops_stay_inside_their_node_are_not_visible() -> None:
+    window = make_window()
+    members = window.members.copy()
+    members["n_nodes"] = 1
+    assert set(states(make_grid(dataclasses.replace(window, members=members), None, AT))) == {"not_visible"}
+
+
+def test_a_job_nobody_heard_of_has_an_empty_grid() -> None:
+    window = make_window()
+    nothing = dataclasses.replace(
+        window, world_size=0, nodes=window.nodes[:0], ranks=window.ranks[:0], members=window.members[:0], tables={}
+    )
+    assert make_grid(nothing, None, AT).rank == []
+
+
+@pytest.mark.parametrize("column", [field.name for field in dataclasses.fields(Grid)])
+def test_every_column_has_one_place_per_rank(column: str) -> None:
+    values = getattr(make_grid(make_window(), None, AT), column)
+    if isinstance(values, list) and column not in ("nodes", "states"):
+        assert len(values) == 8
+
+
+def test_the_grid_needs_only_the_tables_it_names() -> None:
+    window = make_window(killed=2)
+    slim = dataclasses.replace(window, tables={name: window.rows(name) for name in TABLES})
+    assert make_grid(slim, None, AT) == make_grid(window, None, AT)
+
+
+def test_coordinates_are_the_windows_own() -> None:
+    window = make_window()
+    grid = make_grid(window, None, AT)
+    order = np.argsort(window.ranks["rank"])
+    assert grid.tp == window.ranks["tp"][order].tolist()
+    assert grid.pp == window.ranks["pp"][order].tolist()

@@ -1,0 +1,86 @@
+"""Flow lanes: the counters of the flows that matter, over time."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from console.incidents.lanes import LANES_MAX, TICKS_MAX, Lanes, make_lanes
+from ingest.window import Window
+from tests.windows import make_window
+
+SECOND = 10**9
+
+
+def lanes_of(window: Window, *ranks: int) -> Lanes:
+    return make_lanes(window, ranks, window.start_ns + SECOND, window.start_ns + 3 * SECOND)
+
+
+def test_lanes_are_the_flows_of_the_ranks_asked_for_in_their_order() -> None:
+    lanes = lanes_of(make_window(nic_down=3), 3, 1).lanes
+    assert list(dict.fromkeys(lane.rank for lane in lanes)) == [3, 1]
+    assert len({lane.id for lane in lanes}) == len(lanes)
+
+
+def test_a_lane_tells_the_counters_at_every_tick() -> None:
+    window = make_window(nic_down=3)
+    lane = lanes_of(window, 3).lanes[0]
+    flow = window.rows("flow")
+    mine = flow[
+        (flow["rank"] == 3)
+        & (flow["comm_id"] == np.uint64(int(lane.comm_id, 16)))
+        & (flow["channel"] == lane.channel)
+        & (flow["direction"] == ("send", "receive").index(lane.direction))
+    ]
+    mine = mine[np.argsort(mine["tick_ns"])]
+    mine = mine[mine["tick_ns"] >= lane.t_ns[0]]
+    assert lane.t_ns == sorted(lane.t_ns)
+    assert set(zip(lane.t_ns, lane.posted, lane.done, strict=True)) <= set(
+        zip(mine["tick_ns"].tolist(), mine["counters"][:, 0].tolist(), mine["counters"][:, 3].tolist(), strict=True)
+    )
+    assert 0 <= lane.done[-1] <= lane.transmitted[-1] <= lane.ready[-1] <= lane.posted[-1] <= lane.total_chunks
+
+
+def test_the_longest_stuck_flow_of_a_rank_comes_first() -> None:
+    stuck = [lane.stuck_ms[-1] for lane in lanes_of(make_window(nic_down=3), 3).lanes]
+    assert stuck == sorted(stuck, reverse=True)
+
+
+def test_peers_are_named_by_their_global_rank() -> None:
+    window = make_window(nic_down=3)
+    for lane in lanes_of(window, 3).lanes:
+        members = window.members[window.members["comm_id"] == np.uint64(int(lane.comm_id, 16))]
+        assert lane.peer_rank in members["rank"]
+        assert lane.peer_rank != 3
+
+
+def test_too_many_lanes_are_counted_not_hidden() -> None:
+    window = make_window(nic_down=3)
+    flow = window.rows("flow")
+    mine = np.repeat(flow[flow["rank"] == 3][:1], LANES_MAX + 5)
+    mine["channel"] = np.arange(len(mine))
+    many = dataclasses.replace(window, tables={**window.tables, "flow": mine})
+    lanes = lanes_of(many, 3)
+    assert (len(lanes.lanes), lanes.omitted) == (LANES_MAX, 5)
+
+
+def test_a_long_lane_keeps_its_newest_ticks() -> None:
+    window = make_window(nic_down=3)
+    flow = window.rows("flow")
+    long = np.repeat(flow[flow["rank"] == 3][:1], TICKS_MAX + 7)
+    long["tick_ns"] += np.arange(len(long))
+    lane = lanes_of(dataclasses.replace(window, tables={"flow": long}), 3).lanes[0]
+    assert (len(lane.t_ns), lane.t_ns[-1]) == (TICKS_MAX, int(long["tick_ns"][-1]))
+
+
+def test_ops_inside_the_node_are_listed_as_not_visible() -> None:
+    window = make_window(nic_down=3)
+    inside = window.members[window.members["n_nodes"] == 1]
+    found = {(one.rank, one.comm_name) for one in lanes_of(window, 3).not_visible}
+    assert found == {(int(one["rank"]), str(one["name"])) for one in inside if one["rank"] == 3}
+
+
+def test_ranks_without_flows_have_no_lanes() -> None:
+    lanes = lanes_of(make_window(), 99)
+    assert (lanes.lanes, lanes.omitted, lanes.not_visible) == ([], 0, [])
