@@ -26,7 +26,7 @@ from .namespaces import NamespaceLinks
 from .paced import PacedLinks
 from .pages import ControlPage
 from .ranks import Ranks
-from .settings import JobSettings, may_make_namespaces
+from .settings import JobSettings, may_make_namespaces, plugin_path
 from .status import Status
 
 EXIT_RANK_DIED = 3
@@ -34,12 +34,14 @@ EXIT_HUNG = 4
 LOOK_S = 0.2
 PROGRESS_S = 5.0
 STOP_LEAD_ITERATIONS = 2
-STOP_LIMIT_S = 3.0  # for the iterations under way; a job that hangs needs all of it
+STOP_LIMIT_S = 3.0  # for the iterations under way
+STOP_LIMIT_OF_FAULTY_S = 0.7  # a job under a fault is not waited for: most of them hang
 
 
 class Job:
     def __init__(self, settings: JobSettings) -> None:
         self.settings = settings
+        self.plugin = plugin_path(settings.plugin)
         self.record: Record | None = None
         self.ranks: Ranks | None = None
         self.control: ControlServer | None = None
@@ -67,7 +69,7 @@ class Job:
         self.page.set_job("stop_at", settings.iterations or self.page.read_job("stop_at"))
         self.links = self._make_links(run_folder / "sys")
         self.control = ControlServer(self._control_path(run_folder), self._answer)
-        ranks = self.ranks = Ranks(settings, self.links, self.page, segments, run_folder)
+        ranks = self.ranks = Ranks(settings, self.links, self.page, segments, run_folder, self.plugin)
         ranks.start()
         record.rank_pids = ranks.pids
         record.save()
@@ -153,11 +155,11 @@ class Job:
         is_time_over = seconds > 0 and time.monotonic() - self.status.started > seconds
         if (self.is_asked_to_stop or is_time_over) and self.stop_deadline is None:
             self.page.set_job("stop_at", max(self.page.iterations()) + STOP_LEAD_ITERATIONS)
-            self.stop_deadline = time.monotonic() + STOP_LIMIT_S
+            self.stop_deadline = time.monotonic() + (STOP_LIMIT_OF_FAULTY_S if self.faults.active() else STOP_LIMIT_S)
 
     def _code_of_hung_end(self) -> int:
         if self.faults.found:
-            say("The job was still hung when its time was over, as its faults make it.")
+            say("The job had not ended its iteration when its time was over, as its faults make it.")
             return 0
         say("The job did not reach the end of its iteration and no fault was injected: that is a bug.")
         return EXIT_HUNG

@@ -16,7 +16,7 @@ from typing import Any
 from .links import Links
 from .pages import ControlPage
 from .physics import job_file
-from .settings import JobSettings, plugin_path
+from .settings import JobSettings
 
 
 class Ranks:
@@ -29,7 +29,7 @@ class Ranks:
         self.page = page
         self.segments = segments
         self.run_folder = run_folder
-        self.plugin = plugin_path(settings.plugin)
+        self.plugin = plugin
         self.processes: list[subprocess.Popen[bytes]] = []
 
     @property
