@@ -36,8 +36,14 @@ def make_pool() -> AsyncConnectionPool[Any]:
         open=False,
         timeout=WAIT_SECONDS,
         reconnect_timeout=0,
+        configure=_configure,
         kwargs={"autocommit": True},
     )
+
+
+async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Whatever the server's default is: an acknowledged batch must be on disk."""
+    await connection.execute("SET synchronous_commit = on")
 
 
 def connect() -> psycopg.Connection[Any]:

@@ -33,6 +33,7 @@ PARTITIONS_SECONDS: Final = 600.0
 
 AWAY = (psycopg.Error, PoolTimeout, DjangoDatabaseError)
 log = logging.getLogger(__name__)
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # _every says once that the database is away
 
 
 class Server:
