@@ -21,7 +21,13 @@ from .settings import JobSettings
 
 class Ranks:
     def __init__(
-        self, settings: JobSettings, links: Links, page: ControlPage, segments: Path, run_folder: Path
+        self,
+        settings: JobSettings,
+        links: Links,
+        page: ControlPage,
+        segments: Path,
+        run_folder: Path,
+        plugin: str | None,
     ) -> None:
         self.settings = settings
         self.layout = settings.layout
