@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import statistics
 import time
 from dataclasses import asdict
@@ -22,7 +24,7 @@ class Status:
         self.page = page
         self.faults = faults
         self.started = time.monotonic()
-        self._cpu_ticks: dict[int, int] = {}  # by pid: the last value outlives the process
+        self._reaped_s = reaped_cpu_s()
 
     def describe(self) -> dict[str, Any]:
         uptime_s = time.monotonic() - self.started
@@ -47,13 +49,13 @@ class Status:
         } | {name: self.page.read_rank(rank, name) for name in RANK_COUNTERS}
 
     def _cpu_seconds(self) -> float:
+        """Of the ranks: those that live by /proc, those that ended by what the kernel added up for their parent."""
+        ticks = 0
         for pid in self.ranks.pids:
-            try:
+            with contextlib.suppress(OSError):
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            self._cpu_ticks[pid] = int(fields[11]) + int(fields[12])
-        return sum(self._cpu_ticks.values()) / os.sysconf("SC_CLK_TCK")
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK") + reaped_cpu_s() - self._reaped_s
 
     def opening_line(self) -> str:
         layout, links = self.ranks.layout, self.ranks.links
@@ -72,6 +74,11 @@ class Status:
             f"iteration {now['iteration']}, {timing['median']:.1f} ms ± {timing['mad']:.2f} (MAD), "
             f"{now['cpu_cores']:.2f} cores" + (f", faults: {active}" if active else "")
         )
+
+
+def reaped_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def spread(values: list[float]) -> dict[str, float]:

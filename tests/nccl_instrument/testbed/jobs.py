@@ -46,6 +46,10 @@ class RunningJob:
     folder: Path
     process: subprocess.Popen[bytes]
 
+    def has_started(self) -> bool:
+        assert self.process.poll() is None, "the testbed ended before it began"
+        return (self.folder / "manifest.json").exists()
+
     def ask(self, do: str, **words: Any) -> dict[str, Any]:
         return ask(self.folder, {"do": do, **words})
 
@@ -90,7 +94,7 @@ def running_job(run_folder: Path, *words: str, **environment: str) -> Iterator[R
     )
     job = RunningJob(run_folder, process)
     try:
-        wait_until((run_folder / "manifest.json").exists, f"the job does not start: see {log.name}")
+        wait_until(lambda: job.has_started(), f"the job does not start: see {log.name}")
         wait_until(lambda: job.iteration() >= 1, "the job does not train")
         yield job
     finally:
