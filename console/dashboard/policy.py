@@ -1,4 +1,4 @@
-"""The content security policy, on every answer: pages may run our own scripts and talk to our own address only."""
+"""Headers of every answer: pages may run our own scripts and talk to our own address only; the API is never cached."""
 
 from __future__ import annotations
 
@@ -15,4 +15,6 @@ class ContentSecurityPolicy:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self.get_response(request)
         response.headers.setdefault("Content-Security-Policy", settings.CONTENT_SECURITY_POLICY)
+        if request.path.startswith("/api/"):
+            response.headers.setdefault("Cache-Control", "no-store")
         return response

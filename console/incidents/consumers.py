@@ -127,8 +127,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 await self._say({"beat": number, "at": iso(timezone.now())})
 
     async def _check_access(self) -> None:
-        """A role taken away ends what it let one follow."""
-        self.caller = await _caller(self.scope.get("user"))
+        """A role taken away ends what it let one follow; signing out ends it all."""
+        session = self.scope.get("session")
+        has_ended = session is not None and not await session.aexists(session.session_key)
+        self.caller = NOBODY if has_ended else await _caller(self.scope.get("user"))
+        if not self.caller.team_ids:
+            return await self.close(NOT_SIGNED_IN)
         for stream in list(self.positions):
             if not await _may_follow(self.caller, stream):
                 await self._unsubscribe(stream)

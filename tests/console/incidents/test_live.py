@@ -15,6 +15,7 @@ from asgiref.testing import ApplicationCommunicator
 from channels.routing import URLRouter
 from django.conf import settings
 
+from console.accounts.models import Membership
 from console.incidents import lifecycle, publish, streams
 from console.incidents.live import IncidentRow, decode_message
 from console.incidents.models import ActorKind, Incident, OutboxRow
@@ -126,6 +127,19 @@ async def test_the_socket_answers_pings_and_beats(responder: Persona) -> None:
         await socket.say('{"ping": 7}')
         assert (await _frame(socket, "pong"))["pong"] == 7
         assert (await _frame(socket, "beat"))["beat"] >= 1
+
+
+async def test_a_membership_taken_away_closes_the_socket(
+    incident: Incident, responder: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.incidents.consumers.BEATS_PER_ACCESS_CHECK", 1)
+    async with _socket(responder) as socket:
+        await _subscribe(socket, **_place(await _get(responder, f"/api/v1/incidents/{incident.pk}")))
+        await Membership.objects.all().adelete()
+        for _ in range(FRAMES_MAX):
+            if (frame := await socket.receive_output(10))["type"] == "websocket.close":
+                break
+        assert frame["code"] == 4401
 
 
 @pytest.mark.parametrize("frame", ["nonsense", "[1]", '"x"', "{" * 5000])
