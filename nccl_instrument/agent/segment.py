@@ -256,7 +256,7 @@ class Segment:
     def comms(self) -> Rows:
         """(n,) COMM rows of communicators, finalized ones too while their row was not needed again."""
         table = self._tables["comm"]
-        return self._copy_rows(table["stamp"], table, lambda states: ((states & 0xFF) == ROW_LIVE) | _done(states))
+        return self._copy_rows(table["stamp"], table, _joined)
 
     def live_ops(self) -> Rows:
         """(n,) OP rows of ops enqueued and not complete, including those whose network part is not visible."""
@@ -275,7 +275,8 @@ class Segment:
         at = ((handles >> np.uint64(24)) & np.uint64(0xFFFF)).astype(np.intp) % len(states)
         generation = (handles >> np.uint64(40)) & np.uint64(0xFFFFF)
         is_open = (states[at] >> 8 == generation) & ((states[at] & 0xFF) != ROW_DONE)
-        return is_open | (handles == 0) | ((flows["flags"] & OP_FOREIGN) != 0)
+        is_joinable = (handles != 0) & ((flows["flags"] & OP_FOREIGN) == 0)
+        return np.where(is_joinable, is_open, True)
 
     def op_ring(self, position: int | None = None) -> OpRing:
         """A reader of the completion records, from record `position` on, by default the oldest still there."""
@@ -344,11 +345,12 @@ class OpRing:
 
 
 def _live(states: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-    return (states & 0xFF) == ROW_LIVE
+    is_live: npt.NDArray[np.bool_] = (states & 0xFF) == ROW_LIVE
+    return is_live
 
 
-def _done(states: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-    return (states & 0xFF) == ROW_DONE
+def _joined(states: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+    return np.isin(states & 0xFF, (ROW_LIVE, ROW_DONE))
 
 
 def _copy_in_order(table: Rows, at: npt.NDArray[np.intp]) -> Rows:

@@ -161,6 +161,7 @@ static int record(void *handle, int state, const void *arguments) {
     uint64_t what = as_integer(handle);
     if (!plugin.header) return 0;
     if (handle_kind(what) == HANDLE_STEP) {
+        if (state == STATE_SEND_PEER_WAIT && step_repeats(what)) return 0;
         record_step(what, (unsigned)state, arguments);
     } else {
         record_other(what, (unsigned)state);

@@ -66,11 +66,17 @@ static int64_t last_stop_ns(const OpRow *op) {
     return last ? last : now_ns();
 }
 
-/* On a rank that no ring of the communicator leaves the node from, nothing ever completes: its old ops would pile up. */
+/* RECENT_OPS later. On a rank that no ring of the communicator leaves the node from nothing ever completes, and old ops
+ * would pile up; a collective that a later op overtook will not get its stops any more (p2p of a group may overtake). */
 void op_evict(uint32_t comm, uint64_t handle) {
     const OpRow *op = op_find(handle);
-    if (!op || LOAD(plugin.comms[comm].network_seen) || !LOAD(op->launched_ns) || LOAD(op->n_flows)) return;
-    op_close(handle_row(handle), state_word(handle_generation(handle), ROW_LIVE), CLOSE_NO_NETWORK, 0);
+    if (!op || !LOAD(op->launched_ns)) return;
+    uint32_t row = handle_row(handle), word = state_word(handle_generation(handle), ROW_LIVE);
+    if (!LOAD(op->n_flows)) {
+        if (!LOAD(plugin.comms[comm].network_seen)) op_close(row, word, CLOSE_NO_NETWORK, 0);
+    } else if (LOAD(op->n_flows_begun) && !(LOAD(op->flags) & OP_P2P)) {
+        if (LOAD(comm_clocks[comm].last_done_ordinal) > op->ordinal) op_close(row, word, CLOSE_LOST, 0);
+    }
 }
 
 static void settle(uint64_t handle, const OpRow *op, int is_completed) {

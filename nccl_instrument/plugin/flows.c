@@ -19,7 +19,7 @@ static int is_spent(uint32_t row) {
 }
 
 static int row_reclaim(uint32_t *generation) {
-    for (int probe = 0; probe < PROBES_MAX; probe++) {
+    for (int probe = 0; probe < RECLAIMS_MAX; probe++) {
         uint32_t row = ADD(plugin.flow_cursor, 1) & (plugin.n_flows - 1), word = ACQUIRE(plugin.flow_states[row]);
         if (state_of(word) != ROW_LIVE || !is_spent(row) || !row_take(row, word, generation)) continue;
         COUNT(flows_lost);
@@ -29,13 +29,32 @@ static int row_reclaim(uint32_t *generation) {
     return -1;
 }
 
-static int row_claim(uint32_t *generation) {
-    for (int probe = 0; probe < PROBES_MAX; probe++) {
-        uint32_t row = ADD(plugin.flow_cursor, 1) & (plugin.n_flows - 1), word = ACQUIRE(plugin.flow_states[row]);
+static int row_probe(uint32_t *generation) {
+    uint32_t from = LOAD(plugin.flow_cursor), reach = LOAD(plugin.flow_reach);
+    for (uint32_t probe = 0; probe < reach && probe < PROBES_MAX; probe++) {
+        uint32_t row = (from + probe) & (reach - 1), word = ACQUIRE(plugin.flow_states[row]);
         if (state_of(word) != ROW_FREE && state_of(word) != ROW_DONE) continue;
-        if (row_take(row, word, generation)) return (int)row;
+        if (!row_take(row, word, generation)) continue;
+        STORE(plugin.flow_cursor, row + 1);
+        return (int)row;
     }
-    return row_reclaim(generation);
+    STORE(plugin.flow_cursor, from + PROBES_MAX);
+    return -1;
+}
+
+static void reach_further(void) {
+    uint32_t reach = LOAD(plugin.flow_reach);
+    STORE(plugin.flow_cursor, reach); /* the new half is free */
+    __atomic_compare_exchange_n(&plugin.flow_reach, &reach, reach * 2, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+static int row_claim(uint32_t *generation) {
+    int row = row_probe(generation);
+    while (row < 0 && LOAD(plugin.flow_reach) < plugin.n_flows) {
+        reach_further();
+        row = row_probe(generation);
+    }
+    return row < 0 ? row_reclaim(generation) : row;
 }
 
 static void row_identify(FlowRow *flow, const FlowStart *start, const CommRow *comm, const OpRow *op) {
@@ -82,15 +101,6 @@ uint64_t flow_start(const FlowStart *start) {
     STORE(plugin.header->last_callback_ns, plugin.flows[row].queued_ns);
     PUBLISH(plugin.flow_states[row], state_word(generation, ROW_LIVE));
     return handle_make(HANDLE_FLOW, generation, (uint32_t)row, 0);
-}
-
-int flow_find(uint64_t handle, uint32_t *row) {
-    *row = handle_row(handle);
-    if (*row < plugin.n_flows &&
-        ACQUIRE(plugin.flow_states[*row]) == state_word(handle_generation(handle), ROW_LIVE))
-        return 1;
-    COUNT(stale_handles);
-    return 0;
 }
 
 void flow_begun(FlowRow *flow, int64_t now) {

@@ -5,14 +5,24 @@
 
 #include "plugin.h"
 
+static int row_take(uint32_t row, uint32_t *generation) {
+    uint32_t word = ACQUIRE(plugin.op_states[row]);
+    if (state_of(word) != ROW_FREE && state_of(word) != ROW_DONE) return 0;
+    *generation = generation_after(word);
+    if (!state_swap(&plugin.op_states[row], word, state_word(*generation, ROW_CLAIMED))) return 0;
+    STORE(plugin.op_cursor, row + 1);
+    return 1;
+}
+
 static int row_claim(uint32_t *generation) {
-    for (int probe = 0; probe < PROBES_MAX; probe++) {
-        uint32_t row = ADD(plugin.op_cursor, 1) & (SEGMENT_OPS - 1);
-        uint32_t word = ACQUIRE(plugin.op_states[row]);
-        if (state_of(word) == ROW_LIVE && op_close_spent(row, word)) word = ACQUIRE(plugin.op_states[row]);
-        if (state_of(word) != ROW_FREE && state_of(word) != ROW_DONE) continue;
-        *generation = generation_after(word);
-        if (state_swap(&plugin.op_states[row], word, state_word(*generation, ROW_CLAIMED))) return (int)row;
+    uint32_t from = LOAD(plugin.op_cursor);
+    for (uint32_t probe = 0; probe < SEGMENT_OPS; probe++) {
+        uint32_t row = (from + probe) & (SEGMENT_OPS - 1);
+        if (row_take(row, generation)) return (int)row;
+    }
+    for (int probe = 0; probe < RECLAIMS_MAX; probe++) {
+        uint32_t row = ADD(plugin.op_cursor, 1) & (SEGMENT_OPS - 1), word = ACQUIRE(plugin.op_states[row]);
+        if (state_of(word) == ROW_LIVE && op_close_spent(row, word) && row_take(row, generation)) return (int)row;
     }
     COUNT(op_table_full);
     return -1;

@@ -29,7 +29,8 @@ enum HandleKind { HANDLE_CONTEXT = 1, HANDLE_GROUP, HANDLE_API, HANDLE_OP, HANDL
 #define STEP_MAX 0xFFFFFFu
 #define NCCL_STEPS 8    /* chunks a flow can have in flight */
 #define RECENT_OPS 64   /* per communicator, looked at when a later op shows that they are over */
-#define PROBES_MAX 64   /* occupied rows passed over before a table counts as full */
+#define PROBES_MAX 4096 /* rows looked at for a free one */
+#define RECLAIMS_MAX 64 /* occupied rows looked at when there is none */
 #define OVERTAKEN_BY 512 /* ops a later completion is ahead of one that will not get its stops any more */
 #define API_GRAPH 1u    /* step bit of an API handle: captured into a CUDA graph */
 
@@ -67,6 +68,7 @@ typedef struct Plugin {
     uint32_t n_ring;
     uint32_t op_cursor;
     uint32_t flow_cursor;
+    uint32_t flow_reach; /* rows in use so far: few rows used again and again stay in the cache */
     uint32_t first_generation;
     uint32_t n_comms_alive;
     int32_t pid;
@@ -191,15 +193,37 @@ PRIVATE uint64_t flow_start(const FlowStart *start);
 PRIVATE void flow_begin(uint64_t handle);
 PRIVATE void flow_begun(FlowRow *flow, int64_t now);
 PRIVATE void flow_stop(uint64_t handle);
-PRIVATE int flow_find(uint64_t handle, uint32_t *row); /* 0 and counted when it is not live */
 PRIVATE void flow_set_queue_pair(uint64_t step, uint32_t qpn);
 PRIVATE void flows_abandon(uint32_t comm);
+
+static inline int flow_is_live(uint64_t handle, uint32_t *row) {
+    *row = handle_row(handle);
+    return *row < plugin.n_flows &&
+           ACQUIRE(plugin.flow_states[*row]) == state_word(handle_generation(handle), ROW_LIVE);
+}
+
+/* 0 and counted when it is not live */
+static inline int flow_find(uint64_t handle, uint32_t *row) {
+    if (flow_is_live(handle, row)) return 1;
+    COUNT(stale_handles);
+    return 0;
+}
 
 /* steps.c */
 PRIVATE uint64_t step_start(uint64_t flow, int32_t step);
 PRIVATE void step_pass(uint64_t handle, unsigned stage, unsigned direction, const uint64_t *bytes);
 PRIVATE void step_stop(uint64_t handle);
 PRIVATE void flow_report(uint64_t handle, unsigned stage, unsigned direction, int32_t chunks, uint64_t size);
+
+/* NCCL polls with SendPeerWait as long as a send is refused: 1 when this chunk is known to be ready. */
+static inline int step_repeats(uint64_t handle) {
+    uint32_t row;
+    if (!flow_is_live(handle, &row)) return 0;
+    FlowRow *flow = &plugin.flows[row];
+    if (flow->direction != DIRECTION_SEND || LOAD(flow->counters[STAGE_GPU_READY]) <= handle_step(handle)) return 0;
+    STORE(flow->repeats, flow->repeats + 1);
+    return 1;
+}
 
 /* ring.c */
 PRIVATE void ring_append(const OpRow *op);

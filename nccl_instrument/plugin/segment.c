@@ -19,6 +19,7 @@
 #define BYTES_DEFAULT (16u << 20)
 #define BYTES_MIN (2u << 20)
 #define BYTES_MAX (64u << 20)
+#define FLOWS_AT_FIRST 256
 #define LOG_INFO_LEVEL 3
 #define LOG_INIT 0x1ul
 
@@ -144,6 +145,7 @@ static int segment_fill(void *base, uint64_t bytes, uint64_t starttime) {
     madvise(base, bytes, MADV_DONTFORK);
     plugin.header = base;
     plugin.op_cursor = plugin.flow_cursor = 0;
+    plugin.flow_reach = FLOWS_AT_FIRST;
     plugin.first_generation = ((uint32_t)plugin.pid * 2654435761u >> 12) & GENERATION_MAX;
     header_fill(bytes, starttime);
     if (!clocks_allocate()) {

@@ -83,8 +83,6 @@ void step_pass(uint64_t handle, unsigned stage, unsigned direction, const uint64
     } else if (LOAD(flow->counters[stage]) <= chunk) {
         if (bytes) STORE(flow->bytes, flow->bytes + *bytes);
         pass(flow, &plugin.flow_clocks[row], stage, chunk);
-    } else if (direction == DIRECTION_SEND && stage == STAGE_GPU_READY) {
-        STORE(flow->repeats, flow->repeats + 1);
     }
 }
 
