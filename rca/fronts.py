@@ -96,7 +96,7 @@ def _begun(known: Known, by_rank: Index, n: int, live: Ints) -> tuple[Mask, Mask
     has_posted[place[counters[:, POSTED] > 0]] = True
     np.add.at(n_rows, place, 1)
     # Flows that are complete are no longer reported: fewer rows than flows means that some are.
-    has_begun[: len(live)] |= (n_rows[: len(live)] < known.live["n_flows"][live]) & (n_rows[: len(live)] > 0)
+    has_begun[: len(live)] |= n_rows[: len(live)] < known.live["n_flows"][live]
     return has_begun, ~has_posted & ~has_begun
 
 

@@ -127,8 +127,13 @@ def _silence(window: Window, state: Progress | None, gone: Ints, settings: Setti
 
 
 def _gone_since(window: Window, ranks: Ints) -> list[int]:
-    rows = window.rows("process")
-    return [int(rows["tick_ns"][(rows["rank"] == rank) & (rows["alive"] == 0)].min()) for rank in ranks]
+    """When each process was first seen gone; the window's start when it was never seen alive in it."""
+    rows, found = window.rows("process"), []
+    for rank in ranks:
+        mine = rows[rows["rank"] == rank]
+        was_seen = (mine["alive"] != 0).any()
+        found.append(int(mine["tick_ns"][mine["alive"] == 0].min()) if was_seen else window.start_ns)
+    return found
 
 
 def _waited_for(state: Progress, gone: Ints, window: Window, settings: Settings) -> Ints:

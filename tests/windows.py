@@ -38,7 +38,7 @@ FLOAT_BYTES = 4
 
 def make_window(
     ranks: int = 8, *, tp: int = 2, pp: int = 2, dp: int = 0, ranks_per_node: int = 2, nics_per_node: int = 0,
-    transport: str = "IB", seed: int = 0, at_ms: int = 1500, stalled_s: float = 3.0,
+    transport: str = "IB", seed: int = 0, at_ms: int = 500, stalled_s: float = 12.0,
     nic_down: int | None = None, frozen: int | None = None, killed: int | None = None, stuck_before: int | None = None,
     proxy_asleep: int | None = None, gpu_hung: int | None = None, paused: bool = False,
     ports_known: bool = True, coordinates: bool = True, silent: Iterable[int] = (), catching_up: Iterable[int] = (),

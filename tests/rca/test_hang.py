@@ -1,0 +1,132 @@
+"""The hang rule, fault by fault: who started it, which part, how sure, and who only waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from rca.diagnose import diagnose
+from rca.findings import Component, Diagnosis, FaultKind, Grade, State, Symptom, SymptomKind
+from tests.windows import make_window
+
+STOP_COMPUTE, STOP_NETWORK = FaultKind.COMPUTATION_FAIL_STOP, FaultKind.COMMUNICATION_FAIL_STOP
+SLOW = FaultKind.COMPUTATION_FAIL_SLOW
+CASES = [
+    ("nic_down", Component.NIC, STOP_NETWORK),
+    ("frozen", Component.PROCESS, STOP_COMPUTE),
+    ("killed", Component.PROCESS, STOP_COMPUTE),
+    ("stuck_before", Component.SOFTWARE, STOP_COMPUTE),
+    ("proxy_asleep", Component.PROXY, SLOW),
+]
+
+
+def diagnosis_of(**scenario) -> Diagnosis:  # type: ignore[no-untyped-def]
+    window = make_window(**scenario)
+    symptom = Symptom(SymptomKind.FAILURE, "job", 1, window.end_ns - 10**10, window.end_ns, 0, (), "No op completed.")
+    return diagnose(window, symptom)
+
+
+def test_a_healthy_job_blames_nobody() -> None:
+    assert diagnosis_of().culprits == ()
+
+
+def test_a_job_between_ops_blames_nobody() -> None:
+    found = diagnosis_of(paused=True)
+    assert (found.findings, found.victims, found.path) == ((), (), ())
+
+
+@pytest.mark.parametrize("victim", [0, 3, 6])
+@pytest.mark.parametrize(("fault", "component", "kind"), CASES)
+def test_the_rank_and_its_part_are_named(fault: str, component: Component, kind: FaultKind, victim: int) -> None:
+    found = diagnosis_of(**{fault: victim}, seed=victim, at_ms=500 + 37 * victim)
+    best = found.findings[0]
+    assert (best.culprits, best.component, best.kind) == ((victim,), component, kind)
+    assert best.grade is Grade.STRONG
+    assert victim not in found.victims
+    assert len(found.victims) >= 4
+
+
+@pytest.mark.parametrize(("fault", "component"), [("frozen", Component.PROCESS), ("stuck_before", Component.SOFTWARE)])
+def test_sockets_do_not_change_who_is_named(fault: str, component: Component) -> None:
+    best = diagnosis_of(**{fault: 5}, transport="Socket").findings[0]
+    assert (best.culprits, best.component) == ((5,), component)
+
+
+def test_a_nic_that_is_down_is_named_with_all_ranks_that_use_it() -> None:
+    best = diagnosis_of(nic_down=3, nics_per_node=1).findings[0]
+    assert (best.culprits, best.subject.kind, best.subject.name) == ((2, 3), "nic", "nic0 of node1")
+
+
+def test_with_unknown_ports_only_the_link_is_named_and_nobody_blamed() -> None:
+    best = diagnosis_of(ranks=4, nic_down=3, tp=1, pp=1, ranks_per_node=2, ports_known=False, seed=2).findings[0]
+    assert best.component is Component.NIC
+    assert best.culprits in ((), (3,))
+    assert best.culprits or 3 in {rank for tied in best.tied for rank in tied.ranks}
+
+
+def test_the_conditions_of_a_dead_nic_are_on_the_finding() -> None:
+    best = diagnosis_of(nic_down=3).findings[0]
+    states = {condition.state for condition in best.conditions if condition.direction == "send"}
+    assert states & {State.NOT_TRANSMITTED, State.NOT_DELIVERED}
+
+
+def test_a_gpu_that_hangs_is_a_tie_with_the_mate_on_its_node() -> None:
+    best = diagnosis_of(gpu_hung=6).findings[0]
+    assert best.component is Component.GPU
+    assert 6 in best.culprits or 6 in {rank for tied in best.tied for rank in tied.ranks}
+    assert set(best.subject.ranks) <= {6, 7}
+
+
+def test_a_gpu_that_hangs_alone_on_its_node_is_named() -> None:
+    best = diagnosis_of(ranks=4, tp=1, pp=1, ranks_per_node=1, gpu_hung=2).findings[0]
+    assert (best.culprits, best.component, best.kind) == ((2,), Component.GPU, STOP_COMPUTE)
+
+
+def test_the_path_leads_from_every_victim_to_the_culprit() -> None:
+    found = diagnosis_of(frozen=3)
+    following = {edge.waiter: edge.waits_for for edge in found.path}
+    assert set(following) == set(found.victims)
+    for victim in found.victims:
+        seen = [victim]
+        while seen[-1] in following and len(seen) < 20:
+            seen.append(following[seen[-1]])
+        assert seen[-1] == 3
+
+
+def test_losing_the_culprits_data_lowers_the_grade_and_says_so() -> None:
+    found = diagnosis_of(stuck_before=3, lost_batches=[1])
+    assert found.findings[0].grade is Grade.MODERATE
+    assert "node1" in found.downgraded[0]
+
+
+def test_losses_of_an_unrelated_node_lower_nothing() -> None:
+    found = diagnosis_of(frozen=3, lost_batches=[3])
+    assert (found.findings[0].culprits, found.findings[0].grade) == ((3,), Grade.STRONG)
+
+
+def test_ranks_that_never_reported_are_said_to_be_missing() -> None:
+    found = diagnosis_of(frozen=3, without_nodes=[3])
+    assert found.culprits == (3,)
+    assert any("2 of 8 ranks never reported" in sentence for sentence in found.missing)
+
+
+def test_a_silent_node_that_the_others_wait_for_is_named_as_a_node() -> None:
+    best = diagnosis_of(frozen=3, silent=[1]).findings[0]
+    assert best.component is Component.NODE
+    assert set(best.culprits) <= {2, 3}
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"ranks": 4, "tp": 1, "pp": 1, "ranks_per_node": 1},
+        {"ranks": 8, "tp": 1, "pp": 2, "ranks_per_node": 1},
+        {"ranks": 8, "tp": 1, "pp": 1, "ranks_per_node": 4},
+        {"ranks": 8, "tp": 4, "pp": 2, "ranks_per_node": 4},
+        {"ranks": 12, "tp": 2, "pp": 3, "ranks_per_node": 4},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(("fault", "component", "kind"), CASES)
+def test_any_layout(layout: dict, fault: str, component: Component, kind: FaultKind) -> None:  # type: ignore[type-arg]
+    best = diagnosis_of(**layout, **{fault: 3}, nics_per_node=layout["ranks_per_node"]).findings[0]
+    assert (best.culprits, best.component, best.kind) == ((3,), component, kind)

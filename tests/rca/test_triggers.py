@@ -1,0 +1,123 @@
+"""What is a symptom and what is not: pauses, spools, outages and busy ranks raise nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nccl_instrument.tables import OP_NO_NETWORK
+from rca.findings import SymptomKind
+from rca.normal import ALL, Normal
+from rca.settings import DEFAULT, SECOND_NS
+from rca.triggers import delta_ns, look
+from tests.windows import make_window
+
+USUAL = Normal(intervals={ALL: {100: 1000}})  # 2^25 ns, some 34 ms, between two ops
+
+
+def kinds(window, normal: Normal = USUAL) -> list[SymptomKind]:  # type: ignore[no-untyped-def]
+    return [symptom.kind for symptom in look(window, normal).symptoms]
+
+
+def test_a_healthy_job_has_no_symptom() -> None:
+    assert kinds(make_window()) == []
+
+
+def test_a_pause_with_nothing_in_flight_is_nobodys_fault() -> None:
+    assert kinds(make_window(paused=True, stalled_s=30)) == []
+
+
+def test_a_stall_shorter_than_delta_is_not_reported() -> None:
+    assert kinds(make_window(frozen=3, stalled_s=1.5)) == []
+
+
+def test_while_no_normal_is_known_the_papers_ten_seconds_hold() -> None:
+    assert kinds(make_window(frozen=3, stalled_s=9), Normal()) == []
+    assert kinds(make_window(frozen=3, stalled_s=11), Normal()) == [SymptomKind.FAILURE]
+
+
+def test_ops_inside_the_node_are_never_in_progress_or_completed() -> None:
+    window = make_window(4, tp=4, pp=1, ranks_per_node=4, stalled_s=30, paused=True)
+    assert (window.rows("op")["flags"] & OP_NO_NETWORK).any()
+    assert kinds(window) == []
+
+
+def test_an_op_that_still_moves_data_is_slow_not_stuck() -> None:
+    window = make_window(nic_down=3)
+    flow = window.rows("flow").copy()
+    flow["stuck_ns"] = 10_000_000
+    assert kinds(replace(window, tables={**window.tables, "flow": flow})) == []
+
+
+def test_when_every_node_is_silent_nobody_is() -> None:
+    assert SymptomKind.SILENCE not in kinds(make_window(silent=range(4)))
+
+
+def test_a_node_that_drains_its_spool_is_late_not_silent() -> None:
+    assert SymptomKind.SILENCE not in kinds(make_window(catching_up=[2]))
+
+
+@pytest.mark.parametrize("rank", [0, 5])
+def test_a_rank_that_writes_a_checkpoint_is_late_not_stuck(rank: int) -> None:
+    seen = look(make_window(stuck_before=rank, io_bytes_per_s={rank: 5_000_000}), USUAL)
+    assert seen.symptoms == ()
+    assert f"rank {rank}" in seen.held
+
+
+def test_another_ranks_io_excuses_nobody() -> None:
+    assert kinds(make_window(stuck_before=5, io_bytes_per_s={4: 5_000_000})) == [SymptomKind.FAILURE]
+
+
+def test_a_frozen_rank_is_not_excused_by_io() -> None:
+    assert kinds(make_window(frozen=5, io_bytes_per_s={5: 5_000_000})) == [SymptomKind.FAILURE]
+
+
+@pytest.mark.parametrize("fault", ["nic_down", "frozen", "stuck_before", "proxy_asleep", "gpu_hung"])
+def test_a_stalled_job_is_a_failure(fault: str) -> None:
+    (symptom,) = look(make_window(**{fault: 3}), USUAL).symptoms
+    assert symptom.kind is SymptomKind.FAILURE
+    assert symptom.comm_id == 0  # the key of the incident must not change when another communicator is seen first
+    assert symptom.numbers["delta_s"] == 2.0
+    assert symptom.at_ns < symptom.seen_ns
+
+
+def test_one_missing_rank_keeps_the_others_in_an_op() -> None:
+    seen = look(make_window(stuck_before=3), USUAL)
+    missing = next(one for one in seen.watched if one.rank == 3)
+    assert (missing.n_in_progress, missing.stalled_ns) == (0, 0)
+    assert 3 not in seen.symptoms[0].ranks
+    assert max(one.stalled_ns for one in seen.watched) > 10 * SECOND_NS
+
+
+def test_a_silent_node_is_a_symptom_of_its_own() -> None:
+    (symptom,) = (s for s in look(make_window(silent=[1]), USUAL).symptoms if s.kind is SymptomKind.SILENCE)
+    assert symptom.ranks == (2, 3)
+    assert "node1" in symptom.sentence
+
+
+def test_a_process_that_is_gone_while_others_wait_is_silence_too() -> None:
+    seen = look(make_window(killed=6), USUAL)
+    assert [symptom.kind for symptom in seen.symptoms] == [SymptomKind.FAILURE, SymptomKind.SILENCE]
+    assert seen.symptoms[1].ranks == (6,)
+
+
+def test_a_process_that_ended_after_its_last_op_is_no_symptom() -> None:
+    window = make_window(paused=True, stalled_s=30)
+    process = window.rows("process").copy()
+    process["alive"], process["state"] = np.where(process["rank"] == 6, 0, 1), ord("X")
+    assert kinds(replace(window, tables={**window.tables, "process": process})) == []
+
+
+def test_delta_follows_the_job_between_floor_and_the_papers_value() -> None:
+    assert delta_ns(Normal(), DEFAULT) == 10 * SECOND_NS
+    assert delta_ns(Normal(intervals={ALL: {100: 10}}), DEFAULT) == 10 * SECOND_NS  # too few to be a normal
+    assert delta_ns(Normal(intervals={ALL: {100: 1000}}), DEFAULT) == 2 * SECOND_NS
+    assert 4 * SECOND_NS < delta_ns(Normal(intervals={ALL: {115: 1000}}), DEFAULT) < 7 * SECOND_NS
+    assert delta_ns(Normal(intervals={ALL: {140: 1000}}), DEFAULT) == 10 * SECOND_NS
+
+
+def test_the_same_look_twice_is_the_same() -> None:
+    window = make_window(nic_down=2)
+    assert look(window, USUAL) == look(window, USUAL)
