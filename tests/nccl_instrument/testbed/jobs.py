@@ -63,21 +63,24 @@ class RunningJob:
         return self.status()["iteration"]
 
     def trains(self) -> None:
-        """Returns once three more iterations are done."""
-        goal = self.iteration() + 3
+        """Returns once two more iterations are done: the second began after the call."""
+        goal = self.iteration() + 2
         wait_until(lambda: self.iteration() >= goal, "the job does not go on")
 
     def hangs(self) -> None:
-        """Returns once the job has stood still for more than three of its iterations."""
+        """Returns once no op has ended for half a second."""
 
         def stands_still() -> bool:
-            before = self.iteration()
+            before = self._n_ops_done()
             time.sleep(0.5)
-            return self.iteration() == before
+            return self._n_ops_done() == before
 
         wait_until(stands_still, "the job does not hang")
 
-    def iteration_ms(self, n: int = 4) -> float:
+    def _n_ops_done(self) -> int:
+        return sum(rank["n_ops_done"] for rank in self.status()["ranks"])
+
+    def iteration_ms(self, n: int = 2) -> float:
         """Mean wall time of the next n iterations."""
         first, began = self.iteration(), time.monotonic()
         wait_until(lambda: self.iteration() >= first + n, "the job does not go on")
