@@ -39,12 +39,12 @@ describe("words", () => {
   });
 
   it("folds looks that saw nothing, and never one that saw something", () => {
-    const look = (saw: string, at: string) => ({ at, kind: "failure", saw, thresholds: {} });
-    const runs = foldLooks([look("stuck", "4"), look("", "3"), look("", "2"), look("stuck", "1")]);
-    expect(runs.map(({ newest, n }) => [newest.saw, n])).toEqual([
-      ["stuck", 1],
+    const look = (kind: string, at: string) => ({ at, kind, saw: kind ? "Stuck." : "Nothing wrong.", thresholds: {} });
+    const runs = foldLooks([look("failure", "4"), look("failure", "3"), look("", "2"), look("", "1")]);
+    expect(runs.map(({ newest, n }) => [newest.kind, n])).toEqual([
+      ["failure", 1],
+      ["failure", 1],
       ["", 2],
-      ["stuck", 1],
     ]);
   });
 });

@@ -15,12 +15,12 @@ export interface Run {
   oldestAt: string;
 }
 
-/** Consecutive looks (newest first) that saw nothing, folded; every look that saw something stands alone. */
+/** Consecutive looks (newest first) that saw no symptom and say the same, folded; a symptom always stands alone. */
 export function foldLooks(looks: Look[]): Run[] {
   const runs: Run[] = [];
   for (const look of looks) {
     const last = runs.at(-1);
-    if (last && !look.saw && !last.newest.saw && last.newest.kind === look.kind) {
+    if (last && !look.kind && !last.newest.kind && last.newest.saw === look.saw) {
       last.n += 1;
       last.oldestAt = look.at;
     } else runs.push({ newest: look, n: 1, oldestAt: look.at });
@@ -69,12 +69,13 @@ function Line({ run: { newest, n, oldestAt } }: { run: Run }) {
       <td class="nowrap">
         <Ago at={newest.at} />
       </td>
-      <td>{worded(SYMPTOM, newest.kind)}</td>
+      <td>{newest.kind && worded(SYMPTOM, newest.kind)}</td>
       <td>
-        {newest.saw || (
+        <span class={newest.kind ? "" : "faint"}>{newest.saw}</span>
+        {n > 1 && (
           <span class="faint">
-            nothing wrong
-            {n > 1 && ` in ${n} looks over ${spanWords(Date.parse(newest.at) - Date.parse(oldestAt))}`}
+            {" "}
+            Said by {n} looks over {spanWords(Date.parse(newest.at) - Date.parse(oldestAt))}.
           </span>
         )}
       </td>

@@ -109,8 +109,11 @@ function ThemeSwitch() {
 function Account({ name, role }: { name: string; role: string }) {
   return (
     <details class="account">
-      <summary aria-label={`Signed in as ${name}, ${role}`}>
+      <summary>
         <span aria-hidden="true">{name.slice(0, 2)}</span>
+        <span class="visually-hidden">
+          Signed in as {name}, {role}
+        </span>
       </summary>
       <div class="popover">
         <p>

@@ -1,0 +1,191 @@
+"""What people do with the console, in a real browser on the real stack: the page follows by itself, acts are seen by
+everyone, and whoever may not act cannot."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import PHONE, OpenAs
+from tests.browser.stack import PASSWORD, Stack
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_stranger_signs_in_with_name_and_password_and_lands_where_they_wanted(stack: Stack, chrome: Browser) -> None:
+    page = chrome.new_page()
+    page.goto(f"{stack.server.url}/incidents")
+    expect(page).to_have_url(re.compile("/signin"))
+    page.get_by_label("Name").fill("rita")
+    page.get_by_label("Password").fill("wrong, surely")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("do not fit")
+    page.get_by_label("Name").fill("rita")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Incidents", level=1)).to_be_visible()
+
+
+def test_an_empty_console_says_how_to_begin(open_as: OpenAs) -> None:
+    page = open_as("rita")
+    expect(page.get_by_text("No job has sent anything yet.")).to_be_visible()
+    expect(page.get_by_text("nccl_instrument.agent")).to_be_visible()
+
+
+def test_an_incident_appears_on_the_open_page_without_a_reload(stack: Stack, open_as: OpenAs) -> None:
+    page = open_as("rita")
+    page.evaluate("window.notReloaded = true")
+    incident = stack.stalling_job()
+    card = page.locator(".incident-card")
+    expect(card.get_by_role("heading")).to_have_text(incident.headline)
+    expect(card.locator(".fact-culprit")).to_contain_text("rank 3")
+    expect(page).to_have_title(re.compile(r"^\(1\) Now"))
+    expect(page.locator("tbody tr")).to_contain_text("Stuck")
+    assert page.evaluate("window.notReloaded")
+
+
+def test_the_incident_page_names_who_started_it_and_who_only_waits(stack: Stack, open_as: OpenAs) -> None:
+    incident = stack.stalling_job()
+    page = open_as("rita", f"/incidents/{incident.pk}")
+    expect(page.get_by_role("heading", level=1)).to_have_text(incident.headline)
+    expect(page.locator(".culprit-card")).to_contain_text("Rank 3")
+    expect(page.locator(".culprit-card")).to_contain_text("node-1")
+    expect(page.get_by_label("Verdict")).to_contain_text("7 ranks")
+    expect(page.get_by_label("Verdict")).to_contain_text(re.compile("evidence: "))
+    expect(page.get_by_role("list", name="States of the ranks")).to_contain_text("Culprit 1")
+
+
+def test_two_tabs_see_one_acknowledgement(stack: Stack, open_as: OpenAs) -> None:
+    incident = stack.stalling_job()
+    rita, ada = (open_as(name, f"/incidents/{incident.pk}") for name in ("rita", "ada"))
+    rita.get_by_role("button", name="Acknowledge").click()
+    for page in (rita, ada):
+        expect(page.locator(".incident-head .chip")).to_have_text("Acknowledged")
+        expect(page.locator(".incident-head")).to_contain_text("rita has it")
+        expect(page.get_by_role("button", name="Un-acknowledge")).to_be_enabled()
+
+
+def test_who_comes_second_is_told_who_was_first(stack: Stack, open_as: OpenAs) -> None:
+    incident = stack.stalling_job()
+    late = open_as("ada", f"/incidents/{incident.pk}")
+    late.route(
+        "**/api/v1/incidents/*/acknowledge", lambda route: (_acknowledge_as_rita(stack, open_as), route.continue_())
+    )
+    late.get_by_role("button", name="Acknowledge").click()
+    expect(late.locator(".notice")).to_contain_text("rita acknowledged it first")
+    expect(late.locator(".incident-head")).to_contain_text("rita has it")
+
+
+def _acknowledge_as_rita(stack: Stack, open_as: OpenAs) -> None:
+    page = open_as("rita", "/")
+    page.locator(".incident-card").get_by_role("button", name="Acknowledge").click()
+    expect(page.locator(".incident-card")).to_contain_text("rita has it")
+
+
+def test_resolving_needs_a_reason_and_the_timeline_keeps_it(stack: Stack, open_as: OpenAs) -> None:
+    incident = stack.stalling_job()
+    page = open_as("rita", f"/incidents/{incident.pk}?tab=activity")
+    page.get_by_role("button", name="Resolve").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("still saw it happening")
+    dialog.get_by_role("button", name="Resolve").click()
+    expect(dialog).to_be_visible()
+    dialog.get_by_label("What was done").fill("rank 3 restarted")
+    dialog.get_by_role("button", name="Resolve").click()
+    expect(page.locator(".incident-head .chip")).to_have_text("Resolved")
+    expect(page.locator(".timeline")).to_contain_text("rank 3 restarted")
+    expect(page.get_by_role("button", name="Reopen")).to_be_enabled()
+
+
+def test_a_viewer_may_look_and_comment_nowhere(stack: Stack, open_as: OpenAs) -> None:
+    incident = stack.stalling_job()
+    page = open_as("vera", f"/incidents/{incident.pk}?tab=activity")
+    expect(page.get_by_text("Acting needs the responder role")).to_be_visible()
+    expect(page.get_by_role("button", name="Acknowledge")).to_have_count(0)
+    expect(page.get_by_label("Comment")).to_have_count(0)
+    page.keyboard.press("a")
+    expect(page.locator(".incident-head .chip")).to_have_text("Open")
+    page.goto(f"{stack.server.url}/settings")
+    expect(page.get_by_text("Only admins")).to_be_visible()
+
+
+def test_the_keyboard_alone_is_enough(stack: Stack, open_as: OpenAs) -> None:
+    incident = stack.stalling_job()
+    page = open_as("rita", "/")
+    page.keyboard.press("i")
+    expect(page.get_by_role("heading", name="Incidents", level=1)).to_be_visible()
+    expect(page.locator(".incident-list li")).to_have_count(1)
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(f"/incidents/{incident.pk}$"))
+    expect(page.get_by_role("button", name="Acknowledge")).to_be_visible()
+    page.keyboard.press("a")
+    expect(page.locator(".incident-head .chip")).to_have_text("Acknowledged")
+    page.keyboard.press("c")
+    page.keyboard.type("on it")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".timeline")).to_contain_text("on it")
+    page.keyboard.press("Tab")
+    page.locator("h1").click()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("Keyboard")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_arrow_keys_walk_the_grid_and_enter_selects_the_rank(stack: Stack, open_as: OpenAs) -> None:
+    incident = stack.stalling_job()
+    page = open_as("rita", f"/incidents/{incident.pk}")
+    grid = page.get_by_role("grid")
+    grid.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator("#grid-cell")).to_have_text(re.compile("^Rank 3, node-1.*Culprit"))
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("rank=3"))
+    expect(page.locator("#flows + span")).to_contain_text("of rank 3")
+
+
+def test_grid_and_lanes_have_tables_that_say_the_same(stack: Stack, open_as: OpenAs) -> None:
+    incident = stack.stalling_job()
+    page = open_as("rita", f"/incidents/{incident.pk}?grid=table&lanes=table")
+    rows = page.locator("section:has(#topology) tbody tr")
+    expect(rows).to_have_count(8)
+    expect(rows.first).to_contain_text("Culprit")
+    expect(page.locator("section:has(#flows) tbody tr").first).to_contain_text(re.compile("sends to|receives from"))
+
+
+def test_a_silent_connection_is_called_stale_and_heals(stack: Stack, open_as: OpenAs) -> None:
+    page = open_as("rita")
+    page.context.set_offline(True)
+    expect(page.locator(".live")).to_contain_text("Stale")
+    expect(page.locator(".stale-banner")).to_be_visible()
+    page.context.set_offline(False)
+    expect(page.locator(".live")).to_have_text("Live", timeout=30_000)
+
+
+def test_on_a_phone_one_sees_the_incident_and_acknowledges_it(stack: Stack, open_as: OpenAs) -> None:
+    incident = stack.stalling_job()
+    page = open_as("rita", "/incidents", viewport=PHONE)
+    page.get_by_role("link", name=incident.headline).click()
+    expect(page.get_by_role("heading", level=1)).to_be_in_viewport()
+    page.get_by_role("button", name="Acknowledge").click()
+    expect(page.locator(".incident-head .chip")).to_have_text("Acknowledged")
+    assert _does_not_scroll_sideways(page)
+
+
+def _does_not_scroll_sideways(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+def test_an_admin_makes_a_token_that_is_shown_once(open_as: OpenAs) -> None:
+    page = open_as("ada", "/settings")
+    page.get_by_label("Label").fill("cluster b")
+    page.get_by_role("button", name="Create token").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("code")).to_have_text(re.compile("^dga_"))
+    dialog.get_by_role("button", name="I have copied it").click()
+    expect(page.get_by_role("row", name=re.compile("cluster b"))).to_be_visible()
+    assert "dga_" not in page.content()
