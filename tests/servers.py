@@ -16,6 +16,8 @@ from console.supervisor import servers
 from console.supervisor.children import Child, Recipe, start
 
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "32MB"}
+# What points Django at these servers; a test that runs a stack of its own takes them out of its environment.
+SETTINGS = ("DATABASE_URL", "REDIS_URL", "DIOGENES_SECRET_KEY", "DIOGENES_DATA")
 
 
 @dataclass

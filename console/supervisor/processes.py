@@ -21,7 +21,7 @@ from console.supervisor.servers import ServerFailed
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MANAGE: Final = (sys.executable, str(ROOT / "manage.py"))
-READY_SECONDS: Final = 60.0
+READY_SECONDS: Final = 120.0  # two busy cores need a minute
 
 
 def web_recipe(port: int) -> Recipe:

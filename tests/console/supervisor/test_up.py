@@ -18,11 +18,11 @@ import pytest
 
 from console.supervisor.folder import start_time
 from console.supervisor.processes import ROOT
+from tests.servers import SETTINGS
 
 pytestmark = pytest.mark.live
 
 READY = re.compile(r"Diogenes is running at (\S+) - sign in once with (\S+)")
-SETTINGS = ("DATABASE_URL", "REDIS_URL", "DIOGENES_SECRET_KEY", "DIOGENES_DATA")
 
 
 def free_port() -> int:
