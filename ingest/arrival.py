@@ -53,7 +53,7 @@ def receive_batch(team_id: int, body: bytes, received_ns: int, age_ns: int | Non
     """Decode and check `body`. Raises BadBatch when its structure is broken; impossible rows are dropped, counted."""
     batch = decode_batch(body)
     _check_head(batch)
-    kept = {name: rows[~_is_impossible(name, rows, batch.mono_ns)] for name, rows in batch.tables.items()}
+    kept = {name: _possible(name, rows, batch.mono_ns) for name, rows in batch.tables.items()}
     n_dropped = sum(len(rows) - len(kept[name]) for name, rows in batch.tables.items())
     clean = replace(batch, tables=kept)
     start, end = _span(clean)
@@ -85,6 +85,11 @@ def _check_head(batch: TraceBatch) -> None:
     n_rows = sum(len(rows) for rows in batch.tables.values())
     if n_rows > ROWS_ANY_MAX:
         raise BadBatch(f"too many rows: {n_rows}, at most {ROWS_ANY_MAX} in a batch")
+
+
+def _possible(table: str, rows: Rows, mono_ns: int) -> Rows:
+    bad = _is_impossible(table, rows, mono_ns)
+    return rows[~bad] if bad.any() else rows
 
 
 def _is_impossible(table: str, rows: Rows, mono_ns: int) -> npt.NDArray[np.bool_]:

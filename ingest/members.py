@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q, QuerySet
 
 from ingest.attempts import Process
 from ingest.infer import AXES, MEMBERSHIP, infer_coordinates, infer_ranks
@@ -25,16 +25,15 @@ _NUMBERS = ("local_rank", *AXES, "transport", "abi", "counters_seen", "library_v
 _TEXTS = ("ip", "gpu_bus_id", "gpu_uuid", "nic", "gid")
 
 
-def store_members(attempt: Attempt, node: Node, batch: TraceBatch) -> None:
-    """Add the processes, communicators and memberships of the batch's comm rows to `attempt`."""
+def store_members(attempt: Attempt, node: Node, batch: TraceBatch) -> bool:
+    """Add what the batch's comm rows declare to `attempt`; whether a process took over another's rank."""
     rows = batch.rows("comm")
-    n_before = (attempt.ranks.count(), CommMember.objects.filter(communicator__attempt=attempt).count())
-    processes = _store_processes(attempt, node, rows)
+    processes, added = _store_processes(attempt, node, rows)
     communicators = _store_communicators(attempt, rows)
-    _store_memberships(communicators, processes, rows, batch.wall_ns - batch.mono_ns)
-    n_after = (attempt.ranks.count(), CommMember.objects.filter(communicator__attempt=attempt).count())
-    if n_after != n_before:
+    joined = _store_memberships(communicators, processes, rows, batch.wall_ns - batch.mono_ns)
+    if added or joined:
         Attempt.objects.filter(pk=attempt.pk).update(roster_version=F("roster_version") + 1)
+    return any(rank.replaces for rank in added)
 
 
 def infer_roster(attempt_id: int) -> bool:
@@ -54,43 +53,57 @@ def infer_roster(attempt_id: int) -> bool:
         return bool(changed)
 
 
-def _store_processes(attempt: Attempt, node: Node, rows: Rows) -> dict[Process, Rank]:
+def _store_processes(attempt: Attempt, node: Node, rows: Rows) -> tuple[dict[Process, Rank], list[Rank]]:
+    """Every process of the node, and those that were new."""
     known = {(rank.pid, rank.process_started): rank for rank in node.ranks.all()}
     declared: dict[Process, Any] = {}
     for row in rows:
         process = (int(row["pid"]), int(row["process_started"]))
-        if process not in declared or declared[process]["global_rank"] < 0:
+        if process not in known and (process not in declared or declared[process]["global_rank"] < 0):
             declared[process] = row
-    for process, row in declared.items():
-        if process not in known:
-            known[process] = _add_process(attempt, node, process, row)
-    return known
+    added = [_rank_of(attempt, node, process, row) for process, row in declared.items()]
+    for older in _give_places(node, added, list(_holders(attempt, node, added))):
+        older.save(update_fields=["replaced"])
+    Rank.objects.bulk_create(added)
+    return known | {(rank.pid, rank.process_started): rank for rank in added}, added
 
 
-def _add_process(attempt: Attempt, node: Node, process: Process, row: Any) -> Rank:
+def _rank_of(attempt: Attempt, node: Node, process: Process, row: Any) -> Rank:
     new = Rank(attempt=attempt, node=node, pid=process[0], process_started=process[1])
     new.rank = max(int(row["global_rank"]), -1)
     for name in _NUMBERS:
         setattr(new, name, int(row[name]))
     for name in _TEXTS:
         setattr(new, name, text(row[name]))
-    held = _holder(attempt, node, new)
-    if held is not None:
-        younger = held.node_id != node.pk or held.process_started <= new.process_started
-        new.replaces, new.replaced = younger, not younger
-        if younger:
-            held.replaced = True
-            held.save(update_fields=["replaced"])
-    new.save()
     return new
 
 
-def _holder(attempt: Attempt, node: Node, new: Rank) -> Rank | None:
-    """The process that has the place `new` wants: its rank or, where none is declared, its GPU."""
-    current = attempt.ranks.filter(replaced=False)
-    if new.rank >= 0:
-        return current.filter(rank=new.rank).first()
-    return current.filter(node=node, gpu_bus_id=new.gpu_bus_id).first() if new.gpu_bus_id else None
+def _holders(attempt: Attempt, node: Node, added: list[Rank]) -> QuerySet[Rank]:
+    """Processes that may have a place one of `added` wants: its rank or, where none is declared, its GPU."""
+    gpus = [rank.gpu_bus_id for rank in added if rank.rank < 0 and rank.gpu_bus_id]
+    wanted = Q(rank__in=[rank.rank for rank in added if rank.rank >= 0]) | Q(node=node, gpu_bus_id__in=gpus)
+    return attempt.ranks.filter(wanted, replaced=False)
+
+
+def _give_places(node: Node, added: list[Rank], holders: list[Rank]) -> list[Rank]:
+    """Let the younger of two processes have the place both want; the holders that lost theirs.
+
+    Two processes of one batch may claim the same rank, too (a launcher's mistake): the first keeps it.
+    """
+    lost = []
+    by_rank = {holder.rank: holder for holder in holders if holder.rank >= 0}
+    by_gpu = {holder.gpu_bus_id: holder for holder in holders if holder.node_id == node.pk}
+    for new in added:
+        held = by_rank.get(new.rank) if new.rank >= 0 else by_gpu.get(new.gpu_bus_id)
+        if held is not None:
+            younger = held.pk is not None and (held.node_id != node.pk or held.process_started <= new.process_started)
+            new.replaces, new.replaced = younger, not younger
+            if younger:
+                held.replaced = True
+                lost.append(held)
+        if new.rank >= 0 and not new.replaced:
+            by_rank[new.rank] = new
+    return lost
 
 
 def _store_communicators(attempt: Attempt, rows: Rows) -> dict[int, Communicator]:
@@ -115,12 +128,20 @@ def _store_communicators(attempt: Attempt, rows: Rows) -> dict[int, Communicator
 
 def _store_memberships(
     communicators: dict[int, Communicator], processes: dict[Process, Rank], rows: Rows, shift_ns: int
-) -> None:
+) -> bool:
+    """Add the memberships that are new; whether there were any."""
+    known = set(
+        CommMember.objects.filter(communicator__in=communicators.values(), process__in=processes.values()).values_list(
+            "communicator_id", "comm_rank", "process_id"
+        )
+    )
     members: dict[tuple[int, int], CommMember] = {}
     for row in rows:
         communicator = communicators.get(signed(int(row["comm_id"])))
         process = processes[int(row["pid"]), int(row["process_started"])]
         if communicator is None or process.replaced or int(row["comm_rank"]) >= communicator.n_ranks:
+            continue
+        if (communicator.pk, int(row["comm_rank"]), process.pk) in known:
             continue
         joined = int(row["joined_ns"])
         members[communicator.pk, int(row["comm_rank"])] = CommMember(
@@ -135,6 +156,7 @@ def _store_memberships(
         unique_fields=["communicator", "comm_rank"],
         update_fields=["process", "joined_ns"],
     )
+    return bool(members)
 
 
 def _membership(attempt_id: int, index: dict[int, int]) -> Any:

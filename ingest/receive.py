@@ -63,8 +63,8 @@ async def answer_health(server: Server) -> Answer:
     try:
         async with server.pool.connection() as connection:
             await connection.execute("SELECT 1")
-    except (psycopg.Error, PoolTimeout) as error:
-        return Answer(503, {"status": "the database is away", "error": str(error), **server.counts()})
+    except (psycopg.Error, PoolTimeout):
+        return Answer(503, {"status": "the database is away", **server.counts()})
     return Answer(200, {"status": "ok", **server.counts()})
 
 

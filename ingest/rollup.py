@@ -58,13 +58,15 @@ class Rollups:
         """Count the rows of an `op` table whose times become unix ns by adding shift_ns."""
         if len(ops) == 0:
             return
-        keys = np.zeros(len(ops), [("comm_id", "<i8"), ("func", "u1"), ("bucket", "<i8")])
-        keys["comm_id"], keys["func"] = ops["comm_id"].view(np.int64), ops["func"]
-        keys["bucket"] = (completed_ns(ops) + shift_ns) // BUCKET_NS * BUCKET_NS
-        unique, which = np.unique(keys, return_inverse=True)
+        comm_ids, funcs, n_bytes = ops["comm_id"].view(np.int64), ops["func"], ops["bytes"]
+        buckets = (completed_ns(ops) + shift_ns) // BUCKET_NS * BUCKET_NS
         durations = _durations_ns(ops)
-        for i, (comm_id, func, bucket) in enumerate(unique.tolist()):
-            self._add_one((attempt_id, comm_id, func, bucket), ops["bytes"][which == i], durations[which == i])
+        order = np.lexsort((buckets, funcs, comm_ids))
+        columns = (comm_ids[order], funcs[order], buckets[order])
+        starts = np.flatnonzero(np.concatenate([[True], np.any([np.diff(c) != 0 for c in columns], axis=0)]))
+        for same in np.split(order, starts[1:]):
+            key = (attempt_id, int(comm_ids[same[0]]), int(funcs[same[0]]), int(buckets[same[0]]))
+            self._add_one(key, n_bytes[same], durations[same])
 
     def changed(self) -> list[tuple[Key, Sum]]:
         """The sums that are not written yet."""

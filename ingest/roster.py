@@ -85,8 +85,7 @@ def _find_berth(arrival: Arrival) -> Berth:
     Job.objects.select_for_update().get(pk=job.pk)
     attempt, is_new = _attempt(job, batch.node, declared, at)
     node, _ = Node.objects.get_or_create(attempt=attempt, name=batch.node)
-    if len(batch.rows("comm")):
-        store_members(attempt, node, batch)
+    if len(batch.rows("comm")) and store_members(attempt, node, batch):
         taken_over = _split_if_taken_over(attempt, at)
         if taken_over:
             attempt, is_new = taken_over, True
