@@ -9,6 +9,8 @@ from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.middleware.csrf import get_token
 from django.utils import timezone
+from django.utils.decorators import method_decorator
+from django.views.decorators.gzip import gzip_page
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -128,6 +130,7 @@ class JobDetail(APIView):
         )
 
 
+@method_decorator(gzip_page, name="dispatch")
 class JobGrid(APIView):
     @extend_schema(operation_id="job_grid", responses={200: schema_of(Grid), 404: ERROR})
     def get(self, request: Request, job_id: int) -> Response:

@@ -87,7 +87,7 @@ def read_job_row(job: Job) -> JobRow:
     look = Look.objects.filter(attempt=attempt).order_by("-id").first()
     normal = JobNormal.objects.filter(attempt=attempt).first()
     ranks = Rank.objects.filter(attempt=attempt, rank__gte=0, replaced=False).values("rank").distinct().count()
-    ops_per_s = _ops_per_s(attempt.pk)
+    ops_per_s = _ops_per_s(attempt.pk) if any(is_reporting(node) for node in nodes) else None
     return JobRow(
         id=job.pk,
         name=job.name,
@@ -176,12 +176,12 @@ def _unheard(job: Job) -> JobRow:
     )  # fmt: skip
 
 
-def _ops_per_s(attempt_id: int) -> float | None:
+def _ops_per_s(attempt_id: int) -> float:
     """Op records per second (an AllReduce of eight ranks counts eight) since the last whole ten seconds began."""
     now = time.time_ns()
     start = (now // SECOND // RATE_SECONDS - 1) * RATE_SECONDS * SECOND
     points = read_rollups(attempt_id, start, now)
-    return round(sum(point.n_ops for point in points) * SECOND / (now - start), 1) if points else None
+    return round(sum(point.n_ops for point in points) * SECOND / (now - start), 1)
 
 
 def _op_interval_ms(normal: JobNormal | None) -> float | None:

@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Final
 
 from django.core.exceptions import PermissionDenied
 from django.utils import timezone
+from django.utils.decorators import method_decorator
+from django.views.decorators.gzip import gzip_page
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -220,6 +222,7 @@ def acts_allowed(caller: Caller, incident: Incident) -> list[str]:
     return [verb for verb in [*legal, "comment"] if caller.may(verb, incident.team_id)]
 
 
+@method_decorator(gzip_page, name="dispatch")
 class IncidentGrid(APIView):
     @extend_schema(operation_id="incident_grid", responses={200: schema_of(Grid), 404: ERROR})
     def get(self, request: Request, number: int) -> Response:
@@ -228,6 +231,7 @@ class IncidentGrid(APIView):
         return Response(dataclasses.asdict(incident_grid(incident)))
 
 
+@method_decorator(gzip_page, name="dispatch")
 class IncidentLanes(APIView):
     @extend_schema(
         operation_id="incident_lanes",

@@ -6,6 +6,8 @@ is `unknown`, what cannot be seen from the network is `not_visible`, and neither
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -52,6 +54,7 @@ class Grid:
 
 def make_grid(window: Window, diagnosis: Diagnosis | None, at: str) -> Grid:
     """The grid at the end of `window`. Culprits and victims are the diagnosis', everything else is measured."""
+    window = _by_node_name(window)
     n_ranks = _world_size(window)
     known = _known_ranks(window, n_ranks)
     seen_ns = _seen_ns(window, known, n_ranks)
@@ -71,6 +74,20 @@ def make_grid(window: Window, diagnosis: Diagnosis | None, at: str) -> Grid:
         gpu=known.texts("gpu_bus_id"),
         **{name: known.numbers(name) for name in ("node", "local_rank", "tp", "pp", "dp", "ep", "pid")},
     )
+
+
+def _by_node_name(window: Window) -> Window:
+    """`window` with its nodes in the order people count them (node2 before node10), not that of their arrival."""
+    order = sorted(range(len(window.nodes)), key=lambda at: _natural(str(window.nodes["name"][at])))
+    place = np.full(len(order) + 1, -1, np.int64)  # the last place: no node
+    place[order] = np.arange(len(order))
+    ranks = window.ranks.copy()
+    ranks["node"] = place[np.where((ranks["node"] >= 0) & (ranks["node"] < len(order)), ranks["node"], -1)]
+    return dataclasses.replace(window, nodes=window.nodes[order], ranks=ranks)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 @dataclass(frozen=True, slots=True)

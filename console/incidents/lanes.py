@@ -69,7 +69,7 @@ class Lanes:
 
 
 def make_lanes(window: Window, ranks: Sequence[int], first_symptom_ns: int, triggered_ns: int) -> Lanes:
-    """Lanes of these ranks' flows, in the order of `ranks`; the longest stuck flows of a rank first."""
+    """Lanes of these ranks' flows, in the order of `ranks`; of a rank, what is stuck in mid-op comes first."""
     names = _comm_names(window)
     lanes: list[Lane] = []
     omitted = 0
@@ -93,7 +93,13 @@ def _flows_of(flow: Rows, rank: int) -> list[Rows]:
     for name in LANE:
         starts[1:] |= rows[name][1:] != rows[name][:-1]
     flows = np.split(rows, np.flatnonzero(starts))
-    return sorted((one for one in flows if len(one)), key=lambda one: -int(one["stuck_ns"][-1]))
+    return sorted((one for one in flows if len(one)), key=_telling_first)
+
+
+def _telling_first(rows: Rows) -> tuple[bool, int]:
+    """Flows that began and rest come first, the longest stuck before others; those not begun tell the least."""
+    last = rows[-1]
+    return bool(last["counters"][0] == 0), -int(last["stuck_ns"])
 
 
 def _lane(window: Window, rows: Rows, names: dict[int, str]) -> Lane:

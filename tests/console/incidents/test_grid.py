@@ -93,6 +93,16 @@ def test_the_grid_needs_only_the_tables_it_names() -> None:
     assert make_grid(slim, None, AT) == make_grid(window, None, AT)
 
 
+def test_nodes_are_in_the_order_people_count_them() -> None:
+    window = make_window(stuck_before=5)
+    nodes, ranks = window.nodes.copy(), window.ranks.copy()
+    nodes["name"] = ["node10", "node9", "node2", "node1"]
+    grid = make_grid(dataclasses.replace(window, nodes=nodes, ranks=ranks), None, AT)
+    assert grid.nodes == ["node1", "node2", "node9", "node10"]
+    names = {int(rank): str(nodes["name"][node]) for rank, node in zip(ranks["rank"], ranks["node"], strict=True)}
+    assert {rank: grid.nodes[grid.node[rank]] for rank in grid.rank} == names
+
+
 def test_coordinates_are_the_windows_own() -> None:
     window = make_window()
     grid = make_grid(window, None, AT)
