@@ -13,8 +13,10 @@ from typing import Any, Final
 
 from nccl_instrument.agent.processes import GONE, ProcessState, read_process
 from nccl_instrument.agent.rows import Owner, Taken
-from nccl_instrument.agent.segment import OpRing, Segment
+from nccl_instrument.agent.segment import OpRing, Segment, SegmentError
 from nccl_instrument.wire import Rows
+
+CUTS_PER_MAPPING: Final = 60
 
 # Loss kind → the plugin's counters that mean it.
 _LOSS_COUNTERS: Final = {
@@ -47,6 +49,7 @@ class Trainer:
         self._ticks: list[tuple[int, Rows]] = []
         self._comm_stamps: bytes = b""
         self._lost_records = 0
+        self._n_cuts = 0
 
     @property
     def is_alive(self) -> bool:
@@ -74,6 +77,9 @@ class Trainer:
         if self.died_ns:
             self.sweep(tick_ns)
         flows, self._ticks = self._ticks, []
+        self._n_cuts += 1
+        if self._n_cuts % CUTS_PER_MAPPING == 0:
+            self._map_anew()
         comms = self.segment.comms()
         return Taken(
             self.owner, flows, self._drain(), self.segment.live_ops(), comms, self._are_new(comms), self._process()
@@ -93,6 +99,17 @@ class Trainer:
         """Let go of the segment; the file stays."""
         self._ring = None
         self.segment.close()
+
+    def _map_anew(self) -> None:
+        """Give back the pages read so far: the kernel counts them as ours until the mapping goes."""
+        try:
+            fresh = Segment.open(self.segment.path)
+        except (SegmentError, OSError):
+            return  # somebody removed the file: the old mapping still shows all of it
+        fresh.torn_rows = self.segment.torn_rows
+        position = self.bookmark().position
+        self.close()
+        self.segment, self._ring = fresh, fresh.op_ring(position)
 
     def _drain(self) -> Rows:
         assert self._ring is not None

@@ -18,6 +18,14 @@ from nccl_instrument.wire import TraceBatch, impossible_rows
 from .scripted_server import ScriptedServer, wait_until
 from .scripted_trainer import ScriptedTrainer
 
+# `python -m nccl_instrument.agent` with seconds that last a third of one.
+PROGRAM = """
+import sys
+from nccl_instrument.agent import __main__, sweep
+sweep.SWEEP_NS //= 3
+sys.exit(__main__.main())
+"""
+
 
 class Node:
     """One node; everything it starts it also ends."""
@@ -31,7 +39,7 @@ class Node:
         (folder / "token").write_text("token")
 
     def start_agent(self, *flags: str) -> None:
-        command = [sys.executable, "-m", "nccl_instrument.agent", "--server", self.server.url, "--node", "node-a"]
+        command = [sys.executable, "-c", PROGRAM, "--server", self.server.url, "--node", "node-a"]
         command += ["--token-file", str(self.folder / "token"), "--spool", str(self.folder / "spool"), *flags]
         environment = os.environ | {"DIOGENES_SEGMENT_DIR": str(self.segments)}
         with self.log.open("ab") as log:

@@ -20,7 +20,7 @@ import numpy as np
 
 from nccl_instrument.agent import segment
 
-N_ROWS = {"comm": 256, "opstate": 4096, "op": 4096, "flwstate": 16384, "flow": 16384, "ring": 8192}
+N_ROWS = {"comm": 256, "opstate": 4096, "op": 4096, "flwstate": 32768, "flow": 32768, "ring": 32768}
 DTYPES = {
     "comm": segment.COMM,
     "opstate": np.dtype("u4"),

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from nccl_instrument.agent import trainer as trainer_module
+from nccl_instrument.agent.rows import Owner
+from nccl_instrument.agent.segment import Segment
+from nccl_instrument.agent.trainer import Bookmark, Trainer
 from nccl_instrument.tables import LOSSES
 
 from .conftest import Node
 from .scripted_server import Reply, wait_until
+from .scripted_trainer import ScriptedTrainer
 
 WORLD = 0xC0FFEE
 
@@ -46,7 +52,7 @@ def test_a_rank_in_an_op_is_sent_as_every_table_tells_it(node: Node) -> None:
     assert flow["counters"].tolist() == [1, 1, 1, 1]
 
 
-def test_flows_that_stand_still_are_sent_ten_times_a_second_with_a_growing_stuck_time(node: Node) -> None:
+def test_flows_that_stand_still_are_sent_at_every_sweep_with_a_growing_stuck_time(node: Node) -> None:
     trainer = node.trainer()
     trainer.do("comm", 0, WORLD, 0, 2)
     trainer.do("start_op", 0, 0, 1)
@@ -54,9 +60,8 @@ def test_flows_that_stand_still_are_sent_ten_times_a_second_with_a_growing_stuck
     node.next_batches(1)
     for batch in node.next_batches(2):
         sends = batch.rows("flow")[batch.rows("flow")["direction"] == 0]
-        assert 8 <= len(sends) <= 12
-        assert (np.diff(sends["stuck_ns"]) > 0).all()
-        assert np.median(np.diff(sends["tick_ns"])) == pytest.approx(1e8, rel=0.3)
+        assert 3 <= len(sends) <= 11  # ten, on a machine with time to spare
+        assert (np.diff(sends["stuck_ns"]) == np.diff(sends["tick_ns"])).all()
 
 
 def test_an_idle_job_is_still_heard_every_second(node: Node) -> None:
@@ -172,7 +177,9 @@ def finish_ops(trainer: object, ops: range) -> None:
 
 
 def losses(node: Node) -> dict[str, int]:
+    """All that was told but late sweeps: those depend on what else the machine does."""
     rows = node.rows("loss")
+    rows = rows[rows["kind"] != LOSSES.index("late_sweeps")]
     return {LOSSES[kind]: int(rows["count"][rows["kind"] == kind].sum()) for kind in np.unique(rows["kind"])}
 
 
@@ -207,6 +214,25 @@ def test_communicators_are_sent_at_first_when_one_appears_and_when_asked_for(nod
     node.next_batches(1)
     node.server.script = [Reply(202, said={"resend": ["comm"]})]
     wait_until(lambda: len(node.rows("comm")) == n_sent + 4)
+
+
+def test_mapping_a_segment_anew_loses_and_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer_module, "CUTS_PER_MAPPING", 1)
+    scripted = ScriptedTrainer(tmp_path)
+    scripted.do("comm", 0, WORLD, 0, 2)
+    segment = Segment.open(scripted.path)
+    followed = Trainer(segment, Owner(scripted.pid, segment.starttime, 1, "", -1, segment.identity()), Bookmark())
+    finish_ops(scripted, range(1, 3))
+    assert followed.cut(1).ops["op"].tolist() == [1, 2]
+    assert followed.segment is not segment
+    finish_ops(scripted, range(3, 4))
+    assert followed.cut(2).ops["op"].tolist() == [3]
+    scripted.path.unlink()
+    finish_ops(scripted, range(4, 5))
+    assert followed.cut(3).ops["op"].tolist() == [4]
+    scripted.kill()
+    assert not followed.cut(4).process[1]
+    followed.close()
 
 
 def test_records_overwritten_before_they_were_read_are_counted(node: Node) -> None:
