@@ -13,7 +13,6 @@ from .layout import KINDS, Layout
 
 NS_PER_MS = 1_000_000
 KIB = 1024
-SLICES_MAX = 512  # the engine's limit of actions per channel and op
 
 
 class PhysicsError(ValueError):

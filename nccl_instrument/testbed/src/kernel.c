@@ -29,7 +29,7 @@ struct lane *kernel_add_lane(struct kernel *kernel, struct link *in, struct link
 void lane_add(struct lane *lane, int flags, uint64_t in_offset, uint64_t out_offset, uint64_t n)
 {
     if (lane->n_actions == MAX_ACTIONS)
-        abort(); /* main.c refuses sizes that would get here */
+        abort(); /* physics.py refuses sizes that would get here */
     lane->actions[lane->n_actions++] = (struct action){.flags = (uint8_t)flags, .in_offset = (uint32_t)in_offset,
                                                        .out_offset = (uint32_t)out_offset, .n = (uint32_t)n};
 }
