@@ -23,7 +23,7 @@ from ingest.models import Attempt, Node, OpRollup
 from ingest.roster_columns import Roster, place_ranks, read_roster
 from ingest.window import TRACE_TABLES, WINDOW_DTYPE, Rows, Window
 from nccl_instrument.tables import DTYPE, TIME_COLUMNS
-from nccl_instrument.wire import decode_batch
+from nccl_instrument.wire import TraceBatch, decode_batch
 
 RECEIVED_SLACK: Final = timedelta(minutes=2)
 """Rows may be stamped this much later than they were received: tolerated clocks, ticks ahead of the anchor."""
@@ -120,12 +120,12 @@ def read_rollups(attempt_id: int, start_ns: int, end_ns: int) -> list[RollupPoin
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """One table group of one stored batch."""
+    """One table group of one stored batch, decoded once for all its tables."""
 
     node_id: int
     shift_ns: int
     end_ns: int
-    packed: bytes
+    held: TraceBatch
 
 
 def _read_batches(attempt_id: int, start_ns: int, end_ns: int, groups: Sequence[str]) -> dict[str, list[_Group]]:
@@ -141,7 +141,7 @@ def _read_batches(attempt_id: int, start_ns: int, end_ns: int, groups: Sequence[
     for node_id, shift_ns, batch_end_ns, *packed in cursor:
         for group, raw in zip(groups, packed, strict=True):
             if raw is not None:
-                found[group].append(_Group(node_id, shift_ns, batch_end_ns, raw))
+                found[group].append(_Group(node_id, shift_ns, batch_end_ns, decode_batch(raw)))
     return found
 
 
@@ -162,7 +162,7 @@ _GROUP_OF: Final = {table: group for group, held in GROUPS.items() for table in 
 
 def _cut(table: str, groups: Sequence[_Group], roster: Roster, start_ns: int, end_ns: int) -> Rows:
     """The rows of `table` inside the window, with ranks and nodes joined and times in unix ns."""
-    pieces = [decode_batch(group.packed).rows(table) for group in groups]
+    pieces = [group.held.rows(table) for group in groups]
     lengths = [len(rows) for rows in pieces]
     rows = _widened(table, pieces, sum(lengths))
     _shift(table, rows, np.repeat(_column(groups, "shift_ns"), lengths))

@@ -14,7 +14,7 @@ from ingest.read import _cut, _Group, latest_data_ns, read_nodes, read_rollups, 
 from ingest.roster_columns import Roster
 from ingest.window import MEMBER, RANK, TRACE_TABLES, Window
 from nccl_instrument.tables import DTYPE, TIME_COLUMNS, empty_rows
-from nccl_instrument.wire import TraceBatch, encode_batch
+from nccl_instrument.wire import TraceBatch, decode_batch, encode_batch
 from tests.builders import (
     FUNC_ALLREDUCE,
     MONO_NS,
@@ -243,7 +243,7 @@ def assert_round_trip(batch: TraceBatch) -> None:
 def cut_without_a_database(batch: TraceBatch) -> np.ndarray:
     arrival = receive_batch(1, encode_batch(batch), batch.wall_ns)
     assert arrival.n_dropped == 0
-    group = _Group(5, SHIFT, batch.wall_ns, arrival.groups["flow"] or b"")
+    group = _Group(5, SHIFT, batch.wall_ns, decode_batch(arrival.groups["flow"] or b""))
     return _cut("flow", [group], EMPTY, WALL_NS, WALL_NS + 100 * SECOND)
 
 
