@@ -17,30 +17,43 @@ from console.incidents import lifecycle
 from console.incidents.models import Certainty, DiagnosisRevision, Incident
 from console.incidents.rows import CULPRITS_SHOWN_MAX
 from ingest.models import Node
-from ingest.read import latest_data_ns, read_window
+from ingest.read import read_window
+from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Grade, Symptom, diagnosis_from_json, to_json
 from rca.settings import DEFAULT
 
 SECOND: Final = 1_000_000_000
 EAGER_NS: Final = 10 * SECOND  # until so long after the trigger every look revises
-FROZEN_NS: Final = 90 * SECOND  # data later than this after the first symptom is not analysed
+FROZEN_NS: Final = 45 * SECOND  # data later than this after the trigger is not analysed
+BEFORE_NS: Final = 5 * SECOND
+BACK_NS_MAX: Final = 60 * SECOND
 PATIENT_SECONDS: Final = 5.0
 
 
-def revise(incident: Incident, symptom: Symptom) -> None:
-    """Diagnose the incident again if it is time to, and store the answer if it is another one."""
+def revise(incident: Incident, symptom: Symptom, seen: Window) -> None:
+    """Diagnose the incident again if it is time to, and store the answer if it is another one.
+
+    `seen` is the window of the look; it is used as it is while it reaches back to before the trouble.
+    """
     if not _is_due(incident):
         return
-    start_ns = incident.window_start_ns
-    end_ns = min(latest_data_ns(incident.attempt_id) + 1, incident.first_symptom_ns + FROZEN_NS)
-    window = read_window(incident.attempt_id, start_ns, end_ns)
+    window = _evidence(incident, seen)
     diagnosis = diagnose(window, symptom, DEFAULT)
     Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
     newest = incident.revisions.order_by("-number").first()
     number = newest.number + 1 if newest else 1
     if number <= settings.REVISIONS_MAX and _is_news(incident, newest, diagnosis):
-        _store(incident, diagnosis, number, start_ns, end_ns)
+        _store(incident, diagnosis, number, window)
+
+
+def _evidence(incident: Incident, seen: Window) -> Window:
+    """From shortly before the first sign (but no longer back than is bearable to read) to when the picture is frozen."""
+    oldest_ns = incident.triggered_ns - BACK_NS_MAX
+    start_ns, end_ns = max(incident.first_symptom_ns - BEFORE_NS, oldest_ns), incident.triggered_ns + FROZEN_NS
+    if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
+        return seen
+    return read_window(incident.attempt_id, min(start_ns, seen.start_ns), min(seen.end_ns, end_ns))
 
 
 def _is_due(incident: Incident) -> bool:
@@ -50,7 +63,7 @@ def _is_due(incident: Incident) -> bool:
         return True
     if now - incident.analysed_at < timedelta(seconds=PATIENT_SECONDS):
         return False
-    is_open_ended = incident.last_seen_ns < incident.first_symptom_ns + FROZEN_NS
+    is_open_ended = incident.last_seen_ns < incident.triggered_ns + FROZEN_NS
     return is_open_ended or Node.objects.filter(attempt=incident.attempt_id, catching_up=True).exists()
 
 
@@ -70,9 +83,9 @@ def _answer(diagnosis: Diagnosis) -> tuple[Any, ...]:
     return said, frozenset(diagnosis.victims), diagnosis.missing, diagnosis.downgraded
 
 
-def _store(incident: Incident, diagnosis: Diagnosis, number: int, start_ns: int, end_ns: int) -> None:
+def _store(incident: Incident, diagnosis: Diagnosis, number: int, window: Window) -> None:
     now, best = timezone.now(), diagnosis.findings[0] if diagnosis.findings else None
-    fields: dict[str, Any] = {"window_end_ns": end_ns, "n_victims": len(diagnosis.victims)}
+    fields: dict[str, Any] = {"window_end_ns": window.end_ns, "n_victims": len(diagnosis.victims)}
     if best is not None:
         fields |= {
             "certainty": Certainty.DIAGNOSED,
@@ -89,6 +102,6 @@ def _store(incident: Incident, diagnosis: Diagnosis, number: int, start_ns: int,
         DiagnosisRevision.objects.create(
             incident=incident, number=number, at=now, body=to_json(diagnosis), verdict=diagnosis.verdict,
             culprits=list(diagnosis.culprits), grade=best.grade.value if best else "",
-            window_start_ns=start_ns, window_end_ns=end_ns,
+            window_start_ns=window.start_ns, window_end_ns=window.end_ns,
         )  # fmt: skip
         lifecycle.observe(incident, verb, fields, note=diagnosis.verdict)

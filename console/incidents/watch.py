@@ -86,7 +86,7 @@ def _follow(attempt: Attempt, window: Window, symptoms: tuple[Symptom, ...]) -> 
     incident = following.order_by("-id").first()
     if symptoms:
         incident = _fire(incident, symptoms, window) if incident else _raise(attempt, symptoms[0], window)
-        revise(incident, symptoms[0])
+        revise(incident, symptoms[0], window)
     elif incident is not None:
         _calm(incident, window)
 
