@@ -14,6 +14,7 @@ import os
 import re
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -208,10 +209,11 @@ class Segment:
             raise
 
     def close(self) -> None:
-        """Let go of the mapping and the descriptor; arrays already returned stay valid, they are copies."""
+        """Let go of the mapping and the descriptor; rows already returned stay valid, they are copies."""
         self._tables.clear()
         self._header = np.zeros(1, HEADER)
-        self._view.close()
+        with suppress(BufferError):  # an OpRing still holds it: unmapped when that goes
+            self._view.close()
         os.close(self._descriptor)
 
     def is_alive(self) -> bool:

@@ -142,6 +142,26 @@ static void orphan(void) {
     say_ready("done");
 }
 
+/* Flows may be through before the launching thread comes back to stop the op. */
+static void early(void) {
+    void *context = call_init(&spread), *op = coll(context, 0);
+    Flow sent = flow(context, op, 1, 5);
+    run(&sent, context);
+    say_ready("through");
+    call_stop(op);
+    say_ready("done");
+}
+
+/* Interface v3: sizes run on from earlier ops, and the report before the first transfer may be missing or say 0. */
+static void running_sizes(void) {
+    void *context = call_init(&spread), *op = coll(context, 0);
+    Flow first = flow(context, op, 1, 5), second = flow(context, op, 0, 5);
+    for (int steps = 1; steps <= 3; steps++) call_report(first.handle, 2, 1000000 + 1000 * (uint64_t)steps, steps);
+    call_report(second.handle, 4, 0, 1);
+    for (int steps = 1; steps <= 3; steps++) call_report(second.handle, 5, 1000000 + 1000 * (uint64_t)steps, steps);
+    say_ready("done");
+}
+
 static void inside_node(void) {
     void *context = call_init(&local);
     for (uint64_t seq = 0; seq < 5; seq++) call_stop(coll(context, seq));
@@ -328,7 +348,7 @@ static const struct {
     SCRIPT(pxn),      SCRIPT(orphan),     SCRIPT(inside_node), SCRIPT(reopened),      SCRIPT(mixed),
     SCRIPT(silent),   SCRIPT(abandoned),  SCRIPT(graph),      SCRIPT(queue_pair),     SCRIPT(reinit),
     SCRIPT(many_comms), SCRIPT(many_ops), SCRIPT(many_flows), SCRIPT(many_local_ops), SCRIPT(many_lost_ops),
-    SCRIPT(forked),   SCRIPT(concurrent),
+    SCRIPT(forked),   SCRIPT(concurrent), SCRIPT(early),      SCRIPT(running_sizes),
 };
 
 int script_run(const char *name) {

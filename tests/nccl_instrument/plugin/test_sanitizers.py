@@ -12,7 +12,7 @@ Drive = Callable[..., Driver]
 SCRIPTS = (
     "normal", "hang", "p2p", "lost_stops", "nulls", "unknown", "stale", "contexts", "after_finalize", "pxn", "orphan",
     "inside_node", "reopened", "mixed", "silent", "abandoned", "graph", "queue_pair", "reinit", "many_comms",
-    "many_ops", "many_flows", "many_local_ops", "many_lost_ops", "forked", "concurrent",
+    "many_ops", "many_flows", "many_local_ops", "many_lost_ops", "forked", "concurrent", "early",
 )  # fmt: skip
 THREADED = ("normal", "hang", "p2p", "lost_stops", "concurrent", "many_lost_ops")
 SMALL = str(2 << 20)

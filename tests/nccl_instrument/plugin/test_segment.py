@@ -38,6 +38,13 @@ def test_an_undamaged_copy_reads_like_the_original(copy: Path) -> None:
     segment.close()
 
 
+def test_a_closed_segment_lets_go_though_its_ring_is_still_held(copy: Path) -> None:
+    segment = Segment.open(copy)
+    ring, flows = segment.op_ring(), segment.live_flows()
+    segment.close()
+    assert len(flows) == 8 and len(ring.drain()[0]) == 4
+
+
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [

@@ -131,6 +131,23 @@ def test_a_p2p_is_numbered_by_its_peer_and_has_no_nccl_sequence(drive: Drive, ab
     assert (rows["flags"] == OP_HAS_FLOWS | OP_P2P).all() and (rows["func"] == FUNCS.index("Send")).all()
     assert list(segment.comms()["n_p2p_done"]) == [5] and list(segment.comms()["n_done"]) == [0]
     assert (rows["bytes"] == 4096).all()
+    assert (rows["channels"] == (2 if abi >= 5 else 0)).all()  # v4 may get garbage there
+
+
+@pytest.mark.parametrize("abi", ABIS)
+def test_an_op_is_not_done_before_it_is_launched_though_its_flows_are_through(drive: Drive, abi: int) -> None:
+    driver = drive(abi, "early")
+    driver.until("through")
+    segment = driver.segment()
+    assert len(segment.live_ops()) == 1 and len(records(segment)) == 0
+    driver.until("done")
+    assert len(segment.live_ops()) == 0 and len(records(segment)) == 1
+
+
+def test_sizes_that_run_on_from_earlier_ops_are_not_counted_again(drive: Drive) -> None:
+    driver = drive(3, "running_sizes")
+    driver.until("done")
+    assert sorted(driver.segment().live_flows()["bytes"]) == [2000, 2000]
 
 
 @pytest.mark.parametrize("abi", ABIS)
