@@ -42,7 +42,7 @@ def diagnose(window: Window, symptom: Symptom, settings: Settings = DEFAULT) -> 
 
 
 def _ranked(findings: list[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda finding: (_GRADES.index(finding.grade), -finding.score, finding.subject.name))
+    return sorted(findings, key=lambda finding: (_GRADES.index(finding.grade), -finding.score))
 
 
 def _downgrade(state: Progress, findings: list[Finding]) -> tuple[tuple[str, ...], list[Finding]]:

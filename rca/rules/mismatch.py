@@ -48,7 +48,7 @@ def _explain_op(state: Progress, rows: Rows, at: np.ndarray[tuple[int], np.dtype
     grade = Grade.MODERATE if is_tie else Grade.STRONG
     return Finding(
         rule=RULE, version=VERSION, subject=rank_subject(state, deviating), component=Component.SOFTWARE,
-        kind=FaultKind.MISMATCH, culprits=() if is_tie else ranks, score=score(grade, len(at), state.n_ranks),
+        kind=FaultKind.MISMATCH, culprits=() if is_tie else ranks, score=score(grade, state.n_ranks, state.n_ranks),
         grade=grade,
         sentence=f"{named(ranks).capitalize()} entered another op than the rest as number {int(rows['op'][0])}"
         + (", without a majority." if is_tie else "."),

@@ -1,0 +1,43 @@
+"""Algorithm 2's MinOp and MinData are the simplest cases of the graph, and agree with it there."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rca.diagnose import diagnose
+from rca.findings import Symptom, SymptomKind
+from rca.progress import state_of
+from rca.settings import DEFAULT
+from rca.sinks import check_min_data, check_min_op
+from tests.windows import make_window
+
+SYMPTOM = Symptom(SymptomKind.FAILURE, "job", 1, 1, 2, 0, (), "")
+
+
+@settings(max_examples=12, deadline=None)
+@given(victim=st.integers(0, 7), seed=st.integers(0, 99), at_ms=st.integers(300, 700))
+def test_min_op_is_the_rank_the_graph_ends_in(victim: int, seed: int, at_ms: int) -> None:
+    window = make_window(stuck_before=victim, seed=seed, at_ms=at_ms)
+    state = state_of(window, DEFAULT)
+    assert state.ranks.names(np.array(check_min_op(state))) == (victim,)
+    assert diagnose(window, SYMPTOM).culprits == (victim,)
+
+
+@settings(max_examples=12, deadline=None)
+@given(victim=st.integers(0, 3), seed=st.integers(0, 99), at_ms=st.integers(60, 400))
+def test_min_data_is_the_rank_the_graph_ends_in(victim: int, seed: int, at_ms: int) -> None:
+    """Four ranks, one per node, a GPU that hangs inside an op that all have entered: nobody is behind by an op."""
+    window = make_window(4, tp=1, pp=1, ranks_per_node=1, gpu_hung=victim, seed=seed, at_ms=at_ms)
+    state = state_of(window, DEFAULT)
+    assert check_min_op(state) == ()
+    blocking = state.fronts.is_front & state.fronts.has_begun
+    ops = np.stack([state.fronts.comm[blocking], state.fronts.op[blocking]], axis=1)
+    if {victim} < set(state.fronts.at[blocking].tolist()):
+        assert victim in check_min_data(state, tuple(range(4)), ops)
+    assert diagnose(window, SYMPTOM).culprits == (victim,)
+
+
+def test_nobody_has_the_smallest_op_while_all_are_in_the_same() -> None:
+    assert check_min_op(state_of(make_window(paused=True), DEFAULT)) == ()

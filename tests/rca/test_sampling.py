@@ -1,0 +1,33 @@
+"""Which ranks are watched: few, stable, at least one per data-parallel group, spread over nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from rca.sampling import sampled_ranks
+from rca.settings import DEFAULT
+from tests.windows import make_window
+
+
+def test_a_small_job_is_watched_whole() -> None:
+    assert sampled_ranks(make_window(), DEFAULT).tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("coordinates", [True, False], ids=["declared", "from communicators"])
+def test_every_data_parallel_group_is_watched_and_never_more_than_ten_ranks(coordinates: bool) -> None:
+    window = make_window(16, tp=2, pp=2, coordinates=coordinates, at_ms=50)
+    chosen = sampled_ranks(window, DEFAULT).tolist()
+    groups = [set(range(t + 8 * p, 8 * p + 8, 2)) for t in range(2) for p in range(2)]
+    assert len(chosen) <= 10
+    assert all(group & set(chosen) for group in groups)
+
+
+def test_what_is_left_of_the_ten_is_spread_over_further_nodes() -> None:
+    window = make_window(16, tp=2, pp=2, at_ms=50)
+    chosen = sampled_ranks(window, DEFAULT)
+    assert len({int(rank) // 2 for rank in chosen}) == 8
+
+
+def test_the_choice_stays_the_same_from_look_to_look() -> None:
+    a, b = make_window(16, tp=2, pp=2, at_ms=50), make_window(16, tp=2, pp=2, at_ms=90, seed=4)
+    assert sampled_ranks(a, DEFAULT).tolist() == sampled_ranks(b, DEFAULT).tolist()
