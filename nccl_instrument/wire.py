@@ -31,6 +31,7 @@ beside each other, which is what makes zlib level 1 enough.
 
 from __future__ import annotations
 
+import functools
 import struct
 import zlib
 from collections.abc import Mapping
@@ -236,7 +237,7 @@ def _decode_tables(entries: list[tuple[str, int, int]], planes: bytes) -> dict[s
 
 def _to_planes(table: str, rows: Rows) -> bytes:
     packed = np.array(rows, DTYPE[table])  # a copy: deltas must not touch the caller's rows
-    for column in _delta_columns(table):
+    for column, _ in _delta_columns(TABLES[table], DTYPE[table]):
         values = packed[column.name].view(_unsigned(column))
         packed[column.name][1:] = np.diff(values).view(column.kind)
     return packed.view(np.uint8).reshape(len(packed), -1).T.tobytes()
@@ -244,29 +245,27 @@ def _to_planes(table: str, rows: Rows) -> bytes:
 
 def _from_planes(table: str, planes: bytes, row_bytes: int, n_rows: int) -> Rows:
     known, rows = DTYPE[table].itemsize, empty_rows(table, n_rows)
-    width = _whole_columns(table, min(known, row_bytes))
+    width = _whole_columns(DTYPE[table], min(known, row_bytes))
     flat = rows.view(np.uint8).reshape(n_rows, known)
     flat[:, :width] = np.frombuffer(planes, np.uint8).reshape(row_bytes, n_rows)[:width].T
-    for column in _delta_columns(table):
-        offset = _offsets(table)[column.name]
+    for column, offset in _delta_columns(TABLES[table], DTYPE[table]):
         if offset < width:
             values = np.cumsum(rows[column.name].view(_unsigned(column)), dtype=_unsigned(column))
             rows[column.name] = values.view(column.kind)
     return rows
 
 
-def _whole_columns(table: str, limit: int) -> int:
+@functools.cache
+def _whole_columns(dtype: np.dtype[np.void], limit: int) -> int:
     """Bytes of the longest run of leading columns that fits in `limit`: what an older writer sent of this table."""
-    ends = [offset + dtype.itemsize for dtype, offset, *_ in (DTYPE[table].fields or {}).values()]
+    ends = [offset + field.itemsize for field, offset, *_ in (dtype.fields or {}).values()]
     return max((end for end in ends if end <= limit), default=0)
 
 
-def _offsets(table: str) -> dict[str, int]:
-    return {name: int(field[1]) for name, field in (DTYPE[table].fields or {}).items()}
-
-
-def _delta_columns(table: str) -> tuple[Column, ...]:
-    return tuple(column for column in TABLES[table] if column.delta)
+@functools.cache
+def _delta_columns(columns: tuple[Column, ...], dtype: np.dtype[np.void]) -> tuple[tuple[Column, int], ...]:
+    """The columns sent as differences, each with its offset in the row."""
+    return tuple((c, int((dtype.fields or {})[c.name][1])) for c in columns if c.delta)
 
 
 def _unsigned(column: Column) -> str:
