@@ -1,0 +1,44 @@
+"""The schedule names tasks that exist, looks have their own queue, and the light beat can be switched off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.celery import _schedule, app
+from console.incidents import tasks
+from ingest.marks import mark_heard, take_heard
+
+
+def test_every_scheduled_task_exists_and_expires_within_its_period() -> None:
+    app.loader.import_default_modules()
+    for entry in app.conf.beat_schedule.values():
+        assert entry["task"] in app.tasks
+        assert entry["options"]["expires"] <= max(entry["schedule"].total_seconds(), 1.0)
+
+
+def test_looks_wait_in_a_queue_of_their_own() -> None:
+    queues = {
+        name: app.amqp.router.route({}, f"console.incidents.tasks.{name}")["queue"].name
+        for name in ("watch_job", "watch_heard_jobs", "watch_all_jobs", "relay_outbox", "apply_retention")
+    }
+    assert [name for name, queue in queues.items() if queue == "watch"] == [
+        "watch_job", "watch_heard_jobs", "watch_all_jobs",
+    ]  # fmt: skip
+
+
+def test_without_the_light_beat_the_regular_one_stays(settings: Any) -> None:
+    settings.WATCH_HEARD_SECONDS = 0
+    assert "watch heard jobs" not in _schedule()
+    assert _schedule()["watch all jobs"]["schedule"].total_seconds() == 10
+
+
+def test_jobs_just_heard_from_are_looked_at_once(valkey: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_heard()
+    looked_at: list[int] = []
+    monkeypatch.setattr(tasks.watch_job, "delay", looked_at.append)
+    mark_heard([7, 9, 7])
+    tasks.watch_heard_jobs()
+    tasks.watch_heard_jobs()
+    assert sorted(looked_at) == [7, 9]
