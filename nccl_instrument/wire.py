@@ -265,7 +265,8 @@ def _whole_columns(dtype: np.dtype[np.void], limit: int) -> int:
 @functools.cache
 def _delta_columns(columns: tuple[Column, ...], dtype: np.dtype[np.void]) -> tuple[tuple[Column, int], ...]:
     """The columns sent as differences, each with its offset in the row."""
-    return tuple((c, int((dtype.fields or {})[c.name][1])) for c in columns if c.delta)
+    fields: Mapping[str, Any] = dtype.fields or {}
+    return tuple((column, int(fields[column.name][1])) for column in columns if column.delta)
 
 
 def _unsigned(column: Column) -> str:
