@@ -50,6 +50,7 @@ class SegmentWriter:
             self.tables[name] = raw[at : at + size].view(DTYPES[name])
             self.header["sections"][0][number] = (name.encode(), at, DTYPES[name].itemsize, N_ROWS[name], 0)
             at += size
+        self._random = np.random.default_rng(os.getpid())  # real times do not compress
         self._fill_header(total, int(started), identity)
 
     def _fill_header(self, total: int, started: int, identity: dict[str, Any]) -> None:
@@ -119,7 +120,9 @@ class SegmentWriter:
         rows = self.tables["flow"][slot * n_flows : (slot + 1) * n_flows]
         rows["counters"] = np.minimum(rows["counters"] + chunks, rows["total_chunks"][:, None])
         rows["bytes"] = rows["counters"][:, 3] * (1 << 16)
-        rows["last_progress_ns"] = time.monotonic_ns()
+        rows["last_progress_ns"] = time.monotonic_ns() - self._random.integers(0, 10**6, n_flows)
+        for name in ("gpu_wait_ns", "peer_wait_ns", "net_wait_ns"):
+            rows[name] += self._random.integers(0, 10**6, n_flows, np.uint64)
 
     def finish_op(self, slot: int, n_flows: int = 2) -> None:
         """Complete the op in `slot`: its flows and its row go, a completion record appears."""
