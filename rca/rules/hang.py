@@ -113,7 +113,7 @@ def _direct(state: Progress, who: str) -> dict[Callable[[int], np.bool_], Answer
         ),
         lambda at: state.is_deaf[at]: (
             Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW, Grade.STRONG,
-            f"The proxy of {who} does not react: data delivered to {who} is not taken, though its process lives",
+            f"The proxy of {who} does not react: it leaves lying what it has to do, though its process lives",
             _look_at_proxy(who),
         ),
         lambda at: ranks.seen_ns[at] == 0: (
