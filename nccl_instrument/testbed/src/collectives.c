@@ -1,11 +1,12 @@
 /* The ring algorithms (collectives.h). A chunk is two slices of one 64 KiB buffer each for the three reducing and
- * gathering ops, and a single slice for Broadcast and p2p, as in NCCL's Simple protocol. */
+ * gathering ops, and a single slice for Broadcast and p2p, as in NCCL's Simple protocol (inside a node: one). */
 #define _GNU_SOURCE
 #include "collectives.h"
 
 #include <string.h>
 
 #define SLICE_ELEMENTS (SLOT_BYTES / sizeof(float))
+#define CHUNK_ELEMENTS(walk) ((uint64_t)(walk)->lane->slices_per_action * SLICE_ELEMENTS)
 
 struct ring_walk {
     struct lane *lane;
@@ -44,7 +45,7 @@ static void add_all_reduce(const struct ring_walk *walk, uint64_t from, uint64_t
 {
     uint64_t n = (uint64_t)walk->n;
     while (from < end) {
-        uint64_t chunk = least(2 * SLICE_ELEMENTS, (end - from + n - 1) / n);
+        uint64_t chunk = least(CHUNK_ELEMENTS(walk), (end - from + n - 1) / n);
         all_reduce_loop(walk, from, chunk, end);
         from += n * chunk;
     }
@@ -53,7 +54,7 @@ static void add_all_reduce(const struct ring_walk *walk, uint64_t from, uint64_t
 static void add_reduce_scatter(const struct ring_walk *walk, uint64_t from, uint64_t end)
 {
     for (uint64_t size; from < end; from += size) {
-        size = least(2 * SLICE_ELEMENTS, end - from);
+        size = least(CHUNK_ELEMENTS(walk), end - from);
         for (int j = 1; j <= walk->n; j++) {
             uint64_t block = (uint64_t)rank_behind(walk, j) * walk->n_per_rank;
             int flags = j == 1 ? A_INPUT | A_SEND : A_RECV | A_INPUT | (j == walk->n ? A_STORE : A_SEND);
@@ -65,7 +66,7 @@ static void add_reduce_scatter(const struct ring_walk *walk, uint64_t from, uint
 static void add_all_gather(const struct ring_walk *walk, uint64_t from, uint64_t end)
 {
     for (uint64_t size; from < end; from += size) {
-        size = least(2 * SLICE_ELEMENTS, end - from);
+        size = least(CHUNK_ELEMENTS(walk), end - from);
         for (int j = 0; j < walk->n; j++) {
             uint64_t block = (uint64_t)rank_behind(walk, j) * walk->n_per_rank;
             int flags = (j == 0 ? A_INPUT : A_RECV) | A_STORE | (j == walk->n - 1 ? 0 : A_SEND);
@@ -94,9 +95,11 @@ static uint64_t part_start(uint64_t n, int channel, int n_channels)
 void collective_add_lanes(struct kernel *kernel, struct comm *comm, int n_channels, enum op_func func, uint64_t n,
                           int root)
 {
+    /* Nobody sees slices inside a node; half as many wake-ups then. */
+    int is_inside_node = comm->profiled.n_nodes == 1;
     for (int channel = 0; channel < n_channels; channel++) {
         struct lane *lane = kernel_add_lane(kernel, comm->from_previous[channel], comm->to_next[channel],
-                                            func == OP_BROADCAST ? 1 : 2);
+                                            func == OP_BROADCAST || is_inside_node ? 1 : 2);
         struct ring_walk walk = {.lane = lane, .ring = comm->ring[channel], .position = comm->ring_position[channel],
                                  .n = comm->spec.n_ranks, .n_per_rank = n};
         uint64_t from = part_start(n, channel, n_channels), end = part_start(n, channel + 1, n_channels);

@@ -10,6 +10,8 @@
 #include "pattern.h"
 #include "proxy.h"
 
+#define SHORT_COPY_NS 20000 /* not worth a sleep */
+
 struct kernel *kernel_new(void)
 {
     return calloc(1, sizeof(struct kernel));
@@ -121,7 +123,7 @@ static int advance_lane(struct rank *self, struct lane *lane, uint64_t now, uint
         lane->copy_end_ns = gpu_copy_end_ns(self, flags & A_RECV ? lane->in : NULL, flags & A_SEND ? lane->out : NULL,
                                             slice.n * sizeof(float), now);
     }
-    if (now < lane->copy_end_ns) {
+    if (now + SHORT_COPY_NS < lane->copy_end_ns) {
         *deadline_ns = lane->copy_end_ns < *deadline_ns ? lane->copy_end_ns : *deadline_ns;
         return 0;
     }
