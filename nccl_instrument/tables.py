@@ -52,6 +52,7 @@ OP_STOPS_LOST: Final = 4
 OP_FOREIGN: Final = 8  # executed by another process on the node (PXN)
 OP_HAS_FLOWS: Final = 16
 OP_P2P: Final = 32
+OP_REOPENED: Final = 64  # a flow came after the op was thought complete: this record replaces the earlier one
 
 PROCESS_GONE: Final = ord("X")  # /proc has no such process; other states are the letters of /proc/<pid>/stat
 

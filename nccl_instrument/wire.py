@@ -143,7 +143,8 @@ def impossible_rows(table: str, rows: Rows) -> npt.NDArray[np.bool_]:
         if name in (rows.dtype.names or ()):
             bad |= rows[name] < 0
     if table == "comm":
-        bad |= (rows["n_ranks"] < 1) | (rows["comm_rank"] >= rows["n_ranks"])
+        known = rows["n_ranks"] > 0  # interface v3 does not tell the size
+        bad |= (rows["n_ranks"] < -1) | (known & (rows["comm_rank"] >= rows["n_ranks"]))
     if table == "flow":
         counters = rows["counters"].astype(np.int64)
         bad |= (np.diff(counters, axis=1) > 0).any(axis=1) | (counters[:, 0] > rows["total_chunks"])

@@ -122,6 +122,6 @@ def test_possible_rows_pass_and_impossible_ones_are_marked() -> None:
     flow["total_chunks"][2] = 3
     flow["direction"][3] = 9
     assert wire.impossible_rows("flow", flow).tolist() == [False, True, True, True]
-    comm = tables.empty_rows("comm", 2)
-    comm["n_ranks"], comm["comm_rank"] = 8, [7, 8]
-    assert wire.impossible_rows("comm", comm).tolist() == [False, True]
+    comm = tables.empty_rows("comm", 3)
+    comm["n_ranks"], comm["comm_rank"] = [8, 8, 0], [7, 8, 8]
+    assert wire.impossible_rows("comm", comm).tolist() == [False, True, False]
