@@ -32,7 +32,7 @@ Ranks = npt.NDArray[np.int32]
 def infer_ranks(members: npt.NDArray[np.void], n_processes: int) -> Ranks:
     """(n_processes,) global rank of each process from the largest communicator, -1 where it cannot be told."""
     ranks = np.full(n_processes, -1, np.int32)
-    if len(members) == 0:
+    if len(members) == 0 or members["n_ranks"].max() <= 0:
         return ranks
     largest = members[members["n_ranks"] == members["n_ranks"].max()]
     first = largest[largest["comm_id"] == largest["comm_id"].min()]

@@ -139,7 +139,7 @@ def _store_memberships(
     for row in rows:
         communicator = communicators.get(signed(int(row["comm_id"])))
         process = processes[int(row["pid"]), int(row["process_started"])]
-        if communicator is None or process.replaced or int(row["comm_rank"]) >= communicator.n_ranks:
+        if communicator is None or process.replaced or 0 < communicator.n_ranks <= int(row["comm_rank"]):
             continue
         if (communicator.pk, int(row["comm_rank"]), process.pk) in known:
             continue

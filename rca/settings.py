@@ -24,7 +24,7 @@ class Settings:
     silence_ns: int = 10 * SECOND_NS  # a node without data for so long, while others report
     gone_ns: int = 2 * SECOND_NS  # a process gone for so long, while others wait in ops
     io_bytes_per_s: int = 1_000_000  # a missing rank that reads or writes this much is late, not stuck
-    io_patience_ns: int = 600 * SECOND_NS
+    io_patience_ns: int = 120 * SECOND_NS
 
     still_ns: int = SECOND_NS // 2  # a flow that moved more recently than this is not stalled
     fresh_ns: int = 3 * SECOND_NS // 2  # rows older than the rank's newest by more than this are history
