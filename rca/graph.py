@@ -86,8 +86,6 @@ def _pop_component(stack: list[int], on_stack: list[bool], vertex: int) -> list[
 
 def _adjacency(n: int, source: Ints, target: Ints) -> list[list[int]]:
     """Lists of distinct neighbours."""
-    if not len(source):
-        return [[] for _ in range(n)]
-    edges = np.unique(np.stack([source, target], axis=1), axis=0)
-    splits = np.searchsorted(edges[:, 0], np.arange(1, n))
-    return [part.tolist() for part in np.split(edges[:, 1], splits)]
+    edges = np.unique(source * n + target)
+    neighbours, starts = (edges % n).tolist(), np.searchsorted(edges, np.arange(n + 1) * n).tolist()
+    return [neighbours[starts[vertex] : starts[vertex + 1]] for vertex in range(n)]

@@ -54,8 +54,9 @@ def hidden_in_node(known: Known, members: Members, fronts: Fronts, certain: Edge
     waits[certain.waiter[certain.waiter < n_ranks]] = True
     has_passed = _passed(known, members, fronts)
     found: list[Edges] = []
-    for at in np.flatnonzero(is_waited_for & ~waits):
-        found += _in_own_ops(int(at), known, members, has_passed)
+    is_asked = (is_waited_for & ~waits)[members.rank_at] & members.is_local[members.comm]
+    for mine in np.flatnonzero(is_asked & (members.entered > 0) & ~has_passed):
+        found += _in_own_op(int(mine), members, has_passed)
     return joined(found)
 
 
@@ -89,18 +90,15 @@ def _passed(known: Known, members: Members, fronts: Fronts) -> Mask:
     return members.is_local[members.comm] & (ran[members.rank_at] > members.last_enqueued_ns)
 
 
-def _in_own_ops(at: int, known: Known, members: Members, has_passed: Mask) -> list[Edges]:
-    found = []
-    for mine in np.flatnonzero((members.rank_at == at) & members.is_local[members.comm]):
-        comm = int(members.comm[mine])
-        part = members.of(comm)
-        op = members.entered[mine]
-        is_over = bool((has_passed[part] & (members.entered[part] == op)).any()) or bool(has_passed[mine])
-        if op == 0 or is_over or (members.entered[part] < op).any():
-            continue
-        mates = members.rank_at[part][members.rank_at[part] != at]
-        found.append(edges(np.full(len(mates), at), mates, Why.IN_NODE, *_place(comm, int(op), len(mates))))
-    return found
+def _in_own_op(mine: int, members: Members, has_passed: Mask) -> list[Edges]:
+    """Edges from a member to its mates, unless its last op there is over or a mate has not even entered it."""
+    comm, at = int(members.comm[mine]), int(members.rank_at[mine])
+    part = members.of(comm)
+    entered, op = members.entered[part], members.entered[mine]
+    if (has_passed[part] & (entered == op)).any() or (entered < op).any():
+        return []
+    mates = members.rank_at[part][members.rank_at[part] != at]
+    return [edges(np.full(len(mates), at), mates, Why.IN_NODE, *_place(comm, int(op), len(mates)))]
 
 
 def ring_hop_edges(known: Known, members: Members, fronts: Fronts, pairs: Pairs) -> Edges:
@@ -113,21 +111,31 @@ def ring_hop_edges(known: Known, members: Members, fronts: Fronts, pairs: Pairs)
     starved = (pairs.sender_end == SEEN) & (posted > ready) & (ready == done)
     asked, received = pairs.taken[:, 0], pairs.taken[:, 1]
     full = (pairs.receiver_end == SEEN) & (asked == received) & (received > 0)
-    found = []
+    found, mates_of = [], _mates(known, members)
     for mask, at, other in ((starved, pairs.sender, pairs.receiver), (full, pairs.receiver, pairs.sender)):
         sending, taking = mix(at, pairs.key, pairs.channel), mix(other, pairs.key, pairs.channel)
         blocked = mask & ~pairs.p2p & (pairs.comm >= 0) & (at >= 0) & fronts.blocks(at, pairs.key)
         one_way = blocked & ~np.isin(sending, taking)
         same_way = set(sending.tolist())
-        found += [_hops(known, members, pairs, int(i), int(at[i]), same_way) for i in np.flatnonzero(one_way)]
+        for i in np.flatnonzero(one_way):
+            mates = mates_of.get((int(pairs.comm[i]), int(known.ranks.node[at[i]])), [])
+            found.append(_hops(pairs, int(i), int(at[i]), np.array(mates, np.int64), same_way))
     return joined(found)
 
 
-def _hops(known: Known, members: Members, pairs: Pairs, i: int, at: int, same_way: set[int]) -> Edges:
+def _mates(known: Known, members: Members) -> dict[tuple[int, int], list[int]]:
+    """(communicator, node) → positions of its members there, for communicators with several members on a node."""
+    node = known.ranks.node[members.rank_at]
+    found: dict[tuple[int, int], list[int]] = {}
+    for i in np.flatnonzero((node >= 0) & (members.n_nodes[members.comm] < members.n_ranks[members.comm])):
+        found.setdefault((int(members.comm[i]), int(node[i])), []).append(int(members.rank_at[i]))
+    return found
+
+
+def _hops(pairs: Pairs, i: int, at: int, mates: Ints, same_way: set[int]) -> Edges:
     """Edges to the mates that may be the neighbour: those without a network flow of the same direction there."""
-    comm, node = int(pairs.comm[i]), known.ranks.node
-    part = members.rank_at[members.of(comm)]
-    mates = part[(node[part] == node[at]) & (part != at) & (node[part] >= 0)]
     keys = mix(mates, np.full(len(mates), pairs.key[i]), pairs.channel[i])
     chosen = mates[np.array([int(key) not in same_way for key in keys], bool)]
-    return edges(np.full(len(chosen), at), chosen, Why.IN_NODE, *_place(comm, int(pairs.op[i]), len(chosen)))
+    return edges(
+        np.full(len(chosen), at), chosen, Why.IN_NODE, *_place(int(pairs.comm[i]), int(pairs.op[i]), len(chosen))
+    )

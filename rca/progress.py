@@ -42,7 +42,7 @@ class Stalls:
     not_noticed: Mask
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Progress:
     """The state of a job at rest.
 

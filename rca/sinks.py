@@ -8,6 +8,7 @@ begun on one side and queued on the other, is a deadlock.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from rca.keys import Ints
 from rca.pairs import SEEN
 from rca.progress import Progress
 from rca.waits import Edges
+
+SINKS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +38,32 @@ class Sink:
     tied: tuple[int, ...] = ()
 
 
+_FOUND: WeakKeyDictionary[Progress, list[Sink]] = WeakKeyDictionary()
+
+
 def sinks(state: Progress) -> list[Sink]:
-    """Every sink that somebody waits for, those with most waiters first."""
-    components = state.graph.components()
-    place = np.zeros(state.graph.n, np.int64)
+    """The sinks that somebody waits for, those with most waiters first; found once per state, since several rules ask."""
+    if state not in _FOUND:
+        found = [_sink(state, component) for component in _last_components(state)]
+        _FOUND[state] = sorted(found, key=lambda sink: (-len(sink.waiters), sink.vertex))
+    return _FOUND[state]
+
+
+def _last_components(state: Progress) -> list[list[int]]:
+    """Components that lead nowhere else and that somebody waits for; at most SINKS_MAX, most direct waiters first."""
+    graph = state.graph
+    components = graph.components()
+    place = [0] * graph.n
     for number, component in enumerate(components):
-        place[component] = number
-    found = []
-    for component in components:
-        if any(place[other] != place[component[0]] for vertex in component for other in state.graph.out[vertex]):
-            continue
-        if len(component) > 1 or state.graph.into[component[0]]:
-            found.append(_sink(state, component))
-    return sorted(found, key=lambda sink: (-len(sink.waiters), sink.vertex))
+        for vertex in component:
+            place[vertex] = number
+    last = [
+        component
+        for number, component in enumerate(components)
+        if (len(component) > 1 or graph.into[component[0]])
+        and all(place[other] == number for vertex in component for other in graph.out[vertex])
+    ]
+    return sorted(last, key=lambda component: -sum(len(graph.into[v]) for v in component))[:SINKS_MAX]
 
 
 def _sink(state: Progress, component: list[int]) -> Sink:
@@ -66,7 +82,8 @@ def _sink(state: Progress, component: list[int]) -> Sink:
 def _cycle(state: Progress, component: list[int], ranks: tuple[int, ...], reached: frozenset[int]) -> Sink:
     inside = np.isin(state.certain.waiter, component) & np.isin(state.certain.target, component)
     certain = state.certain.where(inside)
-    free = tuple(rank for rank in ranks if rank not in set(certain.waiter.tolist()))
+    waiting = set(certain.waiter.tolist())
+    free = tuple(rank for rank in ranks if rank not in waiting)
     if free:
         # Only a possible wait inside the node leads on from these, so the others wait for them.
         return Sink(ranks[0], reached - set(free), free, tied=() if len(free) == 1 else free)
