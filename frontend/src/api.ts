@@ -21,7 +21,8 @@ export class ApiError extends Error {
 export interface Session {
   user: string;
   name: string;
-  role: "viewer" | "responder" | "admin";
+  /** The highest; null for somebody without a team. */
+  role: "viewer" | "responder" | "admin" | null;
   roles: Record<string, string>;
   csrf: string;
   server_at: string;

@@ -1,6 +1,15 @@
 import { describe, expect, it } from "vitest";
-import { conditionAt, conditionWords, laneColumns, opStarts, rulerTicks, tickAt } from "../src/lanes/scale";
-import { makeLane, SECOND } from "./fixtures";
+import {
+  conditionAt,
+  conditionWords,
+  freshTickAt,
+  laneColumns,
+  opStarts,
+  rulerTicks,
+  shownRange,
+  tickAt,
+} from "../src/lanes/scale";
+import { makeLane, makeLanes, SECOND } from "./fixtures";
 
 describe("columns of a lane", () => {
   it("show the least progress and the stall when ticks share a pixel", () => {
@@ -35,6 +44,18 @@ describe("reading a lane", () => {
     expect(tickAt(lane, -1)).toBe(-1);
     expect(tickAt(lane, 0.15 * SECOND)).toBe(1);
     expect(tickAt(lane, 99 * SECOND)).toBe(last);
+  });
+
+  it("does not take an old tick for news: no op was in progress since", () => {
+    const lane = makeLane({ t_ns: makeLane().t_ns.slice(0, 50) });
+    expect(freshTickAt(lane, 5.5 * SECOND)).toBe(49);
+    expect(conditionWords(lane, freshTickAt(lane, 9 * SECOND))).toBe("No op in progress on this flow");
+  });
+
+  it("makes room for the trigger's mark when its look came just after the window", () => {
+    const lanes = { ...makeLanes(), triggered_ns: 11 * SECOND };
+    expect(shownRange(lanes).to_ns).toBeGreaterThan(11 * SECOND);
+    expect(shownRange(makeLanes()).to_ns).toBe(10 * SECOND);
   });
 
   it("marks where another op began", () => {

@@ -4,7 +4,7 @@ import { foldLooks } from "../src/parts/LooksTable";
 import { isPage } from "../src/state/address";
 import { iconSvg } from "../src/state/badge";
 import { absolute, ageWords, setZone, spanWords } from "../src/state/clock";
-import { rankRanges } from "../src/state/words";
+import { numberWords, rankRanges } from "../src/state/words";
 
 describe("words", () => {
   it.each([
@@ -36,6 +36,17 @@ describe("words", () => {
     expect(rankRanges([5, 0, 1, 2, 3, 8, 9])).toBe("0–3, 5, 8–9");
     expect(rankRanges([0, 2, 4, 6, 8], 2)).toBe("0, 2 and 3 more");
     expect(rankRanges([])).toBe("");
+  });
+
+  it.each([
+    ["delta_s", 2, "delta 2 s"],
+    ["delta_max_s", 10, "delta max 10 s"],
+    ["findings_max", 5, "findings at most 5"],
+    ["io_bytes_per_s", 1e6, "io bytes 1,000,000/s"],
+    ["group_s", 1e-5, "group 0.00001 s"],
+    ["sampled_ranks", 3, "sampled ranks 3"],
+  ])("words %s = %d as %s", (name, value, words) => {
+    expect(numberWords(name, value).join(" ")).toBe(words);
   });
 
   it("folds looks that saw nothing, and never one that saw something", () => {

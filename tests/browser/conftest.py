@@ -16,10 +16,16 @@ from tests.browser.stack import Server, Stack
 from tests.ingest.conftest import no_traces
 
 __all__ = ["no_traces"]  # a fixture
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 FRONTEND = Path(__file__).parents[2] / "frontend"
 DESKTOP = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}

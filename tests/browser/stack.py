@@ -43,8 +43,8 @@ SECOND = 1_000_000_000
 class Server:
     """uvicorn on a free port of this machine."""
 
-    def __init__(self) -> None:
-        self.socket = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, port: int = 0) -> None:
+        self.socket = socket.create_server(("127.0.0.1", port))
         self.address: tuple[str, int] = self.socket.getsockname()
         self.url = "http://{}:{}".format(*self.address)
         config = uvicorn.Config(application, log_level="warning", ws="websockets-sansio", timeout_graceful_shutdown=1)
@@ -87,6 +87,13 @@ class Stack:
             user = User.objects.create_user(name, password=PASSWORD)
             Membership.objects.create(user=user, team=team, role=role)
             self.cookies[name] = _session_of(user)
+
+    def restart_after(self, act: Callable[..., Any], *args: Any) -> None:
+        """Stop the server, do something nobody hears of, and serve the same address again."""
+        self.server.stop()
+        self.do(act, *args)
+        self.server = Server(self.server.address[1])
+        self.server.start()
 
     def stop(self) -> None:
         self.server.stop()

@@ -6,8 +6,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
+from console.incidents import lifecycle
+from console.incidents.models import ActorKind
 from tests.browser.conftest import PHONE, OpenAs
 from tests.browser.stack import PASSWORD, Stack
 
@@ -70,15 +72,18 @@ def test_two_tabs_see_one_acknowledgement(stack: Stack, open_as: OpenAs) -> None
 def test_who_comes_second_is_told_who_was_first(stack: Stack, open_as: OpenAs) -> None:
     incident = stack.stalling_job()
     late = open_as("ada", f"/incidents/{incident.pk}")
-    late.route(
-        "**/api/v1/incidents/*/acknowledge", lambda route: (_acknowledge_as_rita(stack, open_as), route.continue_())
-    )
+
+    def let_rita_be_first(route: Route) -> None:
+        _acknowledge_as_rita(open_as)
+        route.continue_()
+
+    late.route("**/api/v1/incidents/*/acknowledge", let_rita_be_first)
     late.get_by_role("button", name="Acknowledge").click()
     expect(late.locator(".notice")).to_contain_text("rita acknowledged it first")
     expect(late.locator(".incident-head")).to_contain_text("rita has it")
 
 
-def _acknowledge_as_rita(stack: Stack, open_as: OpenAs) -> None:
+def _acknowledge_as_rita(open_as: OpenAs) -> None:
     page = open_as("rita", "/")
     page.locator(".incident-card").get_by_role("button", name="Acknowledge").click()
     expect(page.locator(".incident-card")).to_contain_text("rita has it")
@@ -164,6 +169,16 @@ def test_a_silent_connection_is_called_stale_and_heals(stack: Stack, open_as: Op
     expect(page.locator(".stale-banner")).to_be_visible()
     page.context.set_offline(False)
     expect(page.locator(".live")).to_have_text("Live", timeout=30_000)
+
+
+def test_what_happened_while_the_server_was_away_is_there_when_it_returns(stack: Stack, open_as: OpenAs) -> None:
+    incident = stack.stalling_job()
+    page = open_as("rita", f"/incidents/{incident.pk}?tab=activity")
+    page.evaluate("window.notReloaded = true")
+    stack.restart_after(lifecycle.comment, incident.pk, lifecycle.Actor("ada", ActorKind.USER), "said in between")
+    expect(page.locator(".timeline")).to_contain_text("said in between", timeout=30_000)
+    expect(page.locator(".live")).to_have_text("Live", timeout=30_000)
+    assert page.evaluate("window.notReloaded")
 
 
 def test_on_a_phone_one_sees_the_incident_and_acknowledges_it(stack: Stack, open_as: OpenAs) -> None:

@@ -1,6 +1,7 @@
 /* The grid as a table: worst states first, a page of rows at a time. Also what one copies from, and the phone's view. */
 
 import { useMemo, useState } from "preact/hooks";
+import { ScrollBox } from "../parts/ScrollBox";
 import type { GridColumns } from "../types";
 import { cellWords } from "./words";
 
@@ -24,7 +25,7 @@ export function GridTable({ columns, selected, onSelect }: GridTableProps) {
   const order = useMemo(() => worstFirst(columns), [columns]);
   const [shown, setShown] = useState(PAGE_ROWS);
   return (
-    <div class="table-box">
+    <ScrollBox class="table-box" label="Ranks">
       <table>
         <thead>
           <tr>
@@ -54,7 +55,7 @@ export function GridTable({ columns, selected, onSelect }: GridTableProps) {
           {order.length - shown} more ranks
         </button>
       )}
-    </div>
+    </ScrollBox>
   );
 }
 

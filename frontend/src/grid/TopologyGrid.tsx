@@ -11,7 +11,7 @@ import { RANK_STATE } from "../state/words";
 import type { GridColumns } from "../types";
 import { GridTable } from "./GridTable";
 import { cellAt, cellBeside, type Direction, type GridLayout, hasPlaces, layoutGrid, type Order } from "./layout";
-import { paintGrid } from "./paint";
+import { paintGrid, paintMarks } from "./paint";
 import { cellSentence, cellWords, countsByState } from "./words";
 
 interface TopologyGridProps {
@@ -83,16 +83,19 @@ const ARROWS: Record<string, Direction> = {
 function Canvas({ columns, order, selected, onSelect }: TopologyGridProps & { order: Order }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
+  const marked = useRef<HTMLCanvasElement>(null);
   const [hovered, setHovered] = useState(-1);
   const [cursor, setCursor] = useState(-1);
   const layout = useMemo(() => layoutGrid(columns, order, Math.max(60, width - 12)), [columns, order, width]);
   const chosen = selected === null ? -1 : columns.rank.indexOf(selected);
   const palette = paletteVersion.value;
   useEffect(() => {
-    if (canvas.current && width > 0) {
-      paintGrid(canvas.current, layout, columns, { selected: chosen, hovered: cursor >= 0 ? cursor : hovered });
-    }
-  }, [layout, columns, chosen, hovered, cursor, palette, width]);
+    if (canvas.current && width > 0) paintGrid(canvas.current, layout, columns);
+  }, [layout, columns, palette, width]);
+  useEffect(() => {
+    const marks = { selected: chosen, hovered: cursor >= 0 ? cursor : hovered };
+    if (marked.current && width > 0) paintMarks(marked.current, layout, marks);
+  }, [layout, chosen, hovered, cursor, palette, width]);
 
   const cellUnder = (pointer: PointerEvent | MouseEvent) => {
     const at = canvas.current?.getBoundingClientRect();
@@ -126,6 +129,7 @@ function Canvas({ columns, order, selected, onSelect }: TopologyGridProps & { or
         onClick={(click) => toggle(cellUnder(click))}
       >
         <canvas ref={canvas} aria-hidden="true" />
+        <canvas ref={marked} class="marks" aria-hidden="true" />
         {/* biome-ignore lint/a11y/useSemanticElements: see above */}
         {/* biome-ignore lint/a11y/useFocusableInteractive: the grid holds the focus and names its active cell */}
         <div role="row" class="visually-hidden">

@@ -36,7 +36,7 @@ export function fillName(state: string): string {
   return FILL[state] ?? "rank-unknown";
 }
 
-export function paintGrid(canvas: HTMLCanvasElement, layout: GridLayout, columns: GridColumns, marks: Marks): void {
+export function paintGrid(canvas: HTMLCanvasElement, layout: GridLayout, columns: GridColumns): void {
   const context = prepared(canvas, layout.width, layout.height);
   if (!context) return;
   if (layout.dense) paintPixels(context, layout, columns);
@@ -44,6 +44,12 @@ export function paintGrid(canvas: HTMLCanvasElement, layout: GridLayout, columns
   paintLabels(context, layout);
   if (layout.size >= NUMBER_MIN_PX) paintNumbers(context, layout, columns);
   ringCulprits(context, layout, columns);
+}
+
+/** Hover and selection, on a canvas of their own: a moving pointer must not repaint 100,000 cells. */
+export function paintMarks(canvas: HTMLCanvasElement, layout: GridLayout, marks: Marks): void {
+  const context = prepared(canvas, layout.width, layout.height);
+  if (!context) return;
   outline(context, layout, marks.hovered, 1);
   outline(context, layout, marks.selected, 2);
 }

@@ -6,7 +6,7 @@
 import { useState } from "preact/hooks";
 import type { IncidentRow } from "../live/rows";
 import { ReasonDialog } from "../parts/Dialog";
-import { actOn, underWay } from "../state/actions";
+import { actOn, isUnderWay } from "../state/actions";
 import { useKeys } from "../state/keys";
 
 interface ActionsProps {
@@ -20,7 +20,7 @@ type Asking = "resolve" | "reopen" | null;
 
 export function Actions({ row, may, onActed, onComment }: ActionsProps) {
   const [asking, setAsking] = useState<Asking>(null);
-  const busy = underWay.value.has(row.number);
+  const busy = isUnderWay(row.number);
   const isViewer = may.length === 0;
   const acts = (verb: "acknowledge" | "unacknowledge") => void actOn(row, verb).then(onActed);
   const say = (verb: "resolve" | "reopen") => (text: string) => {

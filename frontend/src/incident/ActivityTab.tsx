@@ -1,9 +1,9 @@
 /* The append-only timeline, newest last, and the box for a comment. Every entry says what kind of actor wrote it. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { IncidentRow, TimelineRow } from "../live/rows";
 import { Ago } from "../parts/bits";
-import { actOn, underWay } from "../state/actions";
+import { actOn, isUnderWay } from "../state/actions";
 import { readable, VERB } from "../state/words";
 
 interface ActivityTabProps {
@@ -59,7 +59,8 @@ function Entry({ entry }: { entry: TimelineRow }) {
 function CommentBox({ row, focus }: { row: IncidentRow; focus: number }) {
   const field = useRef<HTMLTextAreaElement>(null);
   const [text, setText] = useState("");
-  useEffect(() => {
+  // Before the next key arrives: letters typed right after "c" belong to the comment.
+  useLayoutEffect(() => {
     if (focus > 0) field.current?.focus();
   }, [focus]);
   const send = async () => {
@@ -86,7 +87,7 @@ function CommentBox({ row, focus }: { row: IncidentRow; focus: number }) {
       />
       <div class="comment-actions">
         <span class="faint">Ctrl + Enter sends</span>
-        <button type="submit" disabled={!text.trim() || underWay.value.has(row.number)}>
+        <button type="submit" disabled={!text.trim() || isUnderWay(row.number, "comments")}>
           Comment
         </button>
       </div>

@@ -1,8 +1,9 @@
 /* What the verdict rests on: measurements with units and sources, the conditions of Table 4, other explanations. */
 
 import { GradeMark } from "../parts/bits";
+import { ScrollBox } from "../parts/ScrollBox";
 import { absolute } from "../state/clock";
-import { COMPONENT, FLOW_STATE, readable, worded } from "../state/words";
+import { COMPONENT, FLOW_STATE, numberWords, readable, worded } from "../state/words";
 import type { Condition, Diagnosis, Evidence, Finding, Revision } from "../types";
 
 interface EvidenceTabProps {
@@ -35,7 +36,7 @@ function SymptomLine({ diagnosis }: { diagnosis: Diagnosis }) {
 
 function EvidenceTable({ rows }: { rows: Evidence[] }) {
   return (
-    <div class="table-box">
+    <ScrollBox class="table-box" label="Evidence">
       <table>
         <caption>Evidence for the verdict</caption>
         <thead>
@@ -68,7 +69,7 @@ function EvidenceTable({ rows }: { rows: Evidence[] }) {
           ))}
         </tbody>
       </table>
-    </div>
+    </ScrollBox>
   );
 }
 
@@ -80,7 +81,7 @@ const VERDICT: Record<string, string> = {
 
 function ConditionsTable({ rows }: { rows: Condition[] }) {
   return (
-    <div class="table-box">
+    <ScrollBox class="table-box" label="Conditions">
       <table>
         <caption>Conditions that hold on its flows, with both readings</caption>
         <thead>
@@ -117,7 +118,7 @@ function ConditionsTable({ rows }: { rows: Condition[] }) {
           ))}
         </tbody>
       </table>
-    </div>
+    </ScrollBox>
   );
 }
 
@@ -161,12 +162,14 @@ function Thresholds({ diagnosis }: { diagnosis: Diagnosis }) {
     <details>
       <summary>Numbers and thresholds in force</summary>
       <dl class="numbers">
-        {Object.entries(numbers).map(([name, value]) => (
-          <div key={name}>
-            <dt>{name.replaceAll("_", " ")}</dt>
-            <dd>{value.toLocaleString("en-US", { maximumFractionDigits: 3 })}</dd>
-          </div>
-        ))}
+        {Object.entries(numbers)
+          .map(([name, value]) => numberWords(name, value))
+          .map(([name, value]) => (
+            <div key={`${name} ${value}`}>
+              <dt>{name}</dt>
+              <dd>{value}</dd>
+            </div>
+          ))}
       </dl>
     </details>
   );

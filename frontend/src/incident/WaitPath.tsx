@@ -4,16 +4,19 @@
  */
 
 import { useMemo } from "preact/hooks";
+import { ScrollBox } from "../parts/ScrollBox";
 import { count, rankRanges } from "../state/words";
 import type { Diagnosis } from "../types";
 import { type PathBox, pathBoxes, pathSentences } from "./path";
 
-const BOX_W = 118;
+/** Wide boxes while the path is short; deep paths must fit too. */
+const boxWidth = (layers: number) => (layers <= 3 ? 176 : 118);
 const BOX_H = 40;
 const GAP_X = 38;
 const GAP_Y = 14;
 
 interface Placed extends PathBox {
+  width: number;
   x: number;
   y: number;
 }
@@ -31,9 +34,9 @@ export function WaitPath({ diagnosis, culprits }: { diagnosis: Diagnosis; culpri
         <h2 id="waiting-path">Who waits for whom</h2>
         <span class="faint">an arrow points at what is waited for</span>
       </div>
-      <div class="path-scroll">
+      <ScrollBox class="path-scroll" label="Who waits for whom">
         <Drawing boxes={boxes} />
-      </div>
+      </ScrollBox>
       <ol class="path-words">
         {sentences.slice(0, 8).map((sentence) => (
           <li key={sentence}>{sentence}</li>
@@ -75,13 +78,13 @@ function Box({ box }: { box: Placed }) {
   const culprit = box.layer === 0;
   return (
     <g transform={`translate(${box.x} ${box.y})`} class={culprit ? "path-culprit" : "path-victim"}>
-      <rect width={BOX_W} height={BOX_H} rx="7" />
+      <rect width={box.width} height={BOX_H} rx="7" />
       {culprit && <rect class="path-hatch" width="9" height={BOX_H} rx="4" />}
       <text x="16" y="17" class="path-title">
-        {short(`${box.ranks.length === 1 ? "rank" : "ranks"} ${rankRanges(box.ranks, 3)}`, 15)}
+        {short(`${box.ranks.length === 1 ? "rank" : "ranks"} ${rankRanges(box.ranks, 6)}`, box.width / 8)}
       </text>
       <text x="16" y="31" class="path-sub">
-        {culprit ? "started it" : short(box.comm || "waits", 17)}
+        {culprit ? "started it" : short(box.comm || "waits", box.width / 7)}
       </text>
     </g>
   );
@@ -89,7 +92,7 @@ function Box({ box }: { box: Placed }) {
 
 function Arrow({ from, to }: { from: Placed; to: Placed }) {
   const [x1, y1] = [from.x - 2, from.y + BOX_H / 2];
-  const [x2, y2] = [to.x + BOX_W + 4, to.y + BOX_H / 2];
+  const [x2, y2] = [to.x + to.width + 4, to.y + BOX_H / 2];
   const bend = (x1 - x2) / 2;
   return (
     <path
@@ -102,15 +105,16 @@ function Arrow({ from, to }: { from: Placed; to: Placed }) {
 
 function place(boxes: PathBox[]): { placed: Placed[]; width: number; height: number } {
   const layers = 1 + Math.max(...boxes.map((box) => box.layer));
+  const boxW = boxWidth(layers);
   const perLayer = Array.from({ length: layers }, (_, layer) => boxes.filter((box) => box.layer === layer));
   const tallest = Math.max(...perLayer.map((layer) => layer.length));
   const height = tallest * (BOX_H + GAP_Y) - GAP_Y;
   const placed = boxes.map((box) => {
     const layer = perLayer[box.layer];
     const top = (height - (layer.length * (BOX_H + GAP_Y) - GAP_Y)) / 2;
-    return { ...box, x: box.layer * (BOX_W + GAP_X), y: top + layer.indexOf(box) * (BOX_H + GAP_Y) };
+    return { ...box, width: boxW, x: box.layer * (boxW + GAP_X), y: top + layer.indexOf(box) * (BOX_H + GAP_Y) };
   });
-  return { placed, width: layers * (BOX_W + GAP_X) - GAP_X, height };
+  return { placed, width: layers * (boxW + GAP_X) - GAP_X, height };
 }
 
 function short(text: string, length: number): string {

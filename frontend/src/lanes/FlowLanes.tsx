@@ -3,7 +3,7 @@
  * lanes reads the counters; the newest counters stand beside each lane in words, and once more in a table.
  */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useWidth } from "../parts/useWidth";
 import { query, setQuery } from "../state/address";
 import { timeOfDay, zone, zoneLabel } from "../state/clock";
@@ -12,7 +12,9 @@ import { count } from "../state/words";
 import type { Lane, Lanes } from "../types";
 import { LanesTable } from "./LanesTable";
 import { LANE_PX, paintLanes, timeX } from "./paint";
-import { conditionWords, counterNames, isReceive, rulerTicks, STALL_MS, tickAt } from "./scale";
+import { conditionWords, counterNames, freshTickAt, isReceive, rulerTicks, STALL_MS, shownRange } from "./scale";
+
+const SHOWN_AT_FIRST = 12;
 
 interface FlowLanesProps {
   lanes: Lanes;
@@ -23,12 +25,15 @@ interface FlowLanesProps {
 
 export function FlowLanes({ lanes, selected, culprits, onSelect }: FlowLanesProps) {
   const asTable = query.value.get("lanes") === "table";
+  const [all, setAll] = useState(false);
+  const shown = useMemo(() => (all ? lanes : { ...lanes, lanes: lanes.lanes.slice(0, SHOWN_AT_FIRST) }), [lanes, all]);
+  const folded = lanes.lanes.length - shown.lanes.length;
   return (
     <section class="panel" aria-labelledby="flows">
       <div class="panel-head">
         <h2 id="flows">Flows</h2>
         <span class="faint">
-          {lanes.lanes.length} shown{lanes.omitted > 0 ? `, ${lanes.omitted.toLocaleString("en-US")} not` : ""}
+          {shown.lanes.length} of {count(lanes.lanes.length + lanes.omitted, "flow")}, culprits first
           {selected === null ? "" : ` · of rank ${selected}`}
         </span>
         <div class="panel-tools">
@@ -45,7 +50,12 @@ export function FlowLanes({ lanes, selected, culprits, onSelect }: FlowLanesProp
       <LaneLegend />
       {lanes.lanes.length === 0 && <p class="faint">No flow of these ranks was in progress in this window.</p>}
       {lanes.lanes.length > 0 &&
-        (asTable ? <LanesTable lanes={lanes} /> : <LaneBox lanes={lanes} culprits={culprits} onSelect={onSelect} />)}
+        (asTable ? <LanesTable lanes={shown} /> : <LaneBox lanes={shown} culprits={culprits} onSelect={onSelect} />)}
+      {folded > 0 && (
+        <button type="button" class="more" onClick={() => setAll(true)}>
+          Show {folded} more
+        </button>
+      )}
       <NotVisible lanes={lanes} />
     </section>
   );
@@ -75,7 +85,8 @@ function LaneLegend() {
   );
 }
 
-function LaneBox({ lanes, culprits, onSelect }: Omit<FlowLanesProps, "selected">) {
+function LaneBox({ lanes: given, culprits, onSelect }: Omit<FlowLanesProps, "selected">) {
+  const lanes = useMemo(() => shownRange(given), [given]);
   const [box, width] = useWidth<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const [crosshair, setCrosshair] = useState<number | null>(null);
@@ -83,7 +94,7 @@ function LaneBox({ lanes, culprits, onSelect }: Omit<FlowLanesProps, "selected">
   useEffect(() => {
     if (canvas.current && width > 0) paintLanes(canvas.current, lanes, width);
   }, [lanes, width, palette]);
-  const readAt = crosshair ?? lanes.to_ns;
+  const readAt = crosshair ?? given.to_ns;
   return (
     <div class="lanes">
       <Ruler lanes={lanes} width={width} />
@@ -108,7 +119,7 @@ interface LaneLabelProps {
 }
 
 function LaneLabel({ lane, ns, blamed, onSelect }: LaneLabelProps) {
-  const i = tickAt(lane, ns);
+  const i = freshTickAt(lane, ns);
   const [first, second, third] = counterNames(lane);
   const stuck = i >= 0 && lane.stuck_ms[i] >= STALL_MS;
   return (

@@ -1,12 +1,13 @@
 /* The lanes as a table: each flow's newest counters and what they mean. */
 
+import { ScrollBox } from "../parts/ScrollBox";
 import { spanWords } from "../state/clock";
 import type { Lane, Lanes } from "../types";
-import { conditionWords, isReceive } from "./scale";
+import { conditionWords, freshTickAt, isReceive } from "./scale";
 
 export function LanesTable({ lanes }: { lanes: Lanes }) {
   return (
-    <div class="table-box">
+    <ScrollBox class="table-box" label="Flows">
       <table>
         <thead>
           <tr>
@@ -37,19 +38,19 @@ export function LanesTable({ lanes }: { lanes: Lanes }) {
         </thead>
         <tbody>
           {lanes.lanes.map((lane) => (
-            <Line key={lane.id} lane={lane} />
+            <Line key={lane.id} lane={lane} lanes={lanes} />
           ))}
         </tbody>
       </table>
       <p class="faint table-note">
         ① GPU ready, ② transmitted, ③ done for a send; ① received, ② flushed, ③ consumed for a receive.
       </p>
-    </div>
+    </ScrollBox>
   );
 }
 
-function Line({ lane }: { lane: Lane }) {
-  const i = lane.t_ns.length - 1;
+function Line({ lane, lanes }: { lane: Lane; lanes: Lanes }) {
+  const i = freshTickAt(lane, lanes.to_ns);
   const cell = (values: number[]) => <td class="num">{i >= 0 ? values[i] : "–"}</td>;
   return (
     <tr>

@@ -4,12 +4,21 @@
  */
 
 import { FLOW_STATE } from "../state/words";
-import type { Lane } from "../types";
+import type { Lane, Lanes } from "../types";
 
 /** A flow that made no progress for this long is drawn as stalled. */
 export const STALL_MS = 500;
 /** Ticks come every 100 ms while an op runs; after a longer silence nothing was in progress, or nothing was seen. */
 export const TICK_HOLD_MS = 250;
+
+/**
+ * The lanes' own window, a little longer when the trigger's look came just after it, so that its mark can be drawn.
+ */
+export function shownRange(lanes: Lanes): Lanes {
+  const triggered = lanes.triggered_ns ?? lanes.to_ns;
+  const late = triggered > lanes.to_ns && triggered - lanes.to_ns < 5e9;
+  return late ? { ...lanes, to_ns: triggered + (lanes.to_ns - lanes.from_ns) / 50 } : lanes;
+}
 
 export interface Column {
   x: number;
@@ -108,10 +117,19 @@ const RECEIVE_WORDS: Record<string, string> = {
   gpu_not_ready: "Waits for the sender's next chunk",
 };
 
+/** Ticks of different nodes end up to a second apart; a tick older than this no longer tells what the flow does. */
+export const TICK_FRESH_MS = 1500;
+
+/** The tick that tells what the flow did at `ns`; -1 when no op was in progress, or nothing was seen. */
+export function freshTickAt(lane: Lane, ns: number): number {
+  const i = tickAt(lane, ns);
+  return i >= 0 && ns - lane.t_ns[i] <= TICK_FRESH_MS * 1e6 ? i : -1;
+}
+
 /** The condition in words, from the flow's own side. */
 export function conditionWords(lane: Lane, i: number): string {
   const code = conditionAt(lane, i);
-  if (!code) return i < 0 ? "no op in progress" : "op complete";
+  if (!code) return i < 0 ? "No op in progress on this flow" : "Op complete";
   return isReceive(lane) ? RECEIVE_WORDS[code] : (FLOW_STATE[code]?.word ?? code);
 }
 

@@ -12,7 +12,7 @@ import { actOn } from "../state/actions";
 import { go, query, setQuery } from "../state/address";
 import { pageTitle } from "../state/badge";
 import { useKeys } from "../state/keys";
-import { lastTeamMessage, liveIncidents, session } from "../state/team";
+import { lastTeamMessage, liveIncidents, mayAct } from "../state/team";
 import { COMPONENT, count, rankRanges, SYMPTOM, worded } from "../state/words";
 
 const answer = signal<IncidentsAnswer | null>(null);
@@ -72,8 +72,7 @@ export function IncidentsPage() {
     k: () => setChosen(Math.max(at - 1, 0)),
     Enter: () => rows[at] && go(`/incidents/${rows[at].number}`),
     a: () => {
-      if (rows[at]?.state === "open" && session.value?.role !== "viewer")
-        void actOn(rows[at], "acknowledge").then(load);
+      if (rows[at]?.state === "open" && mayAct.value) void actOn(rows[at], "acknowledge").then(load);
     },
   });
   return (

@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { readNodes } from "../api";
 import { Ago, Empty, Failure, Loading } from "../parts/bits";
+import { ScrollBox } from "../parts/ScrollBox";
 import { pageTitle } from "../state/badge";
 import { spanWords } from "../state/clock";
 import { count, LOSS, NODE_STATE, worded } from "../state/words";
@@ -48,7 +49,7 @@ function sorted(nodes: NodeRow[]): NodeRow[] {
 
 function NodeTable({ nodes }: { nodes: NodeRow[] }) {
   return (
-    <div class="table-box">
+    <ScrollBox class="table-box" label="Nodes">
       <table>
         <thead>
           <tr>
@@ -80,7 +81,7 @@ function NodeTable({ nodes }: { nodes: NodeRow[] }) {
           ))}
         </tbody>
       </table>
-    </div>
+    </ScrollBox>
   );
 }
 

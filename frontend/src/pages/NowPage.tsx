@@ -7,6 +7,7 @@ import { useEffect } from "preact/hooks";
 import type { IncidentRow, IngestRow, JobRow } from "../live/rows";
 import { Ago, Empty, Failure, JobStateMark, Loading } from "../parts/bits";
 import { IncidentCard } from "../parts/IncidentCard";
+import { ScrollBox } from "../parts/ScrollBox";
 import { go } from "../state/address";
 import { pageTitle } from "../state/badge";
 import { serverNow } from "../state/clock";
@@ -119,7 +120,7 @@ function Jobs({ jobs }: { jobs: JobRow[] }) {
   return (
     <section aria-labelledby="jobs">
       <h2 id="jobs">Jobs</h2>
-      <div class="table-box">
+      <ScrollBox class="table-box" label="Jobs">
         <table>
           <thead>
             <tr>
@@ -151,7 +152,7 @@ function Jobs({ jobs }: { jobs: JobRow[] }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </ScrollBox>
     </section>
   );
 }

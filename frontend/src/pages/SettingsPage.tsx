@@ -5,6 +5,7 @@ import { createToken, deleteToken, readTokens } from "../api";
 import { Ago, Copy, Empty, Failure } from "../parts/bits";
 import { Dialog } from "../parts/Dialog";
 import { KeyboardMap } from "../parts/Help";
+import { ScrollBox } from "../parts/ScrollBox";
 import { pageTitle } from "../state/badge";
 import { setZone, zone } from "../state/clock";
 import { setShortcuts, shortcuts } from "../state/keys";
@@ -180,7 +181,7 @@ function TokenTable({ tokens, onGone }: { tokens: TokenRow[]; onGone: () => void
     onGone();
   };
   return (
-    <div class="table-box">
+    <ScrollBox class="table-box" label="Agent tokens">
       <table>
         <thead>
           <tr>
@@ -224,6 +225,6 @@ function TokenTable({ tokens, onGone }: { tokens: TokenRow[]; onGone: () => void
           </div>
         </Dialog>
       )}
-    </div>
+    </ScrollBox>
   );
 }

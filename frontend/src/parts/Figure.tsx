@@ -50,7 +50,7 @@ function themed(traces: unknown[]): unknown[] {
   return traces.map((trace, n) => {
     const { line, marker, ...rest } = trace as { line?: object; marker?: object };
     const own = colour(LINES[n % LINES.length]);
-    return { ...rest, line: { color: own, width: 1.75, ...line }, marker: { color: own, ...marker } };
+    return { mode: "lines", ...rest, line: { color: own, width: 1.75, ...line }, marker: { color: own, ...marker } };
   });
 }
 

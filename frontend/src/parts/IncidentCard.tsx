@@ -3,8 +3,8 @@
  */
 
 import type { IncidentRow } from "../live/rows";
-import { actOn, underWay } from "../state/actions";
-import { session } from "../state/team";
+import { actOn, isUnderWay } from "../state/actions";
+import { mayAct } from "../state/team";
 import { COMPONENT, count, rankRanges, SYMPTOM, worded } from "../state/words";
 import { Ago, ConditionChip, FaultWords, GradeMark, StateChip } from "./bits";
 
@@ -29,11 +29,11 @@ export function IncidentCard({ row }: { row: IncidentRow }) {
       </h3>
       <CardFacts row={row} />
       <div class="card-actions">
-        {row.state === "open" && session.value?.role !== "viewer" && (
+        {row.state === "open" && mayAct.value && (
           <button
             type="button"
             class="primary"
-            disabled={underWay.value.has(row.number)}
+            disabled={isUnderWay(row.number)}
             onClick={() => void actOn(row, "acknowledge")}
           >
             Acknowledge

@@ -5,9 +5,10 @@
 
 import { useState } from "preact/hooks";
 import { spanWords } from "../state/clock";
-import { SYMPTOM, worded } from "../state/words";
+import { numberWords, SYMPTOM, worded } from "../state/words";
 import type { Look } from "../types";
 import { Ago } from "./bits";
+import { ScrollBox } from "./ScrollBox";
 
 export interface Run {
   newest: Look;
@@ -35,7 +36,7 @@ export function LooksTable({ looks }: { looks: Look[] }) {
   if (looks.length === 0) return <p class="faint">Nobody has looked at this job yet.</p>;
   const runs = foldLooks(looks);
   return (
-    <div class="table-box">
+    <ScrollBox class="table-box" label="Looks">
       <table>
         <caption class="visually-hidden">Newest looks of the trigger</caption>
         <thead>
@@ -59,7 +60,7 @@ export function LooksTable({ looks }: { looks: Look[] }) {
           {runs.length - SHOWN_AT_FIRST} more
         </button>
       )}
-    </div>
+    </ScrollBox>
   );
 }
 
@@ -81,7 +82,7 @@ function Line({ run: { newest, n, oldestAt } }: { run: Run }) {
       </td>
       <td class="faint wide-only">
         {Object.entries(newest.thresholds ?? {})
-          .map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`)
+          .map(([name, value]) => numberWords(name, value).join(" "))
           .join(", ")}
       </td>
     </tr>

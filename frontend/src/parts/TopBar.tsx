@@ -32,7 +32,9 @@ export function TopBar() {
         <LiveMark />
         <ZoneSwitch />
         <ThemeSwitch />
-        {session.value && <Account name={session.value.name || session.value.user} role={session.value.role} />}
+        {session.value && (
+          <Account name={session.value.name || session.value.user} role={session.value.role ?? "no team"} />
+        )}
       </div>
     </header>
   );

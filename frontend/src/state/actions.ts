@@ -11,8 +11,17 @@ import type { LiveStream } from "../live/streams";
 import { notify } from "./notices";
 import { session, team } from "./team";
 
-/** Numbers of incidents with an act under way. */
-export const underWay = signal<ReadonlySet<number>>(new Set());
+/** Acts under way, by incident and lane; see `isUnderWay`. */
+const underWay = signal<ReadonlySet<string>>(new Set());
+
+/** Moves of an incident wait for each other; a comment waits for comments only, as it conflicts with nothing. */
+function laneOf(number: number, verb: Act): string {
+  return `${number} ${verb === "comments" ? "comment" : "move"}`;
+}
+
+export function isUnderWay(number: number, verb: Act = "acknowledge"): boolean {
+  return underWay.value.has(laneOf(number, verb));
+}
 
 /** Streams that show the incident; every one of them gets the optimistic row and the answer. */
 const holders = new Set<LiveStream>([team]);
@@ -23,18 +32,19 @@ export function holdIncident(stream: LiveStream): () => void {
 }
 
 export async function actOn(row: IncidentRow, verb: Act, body: Record<string, unknown> = {}): Promise<boolean> {
-  if (underWay.value.has(row.number)) return false;
-  underWay.value = new Set([...underWay.value, row.number]);
-  show(expected(row, verb));
+  const lane = laneOf(row.number, verb);
+  if (underWay.value.has(lane)) return false;
+  underWay.value = new Set([...underWay.value, lane]);
+  if (verb !== "comments") show(expected(row, verb));
   try {
     const answer = await act(row.number, verb, verb === "comments" ? body : { version: row.version, ...body });
     showAnswer(answer);
     return true;
   } catch (error) {
-    takeBack(row, error as Error);
+    takeBack(row, verb, error as Error);
     return false;
   } finally {
-    underWay.value = new Set([...underWay.value].filter((number) => number !== row.number));
+    underWay.value = new Set([...underWay.value].filter((other) => other !== lane));
   }
 }
 
@@ -62,9 +72,9 @@ export function whoWasFirst(now: IncidentRow): string {
   return "It changed in the meantime; this is how it is now.";
 }
 
-function takeBack(row: IncidentRow, error: Error): void {
+function takeBack(row: IncidentRow, verb: Act, error: Error): void {
   const current = error instanceof ApiError && error.status === 409 ? (error.answer.incident as IncidentRow) : null;
-  show(current ?? row);
+  if (verb !== "comments") show(current ?? row);
   notify(current ? whoWasFirst(current) : error.message, "bad");
 }
 

@@ -11,6 +11,7 @@ import { Connection, LiveStream } from "../live/streams";
 import { announce } from "./notices";
 
 export const session = signal<Session | null>(null);
+export const mayAct = computed(() => ["responder", "admin"].includes(session.value?.role ?? ""));
 export const sessionFailure = signal<Error | null>(null);
 
 export const connection = new Connection(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/v1/`);

@@ -100,6 +100,19 @@ export function readable(code: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
+const UNITS: Record<string, string> = { s: "s", ms: "ms", ns: "ns", us: "µs", max: "at most", min: "at least" };
+
+/** A measured number whose unit is in its name: "delta_s", 2 → "delta", "2 s". */
+export function numberWords(name: string, value: number): [string, string] {
+  const number = value.toLocaleString("en-US", { maximumSignificantDigits: 6 });
+  const parts = name.split("_");
+  const perSecond = name.endsWith("_per_s");
+  const unit = perSecond ? "/s" : (UNITS[parts.at(-1) ?? ""] ?? "");
+  if (!unit) return [parts.join(" "), number];
+  const label = parts.slice(0, perSecond ? -2 : -1).join(" ");
+  return [label, unit.startsWith("at ") ? `${unit} ${number}` : `${number}${perSecond ? "" : " "}${unit}`];
+}
+
 export function count(n: number, one: string, many = `${one}s`): string {
   return `${n.toLocaleString("en-US")} ${n === 1 ? one : many}`;
 }

@@ -1,0 +1,116 @@
+/*
+ * A stream against a server that loses, repeats and delays messages: whatever happens on the way, the page ends with
+ * what the server has.
+ */
+
+import { describe, expect, it } from "vitest";
+import { applyMessage, emptySnapshot, type Snapshot } from "../src/live/apply";
+import type { LiveMessage } from "../src/live/rows";
+import { type Connection, LiveStream } from "../src/live/streams";
+import { transcript } from "./golden";
+
+const noConnection = { subscribe: () => undefined } as unknown as Connection;
+const settle = () => new Promise((resolve) => setTimeout(resolve, 0));
+
+/** A server whose snapshot is what all messages so far amount to. */
+class Server {
+  state: Snapshot;
+  log: LiveMessage[] = [];
+  fetches = 0;
+
+  constructor(first: Snapshot) {
+    this.state = first;
+  }
+
+  say(message: LiveMessage): void {
+    const said = { ...message, epoch: this.state.stream.epoch, offset: this.state.stream.offset + 1 } as LiveMessage;
+    this.state = applyMessage(this.state, said).snapshot;
+    this.log.push(said);
+  }
+
+  fetch = async (): Promise<Snapshot> => {
+    this.fetches += 1;
+    const state = this.state;
+    await settle();
+    return state;
+  };
+}
+
+function serverAndStream() {
+  const { snapshot, messages } = transcript("team-stream");
+  const server = new Server(snapshot);
+  return { server, messages, stream: new LiveStream(noConnection, { fetchSnapshot: server.fetch }) };
+}
+
+describe("a live stream", () => {
+  it("keeps messages that arrive while the snapshot is on its way", async () => {
+    const { server, messages, stream } = serverAndStream();
+    const loading = stream.load();
+    for (const message of messages) server.say(message);
+    for (const message of server.log) stream.take(message);
+    await loading;
+    expect(stream.snapshot.value).toEqual(server.state);
+    expect(server.fetches).toBe(1);
+  });
+
+  it("fetches again after a gap", async () => {
+    const { server, messages, stream } = serverAndStream();
+    await stream.load();
+    for (const message of messages) server.say(message);
+    stream.take(server.log[2]);
+    await settle();
+    await settle();
+    expect(stream.snapshot.value).toEqual(server.state);
+    expect(server.fetches).toBe(2);
+  });
+
+  it("keeps what it has when the server cannot be asked, and says so", async () => {
+    const { server, stream } = serverAndStream();
+    await stream.load();
+    const before = stream.snapshot.value;
+    server.fetch = () => Promise.reject(new Error("away"));
+    const failing = new LiveStream(noConnection, { fetchSnapshot: () => server.fetch() });
+    failing.snapshot.value = before;
+    await failing.load();
+    expect(failing.snapshot.value).toBe(before);
+    expect(failing.failure.value?.message).toBe("away");
+  });
+
+  it.each([1, 2, 3, 4, 5, 6, 7, 8])(
+    "ends with the server's state whatever is lost or repeated (seed %i)",
+    async (seed) => {
+      const random = pseudoRandom(seed);
+      const { server, messages, stream } = serverAndStream();
+      await stream.load();
+      for (let n = 0; n < 60; n++) {
+        server.say(messages[Math.floor(random() * messages.length)]);
+        const fate = random();
+        if (fate < 0.6) stream.take(server.log[server.log.length - 1]);
+        else if (fate < 0.8) stream.take(server.log[Math.floor(random() * server.log.length)]);
+        if (random() < 0.2) await settle();
+      }
+      // What a subscription does at last: the newest message, once everything before it has settled.
+      for (let n = 0; n < 6; n++) await settle();
+      server.say(messages[1]);
+      stream.take(server.log[server.log.length - 1]);
+      for (let n = 0; n < 6; n++) await settle();
+      expect(stream.snapshot.value).toEqual(server.state);
+    },
+  );
+
+  it("starts from nothing without failing", () => {
+    const stream = new LiveStream(noConnection, { fetchSnapshot: async () => emptySnapshot(server().stream) });
+    stream.take(transcript("team-stream").messages[0]);
+    expect(stream.snapshot.value).toBeNull();
+  });
+});
+
+const server = () => transcript("team-stream").snapshot;
+
+function pseudoRandom(seed: number): () => number {
+  let state = seed * 2_654_435_761;
+  return () => {
+    state = (Math.imul(state ^ (state >>> 15), 2_246_822_519) + 374_761_393) >>> 0;
+    return state / 2 ** 32;
+  };
+}
