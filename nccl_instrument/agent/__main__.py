@@ -1,6 +1,6 @@
 """`python -m nccl_instrument.agent`: puts the parts together and ends them in order.
 
-SIGTERM and SIGINT end it with a last cut, sent or spooled. Exit codes: 0 asked to stop, 2 wrong configuration.
+SIGTERM and SIGINT end it with a last cut, sent or spooled. Exit codes: 0 asked to stop, 1 a bug, 2 wrong configuration.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ def main() -> int:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
+    crashed = threading.Event()
+    threading.excepthook = partial(_end_after_crash, stopped, crashed)
     run(options, door, spool, stopped)
-    return 0
+    return 1 if crashed.is_set() else 0
 
 
 def run(options: Options, door: Door, spool: Spool, stopped: threading.Event) -> None:
@@ -57,11 +59,20 @@ def run(options: Options, door: Door, spool: Spool, stopped: threading.Event) ->
     nics.start()
     uplink.start()
     gc.freeze()  # nothing made so far is garbage: collections then cost nothing
-    sweep.run(stopped)
-    nics.stop()
-    uplink.stop()
+    try:
+        sweep.run(stopped)
+    finally:
+        nics.stop()
+        uplink.stop()
     LOG.info("stopped; %d batches in the spool", len(spool))
     spool.close()
+
+
+def _end_after_crash(stopped: threading.Event, crashed: threading.Event, crash: threading.ExceptHookArgs) -> None:
+    """An agent without one of its threads would look well and send nothing: better to end and be started again."""
+    LOG.error("a thread crashed", exc_info=crash.exc_value)
+    crashed.set()
+    stopped.set()
 
 
 def local_address(host: str, port: int) -> str:

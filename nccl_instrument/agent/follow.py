@@ -74,14 +74,16 @@ class Followed:
         too_many = {path for _, path in dead[: max(0, len(dead) - DEAD_MAX)]}
         for died_ns, path in dead:
             trainer = self.trainers[path]
-            if (
-                trainer.is_clean
-                or path in too_many
-                or now - died_ns > KEEP_NS
-                or not trainer.job
-                or self._follows(trainer)
-            ):
+            is_evidence = trainer.job and not trainer.is_clean and not self._follows(trainer)
+            if not is_evidence or path in too_many or now - died_ns > KEEP_NS or not path.exists():
                 self._let_go(path)
+
+    def abandon(self, trainer: Trainer, why: str) -> None:
+        """Stop following a segment whose content makes no sense; the others must not suffer from it."""
+        path = trainer.segment.path
+        del self.trainers[path]
+        trainer.close()
+        self._pass_over(path, _own_inode(path), why)
 
     def close(self) -> None:
         """Leave every segment as it is, for the next agent."""
@@ -133,7 +135,8 @@ class Followed:
         nic = single_nic(identity)
         nic_index = self._nic_names.index(nic) if nic in self._nic_names else -1
         version = segment.header()["library_version"]
-        return Owner(segment.pid, segment.starttime, version, self._ip, nic_index, identity)
+        started = min(segment.starttime, 2**63 - 1)
+        return Owner(segment.pid, started, version, self._ip, nic_index, identity)
 
     def _follows(self, dead: Trainer) -> bool:
         """Whether a newer process has taken the place of this dead one."""
@@ -149,7 +152,10 @@ class Followed:
 
     def _remove_unfinished(self, path: Path) -> None:
         """A file the plugin made and never finished: its process died in the first moment, or is about to write on."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return  # gone again
         try:
             age_ns = time.time_ns() - os.fstat(descriptor).st_mtime_ns
             is_abandoned = age_ns > _UNREADY_NS and not is_alive(descriptor)

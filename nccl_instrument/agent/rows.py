@@ -21,6 +21,8 @@ from nccl_instrument.wire import Rows
 
 COMM_FINALIZED: Final = 1
 DURATION_STEP_NS: Final = 1024  # a power of two
+_NO_OPS: Final = np.zeros(0, segment.OP)
+_NO_COMMS: Final = np.zeros(0, segment.COMM)
 _WAITS: Final = ("gpu_wait_ns", "peer_wait_ns", "net_wait_ns")
 _SPECIAL: Final = {"n_flows", "flags", "nic"}  # narrower on the wire, or ours to fill
 
@@ -69,10 +71,10 @@ class Taken:
 def tables_of(taken: Sequence[Taken], tick_ns: int, all_comms: bool) -> dict[str, Rows]:
     """The trace tables of all processes of a job together: numpy's price is per call, not per row."""
     tables = {
-        "op": _op_rows("op", stack([one.ops for one in taken])),
-        "live_op": _op_rows("live_op", stack([one.live_ops for one in taken])),
+        "op": _op_rows("op", stack([one.ops for one in taken] or [_NO_OPS])),
+        "live_op": _op_rows("live_op", stack([one.live_ops for one in taken] or [_NO_OPS])),
         "flow": _flow_rows(taken),
-        "progress": _progress_rows(stack([one.comms for one in taken]), tick_ns),
+        "progress": _progress_rows(stack([one.comms for one in taken] or [_NO_COMMS]), tick_ns),
         "process": np.array([_process_row(one, tick_ns) for one in taken], DTYPE["process"]),
         "comm": stack([_comm_rows(one) for one in taken if all_comms or one.are_comms_new] or [empty_rows("comm")]),
     }
@@ -83,8 +85,11 @@ def tables_of(taken: Sequence[Taken], tick_ns: int, all_comms: bool) -> dict[str
 def _comm_rows(taken: Taken) -> Rows:
     raw, owner = _attributed(taken.comms), taken.owner
     rows = _copied("comm", raw)
-    for name in ("global_rank", "world_size", "local_rank", "restart_count", "tp", "pp", "dp", "ep"):
+    for name in ("global_rank", "world_size", "local_rank", "restart_count"):
         rows[name] = owner.identity[name]
+    for name in ("tp", "pp", "dp", "ep"):
+        coordinate = int(owner.identity[name])
+        rows[name] = coordinate if 0 <= coordinate < 2**15 else -1
     rows["n_ranks"] = np.maximum(raw["n_ranks"], raw["comm_rank"] + 1)  # interface v3 does not tell: a lower bound
     rows["n_nodes"] = np.where(raw["n_nodes"] > 0, raw["n_nodes"], -1)
     rows["counters_seen"] = raw["network_seen"]

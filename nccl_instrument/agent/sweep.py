@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from nccl_instrument.agent.jobs import JobStream
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.nics import NicReader
 from nccl_instrument.agent.rows import tables_of
-from nccl_instrument.agent.trainer import Bookmark
+from nccl_instrument.agent.trainer import Bookmark, Trainer
 from nccl_instrument.wire import Rows
 
 LOG = logging.getLogger("diogenes.agent")
@@ -67,9 +68,10 @@ class Sweep:
         self.followed.close()
 
     def sweep(self, tick_ns: int) -> None:
-        for trainer in self.followed.trainers.values():
+        for trainer in list(self.followed.trainers.values()):
             if trainer.is_alive:
-                trainer.sweep(tick_ns)
+                with self._guarding(trainer):
+                    trainer.sweep(tick_ns)
 
     def cut(self, tick_ns: int) -> None:
         """A batch for every job that has a process here; then let go of what has ended."""
@@ -78,7 +80,8 @@ class Sweep:
         jobs = self.followed.jobs()
         nics = self._nics.rows(tick_ns)
         for trainer in self.followed.of_job(""):
-            trainer.cut(tick_ns)
+            with self._guarding(trainer):
+                trainer.cut(tick_ns)
         for job in sorted(jobs):
             stream = self.streams.setdefault(job, JobStream(job))
             self._offer(job, self._cut_job(stream, nics, tick_ns, clocks))
@@ -93,13 +96,22 @@ class Sweep:
             stream.ask_for(tables)
 
     def _cut_job(self, stream: JobStream, nics: Rows, tick_ns: int, clocks: tuple[int, int]) -> bytes:
-        trainers = self.followed.of_job(stream.job)
-        taken = [trainer.cut(tick_ns) for trainer in trainers]
+        taken = []
+        for trainer in self.followed.of_job(stream.job):
+            with self._guarding(trainer):
+                taken.append(trainer.cut(tick_ns))
+                for kind, count in trainer.losses().items():
+                    self._losses.add(stream.job, kind, count, trainer.owner.pid)
         tables = {"nic": nics, **tables_of(taken, tick_ns, stream.owes_comms(tick_ns))}
-        for trainer in trainers:
-            for kind, count in trainer.losses().items():
-                self._losses.add(stream.job, kind, count, trainer.owner.pid)
         return cut_batch(stream, self.node, tables, self._losses, clocks)
+
+    @contextmanager
+    def _guarding(self, trainer: Trainer) -> Iterator[None]:
+        """A segment is another process's memory: numbers in it that cannot be worked with end this trainer's trace alone."""
+        try:
+            yield
+        except (ValueError, OverflowError, IndexError) as error:
+            self.followed.abandon(trainer, f"its content makes no sense: {error}")
 
     def _next_due_ns(self, due_ns: int) -> int:
         """The next point of the 100 ms grid; points already missed are counted and skipped, never caught up."""

@@ -22,6 +22,7 @@ from nccl_instrument.agent.spool import Spool
 LOG = logging.getLogger("diogenes.agent")
 
 FRESH_MAX: Final = 64  # batches in memory while one request is under way: a minute of one job
+FRESH_BYTES_MAX: Final = 16 * 2**20
 BACKOFF_S: Final = 0.5
 BACKOFF_S_MAX: Final = 15.0  # jittered; keeps an incident within a quarter of a minute of the server's return
 UNAUTHORISED_S: Final = 30.0
@@ -43,6 +44,7 @@ class Uplink(threading.Thread):
         self._door, self._spool, self._losses = door, spool, losses
         self.resend: Resend = lambda job, tables: None
         self._fresh: deque[tuple[str, bytes]] = deque()
+        self._fresh_bytes = 0
         self._wake = threading.Condition()
         self._stopping = False
         self._stop_by = float("inf")
@@ -54,13 +56,21 @@ class Uplink(threading.Thread):
         self._accepted_since_poison = False
 
     def offer(self, job: str, encoded: bytes) -> None:
-        """Queue a batch of `job`; never blocks. The oldest of FRESH_MAX goes, counted, when the thread cannot keep up."""
+        """Queue a batch of `job`; never blocks. When the thread cannot keep up, the oldest go, counted."""
+        gone = []
         with self._wake:
             self._fresh.append((job, encoded))
-            gone = self._fresh.popleft()[1] if len(self._fresh) > FRESH_MAX else None
+            self._fresh_bytes += len(encoded)
+            while len(self._fresh) > FRESH_MAX or self._fresh_bytes > FRESH_BYTES_MAX:
+                gone.append(self._take_fresh()[1])
             self._wake.notify()
-        if gone is not None:
-            self._losses.add_batch(gone, "spool_batches")
+        for lost in gone:
+            self._losses.add_batch(lost, "spool_batches")
+
+    def _take_fresh(self) -> tuple[str, bytes]:
+        job, encoded = self._fresh.popleft()
+        self._fresh_bytes -= len(encoded)
+        return job, encoded
 
     def stop(self) -> None:
         """Send what is fresh for at most STOP_S, spool the rest, end the thread."""
@@ -98,7 +108,7 @@ class Uplink(threading.Thread):
 
     def _send_fresh(self) -> None:
         with self._wake:
-            job, encoded = self._fresh.popleft()
+            job, encoded = self._take_fresh()
         if not self._deliver(job, encoded):
             self._store(encoded)
 
@@ -179,7 +189,7 @@ class Uplink(threading.Thread):
     def _spool_fresh(self) -> None:
         while self._fresh:
             with self._wake:
-                encoded = self._fresh.popleft()[1]
+                encoded = self._take_fresh()[1]
             self._store(encoded)
 
     def _store(self, encoded: bytes) -> None:

@@ -159,6 +159,10 @@ class SegmentWriter:
         self.header["wall_ns"] -= seconds * 10**9
         self.header["last_callback_ns"] = 0
 
+    def go_mad(self) -> None:
+        """Memory was overwritten: the ring's head is nowhere."""
+        self.header["ring_head"] = 2**64 - 1
+
     def finalize(self) -> None:
         """Every communicator is finalized."""
         live = (self.tables["comm"]["stamp"] & 0xFF) == segment.ROW_LIVE

@@ -258,6 +258,28 @@ def test_a_file_that_is_no_segment_is_left_alone_and_counted(node: Node) -> None
     assert foreign.exists()
 
 
+def test_a_segment_whose_numbers_make_no_sense_costs_the_others_nothing(node: Node) -> None:
+    mad, sane = node.trainer(rank=0), node.trainer(rank=1)
+    node.start_agent()
+    node.next_batches(1)
+    mad.do("go_mad")
+    wait_until(lambda: losses(node) == {"segments_unreadable": 1})
+    assert node.next_batches(2)[-1].rows("process")["pid"].tolist() == [sane.pid]
+    assert "makes no sense" in node.log.read_text()
+    assert mad.path.exists()
+
+
+def test_a_dead_process_whose_segment_somebody_removed_is_forgotten(node: Node) -> None:
+    dead, witness = node.trainer(rank=0), node.trainer(rank=1)
+    dead.do("comm", 0, WORLD, 0, 2)
+    node.start_agent()
+    node.next_batches(1)
+    dead.kill()
+    dead.path.unlink()
+    wait_until(lambda: node.batches()[-1].rows("process")["pid"].tolist() == [witness.pid])
+    assert (node.rows("process")["alive"] == 0).sum() >= 1
+
+
 def test_a_segment_left_by_a_process_of_long_ago_is_removed_unreported(node: Node) -> None:
     old = node.trainer("old")
     old.do("backdate", 3600)

@@ -24,7 +24,7 @@ def test_every_loss_kind_is_on_the_page_in_its_order() -> None:
 def test_the_limits_on_the_page_are_those_in_force() -> None:
     flow, op, live_op = (batches.ROWS_MAX[table] for table in ("flow", "op", "live_op"))
     for row in (
-        f"| batches in memory while one request is under way | {uplink.FRESH_MAX} |",
+        f"| batches in memory while one request is under way | {uplink.FRESH_MAX}, {uplink.FRESH_BYTES_MAX >> 20} MiB |",
         f"| spool | {options.SPOOL_BYTES_MAX >> 20} MiB |",
         f"| processes followed | {follow.TRAINERS_MAX} |",
         f"| dead processes kept | {follow.DEAD_MAX} |",

@@ -218,6 +218,21 @@ def test_a_full_spool_loses_its_oldest_and_counts_them(rig: Rig) -> None:
     server.close()
 
 
+@pytest.mark.parametrize(("limit", "value"), [("FRESH_MAX", 3), ("FRESH_BYTES_MAX", 3 * len(encoded(0)))])
+def test_batches_in_memory_are_bounded_while_the_server_keeps_us_waiting(
+    limit: str, value: int, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uplink_module, limit, value)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uplink = rig.start(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        uplink.offer("job", encoded(0))
+        silent.accept()
+        for number in range(1, 8):
+            uplink.offer("job", encoded(number))
+        assert rig.lost() == {"spool_batches": 4}
+        rig.stop()
+
+
 def test_a_stopped_agent_spools_what_it_could_not_send_and_the_next_one_sends_it(
     server: ScriptedServer, rig: Rig
 ) -> None:
