@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ingest.window import Window
-from nccl_instrument.tables import IB, SEND
+from nccl_instrument.tables import IB
+from rca import deaf
 from rca.fronts import Fronts, known_fronts
 from rca.graph import Graph
 from rca.innode import hidden_in_node, late_in_node, ring_hop_edges
-from rca.keys import Ints, Keys, Mask, is_p2p, latest, mix
+from rca.keys import Ints, Keys, Mask, mix
 from rca.known import Known, last_known
 from rca.members import Members, known_members
 from rca.pairs import ABSENT, NO_FLOWS, SEEN, UNHEARD, Pairs, paired_flows
@@ -93,8 +94,7 @@ def state_of(window: Window, settings: Settings) -> Progress:
     fronts = known_fronts(known, members, _awaited(pairs), settings)
     stalls = _stalls(pairs, settings)
     nic = _nic_down(pairs, known.ranks)
-    is_deaf = _deaf(pairs, stalls, nic, known.ranks)
-    is_deaf |= _offers_nothing(known, settings) & ~known.ranks.is_gone & ~known.ranks.is_stopped
+    is_deaf = _deaf(known, members, fronts, pairs, stalls, nic, settings)
     ranks = known.ranks
     is_cut = ranks.is_gone | ranks.is_stopped | ranks.is_silent | is_deaf
     link_of, links = _links(pairs, stalls, nic, is_cut)
@@ -159,28 +159,15 @@ def _nic_down(pairs: Pairs, ranks: Ranks) -> Ints:
     return found
 
 
-def _deaf(pairs: Pairs, stalls: Stalls, nic: Ints, ranks: Ranks) -> Mask:
-    """Ranks whose proxy provably does not react to what has happened at its own end."""
-    is_deaf = np.zeros(len(ranks.rank), bool)
-    is_deaf[pairs.receiver[stalls.not_taken & (nic < 0) & (pairs.receiver >= 0)]] = True
-    is_deaf[pairs.sender[stalls.not_noticed & (nic < 0) & (pairs.sender >= 0)]] = True
-    return is_deaf & ~ranks.is_gone & ~ranks.is_stopped & ~ranks.is_silent
-
-
-def _offers_nothing(known: Known, settings: Settings) -> Mask:
-    """Ranks whose proxy holds a send with a free connection and has not even offered its first buffer to the GPU.
-
-    A proxy that runs does that at once, whatever GPU, NIC and peer do. Receives are no such proof: with registered
-    buffers their posting waits for the kernel.
-    """
-    flow = known.flow
-    connection = mix(known.flow_at, flow["comm_id"], flow["channel"], flow["peer"], flow["direction"], is_p2p(flow))
-    oldest = np.zeros(len(flow), bool)
-    oldest[latest(connection, -flow["op"].astype(np.int64))] = True
-    is_idle = oldest & (flow["direction"] == SEND) & (flow["counters"][:, 0] == 0)
-    found = np.zeros(len(known.ranks.rank), bool)
-    found[known.flow_at[is_idle & (flow["stuck_ns"] >= settings.still_ns)]] = True
-    return found
+def _deaf(
+    known: Known, members: Members, fronts: Fronts, pairs: Pairs, stalls: Stalls, nic: Ints, settings: Settings
+) -> Mask:
+    """(R,) ranks whose process lives, and whose proxy provably does nothing."""
+    ranks = known.ranks
+    found = deaf.leaves_data(pairs, stalls.not_taken, stalls.not_noticed, nic, len(ranks.rank))
+    found |= deaf.offers_nothing(known, settings) | deaf.takes_up_nothing(known, pairs, settings)
+    found |= deaf.hides_a_kernel(known, members, fronts, pairs, settings)
+    return found & ~ranks.is_gone & ~ranks.is_stopped & ~ranks.is_silent
 
 
 def _links(pairs: Pairs, stalls: Stalls, nic: Ints, is_cut: Mask) -> tuple[Ints, Ints]:

@@ -44,8 +44,15 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     found = sinks(state)
     lost = [sink for sink in found if sink.link >= 0]
     findings = [_explain_sink(state, sink, settings) for sink in found if sink.link < 0 and not sink.is_deadlock]
-    findings += links.explain(state, lost, settings)
+    by_link = links.explain(state, lost, settings)
+    findings = [one for one in findings if not _is_told_better(one, by_link)] + by_link
     return tuple(sorted(findings, key=lambda finding: -finding.score))
+
+
+def _is_told_better(finding: Finding, by_link: list[Finding]) -> bool:
+    """A GPU that seems to do nothing is explained by what its rank's proxy or NIC leaves lying."""
+    ranks = {*finding.culprits, *(rank for tied in finding.tied for rank in tied.ranks)}
+    return finding.component is Component.GPU and any(ranks & set(other.culprits) for other in by_link)
 
 
 def _explain_sink(state: Progress, sink: Sink, settings: Settings) -> Finding:

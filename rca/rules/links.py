@@ -37,7 +37,7 @@ def explain(state: Progress, lossy: list[Sink], settings: Settings) -> list[Find
     users = _common_nic(state, ends)
     if users:
         return [_one_side(state, users, waiters, settings)]
-    return [_one_link(state, state.links[sink.link], sink.waiters, settings) for sink in lossy[: settings.findings_max]]
+    return [_one_pair(state, state.links[sink.link], sink.waiters, settings) for sink in lossy[: settings.findings_max]]
 
 
 def _common_ranks(state: Progress, ends: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[int]:
@@ -82,6 +82,17 @@ def _one_side(state: Progress, users: tuple[int, ...], waiters: frozenset[int], 
         conditions=conditions(state.pairs.where(incoming | outgoing), state.ranks, settings.conditions_max),
         tied=(other,), advice=f"Check port and cable of {named(ranks)}, then its NCCL progress thread.",
     )  # fmt: skip
+
+
+def _one_pair(
+    state: Progress, ends: np.ndarray[tuple[int], np.dtype[np.int64]], waiters: frozenset[int], settings: Settings
+) -> Finding:
+    """With both ports up and losses one way only, it is the receiver that does not take what was sent (§5.3)."""
+    a, b = (int(end) for end in ends)
+    to_a, to_b = (_lost(state, (at,))[0].any() for at in (a, b))
+    if to_a != to_b and (state.ranks.port[[a, b]] == PORT_UP).all():
+        return _one_side(state, (a if to_a else b,), waiters, settings)
+    return _one_link(state, ends, waiters, settings)
 
 
 def _one_link(
