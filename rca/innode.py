@@ -54,10 +54,25 @@ def hidden_in_node(known: Known, members: Members, fronts: Fronts, certain: Edge
     waits[certain.waiter[certain.waiter < n_ranks]] = True
     has_passed = _passed(known, members, fronts)
     found: list[Edges] = []
-    is_asked = (is_waited_for & ~waits)[members.rank_at] & members.is_local[members.comm]
-    for mine in np.flatnonzero(is_asked & (members.entered > 0) & ~has_passed):
+    is_asked = is_waited_for & ~waits
+    in_local = is_asked[members.rank_at] & members.is_local[members.comm]
+    for mine in np.flatnonzero(in_local & (members.entered > 0) & ~has_passed):
         found += _in_own_op(int(mine), members, has_passed)
-    return joined(found)
+    return joined([*found, *_behind_over(known, members, fronts, is_asked)])
+
+
+def _behind_over(known: Known, members: Members, fronts: Fronts, is_asked: Mask) -> list[Edges]:
+    """Edges to mates still in an op that is over here as far as flows tell: its kernel may wait for them inside."""
+    node, mates_of = known.ranks.node, _mates(known, members)
+    found = []
+    for i in np.flatnonzero(fronts.is_front & ~fronts.p2p & (fronts.comm >= 0)):
+        mates = mates_of.get((int(fronts.comm[i]), int(node[fronts.at[i]])), [])
+        asked = np.array([mate for mate in mates if is_asked[mate] and mate != fronts.at[i]], np.int64)
+        over = asked[fronts.find(asked, np.full(len(asked), fronts.key[i])) < 0] if len(asked) else asked
+        if len(over):
+            place = _place(int(fronts.comm[i]), int(fronts.op[i]), len(over))
+            found.append(edges(over, np.full(len(over), fronts.at[i]), Why.IN_NODE, *place))
+    return found
 
 
 def _place(comm: int, op: int, n: int) -> tuple[Ints, Ints]:
