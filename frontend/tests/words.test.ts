@@ -49,13 +49,20 @@ describe("words", () => {
     expect(numberWords(name, value).join(" ")).toBe(words);
   });
 
-  it("folds looks that saw nothing, and never one that saw something", () => {
-    const look = (kind: string, at: string) => ({ at, kind, saw: kind ? "Stuck." : "Nothing wrong.", thresholds: {} });
-    const runs = foldLooks([look("failure", "4"), look("failure", "3"), look("", "2"), look("", "1")]);
-    expect(runs.map(({ newest, n }) => [newest.kind, n])).toEqual([
-      ["failure", 1],
-      ["failure", 1],
-      ["", 2],
+  it("folds looks in a row that saw the same, whatever the numbers", () => {
+    const look = (kind: string, saw: string, at: string) => ({ at, kind, saw, thresholds: {} });
+    const runs = foldLooks([
+      look("failure", "None completed for 3.8 s.", "5"),
+      look("failure", "None completed for 2.8 s.", "4"),
+      look("", "Nothing wrong on 8 watched ranks.", "3"),
+      look("", "Too young to judge.", "2"),
+      look("failure", "None completed for 9 s.", "1"),
+    ]);
+    expect(runs.map(({ newest, n, oldestAt }) => [newest.at, n, oldestAt])).toEqual([
+      ["5", 2, "4"],
+      ["3", 1, "3"],
+      ["2", 1, "2"],
+      ["1", 1, "1"],
     ]);
   });
 });

@@ -12,7 +12,16 @@ import { count } from "../state/words";
 import type { Lane, Lanes } from "../types";
 import { LanesTable } from "./LanesTable";
 import { LANE_PX, paintLanes, timeX } from "./paint";
-import { conditionWords, counterNames, freshTickAt, isReceive, rulerTicks, STALL_MS, shownRange } from "./scale";
+import {
+  activeFirst,
+  conditionWords,
+  counterNames,
+  freshTickAt,
+  isReceive,
+  rulerTicks,
+  STALL_MS,
+  shownRange,
+} from "./scale";
 
 const SHOWN_AT_FIRST = 12;
 
@@ -26,7 +35,10 @@ interface FlowLanesProps {
 export function FlowLanes({ lanes, selected, culprits, onSelect }: FlowLanesProps) {
   const asTable = query.value.get("lanes") === "table";
   const [all, setAll] = useState(false);
-  const shown = useMemo(() => (all ? lanes : { ...lanes, lanes: lanes.lanes.slice(0, SHOWN_AT_FIRST) }), [lanes, all]);
+  const shown = useMemo(() => {
+    const ordered = activeFirst(lanes);
+    return { ...lanes, lanes: all ? ordered : ordered.slice(0, SHOWN_AT_FIRST) };
+  }, [lanes, all]);
   const folded = lanes.lanes.length - shown.lanes.length;
   return (
     <section class="panel" aria-labelledby="flows">
@@ -78,7 +90,11 @@ function LaneLegend() {
       </li>
       <li>
         <i class="swatch lane-stall" aria-hidden="true" />
-        nothing moved for {STALL_MS} ms
+        culprit: nothing moved for {STALL_MS} ms
+      </li>
+      <li>
+        <i class="swatch lane-wait" aria-hidden="true" />
+        only waits
       </li>
       <li class="faint">height = share of the op's chunks</li>
     </ul>
@@ -92,8 +108,8 @@ function LaneBox({ lanes: given, culprits, onSelect }: Omit<FlowLanesProps, "sel
   const [crosshair, setCrosshair] = useState<number | null>(null);
   const palette = paletteVersion.value;
   useEffect(() => {
-    if (canvas.current && width > 0) paintLanes(canvas.current, lanes, width);
-  }, [lanes, width, palette]);
+    if (canvas.current && width > 0) paintLanes(canvas.current, lanes, culprits, width);
+  }, [lanes, culprits.join(), width, palette]);
   const readAt = crosshair ?? given.to_ns;
   return (
     <div class="lanes">

@@ -10,14 +10,24 @@ import { type Column, laneColumns, opStarts, rulerTicks } from "./scale";
 
 export const LANE_PX = 46;
 const INSET_PX = 7;
+/** Ops that begin closer together than this would only draw a fence. */
+const OP_MARK_APART_PX = 12;
 
-export function paintLanes(canvas: HTMLCanvasElement, lanes: Lanes, width: number): void {
+interface Look {
+  stall: string;
+  hatch: CanvasPattern | null;
+}
+
+export function paintLanes(canvas: HTMLCanvasElement, lanes: Lanes, culprits: readonly number[], width: number): void {
   const context = prepared(canvas, width, lanes.lanes.length * LANE_PX);
   if (!context) return;
   paintRules(context, lanes, width);
-  const hatch = hatchPattern(context, "rising", colour("lane-stall-mark"));
+  const [stalled, waiting] = ["lane-stall", "lane-wait"].map((name) => ({
+    stall: colour(name),
+    hatch: hatchPattern(context, name === "lane-stall" ? "rising" : "falling", colour(`${name}-mark`)),
+  }));
   lanes.lanes.forEach((lane, n) => {
-    paintLane(context, lanes, lane, n * LANE_PX, width, hatch);
+    paintLane(context, lanes, lane, n * LANE_PX, width, culprits.includes(lane.rank) ? stalled : waiting);
   });
   paintMarker(context, lanes, lanes.first_symptom_ns, width, "lane-first");
   paintMarker(context, lanes, lanes.triggered_ns, width, "lane-trigger");
@@ -39,19 +49,21 @@ function paintLane(
   lane: Lane,
   top: number,
   width: number,
-  hatch: CanvasPattern | null,
+  look: Look,
 ): void {
   const columns = laneColumns(lane, lanes.from_ns, lanes.to_ns, width);
   const base = top + LANE_PX - INSET_PX;
   const full = LANE_PX - 2 * INSET_PX;
   const stalled = columns.filter((column) => column.stalled);
-  fillColumns(context, stalled, colour("lane-stall"), base, full, () => 1);
-  if (hatch) fillColumns(context, stalled, hatch, base, full, () => 1);
+  fillColumns(context, stalled, look.stall, base, full, () => 1);
+  if (look.hatch) fillColumns(context, stalled, look.hatch, base, full, () => 1);
   fillColumns(context, columns, colour("lane-ready"), base, full, (column) => column.ready);
   fillColumns(context, columns, colour("lane-transmitted"), base, full, (column) => column.transmitted);
   fillColumns(context, columns, colour("lane-done"), base, full, (column) => column.done);
+  const marks = opStarts(lane).map((i) => Math.round(timeX(lanes, lane.t_ns[i], width)));
+  if (marks.length > width / OP_MARK_APART_PX) return;
   context.fillStyle = colour("ink-3");
-  for (const i of opStarts(lane)) context.fillRect(Math.round(timeX(lanes, lane.t_ns[i], width)), base, 1, 4);
+  for (const x of marks) context.fillRect(x, base, 1, 4);
 }
 
 function fillColumns(

@@ -126,6 +126,14 @@ export function freshTickAt(lane: Lane, ns: number): number {
   return i >= 0 && ns - lane.t_ns[i] <= TICK_FRESH_MS * 1e6 ? i : -1;
 }
 
+/** The server's order (culprits first), but within a rank the flows with an op in progress before the idle ones. */
+export function activeFirst(lanes: Lanes): Lane[] {
+  const place = new Map<number, number>();
+  for (const { rank } of lanes.lanes) if (!place.has(rank)) place.set(rank, place.size);
+  const weight = (lane: Lane) => 2 * (place.get(lane.rank) ?? 0) + (freshTickAt(lane, lanes.to_ns) < 0 ? 1 : 0);
+  return lanes.lanes.toSorted((a, b) => weight(a) - weight(b));
+}
+
 /** The condition in words, from the flow's own side. */
 export function conditionWords(lane: Lane, i: number): string {
   const code = conditionAt(lane, i);

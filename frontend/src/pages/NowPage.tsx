@@ -11,7 +11,7 @@ import { ScrollBox } from "../parts/ScrollBox";
 import { go } from "../state/address";
 import { pageTitle } from "../state/badge";
 import { serverNow } from "../state/clock";
-import { team } from "../state/team";
+import { session, team } from "../state/team";
 import { count } from "../state/words";
 
 export function NowPage() {
@@ -74,6 +74,12 @@ function AllWell({ jobs, recent }: { jobs: JobRow[]; recent: IncidentRow[] }) {
             </>
           )}
         </p>
+        {session.value?.demo && (
+          <p>
+            This is the demo: a fault is injected about 30 s after the job starts. The incident then appears here by
+            itself.
+          </p>
+        )}
       </div>
     </div>
   );
@@ -225,7 +231,7 @@ function IngestLine({ row }: { row: IngestRow }) {
           </a>
         ))
       )}
-      <span class="faint">{row.store} store</span>
+      <span class="faint">store: {row.store}</span>
     </section>
   );
 }

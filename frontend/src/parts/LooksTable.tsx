@@ -1,6 +1,6 @@
 /*
  * The newest looks of the trigger and what each saw, so that "nothing" is seen to have been looked for. Looks in a row
- * that saw nothing are one line.
+ * that saw the same are one line.
  */
 
 import { useState } from "preact/hooks";
@@ -16,17 +16,21 @@ export interface Run {
   oldestAt: string;
 }
 
-/** Consecutive looks (newest first) that saw no symptom and say the same, folded; a symptom always stands alone. */
+/** Consecutive looks (newest first) of one kind whose sentences differ in numbers only, folded into the newest. */
 export function foldLooks(looks: Look[]): Run[] {
   const runs: Run[] = [];
   for (const look of looks) {
     const last = runs.at(-1);
-    if (last && !look.kind && !last.newest.kind && last.newest.saw === look.saw) {
+    if (last && last.newest.kind === look.kind && gist(last.newest.saw) === gist(look.saw)) {
       last.n += 1;
       last.oldestAt = look.at;
     } else runs.push({ newest: look, n: 1, oldestAt: look.at });
   }
   return runs;
+}
+
+function gist(sentence: string): string {
+  return sentence.replaceAll(/[\d.,]+/g, "#");
 }
 
 const SHOWN_AT_FIRST = 10;
@@ -76,7 +80,7 @@ function Line({ run: { newest, n, oldestAt } }: { run: Run }) {
         {n > 1 && (
           <span class="faint">
             {" "}
-            Said by {n} looks over {spanWords(Date.parse(newest.at) - Date.parse(oldestAt))}.
+            {n} looks over {spanWords(Date.parse(newest.at) - Date.parse(oldestAt))} said so.
           </span>
         )}
       </td>
