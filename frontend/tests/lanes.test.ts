@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import {
+  activeFirst,
   conditionAt,
   conditionWords,
   freshTickAt,
@@ -56,6 +57,16 @@ describe("reading a lane", () => {
     const lanes = { ...makeLanes(), triggered_ns: 11 * SECOND };
     expect(shownRange(lanes).to_ns).toBeGreaterThan(11 * SECOND);
     expect(shownRange(makeLanes()).to_ns).toBe(10 * SECOND);
+  });
+
+  it("puts idle flows of a rank after its active ones, and never a victim before a culprit", () => {
+    const idle = makeLane().t_ns.slice(0, 10);
+    const lanes = makeLanes([
+      makeLane({ id: "idle", t_ns: idle }),
+      makeLane({ id: "active" }),
+      makeLane({ id: "victim", rank: 0 }),
+    ]);
+    expect(activeFirst(lanes).map((lane) => lane.id)).toEqual(["active", "idle", "victim"]);
   });
 
   it("marks where another op began", () => {
