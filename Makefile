@@ -107,7 +107,7 @@ test: preflight-dev $(DEV_STAMP) $(NPM_STAMP) browser $(DIST_STAMP)
 	cd frontend && npm run --silent check
 	cd frontend && npm test --silent
 	$(MAKE) native
-	$(PY) -m pytest
+	$(PY) -m pytest --durations=15
 
 # Debian's Chromium; where it cannot be installed the browser tests are skipped and counted.
 browser:

@@ -70,6 +70,12 @@ def postgres() -> TestServers:
 
 
 @pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """The whole server is thrown away: dropping the database first would only stumble over open connections."""
+    return True
+
+
+@pytest.fixture(scope="session")
 def django_db_modify_db_settings(postgres: TestServers, valkey: TestServers) -> Iterator[None]:
     """pytest-django asks for this before it creates the test database: the moment both servers are needed."""
     yield
