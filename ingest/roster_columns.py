@@ -17,7 +17,14 @@ from ingest.members import unsigned
 from ingest.models import CommMember, Node, Rank
 from ingest.window import MEMBER, NODE, RANK, Rows
 
-LOST: Final = ("spool_batches", "ring_records", "rows_over_limit", "table_full", "refused_batches")
+LOST: Final = (
+    "spool_batches",
+    "ring_records",
+    "rows_over_limit",
+    "table_full",
+    "refused_batches",
+    "segments_unreadable",
+)
 """Losses after which a window may lack rows; the other kinds are calls the plugin could not make sense of."""
 
 ROSTERS_KEPT: Final = 32

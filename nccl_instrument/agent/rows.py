@@ -90,7 +90,7 @@ def _comm_rows(taken: Taken) -> Rows:
     for name in ("tp", "pp", "dp", "ep"):
         coordinate = int(owner.identity[name])
         rows[name] = coordinate if 0 <= coordinate < 2**15 else -1
-    rows["n_ranks"] = np.maximum(raw["n_ranks"], raw["comm_rank"] + 1)  # interface v3 does not tell: a lower bound
+    rows["n_ranks"] = raw["n_ranks"]  # 0, unknown, with interface v3
     rows["n_nodes"] = np.where(raw["n_nodes"] > 0, raw["n_nodes"], -1)
     rows["counters_seen"] = raw["network_seen"]
     rows["flags"] = np.where(raw["finalized_ns"] > 0, COMM_FINALIZED, 0)

@@ -29,6 +29,7 @@ ROW_LIVE: Final = 2
 ROW_DONE: Final = 4
 OP_FOREIGN: Final = 8
 TRIES: Final = 4
+FLOWS_AT_FIRST: Final = 256  # flow rows the plugin uses before it doubles its reach
 
 Rows = npt.NDArray[np.void]
 Field = tuple[str, str] | tuple[str, str, tuple[int, ...]]
@@ -182,6 +183,7 @@ class Segment:
     def __init__(self, path: Path, descriptor: int, view: mmap.mmap) -> None:
         self.path = path
         self.torn_rows = 0
+        self._reach = FLOWS_AT_FIRST
         self._descriptor = descriptor
         self._view = view
         self._header = np.frombuffer(view, HEADER, 1)
@@ -269,8 +271,16 @@ class Segment:
 
         ProxyOps that use no network are never stopped by NCCL: those whose op is over are left out.
         """
-        flows = self._copy_rows(self._tables["flwstate"], self._tables["flow"], _live)
-        return flows[self._has_open_op(flows)]
+        reach = self._reach_of_flows()
+        flows = self._copy_rows(self._tables["flwstate"][:reach], self._tables["flow"][:reach], _live)
+        return flows[self._has_open_op(flows)] if len(flows) else flows
+
+    def _reach_of_flows(self) -> int:
+        """Rows from 0 that may be in use: the plugin doubles its reach when they are, all others are still zero."""
+        states = self._tables["flwstate"]
+        while self._reach < len(states) and states[self._reach : 2 * self._reach].any():
+            self._reach *= 2
+        return self._reach
 
     def _has_open_op(self, flows: Rows) -> npt.NDArray[np.bool_]:
         handles, states = flows["op_handle"], self._tables["opstate"]
@@ -285,18 +295,20 @@ class Segment:
         return OpRing(self._header["ring_head"], self._tables["ring"], position)
 
     def _copy_rows(self, states: Any, table: Rows, wanted: Callable[[Any], Any]) -> Rows:
-        before = states.copy()
-        pending = np.flatnonzero(wanted(before))
+        pending = np.flatnonzero(wanted(states))
+        before = states[pending]
         copies = []
         for _ in range(TRIES):
             if not len(pending):
                 break
             rows = _copy_in_order(table, pending)
             after = states[pending]
-            whole = after == before[pending]
+            whole = (after == before) & wanted(before)
+            if whole.all() and not copies:
+                return rows  # the usual case, ten times a second and process: no further copy
             copies.append(rows[whole])
-            before[pending] = after
-            pending = pending[~whole & wanted(after)]
+            again = ~whole & wanted(after)
+            pending, before = pending[again], after[again]
         self.torn_rows += len(pending)
         return np.concatenate(copies) if copies else np.zeros(0, table.dtype)
 
@@ -358,8 +370,9 @@ def _joined(states: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
 def _copy_in_order(table: Rows, at: npt.NDArray[np.intp]) -> Rows:
     rows = table[at]
     if table.dtype.names and "counters" in table.dtype.names:
+        copied, counters = rows["counters"], table["counters"]
         for stage in (3, 2, 1, 0):  # last first: what is read later can only have grown
-            rows["counters"][:, stage] = table["counters"][at, stage]
+            copied[:, stage] = counters[:, stage][at]
     return rows
 
 
