@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import ROOT
+from tests.architecture.sources import ROOT, python_files
 
 LOCKS = ["requirements/server.lock", "requirements/dev.lock"]
 
@@ -49,3 +49,18 @@ def test_every_locked_python_package_is_pinned_to_one_version() -> None:
 def test_what_the_tests_lock_adds_never_changes_what_runs() -> None:
     server, dev = (set(re.findall(r"^([\w.-]+==\S+)", (ROOT / lock).read_text(), re.M)) for lock in LOCKS)
     assert server - dev == set()
+
+
+def test_every_variable_the_servers_read_is_in_the_readme() -> None:
+    """`DIOGENES_DEMO` is the supervisor's word to its own children; agents' variables are on docs/agent.md."""
+    sources = [path.read_text() for path in python_files() if path.relative_to(ROOT).parts[0] in ("console", "ingest")]
+    ours = set(re.findall(r"\"(DIOGENES_[A-Z_]+)\"", "".join(sources))) - {"DIOGENES_DEMO", "DIOGENES_DIE_WITH_PARENT"}
+    assert "DIOGENES_SECRET_KEY" in ours
+    described = set(re.findall(r"^\| `(\w+)`", (ROOT / "README.md").read_text(), re.M))
+    assert ours - described == set()
+
+
+def test_every_link_in_the_top_documents_leads_somewhere() -> None:
+    for document in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "deploy/README.md"):
+        links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / document).read_text())
+        assert [link for link in links if not (ROOT / document).parent.joinpath(link).exists()] == []
