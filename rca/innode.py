@@ -66,8 +66,9 @@ def _behind_over(known: Known, members: Members, fronts: Fronts, is_asked: Mask)
     node, mates_of = known.ranks.node, _mates(known, members)
     found = []
     for i in np.flatnonzero(fronts.is_front & ~fronts.p2p & (fronts.comm >= 0)):
-        mates = mates_of.get((int(fronts.comm[i]), int(node[fronts.at[i]])), [])
-        asked = np.array([mate for mate in mates if is_asked[mate] and mate != fronts.at[i]], np.int64)
+        mates = np.array(mates_of.get((int(fronts.comm[i]), int(node[fronts.at[i]])), []), np.int64)
+        mates = mates[members.entered[mates] >= fronts.op[i]]
+        asked = members.rank_at[mates[is_asked[members.rank_at[mates]]]]
         over = asked[fronts.find(asked, np.full(len(asked), fronts.key[i])) < 0] if len(asked) else asked
         if len(over):
             place = _place(int(fronts.comm[i]), int(fronts.op[i]), len(over))
@@ -133,17 +134,17 @@ def ring_hop_edges(known: Known, members: Members, fronts: Fronts, pairs: Pairs)
         one_way = blocked & ~np.isin(sending, taking)
         same_way = set(sending.tolist())
         for i in np.flatnonzero(one_way):
-            mates = mates_of.get((int(pairs.comm[i]), int(known.ranks.node[at[i]])), [])
-            found.append(_hops(pairs, int(i), int(at[i]), np.array(mates, np.int64), same_way))
+            mates = np.array(mates_of.get((int(pairs.comm[i]), int(known.ranks.node[at[i]])), []), np.int64)
+            found.append(_hops(pairs, int(i), int(at[i]), members.rank_at[mates], same_way))
     return joined(found)
 
 
 def _mates(known: Known, members: Members) -> dict[tuple[int, int], list[int]]:
-    """(communicator, node) → positions of its members there, for communicators with several members on a node."""
+    """(communicator, node) → its members there, for communicators with several members on a node."""
     node = known.ranks.node[members.rank_at]
     found: dict[tuple[int, int], list[int]] = {}
     for i in np.flatnonzero((node >= 0) & (members.n_nodes[members.comm] < members.n_ranks[members.comm])):
-        found.setdefault((int(members.comm[i]), int(node[i])), []).append(int(members.rank_at[i]))
+        found.setdefault((int(members.comm[i]), int(node[i])), []).append(int(i))
     return found
 
 

@@ -20,7 +20,7 @@ from rca.settings import Settings
 class Known:
     """Newest rows. `*_at`: position of the row's rank in `ranks`; `*_key`: the row's op (keys.op_keys).
 
-    finished: keys of (rank position, op) known to be complete, sorted.
+    finished: keys of (rank position, op) known to be complete, sorted; finished_ns: when.
     """
 
     window: Window
@@ -34,6 +34,7 @@ class Known:
     progress: Rows
     progress_at: Ints
     finished: Keys
+    finished_ns: Ints
 
 
 def last_known(window: Window, settings: Settings) -> Known:
@@ -41,7 +42,7 @@ def last_known(window: Window, settings: Settings) -> Known:
     ranks = known_ranks(window, settings)
     done = window.rows("op")
     done = done[(done["done_ns"] > 0) & (done["rank"] >= 0)]
-    finished = np.unique(mix(ranks.position(done["rank"]), op_keys(done)))
+    finished, first = np.unique(mix(ranks.position(done["rank"]), op_keys(done)), return_index=True)
     flow, flow_at, flow_key = _in_progress(window.rows("flow"), ranks, finished, settings)
     live, live_at, live_key = _in_progress(window.rows("live_op"), ranks, finished, settings)
     progress = window.rows("progress")
@@ -49,7 +50,7 @@ def last_known(window: Window, settings: Settings) -> Known:
     progress = progress[latest(mix(progress["rank"], progress["comm_id"]), progress["tick_ns"])]
     return Known(
         window, ranks, flow, flow_at, flow_key, live, live_at, live_key,
-        progress, ranks.position(progress["rank"]), finished,
+        progress, ranks.position(progress["rank"]), finished, done["done_ns"][first].astype(np.int64),
     )  # fmt: skip
 
 

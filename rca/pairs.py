@@ -7,7 +7,7 @@ proxy shows no flow, or has finished with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,8 @@ class Pairs:
 
     sender, receiver: rank positions, -1 unknown. sent: (P, 4) posted, GPU_ready, transmitted, done. taken: (P, 4) posted,
     received, flushed, consumed. Ends: SEEN … UNHEARD; the counters of a FINISHED end are all `total`, of others 0.
-    still_ns: how long both ends had stood still at the older of their two ticks; negative while one still moved.
+    still_ns: how long both ends had stood still at the older of their two ticks; negative while one still moved. A
+    finished end moved last when it finished.
     """
 
     comm: Ints
@@ -69,18 +70,23 @@ def paired_flows(known: Known, members: Members) -> Pairs:
     total = np.zeros(n, np.int64)
     np.maximum.at(total, group, flow["total_chunks"].astype(np.int64))
     comm_id, key = flow["comm_id"][first], known.flow_key[first]
+    moved, seen = _moved(known, group, n)
     sender_at = _rank_at(members, comm_id, sender[first])
     receiver_at = _rank_at(members, comm_id, receiver[first])
     pairs = Pairs(
         comm=members.comm_of(comm_id), op=flow["op"][first].astype(np.int64), key=key, p2p=is_p2p(flow[first]),
         channel=flow["channel"][first].astype(np.int64), transport=flow["transport"][first].astype(np.int64),
         sender=sender_at, receiver=receiver_at, sent=sent, taken=taken, total=total,
-        sender_end=sender_end, receiver_end=receiver_end, still_ns=_still(known, group, n),
+        sender_end=sender_end, receiver_end=receiver_end, still_ns=moved,
     )  # fmt: skip
     lookup = _EndLookup(known, members)
-    lookup.fill(pairs, pairs.sender, pairs.sender_end, pairs.sent)
-    lookup.fill(pairs, pairs.receiver, pairs.receiver_end, pairs.taken)
-    return pairs
+    for at, end, counters in (
+        (pairs.sender, pairs.sender_end, pairs.sent),
+        (pairs.receiver, pairs.receiver_end, pairs.taken),
+    ):
+        lookup.fill(pairs, at, end, counters)
+        moved = np.maximum(moved, lookup.finished_at(pairs, at, end))
+    return replace(pairs, still_ns=seen - moved)
 
 
 def _ends(known: Known, group: Ints, mask: Mask, n: int) -> tuple[Counters, Ints]:
@@ -91,12 +97,13 @@ def _ends(known: Known, group: Ints, mask: Mask, n: int) -> tuple[Counters, Ints
     return counters, end
 
 
-def _still(known: Known, group: Ints, n: int) -> Ints:
+def _moved(known: Known, group: Ints, n: int) -> tuple[Ints, Ints]:
+    """When a reported end of every pair last moved, and the older of their ticks."""
     tick = known.flow["tick_ns"]
     moved, seen = np.zeros(n, np.int64), np.full(n, np.iinfo(np.int64).max)
     np.maximum.at(moved, group, tick - known.flow["stuck_ns"])
     np.minimum.at(seen, group, tick)
-    return seen - moved
+    return moved, seen
 
 
 def _rank_at(members: Members, comm_id: npt.NDArray[np.uint64], comm_rank: Ints) -> Ints:
@@ -110,6 +117,10 @@ class _EndLookup:
     def __init__(self, known: Known, members: Members) -> None:
         self.members = members
         self.finished = known.finished
+        self.finished_ns = np.append(known.finished_ns, 0)
+        self.by_finished = Index(known.finished)
+        self.active_ns = np.zeros(len(known.ranks.rank) + 1, np.int64)
+        np.maximum.at(self.active_ns, known.flow_at, known.flow["tick_ns"] - known.flow["stuck_ns"])
         self.live = np.unique(mix(known.live_at, known.live_key))
         self.has_flows = np.unique(mix(known.flow_at, known.flow_key))
         self.by_rank = Index(mix(members.comm, members.rank_at))
@@ -128,3 +139,10 @@ class _EndLookup:
         end[absent[is_over]] = FINISHED
         end[absent[(at < 0)]] = UNHEARD
         counters[absent[is_over]] = pairs.total[absent[is_over], None]
+
+    def finished_at(self, pairs: Pairs, rank_at: Ints, end: Ints) -> Ints:
+        """(P,) when each FINISHED end finished, at the latest; 0 for other ends, and for ops over before the window."""
+        own = mix(rank_at, pairs.key)
+        is_in = np.isin(own, self.has_flows)
+        finished = np.where(is_in, self.active_ns[rank_at], self.finished_ns[self.by_finished.find(own)])
+        return np.where(end == FINISHED, finished, 0)

@@ -23,6 +23,7 @@ class Settings:
     sampled_ranks_max: int = 10
     silence_ns: int = 10 * SECOND_NS  # a node without data for so long, while others report
     gone_ns: int = 2 * SECOND_NS  # a process gone for so long, while others wait in ops
+    spread_ns: int = SECOND_NS  # a stall reaches every rank, and news of it the server, within about so long
     io_bytes_per_s: int = 1_000_000  # a missing rank that reads or writes this much is late, not stuck
     io_patience_ns: int = 120 * SECOND_NS
 

@@ -22,13 +22,15 @@ class Watched:
     """A sampled rank in one look. Times in data time; 0 where unknown.
 
     stalled_ns: how long it has had ops in progress with nothing completing or moving. since_ns: when that began.
-    last_done_ns: its last completion. n_in_progress: its unfinished ops over the network. seen_ns: newest tick.
+    last_done_ns: its last completion. active_ns: that, or when one of its flows last moved.
+    n_in_progress: its unfinished ops over the network. seen_ns: newest tick.
     """
 
     rank: int
     stalled_ns: int
     since_ns: int
     last_done_ns: int
+    active_ns: int
     n_in_progress: int
     seen_ns: int
 
@@ -52,8 +54,25 @@ def watched_ranks(window: Window, ranks: Ints, settings: Settings) -> tuple[Watc
         since = max(int(last_done[at]), int(oldest[at]), int(moved[at])) if is_in_op else 0
         stalled = max(0, seen - since) if is_in_op else 0
         rank = int(known.ranks.rank[at])
-        found.append(Watched(rank, stalled, since, int(last_done[at]), int(n_ops[at]), seen))
+        active = max(int(last_done[at]), int(moved[at]))
+        found.append(Watched(rank, stalled, since, int(last_done[at]), active, int(n_ops[at]), seen))
     return tuple(found)
+
+
+def resumed_ranks(window: Window, watched: tuple[Watched, ...], delta_ns: int, settings: Settings) -> list[int]:
+    """Watched ranks that stood still with the stuck ones and have gone on since those were last heard of.
+
+    Nodes report up to a second apart: when a stall ends, the news of it arrives from some nodes first, and the older
+    news of the others must not be taken for a hang. A rank that went on all the time is no such news.
+    """
+    stuck = [one for one in watched if one.stalled_ns >= delta_ns]
+    if not stuck:
+        return []
+    heard, since = min(one.seen_ns for one in stuck), min(one.since_ns for one in stuck)
+    done = window.rows("op")
+    during = (done["done_ns"] > since + settings.spread_ns) & (done["done_ns"] < heard - settings.spread_ns)
+    busy = set(done["rank"][during].tolist())
+    return [one.rank for one in watched if one.active_ns > heard - settings.spread_ns and one.rank not in busy]
 
 
 def _only(window: Window, ranks: Ints) -> Window:

@@ -23,7 +23,7 @@ from rca.ranks import silent_nodes
 from rca.sampling import sampled_ranks
 from rca.settings import DEFAULT, SECOND_NS, Settings
 from rca.sinks import Sink, sinks
-from rca.stuck import Watched, watched_ranks
+from rca.stuck import Watched, resumed_ranks, watched_ranks
 from rca.words import named
 
 
@@ -52,7 +52,7 @@ def look(window: Window, normal: Normal = Normal(), settings: Settings = DEFAULT
     state = state_of(window, settings) if stuck or len(gone) else None
     found, held = [], ""
     if stuck and state is not None:
-        held = _held_by_io(state, stuck, settings)
+        held = _held_by_news(window, watched, delta, settings) or _held_by_io(state, stuck, settings)
         if not held:
             found.append(_failure(window, stuck, delta))
     silence = _silence(window, state, gone, settings)
@@ -80,6 +80,12 @@ def _failure(window: Window, stuck: list[Watched], delta: int) -> Symptom:
         sentence=f"No op has completed for {longest / SECOND_NS:.1f} s on {named(ranks)}, with ops in progress.",
         numbers={"stalled_s": round(longest / SECOND_NS, 3), "delta_s": round(delta / SECOND_NS, 3)},
     )  # fmt: skip
+
+
+def _held_by_news(window: Window, watched: tuple[Watched, ...], delta: int, settings: Settings) -> str:
+    """A sentence when some ranks have just gone on, so that the stall of the others is old news."""
+    resumed = resumed_ranks(window, watched, delta, settings)
+    return f"{named(resumed).capitalize()} went on a moment ago: the others' data is older." if resumed else ""
 
 
 def _held_by_io(state: Progress, stuck: list[Watched], settings: Settings) -> str:

@@ -66,6 +66,17 @@ def test_a_rank_that_writes_a_checkpoint_is_late_not_stuck(rank: int) -> None:
     assert f"rank {rank}" in seen.held
 
 
+def test_news_that_a_stall_is_over_reaches_the_server_from_one_node_first() -> None:
+    """Node 2 reports that its ranks went on; what the other nodes said last is older."""
+    window = make_window(frozen=3)
+    op, flow = window.rows("op").copy(), window.rows("flow").copy()
+    last = op["done_ns"] == op["done_ns"][op["rank"] == 4].max()
+    op["done_ns"][last & (op["rank"] == 4)] = window.end_ns - 10_000_000
+    seen = look(replace(window, tables={**window.tables, "op": op, "flow": flow[flow["rank"] != 4]}), USUAL)
+    assert seen.symptoms == ()
+    assert "rank 4" in seen.held.lower()
+
+
 def test_another_ranks_io_excuses_nobody() -> None:
     assert kinds(make_window(stuck_before=5, io_bytes_per_s={4: 5_000_000})) == [SymptomKind.FAILURE]
 
