@@ -12,8 +12,11 @@ import { startTeam } from "./state/team";
 import { showTheme } from "./state/theme";
 import "./styles/tokens.css";
 import "./styles/base.css";
+import "./styles/parts.css";
 import "./styles/shell.css";
+import "./styles/pages.css";
 import "./styles/incident.css";
+import "./styles/panels.css";
 import "./styles/canvas.css";
 import "./styles/tables.css";
 

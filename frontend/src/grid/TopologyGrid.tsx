@@ -130,20 +130,32 @@ function Canvas({ columns, order, selected, onSelect }: TopologyGridProps & { or
       >
         <canvas ref={canvas} aria-hidden="true" />
         <canvas ref={marked} class="marks" aria-hidden="true" />
-        {/* biome-ignore lint/a11y/useSemanticElements: see above */}
-        {/* biome-ignore lint/a11y/useFocusableInteractive: the grid holds the focus and names its active cell */}
-        <div role="row" class="visually-hidden">
-          {/* biome-ignore lint/a11y/useSemanticElements: see above */}
-          {/* biome-ignore lint/a11y/useFocusableInteractive: see above */}
-          <div role="gridcell" id="grid-cell" aria-selected={cursor >= 0 && cursor === chosen}>
-            {cursor >= 0 ? cellSentence(columns, cursor) : `${columns.rank.length} ranks`}
-          </div>
-        </div>
+        <ActiveCell columns={columns} cell={cursor} chosen={chosen} />
       </div>
       <p class="visually-hidden" aria-live="polite">
-        {cursor >= 0 ? cellSentence(columns, cursor) : ""}
+        {isCell(columns, cursor) ? cellSentence(columns, cursor) : ""}
       </p>
-      {shown >= 0 && shown < columns.rank.length && <Tooltip columns={columns} cell={shown} layout={layout} />}
+      {isCell(columns, shown) && <Tooltip columns={columns} cell={shown} layout={layout} />}
+    </div>
+  );
+}
+
+/** A newer grid may have fewer ranks than the one the cursor was placed in. */
+function isCell(columns: GridColumns, cell: number): boolean {
+  return cell >= 0 && cell < columns.rank.length;
+}
+
+/** The one cell assistive technology finds in the grid: the one under the cursor. */
+function ActiveCell({ columns, cell, chosen }: { columns: GridColumns; cell: number; chosen: number }) {
+  return (
+    // biome-ignore lint/a11y/useSemanticElements: a canvas cannot be a table; the table twin is one click away
+    // biome-ignore lint/a11y/useFocusableInteractive: the grid holds the focus and names its active cell
+    <div role="row" class="visually-hidden">
+      {/* biome-ignore lint/a11y/useSemanticElements: see above */}
+      {/* biome-ignore lint/a11y/useFocusableInteractive: see above */}
+      <div role="gridcell" id="grid-cell" aria-selected={cell >= 0 && cell === chosen}>
+        {isCell(columns, cell) ? cellSentence(columns, cell) : `${columns.rank.length} ranks`}
+      </div>
     </div>
   );
 }

@@ -42,26 +42,10 @@ export function Actions({ row, may, onActed, onComment }: ActionsProps) {
   if (isViewer) return <p class="may-not">You may look. Acting needs the responder role.</p>;
   return (
     <div class="actions">
-      {offered.acknowledge && (
-        <button type="button" class="primary" disabled={busy} onClick={() => acts("acknowledge")}>
-          Acknowledge <kbd>a</kbd>
-        </button>
-      )}
-      {offered.unacknowledge && (
-        <button type="button" disabled={busy} onClick={() => acts("unacknowledge")}>
-          Un-acknowledge <kbd>a</kbd>
-        </button>
-      )}
-      {offered.resolve && (
-        <button type="button" disabled={busy} onClick={() => setAsking("resolve")}>
-          Resolve … <kbd>r</kbd>
-        </button>
-      )}
-      {offered.reopen && (
-        <button type="button" disabled={busy} onClick={() => setAsking("reopen")}>
-          Reopen … <kbd>r</kbd>
-        </button>
-      )}
+      {offered.acknowledge && <Move word="Acknowledge" sign="a" busy={busy} primary act={() => acts("acknowledge")} />}
+      {offered.unacknowledge && <Move word="Un-acknowledge" sign="a" busy={busy} act={() => acts("unacknowledge")} />}
+      {offered.resolve && <Move word="Resolve …" sign="r" busy={busy} act={() => setAsking("resolve")} />}
+      {offered.reopen && <Move word="Reopen …" sign="r" busy={busy} act={() => setAsking("reopen")} />}
       <button type="button" class="wide-only" onClick={onComment}>
         Comment <kbd>c</kbd>
       </button>
@@ -77,6 +61,22 @@ export function Actions({ row, may, onActed, onComment }: ActionsProps) {
         />
       )}
     </div>
+  );
+}
+
+interface MoveProps {
+  word: string;
+  sign: string;
+  busy: boolean;
+  primary?: boolean;
+  act: () => void;
+}
+
+function Move({ word, sign, busy, primary = false, act }: MoveProps) {
+  return (
+    <button type="button" class={primary ? "primary" : ""} disabled={busy} onClick={act}>
+      {word} <kbd>{sign}</kbd>
+    </button>
   );
 }
 
