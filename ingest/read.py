@@ -7,7 +7,7 @@ numpy columns, then cut to the window; there is no Python per row. Only the tabl
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -86,14 +86,25 @@ def read_nodes(attempt_id: int) -> list[Node]:
 
 
 def read_window(
-    attempt_id: int, start_ns: int, end_ns: int, tables: Sequence[str] = TRACE_TABLES, now_ns: int | None = None
+    attempt_id: int,
+    start_ns: int,
+    end_ns: int,
+    tables: Sequence[str] = TRACE_TABLES,
+    now_ns: int | None = None,
+    *,
+    nodes: Collection[str] | None = None,
+    ranks: Collection[int] | None = None,
 ) -> Window:
-    """Everything known of the attempt in [start_ns, end_ns). Raises Attempt.DoesNotExist, KeyError for no table."""
+    """Everything known of the attempt in [start_ns, end_ns). Raises Attempt.DoesNotExist, KeyError for no table.
+
+    nodes, ranks: read trace rows of these nodes and of the nodes of these ranks only, whole nodes; None for all. What
+    the window says of nodes, ranks and members stays that of the whole attempt.
+    """
     attempt = Attempt.objects.select_related("job").get(pk=attempt_id)
     roster = read_roster(attempt_id, attempt.roster_version)
     groups = sorted({_GROUP_OF[table] for table in tables})
-    batches = _read_batches(attempt_id, start_ns, end_ns, groups)
-    nodes = roster.nodes()
+    wanted = None if nodes is None and ranks is None else roster.nodes_of(nodes or (), ranks or ())
+    batches = _read_batches(attempt_id, start_ns, end_ns, groups, wanted)
     columns = {table: _cut(table, batches[_GROUP_OF[table]], roster, start_ns, end_ns) for table in tables}
     return Window(
         job=attempt.job.name,
@@ -102,7 +113,7 @@ def read_window(
         end_ns=end_ns,
         now_ns=time.time_ns() if now_ns is None else now_ns,
         world_size=attempt.world_size or roster.largest_communicator(),
-        nodes=nodes,
+        nodes=roster.nodes(),
         ranks=roster.ranks,
         members=roster.members,
         tables=columns,
@@ -128,16 +139,21 @@ class _Group:
     held: TraceBatch
 
 
-def _read_batches(attempt_id: int, start_ns: int, end_ns: int, groups: Sequence[str]) -> dict[str, list[_Group]]:
-    """Group → what was stored of it in batches that touch the window, pinned ones included once."""
+def _read_batches(
+    attempt_id: int, start_ns: int, end_ns: int, groups: Sequence[str], node_ids: Sequence[int] | None
+) -> dict[str, list[_Group]]:
+    """Group → what was stored of it in batches that touch the window, pinned ones included once. node_ids None: all."""
     found: dict[str, list[_Group]] = {group: [] for group in groups}
-    if not groups:
+    if not groups or (node_ids is not None and not node_ids):
         return found
     received_from = datetime.fromtimestamp(max(start_ns, 0) / 1e9, UTC) - RECEIVED_SLACK
     parameters = {"attempt": attempt_id, "start": start_ns, "end": end_ns, "received_from": received_from}
+    of_nodes = ""
+    if node_ids is not None:
+        parameters["nodes"], of_nodes = list(node_ids), "AND node_id = ANY(%(nodes)s)"
     connection.ensure_connection()
     cursor = psycopg.Cursor(connection.connection)  # binary results: Django's cursor would send bytea as hex text
-    cursor.execute(_SELECT.format(columns=", ".join(groups)), parameters, binary=True)
+    cursor.execute(_SELECT.format(columns=", ".join(groups), of_nodes=of_nodes), parameters, binary=True)
     for node_id, shift_ns, batch_end_ns, *packed in cursor:
         for group, raw in zip(groups, packed, strict=True):
             if raw is not None:
@@ -148,9 +164,10 @@ def _read_batches(attempt_id: int, start_ns: int, end_ns: int, groups: Sequence[
 _SELECT: Final = """
 SELECT node_id, shift_ns, end_ns, {columns} FROM ingest_trace_batch
 WHERE attempt_id = %(attempt)s AND end_ns >= %(start)s AND start_ns < %(end)s AND received_at >= %(received_from)s
+    {of_nodes}
 UNION ALL
 SELECT node_id, shift_ns, end_ns, {columns} FROM ingest_pinned_batch p
-WHERE attempt_id = %(attempt)s AND end_ns >= %(start)s AND start_ns < %(end)s AND NOT EXISTS (
+WHERE attempt_id = %(attempt)s AND end_ns >= %(start)s AND start_ns < %(end)s {of_nodes} AND NOT EXISTS (
     SELECT 1 FROM ingest_trace_batch t WHERE t.attempt_id = p.attempt_id AND t.end_ns = p.end_ns
     AND t.boot_pk = p.boot_pk AND t.number = p.number AND t.received_at = p.received_at
 )

@@ -6,6 +6,7 @@ batch and are read each time.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -55,6 +56,12 @@ class Roster:
         )
         rows = [_node_row(found.get(pk), int(n)) for pk, n in zip(self.node_ids.tolist(), counts, strict=True)]
         return np.array(rows, NODE)
+
+    def nodes_of(self, names: Collection[str], ranks: Collection[int]) -> list[int]:
+        """Primary keys of the nodes of these names and of those that these ranks run on."""
+        at = self.ranks["node"][np.isin(self.ranks["rank"], list(ranks))]
+        named = Node.objects.filter(pk__in=self.node_ids.tolist(), name__in=names).values_list("pk", flat=True)
+        return sorted({*self.node_ids[at].tolist(), *named})
 
     def node_index(self, node_ids: Ints) -> npt.NDArray[np.int32]:
         """(n,) index into nodes(); every stored batch's node is there."""

@@ -104,6 +104,24 @@ async def test_only_tables_that_are_asked_for_are_read(ingest: Ingest) -> None:
     assert len(window.rows("flow")) == 0
 
 
+async def test_only_nodes_that_are_asked_for_are_read_by_name_or_by_rank(ingest: Ingest) -> None:
+    job = FakeJob()
+    for node in range(job.nodes):
+        await ingest.send(job.batch(node))
+    for asked, nodes in (
+        ({"ranks": [3]}, {1}),
+        ({"ranks": (0, 7)}, {0, 3}),
+        ({"nodes": ["node-2"]}, {2}),
+        ({"nodes": ["node-2"], "ranks": [0]}, {0, 2}),
+        ({"nodes": ["nowhere"]}, set()),
+        ({"ranks": []}, set()),
+    ):
+        window = await whole(**asked)
+        assert set(window.rows("flow")["node"].tolist()) == nodes, asked
+        assert set(window.rows("nic")["node"].tolist()) == nodes, asked
+        assert (len(window.nodes), len(window.ranks), len(window.members)) == (4, 8, 16)
+
+
 async def test_an_attempt_without_data_is_an_empty_window(ingest: Ingest) -> None:
     await ingest.send(make_batch())
     attempt = await Attempt.objects.aget()
