@@ -2,18 +2,21 @@
 
 The socket pulls from the streams, rung by the doorbell and once a second anyway, so a slow browser holds back only
 itself and a lost ring costs a second. The heartbeat is honest: while the streams cannot be read there is none, and the
-page calls itself stale.
+page calls itself stale. Who may listen is asked again while the socket lives; when that cannot be answered, it closes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
+import logging
 from typing import Any, Final
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from console.accounts.access import NOBODY, Caller, caller_of
@@ -22,12 +25,14 @@ from console.incidents.publish import group_of
 from console.incidents.rows import iso
 from console.incidents.streams import UNREACHABLE, Position, Reader, connect_reader
 
+log = logging.getLogger(__name__)
 BEAT_SECONDS: Final = 1.0
 BEATS_PER_ACCESS_CHECK: Final = 30
 STREAMS_MAX: Final = 32
 FRAME_CHARS_MAX: Final = 4096
 NOT_SIGNED_IN: Final = 4401
 BAD_FRAME: Final = 4400
+OUT_OF_ORDER: Final = 1011
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -114,29 +119,38 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._say({"resync": stream, "reason": gap})
 
     async def _beat(self) -> None:
-        number = 0
-        while True:
-            await asyncio.sleep(BEAT_SECONDS)
-            number += 1
-            if number % BEATS_PER_ACCESS_CHECK == 0:
-                await self._check_access()
-            with contextlib.suppress(*UNREACHABLE):
-                await self.client.ping()
-                for stream in list(self.positions):
-                    await self._pull(stream)
-                await self._say({"beat": number, "at": iso(timezone.now())})
+        """Heartbeats until the socket ends. Without them nobody re-checks access, so their failure ends the socket."""
+        try:
+            for number in itertools.count(1):
+                await asyncio.sleep(BEAT_SECONDS)
+                if number % BEATS_PER_ACCESS_CHECK == 0 and not await self._check_access():
+                    return await self._end(NOT_SIGNED_IN)
+                with contextlib.suppress(*UNREACHABLE):
+                    await self.client.ping()
+                    for stream in list(self.positions):
+                        await self._pull(stream)
+                    await self._say({"beat": number, "at": iso(timezone.now())})
+        except Exception:
+            log.exception("a live socket ends: its beat failed")
+            await self._end(OUT_OF_ORDER)
 
-    async def _check_access(self) -> None:
-        """A role taken away ends what it let one follow; signing out ends it all."""
+    async def _check_access(self) -> bool:
+        """A role taken away ends what it let one follow; False when nothing may be followed any more."""
         session = self.scope.get("session")
         has_ended = session is not None and not await session.aexists(session.session_key)
         self.caller = NOBODY if has_ended else await _caller(self.scope.get("user"))
-        if not self.caller.team_ids:
-            return await self.close(NOT_SIGNED_IN)
         for stream in list(self.positions):
             if not await _may_follow(self.caller, stream):
                 await self._unsubscribe(stream)
                 await self._say({"refused": stream, "reason": "There is no such stream."})
+        return bool(self.caller.team_ids)
+
+    async def _end(self, code: int) -> None:
+        """Close, and send nothing that the doorbell still brings."""
+        self.caller = NOBODY
+        for stream in list(self.positions):
+            await self._unsubscribe(stream)
+        await self.close(code)
 
     async def _say(self, frame: dict[str, Any]) -> None:
         await self.send(text_data=json.dumps(frame, separators=(",", ":")))
@@ -157,8 +171,8 @@ def _frame(text: str | None) -> dict[str, Any] | None:
 def _caller(user: Any) -> Caller:
     if user is None or not user.is_authenticated:
         return NOBODY
-    user.refresh_from_db()
-    return caller_of(user)
+    found = User.objects.filter(pk=user.pk).first()  # None: deleted meanwhile
+    return caller_of(found) if found else NOBODY
 
 
 @database_sync_to_async

@@ -14,6 +14,8 @@ from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from channels.routing import URLRouter
 from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import OperationalError
 
 from console.accounts.models import Membership
 from console.incidents import lifecycle, publish, streams
@@ -136,10 +138,34 @@ async def test_a_membership_taken_away_closes_the_socket(
     async with _socket(responder) as socket:
         await _subscribe(socket, **_place(await _get(responder, f"/api/v1/incidents/{incident.pk}")))
         await Membership.objects.all().adelete()
-        for _ in range(FRAMES_MAX):
-            if (frame := await socket.receive_output(10))["type"] == "websocket.close":
-                break
-        assert frame["code"] == 4401
+        assert await _close_code(socket) == 4401
+
+
+async def test_a_deleted_user_hears_nothing_more(
+    incident: Incident, responder: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.incidents.consumers.BEATS_PER_ACCESS_CHECK", 1)
+    async with _socket(responder) as socket:
+        await _subscribe(socket, **_place(await _get(responder, f"/api/v1/incidents/{incident.pk}")))
+        await User.objects.filter(pk=responder.user.pk).adelete()
+        assert await _close_code(socket) == 4401
+        await _act(incident, "acknowledge")
+        assert await socket.receive_nothing(1.5)
+
+
+async def test_access_that_cannot_be_checked_closes_the_socket(
+    incident: Incident, responder: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def database_away(user: Any) -> None:
+        raise OperationalError("the database is away")
+
+    monkeypatch.setattr("console.incidents.consumers.BEATS_PER_ACCESS_CHECK", 1)
+    async with _socket(responder) as socket:
+        await _subscribe(socket, **_place(await _get(responder, f"/api/v1/incidents/{incident.pk}")))
+        monkeypatch.setattr("console.incidents.consumers.caller_of", database_away)
+        assert await _close_code(socket) == 1011
+        await _act(incident, "acknowledge")
+        assert await socket.receive_nothing(1.5)
 
 
 @pytest.mark.parametrize("frame", ["nonsense", "[1]", '"x"', "{" * 5000])
@@ -226,6 +252,13 @@ async def _frame(socket: _Socket, kind: str) -> dict[str, Any]:
         if kind in frame:
             return frame
     raise AssertionError(f"no {kind} in {FRAMES_MAX} frames")
+
+
+async def _close_code(socket: _Socket) -> int:
+    for _ in range(FRAMES_MAX):
+        if (frame := await socket.receive_output(10))["type"] == "websocket.close":
+            return int(frame["code"])
+    raise AssertionError(f"not closed after {FRAMES_MAX} frames")
 
 
 async def _messages(socket: _Socket, count: int) -> list[dict[str, Any]]:
