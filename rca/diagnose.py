@@ -13,7 +13,7 @@ import numpy as np
 
 from ingest.window import Window
 from nccl_instrument.tables import LOSSES
-from rca.findings import Diagnosis, Finding, Grade, Symptom
+from rca.findings import Diagnosis, Finding, Grade, Symptom, WaitEdge
 from rca.paths import victims_and_path
 from rca.progress import Progress, state_of
 from rca.rules import deadlock, hang, mismatch, silence
@@ -24,7 +24,7 @@ Rule = Callable[[Progress, Symptom, Settings], tuple[Finding, ...]]
 
 RULES: tuple[Rule, ...] = (mismatch.explain, hang.explain, silence.explain, deadlock.explain)
 _GRADES = list(Grade)
-_HOLES = ("spool_batches", "ring_records", "rows_over_limit", "refused_batches", "segments_unreadable")
+_HOLES = ("spool_batches", "ring_records", "rows_over_limit", "refused_batches", "segments_unreadable", "table_full")
 
 
 def diagnose(window: Window, symptom: Symptom, settings: Settings = DEFAULT) -> Diagnosis:
@@ -36,7 +36,7 @@ def diagnose(window: Window, symptom: Symptom, settings: Settings = DEFAULT) -> 
     victims, path = victims_and_path(state, best, settings.path_edges_max)
     return Diagnosis(
         symptom=symptom, findings=tuple(findings[: settings.findings_max]), victims=victims, path=path,
-        communicators=_communicators(state, findings), missing=_missing(state), downgraded=downgraded,
+        communicators=_communicators(state, path), missing=_missing(state), downgraded=downgraded,
         thresholds=settings.thresholds(), analysed_ns=window.end_ns,
     )  # fmt: skip
 
@@ -69,13 +69,13 @@ def _nodes_of(state: Progress, finding: Finding) -> set[str]:
     return {str(name) for name in state.window.nodes["name"][nodes[nodes >= 0]]}
 
 
-def _communicators(state: Progress, findings: list[Finding]) -> dict[str, str]:
-    """Number → name of every communicator that blocks somebody."""
+def _communicators(state: Progress, path: tuple[WaitEdge, ...]) -> dict[str, str]:
+    """Number → name of every communicator that blocks somebody or lies on the path."""
     comms = np.unique(state.fronts.comm[state.fronts.is_front & (state.fronts.comm >= 0)])
-    ids = state.members.comm_ids[comms]
+    ids = {*state.members.comm_ids[comms].tolist(), *(edge.comm_id for edge in path if edge.comm_id)}
     rows = state.window.members
     names = dict(zip(rows["comm_id"].tolist(), rows["name"].tolist(), strict=True))
-    return {str(comm_id): str(names.get(comm_id, "")) for comm_id in ids.tolist()}
+    return {str(comm_id): str(names.get(comm_id, "")) for comm_id in sorted(ids)}
 
 
 def _missing(state: Progress) -> tuple[str, ...]:
