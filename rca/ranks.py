@@ -84,13 +84,26 @@ def known_ranks(window: Window, settings: Settings) -> Ranks:
 def silent_nodes(window: Window, settings: Settings) -> Mask:
     """(N + 1,) nodes without data for `silence_ns` while another reports; the last entry stands for "no node".
 
-    A node that drains its spool is late, not silent. When nobody reports, the trouble is the server's or the network's.
+    A node that drains its spool is late, not silent; one whose last news was the end of its processes has finished. When
+    nobody with a living process reports, the trouble is the server's or the network's, or the job is over.
     """
     nodes = window.nodes
     lag = window.now_ns - nodes["watermark_ns"]
+    has_rows, lives = _living(window)
     is_silent = (lag >= settings.silence_ns) & ~nodes["catching_up"] & (nodes["watermark_ns"] > 0)
-    somebody_reports = bool((lag < settings.silence_ns // 2).any())
-    return np.append(is_silent & somebody_reports, False)
+    somebody_reports = bool((lives & (lag < settings.silence_ns // 2)).any())
+    return np.append(is_silent & ~(has_rows & ~lives) & somebody_reports, False)
+
+
+def _living(window: Window) -> tuple[Mask, Mask]:
+    """(N,) nodes with process rows in the window, and those whose newest rows show a process that lives."""
+    rows = window.rows("process")
+    rows = rows[rows["node"] >= 0]
+    rows = rows[latest(mix(rows["node"], rows["pid"]), rows["tick_ns"])]
+    has_rows, lives = np.zeros(len(window.nodes), bool), np.zeros(len(window.nodes), bool)
+    has_rows[rows["node"]] = True
+    lives[rows["node"][rows["alive"] != 0]] = True
+    return has_rows, lives
 
 
 def _of_known_ranks(rows: Rows) -> Rows:

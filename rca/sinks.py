@@ -88,24 +88,28 @@ def _cycle(state: Progress, component: list[int], ranks: tuple[int, ...], reache
         # Only a possible wait inside the node leads on from these, so the others wait for them.
         return Sink(ranks[0], reached - set(free), free, tied=() if len(free) == 1 else free)
     ops = np.unique(np.stack([certain.comm, certain.op], axis=1), axis=0)
-    if len(ops) > 1 and _is_out_of_order(state, certain):
-        return Sink(ranks[0], reached - set(ranks), ranks, is_deadlock=True)
+    crossed = _out_of_order(state, certain) if len(ops) > 1 else ()
+    if crossed:
+        return Sink(ranks[0], reached - set(crossed), crossed, is_deadlock=True)
     least = check_min_data(state, ranks, ops)
     return Sink(ranks[0], reached - set(least), least, is_least=True, tied=() if len(least) == 1 else least)
 
 
-def _is_out_of_order(state: Progress, certain: Edges) -> bool:
-    """Whether every rank of the cycle holds back an op that another one of the cycle has begun."""
+def _out_of_order(state: Progress, certain: Edges) -> tuple[int, ...]:
+    """Ranks of a cycle that hold back an op another has begun, while they are in another op; () unless two ops are held."""
     fronts = state.fronts
-    by_place = {
-        (int(a), int(c), int(o)): i for i, (a, c, o) in enumerate(zip(fronts.at, fronts.comm, fronts.op, strict=True))
+    begun = {
+        (int(at), int(comm), int(op)): bool(is_begun)
+        for at, comm, op, is_begun in zip(fronts.at, fronts.comm, fronts.op, fronts.has_begun, strict=True)
     }
-    holding = set()
+    holders: set[int] = set()
+    held: set[tuple[int, int]] = set()
     for waiter, target, comm, op in zip(certain.waiter, certain.target, certain.comm, certain.op, strict=True):
-        mine, theirs = by_place.get((int(waiter), int(comm), int(op))), by_place.get((int(target), int(comm), int(op)))
-        if mine is not None and theirs is not None and fronts.has_begun[mine] and not fronts.has_begun[theirs]:
-            holding.add(int(target))
-    return holding == set(certain.target.tolist()) | set(certain.waiter.tolist())
+        place = (int(comm), int(op))
+        if begun.get((int(waiter), *place)) and begun.get((int(target), *place)) is False:
+            holders.add(int(target))
+            held.add(place)
+    return tuple(sorted(holders)) if len(held) > 1 else ()
 
 
 def check_min_op(state: Progress) -> tuple[int, ...]:

@@ -66,6 +66,14 @@ def make_window(
     return cut.window(set(silent), set(catching_up), set(without_nodes))
 
 
+def cut_window(job: Job, *, stalled_s: float = 12.0) -> Window:
+    """The window of a job that a test has set up and stepped itself."""
+    cut = _Cut(job, "IB", stalled_s, job.ranks_per_node)
+    cut.letters, cut.killed, cut.ports_known, cut.coordinates = {}, set(), True, True
+    cut.io_rates, cut.lossy_nodes = {}, set()
+    return cut.window(set(), set(), set())
+
+
 def _set(rank: int | None) -> set[int]:
     return set() if rank is None else {rank}
 

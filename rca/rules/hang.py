@@ -81,6 +81,7 @@ def _kind_of_subject(component: Component) -> str:
 def _answer(state: Progress, sink: Sink) -> Answer:
     """Component, kind, grade, sentence and advice for a sink that is a rank."""
     at, who = sink.ranks[0], named(state.ranks.names(np.array(sink.ranks)))
+    who = f"one of {who}" if sink.tied else who
     stop = FaultKind.COMPUTATION_FAIL_STOP
     for is_so, answer in _direct(state, who).items():
         if is_so(at):
@@ -88,23 +89,23 @@ def _answer(state: Progress, sink: Sink) -> Answer:
     place = state.fronts.is_front & (state.fronts.at == at)
     if not place.any():
         advice = f"Take Python stacks of {who}: they say where it is (data loader, checkpoint, a lock)."
-        sentence = f"{who.capitalize()} has not entered the op the others wait in, though its process lives"
+        sentence = f"{_first(who)} has not entered the op the others wait in, though its process lives"
         return Component.SOFTWARE, stop, Grade.STRONG, sentence, advice
     if state.fronts.is_mute[place].all():
-        sentence = f"{who.capitalize()} has enqueued its op, but its proxy has posted nothing for it"
+        sentence = f"{_first(who)} has enqueued its op, but its proxy has posted nothing for it"
         return Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW, Grade.STRONG, sentence, _look_at_proxy(who)
     advice = f"Check the GPU of {who}: nvidia-smi, Xid messages in dmesg."
     if not state.fronts.has_begun[place].any():
         sentence = f"The GPU of {who} has not started the op the others wait in"
         return Component.GPU, stop, Grade.MODERATE, sentence, advice
-    sentence = f"{who.capitalize()} has sent least and has all it needs to go on, but its GPU produces nothing"
+    sentence = f"{_first(who)} has sent least and has all it needs to go on, but its GPU produces nothing"
     return Component.GPU, stop, Grade.MODERATE, sentence, advice
 
 
 def _direct(state: Progress, who: str) -> dict[Callable[[int], np.bool_], Answer]:
     """What is seen of a rank without reasoning about ops, the surest first."""
     ranks, stop = state.ranks, FaultKind.COMPUTATION_FAIL_STOP
-    who_first = who.capitalize()
+    who_first = _first(who)
     return {
         lambda at: ranks.is_gone[at]: (
             Component.PROCESS, stop, Grade.STRONG, f"The process of {who} has ended",
@@ -128,6 +129,10 @@ def _direct(state: Progress, who: str) -> dict[Callable[[int], np.bool_], Answer
             f"Does {who} load the profiler plugin, and does its node run an agent?",
         ),
     }  # fmt: skip
+
+
+def _first(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _look_at_proxy(who: str) -> str:

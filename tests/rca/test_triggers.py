@@ -121,6 +121,14 @@ def test_a_process_that_ended_after_its_last_op_is_no_symptom() -> None:
     assert kinds(replace(window, tables={**window.tables, "process": process})) == []
 
 
+def test_nodes_whose_processes_have_ended_are_not_silent() -> None:
+    """A job that is over on three nodes, while the fourth still reports what a dead rank left behind."""
+    window = make_window(killed=3, silent=[0, 2, 3])
+    process = window.rows("process").copy()
+    process["alive"], process["state"] = 0, ord("X")
+    assert SymptomKind.SILENCE not in kinds(replace(window, tables={**window.tables, "process": process}))
+
+
 def test_delta_follows_the_job_between_floor_and_the_papers_value() -> None:
     assert delta_ns(Normal(), DEFAULT) == 10 * SECOND_NS
     assert delta_ns(Normal(intervals={ALL: {100: 10}}), DEFAULT) == 10 * SECOND_NS  # too few to be a normal
