@@ -8,13 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 from django.core.cache import cache
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from console.incidents.live import IngestRow, JobRow, JobState
-from console.incidents.models import ConditionState, Incident, JobNormal, Look, State
+from console.incidents.models import LOOK_FAILED, ConditionState, Incident, JobNormal, Look, State
 from console.incidents.rows import iso, iso_from_ns
 from console.incidents.streams import UNREACHABLE
 from ingest.models import Attempt, Job, Node, Rank, Team
@@ -30,6 +32,7 @@ RATE_SAMPLE_SECONDS: Final = 3.0
 JOBS_MAX: Final = 200
 NODES_MAX: Final = 5000
 LOOKS_SHOWN_MAX: Final = 50
+UNSEEN_SECONDS: Final = 30.0  # data that nobody has looked at for so long: three regular looks were missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,8 @@ def read_job_row(job: Job) -> JobRow:
         return _unheard(job)
     nodes = read_nodes(attempt.pk)
     incident = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED).first()
-    look = Look.objects.filter(attempt=attempt).order_by("-id").first()
+    look = newest_look(attempt)
+    seen = Look.objects.filter(attempt=attempt).exclude(kind=LOOK_FAILED).order_by("-id").first()
     normal = JobNormal.objects.filter(attempt=attempt).first()
     ranks = Rank.objects.filter(attempt=attempt, rank__gte=0, replaced=False).values("rank").distinct().count()
     ops_per_s = _ops_per_s(attempt.pk) if any(is_reporting(node) for node in nodes) else None
@@ -93,7 +97,7 @@ def read_job_row(job: Job) -> JobRow:
         name=job.name,
         team=job.team.name,
         attempt=attempt.number,
-        state=_job_state(attempt, nodes, incident, ops_per_s),
+        state=_job_state(attempt, nodes, incident, ops_per_s, look),
         n_ranks=ranks,
         world_size=attempt.world_size,
         n_nodes=len(nodes),
@@ -101,7 +105,7 @@ def read_job_row(job: Job) -> JobRow:
         last_data_at=iso_from_ns(max((node.watermark_ns for node in nodes), default=0)),
         ops_per_s=ops_per_s,
         op_interval_ms=_op_interval_ms(normal),
-        looked_at=iso(look.taken_at) if look else None,
+        looked_at=iso(seen.taken_at) if seen else None,
         incident=incident.pk if incident else None,
     )
 
@@ -142,6 +146,11 @@ def newest_attempt(job: Job) -> Attempt | None:
     return Attempt.objects.filter(job=job).order_by("-number").first()
 
 
+def newest_look(attempt: Attempt) -> Look | None:
+    """The newest look, be it one that failed."""
+    return Look.objects.filter(attempt=attempt).order_by("-id").first()
+
+
 def is_reporting(node: Node) -> bool:
     return time.time_ns() - node.received_ns < REPORTING_NS
 
@@ -155,7 +164,9 @@ def node_state(node: Node, has_ended: bool = False) -> str:
     return "catching_up" if node.catching_up else "reporting"
 
 
-def _job_state(attempt: Attempt, nodes: list[Node], incident: Incident | None, ops_per_s: float | None) -> JobState:
+def _job_state(
+    attempt: Attempt, nodes: list[Node], incident: Incident | None, ops_per_s: float | None, look: Look | None
+) -> JobState:
     if attempt.state == Attempt.State.ENDED:
         return "ended"
     if not nodes:
@@ -164,9 +175,20 @@ def _job_state(attempt: Attempt, nodes: list[Node], incident: Incident | None, o
         return "silent"
     if incident is not None and incident.condition != ConditionState.CLEAR:
         return "stuck"
+    if _is_unseen(attempt, nodes, look):
+        return "unknown"
     if any(node.catching_up for node in nodes):
         return "catching_up"
     return "running" if ops_per_s else "idle"
+
+
+def _is_unseen(attempt: Attempt, nodes: list[Node], look: Look | None) -> bool:
+    """Whether nobody can say that the job is well: the newest look failed, or data has waited for one too long."""
+    if look is not None and look.kind == LOOK_FAILED:
+        return True
+    is_new = look is None or max(node.watermark_ns for node in nodes) >= look.seen_ns
+    last_at = attempt.started_at if look is None else look.taken_at
+    return is_new and timezone.now() - last_at > timedelta(seconds=UNSEEN_SECONDS)
 
 
 def _unheard(job: Job) -> JobRow:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+LOOK_FAILED = "failed"
+"""The kind of a look that ended in an error; others carry the symptom's kind, or nothing."""
+
 
 class State(models.TextChoices):
     """The workflow: people's truth."""

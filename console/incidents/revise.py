@@ -16,6 +16,7 @@ from django.utils import timezone
 from console.incidents import lifecycle
 from console.incidents.models import Certainty, DiagnosisRevision, Incident
 from console.incidents.rows import CULPRITS_SHOWN_MAX
+from console.incidents.suspicion import UNDIAGNOSED, suspected_headline
 from ingest.models import Node
 from ingest.read import read_window
 from ingest.window import Window
@@ -97,6 +98,8 @@ def _store(incident: Incident, diagnosis: Diagnosis, number: int, window: Window
             "n_culprits": len(best.culprits),
             "root_caused_at": incident.root_caused_at or now,
         }
+    elif incident.certainty == Certainty.DIAGNOSED:  # a weak verdict is taken back: nobody stays blamed
+        fields |= {**UNDIAGNOSED, "headline": suspected_headline(window, diagnosis.symptom)}
     verb = "diagnosed" if incident.certainty == Certainty.SUSPECTED else "revised"
     with transaction.atomic():
         DiagnosisRevision.objects.create(

@@ -17,17 +17,18 @@ from django.conf import settings
 from django.db import IntegrityError, connection
 from django.utils import timezone
 
-from console.dashboard.jobs import read_job_row
+from console.dashboard.jobs import newest_look, read_job_row
 from console.incidents import lifecycle
-from console.incidents.models import Certainty, ConditionState, Incident, JobNormal, Look, State
+from console.incidents.models import LOOK_FAILED, ConditionState, Incident, JobNormal, Look, State
 from console.incidents.publish import publish_job
 from console.incidents.revise import revise
+from console.incidents.suspicion import UNDIAGNOSED, communicator_name, suspected_headline
 from ingest.models import Attempt
 from ingest.read import latest_data_ns, read_window
 from ingest.retention import pin_window
 from ingest.window import Window
 from rca import triggers
-from rca.findings import Symptom, SymptomKind
+from rca.findings import Symptom
 from rca.normal import Normal, normal_from_json, normal_to_json
 from rca.settings import DEFAULT
 
@@ -36,12 +37,6 @@ WATCH_LOCK: Final = 0x44474F57  # first key of the advisory locks that looks tak
 EVIDENCE_BEFORE_NS: Final = 20 * SECOND
 EVIDENCE_AFTER_NS: Final = 100 * SECOND
 ALSO_SEEN_MAX: Final = 5
-HEADLINES: Final = {
-    SymptomKind.FAILURE: "Suspected hang",
-    SymptomKind.STRAGGLER: "Suspected straggler",
-    SymptomKind.SILENCE: "Silence",
-    SymptomKind.EXTERNAL: "Reported by hand",
-}
 
 
 def watch_job(attempt_id: int) -> None:
@@ -50,10 +45,12 @@ def watch_job(attempt_id: int) -> None:
         attempt = Attempt.objects.select_related("job__team").filter(pk=attempt_id).first()
         if not is_mine or attempt is None:
             return
-        if attempt.state == Attempt.State.RUNNING:
-            _look(attempt)
-        close_ended(attempt.job_id)
-        publish_job(attempt.job.team_id, read_job_row(attempt.job))
+        try:
+            if attempt.state == Attempt.State.RUNNING:
+                _look(attempt)
+            close_ended(attempt.job_id)
+        finally:
+            publish_job(attempt.job.team_id, read_job_row(attempt.job))
 
 
 def close_ended(job_id: int | None = None) -> None:
@@ -67,14 +64,14 @@ def close_ended(job_id: int | None = None) -> None:
 
 def _look(attempt: Attempt) -> None:
     end_ns = latest_data_ns(attempt.pk) + 1
-    newest = Look.objects.filter(attempt=attempt).order_by("-id").first()
-    if end_ns == 1 or (newest is not None and newest.seen_ns >= end_ns):
+    newest = newest_look(attempt)
+    if end_ns == 1 or (newest is not None and newest.seen_ns >= end_ns and newest.kind != LOOK_FAILED):
         return  # nothing new: the same look would see the same
     try:
         window = read_window(attempt.pk, end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND), end_ns)
         seen = triggers.look(window, _load_normal(attempt), DEFAULT)
-        _keep_look(attempt, end_ns, seen)
         _follow(attempt, window, seen.symptoms)
+        _keep_look(attempt, end_ns, seen)  # last: a look counts when all of it succeeded
     except Exception as error:
         _keep_failure(attempt, end_ns, error)  # a job nobody can look at must not seem healthy
         raise
@@ -146,9 +143,8 @@ def _went_on(window: Window, since_ns: int) -> bool:
 
 def _start_anew(incident: Incident, symptom: Symptom, window: Window) -> None:
     """The same trouble from the start: the old diagnosis stays in the revisions, but is no longer the answer."""
-    blank = {"component": "", "fault_kind": "", "grade": "", "culprits": [], "n_culprits": 0, "n_victims": 0}
-    fields = {**blank, **_suspicion(symptom, window), "condition": ConditionState.FIRING}
-    fields |= {"certainty": Certainty.SUSPECTED, "root_caused_at": None, "cleared_at": None, "analysed_at": None}
+    fields = {**UNDIAGNOSED, **_suspicion(symptom, window), "condition": ConditionState.FIRING}
+    fields |= {"n_victims": 0, "cleared_at": None, "analysed_at": None}
     before = incident.condition
     lifecycle.observe(
         incident, "fired again", fields, before=before, after=ConditionState.FIRING, note=symptom.sentence
@@ -168,12 +164,10 @@ def _also_seen(incident: Incident, symptom: Symptom, window: Window) -> None:
 
 def _suspicion(symptom: Symptom, window: Window) -> dict[str, Any]:
     """What an incident says before anything is diagnosed."""
-    name = communicator_name(window, symptom.comm_id)
-    where = f" in communicator {name}" if name else ""
     return {
         "comm_id": f"{symptom.comm_id:016x}" if symptom.comm_id else "",
-        "communicator": name,
-        "headline": f"{HEADLINES[symptom.kind]}{where}: {symptom.sentence}"[:500],
+        "communicator": communicator_name(window, symptom.comm_id),
+        "headline": suspected_headline(window, symptom),
         "first_symptom_ns": symptom.at_ns,
         "triggered_ns": symptom.seen_ns,
         "last_seen_ns": window.end_ns,
@@ -185,14 +179,6 @@ def _suspicion(symptom: Symptom, window: Window) -> dict[str, Any]:
 def incident_key(attempt: Attempt, symptom: Symptom) -> str:
     """Job, attempt, symptom kind and communicator; never the culprit, which a later diagnosis may change."""
     return f"v1:{attempt.job_id}:{attempt.number}:{symptom.kind.value}:{symptom.comm_id:016x}"
-
-
-def communicator_name(window: Window, comm_id: int) -> str:
-    """The communicator's own name, else its id; empty when none stands out."""
-    if not comm_id:
-        return ""
-    names = window.members["name"][window.members["comm_id"] == comm_id]
-    return str(names[0]) if len(names) and names[0] else f"{comm_id:016x}"
 
 
 def _set_condition(incident: Incident, after: ConditionState, why: str, **fields: Any) -> None:
@@ -241,6 +227,11 @@ def _keep_look(attempt: Attempt, end_ns: int, seen: triggers.Look) -> None:
     )  # fmt: skip
     body = normal_to_json(seen.normal)
     JobNormal.objects.update_or_create(attempt=attempt, defaults={"body": body, "updated_at": now})
+    _keep_newest(attempt, look)
+
+
+def _keep_newest(attempt: Attempt, look: Look) -> None:
+    """Drop the oldest looks, every now and then."""
     if look.pk % 100 == 0:
         kept = Look.objects.filter(attempt=attempt).order_by("-id")[: settings.LOOKS_KEPT_PER_ATTEMPT]
         oldest = list(kept.values_list("pk", flat=True))[-1]
@@ -249,7 +240,8 @@ def _keep_look(attempt: Attempt, end_ns: int, seen: triggers.Look) -> None:
 
 def _keep_failure(attempt: Attempt, end_ns: int, error: Exception) -> None:
     saw = f"The look failed: {type(error).__name__}: {error}"[:1000]
-    Look.objects.create(attempt=attempt, taken_at=timezone.now(), seen_ns=end_ns, kind="failed", saw=saw)
+    look = Look.objects.create(attempt=attempt, taken_at=timezone.now(), seen_ns=end_ns, kind=LOOK_FAILED, saw=saw)
+    _keep_newest(attempt, look)
 
 
 @contextmanager

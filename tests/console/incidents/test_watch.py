@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ from asgiref.sync import sync_to_async
 from django.conf import settings as configured
 from django.utils import timezone
 
+from console.dashboard.jobs import read_job_row
 from console.incidents import lifecycle, watch
+from console.incidents.live import JobRow
 from console.incidents.models import ActorKind, Incident, JobNormal, Look
-from ingest.models import Attempt
+from ingest.models import Attempt, Job
 from rca.findings import diagnosis_from_json
 from tests.console.incidents.stalling import StallingJob
 from tests.ingest.conftest import Ingest, ingest, no_traces
@@ -144,7 +147,37 @@ async def test_a_silent_node_is_an_incident_while_the_others_report(job: Stallin
     assert (await the_incident()).symptom in ("silence", "failure")
 
 
-async def test_a_look_that_fails_is_shown_as_failed(job: StallingJob, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_look_that_fails_is_shown_as_failed_and_the_job_as_unknown(
+    job: StallingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen_well = (await job_row()).looked_at
+    await fail_a_look(job, monkeypatch)
+    assert (await Look.objects.alatest("pk")).saw == "The look failed: RuntimeError: a bug"
+    row = await job_row()
+    assert (row.state, row.looked_at) == ("unknown", seen_well)
+
+
+async def test_a_look_that_failed_is_taken_again_without_new_traces(
+    job: StallingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        await fail_a_look(job, broken)
+    await look()
+    assert (await Look.objects.alatest("pk")).kind == ""
+    assert (await job_row()).state != "unknown"
+
+
+async def test_traces_that_nobody_looks_at_leave_the_job_unknown(job: StallingJob) -> None:
+    long_ago = timezone.now() - timedelta(seconds=31)
+    await Look.objects.all().aupdate(taken_at=long_ago)
+    assert (await job_row()).state != "unknown"  # all there is has been seen
+    await job.run(1)
+    assert (await job_row()).state == "unknown"
+    await look()
+    assert (await job_row()).state != "unknown"
+
+
+async def fail_a_look(job: StallingJob, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> None:
         raise RuntimeError("a bug")
 
@@ -152,7 +185,11 @@ async def test_a_look_that_fails_is_shown_as_failed(job: StallingJob, monkeypatc
     await job.run(1)
     with pytest.raises(RuntimeError):
         await look()
-    assert (await Look.objects.alatest("pk")).saw == "The look failed: RuntimeError: a bug"
+
+
+async def job_row() -> JobRow:
+    job = await Job.objects.select_related("team").alatest("pk")
+    return await sync_to_async(read_job_row)(job)
 
 
 async def stall(job: StallingJob) -> Incident:
