@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 import psycopg
-from django.db import Error as DjangoDatabaseError
+from django.db import InterfaceError as DjangoInterfaceError
 from django.db import OperationalError as DjangoOperationalError
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -47,6 +47,10 @@ class StoreAway(Exception):
     """The database cannot be reached; the batch was not stored."""
 
 
+class NotStored(Exception):
+    """This batch could not be stored, though the database is there; others were not held up by it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What became of a batch. resend: tables the agent should send again in full."""
@@ -61,6 +65,14 @@ class _Waiting:
     receipt: asyncio.Future[Receipt]
 
 
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    waiting: _Waiting
+    berth: Berth
+    placement: Placement
+    row: StoredBatch
+
+
 class Committer:
     """Stores arrivals. One per ingest process; `worker` runs the slow path, one thread."""
 
@@ -73,7 +85,7 @@ class Committer:
         self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue(WAITING_MAX)
 
     def submit(self, arrival: Arrival) -> asyncio.Future[Receipt]:
-        """The receipt to come: a Receipt after commit, or StoreAway. Raises QueueFull."""
+        """The receipt to come: a Receipt after commit, or StoreAway or NotStored. Raises QueueFull."""
         waiting = _Waiting(arrival, asyncio.get_running_loop().create_future())
         try:
             self._waiting.put_nowait(waiting)
@@ -95,25 +107,29 @@ class Committer:
                 _fail([w for w in handful if not w.receipt.done()], StoreAway("internal error"))
 
     async def _commit(self, handful: Sequence[_Waiting]) -> None:
-        berthed = []
-        for waiting in handful:
-            try:
-                berthed.append((waiting, await self.berths.find(waiting.arrival)))
-            except DjangoDatabaseError as error:
-                if not isinstance(error, DjangoOperationalError):
-                    log.exception("no place for a batch of %s", waiting.arrival.batch.node)
-                _fail([waiting], StoreAway(str(error)))
-        placed = [(w, berth, _place(w.arrival, berth)) for w, berth in berthed]
-        rows = [_row(w.arrival, berth, placement) for w, berth, placement in placed]
-        if not rows:
+        placed = [one for waiting in handful if (one := await self._place(waiting)) is not None]
+        if not placed:
             return
         try:
-            is_new = await self._store_all(rows)
+            is_new = await self._store_all([one.row for one in placed])
         except (psycopg.OperationalError, PoolTimeout) as error:
-            _fail([w for w, _, _ in placed], StoreAway(str(error)))
+            _fail([one.waiting for one in placed], StoreAway(str(error)))
             return
-        for (waiting, berth, placement), outcome in zip(placed, is_new, strict=True):
-            self._finish(waiting, berth, placement, outcome)
+        for one, outcome in zip(placed, is_new, strict=True):
+            self._finish(one, outcome)
+
+    async def _place(self, waiting: _Waiting) -> _Placed | None:
+        """Where the batch goes. Whatever is wrong with it fails this one alone: fifteen others wait beside it."""
+        try:
+            berth = await self.berths.find(waiting.arrival)
+            placement = _place(waiting.arrival, berth)
+            return _Placed(waiting, berth, placement, _row(waiting.arrival, berth, placement))
+        except (DjangoOperationalError, DjangoInterfaceError) as error:
+            _fail([waiting], StoreAway(str(error)))
+        except Exception as error:
+            log.exception("no place for a batch of %r of job %r", waiting.arrival.batch.node, waiting.arrival.batch.job)
+            _fail([waiting], NotStored(str(error)))
+        return None
 
     async def _store_all(self, rows: Sequence[StoredBatch]) -> list[bool | Exception]:
         """Whether each was new. Raises OperationalError when the database is away, even for a second try."""
@@ -135,23 +151,26 @@ class Committer:
         except psycopg.OperationalError:
             raise
         except psycopg.Error as error:
-            return error
+            log.exception("a batch of node %d was refused", row.node_id)
+            return NotStored(str(error))
 
     async def _store_once(self, rows: Sequence[StoredBatch]) -> list[bool]:
         async with self._pool.connection() as connection:
             return await self._store.store_batches(connection, rows)
 
-    def _finish(self, waiting: _Waiting, berth: Berth, placement: Placement, outcome: bool | Exception) -> None:
+    def _finish(self, placed: _Placed, outcome: bool | Exception) -> None:
+        arrival, berth = placed.waiting.arrival, placed.berth
         if isinstance(outcome, Exception):
-            _fail([waiting], outcome)
+            _fail([placed.waiting], outcome)
             return
         if outcome:
-            arrival = waiting.arrival
-            self._ledger.stored(berth.attempt_id, arrival.batch.rows("op"), placement.shift_ns, arrival.received_ns)
+            self._ledger.stored(
+                berth.attempt_id, arrival.batch.rows("op"), placed.placement.shift_ns, arrival.received_ns
+            )
             if len(arrival.batch.rows("comm")):
                 self._ledger.rosters.add(berth.attempt_id)
-        if not waiting.receipt.done():
-            waiting.receipt.set_result(Receipt(not outcome, _resend(waiting.arrival, berth)))
+        if not placed.waiting.receipt.done():
+            placed.waiting.receipt.set_result(Receipt(not outcome, _resend(arrival, berth)))
 
 
 def create_partitions(store: TraceStore, since: datetime | None = None) -> int:

@@ -24,7 +24,7 @@ _LAYOUT: Final = ("tp", "dp", "pp")
 MEMBERSHIP: Final = np.dtype(
     [("comm_id", "<u8"), ("comm_rank", "<i4"), ("process", "<i4"), ("n_ranks", "<i4"), ("name", "U32")]
 )
-"""One row per member of a communicator; `process` counts the attempt's processes from 0."""
+"""One row per member of a communicator; `process` counts the attempt's processes from 0. n_ranks is 0 while unknown."""
 
 Ranks = npt.NDArray[np.int32]
 
@@ -41,6 +41,9 @@ def infer_ranks(members: npt.NDArray[np.void], n_processes: int) -> Ranks:
         return ranks
     if len(np.setdiff1d(largest["process"], first["process"])):
         return ranks
+    unknown = members[members["n_ranks"] <= 0]
+    if len(np.setdiff1d(unknown["process"], first["process"])):
+        return ranks  # a communicator of unknown size reaches further: it may be the larger one
     ranks[first["process"]] = first["comm_rank"]
     return ranks
 

@@ -29,9 +29,9 @@ def store_members(attempt: Attempt, node: Node, batch: TraceBatch) -> bool:
     """Add what the batch's comm rows declare to `attempt`; whether a process took over another's rank."""
     rows = batch.rows("comm")
     processes, added = _store_processes(attempt, node, rows)
-    communicators = _store_communicators(attempt, rows)
+    communicators, sized = _store_communicators(attempt, rows)
     joined = _store_memberships(communicators, processes, rows, batch.wall_ns - batch.mono_ns)
-    if added or joined:
+    if added or joined or sized:
         Attempt.objects.filter(pk=attempt.pk).update(roster_version=F("roster_version") + 1)
     return any(rank.replaces for rank in added)
 
@@ -106,24 +106,34 @@ def _give_places(node: Node, added: list[Rank], holders: list[Rank]) -> list[Ran
     return lost
 
 
-def _store_communicators(attempt: Attempt, rows: Rows) -> dict[int, Communicator]:
-    if Communicator.objects.filter(attempt=attempt).count() < COMMUNICATORS_MAX:
-        first_rows = rows[np.unique(rows["comm_id"], return_index=True)[1]]
-        Communicator.objects.bulk_create(
-            [
-                Communicator(
-                    attempt=attempt,
-                    comm_id=signed(int(row["comm_id"])),
-                    n_ranks=int(row["n_ranks"]),
-                    n_nodes=int(row["n_nodes"]),
-                    name=text(row["name"]),
-                )
-                for row in first_rows
-            ],
-            ignore_conflicts=True,
-        )
-    ids = [signed(comm_id) for comm_id in np.unique(rows["comm_id"]).tolist()]
-    return {c.comm_id: c for c in Communicator.objects.filter(attempt=attempt, comm_id__in=ids)}
+def _store_communicators(attempt: Attempt, rows: Rows) -> tuple[dict[int, Communicator], bool]:
+    """The communicators of the rows that are kept, and whether the size of one has become known."""
+    largest_first = rows[np.argsort(-np.maximum(rows["n_ranks"], 0), kind="stable")]
+    first_rows = largest_first[np.unique(largest_first["comm_id"], return_index=True)[1]]
+    kept = Communicator.objects.filter(attempt=attempt)
+    of_rows = kept.filter(comm_id__in=[signed(comm_id) for comm_id in first_rows["comm_id"].tolist()])
+    found = {c.comm_id: c for c in of_rows}
+    new = [row for row in first_rows if signed(int(row["comm_id"])) not in found]
+    room = max(COMMUNICATORS_MAX - kept.count(), 0) if new else 0
+    Communicator.objects.bulk_create([_communicator_of(attempt, row) for row in new[:room]], ignore_conflicts=True)
+    sized = []
+    for row in first_rows:
+        known = found.get(signed(int(row["comm_id"])))
+        if known is not None and known.n_ranks == 0 < row["n_ranks"]:
+            known.n_ranks = int(row["n_ranks"])
+            sized.append(known)
+    Communicator.objects.bulk_update(sized, ["n_ranks"], batch_size=1000)
+    return ({c.comm_id: c for c in of_rows.all()} if new else found), bool(sized)
+
+
+def _communicator_of(attempt: Attempt, row: Any) -> Communicator:
+    return Communicator(
+        attempt=attempt,
+        comm_id=signed(int(row["comm_id"])),
+        n_ranks=max(int(row["n_ranks"]), 0),
+        n_nodes=int(row["n_nodes"]),
+        name=text(row["name"]),
+    )
 
 
 def _store_memberships(

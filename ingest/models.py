@@ -173,7 +173,7 @@ class Rank(models.Model):
 
 
 class Communicator(models.Model):
-    """NCCL's group of ranks, kept for the whole attempt."""
+    """NCCL's group of ranks, kept for the whole attempt. n_ranks is 0 while nobody said how large it is."""
 
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="communicators")
     comm_id = models.BigIntegerField()
@@ -184,7 +184,7 @@ class Communicator(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["attempt", "comm_id"], name="one_communicator_per_attempt_and_id"),
-            models.CheckConstraint(condition=Q(n_ranks__gte=1), name="a_communicator_has_ranks"),
+            models.CheckConstraint(condition=Q(n_ranks__gte=0), name="a_communicator_has_ranks_or_unknown"),
         ]
 
 

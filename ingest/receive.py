@@ -19,7 +19,7 @@ from psycopg_pool import PoolTimeout
 
 from ingest.arrival import Arrival, receive_batch
 from ingest.auth import Bearer, TooManyFailures, Unauthorised
-from ingest.committer import QueueFull, Receipt, StoreAway
+from ingest.committer import NotStored, QueueFull, Receipt, StoreAway
 from ingest.server import Server
 from nccl_instrument.wire import BATCH_BYTES_MAX, BODY_BYTES_MAX, NAME_BYTES_MAX, BadBatch
 
@@ -173,8 +173,13 @@ async def _commit(server: Server, arrival: Arrival) -> Receipt:
         raise _Refused(429, "too many batches are waiting", retry_after="1") from error
     except (StoreAway, TimeoutError) as error:
         raise _Refused(503, "the database is away", retry_after="2") from error
-    except psycopg.Error as error:
+    except NotStored as error:
+        _count_refusal(server, arrival, "the batch could not be stored; why is in the log of ingest")
         raise _Refused(500, "the batch could not be stored") from error
+
+
+def _count_refusal(server: Server, arrival: Arrival, reason: str) -> None:
+    server.ledger.refuse(arrival.team_id, arrival.batch.job, arrival.batch.node, reason)
 
 
 def _promised_bytes(body: bytes) -> int:

@@ -44,6 +44,14 @@ def test_members_still_missing_leave_their_ranks_open() -> None:
     assert infer_ranks(partial, 2).tolist() == [0, 1]
 
 
+def test_communicators_of_unknown_size_give_no_rank() -> None:
+    unknown = members((1, [0, 1, 2, 3], ""))
+    unknown["n_ranks"] = 0
+    assert infer_ranks(unknown, 4).tolist() == [-1] * 4
+    beside = np.concatenate([unknown, members((2, [0, 1], ""))])
+    assert infer_ranks(beside, 4).tolist() == [-1] * 4
+
+
 def test_no_communicator_gives_nothing() -> None:
     none = np.zeros(0, MEMBERSHIP)
     assert infer_ranks(none, 3).tolist() == [-1] * 3

@@ -9,11 +9,13 @@ from dataclasses import replace
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import connection
+from django.db import DataError, IntegrityError, connection
 
 from ingest import receive
+from ingest.arrival import Arrival
 from ingest.committer import WAITING_MAX
 from ingest.models import AgentToken, Job, Node, Team
+from ingest.roster import Berth, find_berth
 from ingest.tokens import make_agent_token, revoke_agent_token
 from nccl_instrument.wire import BATCH_BYTES_MAX, encode_batch
 from tests.builders import FakeJob, make_batch, with_rows
@@ -185,6 +187,28 @@ async def test_impossible_rows_are_dropped_and_counted_and_the_rest_is_kept(inge
     reply = await ingest.send(with_rows(batch, flow=flow, op=op))
     assert (reply.status, reply.body) == (200, {"duplicate": False, "rows_dropped": 5})
     assert (await Node.objects.aget()).rows_dropped == 5
+
+
+@pytest.mark.parametrize("error", [ValueError("no such place"), IntegrityError("refused"), DataError("out of range")])
+async def test_a_batch_nobody_can_place_is_500_and_the_others_are_stored(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    def find(arrival: Arrival) -> Berth:
+        if arrival.batch.node == "node-1":
+            raise error
+        return find_berth(arrival)
+
+    await ingest.send(make_batch(node=1))
+    (await ingest.application.server()).committer.berths.forget_all()
+    monkeypatch.setattr("ingest.berths.find_berth", find)
+    ingest.clock_ns = make_batch(number=1).wall_ns
+    bodies = [encode_batch(make_batch(node=node, number=1)) for node in range(4)]
+    replies = await asyncio.gather(*(ingest.post(body) for body in bodies))
+    assert [reply.status for reply in replies] == [200, 500, 200, 200]
+    assert str(error) in caplog.text
+    await ingest.write_ledger()
+    assert [n.batches_refused async for n in Node.objects.order_by("name")] == [0, 1, 0, 0]
+    assert (await ingest.application.server()).ledger.requests_refused == {500: 1}
 
 
 async def test_a_full_queue_is_429_with_retry_after(ingest: Ingest) -> None:

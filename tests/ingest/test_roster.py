@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 
+import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection
 
 from ingest.models import Attempt, CommMember, Communicator, Job, Node, Rank
+from ingest.read import read_window
 from ingest.retention import end_idle_attempts
 from nccl_instrument.wire import TraceBatch
 from tests.builders import SECOND, FakeJob, boot_id
@@ -163,6 +166,39 @@ async def test_a_communicator_of_one_attempt_keeps_its_size(ingest: Ingest) -> N
     batch.rows("comm")["n_ranks"] = 64
     await ingest.send(batch)
     assert sorted([c.n_ranks async for c in Communicator.objects.all()]) == [2, 2, 2, 2, 8]
+
+
+@pytest.mark.parametrize("unknown", [0, -1])
+async def test_a_communicator_of_unknown_size_is_stored_as_unknown_until_somebody_says_it(
+    ingest: Ingest, unknown: int
+) -> None:
+    job = FakeJob()
+    batch = job.batch(0, 0)
+    batch.rows("comm")["n_ranks"] = unknown
+    assert (await ingest.send(batch)).status == 200
+    assert [c.n_ranks async for c in Communicator.objects.all()] == [0, 0]
+    assert await CommMember.objects.acount() == 4
+    attempt = await Attempt.objects.aget()
+    window = await sync_to_async(read_window)(attempt.pk, 0, 10, ())
+    assert window.members["n_ranks"].tolist() == [0] * 4
+    await send_second(ingest, job, 1)
+    assert sorted([c.n_ranks async for c in Communicator.objects.all()]) == [2, 2, 2, 2, 8]
+    window = await sync_to_async(read_window)(attempt.pk, 0, 10, ())
+    assert 0 not in window.members["n_ranks"]
+
+
+async def test_unknown_sizes_go_back_to_the_least_when_the_migration_is_undone(ingest: Ingest) -> None:
+    batch = FakeJob().batch(3)
+    batch.rows("comm")["n_ranks"] = -1
+    await ingest.send(batch)
+    back = import_module("ingest.migrations.0005_unknown_sizes_back_to_least").LEAST
+
+    def undo() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(back)
+
+    await sync_to_async(undo)()
+    assert sorted([c.n_ranks async for c in Communicator.objects.all()]) == [2, 8]
 
 
 async def test_when_an_agent_is_heard_is_noted(ingest: Ingest) -> None:
