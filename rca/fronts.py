@@ -62,7 +62,7 @@ def known_fronts(known: Known, members: Members, awaited: Keys, settings: Settin
     """
     over_network = (known.live["flags"] & OP_NO_NETWORK) == 0
     comm = members.comm_of(known.live["comm_id"])
-    over_network &= ~(members.is_local[comm] if len(members.is_local) else False)
+    over_network &= ~members.is_in_node(comm)
     own_flow, own_live = mix(known.flow_at, known.flow_key), mix(known.live_at, known.live_key)
     has_flows = (known.live["n_flows"] > 0) | np.isin(own_live, own_flow) | np.isin(own_live, awaited)
     live = np.flatnonzero(over_network & has_flows)
@@ -91,6 +91,7 @@ def _begun(known: Known, by_rank: Index, n: int, live: Ints) -> tuple[Mask, Mask
     counters, n_rows = known.flow["counters"], np.zeros(n, np.int64)
     moved = np.where(known.flow["direction"] == SEND, counters[:, GPU_READY], counters[:, CONSUMED]) > 0
     place = by_rank.find(mix(known.flow_at, known.flow_key))
+    place, moved, counters = place[place >= 0], moved[place >= 0], counters[place >= 0]
     has_begun, has_posted = np.zeros(n, bool), np.zeros(n, bool)
     has_begun[place[moved]] = True
     has_posted[place[counters[:, POSTED] > 0]] = True

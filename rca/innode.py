@@ -100,7 +100,7 @@ def _passed(known: Known, members: Members, fronts: Fronts) -> Mask:
     rows = known.progress
     enqueued, done = rows["n_enqueued"] + rows["n_p2p_enqueued"], rows["n_done"] + rows["n_p2p_done"]
     comm = members.comm_of(rows["comm_id"])
-    over_network = ~members.is_local[comm] & (comm >= 0) if len(members.is_local) else np.zeros(len(rows), bool)
+    over_network = ~members.is_in_node(comm) & (comm >= 0)
     is_idle = over_network & (done >= enqueued) & (enqueued > 0)
     np.maximum.at(ran, known.progress_at[is_idle], rows["last_enqueued_ns"][is_idle])
     return members.is_local[members.comm] & (ran[members.rank_at] > members.last_enqueued_ns)

@@ -42,6 +42,10 @@ class Members:
         """The members of the communicator at that position."""
         return slice(int(self.first[comm]), int(self.first[comm + 1]))
 
+    def is_in_node(self, comm: Ints) -> Mask:
+        """(n,) whether the communicator at each position runs inside one node; False for unknown ones (-1)."""
+        return np.append(self.is_local, False)[comm]
+
     def find(self, comm_id: npt.NDArray[np.uint64], comm_rank: Ints) -> Ints:
         """(n,) member with that rank inside that communicator, -1 where nobody is known."""
         return self.by_place.find(mix(comm_id, comm_rank))

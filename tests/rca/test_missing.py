@@ -1,0 +1,80 @@
+"""Whatever part of a window is missing or odd: looks and diagnoses still answer, and what is missing is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest.window import Window
+from rca.diagnose import diagnose
+from rca.findings import Symptom, SymptomKind, diagnosis_from_json, to_json
+from rca.normal import ALL, Normal
+from rca.triggers import look
+from tests.windows import make_window
+
+FAULTS = ("nic_down", "frozen", "killed", "stuck_before", "proxy_asleep", "gpu_hung")
+USUAL = Normal(intervals={ALL: {100: 1000}})
+TABLES = ("op", "live_op", "flow", "progress", "process", "nic", "loss")
+
+
+def answered(window: Window) -> None:
+    """Looks and diagnoses, and the diagnosis survives JSON."""
+    look(window, USUAL)
+    found = diagnose(window, Symptom(SymptomKind.EXTERNAL, "job", 1, 1, 2, 0, (), ""))
+    assert diagnosis_from_json(to_json(found)) == found
+
+
+def thinned(window: Window, share: float, seed: int) -> Window:
+    """The window with that share of the rows of every table lost, members and ranks included."""
+    random = np.random.default_rng(seed)
+    tables = {name: rows[random.random(len(rows)) > share] for name, rows in window.tables.items()}
+    members = window.members[random.random(len(window.members)) > share / 4]
+    ranks = window.ranks[random.random(len(window.ranks)) > share / 4]
+    return replace(window, tables=tables, members=members, ranks=ranks)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(FAULTS), st.floats(0, 1), st.integers(0, 10**6))
+def test_any_rows_may_be_missing(fault: str, share: float, seed: int) -> None:
+    answered(thinned(make_window(**{fault: 3}), share, seed))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_any_table_may_be_missing(fault: str, table: str) -> None:
+    window = make_window(**{fault: 3})  # type: ignore[arg-type]
+    answered(replace(window, tables={name: rows for name, rows in window.tables.items() if name != table}))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(FAULTS), st.integers(0, 10**6))
+def test_any_numbers_may_stand_in_flows(fault: str, seed: int) -> None:
+    window = make_window(**{fault: 3})  # type: ignore[arg-type]
+    random, flow = np.random.default_rng(seed), window.rows("flow").copy()
+    flow["counters"] = random.integers(0, 64, flow["counters"].shape)
+    flow["peer"] = random.integers(-1, 9, len(flow))
+    flow["channel"] = random.integers(0, 4, len(flow))
+    answered(replace(window, tables={**window.tables, "flow": flow}))
+
+
+def test_ranks_whose_number_is_unknown_are_left_out() -> None:
+    window = make_window(frozen=3)
+    tables = {name: rows.copy() for name, rows in window.tables.items()}
+    for rows in tables.values():
+        rows["rank"][rows["rank"] == 6] = -1
+    members = window.members.copy()
+    members["rank"][members["rank"] == 6] = -1
+    answered(replace(window, tables=tables, members=members, ranks=window.ranks[window.ranks["rank"] != 6]))
+
+
+def test_an_empty_window_is_nobodys_fault() -> None:
+    window = make_window()
+    empty = replace(
+        window, nodes=window.nodes[:0], ranks=window.ranks[:0], members=window.members[:0], tables={}, world_size=0
+    )
+    assert look(empty, USUAL).symptoms == ()
+    assert diagnose(empty, Symptom(SymptomKind.EXTERNAL, "job", 1, 1, 2, 0, (), "")).findings == ()
