@@ -1,4 +1,4 @@
-"""The REST API of everything but incidents: session, the Now page, jobs, nodes, agents' tokens."""
+"""The REST API of everything but incidents: session, the Now page, jobs, nodes."""
 
 from __future__ import annotations
 
@@ -6,30 +6,27 @@ import dataclasses
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import PermissionDenied
 from django.middleware.csrf import get_token
 from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.views.decorators.gzip import gzip_page
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from console.accounts.access import Caller, caller_of
 from console.dashboard import jobs
+from console.dashboard.deviations import settings_overridden
 from console.dashboard.figures import throughput_figure
 from console.dashboard.schema import ERROR, an_object, schema_of
-from console.incidents.api import STREAM, stream_of
+from console.incidents.api import STREAM, STREAMS, team_streams
 from console.incidents.evidence import job_grid
 from console.incidents.grid import Grid
 from console.incidents.live import IncidentRow, IngestRow, JobRow
 from console.incidents.read import read_current, visible_incidents
 from console.incidents.rows import incident_row, iso
-from console.incidents.streams import Position, position, team_stream
-from ingest.models import AgentToken, Job, Team
-from ingest.tokens import hash_token, make_agent_token, revoke_agent_token
+from ingest.models import Job, Team
 
 INCIDENTS_OF_JOB_MAX = 50
 
@@ -47,6 +44,7 @@ class Session(APIView):
                 server_at=str,
                 version=str,
                 demo=bool,
+                settings_overridden=list[str],
             )
         },
     )
@@ -65,6 +63,7 @@ class Session(APIView):
                 "server_at": iso(timezone.now()),
                 "version": settings.VERSION,
                 "demo": settings.DEMO,
+                "settings_overridden": settings_overridden(),
             }
         )
 
@@ -74,19 +73,23 @@ class Now(APIView):
         operation_id="now",
         responses={
             200: an_object(
-                stream=STREAM, server_at=str, jobs=list[JobRow], incidents=list[IncidentRow], ingest=IngestRow | None
+                stream=STREAM,
+                streams=STREAMS,
+                server_at=str,
+                jobs=list[JobRow],
+                incidents=list[IncidentRow],
+                ingest=IngestRow | None,
             )
         },
     )
     def get(self, request: Request) -> Response:
-        """Jobs, current incidents and ingest's health: the snapshot that the team's live stream continues."""
+        """Jobs, current incidents and ingest's health: the snapshot that the teams' live streams continue."""
         caller = caller_of(request.user)
-        team = Team.objects.filter(pk__in=caller.team_ids).order_by("pk").first()
-        stream = position(team_stream(team.pk)) if team else Position("", "", 0)
-        ingest = jobs.read_ingest_row(team) if team else None
+        streams = team_streams(caller)  # before the rows: what comes later is then sent once more
+        ingest = jobs.read_ingest_total(caller.team_ids)
         return Response(
             {
-                "stream": stream_of(stream),
+                **streams,
                 "server_at": iso(timezone.now()),
                 "jobs": [dataclasses.asdict(row) for row in jobs.read_job_rows(caller.team_ids)],
                 "incidents": [dataclasses.asdict(row) for row in read_current(caller.team_ids)],
@@ -97,14 +100,15 @@ class Now(APIView):
 
 class JobList(APIView):
     @extend_schema(
-        operation_id="jobs_list", responses={200: an_object(stream=STREAM, server_at=str, jobs=list[JobRow])}
+        operation_id="jobs_list",
+        responses={200: an_object(stream=STREAM, streams=STREAMS, server_at=str, jobs=list[JobRow])},
     )
     def get(self, request: Request) -> Response:
         """The newest jobs."""
         caller = caller_of(request.user)
-        stream = position(team_stream(caller.team_ids[0])) if caller.team_ids else Position("", "", 0)
+        streams = team_streams(caller)
         rows = [dataclasses.asdict(row) for row in jobs.read_job_rows(caller.team_ids)]
-        return Response({"stream": stream_of(stream), "server_at": iso(timezone.now()), "jobs": rows})
+        return Response({**streams, "server_at": iso(timezone.now()), "jobs": rows})
 
 
 class JobDetail(APIView):
@@ -161,54 +165,6 @@ class NodeList(APIView):
         return Response({"server_at": iso(timezone.now()), "nodes": [dataclasses.asdict(row) for row in rows]})
 
 
-class TokenFields(serializers.Serializer[Any]):
-    label = serializers.CharField(max_length=100)
-
-
-class TokenList(APIView):
-    @extend_schema(operation_id="tokens_list", responses={200: an_object(tokens=list[dict[str, Any]]), 403: ERROR})
-    def get(self, request: Request) -> Response:
-        """Agents' tokens; never their secrets."""
-        tokens = AgentToken.objects.filter(team__in=_administered(request), revoked_at=None).order_by("pk")
-        return Response({"tokens": [_token_row(token) for token in tokens]})
-
-    @extend_schema(
-        operation_id="token_create",
-        request=TokenFields,
-        responses={201: an_object(id=int, label=str, token=str), 400: ERROR, 403: ERROR},
-    )
-    def post(self, request: Request) -> Response:
-        """Make an agent's token. It is shown this once."""
-        team_ids = _administered(request)
-        given = TokenFields(data=request.data)
-        given.is_valid(raise_exception=True)
-        team = Team.objects.get(pk=team_ids[0])
-        secret = make_agent_token(team, given.validated_data["label"])
-        token = AgentToken.objects.get(token_sha256=hash_token(secret))
-        return Response({"id": token.pk, "label": token.label, "token": secret}, 201)
-
-
-class TokenDetail(APIView):
-    @extend_schema(operation_id="token_revoke", responses={204: None, 403: ERROR, 404: ERROR})
-    def delete(self, request: Request, token_id: int) -> Response:
-        """Revoke an agent's token."""
-        revoke_agent_token(AgentToken.objects.get(pk=token_id, team__in=_administered(request)))
-        return Response(status=204)
-
-
 def find_job(caller: Caller, job_id: int) -> Job:
     """Job.DoesNotExist when there is none, or when it is another team's."""
     return jobs.visible_jobs(caller.team_ids).get(pk=job_id)
-
-
-def _administered(request: Request) -> list[int]:
-    """Teams the caller administers; PermissionDenied when there is none."""
-    team_ids = caller_of(request.user).teams_where("administer")
-    if not team_ids:
-        raise PermissionDenied
-    return team_ids
-
-
-def _token_row(token: AgentToken) -> dict[str, Any]:
-    used = iso(token.last_used_at)
-    return {"id": token.pk, "label": token.label, "created_at": iso(token.created_at), "last_used_at": used}

@@ -5,6 +5,7 @@ A state is only as good as the data below it: what has not been heard of is sile
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -140,6 +141,15 @@ def read_ingest_row(team: Team) -> IngestRow:
         batches_lost=sum(int(node.losses.get("spool_batches", 0)) for node in nodes),
         store=active_store().name,
     )
+
+
+def read_ingest_total(team_ids: Sequence[int]) -> IngestRow | None:
+    """The same for several teams together; None for nobody's."""
+    rows = [dataclasses.asdict(read_ingest_row(team)) for team in Team.objects.filter(pk__in=team_ids)]
+    if not rows:
+        return None
+    total = {name: sum(row[name] for row in rows) for name in rows[0] if name != "store"}
+    return IngestRow(store=rows[0]["store"], **total)
 
 
 def newest_attempt(job: Job) -> Attempt | None:

@@ -29,6 +29,7 @@ from console.incidents.streams import Position, incident_stream, position, team_
 
 REQUEST_KEY_MAX: Final = 100
 STREAM: Final = an_object(name=str, epoch=str, offset=int)
+STREAMS: Final = {"type": "array", "items": STREAM}
 ACTED: Final = an_object(incident=IncidentRow, entry=TimelineRow)
 CONFLICT: Final = {**ERROR, "properties": {**ERROR["properties"], "incident": schema_of(IncidentRow)}}
 ACT_ANSWERS: Final = {200: ACTED, 400: ERROR, 403: ERROR, 404: ERROR, 409: CONFLICT}
@@ -39,6 +40,12 @@ REQUEST_KEY: Final = OpenApiParameter(
 
 def stream_of(place: Position) -> dict[str, Any]:
     return dataclasses.asdict(place)
+
+
+def team_streams(caller: Caller) -> dict[str, Any]:
+    """`streams`: where each of the caller's teams' streams stands; `stream`: the first of them."""
+    streams = [stream_of(position(team_stream(team_id))) for team_id in caller.team_ids]
+    return {"stream": streams[0] if streams else stream_of(Position("", "", 0)), "streams": streams}
 
 
 class IncidentList(APIView):
@@ -53,7 +60,7 @@ class IncidentList(APIView):
         ],
         responses={
             200: an_object(
-                stream=STREAM, server_at=str, total=int, page=int, pages=int,
+                stream=STREAM, streams=STREAMS, server_at=str, total=int, page=int, pages=int,
                 incidents=list[IncidentRow], facets=dict[str, dict[str, int]],
             )
         },
@@ -61,12 +68,11 @@ class IncidentList(APIView):
     def get(self, request: Request) -> Response:
         """Incidents that match, newest first."""
         caller = caller_of(request.user)
-        stream = position(team_stream(caller.team_ids[0])) if caller.team_ids else Position("", "", 0)
+        head = {**team_streams(caller), "server_at": iso(timezone.now())}
         filters = {name: [part for part in request.GET.get(name, "").split(",") if part] for name in read.FACETS}
         page = request.GET.get("page", "1")
         number = int(page) if page.isdecimal() and len(page) < 7 else 1
         found = read.read_page(caller.team_ids, filters, request.GET.get("q", "").strip()[:200], number)
-        head = {"stream": stream_of(stream), "server_at": iso(timezone.now())}
         return Response({**head, **dataclasses.asdict(found)})
 
 

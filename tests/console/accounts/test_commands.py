@@ -95,6 +95,13 @@ def test_an_api_token_expires() -> None:
     assert APIClient(headers={"Authorization": f"Token {secret}"}).get("/api/v1/session").status_code == 401
 
 
+def test_add_team_makes_a_team_once_for_people_to_be_in() -> None:
+    for _ in range(2):
+        run("add_team", "serving")
+    run("add_user", "rita", "--team", "serving")
+    assert Membership.objects.get().team == Team.objects.get(name="serving")
+
+
 def test_add_user_gives_a_role_and_changes_it() -> None:
     run("bootstrap")
     run("add_user", "rita", "--role", "viewer")

@@ -14,6 +14,7 @@ from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.validation import validate_schema
 from rest_framework.test import APIClient
 
+from console.accounts.models import Membership, Role
 from console.dashboard.api_urls import urlpatterns
 from ingest.models import AgentToken, Attempt, Team
 from tests.console.conftest import Persona
@@ -108,6 +109,35 @@ def test_an_agents_token_is_shown_once_and_revoked(admin: Persona, team: Team) -
     assert [token["label"] for token in listed.json()["tokens"]] == ["rack 7"]
     assert admin.browser.delete(f"/api/v1/tokens/{made['id']}").status_code == 204
     assert AgentToken.objects.get().revoked_at is not None
+
+
+def test_who_administers_two_teams_says_whose_token_it_is(admin: Persona, team: Team) -> None:
+    second = Team.objects.create(name="serving")
+    Membership.objects.create(user=admin.user, team=second, role=Role.ADMIN)
+    for body in ({"label": "rack 7"}, {"label": "rack 7", "team": "others"}):
+        assert admin.browser.post("/api/v1/tokens", body, format="json").status_code == 400
+    made = admin.browser.post("/api/v1/tokens", {"label": "rack 7", "team": "serving"}, format="json").json()
+    assert (made["team"], AgentToken.objects.get().team) == ("serving", second)
+    listed = admin.browser.get("/api/v1/tokens").json()
+    assert ([token["team"] for token in listed["tokens"]], listed["teams"]) == (["serving"], ["serving", "training"])
+
+
+def test_a_member_of_two_teams_can_follow_both(attempt: Attempt, viewer: Persona) -> None:
+    second = Team.objects.create(name="serving", batches_refused=3)
+    Team.objects.filter(pk=attempt.job.team_id).update(batches_refused=4)
+    Membership.objects.create(user=viewer.user, team=second, role=Role.VIEWER)
+    both = [f"team:{attempt.job.team_id}", f"team:{second.pk}"]
+    for path in ("now", "jobs", "incidents"):
+        answer = viewer.browser.get(f"/api/v1/{path}").json()
+        assert [stream["name"] for stream in answer["streams"]] == both
+        assert answer["stream"] == answer["streams"][0]
+    assert viewer.browser.get("/api/v1/now").json()["ingest"]["batches_refused"] == 7
+
+
+def test_the_session_names_settings_that_are_not_the_shipped_ones(viewer: Persona, settings: Any) -> None:
+    assert viewer.browser.get("/api/v1/session").json()["settings_overridden"] == []
+    settings.CLEAN_LOOKS_TO_CLEAR = 1
+    assert viewer.browser.get("/api/v1/session").json()["settings_overridden"] == ["CLEAN_LOOKS_TO_CLEAR=1"]
 
 
 @pytest.mark.parametrize("method", ["get", "post"])

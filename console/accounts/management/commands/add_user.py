@@ -25,7 +25,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, name: str, role: str, team: str, **options: Any) -> None:
         owner = Team.objects.filter(name=team).first()
         if owner is None:
-            raise CommandError(f"There is no team named {team}. Run `manage.py bootstrap` first.")
+            raise CommandError(
+                f"There is no team named {team}. Run `manage.py bootstrap` first, or `manage.py add_team`."
+            )
         person, is_new = User.objects.get_or_create(username=name)
         if is_new:
             person.set_unusable_password()

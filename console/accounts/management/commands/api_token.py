@@ -25,7 +25,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, label: str, role: str, team: str, days: int, **options: Any) -> None:
         owner = Team.objects.filter(name=team).first()
         if owner is None:
-            raise CommandError(f"There is no team named {team}. Run `manage.py bootstrap` first.")
+            raise CommandError(
+                f"There is no team named {team}. Run `manage.py bootstrap` first, or `manage.py add_team`."
+            )
         lifetime = timedelta(days=days) if days else None
         _, secret = make_api_token(owner, label, Role(role), lifetime)
         self.stdout.write(secret)
