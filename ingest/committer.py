@@ -27,6 +27,7 @@ from ingest.berths import Berths
 from ingest.clock import Placement, place_batch
 from ingest.database import connect
 from ingest.ledger import Ledger
+from ingest.limits import OverLimit
 from ingest.roster import Berth, member_keys
 from ingest.store import StoredBatch, TraceStore
 
@@ -85,7 +86,7 @@ class Committer:
         self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue(WAITING_MAX)
 
     def submit(self, arrival: Arrival) -> asyncio.Future[Receipt]:
-        """The receipt to come: a Receipt after commit, or StoreAway or NotStored. Raises QueueFull."""
+        """The receipt to come: a Receipt after commit, or StoreAway, NotStored, OverLimit. Raises QueueFull."""
         waiting = _Waiting(arrival, asyncio.get_running_loop().create_future())
         try:
             self._waiting.put_nowait(waiting)
@@ -126,6 +127,8 @@ class Committer:
             return _Placed(waiting, berth, placement, _row(waiting.arrival, berth, placement))
         except (DjangoOperationalError, DjangoInterfaceError) as error:
             _fail([waiting], StoreAway(str(error)))
+        except OverLimit as error:
+            _fail([waiting], error)
         except Exception as error:
             log.exception("no place for a batch of %r of job %r", waiting.arrival.batch.node, waiting.arrival.batch.job)
             _fail([waiting], NotStored(str(error)))

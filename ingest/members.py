@@ -7,30 +7,34 @@ and roster.py decides whether so many were that this is another attempt.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
+from ingest import limits
 from ingest.attempts import Process
 from ingest.infer import AXES, MEMBERSHIP, infer_coordinates, infer_ranks
 from ingest.models import Attempt, CommMember, Communicator, Node, Rank
 from nccl_instrument.wire import Rows, TraceBatch
-
-COMMUNICATORS_MAX: Final = 100_000
-"""Of one attempt; later ones are not kept, and their rows show rank -1."""
 
 _NUMBERS = ("local_rank", *AXES, "transport", "abi", "counters_seen", "library_version")
 _TEXTS = ("ip", "gpu_bus_id", "gpu_uuid", "nic", "gid")
 
 
 def store_members(attempt: Attempt, node: Node, batch: TraceBatch) -> bool:
-    """Add what the batch's comm rows declare to `attempt`; whether a process took over another's rank."""
+    """Add what the batch's comm rows declare to `attempt`; whether a process took over another's rank.
+
+    Rows beyond limits.py are left out and counted at the node.
+    """
     rows = batch.rows("comm")
     processes, added = _store_processes(attempt, node, rows)
     communicators, sized = _store_communicators(attempt, rows)
-    joined = _store_memberships(communicators, processes, rows, batch.wall_ns - batch.mono_ns)
+    room = limits.MEMBERS_MAX - CommMember.objects.filter(process__node=node).count()
+    joined, n_left_out = _store_memberships(communicators, processes, rows, batch.wall_ns - batch.mono_ns, room)
+    if n_left_out:
+        Node.objects.filter(pk=node.pk).update(rows_dropped=F("rows_dropped") + n_left_out)
     if added or joined or sized:
         Attempt.objects.filter(pk=attempt.pk).update(roster_version=F("roster_version") + 1)
     return any(rank.replaces for rank in added)
@@ -61,7 +65,8 @@ def _store_processes(attempt: Attempt, node: Node, rows: Rows) -> tuple[dict[Pro
         process = (int(row["pid"]), int(row["process_started"]))
         if process not in known and (process not in declared or declared[process]["global_rank"] < 0):
             declared[process] = row
-    added = [_rank_of(attempt, node, process, row) for process, row in declared.items()]
+    room = max(limits.PROCESSES_MAX - attempt.ranks.count(), 0) if declared else 0
+    added = [_rank_of(attempt, node, process, row) for process, row in list(declared.items())[:room]]
     for older in _give_places(node, added, list(_holders(attempt, node, added))):
         older.save(update_fields=["replaced"])
     Rank.objects.bulk_create(added)
@@ -114,7 +119,7 @@ def _store_communicators(attempt: Attempt, rows: Rows) -> tuple[dict[int, Commun
     of_rows = kept.filter(comm_id__in=[signed(comm_id) for comm_id in first_rows["comm_id"].tolist()])
     found = {c.comm_id: c for c in of_rows}
     new = [row for row in first_rows if signed(int(row["comm_id"])) not in found]
-    room = max(COMMUNICATORS_MAX - kept.count(), 0) if new else 0
+    room = max(limits.COMMUNICATORS_MAX - kept.count(), 0) if new else 0
     Communicator.objects.bulk_create([_communicator_of(attempt, row) for row in new[:room]], ignore_conflicts=True)
     sized = []
     for row in first_rows:
@@ -137,21 +142,28 @@ def _communicator_of(attempt: Attempt, row: Any) -> Communicator:
 
 
 def _store_memberships(
-    communicators: dict[int, Communicator], processes: dict[Process, Rank], rows: Rows, shift_ns: int
-) -> bool:
-    """Add the memberships that are new; whether there were any."""
+    communicators: dict[int, Communicator], processes: dict[Process, Rank], rows: Rows, shift_ns: int, room: int
+) -> tuple[bool, int]:
+    """Add the memberships that are new; whether there were any, and how many rows were beyond the limits."""
     known = set(
         CommMember.objects.filter(communicator__in=communicators.values(), process__in=processes.values()).values_list(
             "communicator_id", "comm_rank", "process_id"
         )
     )
     members: dict[tuple[int, int], CommMember] = {}
+    n_left_out = 0
     for row in rows:
         communicator = communicators.get(signed(int(row["comm_id"])))
-        process = processes[int(row["pid"]), int(row["process_started"])]
-        if communicator is None or process.replaced or 0 < communicator.n_ranks <= int(row["comm_rank"]):
+        process = processes.get((int(row["pid"]), int(row["process_started"])))
+        if communicator is None or process is None:
+            n_left_out += 1
+            continue
+        if process.replaced or 0 < communicator.n_ranks <= int(row["comm_rank"]):
             continue
         if (communicator.pk, int(row["comm_rank"]), process.pk) in known:
+            continue
+        if len(members) >= room:
+            n_left_out += 1
             continue
         joined = int(row["joined_ns"])
         members[communicator.pk, int(row["comm_rank"])] = CommMember(
@@ -166,7 +178,7 @@ def _store_memberships(
         unique_fields=["communicator", "comm_rank"],
         update_fields=["process", "joined_ns"],
     )
-    return bool(members)
+    return bool(members), n_left_out
 
 
 def _membership(attempt_id: int, index: dict[int, int]) -> Any:

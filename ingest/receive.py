@@ -20,6 +20,7 @@ from psycopg_pool import PoolTimeout
 from ingest.arrival import Arrival, receive_batch
 from ingest.auth import Bearer, TooManyFailures, Unauthorised
 from ingest.committer import NotStored, QueueFull, Receipt, StoreAway
+from ingest.limits import OverLimit
 from ingest.server import Server
 from nccl_instrument.wire import BATCH_BYTES_MAX, BODY_BYTES_MAX, NAME_BYTES_MAX, BadBatch
 
@@ -173,6 +174,9 @@ async def _commit(server: Server, arrival: Arrival) -> Receipt:
         raise _Refused(429, "too many batches are waiting", retry_after="1") from error
     except (StoreAway, TimeoutError) as error:
         raise _Refused(503, "the database is away", retry_after="2") from error
+    except OverLimit as error:
+        _count_refusal(server, arrival, str(error))
+        raise _Refused(400, str(error)) from error
     except NotStored as error:
         _count_refusal(server, arrival, "the batch could not be stored; why is in the log of ingest")
         raise _Refused(500, "the batch could not be stored") from error

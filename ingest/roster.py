@@ -16,6 +16,7 @@ import numpy.typing as npt
 from django.db import connection, transaction
 from django.db.models import F
 
+from ingest import limits
 from ingest.arrival import Arrival
 from ingest.attempts import Declared, KnownAttempt, Process, choose_attempt, is_taken_over
 from ingest.clock import BootClock
@@ -50,7 +51,7 @@ class Berth:
 
 
 def find_berth(arrival: Arrival) -> Berth:
-    """The berth of `arrival`, with its comm rows stored. Creates what is missing; raises django.db.Error."""
+    """The berth of `arrival`, with its comm rows stored. Creates what is missing; raises django.db.Error, OverLimit."""
     try:
         with transaction.atomic():
             return _find_berth(arrival)
@@ -81,19 +82,45 @@ def declared_of(batch: TraceBatch) -> Declared:
 def _find_berth(arrival: Arrival) -> Berth:
     batch, at = arrival.batch, datetime.fromtimestamp(arrival.received_ns / 1e9, UTC)
     declared = declared_of(batch)
-    job, _ = Job.objects.get_or_create(team_id=arrival.team_id, name=batch.job)
+    job = _job(arrival.team_id, batch.job)
     Job.objects.select_for_update().get(pk=job.pk)
     attempt, is_new = _attempt(job, batch.node, declared, at)
-    node, _ = Node.objects.get_or_create(attempt=attempt, name=batch.node)
+    node = _node(attempt, batch.node)
     if len(batch.rows("comm")) and store_members(attempt, node, batch):
         taken_over = _split_if_taken_over(attempt, at)
         if taken_over:
             attempt, is_new = taken_over, True
-            node, _ = Node.objects.get_or_create(attempt=attempt, name=batch.node)
-    boot, _ = Boot.objects.get_or_create(job=job, node_name=batch.node, boot_id=batch.boot_id)
+            node = _node(attempt, batch.node)
+    boot = _boot(job, batch.node, batch.boot_id)
     clock = BootClock(boot.sync_ns, boot.newest_mono_ns, boot.pace)
     pids = frozenset(Rank.objects.filter(node=node).values_list("pid", flat=True))
     return Berth(job.pk, attempt.pk, node.pk, boot.pk, clock, pids, _members(node), is_new)
+
+
+def _job(team_id: int, name: str) -> Job:
+    jobs = Job.objects.filter(team_id=team_id)
+    if not jobs.filter(name=name).exists():
+        limits.check_room(jobs.count(), limits.JOBS_MAX, "jobs of this team")
+    return jobs.get_or_create(team_id=team_id, name=name)[0]
+
+
+def _node(attempt: Attempt, name: str) -> Node:
+    found = attempt.nodes.filter(name=name).first()
+    if found is None:
+        limits.check_room(attempt.nodes.count(), limits.NODES_MAX, "nodes of this attempt")
+        found = Node.objects.create(attempt=attempt, name=name)
+    return found
+
+
+def _boot(job: Job, node_name: str, boot_id: bytes) -> Boot:
+    boots = job.boots.filter(node_name=node_name)
+    found = boots.filter(boot_id=boot_id).first()
+    if found is None:
+        # An agent that crashes all day must not be shut out: the life silent for longest makes room.
+        oldest = boots.order_by("-last_received_at", "-pk").values_list("pk", flat=True)[limits.BOOTS_MAX - 1 :]
+        Boot.objects.filter(pk__in=list(oldest)).delete()
+        found = Boot.objects.create(job=job, node_name=node_name, boot_id=boot_id)
+    return found
 
 
 def _attempt(job: Job, node_name: str, declared: Declared, at: datetime) -> tuple[Attempt, bool]:
@@ -118,8 +145,9 @@ def _known(attempt: Attempt, processes: set[Process], at: datetime) -> KnownAtte
 
 def start_attempt(job: Job, declared: Declared, at: datetime) -> Attempt:
     """End the job's running attempt and begin the next."""
-    job.attempts.filter(state=Attempt.State.RUNNING).update(state=Attempt.State.ENDED, ended_at=at)
     last = job.attempts.order_by("-number").first()
+    limits.check_room(last.number if last else 0, limits.ATTEMPTS_MAX, "attempts of this job")
+    job.attempts.filter(state=Attempt.State.RUNNING).update(state=Attempt.State.ENDED, ended_at=at)
     return Attempt.objects.create(
         job=job,
         number=last.number + 1 if last else 1,
