@@ -12,15 +12,18 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Mapping
 from functools import partial
 
-from nccl_instrument.agent.bookmarks import load_bookmarks, save_bookmarks
+from nccl_instrument.agent.bookmarks import load_bookmarks
+from nccl_instrument.agent.handover import Handover
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.nics import NicReader, find_nics
 from nccl_instrument.agent.options import Options, parse_options
 from nccl_instrument.agent.post import Door
 from nccl_instrument.agent.spool import Spool, SpoolTaken
 from nccl_instrument.agent.sweep import Sweep
+from nccl_instrument.agent.trainer import Bookmark
 from nccl_instrument.agent.uplink import Uplink
 
 LOG = logging.getLogger("diogenes.agent")
@@ -31,7 +34,8 @@ def main() -> int:
     options = parse_options(sys.argv[1:], os.environ)
     try:
         door = Door(options.server, options.token_file, options.ca_file)
-        spool = Spool(options.spool, options.spool_bytes_max)
+        bookmarks, settled = load_bookmarks(options.spool)
+        spool = Spool(options.spool, options.spool_bytes_max, settled)
     except (ValueError, OSError, SpoolTaken) as error:
         LOG.error("%s", error)
         return 2
@@ -42,18 +46,19 @@ def main() -> int:
         signal.signal(number, lambda *_: stopped.set())
     crashed = threading.Event()
     threading.excepthook = partial(_end_after_crash, stopped, crashed)
-    run(options, door, spool, stopped)
+    run(options, door, spool, bookmarks, stopped)
     return 1 if crashed.is_set() else 0
 
 
-def run(options: Options, door: Door, spool: Spool, stopped: threading.Event) -> None:
+def run(
+    options: Options, door: Door, spool: Spool, bookmarks: Mapping[str, Bookmark], stopped: threading.Event
+) -> None:
     """Sweep and send until `stopped`."""
     losses, nics = Losses(), NicReader(find_nics(options.nics))
     ip = local_address(door.host, door.port)
     uplink = Uplink(door, spool, losses)
-    save = partial(save_bookmarks, options.spool)
-    bookmarks = load_bookmarks(options.spool)
-    sweep = Sweep(options.folders, options.node, ip, nics, losses, bookmarks, uplink.offer, save)
+    hand_over = Handover(spool, losses, uplink.offer)
+    sweep = Sweep(options.folders, options.node, ip, nics, losses, bookmarks, hand_over)
     uplink.resend = sweep.ask_for
     LOG.info("node %s, sending to %s; %d batches in the spool", options.node, options.server, len(spool))
     nics.start()

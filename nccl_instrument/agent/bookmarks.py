@@ -1,7 +1,8 @@
 """How far each process has been reported, on disk beside the spool: a restarted agent repeats no record and no loss.
 
-Written after the batches of a cut were handed over; a killed agent may so lose a second of completion records,
-which is counted nowhere, and never sends one twice for longer than that.
+A cut becomes true in one rename: its batches are set aside in the spool first, then this file is replaced and says up to
+which batch it counts, then they are sent. An agent killed before that rename leaves what its successor reads from the
+segments again, one killed after it leaves batches that its successor sends.
 """
 
 from __future__ import annotations
@@ -17,21 +18,22 @@ from nccl_instrument.agent.trainer import Bookmark
 NAME: Final = "bookmarks.json"
 
 
-def load_bookmarks(folder: Path) -> dict[str, Bookmark]:
-    """Segment name → bookmark; empty when there is no file or it cannot be read."""
+def load_bookmarks(folder: Path) -> tuple[dict[str, Bookmark], int]:
+    """(segment name → bookmark, number of the last batch they count); empty and 0 when there is no file to read."""
     try:
         saved = json.loads((folder / NAME).read_text())
-        return {str(name): _bookmark(entry) for name, entry in saved.items()}
+        marks = {str(name): _bookmark(entry) for name, entry in saved["segments"].items()}
+        return marks, int(saved["batches"])
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return {}
+        return {}, 0
 
 
-def save_bookmarks(folder: Path, bookmarks: Mapping[str, Bookmark]) -> None:
-    """Replace the file; a full disk costs the bookmarks, nothing else."""
+def save_bookmarks(folder: Path, bookmarks: Mapping[str, Bookmark], batches: int) -> None:
+    """Replace the file, with what has been read up to batch number `batches`; a full disk costs the bookmarks alone."""
     entries = {name: {"position": mark.position, "told": mark.told} for name, mark in bookmarks.items()}
     aside = folder / (NAME + ".part")
     with contextlib.suppress(OSError):
-        aside.write_text(json.dumps(entries))
+        aside.write_text(json.dumps({"batches": batches, "segments": entries}))
         aside.rename(folder / NAME)
 
 

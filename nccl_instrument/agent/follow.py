@@ -18,7 +18,7 @@ from typing import Final
 
 from nccl_instrument.agent.jobs import ADVICE, name_problem
 from nccl_instrument.agent.rows import Owner, single_nic
-from nccl_instrument.agent.segment import Segment, SegmentError, SegmentNotReady, is_alive
+from nccl_instrument.agent.segment import Segment, SegmentNotReady, is_alive
 from nccl_instrument.agent.trainer import Bookmark, Trainer
 
 LOG = logging.getLogger("diogenes.agent")
@@ -32,7 +32,7 @@ _NAME: Final = re.compile(r"diogenes\.(\d+)\.(\d+)\.(\d+)")
 
 
 class Followed:
-    """The trainers of this node. `unreadable` is called with a pid for each segment that cannot be read."""
+    """The trainers of this node. `count(kind, pid)` is called for each process that cannot be sent."""
 
     def __init__(
         self,
@@ -40,10 +40,10 @@ class Followed:
         nic_names: Sequence[str],
         ip: str,
         bookmarks: Mapping[str, Bookmark],
-        unreadable: Callable[[int], None],
+        count: Callable[[str, int], None],
     ) -> None:
         self.folders, self.trainers = folders, dict[Path, Trainer]()
-        self._nic_names, self._ip, self._unreadable = tuple(nic_names), ip, unreadable
+        self._nic_names, self._ip, self._count = tuple(nic_names), ip, count
         self._bookmarks = dict(bookmarks)
         self._passed_over: set[tuple[Path, int]] = set()  # segment files (path, inode) that are not to be opened again
 
@@ -108,13 +108,11 @@ class Followed:
             self._pass_over(path, inode, f"more than {TRAINERS_MAX} processes")
             return
         try:
-            segment = Segment.open(path)
+            self._follow(path, inode, Segment.open(path))
         except SegmentNotReady:
             self._remove_unfinished(path)
-        except (SegmentError, OSError) as error:
+        except (ValueError, OverflowError, OSError) as error:
             self._pass_over(path, inode, str(error))
-        else:
-            self._follow(path, inode, segment)
 
     def _follow(self, path: Path, inode: int, segment: Segment) -> None:
         if not segment.is_alive() and _has_aged(segment):
@@ -126,6 +124,7 @@ class Followed:
         if problem:
             LOG.warning("process %d is not traced: %s; %s", trainer.owner.pid, problem, ADVICE)
             trainer.job = ""
+            self._count("unnamed_processes", trainer.owner.pid)
         else:
             LOG.info("following rank %d of job %s (process %d)", trainer.rank, trainer.job, trainer.owner.pid)
         self.trainers[path] = trainer
@@ -176,7 +175,7 @@ class Followed:
         LOG.warning("segment %s is left alone: %s", path.name, why)
         self._passed_over.add((path, inode))
         parts = _NAME.fullmatch(path.name)
-        self._unreadable(int(parts[2]) if parts else -1)
+        self._count("segments_unreadable", int(parts[2]) if parts else -1)
 
 
 def _own_inode(path: Path) -> int:

@@ -117,6 +117,8 @@ class Door:
             if isinstance(error, _STALE):
                 raise
             raise OSError(f"not an HTTP answer: {error!r}") from error
+        except ValueError as error:  # what http.client lets through of an answer it cannot parse
+            raise OSError(f"not an HTTP answer: {error!r}") from error
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._tls is None:

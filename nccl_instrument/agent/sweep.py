@@ -17,7 +17,7 @@ from typing import Final
 from nccl_instrument.agent.batches import cut_batch, read_clocks
 from nccl_instrument.agent.follow import Followed
 from nccl_instrument.agent.jobs import JobStream
-from nccl_instrument.agent.losses import Losses
+from nccl_instrument.agent.losses import ANY_JOB, Losses
 from nccl_instrument.agent.nics import NicReader
 from nccl_instrument.agent.rows import tables_of
 from nccl_instrument.agent.trainer import Bookmark, Trainer
@@ -29,8 +29,7 @@ SWEEP_NS: Final = 10**8
 SWEEPS_PER_CUT: Final = 10
 CLOCK_STEP_NS: Final = 5 * 10**7  # NTP slews at most 0.5 ms a second; more in one second is a step
 
-Offer = Callable[[str, bytes], None]
-Save = Callable[[Mapping[str, Bookmark]], None]
+HandOver = Callable[[Sequence[tuple[str, bytes]], Mapping[str, Bookmark]], None]
 
 
 class Sweep:
@@ -44,13 +43,12 @@ class Sweep:
         nics: NicReader,
         losses: Losses,
         bookmarks: Mapping[str, Bookmark],
-        offer: Offer,
-        save: Save,
+        hand_over: HandOver,
     ) -> None:
         self.node, self.streams = node, dict[str, JobStream]()
         names = [nic.name for nic in nics.nics]
-        self.followed = Followed(folders, names, ip, bookmarks, self._count_unreadable)
-        self._nics, self._losses, self._offer, self._save = nics, losses, offer, save
+        self.followed = Followed(folders, names, ip, bookmarks, self._count_once)
+        self._nics, self._losses, self._hand_over = nics, losses, hand_over
         self._clock_offset_ns = 0
 
     def run(self, stopped: threading.Event) -> None:
@@ -82,10 +80,9 @@ class Sweep:
         for trainer in self.followed.of_job(""):
             with self._guarding(trainer):
                 trainer.cut(tick_ns)
-        for job in sorted(jobs):
-            stream = self.streams.setdefault(job, JobStream(job))
-            self._offer(job, self._cut_job(stream, nics, tick_ns, clocks))
-        self._save(self.followed.bookmarks())
+        streams = [self.streams.setdefault(job, JobStream(job)) for job in sorted(jobs)]
+        cut = [(stream.job, self._cut_job(stream, nics, tick_ns, clocks)) for stream in streams]
+        self._hand_over(cut, self.followed.bookmarks())
         self.followed.retire()
         self.streams = {job: stream for job, stream in self.streams.items() if job in self.followed.jobs()}
 
@@ -110,7 +107,7 @@ class Sweep:
         """A segment is another process's memory: numbers in it that cannot be worked with end this trainer's trace alone."""
         try:
             yield
-        except (ValueError, OverflowError, IndexError) as error:
+        except (ValueError, OverflowError, IndexError, OSError) as error:
             self.followed.abandon(trainer, f"its content makes no sense: {error}")
 
     def _next_due_ns(self, due_ns: int) -> int:
@@ -129,9 +126,11 @@ class Sweep:
             LOG.warning("the wall clock was set by %.3f s", step_ns / 1e9)
             self._count_everywhere("clock_steps", 1)
 
-    def _count_unreadable(self, pid: int) -> None:
-        self._count_everywhere("segments_unreadable", 1, pid)
+    def _count_once(self, kind: str, pid: int) -> None:
+        """A process that cannot be sent: every job of the node is told, or the first one that comes."""
+        for job in self.streams or (ANY_JOB,):
+            self._losses.add(job, kind, 1, pid)
 
-    def _count_everywhere(self, kind: str, count: int, pid: int = -1) -> None:
+    def _count_everywhere(self, kind: str, count: int) -> None:
         for job in self.streams:
-            self._losses.add(job, kind, count, pid)
+            self._losses.add(job, kind, count)

@@ -23,6 +23,7 @@ _LOSS_COUNTERS: Final = {
     "ring_records": ("ring_busy",),
     "bad_handles": ("null_handles", "stale_handles", "bad_handles", "bad_contexts"),
     "table_full": ("comm_table_full", "op_table_full", "flow_table_full", "p2p_unnumbered"),
+    "unfinished_ops": ("ops_lost",),
     "unknown_calls": ("unknown_types", "unknown_states", "null_args", "bad_steps"),
 }
 

@@ -1,8 +1,9 @@
 """Brings batches to the server, in a thread of its own, so that no network ever holds up the sweep.
 
 While the server answers, fresh batches go first and the spool drains in the gaps, so that the page stays live after an
-outage. While it does not, every batch goes to the spool at once (a killed agent then loses nothing) and the oldest one
-knocks again, less and less often. Refused batches are dropped and counted; nothing is retried for ever.
+outage. While it does not, batches wait in the spool and the oldest or the newest one knocks again, less and less often:
+one batch the server chokes on must not hold up the others. Refused batches are dropped and counted, and so is one that
+is turned away again and again while others get through; nothing is retried for ever.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from nccl_instrument.agent.losses import Losses
@@ -28,9 +30,19 @@ BACKOFF_S_MAX: Final = 15.0  # jittered; keeps an incident within a quarter of a
 UNAUTHORISED_S: Final = 30.0
 SPOOL_PAUSE_S: Final = 0.05  # between two spooled batches: draining an hour takes minutes, not the trainer's CPU
 POISON_TRIES: Final = 5
+BUSY_TRIES: Final = 20  # 503 and 408: a busy server says so to any batch, and the next try usually gets through
 STOP_S: Final = 2.0
 
 Resend = Callable[[str, tuple[str, ...]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A batch that was not sent yet. `name` is its name in the spool, '' when it is in memory alone."""
+
+    job: str
+    encoded: bytes
+    name: str
 
 
 class Uplink(threading.Thread):
@@ -43,7 +55,7 @@ class Uplink(threading.Thread):
         super().__init__(name="uplink", daemon=True)
         self._door, self._spool, self._losses = door, spool, losses
         self.resend: Resend = lambda job, tables: None
-        self._fresh: deque[tuple[str, bytes]] = deque()
+        self._fresh: deque[Fresh] = deque()
         self._fresh_bytes = 0
         self._wake = threading.Condition()
         self._stopping = False
@@ -52,25 +64,29 @@ class Uplink(threading.Thread):
         self._failures = 0
         self._retry_at = self._spool_at = 0.0
         self._said = ""
-        self._poison: dict[str, int] = {}
-        self._accepted_since_poison = False
+        self._n_accepted = 0
+        self._poison: dict[str, tuple[int, int]] = {}  # spooled batch → (tries that count, _n_accepted at the last)
 
-    def offer(self, job: str, encoded: bytes) -> None:
-        """Queue a batch of `job`; never blocks. When the thread cannot keep up, the oldest go, counted."""
+    def offer(self, job: str, encoded: bytes, name: str = "") -> None:
+        """Queue a batch of `job`; never blocks. When the thread cannot keep up, the oldest leave memory.
+
+        Those that are in the spool (`name`) wait there, the others are lost and counted.
+        """
         gone = []
         with self._wake:
-            self._fresh.append((job, encoded))
+            self._fresh.append(Fresh(job, encoded, name))
             self._fresh_bytes += len(encoded)
             while len(self._fresh) > FRESH_MAX or self._fresh_bytes > FRESH_BYTES_MAX:
-                gone.append(self._take_fresh()[1])
+                gone.append(self._take_fresh())
             self._wake.notify()
         for lost in gone:
-            self._losses.add_batch(lost, "spool_batches")
+            if not lost.name:
+                self._losses.add_batch(lost.encoded, "spool_batches")
 
-    def _take_fresh(self) -> tuple[str, bytes]:
-        job, encoded = self._fresh.popleft()
-        self._fresh_bytes -= len(encoded)
-        return job, encoded
+    def _take_fresh(self) -> Fresh:
+        fresh = self._fresh.popleft()
+        self._fresh_bytes -= len(fresh.encoded)
+        return fresh
 
     def stop(self) -> None:
         """Send what is fresh for at most STOP_S, spool the rest, end the thread."""
@@ -92,12 +108,12 @@ class Uplink(threading.Thread):
     def _step(self) -> None:
         now = time.monotonic()
         may_knock = not self._is_down or now >= self._retry_at
-        if self._fresh and may_knock and not (self._is_down and len(self._spool)):
+        if self._fresh and self._is_down and (len(self._spool) or not may_knock):
+            self._spool_fresh()
+        elif self._fresh:
             self._send_fresh()
         elif len(self._spool) and may_knock and now >= self._spool_at:
             self._send_spooled()
-        elif self._fresh:
-            self._spool_fresh()
         else:
             self._sleep(self._retry_at - now if self._is_down else self._spool_at - now)
 
@@ -108,23 +124,38 @@ class Uplink(threading.Thread):
 
     def _send_fresh(self) -> None:
         with self._wake:
-            job, encoded = self._take_fresh()
-        if not self._deliver(job, encoded):
-            self._store(encoded)
+            fresh = self._take_fresh()
+        if fresh.name and fresh.name not in self._spool:
+            return  # it had to go for a newer one, counted then
+        is_over = self._deliver(fresh.job, fresh.encoded, fresh.name)
+        if is_over and fresh.name:
+            self._drop_spooled(fresh.name)
+        elif not is_over and not fresh.name:
+            self._store(fresh.encoded)
 
     def _send_spooled(self) -> None:
         name = self._candidate()
+        if name is None:
+            return
         encoded = self._spool.read(name)
+        if encoded is None and name in self._spool:  # else it had to go for a newer one, counted then
+            self._losses.add_batch(b"", "spool_batches")
+            LOG.warning("the spooled batch %s cannot be read; dropped and counted", name)
         if encoded is None or self._deliver("", encoded, name):
-            self._spool.remove(name)
-            self._poison.pop(name, None)
+            self._drop_spooled(name)
             self._spool_at = time.monotonic() + SPOOL_PAUSE_S
 
-    def _candidate(self) -> str:
-        """The oldest batch; after it failed, the newest, so that one batch the server chokes on cannot hold up all."""
-        oldest, newest = self._spool.oldest(), self._spool.newest()
-        assert oldest is not None and newest is not None
-        return newest if self._poison and self._failures % 2 else oldest
+    def _drop_spooled(self, name: str) -> None:
+        self._spool.remove(name)
+        self._poison.pop(name, None)
+
+    def _candidate(self) -> str | None:
+        """The oldest batch; after a failure the oldest or the newest, so that one the server chokes on cannot hold up all.
+
+        By chance, not in turns: a server that lets through one batch per pause would else always refuse the same one.
+        """
+        is_newest_tried = self._failures and random.random() < 0.5
+        return self._spool.newest() if is_newest_tried else self._spool.oldest()
 
     def _deliver(self, job: str, encoded: bytes, name: str = "") -> bool:
         """Post one batch; True when it needs no second try (accepted, refused or given up)."""
@@ -144,7 +175,7 @@ class Uplink(threading.Thread):
 
     def _accepted(self, job: str, answer: Answer) -> None:
         self._came_back()
-        self._accepted_since_poison = True
+        self._n_accepted += 1
         if answer.resend and job:
             self.resend(job, answer.resend)
         if answer.requests:
@@ -152,10 +183,9 @@ class Uplink(threading.Thread):
 
     def _turned_away(self, encoded: bytes, name: str, answer: Answer) -> bool:
         """Not now: wait as told. A batch that fails again and again while others get through is given up."""
-        if name and answer.status >= 500 and answer.status != 503:
-            tries = self._poison.get(name, 0) + (self._accepted_since_poison or name not in self._poison)
-            self._poison[name], self._accepted_since_poison = tries, False
-            if tries >= POISON_TRIES:
+        if name and (answer.status >= 500 or answer.status == 408):
+            tries = self._count_try(name)
+            if tries >= (BUSY_TRIES if answer.status in (408, 503) else POISON_TRIES):
                 self._give_up(encoded, f"the server failed on the same batch {tries} times: {answer.status}")
                 return True
         if answer.status == 401:
@@ -165,6 +195,15 @@ class Uplink(threading.Thread):
         else:
             self._back_off(f"the server answers {answer.status} {answer.reason}", answer.retry_after_s)
         return False
+
+    def _count_try(self, name: str) -> int:
+        """How often this batch was turned away with another one accepted since the time before."""
+        tries, n_accepted = self._poison.get(name, (0, -1))
+        if self._n_accepted > n_accepted:
+            tries += 1
+        self._poison = {name: count for name, count in self._poison.items() if name in self._spool}
+        self._poison[name] = tries, self._n_accepted
+        return tries
 
     def _back_off(self, why: str, wait_s: float | None = None) -> None:
         if wait_s is None:
@@ -189,8 +228,9 @@ class Uplink(threading.Thread):
     def _spool_fresh(self) -> None:
         while self._fresh:
             with self._wake:
-                encoded = self._take_fresh()[1]
-            self._store(encoded)
+                fresh = self._take_fresh()
+            if not fresh.name:
+                self._store(fresh.encoded)
 
     def _store(self, encoded: bytes) -> None:
         gone = self._spool.put(encoded)

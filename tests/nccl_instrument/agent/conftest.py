@@ -21,8 +21,11 @@ from .scripted_trainer import ScriptedTrainer
 # `python -m nccl_instrument.agent` with seconds that last a third of one.
 PROGRAM = """
 import sys
-from nccl_instrument.agent import __main__, sweep
+from nccl_instrument.agent import __main__, sweep, uplink
+def broken(*arguments):
+    raise RuntimeError("a bug")
 sweep.SWEEP_NS //= 3
+{bug}
 sys.exit(__main__.main())
 """
 
@@ -38,8 +41,8 @@ class Node:
         self.agent: subprocess.Popen[bytes] | None = None
         (folder / "token").write_text("token")
 
-    def start_agent(self, *flags: str) -> None:
-        command = [sys.executable, "-c", PROGRAM, "--server", self.server.url, "--node", "node-a"]
+    def start_agent(self, *flags: str, bug: str = "") -> None:
+        command = [sys.executable, "-c", PROGRAM.format(bug=bug), "--server", self.server.url, "--node", "node-a"]
         command += ["--token-file", str(self.folder / "token"), "--spool", str(self.folder / "spool"), *flags]
         environment = os.environ | {"DIOGENES_SEGMENT_DIR": str(self.segments)}
         with self.log.open("ab") as log:

@@ -91,6 +91,8 @@ def test_a_process_without_a_job_name_is_left_out_with_advice(node: Node) -> Non
     assert node.rows("process")["pid"].tolist().count(named.pid) >= 2
     assert nameless.pid not in node.rows("process")["pid"]
     assert node.log.read_text().count("set DIOGENES_JOB") == 1
+    assert losses(node) == {"unnamed_processes": 1}
+    assert node.rows("loss")["pid"][node.rows("loss")["kind"] == LOSSES.index("unnamed_processes")] == [nameless.pid]
     nameless.kill()
     wait_until(lambda: not nameless.path.exists())
 
@@ -197,6 +199,23 @@ def test_a_killed_agent_leaves_a_node_its_successor_can_go_on_with(node: Node) -
     assert node.rows("op")["op"].tolist() == [1, 2, 3]
     fresh = [batch for batch in node.batches() if batch.boot_id == second.boot_id]
     assert len(fresh[0].rows("comm")) == 1
+
+
+@pytest.mark.parametrize("part", ["sweep", "uplink"])
+def test_an_agent_a_thread_of_which_crashes_ends_for_its_service_manager(node: Node, part: str) -> None:
+    bug = {"sweep": "sweep.Sweep.sweep = broken", "uplink": "uplink.Uplink._step = broken"}[part]
+    node.trainer()
+    node.start_agent(bug=bug)
+    assert node.agent is not None and node.agent.wait(15) == 1
+    node.agent = None
+
+
+def test_ops_whose_stops_are_missing_are_told_as_lost(node: Node) -> None:
+    trainer = node.trainer()
+    trainer.do("count", "ops_lost", 3)
+    node.start_agent()
+    node.next_batches(2)
+    assert losses(node) == {"unfinished_ops": 3}
 
 
 def test_communicators_are_sent_at_first_when_one_appears_and_when_asked_for(node: Node) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from nccl_instrument.agent import uplink as uplink_module
 from nccl_instrument.agent.batches import read_clocks
+from nccl_instrument.agent.handover import Handover
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.post import Door
 from nccl_instrument.agent.spool import Spool, SpoolTaken
@@ -194,6 +195,65 @@ def test_one_batch_the_server_chokes_on_is_given_up_while_the_others_get_through
     wait_until(lambda: len(rig.spool) == 0)
     assert sorted(server.numbers()) == list(range(1, 12))
     assert rig.lost() == {"refused_batches": 1}
+
+
+@pytest.mark.parametrize("status", [408, 503])
+def test_one_batch_the_server_is_always_too_busy_for_holds_up_nobody(
+    status: int, server: ScriptedServer, rig: Rig
+) -> None:
+    with_backlog(rig, 40)
+    server.rule = lambda batch: Reply(status if batch.number == 0 else 200)
+    uplink = rig.start(server.url)
+    for number in range(40, 50):
+        uplink.offer("job", encoded(number))
+    wait_until(lambda: len(rig.spool) == 0)
+    assert sorted(server.numbers()) == list(range(1, 50))
+    assert rig.lost() == {"refused_batches": 1}
+
+
+def test_a_spooled_batch_that_cannot_be_read_is_counted(server: ScriptedServer, rig: Rig) -> None:
+    with_backlog(rig, 1)
+    (batch,) = (rig.folder / "spool").glob("*.batch")
+    batch.unlink()
+    batch.mkdir()
+    rig.start(server.url)
+    wait_until(lambda: len(rig.spool) == 0)
+    assert rig.lost() == {"spool_batches": 1}
+
+
+def test_a_batch_that_makes_room_is_counted_although_it_cannot_be_read(rig: Rig) -> None:
+    uplink = rig.start("http://127.0.0.1:9", spool_bytes=2 * len(encoded(0)))
+    for number in range(2):
+        uplink.offer("job", encoded(number))
+    wait_until(lambda: len(rig.spool) == 2)
+    for batch in (rig.folder / "spool").glob("*.batch"):
+        batch.write_bytes(b"damaged")
+    uplink.offer("job", encoded(2))
+    wait_until(lambda: not uplink._fresh and rig.spool.newest() == "0000000000000003.batch")
+    assert rig.lost() == {"spool_batches": 1}
+
+
+def test_a_batch_in_the_spool_is_not_lost_when_memory_is_full(
+    server: ScriptedServer, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uplink_module, "FRESH_MAX", 2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uplink = rig.start(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        hand_over = Handover(rig.spool, rig.losses, uplink.offer)
+        for number in range(6):
+            hand_over([("job", encoded(number))], {})
+        rig.stop()
+    rig.start(server.url)
+    wait_until(lambda: len(server.accepted) == 6)
+    assert (server.numbers(), rig.lost()) == (list(range(6)), {})
+
+
+def test_a_batch_that_was_sent_leaves_the_spool(server: ScriptedServer, rig: Rig) -> None:
+    uplink = rig.start(server.url)
+    Handover(rig.spool, rig.losses, uplink.offer)([("job", encoded(0)), ("other", encoded(1, "other"))], {})
+    wait_until(lambda: len(server.accepted) == 2 and len(rig.spool) == 0)
+    assert list((rig.folder / "spool").glob("*.batch")) == []
+    assert len(server.asked) == 2
 
 
 def test_a_server_that_fails_on_everything_costs_no_batch(server: ScriptedServer, rig: Rig) -> None:
