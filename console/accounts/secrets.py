@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from console.accounts.models import ApiToken, Role, SigninLink
@@ -46,12 +46,20 @@ def make_signin_link(user: User, lifetime: timedelta) -> str:
     return secret
 
 
+def find_signin_user(secret: str) -> User | None:
+    """Whom a fresh link would sign in. The link stays fresh."""
+    link = _fresh_links(secret).select_related("user").first()
+    return link.user if link and link.user.is_active else None
+
+
 @transaction.atomic
 def use_signin_link(secret: str) -> User | None:
     """The user of a link that is fresh, which it no longer is afterwards; two clicks at once cannot both win."""
-    now = timezone.now()
-    fresh = SigninLink.objects.filter(digest=digest_of(secret), used_at=None, expires_at__gt=now)
-    if not fresh.update(used_at=now):
+    if not _fresh_links(secret).update(used_at=timezone.now()):
         return None
     user = SigninLink.objects.select_related("user").get(digest=digest_of(secret)).user
     return user if user.is_active else None
+
+
+def _fresh_links(secret: str) -> QuerySet[SigninLink]:
+    return SigninLink.objects.filter(digest=digest_of(secret), used_at=None, expires_at__gt=timezone.now())

@@ -11,7 +11,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from console.accounts.secrets import use_signin_link
+from console.accounts.secrets import find_signin_user, use_signin_link
 from console.accounts.throttle import count_failure, forget_failures, is_blocked
 
 WRONG = "That name and password do not fit."
@@ -40,9 +40,16 @@ def signin(request: HttpRequest) -> HttpResponse:
 
 
 @never_cache
-@require_http_methods(["GET"])
+@require_http_methods(["GET", "POST"])
 def signin_by_link(request: HttpRequest, secret: str) -> HttpResponse:
-    """A one-time link: signs in and is used up."""
+    """A one-time link: a page with one button, which signs in and uses the link up.
+
+    Looking at the link must not: previews of chats and mail would use it up, and a page elsewhere could sign its reader
+    in as somebody else.
+    """
+    if request.method != "POST":
+        user = find_signin_user(secret)
+        return render(request, "signin_link.html", {"name": user}) if user else _signin_page(request, USED, 401)
     user = use_signin_link(secret)
     if user is None:
         return _signin_page(request, USED, 401)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import stat
 from datetime import timedelta
 from pathlib import Path
@@ -55,23 +56,42 @@ def test_bootstrap_makes_a_new_token_when_one_side_of_it_is_lost(tmp_path: Path,
 
 def test_a_signin_link_signs_in_once(client: Client) -> None:
     path = link()
-    assert client.get(path).headers["Location"] == "/"
+    assert client.post(path).headers["Location"] == "/"
     assert client.get("/api/v1/session").json()["user"] == "admin"
     second = Client()
-    assert second.get(path).status_code == 401
+    assert (second.get(path).status_code, second.post(path).status_code) == (401, 401)
     assert second.get("/api/v1/session").status_code == 401
 
 
-def test_a_signin_link_expires(client: Client) -> None:
+def test_looking_at_a_signin_link_does_not_use_it_up(client: Client) -> None:
+    path, preview = link(), Client()
+    assert "Sign in as admin" in preview.get(path).content.decode()
+    assert preview.head(path).status_code in (200, 405)
+    assert preview.get("/api/v1/session").status_code == 401
+    assert client.post(path).status_code == 302
+
+
+def test_a_page_elsewhere_cannot_sign_its_reader_in() -> None:
+    path, careful = link(), Client(enforce_csrf_checks=True)
+    assert careful.post(path).status_code == 403
+    page = careful.get(path).content.decode()
+    csrf = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
+    assert csrf is not None
+    assert careful.post(path, {"csrfmiddlewaretoken": csrf[1]}).status_code == 302
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_a_signin_link_expires(client: Client, method: str) -> None:
     path = link()
     SigninLink.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-    assert client.get(path).status_code == 401
+    assert getattr(client, method)(path).status_code == 401
 
 
-def test_a_signin_link_of_somebody_who_left_is_worth_nothing(client: Client) -> None:
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_a_signin_link_of_somebody_who_left_is_worth_nothing(client: Client, method: str) -> None:
     path = link()
     User.objects.update(is_active=False)
-    assert client.get(path).status_code == 401
+    assert getattr(client, method)(path).status_code == 401
 
 
 def test_the_links_secret_is_not_in_the_database() -> None:
