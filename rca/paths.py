@@ -34,7 +34,8 @@ def _ranks_of(state: Progress, best: Finding | None) -> set[int]:
 def _vertices(state: Progress, best: Finding | None) -> list[int]:
     """Vertices the finding is about: its ranks, their NICs and the lossy links that touch them."""
     ranks = _ranks_of(state, best)
-    nics = {state.n_ranks + int(state.ranks.nic[at]) for at in ranks if state.ranks.nic[at] >= 0}
+    places = {int(place) for at in ranks for place in (state.ranks.nic[at], state.ranks.fallen[at]) if place >= 0}
+    nics = {state.n_ranks + place for place in places}
     links = {state.first_link + i for i, ends in enumerate(state.links.tolist()) if ranks & set(ends)}
     return sorted(ranks | nics | links)
 
@@ -67,5 +68,6 @@ def _end_of(state: Progress, target: int, vertex: int, blamed: set[int]) -> int:
     if target >= state.first_link:
         a, b = (int(end) for end in state.links[target - state.first_link])
         return b if vertex == a else a
-    users = [at for at in sorted(blamed) if at < state.n_ranks and state.ranks.nic[at] == target - state.n_ranks]
+    nic = target - state.n_ranks
+    users = [at for at in sorted(blamed) if at < state.n_ranks and nic in (state.ranks.nic[at], state.ranks.fallen[at])]
     return users[0] if users else -1

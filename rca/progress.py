@@ -154,8 +154,9 @@ def _nic_down(pairs: Pairs, ranks: Ranks) -> Ints:
     """(P,) position of a NIC on this flow's way whose port is down, -1 when none is known to be."""
     found = np.full(len(pairs), -1, np.int64)
     for at in (pairs.receiver, pairs.sender):
-        is_down = (at >= 0) & (ranks.port[at] == PORT_DOWN)
-        found[is_down] = ranks.nic[at[is_down]]
+        place = np.where(ranks.port == PORT_DOWN, ranks.nic, ranks.fallen)
+        is_down = (at >= 0) & (place[at] >= 0)
+        found[is_down] = place[at[is_down]]
     return found
 
 

@@ -28,8 +28,9 @@ class Ranks:
     """Arrays of (R,), ordered by global rank.
 
     rank: global rank. node: index into window.nodes, -1 unknown. seen_ns: newest tick of any row, 0 never. state: letter
-    of /proc/<pid>/stat, 0 unknown. nic: position in `nics` of the NIC the rank uses, -1 not known. io_rate: bytes read
-    and written per second. is_silent: its node sends nothing while others do.
+    of /proc/<pid>/stat, 0 unknown. nic: position in `nics` of the NIC the rank uses, -1 not known; fallen: for those not
+    known, of the one NIC of its node that went down inside the window. io_rate: bytes read and written per second.
+    is_silent: its node sends nothing while others do.
     """
 
     rank: Ints
@@ -41,6 +42,7 @@ class Ranks:
     last_callback_ns: Ints
     io_rate: Ints
     nic: Ints
+    fallen: Ints
     port: Ints
     is_silent: Mask
     nics: Rows
@@ -76,7 +78,8 @@ def known_ranks(window: Window, settings: Settings) -> Ranks:
     return Ranks(
         rank=rank, node=node, seen_ns=seen, state=state,
         is_gone=~is_alive | (state == PROCESS_GONE) | (state == ZOMBIE), is_stopped=state == STOPPED,
-        last_callback_ns=last_callback, io_rate=io_rate, nic=nic, port=port.astype(np.int64),
+        last_callback_ns=last_callback, io_rate=io_rate, nic=nic,
+        fallen=_fallen(window, nics, node, nic), port=port.astype(np.int64),
         is_silent=silent_nodes(window, settings)[node], nics=nics,
     )  # fmt: skip
 
@@ -150,3 +153,17 @@ def _nics(window: Window, at: Ints, n_ranks: int) -> tuple[Rows, Ints]:
         node = int(place["node"])
         nic[position] = by_name.get((node, str(place["nic"])), only.get(node, -1) if not place["nic"] else -1)
     return rows, nic
+
+
+def _fallen(window: Window, nics: Rows, node: Ints, nic: Ints) -> Ints:
+    """(R,) the NIC that went down on the rank's node, where it is not known which one the rank uses; -1 when none or several.
+
+    Only ports that were up earlier in the window count: many machines have ports that were never connected.
+    """
+    rows = window.rows("nic")
+    was_up = mix(rows["node"], rows["index"])[rows["port_state"] == PORT_UP]
+    fell = np.flatnonzero((nics["port_state"] == PORT_DOWN) & np.isin(mix(nics["node"], nics["index"]), was_up))
+    of_node = np.full(len(window.nodes) + 1, -1, np.int64)
+    nodes, first, counts = np.unique(nics["node"][fell], return_index=True, return_counts=True)
+    of_node[nodes[counts == 1]] = fell[first[counts == 1]]
+    return np.where(nic < 0, of_node[node], -1)

@@ -41,7 +41,8 @@ def make_window(
     transport: str = "IB", seed: int = 0, at_ms: int = 500, stalled_s: float = 12.0,
     nic_down: int | None = None, frozen: int | None = None, killed: int | None = None, stuck_before: int | None = None,
     proxy_asleep: int | None = None, gpu_hung: int | None = None, paused: bool = False,
-    ports_known: bool = True, coordinates: bool = True, silent: Iterable[int] = (), catching_up: Iterable[int] = (),
+    ports_known: bool = True, nics_known: bool = True, coordinates: bool = True,
+    silent: Iterable[int] = (), catching_up: Iterable[int] = (),
     lost_batches: Iterable[int] = (), without_nodes: Iterable[int] = (), io_bytes_per_s: dict[int, int] | None = None,
 ) -> Window:  # fmt: skip
     """A job of `ranks` ranks, tp × pp × dp, with a fault at `at_ms` and `stalled_s` seconds after it came to rest.
@@ -62,6 +63,7 @@ def make_window(
     cut = _Cut(job, transport, stalled_s if is_faulty else 0.0, nics_per_node or ranks_per_node)
     cut.letters = dict.fromkeys(_set(frozen), "T")
     cut.killed, cut.ports_known, cut.coordinates = _set(killed), ports_known, coordinates
+    cut.nics_known = nics_known
     cut.io_rates, cut.lossy_nodes = io_bytes_per_s or {}, set(lost_batches)
     return cut.window(set(silent), set(catching_up), set(without_nodes))
 
@@ -99,6 +101,7 @@ class _Cut:
     killed: set[int]
     ports_known: bool
     coordinates: bool
+    nics_known: bool = True
     io_rates: dict[int, int]
     lossy_nodes: set[int]
 
@@ -151,7 +154,8 @@ class _Cut:
                 rank % self.job.ranks_per_node,
             )
             row["tp"], row["pp"], row["dp"], row["ep"] = *place, -1
-            row["transport"], row["nic"] = self.code, f"nic{_nic_of(self.job, rank, self.nics_per_node)}"
+            row["transport"] = self.code
+            row["nic"] = f"nic{_nic_of(self.job, rank, self.nics_per_node)}" if self.nics_known else ""
         return rows[[self.job.node(rank) not in without for rank in range(self.job.n_ranks)]]
 
     def _members(self, without: set[int]) -> Rows:
@@ -230,13 +234,14 @@ class _Cut:
                 for r in range(self.job.n_ranks)
                 if self.job.node(r) == node and _nic_of(self.job, r, self.nics_per_node) == index
             ]
-            state = "down" if set(users) & self.job.nic_down else "up"
+            now = "down" if set(users) & self.job.nic_down else "up"
+            states = ((self.end_ns - 15 * SECOND, "up"), (self.end_ns - SECOND, now), (self.end_ns, now))
             tables["nic"] += [
                 {
                     "tick_ns": tick, "index": index, "name": f"nic{index}".encode(), "rank": -1, "node": node,
                     "port_state": PORT_STATES.index(state if self.ports_known else "unknown"), "speed_mbps": 200,
                 }
-                for tick in (self.end_ns - SECOND, self.end_ns)
+                for tick, state in states
             ]  # fmt: skip
 
 

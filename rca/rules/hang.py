@@ -159,6 +159,7 @@ def nic_finding(state: Progress, nic: int, waiters: frozenset[int], settings: Se
     victims = waiters - set(users)
     across = _touching(state, users) & state.stalls.is_lost
     row, ranks = state.ranks.nics[nic], state.ranks.names(np.array(users))
+    grade = Grade.STRONG if (state.ranks.nic[list(users)] == nic).all() else Grade.MODERATE
     evidence = [Evidence(f"port of {name}", "down", "", "nic", ranks[0])]
     evidence += [
         Evidence(f"{name} {what}", int(row[what]), "bytes", "nic", ranks[0]) for what in ("rx_bytes", "tx_bytes")
@@ -167,7 +168,7 @@ def nic_finding(state: Progress, nic: int, waiters: frozenset[int], settings: Se
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("nic", f"{name} of {node or named(ranks)}", ranks, node),
         component=Component.NIC, kind=FaultKind.COMMUNICATION_FAIL_STOP, culprits=ranks,
-        score=score(Grade.STRONG, len(victims), state.n_ranks), grade=Grade.STRONG,
+        score=score(grade, len(victims), state.n_ranks), grade=grade,
         sentence=f"NIC {name} of {node or 'its node'} is down: {named(ranks)} can neither send nor receive; "
         f"{waiting(len(victims))}.",
         evidence=tuple(evidence),

@@ -56,6 +56,12 @@ def test_a_nic_that_is_down_is_named_with_all_ranks_that_use_it() -> None:
     assert (best.culprits, best.subject.kind, best.subject.name) == ((2, 3), "nic", "nic0 of node1")
 
 
+@pytest.mark.parametrize("victim", [1, 4])
+def test_a_nic_that_went_down_is_named_though_nobody_says_which_rank_uses_it(victim: int) -> None:
+    best = diagnosis_of(nic_down=victim, nics_known=False).findings[0]
+    assert (best.culprits, best.component, best.grade) == ((victim,), Component.NIC, Grade.MODERATE)
+
+
 def test_with_unknown_ports_only_the_link_is_named_and_nobody_blamed() -> None:
     best = diagnosis_of(ranks=4, nic_down=3, tp=1, pp=1, ranks_per_node=2, ports_known=False, seed=2).findings[0]
     assert best.component is Component.NIC
