@@ -30,11 +30,12 @@ _NEEDS: Final[dict[str, Role]] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who may ask. kind: how their acts appear in a timeline."""
+    """Somebody who may ask. kind: how their acts appear in a timeline; id: the user's or the token's."""
 
     name: str
     kind: Literal["user", "api"]
     roles: Mapping[int, Role]
+    id: int = 0
 
     @property
     def team_ids(self) -> list[int]:
@@ -71,8 +72,8 @@ NOBODY: Final = Caller(name="", kind="user", roles={})
 def caller_of(user: User | AnonymousUser | TokenUser) -> Caller:
     """The caller behind a request's user."""
     if isinstance(user, TokenUser):
-        return Caller(user.token.label, "api", {user.token.team_id: Role(user.token.role)})
+        return Caller(user.token.label, "api", {user.token.team_id: Role(user.token.role)}, user.token.pk)
     if not isinstance(user, User) or not user.is_active:
         return NOBODY
     memberships = Membership.objects.filter(user=user).values_list("team_id", "role")
-    return Caller(user.get_username(), "user", {team_id: Role(role) for team_id, role in memberships})
+    return Caller(user.get_username(), "user", {team_id: Role(role) for team_id, role in memberships}, user.pk)

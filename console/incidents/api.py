@@ -159,7 +159,7 @@ class _Act(APIView):
             raise PermissionDenied
         given = self.fields(data=request.data)
         given.is_valid(raise_exception=True)
-        actor = lifecycle.Actor(caller.name, ActorKind(caller.kind))
+        actor = lifecycle.Actor(caller.name, ActorKind(caller.kind), caller.id)
         key = request.headers.get("Idempotency-Key", "")[:REQUEST_KEY_MAX]
         changed, entry = self.call(number, actor, key, given.validated_data)
         changed = read.find_incident(changed.pk, caller.team_ids)

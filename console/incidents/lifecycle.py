@@ -7,6 +7,7 @@ accounts/access.py, what is legal is decided here.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -52,10 +53,11 @@ class StaleVersion(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts: a person, a script, or the detector itself."""
+    """Who acts: a person, a script, or the detector itself. id: which of the kind; names may be shared."""
 
     name: str
     kind: ActorKind
+    id: int = 0
 
 
 DETECTOR: Final = Actor("detector", ActorKind.DETECTOR)
@@ -183,7 +185,7 @@ def _note(
     """The timeline entry, and the promise to tell everybody once it is committed."""
     entry = TimelineEntry.objects.create(
         incident=incident, at=now, actor=actor.name, actor_kind=actor.kind,
-        verb=verb, before=before, after=after, note=note, request_key=request_key,
+        verb=verb, before=before, after=after, note=note, request_key=_stored_key(actor, request_key),
     )  # fmt: skip
     relay_on_commit(OutboxRow.objects.create(incident=incident, entry=entry, type=message, made_at=now))
     return entry
@@ -192,7 +194,14 @@ def _note(
 def _done_before(incident: Incident, actor: Actor, verb: str, request_key: str) -> TimelineEntry | None:
     if not request_key:
         return None
-    return incident.timeline.filter(actor=actor.name, verb=verb, request_key=request_key).first()
+    return incident.timeline.filter(verb=verb, request_key=_stored_key(actor, request_key)).first()
+
+
+def _stored_key(actor: Actor, request_key: str) -> str:
+    """The key as this actor's own: a token labelled like a person, or like another token, shares no keys with them."""
+    if not request_key:
+        return ""
+    return hashlib.sha256(f"{actor.kind}:{actor.id}:{actor.name}:{request_key}".encode()).hexdigest()
 
 
 def _checked_note(note: str, needed: bool) -> str:

@@ -124,7 +124,8 @@ class Incident(models.Model):
 class TimelineEntry(models.Model):
     """One thing that happened to an incident. Never changed, never deleted.
 
-    before, after: the state (or condition) around the act. request_key makes a repeated request the same act.
+    before, after: the state (or condition) around the act. request_key (a hash of the actor's key and of whose
+    it is) makes a repeated request the same act.
     """
 
     incident = models.ForeignKey(Incident, models.PROTECT, related_name="timeline")

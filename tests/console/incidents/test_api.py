@@ -147,6 +147,19 @@ def test_the_same_key_acts_once(incident: Incident, responder: Persona) -> None:
     assert incident.timeline.filter(verb="acknowledged").count() == 1
 
 
+def test_a_token_labelled_like_another_or_like_a_person_shares_no_keys(
+    incident: Incident, responder: Persona, team: Team
+) -> None:
+    scripts = [make_api_token(team, responder.name, Role.RESPONDER)[1] for _ in range(2)]
+    browsers = [responder.browser, *(APIClient(headers={"Authorization": f"Token {secret}"}) for secret in scripts)]
+    for browser in browsers * 2:
+        answer = browser.post(
+            f"/api/v1/incidents/{incident.pk}/comments", {"text": "hm"}, format="json", headers={"Idempotency-Key": "1"}
+        )
+        assert answer.status_code == 200
+    assert incident.timeline.filter(verb="commented").count() == len(browsers)
+
+
 def test_the_list_filters_counts_and_pages(attempt: Attempt, responder: Persona) -> None:
     for number in range(55):
         made = make_incident(attempt, key=f"v1:{number}", headline=f"hang {number}")
