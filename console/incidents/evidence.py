@@ -6,6 +6,7 @@ the seconds and tables a picture needs are read.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,15 +16,15 @@ from console.incidents import grid, lanes
 from console.incidents.models import ConditionState, Incident
 from console.incidents.read import newest_revision
 from console.incidents.rows import iso, iso_from_ns
-from ingest.models import Attempt, Job
+from ingest.models import Attempt, Job, Rank
 from ingest.read import latest_data_ns, read_window
 from rca.findings import Diagnosis, diagnosis_from_json
 
 SECOND: Final = 1_000_000_000
 GRID_NS: Final = 5 * SECOND
 LANES_BEFORE_NS: Final = 10 * SECOND
-LANES_NS: Final = 60 * SECOND
-LANES_NS_MAX: Final = 120 * SECOND
+LANES_NS: Final = 60 * SECOND  # lanes.TICKS_MAX at ten ticks a second
+RANKS_MAX: Final = 64
 VICTIMS_SHOWN: Final = 8
 
 
@@ -53,19 +54,25 @@ def job_grid(job: Job) -> grid.Grid:
 def incident_lanes(
     incident: Incident, from_ns: int | None = None, to_ns: int | None = None, ranks: Sequence[int] = ()
 ) -> lanes.Lanes:
-    """Flow lanes of `ranks`, else of the culprits and the first victims, around the first symptom unless said."""
+    """Flow lanes of `ranks`, else of the culprits and the first victims, around the first symptom unless said.
+
+    Only the nodes of these ranks are read, and no longer a time than lanes can show.
+    """
     start_ns = from_ns if from_ns is not None else incident.first_symptom_ns - LANES_BEFORE_NS
-    newest = min(latest_data_ns(incident.attempt_id) + 1, start_ns + LANES_NS)
-    end_ns = min(to_ns, start_ns + LANES_NS_MAX) if to_ns is not None else newest
-    window = read_window(incident.attempt_id, start_ns, max(end_ns, start_ns + 1), lanes.TABLES)
-    chosen = ranks or _interesting(newest_diagnosis(incident), window.ranks["rank"].tolist())
-    return lanes.make_lanes(window, chosen, incident.first_symptom_ns, incident.triggered_ns)
+    newest = latest_data_ns(incident.attempt_id) + 1 if to_ns is None else to_ns
+    end_ns = max(min(newest, start_ns + LANES_NS), start_ns + 1)
+    chosen = list(ranks) or _interesting(newest_diagnosis(incident), incident.attempt_id)
+    shown = chosen[:RANKS_MAX]
+    window = read_window(incident.attempt_id, start_ns, end_ns, lanes.TABLES, ranks=shown)
+    drawn = lanes.make_lanes(window, shown, incident.first_symptom_ns, incident.triggered_ns)
+    return dataclasses.replace(drawn, omitted=drawn.omitted + len(chosen) - len(shown))
 
 
-def _interesting(diagnosis: Diagnosis | None, known: list[int]) -> list[int]:
+def _interesting(diagnosis: Diagnosis | None, attempt_id: int) -> list[int]:
     """Culprits, then those who wait for them first, then other victims; without a diagnosis the first ranks."""
     if diagnosis is None:
-        return known[:VICTIMS_SHOWN]
+        known = Rank.objects.filter(attempt=attempt_id, rank__gte=0, replaced=False).order_by("rank")
+        return list(known.values_list("rank", flat=True).distinct()[:VICTIMS_SHOWN])
     culprits = list(diagnosis.culprits)
     near = [edge.waiter for edge in diagnosis.path if edge.waits_for in culprits]
     return list(dict.fromkeys([*culprits, *near, *diagnosis.victims]))[: len(culprits) + VICTIMS_SHOWN]

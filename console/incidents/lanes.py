@@ -57,7 +57,7 @@ class NotVisible:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Lanes of [from_ns, to_ns). omitted: flows of these ranks beyond the limit."""
+    """Lanes of [from_ns, to_ns). omitted: flows of these ranks beyond the limit, and ranks."""
 
     from_ns: int
     to_ns: int

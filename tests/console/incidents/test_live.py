@@ -16,6 +16,8 @@ from channels.routing import URLRouter
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import OperationalError
+from django.test import override_settings
+from pytest_django import Settings
 
 from console.accounts.models import Membership
 from console.incidents import lifecycle, publish, streams
@@ -85,9 +87,9 @@ async def test_a_place_the_stream_does_not_know_means_fetch_the_snapshot(
 
 
 async def test_messages_no_longer_kept_mean_fetch_the_snapshot(
-    incident: Incident, responder: Persona, monkeypatch: pytest.MonkeyPatch
+    incident: Incident, responder: Persona, settings: Settings
 ) -> None:
-    monkeypatch.setattr(settings, "STREAM_MESSAGES_KEPT", 3)
+    settings.STREAM_MESSAGES_KEPT = 3
     place = _place(await _get(responder, f"/api/v1/incidents/{incident.pk}"))
     for _ in range(5):
         await _comment(incident, "hm")
@@ -177,11 +179,10 @@ async def test_what_is_not_a_frame_closes_the_socket(responder: Persona, frame: 
 
 
 async def test_an_act_succeeds_while_valkey_is_away_and_is_announced_later(
-    incident: Incident, responder: Persona, monkeypatch: pytest.MonkeyPatch
+    incident: Incident, responder: Persona
 ) -> None:
     place = _place(await _get(responder, f"/api/v1/incidents/{incident.pk}"))
-    with monkeypatch.context() as away:
-        away.setattr(settings, "REDIS_URL", "unix:///nowhere/valkey.sock")
+    with override_settings(REDIS_URL="unix:///nowhere/valkey.sock"):
         await _act(incident, "acknowledge")
         assert (await _get(responder, f"/api/v1/incidents/{incident.pk}"))["stream"]["epoch"] == ""
     assert await OutboxRow.objects.filter(relayed_at=None).acount() == 1
@@ -192,9 +193,8 @@ async def test_an_act_succeeds_while_valkey_is_away_and_is_announced_later(
     assert await OutboxRow.objects.filter(relayed_at=None).acount() == 0
 
 
-async def test_a_late_relay_sends_the_newest_row(incident: Incident, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as away:
-        away.setattr(settings, "REDIS_URL", "unix:///nowhere/valkey.sock")
+async def test_a_late_relay_sends_the_newest_row(incident: Incident) -> None:
+    with override_settings(REDIS_URL="unix:///nowhere/valkey.sock"):
         await _act(incident, "acknowledge")
         await _act(incident, "resolve")
     start = await sync_to_async(streams.position)(f"incident:{incident.pk}")

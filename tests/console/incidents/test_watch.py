@@ -11,10 +11,12 @@ from django.conf import settings as configured
 from django.utils import timezone
 
 from console.dashboard.jobs import read_job_row
-from console.incidents import lifecycle, watch
+from console.incidents import evidence, lifecycle, watch
 from console.incidents.live import JobRow
 from console.incidents.models import ActorKind, Incident, JobNormal, Look
 from ingest.models import Attempt, Job
+from ingest.read import read_window
+from ingest.window import Window
 from rca.findings import diagnosis_from_json
 from tests.console.incidents.stalling import StallingJob
 from tests.ingest.conftest import Ingest, ingest, no_traces
@@ -145,6 +147,25 @@ async def test_a_silent_node_is_an_incident_while_the_others_report(job: Stallin
     await job.run(15, nodes=(0, 1, 2))
     await look()
     assert (await the_incident()).symptom in ("silence", "failure")
+
+
+async def test_lanes_read_the_nodes_of_their_ranks_alone_and_a_minute_at_most(
+    job: StallingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    incident, asked = await stall(job), []
+
+    def spied(*args: Any, **kwargs: Any) -> Window:
+        asked.append(read_window(*args, **kwargs))
+        return asked[-1]
+
+    monkeypatch.setattr(evidence, "read_window", spied)
+    lanes = await sync_to_async(evidence.incident_lanes)(incident, 0, 2**62, [3])
+    assert lanes.to_ns - lanes.from_ns == 60 * 10**9
+    lanes = await sync_to_async(evidence.incident_lanes)(incident, ranks=[2])
+    assert {lane.rank for lane in lanes.lanes} == {2}
+    assert set(asked[-1].rows("flow")["rank"].tolist()) == {2, 3}  # rank 3 lives on the same node
+    lanes = await sync_to_async(evidence.incident_lanes)(incident)
+    assert (lanes.lanes[0].rank, len({lane.rank for lane in lanes.lanes})) == (3, 8)
 
 
 async def test_a_look_that_fails_is_shown_as_failed_and_the_job_as_unknown(
