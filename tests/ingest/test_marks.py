@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from asgiref.sync import sync_to_async
+from pytest_django import Settings
 
 from ingest import marks
 from ingest.models import Attempt
@@ -26,8 +27,8 @@ def test_each_mark_is_taken_once(nothing_heard: None) -> None:
     assert marks.take_heard() == set()
 
 
-def test_valkey_away_is_false_and_empty_and_no_error(monkeypatch: pytest.MonkeyPatch, settings: object) -> None:
-    monkeypatch.setattr(settings, "REDIS_URL", "unix:///nowhere/valkey.sock", raising=False)
+def test_valkey_away_is_false_and_empty_and_no_error(settings: Settings) -> None:
+    settings.REDIS_URL = "unix:///nowhere/valkey.sock"
     marks._valkey.cache_clear()
     try:
         assert marks.mark_heard([1]) is False

@@ -12,11 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection, connections
 
+from console.supervisor.folder import start_time
 from console.supervisor.servers import database_url
 from ingest.models import Node, Team
 from ingest.tokens import make_agent_token
@@ -35,9 +37,13 @@ def mortal(transactional_db: None, postgres: TestServers) -> Iterator[TestServer
 
 
 def kill(servers: TestServers) -> None:
+    """Returns when its backends are gone too: for a moment they still answer, each in a session of its own."""
     child = servers.running.pop("postgres")
+    backends = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
     child.kill()
     child.process.wait()
+    while any(start_time(int(pid)) for pid in backends):
+        time.sleep(0.01)
 
 
 async def test_while_the_database_is_away_it_is_503_and_works_again_after(mortal: TestServers, ingest: Ingest) -> None:
