@@ -58,9 +58,26 @@ def _edge(
         return None
     ranks, comm = state.ranks.rank, int(edges.comm[row])
     comm_id = int(state.members.comm_ids[comm]) if comm >= 0 else 0
-    return WaitEdge(
-        int(ranks[vertex]), int(ranks[target]), comm_id, int(edges.op[row]), SENTENCES[Why(int(edges.why[row]))]
-    )
+    why = _state_of_end(state, hops[vertex]) or SENTENCES[Why(int(edges.why[row]))]
+    return WaitEdge(int(ranks[vertex]), int(ranks[target]), comm_id, int(edges.op[row]), why)
+
+
+def _state_of_end(state: Progress, vertex: int) -> str:
+    """Why nobody can get on with this vertex, where that is known; '' where only the edge tells."""
+    if state.n_ranks <= vertex < state.first_link:
+        return "a NIC between them is down"
+    if vertex >= state.n_ranks or not state.is_cut[vertex]:
+        return ""
+    ranks = state.ranks
+    for is_so, words in (
+        (ranks.is_gone, "its process has ended"),
+        (ranks.is_stopped, "its process is stopped"),
+        (ranks.is_silent, "its node sends no data"),
+        (state.is_deaf, "its proxy does not react"),
+    ):
+        if is_so[vertex]:
+            return words
+    return ""
 
 
 def _end_of(state: Progress, target: int, vertex: int, blamed: set[int]) -> int:

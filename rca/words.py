@@ -8,6 +8,7 @@ import numpy as np
 
 from nccl_instrument.tables import PORT_STATES
 from rca.findings import Evidence, Grade, Subject
+from rca.pairs import ABSENT, FINISHED, NO_FLOWS, SEEN, UNHEARD
 from rca.progress import Progress
 from rca.settings import SECOND_NS, Settings
 
@@ -107,7 +108,8 @@ def flow_evidence(state: Progress, mask: np.ndarray[tuple[int], np.dtype[np.bool
     """Both ends' counters of the flows that `mask` selects."""
     pairs, ranks, found = state.pairs, state.ranks, []
     for i in np.flatnonzero(mask)[:limit]:
-        sent, taken = (" ".join(map(str, c[i])) for c in (pairs.sent, pairs.taken))
+        sent = _counted(pairs.sent[i].tolist(), int(pairs.sender_end[i]))
+        taken = _counted(pairs.taken[i].tolist(), int(pairs.receiver_end[i]))
         sender, receiver = int(ranks.rank[pairs.sender[i]]), int(ranks.rank[pairs.receiver[i]])
         what = (
             f"{comm_name(state, int(pairs.comm[i]))} op {int(pairs.op[i])} channel {int(pairs.channel[i])}, "
@@ -115,3 +117,10 @@ def flow_evidence(state: Progress, mask: np.ndarray[tuple[int], np.dtype[np.bool
         )
         found.append(Evidence(what, f"{sent} | {taken} of {int(pairs.total[i])}", "chunks", "flow", sender))
     return found
+
+
+_UNSEEN = {ABSENT: "not entered", NO_FLOWS: "no flow", FINISHED: "finished", UNHEARD: "unknown"}
+
+
+def _counted(counters: list[int], end: int) -> str:
+    return " ".join(map(str, counters)) if end == SEEN else _UNSEEN[end]

@@ -147,9 +147,19 @@ def _evidence(state: Progress, sink: Sink, settings: Settings) -> tuple[Evidence
     found = []
     for at in sink.ranks[: settings.evidence_max]:
         found += process_evidence(state, at) + entered_evidence(state, at, settings)
-    ignored = (state.stalls.not_taken | state.stalls.not_noticed) & _touching(state, sink.ranks)
-    found += flow_evidence(state, ignored if ignored.any() else _touching(state, sink.ranks), settings.evidence_max)
+    found += flow_evidence(state, _telling(state, sink.ranks), settings.evidence_max)
     return tuple(found[: settings.evidence_max])
+
+
+def _telling(state: Progress, ranks: tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """The flows at these ranks that show most: what is left lying, else what is lost or waited for, else all that moved."""
+    stalls, touching = state.stalls, _touching(state, ranks)
+    moved = (state.pairs.sent > 0).any(axis=1) | (state.pairs.taken > 0).any(axis=1)
+    left, stuck = stalls.not_taken | stalls.not_noticed, stalls.is_lost | stalls.wants_data | stalls.wants_credit
+    for mask in (left, stuck & moved):
+        if (mask & touching).any():
+            return mask & touching
+    return touching & moved
 
 
 def nic_finding(state: Progress, nic: int, waiters: frozenset[int], settings: Settings) -> Finding:
