@@ -30,6 +30,7 @@ int op_close(uint32_t row, uint32_t word, enum Closing how, int64_t now) {
     OpRow *op = &plugin.ops[row];
     if (!state_swap(&plugin.op_states[row], state_word(generation, ROW_LIVE), state_word(generation, ROW_CLOSING)))
         return 0;
+    if (how == CLOSE_NO_NETWORK && LOAD(op->flags) & OP_STOPS_LOST) how = CLOSE_LOST; /* it had flows we refused */
     mark(op, how, now);
     if (!LOAD(op->n_flows)) ADD(comm_clocks[op->comm].n_without_flows, -1u);
     comm_count(op, how, now);
@@ -85,6 +86,8 @@ static void settle(uint64_t handle, const OpRow *op, int is_completed) {
     if (!LOAD(op->launched_ns)) return;
     if (!n_begun && is_completed) {
         op_close(row, word, CLOSE_NO_NETWORK, 0);
+    } else if (!is_completed && LOAD(op->flags) & OP_STOPS_LOST) {
+        return; /* a flow we have no row for may still move */
     } else if (n_begun && LOAD(op->n_flows_stopped) == n_begun) {
         op_close(row, word, CLOSE_DONE, last_stop_ns(op)); /* the rest never begins: ProxyOps that use no network */
     }

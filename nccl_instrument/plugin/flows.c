@@ -12,10 +12,12 @@ static int row_take(uint32_t row, uint32_t word, uint32_t *generation) {
     return state_swap(&plugin.flow_states[row], word, state_word(*generation, ROW_CLAIMED));
 }
 
-/* ProxyOps of copies inside the node never progress and never stop: they are over when their op is. */
+/* ProxyOps of copies inside the node never progress and never stop: they are over when their op is. Of another
+ * process's op nothing is known here, so that the time since its flow last moved has to do. */
 static int is_spent(uint32_t row) {
     const FlowRow *flow = &plugin.flows[row];
-    return !(flow->flags & OP_FOREIGN) && flow->op_handle && op_is_over(flow->op_handle);
+    if (flow->flags & OP_FOREIGN) return now_ns() - LOAD(flow->last_progress_ns) > FOREIGN_KEPT_NS;
+    return flow->op_handle && op_is_over(flow->op_handle);
 }
 
 static int row_reclaim(uint32_t *generation) {
@@ -90,7 +92,10 @@ uint64_t flow_start(const FlowStart *start) {
     uint32_t generation;
     if (!is_foreign && !comm) return 0;
     int row = row_claim(&generation);
-    if (row < 0) return 0;
+    if (row < 0) {
+        if (op) op_refuse_flow(start->parent, op);
+        return 0;
+    }
     row_fill((uint32_t)row, start, generation);
     row_identify(&plugin.flows[row], start, comm, op);
     plugin.flow_clocks[row].chunk_bytes = (uint32_t)start->chunk_bytes;

@@ -46,8 +46,7 @@ static void job_name(char *to, size_t size) {
     } else if (elastic && strcmp(elastic, "none")) {
         identity_text(to, size, elastic);
     } else {
-        name = text_of("DIOGENES_K8S_JOB");
-        identity_text(to, size, name ? name : text_of("JOB_NAME"));
+        identity_text(to, size, text_of("DIOGENES_K8S_JOB")); /* JOB_NAME would be Jenkins' */
     }
 }
 

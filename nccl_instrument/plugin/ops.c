@@ -150,10 +150,22 @@ void op_add_flow(uint64_t handle, OpRow *op) {
         ADD(comm_clocks[op->comm].n_without_flows, -1u);
 }
 
+/* Counted among the flows, it is one that never stops: the op is over when a later one completes, and says so. */
+void op_refuse_flow(uint64_t handle, OpRow *op) {
+    __atomic_fetch_or(&op->flags, OP_STOPS_LOST, __ATOMIC_RELAXED);
+    op_add_flow(handle, op);
+}
+
+static void take_back_closing(const OpRow *op) {
+    CommRow *comm = &plugin.comms[op->comm];
+    if (LOAD(op->flags) & OP_NO_NETWORK) ADD(comm->n_no_network, -1ull);
+    if (LOAD(op->done_ns)) ADD(*(LOAD(op->flags) & OP_P2P ? &comm->n_p2p_done : &comm->n_done), -1ull);
+}
+
 static void reopen(uint64_t handle, OpRow *op) {
     uint32_t generation = handle_generation(handle), *word = &plugin.op_states[handle_row(handle)];
     if (!state_swap(word, state_word(generation, ROW_DONE), state_word(generation, ROW_CLAIMED))) return;
-    if (LOAD(op->flags) & OP_NO_NETWORK) ADD(plugin.comms[op->comm].n_no_network, -1ull);
+    take_back_closing(op);
     __atomic_fetch_and(&op->flags, (uint16_t)~OP_NO_NETWORK, __ATOMIC_RELAXED);
     __atomic_fetch_or(&op->flags, OP_REOPENED, __ATOMIC_RELAXED);
     STORE(op->done_ns, 0);
@@ -193,7 +205,7 @@ void op_flow_stopped(uint64_t handle, const FlowRow *flow, int64_t now) {
     ADD(op->net_wait_ns, LOAD(flow->net_wait_ns));
     lower_time(&op->first_transfer_ns, LOAD(flow->first_transfer_ns));
     raise_time(&op->last_transfer_ns, LOAD(flow->last_transfer_ns));
-    if (LOAD(flow->counters[STAGE_DONE]) < LOAD(flow->total_chunks))
+    if (LOAD(flow->started_ns) && LOAD(flow->counters[STAGE_DONE]) < LOAD(flow->total_chunks))
         __atomic_fetch_or(&op->flags, OP_STOPS_LOST, __ATOMIC_RELAXED);
     if (raise_time(&op->slowest_ns, LOAD(flow->last_transfer_ns))) {
         STORE(op->slowest_channel, flow->channel);

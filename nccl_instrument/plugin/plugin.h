@@ -32,6 +32,7 @@ enum HandleKind { HANDLE_CONTEXT = 1, HANDLE_GROUP, HANDLE_API, HANDLE_OP, HANDL
 #define PROBES_MAX 4096 /* rows looked at for a free one */
 #define RECLAIMS_MAX 64 /* occupied rows looked at when there is none */
 #define OVERTAKEN_BY 512 /* ops a later completion is ahead of one that will not get its stops any more */
+#define FOREIGN_KEPT_NS 60000000000ll /* another process's flow stands still that long before its row may be taken */
 #define API_GRAPH 1u    /* step bit of an API handle: captured into a CUDA graph */
 
 /* Times a flow's chunks passed each stage; the progress thread's own memory, not part of the segment. */
@@ -176,6 +177,7 @@ PRIVATE uint64_t op_start(const OpStart *start);
 PRIVATE void op_stop(uint64_t handle);
 PRIVATE OpRow *op_find(uint64_t handle); /* NULL when its row was reused; live or done */
 PRIVATE void op_add_flow(uint64_t handle, OpRow *op);
+PRIVATE void op_refuse_flow(uint64_t handle, OpRow *op); /* no row for it: this op's end cannot be seen any more */
 PRIVATE void op_flow_begun(uint64_t handle, int64_t now);
 PRIVATE void op_flow_stopped(uint64_t handle, const FlowRow *flow, int64_t now);
 

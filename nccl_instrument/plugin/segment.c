@@ -3,15 +3,18 @@
  * The descriptor is opened once and never closed: a POSIX record lock is dropped when the process closes ANY descriptor
  * of the file, and that lock is how the agent knows the process lives, through SIGSTOP, forked children and SIGKILL.
  * The space is really allocated (a sparse file in a full /dev/shm would kill the job with SIGBUS at a later touch).
- * No segment means no tracing and never a failed job.
+ * Segments of all processes of the host together have a limit: the memory is the job's. No segment means no tracing and
+ * never a failed job.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "plugin.h"
@@ -19,6 +22,8 @@
 #define BYTES_DEFAULT (16u << 20)
 #define BYTES_MIN (2u << 20)
 #define BYTES_MAX (64u << 20)
+#define HOST_BYTES_MAX (512ull << 20)
+#define ENTRIES_MAX 65536 /* names looked at in the folder */
 #define FLOWS_AT_FIRST 256
 #define LOG_INFO_LEVEL 3
 #define LOG_INIT 0x1ul
@@ -73,10 +78,45 @@ static int allocate(int file, uint64_t bytes) {
     return !failed;
 }
 
-/* Bytes mapped, halving the size while the file system has no room; 0 when even the smallest does not fit. */
+static const char *segment_folder(void) {
+    const char *folder = getenv("DIOGENES_SEGMENT_DIR");
+    return folder && *folder ? folder : "/dev/shm";
+}
+
+static uint64_t host_bytes_max(void) {
+    const char *text = getenv("DIOGENES_HOST_BYTES_MAX");
+    return text && *text ? strtoull(text, NULL, 10) : HOST_BYTES_MAX;
+}
+
+/* What all segments in the folder take, ours and those dead processes left. */
+static uint64_t host_bytes(void) {
+    DIR *folder = opendir(segment_folder());
+    uint64_t bytes = 0;
+    if (!folder) return 0;
+    for (int seen = 0; seen < ENTRIES_MAX; seen++) {
+        const struct dirent *entry = readdir(folder);
+        struct stat found;
+        if (!entry) break;
+        if (strncmp(entry->d_name, "diogenes.", 9)) continue;
+        if (!fstatat(dirfd(folder), entry->d_name, &found, AT_SYMLINK_NOFOLLOW) && S_ISREG(found.st_mode))
+            bytes += (uint64_t)(found.st_blocks * 512 < found.st_size ? found.st_blocks * 512 : found.st_size);
+    }
+    closedir(folder);
+    return bytes;
+}
+
+/* Looked at before and after: of ranks that start together some take less, instead of all of them too much. */
+static int allocate_within_limit(int file, uint64_t bytes) {
+    if (host_bytes() + bytes > host_bytes_max() || !allocate(file, bytes)) return 0;
+    if (host_bytes() <= host_bytes_max()) return 1;
+    if (ftruncate(file, 0)) return 0;
+    return 0;
+}
+
+/* Bytes mapped, halving the size while the file system or the host's limit has no room; 0 when even the smallest does not fit. */
 static uint64_t map_file(int file, void **base) {
     for (uint64_t bytes = bytes_wanted(); bytes >= BYTES_MIN; bytes /= 2) {
-        if (!allocate(file, bytes)) continue;
+        if (!allocate_within_limit(file, bytes)) continue;
         *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
         if (*base != MAP_FAILED) return bytes;
         if (ftruncate(file, 0)) return 0;
@@ -159,11 +199,10 @@ static int segment_fill(void *base, uint64_t bytes, uint64_t starttime) {
 }
 
 static const char *segment_make(char *path, size_t size) {
-    const char *folder = getenv("DIOGENES_SEGMENT_DIR");
     uint64_t starttime = process_starttime(), bytes;
     void *base = NULL;
-    snprintf(path, size, "%s/diogenes.%u.%d.%llu", folder && *folder ? folder : "/dev/shm", (unsigned)getuid(),
-             (int)plugin.pid, (unsigned long long)starttime);
+    snprintf(path, size, "%s/diogenes.%u.%d.%llu", segment_folder(), (unsigned)getuid(), (int)plugin.pid,
+             (unsigned long long)starttime);
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file < 0) return strerror(errno);
     if (!lock_held(file)) return "cannot lock it";

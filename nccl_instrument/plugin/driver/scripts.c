@@ -177,6 +177,20 @@ static void reopened(void) {
     say_ready("done");
 }
 
+/* A flow that begins after a later op has begun: the op was thought complete, and completes once more. */
+static void reopened_done(void) {
+    void *context = call_init(&spread), *op = coll(context, 0), *later = coll(context, 1);
+    Flow first = flow(context, op, 1, 5), second = flow(context, op, 0, 5), next = flow(context, later, 1, 5);
+    call_stop(op);
+    call_stop(later);
+    run(&first, context);
+    flow_poll(&next, context);
+    say_ready("thought_complete");
+    run(&second, context);
+    run(&next, context);
+    say_ready("done");
+}
+
 /* p2p inside the node between network ops: closed, without ever counting as completed, once a later op completes. */
 static void mixed(void) {
     void *context = call_init(&spread);
@@ -267,6 +281,39 @@ static void many_flows(void) {
     say_ready("full");
 }
 
+/* Flows that found no row: their op is not complete before a later one is, and never "inside the node". */
+static void refused_flows(void) {
+    void *context = call_init(&spread), *blocker = coll(context, 0);
+    for (int at = 0; at < 2047; at++) flow(context, blocker, 1, 5);
+    void *half = coll(context, 1);
+    Flow sent = flow(context, half, 1, 5), refused = flow(context, half, 0, 5);
+    call_stop(half);
+    run(&sent, context);
+    say_ready("half");
+    whole_op(context, 2);
+    say_ready("half_over");
+    Flow last = flow(context, blocker, 1, 5);
+    void *none = coll(context, 3);
+    Flow other = flow(context, none, 1, 5);
+    call_stop(none);
+    if (refused.handle || other.handle || !last.handle) _exit(3);
+    call_stop(last.handle);
+    whole_op(context, 4);
+    say_ready("done");
+}
+
+/* Flows of another process whose stops never come: their rows are taken once they are old. */
+static void many_foreign_flows(void) {
+    void *context = call_init(&spread), *op = coll(context, 0);
+    FlowSpec spec = {getpid() + 1, 3, 1, 20, 1};
+    Flow foreign;
+    for (int at = 0; at < 2048; at++) flow_open(&foreign, (void *)0x7FFF00001234ul, (void *)0x5678ul, 0, &spec);
+    if (flow(context, op, 1, 5).handle) _exit(3);
+    say_ready("full");
+    for (int at = 0; at < 50; at++) flow(context, op, 1, 5);
+    say_ready("done");
+}
+
 /* On a rank that no ring leaves the node from nothing ever completes. */
 static void many_local_ops(void) {
     void *context = call_init(&spread);
@@ -349,6 +396,7 @@ static const struct {
     SCRIPT(silent),   SCRIPT(abandoned),  SCRIPT(graph),      SCRIPT(queue_pair),     SCRIPT(reinit),
     SCRIPT(many_comms), SCRIPT(many_ops), SCRIPT(many_flows), SCRIPT(many_local_ops), SCRIPT(many_lost_ops),
     SCRIPT(forked),   SCRIPT(concurrent), SCRIPT(early),      SCRIPT(running_sizes),
+    SCRIPT(refused_flows), SCRIPT(many_foreign_flows), SCRIPT(reopened_done),
 };
 
 int script_run(const char *name) {

@@ -7,10 +7,12 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from nccl_instrument.tables import OP_NO_NETWORK
-from tests.nccl_instrument.plugin.driver import ABIS, Driver, counted
+from nccl_instrument.agent.segment import FLOW, HEADER, Segment
+from nccl_instrument.tables import OP_FOREIGN, OP_HAS_FLOWS, OP_NO_NETWORK, OP_STOPS_LOST
+from tests.nccl_instrument.plugin.driver import ABIS, Driver, counted, records
 
 Drive = Callable[..., Driver]
 SMALL = str(2 << 20)
@@ -38,6 +40,55 @@ def test_flows_beyond_the_table_get_no_handle(drive: Drive) -> None:
     driver.until("full")
     segment = driver.segment()
     assert len(segment.live_flows()) == 2048 and counted(segment) == {"flow_table_full": 50}
+
+
+@pytest.mark.parametrize("abi", ABIS)
+def test_an_op_whose_flows_were_refused_is_neither_done_early_nor_inside_the_node(drive: Drive, abi: int) -> None:
+    driver = drive(abi, "refused_flows", DIOGENES_SEGMENT_BYTES=SMALL)
+    driver.until("half")
+    segment = driver.segment()
+    assert len(records(segment)) == 0
+    driver.until("half_over")
+    later, half = records(segment)
+    assert (later["op"], half["op"]) == (3, 2) and later["flags"] == OP_HAS_FLOWS
+    assert half["flags"] == OP_HAS_FLOWS | OP_STOPS_LOST
+    driver.until("done")
+    none = records(segment)[records(segment)["op"] == 4]
+    assert list(none["flags"]) == [OP_STOPS_LOST] and list(none["done_ns"]) == [0]
+    assert list(segment.comms()["n_done"]) == [3] and list(segment.comms()["n_no_network"]) == [0]
+    assert counted(segment) == {"flow_table_full": 2, "ops_lost": 1}
+
+
+def test_flows_of_another_process_give_their_rows_up_once_they_are_old(drive: Drive) -> None:
+    driver = drive(5, "many_foreign_flows", DIOGENES_SEGMENT_BYTES=SMALL)
+    driver.until("full")
+    segment = driver.segment()
+    assert counted(segment) == {"foreign_flows": 2048, "flow_table_full": 1}
+    age_flows(segment, 61 * 10**9)
+    driver.until("done")
+    assert counted(segment) == {"foreign_flows": 2048, "flow_table_full": 1, "flows_lost": 50}
+    assert (segment.live_flows()["flags"] == OP_FOREIGN).sum() == 2048 - 50
+
+
+def age_flows(segment: Segment, age_ns: int) -> None:
+    """Nothing has moved for that long: written into the segment, because no test can wait for it."""
+    raw = np.memmap(segment.path, np.uint8, "r+")
+    (section,) = (entry for entry in raw[: HEADER.itemsize].view(HEADER)["sections"][0] if entry["name"] == b"flow")
+    at, size = int(section["offset"]), int(section["n_rows"]) * FLOW.itemsize
+    raw[at : at + size].view(FLOW)["last_progress_ns"] -= age_ns
+
+
+def test_all_segments_of_a_host_together_have_a_limit(drive: Drive, tmp_path: Path) -> None:
+    sizes = []
+    for limit, wanted in ((16, 16), (20, 16), (24, 2), (24, 16)):
+        megabytes = {"DIOGENES_HOST_BYTES_MAX": str(limit << 20), "DIOGENES_SEGMENT_BYTES": str(wanted << 20)}
+        driver = drive(5, "normal", **megabytes)
+        driver.until("moved")
+        sizes.append(driver.segment().path.stat().st_size >> 20)
+    assert sizes == [16, 4, 2, 2]
+    refused = drive(5, "normal", DIOGENES_HOST_BYTES_MAX=str(24 << 20))
+    assert refused.until("moved")["mask"] == 0
+    assert "no tracing" in refused.finish() and len(list(tmp_path.glob("diogenes.*"))) == 4
 
 
 def test_ops_that_never_complete_give_their_rows_to_later_ones(drive: Drive) -> None:

@@ -100,9 +100,10 @@ def test_the_header_carries_the_launchers_identity_and_both_clocks(drive: Drive)
     ("launcher", "job"),
     [
         ({"SLURM_JOB_ID": "77", "TORCHELASTIC_RUN_ID": "abc"}, "slurm-77"),
-        ({"TORCHELASTIC_RUN_ID": "abc", "JOB_NAME": "k"}, "abc"),
-        ({"TORCHELASTIC_RUN_ID": "none", "JOB_NAME": "k"}, "k"),
-        ({"DIOGENES_K8S_JOB": "pod", "JOB_NAME": "k"}, "pod"),
+        ({"TORCHELASTIC_RUN_ID": "abc", "DIOGENES_K8S_JOB": "k"}, "abc"),
+        ({"TORCHELASTIC_RUN_ID": "none", "DIOGENES_K8S_JOB": "k"}, "k"),
+        ({"DIOGENES_K8S_JOB": "pod", "JOB_NAME": "jenkins"}, "pod"),
+        ({"JOB_NAME": "jenkins"}, ""),
         ({}, ""),
     ],
 )

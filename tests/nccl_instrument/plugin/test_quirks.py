@@ -112,6 +112,19 @@ def test_network_flows_of_a_one_node_communicator_reopen_the_op(drive: Drive, ab
     assert done["flags"] == OP_HAS_FLOWS | OP_REOPENED and list(segment.comms()["n_no_network"]) == [0]
 
 
+@pytest.mark.parametrize("abi", WITH_STEPS)
+def test_an_op_thought_complete_too_early_counts_once(drive: Drive, abi: int) -> None:
+    driver = drive(abi, "reopened_done")
+    driver.until("thought_complete")
+    segment = driver.segment()
+    assert list(segment.comms()["n_done"]) == [1]
+    driver.until("done")
+    rows = records(segment)
+    assert list(rows["op"]) == [1, 1, 2] and list(rows["flags"] & OP_REOPENED) == [0, OP_REOPENED, 0]
+    assert rows["done_ns"][1] > rows["done_ns"][0] > 0
+    assert list(segment.comms()["n_done"]) == [2]
+
+
 @pytest.mark.parametrize("abi", ABIS)
 def test_ops_without_flows_are_closed_when_a_later_op_completes(drive: Drive, abi: int) -> None:
     driver = drive(abi, "mixed")
