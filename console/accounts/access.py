@@ -14,7 +14,7 @@ from django.contrib.auth.models import AnonymousUser, User
 
 from console.accounts.models import ApiToken, Membership, Role
 
-Verb = Literal["acknowledge", "unacknowledge", "resolve", "reopen", "comment", "administer", "look"]
+Verb = Literal["acknowledge", "unacknowledge", "resolve", "reopen", "comment", "export", "administer", "look"]
 
 _ORDER: Final = (Role.VIEWER, Role.RESPONDER, Role.ADMIN)
 _NEEDS: Final[dict[str, Role]] = {
@@ -24,6 +24,7 @@ _NEEDS: Final[dict[str, Role]] = {
     "resolve": Role.RESPONDER,
     "reopen": Role.RESPONDER,
     "comment": Role.RESPONDER,
+    "export": Role.RESPONDER,
     "administer": Role.ADMIN,
 }
 

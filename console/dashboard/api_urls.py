@@ -17,6 +17,7 @@ urlpatterns = [
     path("incidents/<int:number>/diagnoses/<int:revision>", incidents.IncidentDiagnosis.as_view()),
     path("incidents/<int:number>/grid", incidents.IncidentGrid.as_view()),
     path("incidents/<int:number>/lanes", incidents.IncidentLanes.as_view()),
+    path("incidents/<int:number>/window", incidents.IncidentWindow.as_view()),
     path("incidents/<int:number>/acknowledge", incidents.Acknowledge.as_view()),
     path("incidents/<int:number>/unacknowledge", incidents.Unacknowledge.as_view()),
     path("incidents/<int:number>/resolve", incidents.Resolve.as_view()),

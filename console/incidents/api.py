@@ -6,9 +6,11 @@ import dataclasses
 from typing import Any, ClassVar, Final
 
 from django.core.exceptions import PermissionDenied
+from django.http import HttpResponse
 from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.views.decorators.gzip import gzip_page
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -20,6 +22,7 @@ from console.dashboard.jobs import read_job_row
 from console.dashboard.schema import ERROR, an_object, schema_of
 from console.incidents import lifecycle, read
 from console.incidents.evidence import incident_grid, incident_lanes
+from console.incidents.export import SECONDS, incident_window, window_bytes
 from console.incidents.grid import Grid
 from console.incidents.lanes import Lanes
 from console.incidents.live import IncidentRow, JobRow, TimelineRow
@@ -256,3 +259,26 @@ class IncidentLanes(APIView):
         asked = given.validated_data
         ranks = [int(rank) for rank in asked.get("ranks", "").split(",") if rank]
         return Response(dataclasses.asdict(incident_lanes(incident, asked.get("from_ns"), asked.get("to_ns"), ranks)))
+
+
+class WindowQuery(serializers.Serializer[Any]):
+    seconds = serializers.IntegerField(default=SECONDS)
+
+
+class IncidentWindow(APIView):
+    @extend_schema(
+        operation_id="incident_window",
+        parameters=[OpenApiParameter("seconds", int, description=f"How much time it covers; {SECONDS} if left out.")],
+        responses={(200, "application/octet-stream"): OpenApiTypes.BINARY, 400: ERROR, 403: ERROR, 404: ERROR},
+    )
+    def get(self, request: Request, number: int) -> HttpResponse:
+        """The traces around the incident as a file for `python -m rca`. Only who may act may take traces away."""
+        caller = caller_of(request.user)
+        incident = read.find_incident(number, caller.team_ids)
+        if not caller.may("export", incident.team_id):
+            raise PermissionDenied
+        given = WindowQuery(data=request.GET.dict())
+        given.is_valid(raise_exception=True)
+        body = window_bytes(incident_window(incident, given.validated_data["seconds"]))
+        disposition = f'attachment; filename="incident-{incident.pk}.npz"'
+        return HttpResponse(body, content_type="application/octet-stream", headers={"Content-Disposition": disposition})

@@ -65,7 +65,7 @@ def test_a_responder_may_do_every_act(
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/grid", "/lanes", "/diagnoses/1", "/acknowledge", "/resolve", "/reopen", "/comments"]
+    "path", ["", "/grid", "/lanes", "/window", "/diagnoses/1", "/acknowledge", "/resolve", "/reopen", "/comments"]
 )
 def test_for_another_team_the_incident_is_not_there(incident: Incident, stranger: Persona, path: str) -> None:
     for method in (stranger.browser.get, stranger.browser.post):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings as configured
+from django.db import connection
 from django.utils import timezone
 
 from console.dashboard.jobs import read_job_row
@@ -147,6 +150,34 @@ async def test_a_silent_node_is_an_incident_while_the_others_report(job: Stallin
     await job.run(15, nodes=(0, 1, 2))
     await look()
     assert (await the_incident()).symptom in ("silence", "failure")
+
+
+async def test_two_looks_at_once_are_one(job: StallingJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second returns while the first still looks: it neither looks too nor waits."""
+    entered, leave, windows = threading.Event(), threading.Event(), []
+
+    def slow(*args: Any) -> Window:
+        windows.append(read_window(*args))
+        entered.set()
+        assert leave.wait(30)
+        return windows[-1]
+
+    def in_thread() -> None:
+        try:
+            watch.watch_job(attempt.pk)
+        finally:
+            connection.close()
+
+    await job.run(1)
+    before, attempt = await Look.objects.acount(), await Attempt.objects.alatest("pk")
+    monkeypatch.setattr(watch, "read_window", slow)
+    first, second = (asyncio.create_task(asyncio.to_thread(in_thread)) for _ in range(2))
+    assert await asyncio.to_thread(entered.wait, 30)
+    await asyncio.wait({first, second}, return_when=asyncio.FIRST_COMPLETED, timeout=30)
+    assert first.done() != second.done()
+    leave.set()
+    await asyncio.gather(first, second)
+    assert (len(windows), await Look.objects.acount() - before) == (1, 1)
 
 
 async def test_lanes_read_the_nodes_of_their_ranks_alone_and_a_minute_at_most(
