@@ -26,6 +26,7 @@ from ingest.arrival import Arrival, losses_of
 from ingest.berths import Berths
 from ingest.clock import Placement, place_batch
 from ingest.database import connect
+from ingest.endings import gone_changes, lives_of
 from ingest.ledger import Ledger
 from ingest.limits import OverLimit
 from ingest.roster import Berth, member_keys
@@ -170,10 +171,21 @@ class Committer:
             self._ledger.stored(
                 berth.attempt_id, arrival.batch.rows("op"), placed.placement.shift_ns, arrival.received_ns
             )
+            self._note_gone(placed)
             if len(arrival.batch.rows("comm")):
                 self._ledger.rosters.add(berth.attempt_id)
         if not placed.waiting.receipt.done():
             placed.waiting.receipt.set_result(Receipt(not outcome, _resend(arrival, berth)))
+
+    def _note_gone(self, placed: _Placed) -> None:
+        """Remember which processes died, or live after all; the ledger writes it."""
+        berth, lives = placed.berth, lives_of(placed.waiting.arrival.batch.rows("process"))
+        for pid, gone_ns in gone_changes(berth.gone, lives, placed.placement.shift_ns).items():
+            self._ledger.gone[berth.node_id, pid] = gone_ns
+            if gone_ns:
+                berth.gone[pid] = gone_ns
+            else:
+                del berth.gone[pid]
 
 
 def create_partitions(store: TraceStore, since: datetime | None = None) -> int:
@@ -204,6 +216,7 @@ def _row(arrival: Arrival, berth: Berth, placement: Placement) -> StoredBatch:
         offset_ns=placement.offset_ns,
         wrong_clock=placement.wrong_clock,
         catching_up=placement.catching_up,
+        is_alive=bool(arrival.batch.rows("process")["alive"].any()),
         sync_ns=clock.sync_ns or 0,
         newest_mono_ns=clock.newest_mono_ns,
         pace=clock.pace,

@@ -25,12 +25,16 @@ Refused = tuple[int, str, str]
 
 @dataclass(slots=True)
 class Ledger:
-    """The counts of one ingest process. rosters: attempts whose ranks may need inferring."""
+    """The counts of one ingest process. rosters: attempts whose ranks may need inferring.
+
+    gone: (node id, pid) → Rank.gone_ns to write.
+    """
 
     rollups: Rollups = field(default_factory=Rollups)
     heard: dict[int, int] = field(default_factory=dict)
     marks: set[int] = field(default_factory=set)
     rosters: set[int] = field(default_factory=set)
+    gone: dict[tuple[int, int], int] = field(default_factory=dict)
     refused: Counter[Refused] = field(default_factory=Counter)
     reasons: dict[int, str] = field(default_factory=dict)
     tokens_used: set[int] = field(default_factory=set)
@@ -57,6 +61,7 @@ class Ledger:
         await write_rollups(connection, sums)
         self.rollups.written(key for key, _ in sums)
         await self._write_heard(connection)
+        await self._write_gone(connection)
         await self._write_refused(connection)
         await self._write_tokens(connection)
 
@@ -69,6 +74,15 @@ class Ledger:
                 [at, attempt_id],
             )
         self.heard = {key: at for key, at in self.heard.items() if heard.get(key) != at}
+
+    async def _write_gone(self, connection: AsyncConnection[Any]) -> None:
+        gone = dict(self.gone)
+        for (node_id, pid), at_ns in gone.items():
+            await connection.execute(
+                "UPDATE ingest_rank SET gone_ns = %s WHERE node_id = %s AND pid = %s AND NOT replaced",
+                [at_ns, node_id, pid],
+            )
+        self.gone = {key: at_ns for key, at_ns in self.gone.items() if gone.get(key) != at_ns}
 
     async def _write_refused(self, connection: AsyncConnection[Any]) -> None:
         refused, self.refused = self.refused, Counter()

@@ -55,12 +55,18 @@ class Job(models.Model):
 class Attempt(models.Model):
     """One start of a job's processes. restart_count and world_size are -1 and 0 while nobody declared them.
 
-    roster_version rises when a rank or a member of a communicator changes: readers may cache by it.
+    roster_version rises when a rank or a member of a communicator changes: readers may cache by it. end_reason is empty
+    while it runs.
     """
 
     class State(models.TextChoices):
         RUNNING = "running"
         ENDED = "ended"
+
+    class EndReason(models.TextChoices):
+        RESTARTED = "restarted"  # other processes of the job began
+        SILENT = "silent"
+        PROCESSES_GONE = "processes gone"
 
     job = models.ForeignKey(Job, models.CASCADE, related_name="attempts")
     number = models.IntegerField()
@@ -70,6 +76,7 @@ class Attempt(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     last_received_at = models.DateTimeField()
     state = models.CharField(max_length=16, choices=State.choices, default=State.RUNNING)
+    end_reason = models.CharField(max_length=16, choices=EndReason.choices, default="", blank=True)
     roster_version = models.BigIntegerField(default=0)
 
     class Meta:
@@ -90,6 +97,7 @@ class Node(models.Model):
     """A machine in one attempt, with what its agent sent and what we had to refuse of it.
 
     late_received_ns: when a batch from a spool last came; fresh batches overtake those, so `catching_up` outlasts them.
+    batches_after_end: cut by living processes after the attempt had ended: nobody looks at those.
     """
 
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="nodes")
@@ -104,6 +112,7 @@ class Node(models.Model):
     batches = models.BigIntegerField(default=0)
     rows_dropped = models.BigIntegerField(default=0)
     batches_refused = models.BigIntegerField(default=0)
+    batches_after_end = models.BigIntegerField(default=0)
     losses = models.JSONField(default=dict)
 
     class Meta:
@@ -137,7 +146,10 @@ class Boot(models.Model):
 
 
 class Rank(models.Model):
-    """One process of a job. `rank` is -1 until somebody says it; `replaced` when a later process took the same rank."""
+    """One process of a job. `rank` is -1 until somebody says it; `replaced` when a later process took the same rank.
+
+    gone_ns: data time of the tick that first saw the process dead, 0 while it lives.
+    """
 
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="ranks")
     node = models.ForeignKey(Node, models.CASCADE, related_name="ranks")
@@ -162,6 +174,7 @@ class Rank(models.Model):
     library_version = models.BigIntegerField(default=0)
     abi = models.SmallIntegerField(default=0)
     counters_seen = models.SmallIntegerField(default=0)
+    gone_ns = models.BigIntegerField(default=0)
 
     class Meta:
         constraints = [

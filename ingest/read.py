@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import psycopg
 from django.db import connection
-from django.db.models import Max
+from django.db.models import Max, Sum
 
 from ingest.arrival import GROUPS, completed_ns
 from ingest.models import Attempt, Node, OpRollup
@@ -83,6 +83,17 @@ def latest_data_ns(attempt_id: int) -> int:
 def read_nodes(attempt_id: int) -> list[Node]:
     """The attempt's nodes by name, with everything counted of them."""
     return list(Node.objects.filter(attempt_id=attempt_id).order_by("name"))
+
+
+def read_strays(attempt_id: int) -> dict[str, int]:
+    """Node → batches that living processes cut for attempts this one displaced: nobody looks at those."""
+    attempt = Attempt.objects.get(pk=attempt_id)
+    displaced = Attempt.objects.filter(
+        job_id=attempt.job_id, number__lt=attempt.number, ended_at__gte=attempt.started_at
+    )
+    nodes = Node.objects.filter(attempt__in=displaced, batches_after_end__gt=0)
+    counts = nodes.values("name").annotate(n=Sum("batches_after_end")).order_by("name")
+    return {str(row["name"]): int(row["n"]) for row in counts}
 
 
 def read_window(

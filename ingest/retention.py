@@ -16,12 +16,11 @@ from django.utils import timezone
 from psycopg import Connection
 
 from ingest.database import connect
-from ingest.models import Attempt, Boot, PinnedWindow
+from ingest.endings import end_gone_attempts, end_idle_attempts
+from ingest.models import Boot, PinnedWindow
 from ingest.store import TraceStore, active_store
 
 TRACE_DAYS_DEFAULT: Final = 1.0
-ATTEMPT_IDLE: Final = timedelta(hours=1)
-"""An attempt nobody has sent for is over; a sign of life of the same processes makes it run again."""
 BOOT_KEPT: Final = timedelta(days=7)
 """Beyond trace retention: how late a resent batch is still recognised."""
 RANGES_MAX: Final = 1000
@@ -48,7 +47,8 @@ def keep_house(now: datetime | None = None) -> Kept:
         rows_pinned = sum(_copy_window(connection, *window) for window in _pinned_windows())
         dropped = _drop_old(store, connection, now - trace_age())
         _close_gaps(connection)
-    return Kept(created, dropped, rows_pinned, end_idle_attempts(now), _forget_boots(now))
+    ended = end_gone_attempts(int(now.timestamp() * 1e9)) + end_idle_attempts(now)
+    return Kept(created, dropped, rows_pinned, ended, _forget_boots(now))
 
 
 def trace_age() -> timedelta:
@@ -92,13 +92,6 @@ def unpin_window(attempt_id: int, start_ns: int, end_ns: int) -> None:
             " AND b.end_ns >= w.start_ns AND b.start_ns < w.end_ns)",
             [attempt_id],
         )
-
-
-def end_idle_attempts(now: datetime | None = None) -> int:
-    """End running attempts nobody has sent for in ATTEMPT_IDLE; how many."""
-    now = now or timezone.now()
-    idle = Attempt.objects.filter(state=Attempt.State.RUNNING, last_received_at__lt=now - ATTEMPT_IDLE)
-    return idle.update(state=Attempt.State.ENDED, ended_at=now)
 
 
 def _drop_old(store: TraceStore, connection: Connection[Any], before: datetime) -> int:

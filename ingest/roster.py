@@ -20,6 +20,7 @@ from ingest import limits
 from ingest.arrival import Arrival
 from ingest.attempts import Declared, KnownAttempt, Process, choose_attempt, is_taken_over
 from ingest.clock import BootClock
+from ingest.endings import end_for_restart, lives_of
 from ingest.members import store_members
 from ingest.models import Attempt, Boot, CommMember, Communicator, Job, Node, Rank
 from nccl_instrument.wire import Rows, TraceBatch
@@ -27,13 +28,16 @@ from nccl_instrument.wire import Rows, TraceBatch
 ATTEMPTS_LOOKED_AT: Final = 4
 OVER_AFTER: Final = timedelta(minutes=10)
 """Processes never seen before start a new attempt when the job has been silent for so long."""
+HEARD_WITHIN: Final = timedelta(seconds=10)
+"""An attempt heard so lately, of processes that are not gone, lives on, even when another has begun."""
 
 
 @dataclass(slots=True)
 class Berth:
     """Where the batches of one boot of one job go, remembered between batches.
 
-    pids, members: processes and (comm_id, comm_rank) keys known on this node. seen: hashes of comm rows already stored.
+    pids, members: processes and (comm_id, comm_rank) keys known on this node. gone: pid → Rank.gone_ns of
+    the dead. seen: hashes of comm rows already stored.
     started_attempt: this look-up began a new attempt, so what is remembered of the job's other nodes is void.
     """
 
@@ -44,6 +48,7 @@ class Berth:
     clock: BootClock
     pids: frozenset[int]
     members: npt.NDArray[np.uint64]
+    gone: dict[int, int]
     started_attempt: bool = False
     seen: set[int] = field(default_factory=set)
     judged: set[frozenset[int]] = field(default_factory=set)
@@ -84,7 +89,7 @@ def _find_berth(arrival: Arrival) -> Berth:
     declared = declared_of(batch)
     job = _job(arrival.team_id, batch.job)
     Job.objects.select_for_update().get(pk=job.pk)
-    attempt, is_new = _attempt(job, batch.node, declared, at)
+    attempt, is_new = _attempt(job, batch, declared, at)
     node = _node(attempt, batch.node)
     if len(batch.rows("comm")) and store_members(attempt, node, batch):
         taken_over = _split_if_taken_over(attempt, at)
@@ -93,8 +98,9 @@ def _find_berth(arrival: Arrival) -> Berth:
             node = _node(attempt, batch.node)
     boot = _boot(job, batch.node, batch.boot_id)
     clock = BootClock(boot.sync_ns, boot.newest_mono_ns, boot.pace)
-    pids = frozenset(Rank.objects.filter(node=node).values_list("pid", flat=True))
-    return Berth(job.pk, attempt.pk, node.pk, boot.pk, clock, pids, _members(node), is_new)
+    gone_ns = dict(Rank.objects.filter(node=node).order_by("-replaced", "pk").values_list("pid", "gone_ns"))
+    gone = {pid: at_ns for pid, at_ns in gone_ns.items() if at_ns}
+    return Berth(job.pk, attempt.pk, node.pk, boot.pk, clock, frozenset(gone_ns), _members(node), gone, is_new)
 
 
 def _job(team_id: int, name: str) -> Job:
@@ -123,10 +129,10 @@ def _boot(job: Job, node_name: str, boot_id: bytes) -> Boot:
     return found
 
 
-def _attempt(job: Job, node_name: str, declared: Declared, at: datetime) -> tuple[Attempt, bool]:
+def _attempt(job: Job, batch: TraceBatch, declared: Declared, at: datetime) -> tuple[Attempt, bool]:
     attempts = list(job.attempts.order_by("-number")[:ATTEMPTS_LOOKED_AT])
     processes: dict[int, set[Process]] = {}
-    rows = Rank.objects.filter(attempt__in=attempts, node__name=node_name)
+    rows = Rank.objects.filter(attempt__in=attempts, node__name=batch.node)
     for attempt_id, *process in rows.values_list("attempt_id", "pid", "process_started"):
         processes.setdefault(attempt_id, set()).add((process[0], process[1]))
     known = [_known(attempt, processes.get(attempt.pk, set()), at) for attempt in attempts]
@@ -134,20 +140,24 @@ def _attempt(job: Job, node_name: str, declared: Declared, at: datetime) -> tupl
     if chosen is None:
         return start_attempt(job, declared, at), True
     attempt = next(a for a in attempts if a.pk == chosen)
-    _adopt(attempt, declared, is_newest=attempt is attempts[0])
+    lives = lives_of(batch.rows("process")).values()
+    is_alive = not lives or any(alive for alive, _ in lives)
+    _adopt(attempt, declared, may_run=attempt is attempts[0] and is_alive)
     return attempt, False
 
 
 def _known(attempt: Attempt, processes: set[Process], at: datetime) -> KnownAttempt:
     over = attempt.state == Attempt.State.ENDED or at - attempt.last_received_at > OVER_AFTER
-    return KnownAttempt(attempt.pk, attempt.restart_count, attempt.world_size, frozenset(processes), over)
+    is_heard = at - attempt.last_received_at < HEARD_WITHIN
+    lives = is_heard and attempt.ranks.filter(replaced=False, gone_ns=0).exists()
+    return KnownAttempt(attempt.pk, attempt.restart_count, attempt.world_size, frozenset(processes), over, lives)
 
 
 def start_attempt(job: Job, declared: Declared, at: datetime) -> Attempt:
     """End the job's running attempt and begin the next."""
     last = job.attempts.order_by("-number").first()
     limits.check_room(last.number if last else 0, limits.ATTEMPTS_MAX, "attempts of this job")
-    job.attempts.filter(state=Attempt.State.RUNNING).update(state=Attempt.State.ENDED, ended_at=at)
+    end_for_restart(job.pk, at)
     return Attempt.objects.create(
         job=job,
         number=last.number + 1 if last else 1,
@@ -158,8 +168,8 @@ def start_attempt(job: Job, declared: Declared, at: datetime) -> Attempt:
     )
 
 
-def _adopt(attempt: Attempt, declared: Declared, is_newest: bool) -> None:
-    """Fill in what the attempt did not know; an attempt that was given up for silent and speaks again is running."""
+def _adopt(attempt: Attempt, declared: Declared, may_run: bool) -> None:
+    """Fill in what the attempt did not know; an attempt that was given up and shows a living process is running."""
     changed = []
     if attempt.restart_count < 0 <= declared.restart_count:
         attempt.restart_count = declared.restart_count
@@ -167,9 +177,9 @@ def _adopt(attempt: Attempt, declared: Declared, is_newest: bool) -> None:
     if not attempt.world_size and declared.world_size:
         attempt.world_size = declared.world_size
         changed.append("world_size")
-    if attempt.state == Attempt.State.ENDED and is_newest:
-        attempt.state, attempt.ended_at = Attempt.State.RUNNING, None
-        changed += ["state", "ended_at"]
+    if attempt.state == Attempt.State.ENDED and may_run:
+        attempt.state, attempt.ended_at, attempt.end_reason = Attempt.State.RUNNING, None, ""
+        changed += ["state", "ended_at", "end_reason"]
     if changed:
         attempt.save(update_fields=changed)
 

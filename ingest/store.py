@@ -24,13 +24,18 @@ PARTITIONS_AHEAD: Final = 24
 LOCK_TIMEOUT_MS: Final = 2_000
 DRAINING_NS: Final = 3_000_000_000
 """A node is catching up until so long after its last late batch: fresh ones arrive in between."""
+ENDING_NS: Final = 10_000_000_000
+"""Processes that live so long beyond the end of their attempt are not just slow to die."""
 
 Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """One row of the trace table and what it changes beside it. Times: unix ns on our clock; losses: kind → count."""
+    """One row of the trace table and what it changes beside it. Times: unix ns on our clock; losses: kind → count.
+
+    is_alive: one of its processes lives.
+    """
 
     attempt_id: int
     node_id: int
@@ -44,6 +49,7 @@ class StoredBatch:
     offset_ns: int
     wrong_clock: bool
     catching_up: bool
+    is_alive: bool
     sync_ns: int
     newest_mono_ns: int
     pace: int
@@ -95,6 +101,10 @@ WITH fresh AS (
         late_received_ns = CASE WHEN %(catching_up)s THEN %(received_ns)s ELSE late_received_ns END,
         catching_up = %(catching_up)s OR %(received_ns)s - late_received_ns < %(draining_ns)s,
         batches = batches + 1,
+        batches_after_end = batches_after_end + (
+            SELECT count(*) FROM ingest_attempt a WHERE a.id = %(attempt_id)s AND a.state = 'ended' AND %(is_alive)s
+            AND extract(epoch FROM a.ended_at) * 1e9 < %(cut_ns)s - %(ending_ns)s
+        ),
         rows_dropped = rows_dropped + %(n_dropped)s,
         losses = CASE WHEN %(losses)s::jsonb IS NULL THEN losses ELSE (
             SELECT jsonb_object_agg(kind, n) FROM (
@@ -187,6 +197,6 @@ def _create_partition(connection: Connection[Any], start: datetime) -> None:
 def _fields(batch: StoredBatch) -> Fields:
     fields = {name: getattr(batch, name) for name in StoredBatch.__slots__}
     fields["received_at"] = datetime.fromtimestamp(batch.received_ns / 1e9, UTC)
-    fields["draining_ns"] = DRAINING_NS
+    fields["draining_ns"], fields["ending_ns"] = DRAINING_NS, ENDING_NS
     fields["losses"] = Jsonb(batch.losses) if batch.losses else None
     return fields

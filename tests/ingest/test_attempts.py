@@ -54,6 +54,21 @@ def test_another_world_size_starts_an_attempt() -> None:
     assert choose_attempt(declared(world=8), [known(world=0)]) == 1
 
 
+def test_a_node_of_a_step_that_runs_beside_the_newest_goes_to_its_own_attempt() -> None:
+    newest = known(2, world=4, processes=NEW)
+    beside = KnownAttempt(1, world_size=8, over=True, lives=True)
+    joining = frozenset({(300, 3)})
+    assert choose_attempt(declared(joining, world=8), [newest, beside]) == 1
+    assert choose_attempt(declared(joining, world=4), [newest, beside]) == 2
+    assert choose_attempt(declared(joining, world=16), [newest, beside]) is None
+    assert choose_attempt(declared(joining, world=8, restart=1), [newest, beside]) is None
+
+
+def test_processes_as_many_as_an_attempt_that_no_longer_lives_are_a_new_start() -> None:
+    gone = KnownAttempt(1, world_size=8, over=True)
+    assert choose_attempt(declared(world=8), [known(2, world=4), gone]) is None
+
+
 def test_new_processes_after_a_long_silence_start_an_attempt() -> None:
     assert choose_attempt(declared(), [known(over=True)]) is None
 

@@ -9,9 +9,9 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection
 
+from ingest.endings import end_idle_attempts
 from ingest.models import Attempt, CommMember, Communicator, Job, Node, Rank
-from ingest.read import read_window
-from ingest.retention import end_idle_attempts
+from ingest.read import read_strays, read_window
 from nccl_instrument.wire import TraceBatch
 from tests.builders import SECOND, FakeJob, boot_id
 from tests.ingest.conftest import Ingest
@@ -102,6 +102,24 @@ async def test_another_world_size_starts_an_attempt(ingest: Ingest) -> None:
     await send_second(ingest, FakeJob(ranks=8, nodes=4), 0)
     await send_second(ingest, FakeJob(ranks=4, nodes=2, start=2), 1)
     assert [(n, state, ranks) for n, state, _, ranks in await attempts()] == [(1, "ended", 8), (2, "running", 4)]
+
+
+async def test_two_steps_of_one_job_name_stay_two_attempts_and_the_one_not_watched_is_counted(ingest: Ingest) -> None:
+    first = FakeJob(ranks=8, nodes=4)
+    second = FakeJob(ranks=4, nodes=2, start=2)
+    await send_second(ingest, first, 0, range(2))
+    await ingest.write_ledger()
+    await send_second(ingest, second, 0)
+    for number in range(1, 30):
+        await send_second(ingest, first, number)  # two of its nodes were not heard before the second step began
+        await send_second(ingest, second, number, life=1)
+        await ingest.write_ledger()
+    assert [(n, state, ranks) for n, state, _, ranks in await attempts()] == [(1, "ended", 8), (2, "running", 4)]
+    newest = await Attempt.objects.aget(number=2)
+    strays = await sync_to_async(read_strays)(newest.pk)
+    assert set(strays) == {"node-0", "node-1", "node-2", "node-3"}
+    assert all(15 <= n < 25 for n in strays.values())
+    assert not await Node.objects.filter(attempt=newest, batches_after_end__gt=0).aexists()
 
 
 async def test_an_agent_that_restarts_starts_no_attempt(ingest: Ingest) -> None:
