@@ -7,6 +7,7 @@ make_window(nic_down=3), make_window(frozen=5, transport="Socket"), make_window(
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,22 +51,39 @@ def make_window(
     The numbers given to faults are global ranks; silent, catching_up, lost_batches and without_nodes are node numbers.
     Without a fault the window ends in mid-step and nothing stands still.
     """
-    job = Job(tp, pp, dp or ranks // (tp * pp), ranks_per_node, transport == "IB", seed)
+    faults = (nic_down, frozen, killed, stuck_before, proxy_asleep, gpu_hung)
+    nics = nics_per_node or ranks_per_node
+    job = _resting((tp, pp, dp or ranks // (tp * pp), ranks_per_node), nics, transport, seed, at_ms, faults, paused)
     assert job.n_ranks == ranks, "tp × pp × dp must be the number of ranks"
-    job.run(at_ms)
-    shared = _nic_users(job, nic_down, nics_per_node or ranks_per_node)
-    job.halted = {rank for rank in (frozen, killed) if rank is not None}
-    job.proxy_asleep, job.gpu_hung = _set(proxy_asleep), _set(gpu_hung)
-    job.stuck_before, job.nic_down, job.paused = _set(stuck_before), shared, paused
-    is_faulty = paused or any(f is not None for f in (nic_down, frozen, killed, stuck_before, proxy_asleep, gpu_hung))
-    if is_faulty:
-        assert job.run_until_still(), "the job did not come to rest"
-    cut = _Cut(job, transport, stalled_s if is_faulty else 0.0, nics_per_node or ranks_per_node)
+    is_faulty = paused or any(fault is not None for fault in faults)
+    cut = _Cut(job, transport, stalled_s if is_faulty else 0.0, nics)
     cut.letters = dict.fromkeys(_set(frozen), "T")
     cut.killed, cut.ports_known, cut.coordinates = _set(killed), ports_known, coordinates
     cut.nics_known = nics_known
     cut.io_rates, cut.lossy_nodes = io_bytes_per_s or {}, set(lost_batches)
     return cut.window(set(silent), set(catching_up), set(without_nodes))
+
+
+@lru_cache(maxsize=256)
+def _resting(
+    layout: tuple[int, int, int, int],
+    nics: int,
+    transport: str,
+    seed: int,
+    at_ms: int,
+    faults: tuple[int | None, ...],
+    paused: bool,
+) -> Job:
+    """The job at rest; kept, since many tests ask the same scenario for other things, and cutting changes nothing in it."""
+    nic_down, frozen, killed, stuck_before, proxy_asleep, gpu_hung = faults
+    job = Job(*layout, transport == "IB", seed)
+    job.run(at_ms)
+    job.halted = _set(frozen) | _set(killed)
+    job.proxy_asleep, job.gpu_hung, job.stuck_before = _set(proxy_asleep), _set(gpu_hung), _set(stuck_before)
+    job.nic_down, job.paused = _nic_users(job, nic_down, nics), paused
+    if paused or any(fault is not None for fault in faults):
+        assert job.run_until_still(), "the job did not come to rest"
+    return job
 
 
 def cut_window(job: Job, *, stalled_s: float = 12.0) -> Window:
