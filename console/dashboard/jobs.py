@@ -24,6 +24,7 @@ from ingest.models import Attempt, Job, Node, Rank, Team
 from ingest.read import read_nodes, read_rollups, read_window
 from ingest.store import active_store
 from nccl_instrument.tables import PORT_STATES
+from rca.findings import SymptomKind
 from rca.normal import normal_from_json
 
 SECOND: Final = 1_000_000_000
@@ -88,23 +89,25 @@ def read_job_row(job: Job) -> JobRow:
         return _unheard(job)
     nodes = read_nodes(attempt.pk)
     incident = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED).first()
+    firing = Incident.objects.filter(attempt=attempt).exclude(condition=ConditionState.CLEAR).exists()
     look = newest_look(attempt)
     seen = Look.objects.filter(attempt=attempt).exclude(kind=LOOK_FAILED).order_by("-id").first()
     normal = JobNormal.objects.filter(attempt=attempt).first()
     ranks = Rank.objects.filter(attempt=attempt, rank__gte=0, replaced=False).values("rank").distinct().count()
     ops_per_s = _ops_per_s(attempt.pk) if any(is_reporting(node) for node in nodes) else None
+    state = _job_state(attempt, nodes, firing, ops_per_s, look)
     return JobRow(
         id=job.pk,
         name=job.name,
         team=job.team.name,
         attempt=attempt.number,
-        state=_job_state(attempt, nodes, incident, ops_per_s, look),
+        state=state,
         n_ranks=ranks,
         world_size=attempt.world_size,
         n_nodes=len(nodes),
         nodes_reporting=sum(is_reporting(node) for node in nodes),
         last_data_at=iso_from_ns(max((node.watermark_ns for node in nodes), default=0)),
-        ops_per_s=ops_per_s,
+        ops_per_s=0.0 if state == "stuck" and ops_per_s else ops_per_s,  # the average still holds what came before
         op_interval_ms=_op_interval_ms(normal),
         looked_at=iso(seen.taken_at) if seen else None,
         incident=incident.pk if incident else None,
@@ -175,18 +178,21 @@ def node_state(node: Node, has_ended: bool = False) -> str:
 
 
 def _job_state(
-    attempt: Attempt, nodes: list[Node], incident: Incident | None, ops_per_s: float | None, look: Look | None
+    attempt: Attempt, nodes: list[Node], firing: bool, ops_per_s: float | None, look: Look | None
 ) -> JobState:
+    """What the machine sees, whatever people have resolved: a hang that goes on is stuck, not idle."""
     if attempt.state == Attempt.State.ENDED:
         return "ended"
     if not nodes:
         return "unknown"
     if not any(is_reporting(node) for node in nodes):
         return "silent"
-    if incident is not None and incident.condition != ConditionState.CLEAR:
+    if firing:
         return "stuck"
     if _is_unseen(attempt, nodes, look):
         return "unknown"
+    if look is not None and look.kind == SymptomKind.FAILURE:
+        return "stuck"
     if any(node.catching_up for node in nodes):
         return "catching_up"
     return "running" if ops_per_s else "idle"

@@ -146,6 +146,20 @@ async def test_an_attempt_that_ended_closes_its_incident(job: StallingJob) -> No
     assert (after.state, after.resolution, after.condition) == ("resolved", "job ended", "clear")
 
 
+async def test_a_job_whose_processes_are_all_gone_has_not_hung(job: StallingJob) -> None:
+    job.stall()
+    job.kill(*range(8))
+    await job.run(8)
+    await look()
+    assert not await Incident.objects.aexists()
+    assert (await Look.objects.alatest("pk")).saw == "Every process of the job is gone."
+
+
+async def test_while_one_process_is_left_the_others_end_is_an_incident(job: StallingJob) -> None:
+    job.kill(*range(1, 8))
+    assert (await stall(job)).condition == "firing"
+
+
 async def test_a_silent_node_is_an_incident_while_the_others_report(job: StallingJob) -> None:
     await job.run(15, nodes=(0, 1, 2))
     await look()
@@ -227,6 +241,15 @@ async def test_traces_that_nobody_looks_at_leave_the_job_unknown(job: StallingJo
     assert (await job_row()).state == "unknown"
     await look()
     assert (await job_row()).state != "unknown"
+
+
+async def test_a_hang_that_goes_on_keeps_its_job_stuck_whatever_people_resolve(job: StallingJob) -> None:
+    incident = await stall(job)
+    await sync_to_async(lifecycle.move)(incident.pk, "resolve", RITA, note="known")
+    await job.run(2)
+    await look()
+    row = await job_row()
+    assert (row.state, row.incident, row.ops_per_s) == ("stuck", None, 0.0)
 
 
 async def fail_a_look(job: StallingJob, monkeypatch: pytest.MonkeyPatch) -> None:
