@@ -168,9 +168,7 @@ class Committer:
             _fail([placed.waiting], outcome)
             return
         if outcome:
-            self._ledger.stored(
-                berth.attempt_id, arrival.batch.rows("op"), placed.placement.shift_ns, arrival.received_ns
-            )
+            self._ledger.stored(placed.row, arrival.batch.rows("op"))
             self._note_gone(placed)
             if len(arrival.batch.rows("comm")):
                 self._ledger.rosters.add(berth.attempt_id)

@@ -13,7 +13,9 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection
 
+from ingest.counted import CountedOps
 from ingest.rollup import Rollups, write_rollups
+from ingest.store import StoredBatch
 from nccl_instrument.wire import Rows
 
 REFUSALS_MAX: Final = 10_000
@@ -31,6 +33,7 @@ class Ledger:
     """
 
     rollups: Rollups = field(default_factory=Rollups)
+    counted: CountedOps = field(default_factory=CountedOps)
     heard: dict[int, int] = field(default_factory=dict)
     marks: set[int] = field(default_factory=set)
     rosters: set[int] = field(default_factory=set)
@@ -41,12 +44,12 @@ class Ledger:
     batches_stored: int = 0
     requests_refused: Counter[int] = field(default_factory=Counter)
 
-    def stored(self, attempt_id: int, ops: Rows, shift_ns: int, received_ns: int) -> None:
+    def stored(self, batch: StoredBatch, ops: Rows) -> None:
         """A batch was committed for the first time."""
         self.batches_stored += 1
-        self.rollups.add(attempt_id, ops, shift_ns)
-        self.heard[attempt_id] = max(self.heard.get(attempt_id, 0), received_ns)
-        self.marks.add(attempt_id)
+        self.rollups.add(batch.attempt_id, self.counted.take_new(batch.node_id, batch.boot_pk, ops), batch.shift_ns)
+        self.heard[batch.attempt_id] = max(self.heard.get(batch.attempt_id, 0), batch.received_ns)
+        self.marks.add(batch.attempt_id)
 
     def refuse(self, team_id: int, job: str, node: str, reason: str) -> None:
         """A batch with broken structure was refused."""

@@ -113,7 +113,8 @@ def _by_process(processes: Ints, rows: Rows) -> npt.NDArray[np.int32]:
 @lru_cache(maxsize=ROSTERS_KEPT)
 def _read_roster(attempt_id: int, version: int, node_ids: tuple[int, ...]) -> Roster:
     index = {pk: i for i, pk in enumerate(node_ids)}
-    current = list(Rank.objects.filter(attempt_id=attempt_id, replaced=False).order_by("rank", "pk"))
+    seen = Rank.objects.filter(attempt_id=attempt_id, replaced=False, node_id__in=node_ids)
+    current = list(seen.order_by("rank", "pk"))  # a node that joined since is in the next reading
     ranks = np.array([_rank_row(rank, index) for rank in current if rank.rank >= 0], RANK)
     processes = np.array(sorted((index[r.node_id], max(r.pid, 0), r.rank) for r in current), np.int64).reshape(-1, 3)
     members = np.array(_member_rows(attempt_id), MEMBER)

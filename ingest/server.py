@@ -106,6 +106,8 @@ class Server:
             "batches_stored": self.ledger.batches_stored,
             "requests_refused": {str(status): n for status, n in sorted(self.ledger.requests_refused.items())},
             "ops_not_summed": self.ledger.rollups.ops_not_summed,
+            "ops_repeated": self.ledger.counted.ops_repeated,
+            "op_series_forgotten": self.ledger.counted.series_forgotten,
             "marks_failed": self._marks_failed,
             "bytes_held": self.bytes_held,
         }

@@ -13,7 +13,7 @@ from ingest.models import Attempt, Node
 from ingest.read import _cut, _Group, latest_data_ns, read_nodes, read_rollups, read_window, running_attempts
 from ingest.roster_columns import Roster
 from ingest.window import MEMBER, RANK, TRACE_TABLES, Window
-from nccl_instrument.tables import DTYPE, TIME_COLUMNS, empty_rows
+from nccl_instrument.tables import DTYPE, OP_REOPENED, TIME_COLUMNS, empty_rows
 from nccl_instrument.wire import TraceBatch, decode_batch, encode_batch
 from tests.builders import (
     FUNC_ALLREDUCE,
@@ -23,6 +23,7 @@ from tests.builders import (
     FakeJob,
     Group,
     at_wall,
+    boot_id,
     loss_rows,
     make_batch,
     with_rows,
@@ -232,6 +233,21 @@ async def test_rollups_count_every_new_op_once(ingest: Ingest) -> None:
     assert {p.func for p in points} == {FUNC_ALLREDUCE}
     assert {p.comm_id for p in points} == {group.comm_id for group in job.communicators()[:2]}
     assert all(abs(p.duration_p50_ns - 40_000_000) < 2_000_000 for p in points)
+
+
+async def test_ops_an_agent_sends_again_after_its_restart_are_rolled_up_once(ingest: Ingest) -> None:
+    job = FakeJob()
+    first = job.batch(0, 0)
+    await ingest.send(first)
+    repeated = np.concatenate([first.rows("op"), job.batch(0, 1).rows("op")])
+    reopened = first.rows("op")[:1].copy()
+    reopened["flags"] |= OP_REOPENED
+    await ingest.send(with_rows(job.batch(0, 1, boot_id=boot_id(0, 1)), op=np.concatenate([repeated, reopened])))
+    await ingest.write_ledger()
+    points = await sync_to_async(read_rollups)((await Attempt.objects.aget()).pk, 0, 2 * WALL_NS)
+    assert sum(p.n_ops for p in points) == 2 * len(first.rows("op"))
+    health = (await ingest.request("GET", "/ingest/health", {}, [b""])).body
+    assert health["ops_repeated"] == len(first.rows("op")) + 1
 
 
 EMPTY = Roster(1, np.array([5]), np.zeros(0, RANK), np.zeros(0, MEMBER), np.zeros((0, 3), np.int64))
