@@ -8,6 +8,7 @@ visibly went on, never because data stopped coming.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,9 +21,11 @@ from django.utils import timezone
 from console.dashboard.jobs import newest_look, read_job_row
 from console.incidents import lifecycle
 from console.incidents.models import LOOK_FAILED, ConditionState, Incident, JobNormal, Look, State
+from console.incidents.over import is_over
 from console.incidents.publish import publish_job
 from console.incidents.revise import revise
 from console.incidents.suspicion import UNDIAGNOSED, communicator_name, suspected_headline
+from ingest.endings import end_if_all_gone
 from ingest.models import Attempt
 from ingest.read import latest_data_ns, read_window
 from ingest.retention import pin_window
@@ -46,7 +49,7 @@ def watch_job(attempt_id: int) -> None:
         if not is_mine or attempt is None:
             return
         try:
-            if attempt.state == Attempt.State.RUNNING:
+            if attempt.state == Attempt.State.RUNNING and not end_if_all_gone(attempt.pk):
                 _look(attempt)
             close_ended(attempt.job_id)
         finally:
@@ -70,6 +73,8 @@ def _look(attempt: Attempt) -> None:
     try:
         window = read_window(attempt.pk, end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND), end_ns)
         seen = triggers.look(window, _load_normal(attempt), DEFAULT)
+        if is_over(window):
+            seen = dataclasses.replace(seen, symptoms=(), held="Every process of the job is gone.")
         _follow(attempt, window, seen.symptoms)
         _keep_look(attempt, end_ns, seen)  # last: a look counts when all of it succeeded
     except Exception as error:

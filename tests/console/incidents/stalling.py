@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nccl_instrument.tables import SEND
+from nccl_instrument.tables import PROCESS_GONE, SEND
 from nccl_instrument.wire import TraceBatch
 from tests.builders import FakeJob, Group, with_rows
 from tests.ingest.conftest import Ingest
@@ -16,11 +16,15 @@ WORLD = Group(0xF000_0000_0000_0001, tuple(range(8)), "dp0")
 
 @dataclass
 class StallingJob:
-    """Eight ranks on four nodes in one communicator; `missing` is the rank that stops from second `stalls_from` on."""
+    """Eight ranks on four nodes in one communicator; `missing` is the rank that stops from second `stalls_from` on.
+
+    `gone`: ranks whose processes have ended.
+    """
 
     ingest: Ingest
     missing: int = 3
     stalls_from: int = 10**6
+    gone: tuple[int, ...] = ()
     number: int = 0
     fake: FakeJob = field(default_factory=lambda: FakeJob(groups=(WORLD,)))
 
@@ -38,11 +42,21 @@ class StallingJob:
     def go_on(self) -> None:
         self.stalls_from = 10**6
 
+    def kill(self, *ranks: int) -> None:
+        """End the processes of these ranks."""
+        self.gone = ranks
+
     def batch(self, node: int) -> TraceBatch:
-        made = self.fake.batch(node, self.number)
+        made = self._with_the_dead(self.fake.batch(node, self.number))
         if self.number < self.stalls_from:
             return made
         return self._stalled(made, node)
+
+    def _with_the_dead(self, made: TraceBatch) -> TraceBatch:
+        process = made.rows("process").copy()
+        is_dead = np.isin(process["pid"], [self.fake.pid(rank) for rank in self.gone])
+        process["alive"][is_dead], process["state"][is_dead] = 0, PROCESS_GONE
+        return with_rows(made, process=process)
 
     def _stalled(self, made: TraceBatch, node: int) -> TraceBatch:
         """What a node sends while the op after second `stalls_from` does not end: nothing moves, only time passes."""

@@ -17,6 +17,7 @@ from console.dashboard.jobs import read_job_row
 from console.incidents import evidence, lifecycle, watch
 from console.incidents.live import JobRow
 from console.incidents.models import ActorKind, Incident, JobNormal, Look
+from ingest.endings import GONE_NS
 from ingest.models import Attempt, Job
 from ingest.read import read_window
 from ingest.window import Window
@@ -153,6 +154,20 @@ async def test_a_job_whose_processes_are_all_gone_has_not_hung(job: StallingJob)
     await look()
     assert not await Incident.objects.aexists()
     assert (await Look.objects.alatest("pk")).saw == "Every process of the job is gone."
+
+
+async def test_a_job_cancelled_while_it_hangs_closes_its_incident_as_ended(job: StallingJob, ingest: Ingest) -> None:
+    incident = await stall(job)
+    job.kill(*range(8))
+    await job.run(1)
+    await ingest.write_ledger()
+    await look()
+    assert (await the_incident()).state == "open"  # a launcher's next processes may be on the way
+    ingest.clock_ns += GONE_NS
+    await look()
+    after = await the_incident()
+    assert (after.pk, after.state, after.resolution) == (incident.pk, "resolved", "job ended")
+    assert (await job_row()).state == "ended"
 
 
 async def test_while_one_process_is_left_the_others_end_is_an_incident(job: StallingJob) -> None:
