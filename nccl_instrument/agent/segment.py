@@ -1,7 +1,7 @@
 """Reads the shared-memory segment that the NCCL profiler plugin writes in a training process.
 
 The mirror of plugin/record.h: the dtypes below are its structs, and a test compiles the header and compares every
-offset. The segment is mapped read-only and nothing is ever asked of the trainer: rows that are being rewritten while
+offset. The segment is only read and nothing is ever asked of the trainer: rows that are being rewritten while
 they are copied are recognised, retried, and at last skipped and counted. Never use this inside the training process:
 closing any descriptor of the file there drops the lock by which the agent knows that the process lives.
 """
@@ -20,6 +20,9 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from nccl_instrument.agent.pages import Copied, Mapped
+from nccl_instrument.agent.ring import OpRing
 
 MAGIC: Final = b"DGNSEG1\n"
 BYTE_ORDER: Final = 0x01020304
@@ -175,19 +178,20 @@ def is_alive(descriptor: int) -> bool:
 
 
 class Segment:
-    """One process's segment, mapped read-only.
+    """One process's segment, mapped read-only when it is our own user's, else read (see pages.py).
 
     `torn_rows` counts rows that changed owner during every one of TRIES copies and were left out.
     """
 
-    def __init__(self, path: Path, descriptor: int, view: mmap.mmap) -> None:
+    def __init__(self, path: Path, descriptor: int, pages: Mapped | Copied) -> None:
         self.path = path
         self.torn_rows = 0
         self._reach = FLOWS_AT_FIRST
         self._descriptor = descriptor
-        self._view = view
-        self._header = np.frombuffer(view, HEADER, 1)
-        _check_header(self._header[0], len(view))
+        self._pages, self._view = pages, pages.view
+        self._header = np.frombuffer(pages.view, HEADER, 1)
+        pages.fetch(self._header)
+        _check_header(self._header[0], len(pages.view))
         self._tables = {name: self._section(name, dtype) for name, dtype in _SECTIONS.items()}
         for states, rows in (("opstate", "op"), ("flwstate", "flow")):
             if len(self._tables[states]) != len(self._tables[rows]):
@@ -195,17 +199,19 @@ class Segment:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Segment:
-        """Map the segment at `path`. Raises SegmentError with the reason, or OSError."""
+        """Open the segment at `path`. Raises SegmentError with the reason, or OSError."""
         named = Path(path)
         parts = _FILE_NAME.fullmatch(named.name)
         if parts is not None and int(parts[2]) == os.getpid():
             raise SegmentError("a process must not open its own segment: that would drop its lock")
         descriptor = os.open(named, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            size = os.fstat(descriptor).st_size
+            found = os.fstat(descriptor)
+            size = found.st_size
             if size < HEADER_BYTES:
                 raise SegmentNotReady(f"truncated: {size} bytes, the header alone has {HEADER_BYTES}")
-            return cls(named, descriptor, mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ))
+            pages = Mapped if found.st_uid == os.geteuid() else Copied
+            return cls(named, descriptor, pages(descriptor, size))
         except BaseException:
             os.close(descriptor)
             raise
@@ -234,11 +240,13 @@ class Segment:
     @property
     def is_closed(self) -> bool:
         """Whether every communicator was finalized; a later one opens the segment again."""
+        self._pages.fetch(self._header)
         return bool(self._header["closed"][0])
 
     @property
     def last_callback_ns(self) -> int:
         """When an op or flow last started or stopped (monotonic); steps show in their flow's last_progress_ns."""
+        self._pages.fetch(self._header)
         return int(self._header["last_callback_ns"][0])
 
     def header(self) -> dict[str, int]:
@@ -254,6 +262,7 @@ class Segment:
 
     def counters(self) -> dict[str, int]:
         """Everything the plugin counted, by the names of record.h; a newer plugin's further counters are left out."""
+        self._pages.fetch(self._header)
         values = self._header["counters"][0]
         return {name: int(values[at]) for at, name in enumerate(COUNTERS)}
 
@@ -278,30 +287,37 @@ class Segment:
     def _reach_of_flows(self) -> int:
         """Rows from 0 that may be in use: the plugin doubles its reach when they are, all others are still zero."""
         states = self._tables["flwstate"]
-        while self._reach < len(states) and states[self._reach : 2 * self._reach].any():
+        while self._reach < len(states):
+            further = states[self._reach : 2 * self._reach]
+            self._pages.fetch(further)
+            if not further.any():
+                break
             self._reach *= 2
         return self._reach
 
     def _has_open_op(self, flows: Rows) -> npt.NDArray[np.bool_]:
         handles, states = flows["op_handle"], self._tables["opstate"]
+        self._pages.fetch(states)
         at = ((handles >> np.uint64(24)) & np.uint64(0xFFFF)).astype(np.intp) % len(states)
         generation = (handles >> np.uint64(40)) & np.uint64(0xFFFFF)
         is_open = (states[at] >> 8 == generation) & ((states[at] & 0xFF) != ROW_DONE)
-        is_joinable = (handles != 0) & ((flows["flags"] & OP_FOREIGN) == 0)
-        return np.where(is_joinable, is_open, True)
+        return is_open | (handles == 0) | ((flows["flags"] & OP_FOREIGN) != 0)  # these cannot be joined: shown
 
     def op_ring(self, position: int | None = None) -> OpRing:
         """A reader of the completion records, from record `position` on, by default the oldest still there."""
-        return OpRing(self._header["ring_head"], self._tables["ring"], position)
+        return OpRing(self._header["ring_head"], self._tables["ring"], position, self._pages.fetch)
 
     def _copy_rows(self, states: Any, table: Rows, wanted: Callable[[Any], Any]) -> Rows:
+        self._pages.fetch(states)
         pending = np.flatnonzero(wanted(states))
         before = states[pending]
-        copies = []
+        copies: list[Rows] = []
         for _ in range(TRIES):
             if not len(pending):
                 break
+            self._pages.fetch(table[pending[0] : pending[-1] + 1])
             rows = _copy_in_order(table, pending)
+            self._pages.fetch(states)
             after = states[pending]
             whole = (after == before) & wanted(before)
             if whole.all() and not copies:
@@ -319,45 +335,6 @@ class Segment:
         raise SegmentError(f"no section {name!r}")
 
 
-class OpRing:
-    """Drains the overwrite ring of completion records; `position` is the number of the next record to read."""
-
-    def __init__(self, head: npt.NDArray[np.uint64], ring: Rows, position: int | None) -> None:
-        self._head = head
-        self._ring = ring
-        self._hole = -1
-        oldest = max(0, int(head[0]) - len(ring))
-        self.position = oldest if position is None else position
-
-    def drain(self) -> tuple[Rows, int]:
-        """New completion records ((n,) OP rows) and how many were lost since the last call.
-
-        A record still being written is left for the next call; one that is not finished then is counted as lost, so a
-        writer that died in the middle holds nothing up.
-        """
-        head, n_rows = int(self._head[0]), len(self._ring)
-        lost = max(0, head - n_rows - self.position)
-        numbers = np.arange(self.position + lost, head)
-        slots, stamps = numbers % n_rows, (2 * (numbers + 1)).astype(np.uint64)
-        before = self._ring["stamp"][slots]
-        rows = self._ring[slots]
-        after = self._ring["stamp"][slots]
-        whole = (before == stamps) & (after == stamps)
-        end = self._first_hole(numbers, after < stamps)
-        lost += int((~whole[:end]).sum())
-        self.position = int(numbers[0]) + end if len(numbers) else self.position + lost
-        return rows[:end][whole[:end]], lost
-
-    def _first_hole(self, numbers: npt.NDArray[np.int64], is_unfinished: npt.NDArray[np.bool_]) -> int:
-        """How many of `numbers` can be settled now; holes already seen in the last call are no longer waited for."""
-        waited_for, self._hole = self._hole, -1
-        for at in np.flatnonzero(is_unfinished):
-            if numbers[at] > waited_for:
-                self._hole = int(numbers[-1])
-                return int(at)
-        return len(numbers)
-
-
 def _live(states: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
     is_live: npt.NDArray[np.bool_] = (states & 0xFF) == ROW_LIVE
     return is_live
@@ -368,11 +345,10 @@ def _joined(states: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
 
 
 def _copy_in_order(table: Rows, at: npt.NDArray[np.intp]) -> Rows:
+    """The rows `at`; a later stage seen ahead of an earlier one, which was then read a moment before, is held back."""
     rows = table[at]
     if table.dtype.names and "counters" in table.dtype.names:
-        copied, counters = rows["counters"], table["counters"]
-        for stage in (3, 2, 1, 0):  # last first: what is read later can only have grown
-            copied[:, stage] = counters[:, stage][at]
+        np.minimum.accumulate(rows["counters"], axis=1, out=rows["counters"])
     return rows
 
 
