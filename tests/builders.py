@@ -128,13 +128,13 @@ def comm_rows(job: FakeJob, node: int) -> Rows:
 
 
 def op_rows(job: FakeJob, node: int, number: int, mono: int) -> Rows:
-    """Four AllReduces a second per membership, 40 ms each, 1 MiB."""
+    """Four AllReduces a second per membership, 40 ms each, 1 MiB. Ops are numbered from 1, as the plugin does."""
     members = members_on(job, node)
     rows = empty_rows("op", 4 * len(members))
     at = mono - SECOND + np.repeat(np.arange(4), len(members)) * SECOND // 4
     rows["comm_id"] = np.tile(np.array([group.comm_id for group, _, _ in members], np.uint64), 4)
     rows["comm_rank"] = np.tile([comm_rank for _, comm_rank, _ in members], 4)
-    rows["op"] = 4 * number + np.repeat(np.arange(4), len(members))
+    rows["op"] = 4 * number + 1 + np.repeat(np.arange(4), len(members))
     rows["func"], rows["bytes"], rows["count"] = FUNC_ALLREDUCE, 2**20, 2**18
     rows["enqueued_ns"], rows["started_ns"], rows["done_ns"] = at, at + 1_000_000, at + 41_000_000
     rows["flags"], rows["n_flows"], rows["channels"] = tables.OP_HAS_FLOWS, 4, 2
@@ -147,7 +147,7 @@ def live_op_rows(job: FakeJob, node: int, number: int, mono: int) -> Rows:
     rows = empty_rows("live_op", len(members))
     rows["comm_id"] = [group.comm_id for group, _, _ in members]
     rows["comm_rank"] = [comm_rank for _, comm_rank, _ in members]
-    rows["op"], rows["func"], rows["bytes"] = 4 * number + 4, FUNC_ALLREDUCE, 2**20
+    rows["op"], rows["func"], rows["bytes"] = 4 * number + 5, FUNC_ALLREDUCE, 2**20
     rows["enqueued_ns"], rows["tick_ns"] = mono - 5_000_000, mono
     return rows
 
@@ -163,7 +163,7 @@ def flow_rows(job: FakeJob, node: int, number: int, mono: int, ticks: int = 10) 
     comm_rank = np.array([comm_rank for _, comm_rank, _ in members])[member]
     size = np.array([len(group.ranks) for group, _, _ in members])[member]
     rows["comm_rank"], rows["peer"] = comm_rank, (comm_rank + 1 - 2 * direction) % size
-    rows["op"], rows["func"], rows["transport"] = 4 * number + tick * 4 // ticks, FUNC_ALLREDUCE, IB
+    rows["op"], rows["func"], rows["transport"] = 4 * number + 1 + tick * 4 // ticks, FUNC_ALLREDUCE, IB
     rows["channel"], rows["direction"], rows["total_chunks"] = channel, direction, 16
     done = tick * 4 % ticks
     rows["counters"] = np.stack([np.minimum(done + 3 - k, 16) for k in range(4)], axis=1)
