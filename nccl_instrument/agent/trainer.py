@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nccl_instrument.agent.processes import GONE, ProcessState, read_process
+from nccl_instrument.agent.ring import OpRing
 from nccl_instrument.agent.rows import Owner, Taken
-from nccl_instrument.agent.segment import OpRing, Segment, SegmentError
+from nccl_instrument.agent.segment import Segment
 from nccl_instrument.wire import Rows
 
 CUTS_PER_MAPPING: Final = 60
@@ -105,7 +106,7 @@ class Trainer:
         """Give back the pages read so far: the kernel counts them as ours until the mapping goes."""
         try:
             fresh = Segment.open(self.segment.path)
-        except (SegmentError, OSError):
+        except (ValueError, OSError):
             return  # somebody removed the file: the old mapping still shows all of it
         fresh.torn_rows = self.segment.torn_rows
         position = self.bookmark().position

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from nccl_instrument.agent import segment as module
-from nccl_instrument.agent.segment import HEADER, OP, OpRing, Segment, SegmentError, SegmentNotReady
+from nccl_instrument.agent.ring import OpRing
+from nccl_instrument.agent.segment import HEADER, OP, Segment, SegmentError, SegmentNotReady
 from tests.nccl_instrument.plugin.driver import Driver
 
 Drive = Callable[..., Driver]
