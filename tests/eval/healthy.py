@@ -68,13 +68,14 @@ def run(stack: RunningStack, minutes: float) -> dict[str, object]:
             time.sleep(LOOK_SECONDS)
         iteration = ask(job.rundir, {"do": "status"})["iteration"]
         incidents = stack.incidents(JOB)
+        overridden = stack.settings_overridden()
     for row in incidents:
         print(f"healthy: FALSE incident {row['number']}: {row['headline']}", flush=True)
     named = [row["headline"] for row in incidents if row["culprits"]]
     return {
         "suite": "healthy",
         "seed": 0,
-        "settings_overridden": [],
+        "settings_overridden": overridden,
         "minutes": minutes,
         "iterations": iteration,
         "false_incidents": len(incidents),

@@ -136,12 +136,12 @@ def describe(number: int, n_cases: int, result: CaseResult) -> str:
     return f"[{number}/{n_cases}] {result.truth.fault} on {sorted(result.truth.ranks)}: {', '.join(marks)}, {found}: {says}"
 
 
-def summary(results: Sequence[CaseResult], suite: str, seed: int) -> dict[str, Any]:
+def summary(results: Sequence[CaseResult], suite: str, seed: int, overridden: list[str]) -> dict[str, Any]:
     """The suite's JSON object."""
     return {
         "suite": suite,
         "seed": seed,
-        "settings_overridden": [],
+        "settings_overridden": overridden,
         "cases": len(results),
         "named": sum(result.score.named for result in results),
         "tied": sum(result.score.tied for result in results),
@@ -166,10 +166,11 @@ def main() -> int:
     results = []
     print(f"spine: {len(cases)} cases, seed {chosen.seed}, about {len(cases)} minutes", flush=True)
     with RunningStack() as stack:
+        overridden = stack.settings_overridden()
         for number, (fault, victim) in enumerate(cases, 1):
             results.append(run_case(stack, fault, victim, f"spine-{number}"))
             print(describe(number, len(cases), results[-1]), flush=True)
-    print(json.dumps(summary(results, "spine", chosen.seed)))
+    print(json.dumps(summary(results, "spine", chosen.seed, overridden)))
     return 0
 
 

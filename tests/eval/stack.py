@@ -81,6 +81,11 @@ class RunningStack:
         with urllib.request.urlopen(request, timeout=20) as answer:
             return json.load(answer)
 
+    def settings_overridden(self) -> list[str]:
+        """Settings of the running stack that differ from the shipped ones; an honest run has none."""
+        overridden: list[str] = self.get("session")["settings_overridden"]
+        return overridden
+
     def incidents(self, job: str) -> list[dict[str, Any]]:
         """Incidents of the job with that name, resolved ones included."""
         found = self.get(f"incidents?job={job}&state=open,acknowledged,resolved")["incidents"]
