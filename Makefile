@@ -1,7 +1,7 @@
 # Every target installs what it needs; a second run finds it there. `make help` lists them.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help run test check eval bench lock build clean preflight preflight-dev unit sanitizers pytest browser \
+.PHONY: help run signin test check eval bench lock build clean preflight preflight-dev unit sanitizers pytest browser \
 	frontend-check native
 
 PORT ?= 8000
@@ -33,6 +33,7 @@ FRONTEND_SOURCES := $(shell find frontend -path frontend/node_modules -prune -o 
 
 help:
 	@echo "make run [DEMO=0] [PORT=8000] [DATA=var]   start everything; prints a sign-in link"
+	@echo "make signin [DATA=var]                     print another sign-in link"
 	@echo "make test                                  install what tests need and run all of them"
 	@echo "make check                                 the fast part of it"
 	@echo "make eval SUITE=spine [SEED=n]             an accuracy suite"
@@ -44,11 +45,15 @@ help:
 run: preflight $(SERVER_STAMP) native $(DIST_STAMP)
 	@DIOGENES_DIE_WITH_PARENT=1 exec $(PY) manage.py up --port $(PORT) --data "$(DATA)" --demo $(DEMO)
 
+signin:
+	@test -x $(PY) || { echo "Nothing is installed here yet: make run." >&2; exit 1; }
+	@DIOGENES_DATA="$(DATA)" $(PY) manage.py signin_link
+
 build: preflight-dev $(SERVER_STAMP) native $(DIST_STAMP)
 
 preflight:
 	@test -n "$(PYTHON)" || { echo "Diogenes needs Python 3.11 or newer: install python3 and python3-venv." >&2; exit 1; }
-	@$(PYTHON) -m console.supervisor.preflight --port $(PORT) --data "$(DATA)"
+	@$(PYTHON) -m console.supervisor.preflight --port="$(PORT)" --data="$(DATA)" --demo="$(DEMO)" --fault="$(DEMO_FAULT)"
 
 preflight-dev:
 	@test -n "$(PYTHON)" || { echo "Diogenes needs Python 3.11 or newer: install python3 and python3-venv." >&2; exit 1; }

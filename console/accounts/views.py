@@ -16,7 +16,7 @@ from console.accounts.throttle import count_failure, forget_failures, is_blocked
 
 WRONG = "That name and password do not fit."
 BLOCKED = "Too many failed attempts. Wait a few minutes, or use a sign-in link."
-USED = "This sign-in link was used already, or it has expired. Make a new one with: python manage.py signin_link"
+USED = "This sign-in link was used already, or it has expired. Make a new one on the server with: make signin"
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 

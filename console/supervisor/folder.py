@@ -13,6 +13,7 @@ import shutil
 import signal
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -44,12 +45,18 @@ class DataFolder:
         return self.path / "agent_token"
 
     def secret_key(self) -> str:
-        """Made on the first start, readable by us alone, kept for all later ones."""
+        """Made on the first start, readable by us alone, kept for all later ones; an empty one is made anew."""
         file = self.path / "secret_key"
-        if not file.exists():
-            with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as new:
+        if not file.exists() or not file.read_text().strip():
+            aside = self.path / "secret_key.new"  # a kill or a full disk must not leave half a key in its place
+            with os.fdopen(os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as new:
                 new.write(secrets.token_urlsafe(48))
+            aside.replace(file)
         return file.read_text()
+
+    def note_base_url(self, url: str) -> None:
+        """Remember where the pages are reached, for `manage.py signin_link`."""
+        (self.path / "base_url").write_text(url)
 
     def note_children(self, children: list[Child]) -> None:
         """Remember who runs, for the next start should we be killed."""
@@ -118,7 +125,8 @@ def _outlast_children(noted: Path) -> None:
     while alive := [int(pid) for pid, started in before if start_time(int(pid)) == started]:
         if time.monotonic() > give_up_at:
             for pid in alive:
-                os.killpg(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError, PermissionError):  # gone this moment, or another user's by now
+                    os.killpg(pid, signal.SIGKILL)
             time.sleep(0.5)
             break
         time.sleep(0.05)

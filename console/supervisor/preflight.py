@@ -7,19 +7,27 @@ alone and avoids syntax that an older Python could not even parse: such a Python
 from __future__ import annotations
 
 import argparse
+import errno
 import fcntl
+import http.client
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+from nccl_instrument.testbed.faults import FOR_EVER_S, KINDS
 
 PYTHON_MIN = (3, 11)
 NODE_MIN = 20
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_BYTES_MIN = 2_000_000_000
 DATA_BYTES_MIN = 500_000_000
+FAULTS_THAT_HANG = [
+    name for name, kind in KINDS.items() if kind.kind.endswith("fail-stop") or kind.default == FOR_EVER_S
+]
 
 
 def build_problems() -> list[str]:
@@ -30,15 +38,31 @@ def build_problems() -> list[str]:
     return [problem for problem in found if problem]
 
 
-def data_problems(data: Path) -> list[str]:
+def data_problems(folder: Path) -> list[str]:
     """What keeps us from using this data folder."""
-    found = in_use_problem(data) or writable_problem(data, "data") or disk_problem(data, DATA_BYTES_MIN)
+    found = in_use_problem(folder) or writable_problem(folder, "data") or disk_problem(folder, DATA_BYTES_MIN)
     return [found] if found else []
 
 
-def port_problems(ports: list[int]) -> list[str]:
-    """What keeps us from listening on these ports."""
-    return [problem for port in ports if (problem := port_problem(port))]
+def port_problems(port: int) -> list[str]:
+    """What keeps us from listening on this port and, with ingest, on the one above it; one sentence is enough."""
+    if not 0 < port < 65535:
+        return [number_problem(str(port))]
+    found = port_problem(port) or port_problem(port + 1)
+    return [found] if found else []
+
+
+def number_problem(port: str) -> str:
+    return f"PORT={port} is no port: choose a number between 1 and 65534."
+
+
+def demo_problems(demo: str, fault: str) -> list[str]:
+    """What keeps us from starting the demo as it was asked for."""
+    if demo not in ("0", "1"):
+        return [f"DEMO={demo} says neither yes nor no: DEMO=0 starts without the demo job, DEMO=1 with it."]
+    if demo == "1" and fault and fault not in FAULTS_THAT_HANG:
+        return [f"DEMO_FAULT={fault} is no fault that hangs a job: choose one of {', '.join(FAULTS_THAT_HANG)}."]
+    return []
 
 
 def python_problem() -> str | None:
@@ -72,13 +96,15 @@ def node_problem() -> str | None:
 
 
 def writable_problem(folder: Path, what: str) -> str | None:
-    """The folder itself, or the nearest one above it that exists, must take new files."""
-    existing = folder.absolute()
-    while not existing.exists():
-        existing = existing.parent
-    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
-        return None
-    return f"The {what} folder {folder} cannot be written by this user ({existing} refuses)."
+    """The folder must take new files. Tried, not asked: root may write everywhere, and still not below /proc."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            return f"The disk of {folder} is full."
+        return f"The {what} folder {folder} cannot be written ({error.strerror})."
 
 
 def disk_problem(folder: Path, bytes_min: int) -> str | None:
@@ -91,22 +117,22 @@ def disk_problem(folder: Path, bytes_min: int) -> str | None:
     return f"The disk of {folder} is full: {free // 1_000_000} MB free, {bytes_min // 1_000_000} MB needed."
 
 
-def in_use_problem(data: Path) -> str | None:
+def in_use_problem(folder: Path) -> str | None:
     """A supervisor holds a lock on its data folder as long as it lives."""
     try:
-        with (data / "lock").open() as lock:
+        with (folder / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        owner = (data / "lock").read_text().strip()
-        return f"Diogenes is already running on {data} (process {owner}): stop it, or choose another folder with DATA=."
+        owner = (folder / "lock").read_text().strip()
+        return (
+            f"Diogenes is already running on {folder} (process {owner}): stop it, or choose another folder with DATA=."
+        )
     except OSError:
         return None  # no lock yet, or not ours to read: writable_problem says so
     return None
 
 
 def port_problem(port: int) -> str | None:
-    if not 0 < port < 65536:
-        return f"{port} is no port: choose one between 1 and 65534 with PORT=."
     try:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -114,18 +140,40 @@ def port_problem(port: int) -> str | None:
     except PermissionError:
         return f"This user may not listen on port {port}: choose one above 1023 with PORT=."
     except OSError:
-        return f"Port {port} is taken by another program: choose another with PORT= (the one above it is used too)."
+        owner = "another Diogenes" if is_diogenes(port) else "another program"
+        return f"Port {port} is taken by {owner}: choose another with PORT= (the one above it is used too)."
     return None
+
+
+def is_diogenes(port: int) -> bool:
+    """Web and ingest both tell how ingest is doing."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", "/ingest/health")
+        return b'"batches_stored"' in connection.getresponse().read(10_000)
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def run_problems(port: str, folder: Path, demo: str, fault: str) -> list[str]:
+    """What keeps us from starting what was asked for: what is wrong in the words first, then in the world."""
+    wrong_words = [] if port.isdecimal() else [number_problem(port)]
+    wrong_words += demo_problems(demo, fault)
+    return wrong_words or data_problems(folder) or port_problems(int(port))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Check what building and running need.")
-    parser.add_argument("--port", type=int)
-    parser.add_argument("--data", type=Path)
+    parser.add_argument("--port")
+    parser.add_argument("--data", type=Path, default=Path("var"))
+    parser.add_argument("--demo", default="1")
+    parser.add_argument("--fault", default="")
     chosen = parser.parse_args()
     problems = build_problems()
-    if chosen.data and chosen.port is not None:
-        problems += data_problems(chosen.data) or port_problems([chosen.port, chosen.port + 1])
+    if chosen.port is not None:
+        problems += run_problems(chosen.port, chosen.data, chosen.demo, chosen.fault)
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

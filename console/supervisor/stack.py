@@ -46,11 +46,12 @@ class Stack:
             "DIOGENES_DEMO": "1" if with_demo else "0",
             "PYTHONUNBUFFERED": "1",
         }
+        self.folder.note_base_url(self.base_url)
         self._start_database()
         self._start_valkey()
         self._prepare_console()
         self._start_console()
-        link = processes.manage(self.env, "signin_link", "--base-url", self.base_url).strip().splitlines()[-1]
+        link = processes.manage(self.env, "signin_link").strip().splitlines()[-1]
         if with_demo:
             self._start_demo()
         return link

@@ -7,13 +7,14 @@ starts before them, and stays small beside what it runs.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from console.supervisor.folder import FolderInUse, claim
-from console.supervisor.preflight import data_problems, port_problems
+from console.supervisor.preflight import data_problems, demo_problems, port_problems
 from console.supervisor.servers import ServerFailed
 from console.supervisor.stack import Stack
 from console.supervisor.watch import Stopped, Watch, kill_on_signals, stop_on_signals
@@ -45,13 +46,16 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def run(data: Path, port: int, with_demo: bool, say: Callable[[str], None]) -> int:
+def run(data_folder: Path, port: int, with_demo: bool, say: Callable[[str], None]) -> int:
     """Start, keep running, stop. Raises FolderInUse or ServerFailed when it cannot."""
-    refuse_if(data_problems(data))
-    folder = claim(data)  # before the ports are looked at: what a killed start left may still hold them for a moment
+    refuse_if(demo_problems(str(int(with_demo)), os.environ.get("DEMO_FAULT", "")))
+    refuse_if(data_problems(data_folder))
+    folder = claim(
+        data_folder
+    )  # before the ports are looked at: what a killed start left may still hold them for a moment
     stack = Stack(folder, port, say)
     try:
-        refuse_if(port_problems([port, stack.ingest_port]))
+        refuse_if(port_problems(port))
         link = stack.start(with_demo)
         say(f"Diogenes is running at {stack.base_url} - sign in once with {link} (Ctrl-C stops everything)")
         Watch(stack).forever()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from console.supervisor import folder as folders
 from console.supervisor.children import Recipe, start
 from console.supervisor.folder import FolderInUse, claim, start_time
 
@@ -30,6 +31,24 @@ def test_the_secret_key_is_kept_and_private(tmp_path: Path) -> None:
     assert folder.secret_key() == key
     assert stat.S_IMODE((tmp_path / "secret_key").stat().st_mode) == 0o600
     folder.release()
+
+
+def test_an_empty_secret_key_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "secret_key").touch(mode=0o644)
+    folder = claim(tmp_path)
+    assert len(folder.secret_key()) > 40
+    assert stat.S_IMODE((tmp_path / "secret_key").stat().st_mode) == 0o600
+    folder.release()
+
+
+def test_a_noted_child_that_leads_no_group_does_not_stop_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "GRACE_SECONDS", 0.0)
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        (tmp_path / "children").write_text(f"{stranger.pid} {start_time(stranger.pid)}\n")
+        claim(tmp_path).release()
+        stranger.kill()
 
 
 def test_release_takes_the_runtime_folder_away(tmp_path: Path) -> None:

@@ -39,16 +39,20 @@ def free_port() -> int:
             return port
 
 
+def outside() -> dict[str, str]:
+    """Our environment without what points at the tests' own servers."""
+    return {name: value for name, value in os.environ.items() if name not in SETTINGS}
+
+
 class Up:
     """One `manage.py up` without the demo, as its own process."""
 
-    def __init__(self, data: Path, port: int) -> None:
-        self.data, self.port, self.lines = data, port, list[str]()
-        environment = {name: value for name, value in os.environ.items() if name not in SETTINGS}
-        arguments = ["up", "--demo", "0", "--port", str(port), "--data", str(data)]
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder, self.port, self.lines = folder, port, list[str]()
+        arguments = ["up", "--demo", "0", "--port", str(port), "--data", str(folder)]
         self.process = subprocess.Popen(
             [sys.executable, str(ROOT / "manage.py"), *arguments],
-            cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=ROOT, env=outside(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
     def wait_until_ready(self) -> str:
@@ -61,7 +65,7 @@ class Up:
         return ready.group(2)
 
     def children(self) -> list[int]:
-        return [int(line.split()[0]) for line in (self.data / "children").read_text().splitlines()]
+        return [int(line.split()[0]) for line in (self.folder / "children").read_text().splitlines()]
 
     def stop(self, signum: signal.Signals = signal.SIGINT) -> int:
         self.process.send_signal(signum)
@@ -69,8 +73,8 @@ class Up:
         return self.process.returncode
 
 
-def started(data: Path) -> Iterator[Up]:
-    up = Up(data, free_port())
+def started(folder: Path) -> Iterator[Up]:
+    up = Up(folder, free_port())
     yield up
     if up.process.poll() is None:
         up.stop(signal.SIGTERM)
@@ -112,29 +116,53 @@ def test_the_link_signs_in_once(shared: Up) -> None:
         second.open(link)
 
 
+def test_whoever_signed_out_gets_another_link_from_any_python(shared: Up) -> None:
+    shared.wait_until_ready()
+    # Without site packages there is no Django: manage.py hands over to the Python beside it.
+    for python in ([sys.executable], [sys.executable, "-S"]):
+        environment = {**outside(), "DIOGENES_DATA": str(shared.folder)}
+        done = subprocess.run(
+            [*python, str(ROOT / "manage.py"), "signin_link"], env=environment, capture_output=True, text=True, cwd="/"
+        )
+        assert done.stdout.startswith(f"http://127.0.0.1:{shared.port}/signin/"), done.stderr
+        assert "signin" not in click(build_opener(HTTPCookieProcessor()), done.stdout.strip())
+
+
+def test_a_link_of_a_stack_that_does_not_run_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    environment = {**outside(), "DIOGENES_DATA": str(tmp_path)}
+    command = [sys.executable, str(ROOT / "manage.py"), "signin_link"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "DIOGENES_DATA to the data folder of a running stack" in done.stderr
+    (tmp_path / "secret_key").write_text("key")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "is Diogenes running?" in done.stderr
+
+
 def test_a_second_start_on_the_same_folder_is_refused_in_one_sentence(shared: Up) -> None:
     shared.wait_until_ready()
-    second = Up(shared.data, free_port())
+    second = Up(shared.folder, free_port())
     said, _ = second.process.communicate(timeout=60)
     assert second.process.returncode == 1
-    assert re.fullmatch(rf"Diogenes is already running on {shared.data} \(process {shared.process.pid}\): .*\n", said)
+    assert re.fullmatch(rf"Diogenes is already running on {shared.folder} \(process {shared.process.pid}\): .*\n", said)
 
 
 def test_ctrl_c_or_a_kill_leaves_nothing_and_each_next_start_finds_its_data(up: Up) -> None:
     up.wait_until_ready()
-    children, token = up.children(), (up.data / "agent_token").read_text()
+    children, token = up.children(), (up.folder / "agent_token").read_text()
     assert len(children) == 6
     assert up.stop() == 0
     assert [pid for pid in children if start_time(pid)] == []
 
-    second = Up(up.data, up.port)
+    second = Up(up.folder, up.port)
     second.wait_until_ready()
     killed = second.children()
     second.process.kill()
     second.process.wait()
 
-    third = Up(up.data, up.port)
+    third = Up(up.folder, up.port)
     third.wait_until_ready()
     wait_until_gone(killed)
-    assert (up.data / "agent_token").read_text() == token
+    assert (up.folder / "agent_token").read_text() == token
     assert third.stop(signal.SIGTERM) == 0

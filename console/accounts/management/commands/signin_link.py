@@ -1,29 +1,47 @@
-"""`manage.py signin_link`: prints a link that signs a user in once, within the next quarter of an hour."""
+"""`manage.py signin_link`: prints a link that signs a user in once, within the next quarter of an hour.
+
+Beside a running stack it needs no arguments: `up` notes in the data folder where its pages are reached.
+"""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
 from django.urls import reverse
 
 from console.accounts.secrets import make_signin_link
+
+STANDARD_URL: Final = "http://127.0.0.1:8000"
 
 
 class Command(BaseCommand):
     help = "Print a one-time sign-in link."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--base-url", default="http://127.0.0.1:8000", help="where the console is reached")
+        parser.add_argument("--base-url", default=noted_url(), help="where the console is reached")
         parser.add_argument("--user", default="admin")
 
     def handle(self, *args: Any, base_url: str, user: str, **options: Any) -> None:
-        person = User.objects.filter(username=user, is_active=True).first()
+        try:
+            person = User.objects.filter(username=user, is_active=True).first()
+        except OperationalError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise CommandError(f"The database does not answer; is Diogenes running? ({reason})") from None
         if person is None:
             raise CommandError(f"There is no active user named {user}. Run `manage.py bootstrap` first.")
         secret = make_signin_link(person, timedelta(seconds=settings.SIGNIN_LINK_SECONDS))
         self.stdout.write(base_url.rstrip("/") + reverse("signin-link", args=[secret]))
+
+
+def noted_url() -> str:
+    """The address the running stack noted in its data folder."""
+    try:
+        return (settings.DATA_FOLDER / "base_url").read_text().strip() or STANDARD_URL
+    except OSError:
+        return STANDARD_URL
