@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -28,6 +29,7 @@ from nccl_instrument.testbed.control import ask
 FAULT: Final = "nic_down"
 FAULT_AFTER_SECONDS: Final = 30.0
 LOOK_SECONDS: Final = 0.5
+DEAD_RANK: Final = re.compile(r"Rank (\d+) ended with code (-?\d+): (.*)")
 
 
 @dataclass
@@ -73,7 +75,7 @@ class LiveJob:
             if child.is_running():
                 continue
             if name == "testbed":
-                raise ServerFailed(f"the job ended (exit {child.process.returncode}): {child.log_tail(1)}")
+                raise ServerFailed(how_it_ended(child.process.returncode, child.log_text()))
             self.children[name] = start(child.recipe, child.log_path)
 
     def _start_agent(self, node: dict[str, Any]) -> None:
@@ -133,6 +135,18 @@ def run(job: LiveJob, fault: str, after_s: float) -> None:
     while True:
         job.look()
         time.sleep(LOOK_SECONDS)
+
+
+def how_it_ended(code: int, log: str) -> str:
+    """Why the job ended: the testbed's last line is only how far it came, so the rank that died is looked for."""
+    if died := DEAD_RANK.search(log):
+        rank, rank_code, words = died.groups()
+        return f"rank {rank} {_end(int(rank_code))}" + ("" if int(rank_code) < 0 else f": {words}")
+    return f"the testbed {_end(code)}: {(log.splitlines() or ['it said nothing'])[-1]}"
+
+
+def _end(code: int) -> str:
+    return f"was killed (signal {-code})" if code < 0 else f"ended (exit {code})"
 
 
 def say(text: str) -> None:

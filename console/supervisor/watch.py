@@ -97,7 +97,9 @@ class Watch:
             return
         name = child.recipe.name
         if name in NOT_RESTARTED:
-            self.stack.say(f"{name} ended (exit {child.process.returncode}); see {child.log_path}")
+            self.relay_demo()  # its last words may have come since the last look
+            self.stack.say(f"the {name} is over, the console goes on; `make run` again for a new one; "
+                           f"see {child.log_path}")  # fmt: skip
             self.stack.children.remove(child)
             return
         deaths = self.deaths.setdefault(name, Deaths())
