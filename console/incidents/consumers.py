@@ -17,6 +17,7 @@ from typing import Any, Final
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.contrib.auth.models import User
+from django.db import DatabaseError
 from django.utils import timezone
 
 from console.accounts.access import NOBODY, Caller, caller_of
@@ -71,7 +72,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
         elif "unsubscribe" in frame:
             await self._unsubscribe(str(frame["unsubscribe"]))
         elif "subscribe" in frame:
-            await self._subscribe(str(frame["subscribe"]), str(frame.get("epoch") or ""), frame.get("offset"))
+            try:
+                await self._subscribe(str(frame["subscribe"]), str(frame.get("epoch") or ""), frame.get("offset"))
+            except DatabaseError:
+                log.exception("a live socket ends: nobody could say what it may follow")
+                await self._end(OUT_OF_ORDER)
 
     async def stream_rang(self, message: dict[str, Any]) -> None:
         """The doorbell: a stream grew."""
@@ -148,6 +153,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _end(self, code: int) -> None:
         """Close, and send nothing that the doorbell still brings."""
         self.caller = NOBODY
+        if self.beating is not None and self.beating is not asyncio.current_task():
+            self.beating.cancel()
         for stream in list(self.positions):
             await self._unsubscribe(stream)
         await self.close(code)

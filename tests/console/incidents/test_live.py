@@ -170,6 +170,19 @@ async def test_access_that_cannot_be_checked_closes_the_socket(
         assert await socket.receive_nothing(1.5)
 
 
+async def test_a_subscription_that_cannot_be_checked_closes_the_socket(
+    incident: Incident, responder: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def database_away(*_: Any) -> bool:
+        raise OperationalError("the database is away")
+
+    monkeypatch.setattr("console.incidents.consumers._may_follow", database_away)
+    async with _socket(responder) as socket:
+        await socket.say(json.dumps({"subscribe": f"incident:{incident.pk}"}))
+        assert await _close_code(socket) == 1011
+        assert await socket.receive_nothing(1.5)
+
+
 @pytest.mark.parametrize("frame", ["nonsense", "[1]", '"x"', "{" * 5000])
 async def test_what_is_not_a_frame_closes_the_socket(responder: Persona, frame: str) -> None:
     socket = _Socket(responder.user)
