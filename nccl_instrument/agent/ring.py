@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+HEAD_MAX: Final = 2**62
 
 Rows = npt.NDArray[np.void]
 Fetch = Callable[[npt.NDArray[Any]], None]
@@ -32,6 +34,8 @@ class OpRing:
         """
         self._fetch(self._head)
         head, n_rows = int(self._head[0]), len(self._ring)
+        if head > HEAD_MAX:
+            raise ValueError(f"{head} completion records")
         lost = max(0, head - n_rows - self.position)
         numbers = np.arange(self.position + lost, head)
         slots, stamps = numbers % n_rows, (2 * (numbers + 1)).astype(np.uint64)

@@ -150,11 +150,11 @@ class Uplink(threading.Thread):
         self._poison.pop(name, None)
 
     def _candidate(self) -> str | None:
-        """The oldest batch; after a failure the oldest or the newest, so that one the server chokes on cannot hold up all.
+        """The oldest batch; the oldest or the newest while the server fails on one, so that this one cannot hold up all.
 
         By chance, not in turns: a server that lets through one batch per pause would else always refuse the same one.
         """
-        is_newest_tried = self._failures and random.random() < 0.5
+        is_newest_tried = self._failures and self._poison and random.random() < 0.5
         return self._spool.newest() if is_newest_tried else self._spool.oldest()
 
     def _deliver(self, job: str, encoded: bytes, name: str = "") -> bool:

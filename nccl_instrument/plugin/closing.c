@@ -68,7 +68,7 @@ static int64_t last_stop_ns(const OpRow *op) {
 }
 
 /* RECENT_OPS later. On a rank that no ring of the communicator leaves the node from nothing ever completes, and old ops
- * would pile up; a collective that a later op overtook will not get its stops any more (p2p of a group may overtake). */
+ * would pile up; a collective that a later op overtook will not get its stops any more (p2p of a group may). */
 void op_evict(uint32_t comm, uint64_t handle) {
     const OpRow *op = op_find(handle);
     if (!op || !LOAD(op->launched_ns)) return;

@@ -113,7 +113,7 @@ static int allocate_within_limit(int file, uint64_t bytes) {
     return 0;
 }
 
-/* Bytes mapped, halving the size while the file system or the host's limit has no room; 0 when even the smallest does not fit. */
+/* Bytes mapped, halving the size while the file system or the host's limit has no room; 0 when none has. */
 static uint64_t map_file(int file, void **base) {
     for (uint64_t bytes = bytes_wanted(); bytes >= BYTES_MIN; bytes /= 2) {
         if (!allocate_within_limit(file, bytes)) continue;

@@ -98,7 +98,12 @@ typedef struct RankSpec {
 void rank_run(const RankSpec *spec, int n_ranks);
 
 /* scripts.c */
-int script_run(const char *name);
+typedef struct Script {
+    const char *name;
+    void (*run)(void);
+} Script;
+
+extern const Script scripts[]; /* the last has no name */
 
 void say_ready(const char *what); /* prints the counts as JSON and waits for a line on stdin */
 

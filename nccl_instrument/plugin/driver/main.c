@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "driver.h"
 
@@ -19,6 +20,16 @@ void say_ready(const char *what) {
     fflush(stdout);
     char line[64];
     if (!fgets(line, sizeof line, stdin)) exit(0);
+}
+
+static int script_run(const char *name) {
+    for (const Script *script = scripts; script->name; script++) {
+        if (strcmp(script->name, name)) continue;
+        script->run();
+        return 0;
+    }
+    fprintf(stderr, "no script %s\n", name);
+    return 2;
 }
 
 int main(int argc, char **argv) {

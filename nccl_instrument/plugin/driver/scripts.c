@@ -386,25 +386,12 @@ static void concurrent(void) {
 }
 
 #define SCRIPT(name) {#name, name}
-static const struct {
-    const char *name;
-    void (*run)(void);
-} scripts[] = {
+const Script scripts[] = {
     SCRIPT(normal),   SCRIPT(paced),      SCRIPT(hang),       SCRIPT(p2p),            SCRIPT(lost_stops),
     SCRIPT(nulls),    SCRIPT(unknown),    SCRIPT(stale),      SCRIPT(contexts),       SCRIPT(after_finalize),
     SCRIPT(pxn),      SCRIPT(orphan),     SCRIPT(inside_node), SCRIPT(reopened),      SCRIPT(mixed),
     SCRIPT(silent),   SCRIPT(abandoned),  SCRIPT(graph),      SCRIPT(queue_pair),     SCRIPT(reinit),
     SCRIPT(many_comms), SCRIPT(many_ops), SCRIPT(many_flows), SCRIPT(many_local_ops), SCRIPT(many_lost_ops),
     SCRIPT(forked),   SCRIPT(concurrent), SCRIPT(early),      SCRIPT(running_sizes),
-    SCRIPT(refused_flows), SCRIPT(many_foreign_flows), SCRIPT(reopened_done),
+    SCRIPT(refused_flows), SCRIPT(many_foreign_flows), SCRIPT(reopened_done), {NULL, NULL},
 };
-
-int script_run(const char *name) {
-    for (size_t at = 0; at < sizeof scripts / sizeof *scripts; at++) {
-        if (strcmp(scripts[at].name, name)) continue;
-        scripts[at].run();
-        return 0;
-    }
-    fprintf(stderr, "no script %s\n", name);
-    return 2;
-}
