@@ -1,6 +1,7 @@
 /* Made-up grids and lanes: a job of any size, and a flow that runs and then stops. */
 
-import type { GridColumns, Lane, Lanes } from "../src/types";
+import type { IncidentRow, JobRow } from "../src/live/rows";
+import type { Condition, Finding, GridColumns, Lane, Lanes } from "../src/types";
 
 export const STATES = ["ok", "waiting", "culprit", "silent", "dead", "unknown", "not_visible"];
 
@@ -65,5 +66,95 @@ export function makeLanes(lanes: Lane[] = [makeLane()]): Lanes {
     lanes,
     omitted: 0,
     not_visible: [],
+  };
+}
+
+export function makeCondition(changes: Partial<Condition> = {}): Condition {
+  return {
+    state: "not_delivered",
+    rank: 4,
+    peer_rank: 6,
+    channel: 0,
+    direction: "send",
+    counters: [14, 14, 14, 8],
+    total_chunks: 32,
+    local_cause: "RDMA issue: the NIC or link loses it",
+    remote_cause: "receiver failed",
+    verdict: "local",
+    ...changes,
+  };
+}
+
+export function makeFinding(changes: Partial<Finding> = {}): Finding {
+  return {
+    rule: "hang",
+    version: 1,
+    subject: { kind: "rank", name: "rank 4", ranks: [4], node: "node-1" },
+    component: "nic",
+    kind: "communication_fail_stop",
+    culprits: [4],
+    score: 0.9,
+    grade: "strong",
+    sentence: "Rank 4 started it.",
+    evidence: [],
+    conditions: [],
+    tied: [],
+    advice: "",
+    ...changes,
+  };
+}
+
+export const AT = "2026-11-21T15:05:40.000Z";
+
+export function makeIncident(changes: Partial<IncidentRow> = {}): IncidentRow {
+  return {
+    number: 12,
+    version: 1,
+    job_id: 1,
+    job: "llama",
+    attempt: 1,
+    symptom: "failure",
+    state: "open",
+    condition: "firing",
+    certainty: "diagnosed",
+    headline: "Rank 4 started it.",
+    component: "nic",
+    fault_kind: "communication_fail_stop",
+    grade: "strong",
+    culprits: [4],
+    n_culprits: 1,
+    n_victims: 7,
+    opened_at: AT,
+    first_symptom_at: AT,
+    triggered_at: AT,
+    root_caused_at: null,
+    acknowledged_at: null,
+    acknowledged_by: null,
+    resolved_at: null,
+    resolution: null,
+    regressed: false,
+    recurrence_of: null,
+    updated_at: AT,
+    ...changes,
+  };
+}
+
+export function makeJob(changes: Partial<JobRow> = {}): JobRow {
+  return {
+    id: 1,
+    name: "llama",
+    team: "training",
+    attempt: 1,
+    state: "running",
+    n_ranks: 8,
+    world_size: 8,
+    n_nodes: 4,
+    nodes_reporting: 4,
+    last_data_at: AT,
+    ops_per_s: 10,
+    op_interval_ms: 100,
+    looked_at: AT,
+    incident: null,
+    ...changes,
   };
 }

@@ -1,16 +1,18 @@
 import { describe, expect, it } from "vitest";
+import { tellingFirst } from "../src/lanes/order";
 import {
-  activeFirst,
   conditionAt,
   conditionWords,
   freshTickAt,
   laneColumns,
+  notKeptUntil,
   opStarts,
   rulerTicks,
   shownRange,
+  tellingTickAt,
   tickAt,
 } from "../src/lanes/scale";
-import { makeLane, makeLanes, SECOND } from "./fixtures";
+import { makeCondition, makeFinding, makeLane, makeLanes, SECOND } from "./fixtures";
 
 describe("columns of a lane", () => {
   it("show the least progress and the stall when ticks share a pixel", () => {
@@ -59,18 +61,16 @@ describe("reading a lane", () => {
     expect(shownRange(makeLanes()).to_ns).toBe(10 * SECOND);
   });
 
-  it("puts idle flows of a rank after its active ones, and never a victim before a culprit", () => {
-    const idle = makeLane().t_ns.slice(0, 10);
-    const lanes = makeLanes([
-      makeLane({ id: "idle", t_ns: idle }),
-      makeLane({ id: "active" }),
-      makeLane({ id: "victim", rank: 0 }),
-    ]);
-    expect(activeFirst(lanes).map((lane) => lane.id)).toEqual(["active", "idle", "victim"]);
+  it("reads the op that is stuck longest where several are in progress", () => {
+    const t_ns = [9.9, 9.9, 9.9].map((at) => at * SECOND);
+    const three = { ready: [32, 14, 0], transmitted: [32, 14, 0], done: [32, 8, 0], posted: [32, 14, 0] };
+    const lane = makeLane({ ...three, t_ns, ops: [11, 12, 13], stuck_ms: [9000, 7000, 100] });
+    expect(lane.ops[tellingTickAt(lane, 10 * SECOND)]).toBe(12);
   });
 
-  it("marks where another op began", () => {
+  it("marks where another op began, once where rows of several ops alternate", () => {
     expect(opStarts(makeLane())).toEqual([50]);
+    expect(opStarts(makeLane({ ops: [11, 12, 11, 12, 13] }))).toEqual([1, 4]);
   });
 
   it.each([
@@ -102,5 +102,39 @@ describe("the ruler", () => {
     const { stepS, at } = rulerTicks(0, 60 * SECOND, 900);
     expect(stepS).toBe(10);
     expect(at).toHaveLength(7);
+  });
+});
+
+describe("the order of lanes", () => {
+  const moving = { stuck_ms: makeLane().stuck_ms.map(() => 0) };
+  const lanes = makeLanes([
+    makeLane({ id: "idle", t_ns: makeLane().t_ns.slice(0, 10) }),
+    makeLane({ id: "moving", ...moving }),
+    makeLane({ id: "victim", rank: 0, peer_rank: 2 }),
+    makeLane({ id: "other", channel: 1 }),
+    makeLane({ id: "cited by evidence", rank: 5, peer_rank: 4, direction: "receive" }),
+    makeLane({ id: "cited by a condition", peer_rank: 5, channel: 3 }),
+  ]);
+  const finding = makeFinding({
+    evidence: [{ what: "dp-0 op 12 channel 0, rank 4 to 5: a | b", value: "", unit: "", source: "flow", rank: 4 }],
+    conditions: [makeCondition({ peer_rank: 5, channel: 3 })],
+  });
+
+  it("is: cited by the verdict, stuck at culprits, stuck elsewhere, moving, idle", () => {
+    const ids = tellingFirst(lanes, [4], finding).map((lane) => lane.id);
+    expect(ids).toEqual(["cited by a condition", "cited by evidence", "other", "victim", "moving", "idle"]);
+  });
+
+  it("does not depend on the order in which they came", () => {
+    const turned = { ...lanes, lanes: lanes.lanes.toReversed() };
+    expect(tellingFirst(turned, [4], finding)).toEqual(tellingFirst(lanes, [4], finding));
+  });
+});
+
+describe("history that was not kept", () => {
+  it("is marked before the first tick of all flows", () => {
+    const late = makeLane({ t_ns: makeLane().t_ns.map((ns) => ns + 4 * SECOND) });
+    expect(notKeptUntil(makeLanes([late]), late)).toBe(4 * SECOND);
+    expect(notKeptUntil(makeLanes([late, makeLane()]), late)).toBeNull();
   });
 });

@@ -9,18 +9,20 @@ import { query, setQuery } from "../state/address";
 import { timeOfDay, zone, zoneLabel } from "../state/clock";
 import { paletteVersion } from "../state/theme";
 import { count } from "../state/words";
-import type { Lane, Lanes } from "../types";
+import type { Finding, Lane, Lanes } from "../types";
 import { LanesTable } from "./LanesTable";
+import { tellingFirst } from "./order";
 import { LANE_PX, paintLanes, timeX } from "./paint";
 import {
-  activeFirst,
   conditionWords,
   counterNames,
-  freshTickAt,
   isReceive,
+  isStuck,
+  notKeptUntil,
   rulerTicks,
   STALL_MS,
   shownRange,
+  tellingTickAt,
 } from "./scale";
 
 const SHOWN_AT_FIRST = 12;
@@ -29,23 +31,24 @@ interface FlowLanesProps {
   lanes: Lanes;
   selected: number | null;
   culprits: readonly number[];
+  finding: Finding | null;
   onSelect: (rank: number | null) => void;
 }
 
-export function FlowLanes({ lanes, selected, culprits, onSelect }: FlowLanesProps) {
+export function FlowLanes({ lanes, selected, culprits, finding, onSelect }: FlowLanesProps) {
   const asTable = query.value.get("lanes") === "table";
   const [all, setAll] = useState(false);
   const shown = useMemo(() => {
-    const ordered = activeFirst(lanes);
+    const ordered = tellingFirst(lanes, culprits, finding);
     return { ...lanes, lanes: all ? ordered : ordered.slice(0, SHOWN_AT_FIRST) };
-  }, [lanes, all]);
+  }, [lanes, all, finding, culprits.join()]);
   const folded = lanes.lanes.length - shown.lanes.length;
   return (
     <section class="panel" aria-labelledby="flows">
       <div class="panel-head">
         <h2 id="flows">Flows</h2>
         <span class="faint">
-          {shown.lanes.length} of {count(lanes.lanes.length + lanes.omitted, "flow")}, culprits first
+          {shown.lanes.length} of {count(lanes.lanes.length + lanes.omitted, "flow")}, those of the verdict first
           {selected === null ? "" : ` · of rank ${selected}`}
         </span>
         <div class="panel-tools">
@@ -59,7 +62,7 @@ export function FlowLanes({ lanes, selected, culprits, onSelect }: FlowLanesProp
           </button>
         </div>
       </div>
-      <LaneLegend />
+      <LaneLegend hasGap={shown.lanes.some((lane) => notKeptUntil(lanes, lane) !== null)} />
       {lanes.lanes.length === 0 && <p class="faint">No flow of these ranks was in progress in this window.</p>}
       {lanes.lanes.length > 0 &&
         (asTable ? <LanesTable lanes={shown} /> : <LaneBox lanes={shown} culprits={culprits} onSelect={onSelect} />)}
@@ -73,7 +76,7 @@ export function FlowLanes({ lanes, selected, culprits, onSelect }: FlowLanesProp
   );
 }
 
-function LaneLegend() {
+function LaneLegend({ hasGap }: { hasGap: boolean }) {
   return (
     <ul class="legend" aria-label="How to read a lane">
       <li>
@@ -96,12 +99,22 @@ function LaneLegend() {
         <i class="swatch lane-wait" aria-hidden="true" />
         only waits
       </li>
+      <li>
+        <i class="swatch lane-op" aria-hidden="true" />
+        the next op begins
+      </li>
+      {hasGap && (
+        <li>
+          <i class="swatch lane-gap" aria-hidden="true" />
+          not kept: older than what is stored
+        </li>
+      )}
       <li class="faint">height = share of the op's chunks</li>
     </ul>
   );
 }
 
-function LaneBox({ lanes: given, culprits, onSelect }: Omit<FlowLanesProps, "selected">) {
+function LaneBox({ lanes: given, culprits, onSelect }: Omit<FlowLanesProps, "selected" | "finding">) {
   const lanes = useMemo(() => shownRange(given), [given]);
   const [box, width] = useWidth<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -135,9 +148,9 @@ interface LaneLabelProps {
 }
 
 function LaneLabel({ lane, ns, blamed, onSelect }: LaneLabelProps) {
-  const i = freshTickAt(lane, ns);
+  const i = tellingTickAt(lane, ns);
   const [first, second, third] = counterNames(lane);
-  const stuck = i >= 0 && lane.stuck_ms[i] >= STALL_MS;
+  const stuck = isStuck(lane, i);
   return (
     <li style={{ height: `${LANE_PX}px` }} class={blamed ? "blamed" : ""}>
       <p class="lane-name">

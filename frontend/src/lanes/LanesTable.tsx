@@ -3,7 +3,7 @@
 import { ScrollBox } from "../parts/ScrollBox";
 import { spanWords } from "../state/clock";
 import type { Lane, Lanes } from "../types";
-import { conditionWords, freshTickAt, isReceive } from "./scale";
+import { conditionWords, isReceive, tellingTickAt } from "./scale";
 
 export function LanesTable({ lanes }: { lanes: Lanes }) {
   return (
@@ -50,7 +50,7 @@ export function LanesTable({ lanes }: { lanes: Lanes }) {
 }
 
 function Line({ lane, lanes }: { lane: Lane; lanes: Lanes }) {
-  const i = freshTickAt(lane, lanes.to_ns);
+  const i = tellingTickAt(lane, lanes.to_ns);
   const cell = (values: number[]) => <td class="num">{i >= 0 ? values[i] : "–"}</td>;
   return (
     <tr>
@@ -61,7 +61,7 @@ function Line({ lane, lanes }: { lane: Lane; lanes: Lanes }) {
         {lane.comm_name} <span class="faint">channel {lane.channel}</span>
       </td>
       <td>
-        {lane.func} {lane.op}
+        {lane.func} {i >= 0 ? lane.ops[i] : lane.op}
       </td>
       <td>{lane.transport}</td>
       {cell(lane.posted)}

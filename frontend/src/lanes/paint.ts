@@ -6,10 +6,11 @@
 import { hatchPattern, prepared } from "../grid/paint";
 import { colour } from "../state/theme";
 import type { Lane, Lanes } from "../types";
-import { type Column, laneColumns, opStarts, rulerTicks } from "./scale";
+import { type Column, laneColumns, notKeptUntil, opStarts, rulerTicks } from "./scale";
 
 export const LANE_PX = 46;
 const INSET_PX = 7;
+const NOT_KEPT_WORD_PX = 72;
 /** Ops that begin closer together than this would only draw a fence. */
 const OP_MARK_APART_PX = 12;
 
@@ -56,14 +57,31 @@ function paintLane(
   const full = LANE_PX - 2 * INSET_PX;
   const stalled = columns.filter((column) => column.stalled);
   fillColumns(context, stalled, look.stall, base, full, () => 1);
-  if (look.hatch) fillColumns(context, stalled, look.hatch, base, full, () => 1);
   fillColumns(context, columns, colour("lane-ready"), base, full, (column) => column.ready);
   fillColumns(context, columns, colour("lane-transmitted"), base, full, (column) => column.transmitted);
   fillColumns(context, columns, colour("lane-done"), base, full, (column) => column.done);
+  // Over the progress: a flow that stands still with everything transmitted must not look healthy.
+  if (look.hatch) fillColumns(context, stalled, look.hatch, base, full, () => 1);
+  paintNotKept(context, lanes, lane, top, width);
   const marks = opStarts(lane).map((i) => Math.round(timeX(lanes, lane.t_ns[i], width)));
   if (marks.length > width / OP_MARK_APART_PX) return;
   context.fillStyle = colour("ink-3");
   for (const x of marks) context.fillRect(x, base, 1, 4);
+}
+
+function paintNotKept(context: CanvasRenderingContext2D, lanes: Lanes, lane: Lane, top: number, width: number): void {
+  const until = notKeptUntil(lanes, lane);
+  if (until === null) return;
+  const x = Math.round(timeX(lanes, until, width));
+  context.fillStyle = hatchPattern(context, "falling", colour("rank-unknown")) ?? colour("rank-unknown");
+  context.fillRect(0, top + INSET_PX, x, LANE_PX - 2 * INSET_PX);
+  if (x < NOT_KEPT_WORD_PX) return;
+  context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  context.textBaseline = "middle";
+  context.fillStyle = colour("card");
+  context.fillRect(6, top + LANE_PX / 2 - 9, NOT_KEPT_WORD_PX - 12, 18);
+  context.fillStyle = colour("ink-3");
+  context.fillText("not kept", 10, top + LANE_PX / 2);
 }
 
 function fillColumns(

@@ -83,9 +83,14 @@ function totalAt(lane: Lane, i: number): number {
     : Math.max(lane.posted[i], lane.ready[i], lane.total_chunks);
 }
 
-/** Indexes of the ticks at which another op began. */
+/** Indexes of the ticks at which a further op began; several may be in progress, so their rows alternate. */
 export function opStarts(lane: Lane): number[] {
-  return lane.ops.flatMap((op, i) => (i > 0 && op !== lane.ops[i - 1] ? [i] : []));
+  let newest = lane.ops[0] ?? 0;
+  return lane.ops.flatMap((op, i) => {
+    const began = op > newest;
+    newest = Math.max(newest, op);
+    return began ? [i] : [];
+  });
 }
 
 /** The tick a crosshair at `ns` reads: the last one at or before it; -1 when there is none. */
@@ -126,12 +131,42 @@ export function freshTickAt(lane: Lane, ns: number): number {
   return i >= 0 && ns - lane.t_ns[i] <= TICK_FRESH_MS * 1e6 ? i : -1;
 }
 
-/** The server's order (culprits first), but within a rank the flows with an op in progress before the idle ones. */
-export function activeFirst(lanes: Lanes): Lane[] {
-  const place = new Map<number, number>();
-  for (const { rank } of lanes.lanes) if (!place.has(rank)) place.set(rank, place.size);
-  const weight = (lane: Lane) => 2 * (place.get(lane.rank) ?? 0) + (freshTickAt(lane, lanes.to_ns) < 0 ? 1 : 0);
-  return lanes.lanes.toSorted((a, b) => weight(a) - weight(b));
+/** Ticks this close belong to one reading of the flow: one row for every op in progress. */
+const SAME_TICK_NS = 50 * 1e6;
+
+/** Of the ops in progress at `ns`, the tick of the unfinished one that is stuck longest; -1 as `freshTickAt`. */
+export function tellingTickAt(lane: Lane, ns: number): number {
+  const newest = freshTickAt(lane, ns);
+  let telling = newest;
+  for (let i = newest - 1; i >= 0 && lane.t_ns[newest] - lane.t_ns[i] < SAME_TICK_NS; i--) {
+    if (tellsMore(lane, i, telling)) telling = i;
+  }
+  return telling;
+}
+
+function tellsMore(lane: Lane, i: number, than: number): boolean {
+  const [mine, other] = [i, than].map((n) => conditionAt(lane, n) !== "");
+  if (mine !== other) return mine;
+  if (lane.stuck_ms[i] !== lane.stuck_ms[than]) return lane.stuck_ms[i] > lane.stuck_ms[than];
+  return lane.ops[i] < lane.ops[than];
+}
+
+export function isStuck(lane: Lane, i: number): boolean {
+  return i >= 0 && lane.stuck_ms[i] >= STALL_MS;
+}
+
+/** The server sends at most so many ticks of a flow. */
+const TICKS_MAX = 600;
+const GAP_NS = 1.5e9;
+
+/**
+ * Until when a lane's history was not kept; null where it is complete. A flow that was cut off at its limit lost what
+ * came before its first tick; before the first tick of all flows nothing is known of any.
+ */
+export function notKeptUntil(lanes: Lanes, lane: Lane): number | null {
+  const firsts = lanes.lanes.filter((one) => one.t_ns.length > 0).map((one) => one.t_ns[0]);
+  const first = lane.t_ns.length >= TICKS_MAX ? lane.t_ns[0] : Math.min(...firsts);
+  return Number.isFinite(first) && first - lanes.from_ns > GAP_NS ? first : null;
 }
 
 /** The condition in words, from the flow's own side. */
