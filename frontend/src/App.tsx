@@ -7,14 +7,15 @@ import { JobPage } from "./pages/JobPage";
 import { NodesPage } from "./pages/NodesPage";
 import { NowPage } from "./pages/NowPage";
 import { SettingsPage } from "./pages/SettingsPage";
-import { Failure, Loading } from "./parts/bits";
+import { Loading } from "./parts/bits";
+import { Failure, NotFound } from "./parts/Failure";
 import { Help, helpOpen } from "./parts/Help";
 import { StaleBanner } from "./parts/LiveMark";
 import { Notices } from "./parts/Notices";
 import { TopBar } from "./parts/TopBar";
 import { go, path } from "./state/address";
 import { useKeys } from "./state/keys";
-import { session, sessionFailure } from "./state/team";
+import { session, sessionFailure, startTeam } from "./state/team";
 
 export function App() {
   useKeys({
@@ -42,7 +43,7 @@ export function App() {
 }
 
 function content(): ComponentChildren {
-  if (sessionFailure.value) return <Failure error={sessionFailure.value} again={() => location.reload()} />;
+  if (sessionFailure.value) return <Failure error={sessionFailure.value} again={() => void startTeam()} />;
   if (!session.value) return <Loading what="the console" />;
   return page(path.value);
 }
@@ -55,5 +56,5 @@ function page(at: string): ComponentChildren {
   if (room === "jobs" && id) return <JobPage key={id} id={Number(id)} />;
   if (room === "nodes") return <NodesPage />;
   if (room === "settings") return <SettingsPage />;
-  return <Failure error={new Error("There is no page at this address.")} />;
+  return <NotFound />;
 }

@@ -39,7 +39,7 @@ describe("words", () => {
   });
 
   it.each([
-    ["delta_s", 2, "delta 2 s"],
+    ["delta_s", 2, "Δ 2 s"],
     ["delta_max_s", 10, "delta max 10 s"],
     ["findings_max", 5, "findings at most 5"],
     ["io_bytes_per_s", 1e6, "io bytes 1,000,000/s"],

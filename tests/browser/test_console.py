@@ -128,16 +128,66 @@ def test_the_keyboard_alone_is_enough(stack: Stack, open_as: OpenAs) -> None:
     expect(page.get_by_role("button", name="Acknowledge")).to_be_visible()
     page.keyboard.press("a")
     expect(page.locator(".incident-head .chip")).to_have_text("Acknowledged")
+    expect(page.get_by_role("button", name="Un-acknowledge")).to_be_enabled()
+    page.keyboard.press("a")
     page.keyboard.press("c")
     page.keyboard.type("on it")
     page.keyboard.press("Control+Enter")
     expect(page.locator(".timeline")).to_contain_text("on it")
+    expect(page.locator(".incident-head .chip")).to_have_text("Acknowledged")
     page.keyboard.press("Tab")
     page.locator("h1").click()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("Keyboard")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_no_key_acknowledges_what_nobody_selected(stack: Stack, open_as: OpenAs) -> None:
+    stack.stalling_job()
+    page = open_as("rita", "/")
+    card = page.locator(".incident-card")
+    expect(card).to_be_visible()
+    page.keyboard.press("a")
+    page.keyboard.press("j")
+    expect(card).to_have_class(re.compile("chosen"))
+    expect(card.locator(".chip")).to_have_text("Open")
+    page.keyboard.press("a")
+    expect(card).to_contain_text("rita has it")
+
+
+def test_taking_an_acknowledgement_from_somebody_else_asks_first(stack: Stack, open_as: OpenAs) -> None:
+    incident = stack.stalling_job()
+    _acknowledge_as_rita(open_as)
+    page = open_as("ada", f"/incidents/{incident.pk}")
+    page.get_by_role("button", name="Un-acknowledge").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("rita has incident")
+    dialog.get_by_role("button", name="Leave it to rita").click()
+    expect(page.locator(".incident-head")).to_contain_text("rita has it")
+    page.get_by_role("button", name="Un-acknowledge").click()
+    dialog.get_by_role("button", name="Un-acknowledge").click()
+    expect(page.locator(".incident-head .chip")).to_have_text("Open")
+
+
+@pytest.mark.parametrize("path", ["/incidents/99", "/jobs/77"])
+def test_what_does_not_exist_leads_back_to_now(path: str, open_as: OpenAs) -> None:
+    page = open_as("rita", path)
+    expect(page.get_by_text("There is nothing at this address.")).to_be_visible()
+    expect(page.get_by_role("button", name="Try now")).to_have_count(0)
+    page.get_by_role("link", name="Back to Now").click()
+    expect(page.get_by_text("No job has sent anything yet.")).to_be_visible()
+
+
+def test_a_page_that_could_not_be_loaded_loads_itself(open_as: OpenAs) -> None:
+    page = open_as("rita")
+    page.route("**/api/v1/incidents", lambda route: route.abort())
+    page.keyboard.press("i")
+    expect(page.get_by_text("The server cannot be reached.")).to_be_visible()
+    expect(page.locator(".segmented button").first).to_have_text(re.compile("All –"))
+    page.unroute("**/api/v1/incidents")
+    expect(page.get_by_text("There has been no incident yet.")).to_be_visible()
+    expect(page.locator(".segmented button").first).to_have_text(re.compile("All 0"))
 
 
 def test_arrow_keys_walk_the_grid_and_enter_selects_the_rank(stack: Stack, open_as: OpenAs) -> None:
@@ -188,7 +238,19 @@ def test_on_a_phone_one_sees_the_incident_and_acknowledges_it(stack: Stack, open
     expect(page.get_by_role("heading", level=1)).to_be_in_viewport()
     page.get_by_role("button", name="Acknowledge").click()
     expect(page.locator(".incident-head .chip")).to_have_text("Acknowledged")
+    expect(page.get_by_role("button", name="Comment").first).to_be_in_viewport()
     assert _does_not_scroll_sideways(page)
+
+
+def test_on_a_phone_jobs_and_nodes_are_cards_not_cut_off_tables(stack: Stack, open_as: OpenAs) -> None:
+    stack.stalling_job()
+    page = open_as("rita", "/", viewport=PHONE)
+    for path in ("/", "/nodes"):
+        page.goto(stack.server.url + path)
+        expect(page.locator(".cards tbody tr").first).to_be_visible()
+        assert page.evaluate(
+            "document.querySelector('.cards').scrollWidth <= document.querySelector('.cards').clientWidth"
+        )
 
 
 def _does_not_scroll_sideways(page: Page) -> bool:

@@ -5,9 +5,10 @@
 
 import { useState } from "preact/hooks";
 import type { IncidentRow } from "../live/rows";
-import { ReasonDialog } from "../parts/Dialog";
+import { Dialog, ReasonDialog } from "../parts/Dialog";
 import { actOn, isUnderWay } from "../state/actions";
 import { useKeys } from "../state/keys";
+import { session } from "../state/team";
 
 interface ActionsProps {
   row: IncidentRow;
@@ -16,7 +17,7 @@ interface ActionsProps {
   onComment: () => void;
 }
 
-type Asking = "resolve" | "reopen" | null;
+type Asking = "resolve" | "reopen" | "unacknowledge" | null;
 
 export function Actions({ row, may, onActed, onComment }: ActionsProps) {
   const [asking, setAsking] = useState<Asking>(null);
@@ -28,11 +29,10 @@ export function Actions({ row, may, onActed, onComment }: ActionsProps) {
     void actOn(row, verb, verb === "resolve" ? { reason: text } : { note: text }).then(onActed);
   };
   const offered = offers(row, isViewer);
+  const giveBack = () => (isSomebodyElses(row) ? setAsking("unacknowledge") : acts("unacknowledge"));
   useKeys({
-    a: () => {
-      if (offered.acknowledge && !busy) acts("acknowledge");
-      else if (offered.unacknowledge && !busy) acts("unacknowledge");
-    },
+    // Acknowledges only: the same key twice must not take back what a colleague did in between.
+    a: () => offered.acknowledge && !busy && acts("acknowledge"),
     r: () => {
       if (offered.resolve) setAsking("resolve");
       else if (offered.reopen) setAsking("reopen");
@@ -43,13 +43,23 @@ export function Actions({ row, may, onActed, onComment }: ActionsProps) {
   return (
     <div class="actions">
       {offered.acknowledge && <Move word="Acknowledge" sign="a" busy={busy} primary act={() => acts("acknowledge")} />}
-      {offered.unacknowledge && <Move word="Un-acknowledge" sign="a" busy={busy} act={() => acts("unacknowledge")} />}
+      {offered.unacknowledge && <Move word="Un-acknowledge" busy={busy} act={giveBack} />}
       {offered.resolve && <Move word="Resolve …" sign="r" busy={busy} act={() => setAsking("resolve")} />}
       {offered.reopen && <Move word="Reopen …" sign="r" busy={busy} act={() => setAsking("reopen")} />}
-      <button type="button" class="wide-only" onClick={onComment}>
+      <button type="button" onClick={onComment}>
         Comment <kbd>c</kbd>
       </button>
       {asking === "resolve" && <ResolveDialog row={row} onClose={() => setAsking(null)} onSay={say("resolve")} />}
+      {asking === "unacknowledge" && (
+        <TakeBackDialog
+          row={row}
+          onClose={() => setAsking(null)}
+          onSay={() => {
+            setAsking(null);
+            acts("unacknowledge");
+          }}
+        />
+      )}
       {asking === "reopen" && (
         <ReasonDialog
           title={`Reopen incident ${row.number}`}
@@ -66,7 +76,7 @@ export function Actions({ row, may, onActed, onComment }: ActionsProps) {
 
 interface MoveProps {
   word: string;
-  sign: string;
+  sign?: string;
   busy: boolean;
   primary?: boolean;
   act: () => void;
@@ -75,7 +85,7 @@ interface MoveProps {
 function Move({ word, sign, busy, primary = false, act }: MoveProps) {
   return (
     <button type="button" class={primary ? "primary" : ""} disabled={busy} onClick={act}>
-      {word} <kbd>{sign}</kbd>
+      {word} {sign && <kbd>{sign}</kbd>}
     </button>
   );
 }
@@ -87,6 +97,28 @@ function offers(row: IncidentRow, isViewer: boolean) {
     resolve: !isViewer && row.state !== "resolved",
     reopen: !isViewer && row.state === "resolved",
   };
+}
+
+/** Somebody else holds it: taking it from them needs a second thought. */
+function isSomebodyElses(row: IncidentRow): boolean {
+  const me = session.value;
+  return row.acknowledged_by !== null && row.acknowledged_by !== me?.user && row.acknowledged_by !== me?.name;
+}
+
+function TakeBackDialog({ row, onClose, onSay }: { row: IncidentRow; onClose: () => void; onSay: () => void }) {
+  return (
+    <Dialog title={`${row.acknowledged_by} has incident ${row.number}`} onClose={onClose}>
+      <p>Without the acknowledgement nobody has it, and it counts as open again.</p>
+      <div class="dialog-actions">
+        <button type="button" onClick={onClose}>
+          Leave it to {row.acknowledged_by}
+        </button>
+        <button type="button" class="primary" onClick={onSay}>
+          Un-acknowledge
+        </button>
+      </div>
+    </Dialog>
+  );
 }
 
 function ResolveDialog({

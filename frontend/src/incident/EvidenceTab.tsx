@@ -5,6 +5,7 @@ import { ScrollBox } from "../parts/ScrollBox";
 import { absolute } from "../state/clock";
 import { COMPONENT, FLOW_STATE, numberWords, readable, worded } from "../state/words";
 import type { Condition, Diagnosis, Evidence, Finding, Revision } from "../types";
+import { agrees, type EndReading, type FlowCounters, flowCounters } from "./reading";
 
 interface EvidenceTabProps {
   diagnosis: Diagnosis | null;
@@ -18,7 +19,7 @@ export function EvidenceTab({ diagnosis, revisions }: EvidenceTabProps) {
     <>
       <SymptomLine diagnosis={diagnosis} />
       {best && best.evidence.length > 0 && <EvidenceTable rows={best.evidence} />}
-      {best && best.conditions.length > 0 && <ConditionsTable rows={best.conditions} />}
+      {best && best.conditions.length > 0 && <ConditionsTable finding={best} />}
       {others.length > 0 && <Others findings={others} />}
       {revisions.length > 1 && <Revisions rows={revisions} />}
       <Thresholds diagnosis={diagnosis} />
@@ -54,13 +55,7 @@ function EvidenceTable({ rows }: { rows: Evidence[] }) {
         <tbody>
           {rows.map((row, n) => (
             <tr key={n}>
-              <th scope="row">{row.what}</th>
-              <td class="num">
-                {typeof row.value === "number"
-                  ? row.value.toLocaleString("en-US", { maximumFractionDigits: 3 })
-                  : row.value}
-                {row.unit && <span class="faint"> {row.unit}</span>}
-              </td>
+              <Measured row={row} />
               <td class="num">{row.rank ?? "–"}</td>
               <td>
                 <code>{row.source || "–"}</code>
@@ -73,13 +68,73 @@ function EvidenceTable({ rows }: { rows: Evidence[] }) {
   );
 }
 
+function Measured({ row }: { row: Evidence }) {
+  const flow = flowCounters(row);
+  return (
+    <>
+      <th scope="row">{flow ? flow.flow : row.what}</th>
+      <td class="num">
+        {flow ? (
+          <EndCounters flow={flow} />
+        ) : (
+          <>
+            {typeof row.value === "number"
+              ? row.value.toLocaleString("en-US", { maximumFractionDigits: 3 })
+              : row.value}
+            {row.unit && <span class="faint"> {row.unit}</span>}
+          </>
+        )}
+      </td>
+    </>
+  );
+}
+
+function Counters({ end }: { end: EndReading }) {
+  return (
+    <dl>
+      {end.counters.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function EndCounters({ flow }: { flow: FlowCounters }) {
+  return (
+    <div class="ends">
+      {flow.ends.map((end) => (
+        <div key={end.who}>
+          <p class="faint">{end.who}</p>
+          {end.unseen ? <p>{end.unseen}</p> : <Counters end={end} />}
+        </div>
+      ))}
+      <p class="faint">of {flow.total} chunks</p>
+    </div>
+  );
+}
+
 const VERDICT: Record<string, string> = {
   local: "its own side",
   remote: "the other side",
   undecided: "cannot be told",
 };
 
-function ConditionsTable({ rows }: { rows: Condition[] }) {
+/** A cause of Table 4 as a cell: marked when the verdict agrees, muted when direct evidence says otherwise. */
+function Cause({ row, side, finding }: { row: Condition; side: "local" | "remote"; finding: Finding }) {
+  const cause = side === "local" ? row.local_cause : row.remote_cause;
+  if (row.verdict !== side) return <td>{cause}</td>;
+  if (agrees(row, finding)) return <td class="supported">{cause}</td>;
+  return (
+    <td>
+      {cause} <span class="faint">{finding.grade === "strong" ? "overruled by direct evidence" : "overruled"}</span>
+    </td>
+  );
+}
+
+function ConditionsTable({ finding }: { finding: Finding }) {
   return (
     <ScrollBox class="table-box" label="Conditions">
       <table>
@@ -97,7 +152,7 @@ function ConditionsTable({ rows }: { rows: Condition[] }) {
           </tr>
         </thead>
         <tbody>
-          {rows.map((row, n) => (
+          {finding.conditions.map((row, n) => (
             <tr key={n}>
               <th scope="row">
                 {row.rank} {row.direction.startsWith("r") ? "←" : "→"} {row.peer_rank}{" "}
@@ -111,8 +166,8 @@ function ConditionsTable({ rows }: { rows: Condition[] }) {
                 {row.counters.join(" · ")}
                 <span class="faint"> / {row.total_chunks}</span>
               </td>
-              <td class={row.verdict === "local" ? "supported" : ""}>{row.local_cause}</td>
-              <td class={row.verdict === "remote" ? "supported" : ""}>{row.remote_cause}</td>
+              <Cause row={row} side="local" finding={finding} />
+              <Cause row={row} side="remote" finding={finding} />
               <td>{VERDICT[row.verdict] ?? row.verdict}</td>
             </tr>
           ))}

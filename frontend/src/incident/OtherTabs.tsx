@@ -2,7 +2,8 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { type IncidentAnswer, readJob } from "../api";
-import { Failure, Loading } from "../parts/bits";
+import { Loading } from "../parts/bits";
+import { Failure } from "../parts/Failure";
 import { LooksTable } from "../parts/LooksTable";
 import { notify } from "../state/notices";
 import type { Look } from "../types";
@@ -10,10 +11,9 @@ import type { Look } from "../types";
 export function LooksOfJob({ id }: { id: number }) {
   const [looks, setLooks] = useState<Look[] | null>(null);
   const [failure, setFailure] = useState<Error | null>(null);
-  useEffect(() => {
-    readJob(id).then((answer) => setLooks(answer.looks), setFailure);
-  }, [id]);
-  if (failure) return <Failure error={failure} />;
+  const load = () => void readJob(id).then((answer) => setLooks(answer.looks), setFailure);
+  useEffect(load, [id]);
+  if (failure && !looks) return <Failure error={failure} again={load} />;
   return looks ? <LooksTable looks={looks} /> : <Loading what="looks" />;
 }
 

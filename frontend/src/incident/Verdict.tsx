@@ -7,6 +7,7 @@ import type { IncidentRow } from "../live/rows";
 import { Copy, GradeMark } from "../parts/bits";
 import { COMPONENT, count, FAULT_KIND, rankRanges, worded } from "../state/words";
 import type { Diagnosis, Finding, GridColumns } from "../types";
+import { adviceLines } from "./reading";
 
 interface VerdictProps {
   row: IncidentRow;
@@ -112,17 +113,19 @@ function Names({
       subject.name,
     ]);
   return (
-    <dl class="names">
+    <>
       {several && <p class="faint">of rank {rank}:</p>}
-      {names.map(([what, name]) => (
-        <div key={what}>
-          <dt>{what}</dt>
-          <dd>
-            <Copy text={name} label={what} />
-          </dd>
-        </div>
-      ))}
-    </dl>
+      <dl class="names">
+        {names.map(([what, name]) => (
+          <div key={what}>
+            <dt>{what}</dt>
+            <dd>
+              <Copy text={name} label={what} />
+            </dd>
+          </div>
+        ))}
+      </dl>
+    </>
   );
 }
 
@@ -144,12 +147,27 @@ function Victims({ row, diagnosis }: { row: IncidentRow; diagnosis: Diagnosis | 
   );
 }
 
+/** Text in `backticks` is a command: copied with one click. */
+function AdviceLines({ text }: { text: string }) {
+  return (
+    <>
+      {adviceLines(text).map((pieces, n) => (
+        <p key={n}>
+          {pieces.map((piece) =>
+            piece.isCommand ? <Copy key={piece.text} text={piece.text} label="command" /> : piece.text,
+          )}
+        </p>
+      ))}
+    </>
+  );
+}
+
 function Advice({ row, finding }: { row: IncidentRow; finding: Finding | null }) {
   return (
     <div class="card advice">
       <h2>What to do next</h2>
       {finding?.advice ? (
-        <p>{finding.advice}</p>
+        <AdviceLines text={finding.advice} />
       ) : (
         <p class="faint">
           {row.certainty === "suspected"

@@ -43,7 +43,10 @@ export class IncidentDetail {
     const leave = connection.add(this.stream);
     const release = holdIncident(this.stream);
     void this.readPictures();
-    const timer = setInterval(() => this.isLive() && void this.readPictures(), REFRESH_MS);
+    const timer = setInterval(
+      () => (this.isLive() || this.pictureFailure.value) && void this.readPictures(),
+      REFRESH_MS,
+    );
     return () => {
       leave();
       release();

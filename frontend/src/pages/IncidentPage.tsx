@@ -16,12 +16,16 @@ import { Verdict } from "../incident/Verdict";
 import { WaitPath } from "../incident/WaitPath";
 import { FlowLanes } from "../lanes/FlowLanes";
 import type { Snapshot } from "../live/apply";
-import type { IncidentRow } from "../live/rows";
-import { Ago, ConditionChip, Failure, Loading, StateChip } from "../parts/bits";
+import type { IncidentRow, JobRow } from "../live/rows";
+import { Ago, ConditionChip, Loading, StateChip } from "../parts/bits";
+import { Failure } from "../parts/Failure";
 import { showTab, type Tab, Tabs } from "../parts/Tabs";
 import { go, query, setQuery } from "../state/address";
 import { pageTitle } from "../state/badge";
+import { serverNow } from "../state/clock";
 import { useKeys } from "../state/keys";
+import { blindWords } from "../state/sight";
+import { liveJob } from "../state/team";
 import { SYMPTOM, worded } from "../state/words";
 
 export function IncidentPage({ number }: { number: number }) {
@@ -63,6 +67,8 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
   const [focusComment, setFocusComment] = useState(0);
   const row = snapshot.incidents[0];
   const { diagnosis } = answer;
+  const job = liveJob(row.job_id) ?? answer.job;
+  const blind = row.state === "resolved" ? null : blindWords(row, job, serverNow());
   const culprits = row.culprits.length > 0 ? row.culprits : (diagnosis?.findings[0]?.culprits ?? []);
   const tabs = tabsOf(row, answer, snapshot, focusComment);
   const comment = () => {
@@ -76,7 +82,7 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
   });
   return (
     <div class="page incident">
-      <Head row={row} answer={answer} />
+      <Head row={row} answer={answer} job={job} />
       <div class="incident-top">
         <Verdict row={row} diagnosis={diagnosis} grid={detail.grid.value} onSelect={selectRank} />
         <div class="action-bar">
@@ -85,17 +91,28 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
       </div>
       <ClockStrip row={row} />
       <Doubts answer={answer} />
-      <div class={`pictures ${isSmall(detail) ? "compact" : ""}`}>
+      {blind && <p class="warning blind">{sentence(blind)} Topology and flows show what was known then.</p>}
+      <div class={`pictures ${isSmall(detail) ? "compact" : ""} ${blind ? "blind" : ""}`}>
         {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} />}
         {detail.grid.value && <TopologyGrid columns={detail.grid.value} selected={rank} onSelect={selectRank} />}
         {detail.lanes.value && (
-          <FlowLanes lanes={detail.lanes.value} selected={rank} culprits={culprits} onSelect={selectRank} />
+          <FlowLanes
+            lanes={detail.lanes.value}
+            selected={rank}
+            culprits={culprits}
+            finding={diagnosis?.findings[0] ?? null}
+            onSelect={selectRank}
+          />
         )}
         {detail.pictureFailure.value && <p class="warning">Topology and flows: {detail.pictureFailure.value}</p>}
       </div>
       <Tabs tabs={tabs} label="More about this incident" />
     </div>
   );
+}
+
+function sentence(words: string): string {
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)}.`;
 }
 
 const SIDE_BY_SIDE_MAX = 64;
@@ -133,11 +150,11 @@ function tabsOf(row: IncidentRow, answer: IncidentAnswer, snapshot: Snapshot, fo
   ];
 }
 
-function Head({ row, answer }: { row: IncidentRow; answer: IncidentAnswer }) {
+function Head({ row, answer, job }: { row: IncidentRow; answer: IncidentAnswer; job: JobRow }) {
   return (
     <div class="incident-head">
       <StateChip state={row.state} />
-      {row.state !== "resolved" && <ConditionChip condition={row.condition} />}
+      <ConditionChip row={row} job={job} />
       <span>
         <b>#{row.number}</b> {worded(SYMPTOM, row.symptom)} in <a href={`/jobs/${row.job_id}`}>{row.job}</a>{" "}
         <span class="faint">attempt {row.attempt}</span>

@@ -4,15 +4,15 @@
  */
 
 import { signal } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { type IncidentsAnswer, readIncidents } from "../api";
 import type { IncidentRow } from "../live/rows";
-import { Ago, ConditionChip, Empty, Failure, GradeMark, Loading, StateChip } from "../parts/bits";
-import { actOn } from "../state/actions";
-import { go, query, setQuery } from "../state/address";
+import { Ago, ConditionChip, Empty, GradeMark, Loading, StateChip } from "../parts/bits";
+import { Failure } from "../parts/Failure";
+import { query, setQuery } from "../state/address";
 import { pageTitle } from "../state/badge";
-import { useKeys } from "../state/keys";
-import { lastTeamMessage, liveIncidents, mayAct } from "../state/team";
+import { type Selection, useSelection } from "../state/selection";
+import { lastTeamMessage, liveIncidents, liveJob } from "../state/team";
 import { COMPONENT, count, rankRanges, SYMPTOM, worded } from "../state/words";
 
 const answer = signal<IncidentsAnswer | null>(null);
@@ -51,7 +51,6 @@ function liveRows(rows: IncidentRow[]): IncidentRow[] {
 
 export function IncidentsPage() {
   const asked = serverQuery();
-  const [chosen, setChosen] = useState(0);
   useEffect(() => {
     pageTitle.value = "Incidents";
   }, []);
@@ -66,15 +65,7 @@ export function IncidentsPage() {
   }, [message]);
 
   const rows = liveRows(answer.value?.incidents ?? []);
-  const at = Math.min(chosen, Math.max(0, rows.length - 1));
-  useKeys({
-    j: () => setChosen(Math.min(at + 1, rows.length - 1)),
-    k: () => setChosen(Math.max(at - 1, 0)),
-    Enter: () => rows[at] && go(`/incidents/${rows[at].number}`),
-    a: () => {
-      if (rows[at]?.state === "open" && mayAct.value) void actOn(rows[at], "acknowledge").then(load);
-    },
-  });
+  const selection = useSelection(rows, () => void load());
   return (
     <div class="page">
       <div class="list-head">
@@ -85,7 +76,7 @@ export function IncidentsPage() {
       {failure.value && <Failure error={failure.value} again={load} />}
       {!answer.value && !failure.value && <Loading what="incidents" />}
       {answer.value && rows.length === 0 && <NoMatch />}
-      {rows.length > 0 && <List rows={rows} chosen={at} />}
+      {rows.length > 0 && <List rows={rows} selection={selection} />}
       {answer.value && answer.value.pages > 1 && <Pager page={answer.value.page} pages={answer.value.pages} />}
     </div>
   );
@@ -132,7 +123,8 @@ const STATES: [string, string][] = [
 function Facets() {
   const facets = answer.value?.facets;
   const state = query.value.get("state") ?? "";
-  const all = Object.values(facets?.state ?? {}).reduce((sum, n) => sum + n, 0);
+  const all = facets && Object.values(facets.state).reduce((sum, n) => sum + n, 0);
+  const shown = (code: string) => (code ? facets && (facets.state[code] ?? 0) : all);
   return (
     <div class="facets">
       <fieldset class="segmented">
@@ -144,7 +136,7 @@ function Facets() {
             aria-pressed={state === code}
             onClick={() => setQuery({ state: code, page: null })}
           >
-            {word} <span class="faint">{code ? (facets?.state?.[code] ?? 0) : all}</span>
+            {word} <span class="faint">{shown(code) ?? "–"}</span>
           </button>
         ))}
       </fieldset>
@@ -171,7 +163,7 @@ function FacetSelect({ facet, word, counts, table }: FacetSelectProps) {
         <option value="">any</option>
         {codes.map((code) => (
           <option key={code} value={code} selected={code === chosen}>
-            {table[code] ?? code} ({counts?.[code] ?? 0})
+            {table[code] ?? code} ({counts ? (counts[code] ?? 0) : "–"})
           </option>
         ))}
       </select>
@@ -194,23 +186,28 @@ function NoMatch() {
   );
 }
 
-function List({ rows, chosen }: { rows: IncidentRow[]; chosen: number }) {
+function List({ rows, selection }: { rows: IncidentRow[]; selection: Selection }) {
   return (
     <ol class="incident-list">
-      {rows.map((row, n) => (
-        <Row key={row.number} row={row} chosen={n === chosen} />
+      {rows.map((row) => (
+        <Row
+          key={row.number}
+          row={row}
+          chosen={row.number === selection.chosen}
+          onChoose={() => selection.choose(row.number)}
+        />
       ))}
     </ol>
   );
 }
 
-function Row({ row, chosen }: { row: IncidentRow; chosen: boolean }) {
+function Row({ row, chosen, onChoose }: { row: IncidentRow; chosen: boolean; onChoose: () => void }) {
   const line = useRef<HTMLLIElement>(null);
   useEffect(() => {
     if (chosen) line.current?.scrollIntoView?.({ block: "nearest" });
   }, [chosen]);
   return (
-    <li ref={line} class={chosen ? "chosen" : ""}>
+    <li ref={line} class={chosen ? "chosen" : ""} onFocusIn={onChoose}>
       <StateChip state={row.state} />
       <div class="row-main">
         <a class="stretched" href={`/incidents/${row.number}`} aria-current={chosen ? "true" : undefined}>
@@ -219,7 +216,7 @@ function Row({ row, chosen }: { row: IncidentRow; chosen: boolean }) {
         <div class="row-facts">
           <span>{worded(SYMPTOM, row.symptom)}</span>
           <span>{row.job}</span>
-          {row.state !== "resolved" && <ConditionChip condition={row.condition} />}
+          <ConditionChip row={row} job={liveJob(row.job_id)} />
           {row.regressed && <span class="tag">came back</span>}
           {row.recurrence_of !== null && <span class="tag">again after #{row.recurrence_of}</span>}
           {row.state === "acknowledged" && <span>{row.acknowledged_by} has it</span>}

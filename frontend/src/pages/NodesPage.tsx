@@ -2,7 +2,8 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { readNodes } from "../api";
-import { Ago, Empty, Failure, Loading } from "../parts/bits";
+import { Ago, Empty, Loading } from "../parts/bits";
+import { Failure } from "../parts/Failure";
 import { ScrollBox } from "../parts/ScrollBox";
 import { pageTitle } from "../state/badge";
 import { spanWords } from "../state/clock";
@@ -11,7 +12,7 @@ import type { NodeRow } from "../types";
 
 const REFRESH_MS = 5000;
 const CLOCK_OFF_MS = 1000;
-const WORST_FIRST = ["silent", "catching_up", "reporting", "ended"];
+const WORST_FIRST = ["nic-down", "silent", "catching_up", "reporting", "ended"];
 
 export function NodesPage() {
   const [nodes, setNodes] = useState<NodeRow[] | null>(null);
@@ -43,13 +44,13 @@ export function NodesPage() {
 }
 
 function sorted(nodes: NodeRow[]): NodeRow[] {
-  const weight = (node: NodeRow) => WORST_FIRST.indexOf(node.state);
+  const weight = (node: NodeRow) => WORST_FIRST.indexOf(nodeState(node)[0]);
   return [...nodes].sort((a, b) => weight(a) - weight(b) || a.name.localeCompare(b.name, "en", { numeric: true }));
 }
 
 function NodeTable({ nodes }: { nodes: NodeRow[] }) {
   return (
-    <ScrollBox class="table-box" label="Nodes">
+    <ScrollBox class="table-box cards" label="Nodes">
       <table>
         <thead>
           <tr>
@@ -92,33 +93,56 @@ function NodeLine({ node }: { node: NodeRow }) {
       <th scope="row">
         <code>{node.name}</code>
       </th>
-      <td>
-        <span class={`job-state node-${node.state}`}>
-          <i aria-hidden="true" />
-          {worded(NODE_STATE, node.state)}
-        </span>
+      <td data-word="State">
+        <NodeState node={node} />
       </td>
-      <td>
+      <td data-word="Job">
         {node.job} <span class="faint">attempt {node.attempt}</span>
       </td>
-      <td class="num">{node.n_ranks}</td>
-      <td class="num">
+      <td class="num" data-word="Ranks">
+        {node.n_ranks}
+      </td>
+      <td class="num" data-word="Last batch">
         <Ago at={node.last_seen_at} />
       </td>
-      <td class="num">
+      <td class="num" data-word="Data up to">
         <Ago at={node.watermark_at} never="unknown" />
       </td>
-      <td class={`num ${clockOff ? "old" : ""}`}>
+      <td class={`num ${clockOff ? "old" : ""}`} data-word="Clock">
         {node.clock_offset_ms === null ? <span class="faint">unknown</span> : signed(node.clock_offset_ms)}
       </td>
-      <td>
+      <td data-word="NICs">
         <Nics node={node} />
       </td>
-      <td>
+      <td data-word="Losses">
         <Losses node={node} />
       </td>
-      <td class="num">{node.batches.toLocaleString("en-US")}</td>
+      <td class="num" data-word="Batches">
+        {node.batches.toLocaleString("en-US")}
+      </td>
     </tr>
+  );
+}
+
+function isDown(nic: NodeRow["nics"][number]): boolean {
+  return !["up", "active", "unknown"].includes(nic.port_state.toLowerCase());
+}
+
+/** What reports may still be cut off: a port that is down outweighs a node that reports. */
+export function nodeState(node: NodeRow): [code: string, word: string] {
+  const n = node.state === "ended" ? 0 : node.nics.filter(isDown).length;
+  if (n === 0) return [node.state, worded(NODE_STATE, node.state)];
+  const nic = n === 1 ? "NIC down" : `${n} NICs down`;
+  return ["nic-down", node.state === "reporting" ? nic : `${worded(NODE_STATE, node.state)}, ${nic}`];
+}
+
+function NodeState({ node }: { node: NodeRow }) {
+  const [code, word] = nodeState(node);
+  return (
+    <span class={`job-state node-${code}`}>
+      <i aria-hidden="true" />
+      {word}
+    </span>
   );
 }
 
@@ -131,7 +155,7 @@ function Nics({ node }: { node: NodeRow }) {
   return (
     <ul class="nics">
       {node.nics.map((nic) => {
-        const down = !["up", "active"].includes(nic.port_state.toLowerCase());
+        const down = isDown(nic);
         return (
           <li key={nic.name} class={down ? "nic-down" : ""}>
             <code>{nic.name}</code> {down ? <b>{nic.port_state}</b> : nic.port_state}

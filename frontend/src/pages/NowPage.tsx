@@ -5,23 +5,27 @@
 
 import { useEffect } from "preact/hooks";
 import type { IncidentRow, IngestRow, JobRow } from "../live/rows";
-import { Ago, Empty, Failure, JobStateMark, Loading } from "../parts/bits";
+import { Ago, ConditionChip, Empty, JobStateMark, Loading } from "../parts/bits";
+import { Failure } from "../parts/Failure";
 import { IncidentCard } from "../parts/IncidentCard";
 import { ScrollBox } from "../parts/ScrollBox";
 import { go } from "../state/address";
 import { pageTitle } from "../state/badge";
 import { serverNow } from "../state/clock";
-import { session, team } from "../state/team";
+import { useSelection } from "../state/selection";
+import { type Wellness, wellness } from "../state/sight";
+import { liveIncidents, session, team } from "../state/team";
 import { count } from "../state/words";
 
 export function NowPage() {
   useEffect(() => {
     pageTitle.value = "Now";
   }, []);
+  const unresolved = liveIncidents.value.filter((row) => row.state !== "resolved");
+  const { chosen, choose } = useSelection(unresolved);
   const now = team.snapshot.value;
   if (!now && team.failure.value) return <Failure error={team.failure.value} again={() => void team.load()} />;
   if (!now) return <Loading what="what is going on" />;
-  const unresolved = now.incidents.filter((row) => row.state !== "resolved");
   const recent = now.incidents.filter((row) => row.state === "resolved");
   return (
     <div class="page now">
@@ -29,11 +33,17 @@ export function NowPage() {
       <section aria-labelledby="open-incidents">
         <h2 id="open-incidents">{unresolved.length > 0 ? count(unresolved.length, "incident") : "Incidents"}</h2>
         {unresolved.map((row) => (
-          <IncidentCard key={row.number} row={row} />
+          <IncidentCard
+            key={row.number}
+            row={row}
+            job={now.jobs.find((job) => job.id === row.job_id)}
+            chosen={row.number === chosen}
+            onChoose={() => choose(row.number)}
+          />
         ))}
         {unresolved.length === 0 && now.jobs.length > 0 && <AllWell jobs={now.jobs} recent={recent} />}
         {unresolved.length === 0 && now.jobs.length === 0 && <NothingYet />}
-        {recent.length > 0 && <Recent rows={recent} />}
+        {recent.length > 0 && <Recent rows={recent} jobs={now.jobs} />}
       </section>
       {now.jobs.length > 0 && <Jobs jobs={now.jobs} />}
       {now.ingest && <IngestLine row={now.ingest} />}
@@ -42,32 +52,28 @@ export function NowPage() {
 }
 
 function AllWell({ jobs, recent }: { jobs: JobRow[]; recent: IncidentRow[] }) {
-  const watched = jobs.filter((job) => job.state !== "ended");
-  const looked =
-    watched
-      .map((job) => job.looked_at)
-      .filter((at) => at !== null)
-      .sort()
-      .at(-1) ?? null;
+  const well = wellness(jobs, serverNow());
   const last = recent
     .map((row) => row.resolved_at)
     .filter((at) => at !== null)
     .sort()
     .at(-1);
-  const unsure = watched.filter((job) => job.state !== "running" && job.state !== "idle");
   return (
-    <div class="all-well">
+    <div class={`all-well ${well.isWell ? "" : "unsure"}`}>
       <svg viewBox="0 0 24 24" aria-hidden="true">
-        <path d="M5 13l4.5 4.500L19 7.5" />
+        {well.isWell ? <path d="M5 13l4.5 4.500L19 7.5" /> : <path d="M12 5v9M12 18v.5" />}
       </svg>
       <div>
-        <p class="empty-title">
-          {unsure.length === 0
-            ? "No open incidents."
-            : `No open incidents, but ${count(unsure.length, "job")} cannot be judged.`}
-        </p>
+        <p class="empty-title">{wellnessWords(well)}</p>
         <p>
-          {count(watched.length, "job")} watched, looked at <Ago at={looked} never="not yet" />.{" "}
+          {count(well.watched.length, "job")} watched
+          {well.watched.length > 0 && (
+            <>
+              , {well.watched.length > 1 ? "every one looked at since" : "looked at"}{" "}
+              <Ago at={well.lookedAt} never="not yet" />
+            </>
+          )}
+          .{" "}
           {last && (
             <>
               The last incident was resolved <Ago at={last} />.
@@ -83,6 +89,15 @@ function AllWell({ jobs, recent }: { jobs: JobRow[]; recent: IncidentRow[] }) {
       </div>
     </div>
   );
+}
+
+function wellnessWords({ watched, stuck, unsure }: Wellness): string {
+  const doubts = [
+    stuck.length > 0 ? `${count(stuck.length, "job")} ${stuck.length === 1 ? "is" : "are"} stuck` : "",
+    unsure.length > 0 ? `${count(unsure.length, "job")} cannot be judged` : "",
+  ].filter(Boolean);
+  if (watched.length === 0) return "No open incidents; no job is running.";
+  return doubts.length === 0 ? "No open incidents." : `No open incidents, but ${doubts.join(" and ")}.`;
 }
 
 function NothingYet() {
@@ -104,7 +119,7 @@ function NothingYet() {
   );
 }
 
-function Recent({ rows }: { rows: IncidentRow[] }) {
+function Recent({ rows, jobs }: { rows: IncidentRow[]; jobs: JobRow[] }) {
   return (
     <ul class="recent" aria-label="Resolved in the last hour">
       {rows.map((row) => (
@@ -116,6 +131,7 @@ function Recent({ rows }: { rows: IncidentRow[] }) {
             resolved <Ago at={row.resolved_at} />
             {row.resolution ? `: ${row.resolution}` : ""}
           </span>
+          <ConditionChip row={row} job={jobs.find((job) => job.id === row.job_id)} />
         </li>
       ))}
     </ul>
@@ -126,7 +142,7 @@ function Jobs({ jobs }: { jobs: JobRow[] }) {
   return (
     <section aria-labelledby="jobs">
       <h2 id="jobs">Jobs</h2>
-      <ScrollBox class="table-box" label="Jobs">
+      <ScrollBox class="table-box cards" label="Jobs">
         <table>
           <thead>
             <tr>
@@ -147,7 +163,7 @@ function Jobs({ jobs }: { jobs: JobRow[] }) {
               <th scope="col" class="num">
                 Last data
               </th>
-              <th scope="col" class="num wide-only">
+              <th scope="col" class="num">
                 Last look
               </th>
             </tr>
@@ -177,23 +193,27 @@ function JobLine({ job }: { job: JobRow }) {
           </a>
         )}
       </th>
-      <td>
+      <td data-word="State">
         <JobStateMark state={job.state} />
       </td>
-      <td class="num">
+      <td class="num" data-word="Ranks">
         {job.n_ranks}
         <span class="faint"> / {job.world_size}</span>
       </td>
-      <td class="num">
+      <td class="num" data-word="Nodes">
         {job.nodes_reporting}
         <span class="faint"> / {job.n_nodes}</span>
       </td>
-      <td class="num">{job.ops_per_s === null ? <Unknown /> : `${rate(job.ops_per_s)}/s`}</td>
-      <td class="num">{job.op_interval_ms === null ? <Unknown /> : `${rate(job.op_interval_ms)} ms`}</td>
-      <td class={`num ${old ? "old" : ""}`}>
+      <td class="num" data-word="Ops">
+        {job.ops_per_s === null ? <Unknown /> : `${rate(job.ops_per_s)}/s`}
+      </td>
+      <td class="num" data-word="Op interval">
+        {job.op_interval_ms === null ? <Unknown /> : `${rate(job.op_interval_ms)} ms`}
+      </td>
+      <td class={`num ${old ? "old" : ""}`} data-word="Last data">
         <Ago at={job.last_data_at} />
       </td>
-      <td class="num wide-only">
+      <td class="num" data-word="Last look">
         <Ago at={job.looked_at} never="not yet" />
       </td>
     </tr>

@@ -2,8 +2,9 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { createToken, deleteToken, readTokens } from "../api";
-import { Ago, Copy, Empty, Failure } from "../parts/bits";
+import { Ago, Copy, Empty } from "../parts/bits";
 import { Dialog } from "../parts/Dialog";
+import { Failure } from "../parts/Failure";
 import { KeyboardMap } from "../parts/Help";
 import { ScrollBox } from "../parts/ScrollBox";
 import { pageTitle } from "../state/badge";
@@ -35,7 +36,8 @@ export function SettingsPage() {
         <KeyboardMap />
       </section>
       <p class="faint">
-        Diogenes {session.value?.version} · <a href="/api/v1/docs">REST API</a>
+        Diogenes {session.value?.version} · <a href="/api/v1/docs">REST API</a>. A script's API token is made on the
+        server: <code>manage.py api_token --label … --role …</code> (agent tokens can only send).
       </p>
     </div>
   );

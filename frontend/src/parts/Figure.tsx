@@ -64,12 +64,14 @@ function themedLayout(layout: Record<string, unknown>): Record<string, unknown> 
   return {
     ...layout,
     ...themedAxes,
+    // Above the plot: below it, it lies on the axis' title as soon as the page is narrow.
+    legend: { ...(layout.legend as object), orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("ink-2") },
-    height: 240,
+    height: 260,
     title: undefined,
-    margin: { l: 48, r: 12, t: 8, b: 32 },
+    margin: { l: 48, r: 12, t: 34, b: 40 },
     hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("line"), font: { color: colour("ink") } },
   };
 }

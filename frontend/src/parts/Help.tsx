@@ -17,7 +17,7 @@ const MAP: [string, [string, string][]][] = [
     ],
   ],
   [
-    "Lists",
+    "Now and lists",
     [
       ["j  k", "next, previous"],
       ["Enter", "open"],
@@ -27,7 +27,7 @@ const MAP: [string, [string, string][]][] = [
   [
     "Incident",
     [
-      ["a", "acknowledge, or take it back"],
+      ["a", "acknowledge"],
       ["r", "resolve, or reopen"],
       ["c", "comment"],
       ["j  k", "next, previous incident"],

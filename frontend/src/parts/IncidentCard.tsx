@@ -2,18 +2,30 @@
  * An incident as the Now page shows it: the sentence first, then who started it and how sure we are, then what to do.
  */
 
-import type { IncidentRow } from "../live/rows";
+import { useEffect, useRef } from "preact/hooks";
+import type { IncidentRow, JobRow } from "../live/rows";
 import { actOn, isUnderWay } from "../state/actions";
 import { mayAct } from "../state/team";
 import { COMPONENT, count, rankRanges, SYMPTOM, worded } from "../state/words";
 import { Ago, ConditionChip, FaultWords, GradeMark, StateChip } from "./bits";
 
-export function IncidentCard({ row }: { row: IncidentRow }) {
+interface IncidentCardProps {
+  row: IncidentRow;
+  job: JobRow | undefined;
+  chosen: boolean;
+  onChoose: () => void;
+}
+
+export function IncidentCard({ row, job, chosen, onChoose }: IncidentCardProps) {
+  const box = useRef<HTMLElement>(null);
+  useEffect(() => {
+    if (chosen) box.current?.scrollIntoView?.({ block: "nearest" });
+  }, [chosen]);
   return (
-    <article class={`incident-card card-${row.state}`}>
+    <article ref={box} class={`incident-card card-${row.state} ${chosen ? "chosen" : ""}`} onFocusIn={onChoose}>
       <div class="card-top">
         <StateChip state={row.state} />
-        <ConditionChip condition={row.condition} />
+        <ConditionChip row={row} job={job} />
         <span>
           {worded(SYMPTOM, row.symptom)} in <a href={`/jobs/${row.job_id}`}>{row.job}</a>{" "}
           <span class="faint">attempt {row.attempt}</span>
@@ -23,7 +35,7 @@ export function IncidentCard({ row }: { row: IncidentRow }) {
         </span>
       </div>
       <h3>
-        <a class="stretched" href={`/incidents/${row.number}`}>
+        <a class="stretched" href={`/incidents/${row.number}`} aria-current={chosen ? "true" : undefined}>
           {row.headline}
         </a>
       </h3>

@@ -5,9 +5,10 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { IncidentRow, JobState } from "../live/rows";
+import type { IncidentRow, JobRow, JobState } from "../live/rows";
 import { absolute, ageWords, serverNow } from "../state/clock";
 import { announce } from "../state/notices";
+import { blindWords, showsCondition } from "../state/sight";
 import { FAULT_KIND, GRADE, JOB_STATE, worded } from "../state/words";
 
 export function Ago({ at, never = "never" }: { at: string | null; never?: string }) {
@@ -53,10 +54,21 @@ const CONDITION = {
   clear: { word: "no longer seen", title: "Looks have been clean for a while." },
 };
 
-export function ConditionChip({ condition }: { condition: IncidentRow["condition"] }) {
-  const { word, title } = CONDITION[condition];
+export function ConditionChip({ row, job }: { row: IncidentRow; job: JobRow | undefined }) {
+  if (!showsCondition(row)) return null;
+  const { word, title } = CONDITION[row.condition];
+  const blind = blindWords(row, job, serverNow());
+  if (blind && row.state === "resolved") return null;
+  if (blind) {
+    return (
+      <span class="condition condition-blind" title="Nobody can say whether it is still happening.">
+        <i aria-hidden="true" />
+        {blind}
+      </span>
+    );
+  }
   return (
-    <span class={`condition condition-${condition}`} title={title}>
+    <span class={`condition condition-${row.condition}`} title={title}>
       <i aria-hidden="true" />
       {word}
     </span>
@@ -130,20 +142,6 @@ export function Empty({ title, children }: { title: string; children?: Component
     <div class="empty">
       <p class="empty-title">{title}</p>
       {children}
-    </div>
-  );
-}
-
-export function Failure({ error, again }: { error: Error; again?: () => void }) {
-  return (
-    <div class="empty failure" role="alert">
-      <p class="empty-title">This could not be loaded.</p>
-      <p>{error.message}</p>
-      {again && (
-        <button type="button" onClick={again}>
-          Try again
-        </button>
-      )}
     </div>
   );
 }

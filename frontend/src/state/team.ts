@@ -6,7 +6,7 @@
 import { computed, signal } from "@preact/signals";
 import { readNow, readSession, type Session } from "../api";
 import { emptySnapshot } from "../live/apply";
-import type { LiveMessage } from "../live/rows";
+import type { JobRow, LiveMessage } from "../live/rows";
 import { Connection, LiveStream } from "../live/streams";
 import { announce } from "./notices";
 
@@ -33,12 +33,18 @@ export const team = new LiveStream(connection, {
 });
 
 export const liveIncidents = computed(() => team.snapshot.value?.incidents ?? []);
+/** The job as the team's stream has it now; undefined when it is not among the newest. */
+export function liveJob(id: number): JobRow | undefined {
+  return team.snapshot.value?.jobs.find((job) => job.id === id);
+}
+
 export const openIncidents = computed(() => liveIncidents.value.filter((row) => row.state === "open"));
 export const unresolvedIncidents = computed(() => liveIncidents.value.filter((row) => row.state !== "resolved"));
 
 export async function startTeam(): Promise<void> {
   try {
     session.value = await readSession();
+    sessionFailure.value = null;
   } catch (error) {
     sessionFailure.value = error as Error;
     return;

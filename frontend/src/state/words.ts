@@ -54,7 +54,7 @@ export const JOB_STATE: Record<string, string> = {
   stuck: "Stuck",
   silent: "Silent",
   catching_up: "Catching up",
-  idle: "Idle",
+  idle: "Between ops",
   ended: "Ended",
   unknown: "Unknown",
 };
@@ -103,13 +103,19 @@ export function readable(code: string): string {
 const UNITS: Record<string, string> = { s: "s", ms: "ms", ns: "ns", us: "µs", max: "at most", min: "at least" };
 
 /** A measured number whose unit is in its name: "delta_s", 2 → "delta", "2 s". */
+/** Numbers that have a letter in the papers. */
+const LETTER: Record<string, string> = { delta: "Δ" };
+
 export function numberWords(name: string, value: number): [string, string] {
-  const number = value.toLocaleString("en-US", { maximumSignificantDigits: 6 });
+  const isLongSpan = /(?<!_per)_s$/.test(name) && Math.abs(value) >= 1;
+  const digits = isLongSpan ? { maximumFractionDigits: 1 } : { maximumSignificantDigits: 6 };
+  const number = value.toLocaleString("en-US", digits);
   const parts = name.split("_");
   const perSecond = name.endsWith("_per_s");
   const unit = perSecond ? "/s" : (UNITS[parts.at(-1) ?? ""] ?? "");
   if (!unit) return [parts.join(" "), number];
-  const label = parts.slice(0, perSecond ? -2 : -1).join(" ");
+  const words = parts.slice(0, perSecond ? -2 : -1).join(" ");
+  const label = LETTER[words] ?? words;
   return [label, unit.startsWith("at ") ? `${unit} ${number}` : `${number}${perSecond ? "" : " "}${unit}`];
 }
 

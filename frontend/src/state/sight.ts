@@ -1,0 +1,74 @@
+/*
+ * How well an incident can still be seen. "Still happening" is only as good as the newest data and the newest look:
+ * when either is old, or the attempt is over, the page says when it was last seen instead of repeating it.
+ */
+
+import type { IncidentRow, JobRow } from "../live/rows";
+import { spanWords, timeOfDay } from "./clock";
+
+/** Three regular looks missed. */
+export const BLIND_MS = 30_000;
+
+/** Why `row` cannot be seen now, in words; null while it can. `job`: its job's newest row, undefined when not known. */
+export function whyBlind(row: IncidentRow, job: JobRow | undefined, nowMs: number): string | null {
+  if (!job) return null;
+  if (job.attempt !== row.attempt) return `attempt ${row.attempt} is over`;
+  if (job.state === "ended") return "the job ended";
+  const lookedMs = age(job.looked_at, nowMs);
+  if (lookedMs > BLIND_MS) return Number.isFinite(lookedMs) ? `no look for ${spanWords(lookedMs)}` : "no look yet";
+  if (row.symptom === "silence") return null;
+  const dataMs = age(job.last_data_at, nowMs);
+  if (!Number.isFinite(dataMs)) return "no data";
+  if (dataMs > BLIND_MS || job.state === "silent" || job.state === "unknown") return `no data for ${spanWords(dataMs)}`;
+  return null;
+}
+
+/** When its job was last seen: the older of the newest data and the newest look at it. */
+export function lastSeenMs(row: IncidentRow, job: JobRow): number | null {
+  if (job.attempt !== row.attempt) return null;
+  const known = [job.last_data_at, job.looked_at].filter((at) => at !== null).map((at) => Date.parse(at));
+  return known.length > 0 ? Math.min(...known) : null;
+}
+
+const SEEN: Record<IncidentRow["condition"], string> = {
+  firing: "last seen happening",
+  clearing: "last seen clearing",
+  clear: "no longer seen",
+};
+
+/** "no data for 6 min; last seen happening 15:05:37"; null while the condition can be seen. */
+export function blindWords(row: IncidentRow, job: JobRow | undefined, nowMs: number): string | null {
+  const why = whyBlind(row, job, nowMs);
+  if (!why || !job) return null;
+  const seen = lastSeenMs(row, job);
+  return seen === null ? why : `${why}; ${SEEN[row.condition]} ${timeOfDay(seen)}`;
+}
+
+/** A resolved incident says its condition only as long as that contradicts it. */
+export function showsCondition(row: IncidentRow): boolean {
+  return row.state !== "resolved" || row.condition === "firing";
+}
+
+export interface Wellness {
+  watched: JobRow[];
+  stuck: JobRow[];
+  unsure: JobRow[];
+  /** The oldest newest look over jobs that run; null while one of them was never looked at. */
+  lookedAt: string | null;
+  isWell: boolean;
+}
+
+export function wellness(jobs: readonly JobRow[], nowMs: number): Wellness {
+  const watched = jobs.filter((job) => job.state !== "ended");
+  const stuck = watched.filter((job) => job.state === "stuck");
+  const canBeJudged = (job: JobRow) =>
+    (job.state === "running" || job.state === "idle") && age(job.looked_at, nowMs) <= BLIND_MS;
+  const unsure = watched.filter((job) => job.state !== "stuck" && !canBeJudged(job));
+  const looks = watched.map((job) => job.looked_at);
+  const lookedAt = looks.includes(null) ? null : (looks.filter((at) => at !== null).sort()[0] ?? null);
+  return { watched, stuck, unsure, lookedAt, isWell: watched.length > 0 && stuck.length + unsure.length === 0 };
+}
+
+function age(at: string | null, nowMs: number): number {
+  return at === null ? Number.POSITIVE_INFINITY : nowMs - Date.parse(at);
+}

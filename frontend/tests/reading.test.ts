@@ -1,0 +1,92 @@
+import { describe, expect, it } from "vitest";
+import { ApiError } from "../src/api";
+import { adviceLines, agrees, flowCounters } from "../src/incident/reading";
+import { nodeState } from "../src/pages/NodesPage";
+import { isFinal } from "../src/parts/Failure";
+import { numberWords } from "../src/state/words";
+import { makeCondition, makeFinding } from "./fixtures";
+
+describe("a reading of Table 4", () => {
+  it("agrees when side and component are the verdict's", () => {
+    expect(agrees(makeCondition(), makeFinding())).toBe(true);
+    expect(agrees(makeCondition({ rank: 6, peer_rank: 4, verdict: "remote" }), makeFinding())).toBe(true);
+  });
+
+  it("is overruled when it blames the other end of a NIC that is down here", () => {
+    expect(agrees(makeCondition({ verdict: "remote" }), makeFinding())).toBe(false);
+  });
+
+  it("is overruled when the process was stopped and it blames the NIC", () => {
+    expect(agrees(makeCondition(), makeFinding({ component: "process" }))).toBe(false);
+    const proxy = makeCondition({ local_cause: "its proxy does not take what arrived" });
+    expect(agrees(proxy, makeFinding({ component: "process" }))).toBe(true);
+  });
+});
+
+describe("counters of both ends", () => {
+  const what = "dp-0 op 41 channel 1, rank 2 to 3: posted ready transmitted done | posted received flushed consumed";
+  const evidence = { what, unit: "chunks", source: "flow", rank: 2 };
+
+  it("come in two captioned groups", () => {
+    const flow = flowCounters({ ...evidence, value: "4 4 4 2 | 0 0 0 0 of 8" });
+    expect(flow?.flow).toBe("dp-0 op 41 channel 1, rank 2 → 3");
+    expect(flow?.ends[0]).toMatchObject({ who: "rank 2 sends", counters: expect.arrayContaining([["done", "2"]]) });
+    expect(flow?.total).toBe("8");
+  });
+
+  it("say why an end has none", () => {
+    expect(flowCounters({ ...evidence, value: "4 4 4 2 | not entered of 8" })?.ends[1].unseen).toBe("not entered");
+  });
+
+  it("are nothing for another measurement", () => {
+    expect(flowCounters({ ...evidence, what: "port of eth0", value: "down" })).toBeNull();
+  });
+});
+
+it("advice has lines, and its commands can be told from its words", () => {
+  expect(adviceLines("Look at it: `py-spy dump --pid 7`\n\nThen restart.")).toEqual([
+    [
+      { text: "Look at it: ", isCommand: false },
+      { text: "py-spy dump --pid 7", isCommand: true },
+    ],
+    [{ text: "Then restart.", isCommand: false }],
+  ]);
+});
+
+it("what the server does not have is not asked for again, what it could not do is", () => {
+  expect(isFinal(new ApiError(404, "", "", {}))).toBe(true);
+  expect(isFinal(new ApiError(502, "", "", {}))).toBe(false);
+  expect(isFinal(new TypeError("Failed to fetch"))).toBe(false);
+});
+
+it("spans of seconds are short, and Δ has its letter", () => {
+  expect(numberWords("delta_s", 3.192)).toEqual(["Δ", "3.2 s"]);
+  expect(numberWords("stalled_s", 125.71)).toEqual(["stalled", "125.7 s"]);
+});
+
+describe("the state of a node", () => {
+  const node = {
+    job: "llama",
+    attempt: 1,
+    name: "node-1",
+    state: "reporting",
+    last_seen_at: null,
+    watermark_at: null,
+    clock_offset_ms: null,
+    batches: 1,
+    batches_refused: 0,
+    rows_dropped: 0,
+    losses: {},
+    n_ranks: 2,
+    nics: [
+      { name: "eth0", port_state: "up", speed_mbps: null },
+      { name: "eth1", port_state: "down", speed_mbps: null },
+    ],
+  };
+
+  it("says that a NIC is down although the node reports", () => {
+    expect(nodeState(node)).toEqual(["nic-down", "NIC down"]);
+    expect(nodeState({ ...node, state: "silent" })).toEqual(["nic-down", "Silent, NIC down"]);
+    expect(nodeState({ ...node, nics: node.nics.slice(0, 1) })).toEqual(["reporting", "Reporting"]);
+  });
+});
