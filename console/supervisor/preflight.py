@@ -79,9 +79,10 @@ def venv_problem() -> str | None:
 
 
 def compiler_problem() -> str | None:
-    for name in (os.environ.get("CC", "cc"), "make"):
+    given = os.environ.get("CC")  # without it the plugin is built by gcc, the testbed by cc
+    for name in ([given] if given else ["gcc", "cc"]) + ["make"]:
         if shutil.which(name.split()[0]) is None:
-            return f"There is no {name!r} here to build the profiler plugin with: install a C compiler and make."
+            return f"There is no {name!r} here to build the profiler plugin with: install gcc and make."
     return None
 
 

@@ -37,7 +37,8 @@ def test_this_machine_can_build() -> None:
 
 
 def test_no_compiler(empty_path: Path) -> None:
-    assert "install a C compiler and make" in str(preflight.compiler_problem())
+    assert "'gcc' here to build the profiler plugin with: install gcc and make" in str(preflight.compiler_problem())
+    install(empty_path, "gcc")
     install(empty_path, "cc")
     assert "'make'" in str(preflight.compiler_problem())
     install(empty_path, "make")
