@@ -16,7 +16,7 @@ import numpy as np
 
 from ingest.window import Window
 from rca.findings import Symptom, SymptomKind
-from rca.keys import Ints, Mask
+from rca.keys import Ints, Mask, latest, mix
 from rca.normal import Normal, learn
 from rca.progress import Progress, state_of
 from rca.ranks import silent_nodes
@@ -47,6 +47,14 @@ def look(window: Window, normal: Normal = Normal(), settings: Settings = DEFAULT
     ranks = sampled_ranks(window, settings)
     delta = delta_ns(normal, settings)
     watched = watched_ranks(window, ranks, settings)
+    if _has_ended(window):
+        return Look(
+            (),
+            learn(normal, window, ranks),
+            watched,
+            delta,
+            "The job has ended or was cancelled: the process of every known rank is gone.",
+        )
     stuck = [one for one in watched if one.stalled_ns >= delta]
     gone = _gone_ranks(window)
     state = state_of(window, settings) if stuck or len(gone) else None
@@ -104,6 +112,15 @@ def _held_by_io(state: Progress, stuck: list[Watched], settings: Settings) -> st
 def _is_busy(state: Progress, sink: Sink, at: int, settings: Settings) -> bool:
     is_between_ops = not (state.fronts.is_front & (state.fronts.at == at)).any()
     return is_between_ops and not state.is_cut[at] and bool(state.ranks.io_rate[at] >= settings.io_bytes_per_s)
+
+
+def _has_ended(window: Window) -> bool:
+    """Whether the newest row of every known rank says that its process is gone; agents go on sending what those left."""
+    rows = window.rows("process")
+    newest = rows[latest(mix(rows["rank"]), rows["tick_ns"])]
+    gone = newest["rank"][newest["alive"] == 0]
+    known = window.ranks["rank"][window.ranks["rank"] >= 0]
+    return len(known) > 0 and bool(np.isin(known, gone).all())
 
 
 def _gone_ranks(window: Window) -> Ints:

@@ -121,6 +121,18 @@ def test_a_process_that_ended_after_its_last_op_is_no_symptom() -> None:
     assert kinds(replace(window, tables={**window.tables, "process": process})) == []
 
 
+@pytest.mark.parametrize("n_killed", [1, 3, 7, 8])
+def test_a_job_whose_processes_are_all_gone_has_ended_not_hung(n_killed: int) -> None:
+    """After scancel the agents send the frozen rows of dead processes for minutes; some that are killed are a finding."""
+    window = make_window(killed=0, stalled_s=30)
+    process = window.rows("process").copy()
+    is_killed = process["rank"] < n_killed
+    process["alive"][is_killed], process["state"][is_killed] = 0, ord("X")
+    seen = look(replace(window, tables={**window.tables, "process": process}), USUAL)
+    assert bool(seen.symptoms) == (n_killed < 8)
+    assert ("ended or was cancelled" in seen.held) == (n_killed == 8)
+
+
 def test_nodes_whose_processes_have_ended_are_not_silent() -> None:
     """A job that is over on three nodes, while the fourth still reports what a dead rank left behind."""
     window = make_window(killed=3, silent=[0, 2, 3])
