@@ -12,12 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from ingest.window import Window
-from nccl_instrument.tables import LOSSES
+from nccl_instrument.tables import LOSSES, TRANSPORTS
 from rca.findings import Diagnosis, Finding, Grade, Symptom, WaitEdge
 from rca.paths import victims_and_path
 from rca.progress import Progress, state_of
 from rca.rules import deadlock, hang, mismatch, silence
 from rca.settings import DEFAULT, Settings
+from rca.transport import UNKNOWN
 from rca.words import lower, named
 
 Rule = Callable[[Progress, Symptom, Settings], tuple[Finding, ...]]
@@ -92,7 +93,20 @@ def _missing(state: Progress) -> tuple[str, ...]:
         found.append(f"Nothing in this window from {named(ranks.names(np.flatnonzero(unseen)))}.")
     if window.world_size > len(ranks.rank):
         found.append(f"{window.world_size - len(ranks.rank)} of {window.world_size} ranks never reported.")
+    unsaid = int((state.known.flow["transport"] == UNKNOWN).sum())
+    if unsaid:
+        found.append(_transport_sentence(state, unsaid))
     for comm in np.flatnonzero(members.n_ranks > np.diff(members.first))[:8]:
         known, n = int(np.diff(members.first)[comm]), int(members.n_ranks[comm])
         found.append(f"Communicator {int(members.comm_ids[comm]):#x}: {n - known} of {n} members never reported.")
     return tuple(found)
+
+
+def _transport_sentence(state: Progress, n_flows: int) -> str:
+    """That rows do not say which transport they use, and what became of that."""
+    kinds = sorted({TRANSPORTS[int(kind)] for kind in state.pairs.transport if kind != UNKNOWN})
+    n_unknown = int((state.pairs.transport == UNKNOWN).sum())
+    said = f"Transport unknown for {n_flows} flow rows (NCCL_NET is not set)"
+    if n_unknown == 0:
+        return f"{said}: taken as {' and '.join(kinds)}, as they behave."
+    return f"{said}: for {n_unknown} flows only conclusions valid for IB and sockets are drawn."

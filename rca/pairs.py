@@ -69,13 +69,15 @@ def paired_flows(known: Known, members: Members) -> Pairs:
     taken, receiver_end = _ends(known, group, ~sends, n)
     total = np.zeros(n, np.int64)
     np.maximum.at(total, group, flow["total_chunks"].astype(np.int64))
+    transport = np.zeros(n, np.int64)
+    np.maximum.at(transport, group, flow["transport"].astype(np.int64))
     comm_id, key = flow["comm_id"][first], known.flow_key[first]
     moved, seen = _moved(known, group, n)
     sender_at = _rank_at(members, comm_id, sender[first])
     receiver_at = _rank_at(members, comm_id, receiver[first])
     pairs = Pairs(
         comm=members.comm_of(comm_id), op=flow["op"][first].astype(np.int64), key=key, p2p=is_p2p(flow[first]),
-        channel=flow["channel"][first].astype(np.int64), transport=flow["transport"][first].astype(np.int64),
+        channel=flow["channel"][first].astype(np.int64), transport=transport,
         sender=sender_at, receiver=receiver_at, sent=sent, taken=taken, total=total,
         sender_end=sender_end, receiver_end=receiver_end, still_ns=moved,
     )  # fmt: skip

@@ -24,6 +24,7 @@ from rca.members import Members, known_members
 from rca.pairs import ABSENT, NO_FLOWS, SEEN, UNHEARD, Pairs, paired_flows
 from rca.ranks import PORT_DOWN, Ranks
 from rca.settings import Settings
+from rca.transport import with_transport
 from rca.waits import Edges, Why, edges, joined
 
 
@@ -90,7 +91,7 @@ def state_of(window: Window, settings: Settings) -> Progress:
     """The state machine of `window`."""
     known = last_known(window, settings)
     members = known_members(known)
-    pairs = paired_flows(known, members)
+    pairs = with_transport(paired_flows(known, members), settings)
     fronts = known_fronts(known, members, _awaited(pairs), settings)
     stalls = _stalls(pairs, settings)
     nic = _nic_down(pairs, known.ranks)

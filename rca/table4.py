@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from nccl_instrument.tables import DIRECTIONS, RECEIVE, SEND, SOCKET
+from nccl_instrument.tables import DIRECTIONS, IB, RECEIVE, SEND, SOCKET
 from rca.findings import Condition, State
 from rca.keys import Mask
 from rca.pairs import SEEN, Counters, Pairs
@@ -68,7 +68,9 @@ def verdicts(pairs: Pairs) -> dict[tuple[int, State], np.ndarray[tuple[int], np.
     posted, ready, transmitted, done = pairs.sent.T
     credit, received, flushed, consumed = pairs.taken.T
     both = (pairs.sender_end == SEEN) & (pairs.receiver_end == SEEN)
-    receiver_lacks_credit = credit <= transmitted
+    # A socket accepts what the receiver has no credit for: there the hand-over itself is what stands.
+    is_socket = pairs.transport == SOCKET
+    receiver_lacks_credit = (credit <= transmitted) & ~is_socket
     arrived, all_taken = received >= transmitted, (received == flushed) & (flushed == consumed)
     came = transmitted > received
     return {
@@ -102,10 +104,19 @@ def conditions(pairs: Pairs, ranks: Ranks, limit: int) -> tuple[Condition, ...]:
     return tuple(found[:limit])
 
 
+def _causes(direction: int, transport: int, state: State) -> tuple[str, str]:
+    """Local and remote cause; both readings of each where the transport is not known."""
+    by_ib, by_socket = CAUSES[direction, False, state], CAUSES[direction, True, state]
+    if transport in (IB, SOCKET) or by_ib == by_socket:
+        return by_socket if transport == SOCKET else by_ib
+    local, remote = (f"IB: {a}; sockets: {b}" for a, b in zip(by_ib, by_socket, strict=True))
+    return local, remote
+
+
 def _condition(pairs: Pairs, ranks: Ranks, i: int, direction: int, state: State, verdict: str) -> Condition:
     at, peer_at = (pairs.sender, pairs.receiver) if direction == SEND else (pairs.receiver, pairs.sender)
     counters = pairs.sent if direction == SEND else pairs.taken
-    local, remote = CAUSES[direction, bool(pairs.transport[i] == SOCKET), state]
+    local, remote = _causes(direction, int(pairs.transport[i]), state)
     a, b, c, d = (int(count) for count in counters[i])
     return Condition(
         state=state,

@@ -25,6 +25,7 @@ from nccl_instrument.tables import (
     RECEIVE,
     SEND,
     SOCKET,
+    TRANSPORTS,
     empty_rows,
 )  # fmt: skip
 from tests.rca.mechanism import Flow, Job, Op
@@ -43,6 +44,7 @@ def make_window(
     nic_down: int | None = None, frozen: int | None = None, killed: int | None = None, stuck_before: int | None = None,
     proxy_asleep: int | None = None, gpu_hung: int | None = None, paused: bool = False,
     ports_known: bool = True, nics_known: bool = True, coordinates: bool = True,
+    transport_known: bool = True,
     silent: Iterable[int] = (), catching_up: Iterable[int] = (),
     lost_batches: Iterable[int] = (), without_nodes: Iterable[int] = (), io_bytes_per_s: dict[int, int] | None = None,
 ) -> Window:  # fmt: skip
@@ -56,7 +58,7 @@ def make_window(
     job = _resting((tp, pp, dp or ranks // (tp * pp), ranks_per_node), nics, transport, seed, at_ms, faults, paused)
     assert job.n_ranks == ranks, "tp × pp × dp must be the number of ranks"
     is_faulty = paused or any(fault is not None for fault in faults)
-    cut = _Cut(job, transport, stalled_s if is_faulty else 0.0, nics)
+    cut = _Cut(job, transport, stalled_s if is_faulty else 0.0, nics, transport_known)
     cut.letters = dict.fromkeys(_set(frozen), "T")
     cut.killed, cut.ports_known, cut.coordinates = _set(killed), ports_known, coordinates
     cut.nics_known = nics_known
@@ -123,9 +125,13 @@ class _Cut:
     io_rates: dict[int, int]
     lossy_nodes: set[int]
 
-    def __init__(self, job: Job, transport: str, stalled_s: float, nics_per_node: int) -> None:
+    def __init__(
+        self, job: Job, transport: str, stalled_s: float, nics_per_node: int, transport_known: bool = True
+    ) -> None:
         self.job, self.transport, self.nics_per_node = job, transport, nics_per_node
         self.code = IB if transport == "IB" else SOCKET
+        if not transport_known:
+            self.code = TRANSPORTS.index("Unknown")
         self.end_ns = START + job.now * MS + int(stalled_s * SECOND)
         self.n_nodes = job.n_ranks // job.ranks_per_node
 
