@@ -104,7 +104,7 @@ class Condition:
     total_chunks: int
     local_cause: str
     remote_cause: str
-    verdict: str  # "local", "remote" or "undecided"
+    verdict: str  # "local", "remote", "undecided", or "overruled": direct evidence of the finding says otherwise
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nccl_instrument.tables import SEND
-from rca.keys import Index, Ints, Keys, Mask, is_p2p, mix
+from rca.keys import Index, Ints, Keys, Mask, is_p2p, latest, mix
 from rca.known import Known
 from rca.members import Members
 
@@ -54,6 +54,13 @@ class Pairs:
     def where(self, mask: Mask | Ints) -> Pairs:
         """The pairs that `mask` selects."""
         return Pairs(**{f.name: getattr(self, f.name)[mask] for f in fields(self)})
+
+    def oldest(self, mask: Mask) -> Ints:
+        """Those that `mask` selects, without the ops queued behind an older one on the same connection; oldest op first."""
+        chosen = np.flatnonzero(mask)
+        connection = mix(self.comm, self.channel, self.sender, self.receiver, self.p2p)[chosen]
+        first = chosen[latest(connection, -self.op[chosen])]
+        return first[np.argsort(self.op[first], kind="stable")]
 
 
 def paired_flows(known: Known, members: Members) -> Pairs:

@@ -19,10 +19,17 @@ def victims_and_path(state: Progress, best: Finding | None, limit: int) -> tuple
     culprits = set(blamed) | _ranks_of(state, best)
     waiting = [vertex for vertex in hops if vertex < state.n_ranks and vertex not in culprits]
     edges = joined([state.certain, state.hidden])
-    reasons = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(edges.waiter, edges.target, strict=True))}
+    reasons = _oldest(edges, len(state.certain))
     path = [_edge(state, vertex, hops, edges, reasons, culprits) for vertex in waiting[:limit]]
     ranks = state.ranks.names(np.array(waiting, np.int64))
     return ranks, tuple(edge for edge in path if edge is not None)
+
+
+def _oldest(edges: Edges, n_certain: int) -> dict[tuple[int, int], int]:
+    """(waiter, target) → the edge in the oldest op, certain ones first: the op that blocks, also shown as evidence."""
+    is_hidden = np.arange(len(edges)) >= n_certain
+    order = np.lexsort((edges.op, is_hidden))[::-1]
+    return {(int(edges.waiter[i]), int(edges.target[i])): int(i) for i in order}
 
 
 def _ranks_of(state: Progress, best: Finding | None) -> set[int]:
@@ -58,7 +65,7 @@ def _edge(
         return None
     ranks, comm = state.ranks.rank, int(edges.comm[row])
     comm_id = int(state.members.comm_ids[comm]) if comm >= 0 else 0
-    why = _state_of_end(state, hops[vertex]) or SENTENCES[Why(int(edges.why[row]))]
+    why = _state_of_end(state, hops[vertex]) or SENTENCES[Why(int(edges.why[row]))].format(target=int(ranks[target]))
     return WaitEdge(int(ranks[vertex]), int(ranks[target]), comm_id, int(edges.op[row]), why)
 
 
@@ -68,12 +75,12 @@ def _state_of_end(state: Progress, vertex: int) -> str:
         return "a NIC between them is down"
     if vertex >= state.n_ranks or not state.is_cut[vertex]:
         return ""
-    ranks = state.ranks
+    ranks, who = state.ranks, f"rank {int(state.ranks.rank[vertex])}"
     for is_so, words in (
-        (ranks.is_gone, "its process has ended"),
-        (ranks.is_stopped, "its process is stopped"),
-        (ranks.is_silent, "its node sends no data"),
-        (state.is_deaf, "its proxy does not react"),
+        (ranks.is_gone, f"the process of {who} has ended"),
+        (ranks.is_stopped, f"the process of {who} is stopped"),
+        (ranks.is_silent, f"the node of {who} sends no data"),
+        (state.is_deaf, f"the proxy of {who} does not react"),
     ):
         if is_so[vertex]:
             return words

@@ -93,7 +93,8 @@ def _choose(is_local: Mask, is_remote: Mask) -> np.ndarray[tuple[int], np.dtype[
 
 
 def conditions(pairs: Pairs, ranks: Ranks, limit: int) -> tuple[Condition, ...]:
-    """The conditions that hold at each reported, unfinished end of `pairs`, at most `limit`."""
+    """The conditions that hold at each reported, unfinished end of the ops that block, oldest first; at most `limit`."""
+    pairs = pairs.where(pairs.oldest(np.ones(len(pairs), bool)))
     verdict = verdicts(pairs)
     found: list[Condition] = []
     for direction, counters, end in ((SEND, pairs.sent, pairs.sender_end), (RECEIVE, pairs.taken, pairs.receiver_end)):

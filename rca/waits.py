@@ -26,13 +26,14 @@ class Why(IntEnum):
 
 
 SENTENCES = {
-    Why.NOT_ENTERED: "it has not entered the op",
-    Why.NO_DATA: "it has sent nothing more",
-    Why.NO_CREDIT: "it posts no buffer to send into",
-    Why.NOT_TAKEN: "its proxy takes nothing that arrives",
+    Why.NOT_ENTERED: "rank {target} has not entered the op",
+    Why.NO_DATA: "rank {target} has sent nothing more",
+    Why.NO_CREDIT: "rank {target} posts no buffer to send into",
+    Why.NOT_TAKEN: "the proxy of rank {target} takes nothing that arrives",
     Why.LOST: "data between them does not arrive",
     Why.IN_NODE: "inside the node, not visible to the network",
 }
+"""Reasons as the path gives them; {target} is the rank that is waited for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ def entered_evidence(state: Progress, at: int, settings: Settings) -> list[Evide
 def flow_evidence(state: Progress, mask: np.ndarray[tuple[int], np.dtype[np.bool_]], limit: int) -> list[Evidence]:
     """Both ends' counters of the flows that `mask` selects."""
     pairs, ranks, found = state.pairs, state.ranks, []
-    for i in np.flatnonzero(mask)[:limit]:
+    for i in pairs.oldest(mask)[:limit]:
         sent = _counted(pairs.sent[i].tolist(), int(pairs.sender_end[i]))
         taken = _counted(pairs.taken[i].tolist(), int(pairs.receiver_end[i]))
         sender, receiver = int(ranks.rank[pairs.sender[i]]), int(ranks.rank[pairs.receiver[i]])

@@ -18,6 +18,7 @@ from rca.progress import Progress
 from rca.ranks import PORT_DOWN
 from rca.rules import links
 from rca.settings import Settings
+from rca.settled import settled
 from rca.sinks import Sink, sinks
 from rca.table4 import conditions
 from rca.words import (
@@ -63,14 +64,16 @@ def _explain_sink(state: Progress, sink: Sink, settings: Settings) -> Finding:
         return nic_finding(state, int(state.ranks.nic[first]), sink.waiters, settings)
     component, kind, grade, sentence, advice = _answer(state, sink)
     ties = tuple(rank_subject(state, (at,)) for at in sink.tied)
+    stalled = conditions(state.pairs.where(_touching(state, sink.ranks)), state.ranks, settings.conditions_max)
+    if grade is Grade.STRONG and not ties:
+        stalled = settled(stalled, state.ranks.names(np.array(sink.ranks)), component)
     return Finding(
         rule=RULE, version=VERSION, subject=rank_subject(state, sink.ranks, _kind_of_subject(component)),
         component=component, kind=kind, culprits=() if ties else state.ranks.names(np.array(sink.ranks)),
         score=score(Grade.WEAK if ties else grade, len(sink.waiters), state.n_ranks),
         grade=Grade.WEAK if ties else grade, sentence=f"{sentence}; {waiting(len(sink.waiters))}.",
         evidence=_evidence(state, sink, settings),
-        conditions=conditions(state.pairs.where(_touching(state, sink.ranks)), state.ranks, settings.conditions_max),
-        tied=ties, advice=advice,
+        conditions=stalled, tied=ties, advice=advice,
     )  # fmt: skip
 
 
@@ -182,6 +185,8 @@ def nic_finding(state: Progress, nic: int, waiters: frozenset[int], settings: Se
         sentence=f"NIC {name} of {node or 'its node'} is down: {named(ranks)} can neither send nor receive; "
         f"{waiting(len(victims))}.",
         evidence=tuple(evidence),
-        conditions=conditions(state.pairs.where(across), state.ranks, settings.conditions_max),
+        conditions=settled(
+            conditions(state.pairs.where(across), state.ranks, settings.conditions_max), ranks, Component.NIC
+        ),
         advice=f"Check cable, switch port and driver of {name} on {node or 'the node'} (ip link, ibstat).",
     )  # fmt: skip

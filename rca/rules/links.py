@@ -10,15 +10,19 @@ hang rule (docs/rules/hang.md).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject
+from nccl_instrument.tables import SEND, SOCKET
+from rca.findings import Component, Evidence, FaultKind, Finding, Grade, State, Subject
 from rca.keys import Mask
+from rca.pairs import SEEN
 from rca.progress import Progress
 from rca.ranks import PORT_UP
 from rca.settings import Settings
 from rca.sinks import Sink
-from rca.table4 import conditions
+from rca.table4 import REMOTE, conditions, holds, verdicts
 from rca.words import flow_evidence, named, nic_name, node_name, process_evidence, rank_subject, score, waiting
 
 RULE = "hang"
@@ -92,7 +96,33 @@ def _one_pair(
     to_a, to_b = (_lost(state, (at,))[0].any() for at in (a, b))
     if to_a != to_b and (state.ranks.port[[a, b]] == PORT_UP).all():
         return _one_side(state, (a if to_a else b,), waiters, settings)
-    return _one_link(state, ends, waiters, settings)
+    link = _one_link(state, ends, waiters, settings)
+    likely = _paper_pair(state, a, b)
+    return link if likely < 0 else _towards(state, link, (a, b), likely)
+
+
+def _paper_pair(state: Progress, a: int, b: int) -> int:
+    """The end that §5.3's pair points to (sender ①=②>③, receiver ①=②=③), -1 when to none or to both."""
+    pairs = state.pairs
+    between = np.isin(pairs.sender, (a, b)) & np.isin(pairs.receiver, (a, b)) & (pairs.transport != SOCKET)
+    between &= state.stalls.is_lost & holds(pairs.sent)[State.NOT_DELIVERED] & (pairs.receiver_end == SEEN)
+    between &= verdicts(pairs)[SEND, State.NOT_DELIVERED] == REMOTE
+    ends = np.unique(pairs.receiver[between])
+    return int(ends[0]) if len(ends) == 1 else -1
+
+
+def _towards(state: Progress, link: Finding, ends: tuple[int, int], likely: int) -> Finding:
+    """`link` with its likelier end named; blamed only where both ports are known to be up, since a sender's dead NIC
+    leaves the same counters."""
+    other = ends[0] if likely == ends[1] else ends[1]
+    rank, ports_up = int(state.ranks.rank[likely]), bool((state.ranks.port[list(ends)] == PORT_UP).all())
+    receiver = named((rank,))
+    return replace(
+        link, subject=rank_subject(state, (likely,)), culprits=(rank,) if ports_up else (),
+        tied=(_nic_subject(state, other),),
+        sentence=f"Nothing passes the {link.subject.name}; all was sent and nothing arrived, which points to the "
+        f"receiver, {receiver}; {link.sentence.rsplit('; ', 1)[-1]}",
+    )  # fmt: skip
 
 
 def _one_link(
