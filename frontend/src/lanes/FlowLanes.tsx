@@ -106,7 +106,7 @@ function LaneLegend({ hasGap }: { hasGap: boolean }) {
       {hasGap && (
         <li>
           <i class="swatch lane-gap" aria-hidden="true" />
-          not kept: older than what is stored
+          not kept: nothing is stored of that time
         </li>
       )}
       <li class="faint">height = share of the op's chunks</li>

@@ -35,9 +35,10 @@ function key(rank: number, peer: number, channel: number, receives: boolean, com
 export function tellingFirst(lanes: Lanes, culprits: readonly number[], finding: Finding | null): Lane[] {
   const cited = citedFlows(finding);
   const weight = (lane: Lane) => {
-    if (citedKeys(lane).some((one) => cited.has(one))) return 0;
+    const isCited = citedKeys(lane).some((one) => cited.has(one));
     const i = tellingTickAt(lane, lanes.to_ns);
-    if (i < 0) return 4;
+    if (i < 0) return isCited ? 4 : 5;
+    if (isCited) return 0;
     if (!isStuck(lane, i)) return 3;
     return culprits.includes(lane.rank) ? 1 : 2;
   };

@@ -4,7 +4,7 @@
  */
 
 import { signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { remember, remembered } from "./clock";
 
 export type Keys = Record<string, () => void>;
@@ -20,7 +20,8 @@ export function setShortcuts(on: boolean): void {
 const layers: Keys[] = [];
 
 export function useKeys(keys: Keys): void {
-  useEffect(() => {
+  // Before the next key arrives: Enter right after j opens the row that j selected.
+  useLayoutEffect(() => {
     layers.push(keys);
     return () => {
       layers.splice(layers.indexOf(keys), 1);

@@ -14,13 +14,13 @@ export function whyBlind(row: IncidentRow, job: JobRow | undefined, nowMs: numbe
   if (!job) return null;
   if (job.attempt !== row.attempt) return `attempt ${row.attempt} is over`;
   if (job.state === "ended") return "the job ended";
+  const dataMs = row.symptom === "silence" ? 0 : age(job.last_data_at, nowMs);
+  if (!Number.isFinite(dataMs)) return "no data";
+  if (dataMs > BLIND_MS) return `no data for ${spanWords(dataMs)}`;
   const lookedMs = age(job.looked_at, nowMs);
   if (lookedMs > BLIND_MS) return Number.isFinite(lookedMs) ? `no look for ${spanWords(lookedMs)}` : "no look yet";
-  if (row.symptom === "silence") return null;
-  const dataMs = age(job.last_data_at, nowMs);
-  if (!Number.isFinite(dataMs)) return "no data";
-  if (dataMs > BLIND_MS || job.state === "silent" || job.state === "unknown") return `no data for ${spanWords(dataMs)}`;
-  return null;
+  const isUnheard = job.state === "silent" || job.state === "unknown";
+  return isUnheard && row.symptom !== "silence" ? `no data for ${spanWords(dataMs)}` : null;
 }
 
 /** When its job was last seen: the older of the newest data and the newest look at it. */
