@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rca.advice import for_deadlock
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Symptom
 from rca.progress import Progress
 from rca.settings import Settings
@@ -39,5 +40,5 @@ def _explain_cycle(state: Progress, sink: Sink, settings: Settings) -> Finding:
         grade=Grade.MODERATE,
         sentence=f"{named(ranks).capitalize()} wait for each other in different ops (deadlock); "
         f"{waiting(len(sink.waiters))}.",
-        evidence=tuple(evidence), advice="Compare the order in which these ranks enqueue ops of these communicators.",
+        evidence=tuple(evidence), advice=for_deadlock(state, sink.ranks),
     )  # fmt: skip

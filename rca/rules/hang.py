@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rca import advice
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom
 from rca.progress import Progress
 from rca.ranks import PORT_DOWN
@@ -62,7 +63,7 @@ def _explain_sink(state: Progress, sink: Sink, settings: Settings) -> Finding:
     first = sink.ranks[0]
     if len(sink.ranks) == 1 and state.ranks.port[first] == PORT_DOWN and not state.is_cut[first]:
         return nic_finding(state, int(state.ranks.nic[first]), sink.waiters, settings)
-    component, kind, grade, sentence, advice = _answer(state, sink)
+    component, kind, grade, sentence, told = _answer(state, sink)
     ties = tuple(rank_subject(state, (at,)) for at in sink.tied)
     stalled = conditions(state.pairs.where(_touching(state, sink.ranks)), state.ranks, settings.conditions_max)
     if grade is Grade.STRONG and not ties:
@@ -73,7 +74,7 @@ def _explain_sink(state: Progress, sink: Sink, settings: Settings) -> Finding:
         score=score(Grade.WEAK if ties else grade, len(sink.waiters), state.n_ranks),
         grade=Grade.WEAK if ties else grade, sentence=f"{sentence}; {waiting(len(sink.waiters))}.",
         evidence=_evidence(state, sink, settings),
-        conditions=stalled, tied=ties, advice=advice,
+        conditions=stalled, tied=ties, advice=told,
     )  # fmt: skip
 
 
@@ -86,60 +87,62 @@ def _answer(state: Progress, sink: Sink) -> Answer:
     at, who = sink.ranks[0], named(state.ranks.names(np.array(sink.ranks)))
     who = f"one of {who}" if sink.tied else who
     stop = FaultKind.COMPUTATION_FAIL_STOP
-    for is_so, answer in _direct(state, who).items():
+    for is_so, answer in _direct(state, who, sink.ranks).items():
         if is_so(at):
             return answer
     place = state.fronts.is_front & (state.fronts.at == at)
     if not place.any():
-        advice = f"Take Python stacks of {who}: they say where it is (data loader, checkpoint, a lock)."
+        told = advice.for_missing(state, sink.ranks)
         sentence = f"{_first(who)} has not entered the op the others wait in, though its process lives"
-        return Component.SOFTWARE, stop, Grade.STRONG, sentence, advice
+        return Component.SOFTWARE, stop, Grade.STRONG, sentence, told
     if state.fronts.is_mute[place].all():
         sentence = f"{_first(who)} has enqueued its op, but its proxy has posted nothing for it"
-        return Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW, Grade.STRONG, sentence, _look_at_proxy(who)
-    advice = f"Check the GPU of {who}: nvidia-smi, Xid messages in dmesg."
+        return (
+            Component.PROXY,
+            FaultKind.COMPUTATION_FAIL_SLOW,
+            Grade.STRONG,
+            sentence,
+            advice.for_proxy(state, sink.ranks),
+        )
+    told = advice.for_gpu(state, sink.ranks)
     if not state.fronts.has_begun[place].any():
         sentence = f"The GPU of {who} has not started the op the others wait in"
-        return Component.GPU, stop, Grade.MODERATE, sentence, advice
+        return Component.GPU, stop, Grade.MODERATE, sentence, told
     sentence = f"{_first(who)} has sent least and has all it needs to go on, but its GPU produces nothing"
-    return Component.GPU, stop, Grade.MODERATE, sentence, advice
+    return Component.GPU, stop, Grade.MODERATE, sentence, told
 
 
-def _direct(state: Progress, who: str) -> dict[Callable[[int], np.bool_], Answer]:
+def _direct(state: Progress, who: str, places: tuple[int, ...]) -> dict[Callable[[int], np.bool_], Answer]:
     """What is seen of a rank without reasoning about ops, the surest first."""
     ranks, stop = state.ranks, FaultKind.COMPUTATION_FAIL_STOP
     who_first = _first(who)
     return {
         lambda at: ranks.is_gone[at]: (
             Component.PROCESS, stop, Grade.STRONG, f"The process of {who} has ended",
-            f"Look for the end of {who}: exit code, OOM killer in dmesg, launcher log.",
+            advice.for_gone(state, places),
         ),
         lambda at: ranks.is_stopped[at]: (
             Component.PROCESS, stop, Grade.STRONG, f"The process of {who} is stopped (state T)",
-            f"Find who stopped {who} (SIGSTOP, debugger, cgroup freezer); SIGCONT lets it go on.",
+            advice.for_stopped(state, places),
         ),
         lambda at: ranks.is_silent[at]: (
             Component.NODE, FaultKind.SILENCE, Grade.MODERATE, f"The node of {who} sends no data any more",
-            f"Is the node of {who} up, and its agent running?",
+            advice.for_silent(state, places[0]),
         ),
         lambda at: state.is_deaf[at]: (
             Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW, Grade.STRONG,
             f"The proxy of {who} does not react: it leaves lying what it has to do, though its process lives",
-            _look_at_proxy(who),
+            advice.for_proxy(state, places),
         ),
         lambda at: ranks.seen_ns[at] == 0: (
             Component.UNKNOWN, FaultKind.UNKNOWN, Grade.WEAK, f"{who_first} holds up the others and nothing is known of it",
-            f"Does {who} load the profiler plugin, and does its node run an agent?",
+            advice.for_unheard(state, places[0]),
         ),
     }  # fmt: skip
 
 
 def _first(words: str) -> str:
     return words[:1].upper() + words[1:]
-
-
-def _look_at_proxy(who: str) -> str:
-    return f"Look at the thread 'NCCL Progress' of {who}: is it scheduled (cpuset, throttling, a debugger)?"
 
 
 def _touching(state: Progress, ranks: tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -188,5 +191,5 @@ def nic_finding(state: Progress, nic: int, waiters: frozenset[int], settings: Se
         conditions=settled(
             conditions(state.pairs.where(across), state.ranks, settings.conditions_max), ranks, Component.NIC
         ),
-        advice=f"Check cable, switch port and driver of {name} on {node or 'the node'} (ip link, ibstat).",
+        advice=advice.for_nic(state, nic, users[0]),
     )  # fmt: skip

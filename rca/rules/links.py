@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from nccl_instrument.tables import SEND, SOCKET
+from rca.advice import for_link, for_proxy
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, State, Subject
 from rca.keys import Mask
 from rca.pairs import SEEN
@@ -84,7 +85,7 @@ def _one_side(state: Progress, users: tuple[int, ...], waiters: frozenset[int], 
         culprits=ranks, score=score(grade, len(victims), state.n_ranks), grade=grade,
         sentence=f"{what}; {waiting(len(victims))}.", evidence=_evidence(state, users, incoming | outgoing, settings),
         conditions=conditions(state.pairs.where(incoming | outgoing), state.ranks, settings.conditions_max),
-        tied=(other,), advice=f"Check port and cable of {named(ranks)}, then its NCCL progress thread.",
+        tied=(other,), advice=for_proxy(state, users) if is_proxy else for_link(state, users),
     )  # fmt: skip
 
 
@@ -141,7 +142,7 @@ def _one_link(
         f"{waiting(len(waiters - {a, b}))}.",
         evidence=_evidence(state, (a, b), mask, settings),
         conditions=conditions(state.pairs.where(mask), state.ranks, settings.conditions_max), tied=tied,
-        advice=f"Check port, cable and switch between {tied[0].name} and {tied[1].name}.",
+        advice=for_link(state, (a, b)),
     )  # fmt: skip
 
 

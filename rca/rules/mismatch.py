@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from nccl_instrument.tables import DTYPES, FUNCS
+from rca.advice import for_mismatch
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Symptom
 from rca.keys import Rows, is_p2p, mix
 from rca.progress import Progress
@@ -53,5 +54,5 @@ def _explain_op(state: Progress, rows: Rows, at: np.ndarray[tuple[int], np.dtype
         sentence=f"{named(ranks).capitalize()} entered another op than the rest as number {int(rows['op'][0])}"
         + (", without a majority." if is_tie else "."),
         evidence=tuple(evidence), tied=tuple(rank_subject(state, (one,)) for one in deviating) if is_tie else (),
-        advice="Compare the code paths of these ranks: a branch, a different batch size, a skipped step.",
+        advice=for_mismatch(state, deviating),
     )  # fmt: skip

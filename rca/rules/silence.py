@@ -10,22 +10,62 @@ from __future__ import annotations
 
 import numpy as np
 
+from rca.advice import for_silent_node, for_unheard
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
+from rca.keys import Ints
 from rca.progress import Progress
 from rca.ranks import silent_nodes
 from rca.settings import SECOND_NS, Settings
-from rca.words import named, score, waiting
+from rca.words import named, node_name, score, waiting
 
 RULE = "silence"
 VERSION = 1
 
 
 def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
-    """A finding per silent node; only for the silence symptom, or one that a person or watchdog raised."""
+    """A finding per rank that is silent on a node that reports; per silent node only for the silence symptom, or one that
+    a person or watchdog raised."""
+    lone = tuple(_silent_rank(state, int(at)) for at in _silent_ranks(state, settings)[: settings.findings_max])
     if symptom.kind not in (SymptomKind.SILENCE, SymptomKind.EXTERNAL):
-        return ()
+        return lone
     nodes = np.flatnonzero(silent_nodes(state.window, settings)[:-1])
-    return tuple(_silent_node(state, int(node)) for node in nodes[: settings.findings_max])
+    return tuple(_silent_node(state, int(node)) for node in nodes[: settings.findings_max]) + lone
+
+
+def _silent_ranks(state: Progress, settings: Settings) -> Ints:
+    """Positions of the ranks without any row for `silence_ns` though their nodes report and all other ranks do.
+
+    With others gone or silent as well, the job ends or a node is lost, and a rank that ended cleanly is no riddle.
+    """
+    window, ranks = state.window, state.ranks
+    nodes = window.nodes
+    is_fresh = (window.now_ns - nodes["watermark_ns"] < settings.silence_ns // 2) & ~nodes["catching_up"]
+    is_old = is_fresh & (nodes["first_ns"] > 0) & (window.now_ns - nodes["first_ns"] >= settings.silence_ns)
+    on_fresh = (ranks.node >= 0) & np.append(is_old, False)[ranks.node]
+    is_quiet = window.now_ns - ranks.seen_ns >= settings.silence_ns
+    has_span = window.now_ns - window.start_ns >= settings.silence_ns
+    found = np.flatnonzero(on_fresh & is_quiet & ~ranks.is_gone)
+    others_report = bool(len(found) * 2 < len(ranks.rank) and not (ranks.is_gone | (is_quiet & ~on_fresh)).any())
+    return found if has_span and others_report else found[:0]
+
+
+def _silent_rank(state: Progress, at: int) -> Finding:
+    ranks = state.ranks.names(np.array([at]))
+    waiters = {other for other in state.graph.reaching([at]) if other < state.n_ranks} - {at}
+    grade = Grade.MODERATE if waiters else Grade.WEAK
+    seen, node = int(state.ranks.seen_ns[at]), node_name(state, at)
+    since = seen or state.window.start_ns
+    silent_s = round((state.window.now_ns - since) / SECOND_NS, 1)
+    longer = "" if seen else "at least "
+    return Finding(
+        rule=RULE, version=VERSION, subject=Subject("rank", named(ranks), ranks, node),
+        component=Component.UNKNOWN, kind=FaultKind.SILENCE, culprits=ranks,
+        score=score(grade, len(waiters), state.n_ranks), grade=grade,
+        sentence=f"Nothing is heard of {named(ranks)} for {longer}{silent_s:g} s, though {node or 'its node'} and the "
+        f"other ranks report; {waiting(len(waiters))}.",
+        evidence=(Evidence("no rows since", silent_s, "s", "process", ranks[0]),),
+        advice=for_unheard(state, at),
+    )  # fmt: skip
 
 
 def _silent_node(state: Progress, node: int) -> Finding:
@@ -43,5 +83,5 @@ def _silent_node(state: Progress, node: int) -> Finding:
         sentence=f"Node {row['name']} ({named(ranks)}) has sent nothing for {silent_s:g} s while others report; "
         f"{waiting(len(waiters))}.",
         evidence=(Evidence("no data since", silent_s, "s", "nodes", None),),
-        advice="Is the node up? Is its agent running, and can it reach the server?",
+        advice=for_silent_node(str(row["name"])),
     )  # fmt: skip

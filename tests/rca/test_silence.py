@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from ingest.window import Rows, Window
 from rca.diagnose import diagnose
 from rca.findings import Component, FaultKind, Finding, Grade, Symptom, SymptomKind
 from rca.progress import state_of
@@ -40,3 +43,37 @@ def test_a_silent_node_that_others_wait_for_is_surer() -> None:
     node = next(finding for finding in found.findings if finding.rule == "silence")
     assert node.grade is Grade.STRONG
     assert any("silent" in sentence for sentence in found.missing)
+
+
+def without_rows(rank: int, **scenario) -> Window:  # type: ignore[no-untyped-def]
+    """The window of a job of which this rank sends nothing any more, as when its segment cannot be read."""
+    window = make_window(**scenario)
+    tables = {name: rows[rows["rank"] != rank] for name, rows in window.tables.items()}
+    return replace(window, tables=tables, nodes=older(window))
+
+
+def older(window: Window) -> Rows:
+    nodes = window.nodes.copy()
+    nodes["first_ns"] = window.start_ns - 10**10
+    return nodes
+
+
+@pytest.mark.parametrize("kind", [SymptomKind.SILENCE, SymptomKind.FAILURE])
+def test_a_rank_that_stops_reporting_on_a_reporting_node_is_found(kind: SymptomKind) -> None:
+    state = state_of(without_rows(3), DEFAULT)
+    (found,) = silence.explain(state, Symptom(kind, "job", 1, 1, 2, 0, (), ""), DEFAULT)
+    assert (found.subject.ranks, found.component, found.kind) == ((3,), Component.UNKNOWN, FaultKind.SILENCE)
+    assert found.grade in (Grade.WEAK, Grade.MODERATE)
+
+
+def test_a_rank_that_ended_cleanly_is_not_silent() -> None:
+    window = make_window(paused=True, stalled_s=30, killed=3)
+    tables = {name: rows[rows["rank"] != 3] for name, rows in window.tables.items() if name != "op"}
+    tables["process"] = window.rows("process")
+    tables["process"]["tick_ns"][tables["process"]["rank"] == 3] -= 15 * 10**9
+    state = state_of(replace(window, tables=tables, nodes=older(window)), DEFAULT)
+    assert silence.explain(state, Symptom(SymptomKind.SILENCE, "job", 1, 1, 2, 0, (), ""), DEFAULT) == ()
+
+
+def test_a_rank_of_a_silent_node_is_its_nodes_matter() -> None:
+    assert [found.component for found in findings(silent=[1])] == [Component.NODE]

@@ -1,0 +1,147 @@
+"""What to do next, for somebody woken at night: where to look, with the commands ready to copy, and what becomes of the job.
+
+Lines are separated by newlines and commands stand in backticks, with the real node, NIC and process number; the page
+turns them into something to copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rca.progress import Progress
+from rca.words import named, nic_name, node_name
+
+RESTART = "Then restart the job from its last checkpoint: NCCL does not recover an op in which a rank was lost."
+_PLACES_SHOWN = 4
+
+
+def _pid(state: Progress, at: int) -> str:
+    places = state.window.ranks
+    found = places["pid"][places["rank"] == state.ranks.rank[at]]
+    return str(int(found[0])) if len(found) and found[0] > 0 else "PID"
+
+
+def _on(state: Progress, at: int) -> str:
+    return f"On {node_name(state, at) or f'the node of rank {int(state.ranks.rank[at])}'}"
+
+
+def _per_rank(state: Progress, places: Sequence[int], *commands: str) -> list[str]:
+    """A line of commands for each rank; {pid} is filled in."""
+    lines = []
+    for at in places[:_PLACES_SHOWN]:
+        said = ", ".join(f"`{command.format(pid=_pid(state, at))}`" for command in commands)
+        lines.append(f"{_on(state, at)} (rank {int(state.ranks.rank[at])}): {said}.")
+    if len(places) > _PLACES_SHOWN:
+        lines.append(f"The same for {len(places) - _PLACES_SHOWN} more ranks.")
+    return lines
+
+
+def for_nic(state: Progress, nic: int, at: int) -> str:
+    """A NIC whose port is down."""
+    name, node = nic_name(state, nic), node_name(state, at) or "its node"
+    return (
+        f"{_on(state, at)}: `ip -s link show {name}`, `ibstat`, `dmesg | tail -50`; check cable and switch port.\n"
+        f"If the port does not return: drain {node} and restart the job without it; NCCL does not recover an op whose "
+        "NIC is gone."
+    )
+
+
+def for_link(state: Progress, places: Sequence[int]) -> str:
+    """Data is lost between or at these ranks, and no port is known to be down."""
+    lines = []
+    for at in places[:_PLACES_SHOWN]:
+        nic = int(state.ranks.nic[at])
+        port = f"`ip -s link show {nic_name(state, nic)}`" if nic >= 0 else "`ip -s link`"
+        lines.append(f"{_on(state, at)} (rank {int(state.ranks.rank[at])}): {port}, `ibstat`, `dmesg | tail -50`.")
+    lines += _per_rank(state, places[:1], "top -H -p {pid}")
+    lines.append(
+        "Look for error and discard counters that grow, also at the switch port. If one end shows them: drain that node "
+        "and restart the job without it."
+    )
+    return "\n".join(lines)
+
+
+def for_gone(state: Progress, places: Sequence[int]) -> str:
+    """Processes that have ended."""
+    lines = _per_rank(state, places, "dmesg -T | grep -iE 'out of memory|killed process|segfault|Xid'")
+    who = named(state.ranks.names(np.array(places, np.int64)))
+    lines.append(
+        f"Find the exit code of {who} in the launcher's log: 137 is SIGKILL, often the OOM killer; 139 a crash."
+    )
+    return "\n".join([*lines, "End what is left of the job. " + RESTART])
+
+
+def for_stopped(state: Progress, places: Sequence[int]) -> str:
+    """Processes in state T."""
+    lines = _per_rank(state, places, "cat /proc/{pid}/status", "kill -CONT {pid}")
+    lines.append("Send CONT only after finding who stopped it: a debugger (TracerPid), SIGSTOP, a cgroup freezer.")
+    lines.append("The job goes on by itself after CONT, unless NCCL's timeout has passed meanwhile: then restart it.")
+    return "\n".join(lines)
+
+
+def for_proxy(state: Progress, places: Sequence[int]) -> str:
+    """Proxies that do nothing."""
+    lines = _per_rank(state, places, "top -H -p {pid}", "gdb -p {pid} -batch -ex 'thread apply all bt'")
+    lines += _per_rank(state, places[:1], "py-spy dump --native --pid {pid}")
+    lines.append(
+        "Look for the thread 'NCCL Progress': not scheduled (CPU contention, cpuset, throttling) or in a lock?"
+    )
+    lines.append("The job goes on when the thread runs again. If it does not: save the stacks, then restart the job.")
+    return "\n".join(lines)
+
+
+def for_missing(state: Progress, places: Sequence[int]) -> str:
+    """Ranks that have not entered the op, though their processes live."""
+    lines = _per_rank(state, places, "py-spy dump --pid {pid}", "cat /proc/{pid}/stack")
+    lines.append("The stack says where it is: data loader, checkpoint, a lock, an exception handler, another branch.")
+    lines.append("If it does file or network input, wait or mend that; the job goes on once the rank enters the op.")
+    return "\n".join([*lines, "If it is stuck for good: save the stack, then restart the job."])
+
+
+def for_gpu(state: Progress, places: Sequence[int]) -> str:
+    """GPUs that produce nothing."""
+    lines = _per_rank(state, places, "nvidia-smi -q -d ECC,PERFORMANCE", "dmesg -T | grep -i xid")
+    lines += _per_rank(state, places[:1], "py-spy dump --native --pid {pid}")
+    lines.append("With an Xid or ECC error: drain the node, reset or replace the GPU, and restart the job without it.")
+    return "\n".join(
+        [*lines, "Without one: save the stacks, then restart the job; a kernel that hangs does not return."]
+    )
+
+
+def for_silent(state: Progress, at: int) -> str:
+    """A node that sends nothing any more."""
+    node = node_name(state, at) or "the node"
+    return for_silent_node(node)
+
+
+def for_silent_node(node: str) -> str:
+    """The same, by the node's name."""
+    return (
+        f"Is {node} up? `ping -c 3 {node}`, `ssh {node} uptime`; its console or BMC if not.\n"
+        f"If it is: is the agent running, and can it reach the server? `ssh {node} 'ps aux | grep nccl_instrument'`.\n"
+        f"If the node is lost: drain {node} and restart the job without it. If only the agent is: start it again, the job "
+        "need not stop."
+    )
+
+
+def for_unheard(state: Progress, at: int) -> str:
+    """A rank of which nothing is seen though its node reports."""
+    lines = _per_rank(state, [at], "ps -o pid,stat,etime,cmd -p {pid}", "grep -i nccl_profiler /proc/{pid}/environ")
+    lines.append("Does it load the profiler plugin (NCCL_PROFILER_PLUGIN), and may the agent read its segment?")
+    return "\n".join([*lines, "The job may be well: do not stop it for this alone."])
+
+
+def for_deadlock(state: Progress, places: Sequence[int]) -> str:
+    """Ranks that wait for each other in different ops."""
+    lines = _per_rank(state, places, "py-spy dump --pid {pid}")
+    lines.append("Compare the order in which these ranks enqueue ops of these communicators.")
+    return "\n".join([*lines, "It does not resolve by itself: save the stacks, mend the order, restart the job."])
+
+
+def for_mismatch(state: Progress, places: Sequence[int]) -> str:
+    """Ranks that entered another op than the rest."""
+    lines = _per_rank(state, places, "py-spy dump --pid {pid}")
+    lines.append("Compare the code paths of these ranks: a branch, a different batch size, a skipped step.")
+    return "\n".join([*lines, "It does not resolve by itself: save the stacks, mend the code, restart the job."])
