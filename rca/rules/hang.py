@@ -131,7 +131,7 @@ def _direct(state: Progress, who: str, places: tuple[int, ...]) -> dict[Callable
         ),
         lambda at: state.is_deaf[at]: (
             Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW, Grade.STRONG,
-            f"The proxy of {who} does not react: it leaves lying what it has to do, though its process lives",
+            f"The proxy of {who} does not react: it leaves undone what it could do at once, though its process lives",
             advice.for_proxy(state, places),
         ),
         lambda at: ranks.seen_ns[at] == 0: (
