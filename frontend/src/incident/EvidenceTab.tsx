@@ -120,6 +120,7 @@ const VERDICT: Record<string, string> = {
   local: "its own side",
   remote: "the other side",
   undecided: "cannot be told",
+  overruled: "overruled by direct evidence",
 };
 
 /** A cause of Table 4 as a cell: marked when the verdict agrees, muted when direct evidence says otherwise. */
