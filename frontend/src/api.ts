@@ -32,6 +32,8 @@ export interface Session {
 
 export interface NowAnswer {
   stream: StreamPlace;
+  /** One per team of the user; the first is `stream`. */
+  streams: StreamPlace[];
   server_at: string;
   jobs: JobRow[];
   incidents: IncidentRow[];

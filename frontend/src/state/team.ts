@@ -22,6 +22,7 @@ export const lastTeamMessage = signal<LiveMessage | null>(null);
 export const team = new LiveStream(connection, {
   fetchSnapshot: async () => {
     const now = await readNow();
+    pollFor(now.streams.length);
     return { ...emptySnapshot(now.stream), incidents: now.incidents, jobs: now.jobs, ingest: now.ingest };
   },
   onMessage: (message) => {
@@ -31,6 +32,19 @@ export const team = new LiveStream(connection, {
     }
   },
 });
+
+const FURTHER_TEAMS_POLL_MS = 5000;
+let poll: ReturnType<typeof setInterval> | undefined;
+
+/** Only the first team's stream is followed: whoever is in several teams has the others' rows read again and again. */
+function pollFor(nTeams: number): void {
+  if (nTeams > 1) {
+    poll ??= setInterval(() => void team.load(), FURTHER_TEAMS_POLL_MS);
+  } else {
+    clearInterval(poll);
+    poll = undefined;
+  }
+}
 
 export const liveIncidents = computed(() => team.snapshot.value?.incidents ?? []);
 /** The job as the team's stream has it now; undefined when it is not among the newest. */
