@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ingest.window import Rows, Window
 from nccl_instrument.tables import DIRECTIONS, FUNCS, TRANSPORTS
@@ -84,16 +85,23 @@ def make_lanes(window: Window, ranks: Sequence[int], first_symptom_ns: int, trig
 
 
 def _flows_of(flow: Rows, rank: int) -> list[Rows]:
-    """The rank's flows, each ordered by tick."""
+    """The rank's flows, each ordered by tick; of several ops in progress on one the oldest, which holds the others."""
     rows = flow[flow["rank"] == rank]
     if not len(rows):
         return []
-    rows = rows[np.lexsort((rows["tick_ns"], *(rows[name] for name in reversed(LANE))))]
-    starts = np.zeros(len(rows), np.bool_)
-    for name in LANE:
-        starts[1:] |= rows[name][1:] != rows[name][:-1]
-    flows = np.split(rows, np.flatnonzero(starts))
+    rows = rows[np.lexsort((rows["op"], rows["tick_ns"], *(rows[name] for name in reversed(LANE))))]
+    rows = rows[_changes(rows, (*LANE, "tick_ns"))]
+    flows = np.split(rows, np.flatnonzero(_changes(rows, LANE))[1:])
     return sorted((one for one in flows if len(one)), key=_telling_first)
+
+
+def _changes(rows: Rows, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """(n,) mask of the rows that differ from the row above in one of the columns, the first row included."""
+    changed = np.ones(len(rows), np.bool_)
+    changed[1:] = False
+    for name in columns:
+        changed[1:] |= rows[name][1:] != rows[name][:-1]
+    return changed
 
 
 def _telling_first(rows: Rows) -> tuple[bool, int]:

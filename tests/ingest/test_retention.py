@@ -73,7 +73,7 @@ async def test_a_batch_finds_a_partition_even_when_nobody_made_one(ingest: Inges
     assert SENT_AT.replace(minute=0, second=0) in await aio(starts)()
 
 
-async def test_traces_older_than_a_day_are_dropped_by_the_partition(ingest: Ingest) -> None:
+async def test_traces_older_than_a_day_are_dropped_by_the_partition(ingest: Ingest, empty_store: None) -> None:
     attempt = await send_some(ingest)
     assert (await aio(keep_house)(SENT_AT + timedelta(hours=23))).dropped == 0
     assert await aio(n_rows)("ingest_trace_batch") == 4

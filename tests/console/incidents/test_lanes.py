@@ -42,6 +42,20 @@ def test_a_lane_tells_the_counters_at_every_tick() -> None:
     assert 0 <= lane.done[-1] <= lane.transmitted[-1] <= lane.ready[-1] <= lane.posted[-1] <= lane.total_chunks
 
 
+def test_a_lane_with_several_ops_in_progress_shows_the_oldest_and_keeps_its_history() -> None:
+    window = make_window(nic_down=3)
+    flow = window.rows("flow")
+    next_ops = flow.copy()
+    next_ops["op"] += 1
+    next_ops["counters"] = 0
+    crowded = dataclasses.replace(window, tables={**window.tables, "flow": np.concatenate([next_ops, flow])})
+    plain, both = lanes_of(window, 3).lanes, lanes_of(crowded, 3).lanes
+    assert [(lane.id, lane.t_ns, lane.ops, lane.done) for lane in both] == [
+        (lane.id, lane.t_ns, lane.ops, lane.done) for lane in plain
+    ]
+    assert all(len(set(lane.t_ns)) == len(lane.t_ns) for lane in both)
+
+
 def test_what_is_stuck_in_mid_op_comes_before_what_has_not_begun() -> None:
     lanes = lanes_of(make_window(nic_down=3), 3).lanes
     order = [(lane.posted[-1] == 0, -lane.stuck_ms[-1]) for lane in lanes]
