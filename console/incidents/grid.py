@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.window import Rows, Window
-from rca.findings import Diagnosis
+from rca.findings import Diagnosis, SymptomKind
 
 STATES: Final = ("ok", "waiting", "culprit", "silent", "dead", "unknown", "not_visible")
 OK, WAITING, CULPRIT, SILENT, DEAD, UNKNOWN, NOT_VISIBLE = range(7)
@@ -60,6 +60,7 @@ def make_grid(window: Window, diagnosis: Diagnosis | None, at: str) -> Grid:
     seen_ns = _seen_ns(window, known, n_ranks)
     state, note = _measured(window, known, seen_ns)
     _blame(state, note, diagnosis)
+    _doubt(state, note, window, diagnosis)
     return Grid(
         at=at,
         nodes=[str(name) for name in window.nodes["name"]],
@@ -185,6 +186,17 @@ def _blame(state: Ints, note: list[str], diagnosis: Diagnosis | None) -> None:
             note[edge.waiter] = f"waits for rank {edge.waits_for}: {edge.why}"
     if diagnosis.findings:
         _mark(state, note, diagnosis.culprits, CULPRIT, diagnosis.findings[0].sentence)
+
+
+def _doubt(state: Ints, note: list[str], window: Window, diagnosis: Diagnosis | None) -> None:
+    """While a hang lasts, a rank nobody knows a reason for is well only if it was seen to go on since."""
+    if diagnosis is None or diagnosis.symptom.kind != SymptomKind.FAILURE:
+        return
+    rows = window.rows("progress")
+    since_ns = diagnosis.symptom.at_ns + SECOND
+    went_on = np.maximum(rows["last_enqueued_ns"], rows["last_done_ns"]) > since_ns
+    stands = np.setdiff1d(np.flatnonzero(state == OK), rows["rank"][went_on])
+    _mark(state, note, stands.tolist(), UNKNOWN, "stands still since the first symptom; for whom it waits is not known")
 
 
 def _mark(state: Ints, note: list[str], ranks: Iterable[int], to: int, why: str) -> None:

@@ -40,6 +40,18 @@ def test_the_culprit_stands_out_from_those_who_wait() -> None:
     assert all(grid.note)
 
 
+def test_a_rank_that_stands_still_for_reasons_unknown_is_not_ok() -> None:
+    window = make_window(stuck_before=5)
+    diagnosis = diagnose(window, look(window, settings=QUICK).symptoms[0])
+    assert 2 in diagnosis.victims
+    partly = dataclasses.replace(diagnosis, victims=tuple(rank for rank in diagnosis.victims if rank != 2))
+    assert states(make_grid(window, partly, AT))[2] == "unknown"
+    going_on = window.rows("progress").copy()
+    going_on["last_done_ns"][going_on["rank"] == 2] = window.end_ns
+    moved = dataclasses.replace(window, tables={**window.tables, "progress": going_on})
+    assert states(make_grid(moved, partly, AT))[2] == "ok"
+
+
 def test_a_dead_process_that_nobody_blames_is_dead() -> None:
     window = make_window(killed=2)
     assert states(make_grid(window, None, AT))[2] == "dead"
