@@ -93,7 +93,7 @@ def state_of(window: Window, settings: Settings) -> Progress:
     members = known_members(known)
     pairs = with_transport(paired_flows(known, members), settings)
     fronts = known_fronts(known, members, _awaited(pairs), settings)
-    stalls = _stalls(pairs, settings)
+    stalls = _stalls(pairs, known.ranks.is_gone, settings)
     nic = _nic_down(pairs, known.ranks)
     is_deaf = _deaf(known, members, fronts, pairs, stalls, nic, settings)
     ranks = known.ranks
@@ -126,7 +126,7 @@ def _of_rank(mask: Mask, vertex: Ints) -> Mask:
     return is_rank & mask[np.where(is_rank, vertex, 0)] if len(mask) else is_rank
 
 
-def _stalls(pairs: Pairs, settings: Settings) -> Stalls:
+def _stalls(pairs: Pairs, is_gone: Mask, settings: Settings) -> Stalls:
     _, ready, transmitted, done = pairs.sent.T
     credit, received = pairs.taken.T[:2]
     sender, receiver = pairs.sender_end == SEEN, pairs.receiver_end == SEEN
@@ -138,8 +138,10 @@ def _stalls(pairs: Pairs, settings: Settings) -> Stalls:
     in_flight = sender & (transmitted > done)
     # With IB, done is the network's own acknowledgement: the data lies in the receiver's memory.
     is_ib = pairs.transport == IB
-    not_taken = stands & asks & is_ib & (done > received) & (pairs.sender_end != ABSENT)
-    not_noticed = stands & in_flight & is_ib & (received >= transmitted) & (pairs.receiver_end != ABSENT)
+    # Where one end's process is gone its connections were reset, and what was acknowledged may be lost with them.
+    is_reset = _of_rank(is_gone, pairs.sender) | _of_rank(is_gone, pairs.receiver)
+    not_taken = stands & asks & is_ib & (done > received) & (pairs.sender_end != ABSENT) & ~is_reset
+    not_noticed = stands & in_flight & is_ib & (received >= transmitted) & (pairs.receiver_end != ABSENT) & ~is_reset
     underway = stands & ~not_taken & ~not_noticed
     is_lost = underway & asks & (transmitted > received)
     is_lost |= underway & is_ib & ((in_flight & (received < transmitted)) | (has_refused & (credit > transmitted)))
@@ -169,6 +171,7 @@ def _deaf(
     found = deaf.leaves_data(pairs, stalls.not_taken, stalls.not_noticed, nic, len(ranks.rank))
     found |= deaf.offers_nothing(known, settings) | deaf.takes_up_nothing(known, pairs, settings)
     found |= deaf.hides_a_kernel(known, members, fronts, pairs, settings)
+    found &= ~deaf.has_lost_a_peer(pairs, ranks.is_gone)
     return found & ~ranks.is_gone & ~ranks.is_stopped & ~ranks.is_silent
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
 
+from nccl_instrument.tables import RECEIVE, RECEIVED
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, FaultKind, Grade, State, Symptom, SymptomKind
 from tests.windows import make_window
@@ -43,6 +47,20 @@ def test_the_rank_and_its_part_are_named(fault: str, component: Component, kind:
     assert best.grade is Grade.STRONG
     assert victim not in found.victims
     assert len(found.victims) >= 4
+
+
+@pytest.mark.parametrize("victim", range(8))
+def test_data_lost_with_the_connections_of_a_killed_rank_blames_no_peer(victim: int) -> None:
+    window = make_window(killed=victim, seed=victim, at_ms=561)
+    flow = window.rows("flow").copy()
+    rank_of = {(int(one["comm_id"]), int(one["comm_rank"])): int(one["rank"]) for one in window.members}
+    from_victim = [rank_of.get((int(row["comm_id"]), int(row["peer"]))) == victim for row in flow]
+    is_reset = np.array(from_victim) & (flow["direction"] == RECEIVE) & (flow["counters"][:, RECEIVED] > 0)
+    flow["counters"][is_reset, RECEIVED:] -= np.minimum(flow["counters"][is_reset, RECEIVED:], 1)
+    lost = dataclasses.replace(window, tables={**window.tables, "flow": flow})
+    symptom = Symptom(SymptomKind.FAILURE, "job", 1, window.end_ns - 10**10, window.end_ns, 0, (), "No op completed.")
+    best = diagnose(lost, symptom).findings[0]
+    assert (best.culprits, best.component) == ((victim,), Component.PROCESS)
 
 
 @pytest.mark.parametrize(("fault", "component"), [("frozen", Component.PROCESS), ("stuck_before", Component.SOFTWARE)])
