@@ -17,16 +17,7 @@ import numpy.typing as npt
 from ingest.members import unsigned
 from ingest.models import CommMember, Node, Rank
 from ingest.window import MEMBER, NODE, RANK, Rows
-
-LOST: Final = (
-    "spool_batches",
-    "ring_records",
-    "rows_over_limit",
-    "table_full",
-    "refused_batches",
-    "segments_unreadable",
-)
-"""Losses after which a window may lack rows; the other kinds are calls the plugin could not make sense of."""
+from nccl_instrument.tables import DATA_LOSSES
 
 ROSTERS_KEPT: Final = 32
 _RANK_FIELDS = ("pid", "local_rank", "tp", "pp", "dp", "ep", "rank_inferred", "coordinates_inferred", "transport")
@@ -125,7 +116,7 @@ def _read_roster(attempt_id: int, version: int, node_ids: tuple[int, ...]) -> Ro
 def _node_row(node: Node | None, n_ranks: int) -> tuple[Any, ...]:
     if node is None:
         return ("", 0, 0, 0, 0, 0, False, n_ranks)
-    lost = sum(int(node.losses.get(kind, 0)) for kind in LOST)
+    lost = sum(int(node.losses.get(kind, 0)) for kind in DATA_LOSSES)
     times = (node.watermark_ns, node.received_ns, node.first_ns, node.clock_offset_ns)
     return (node.name, *times, lost, node.catching_up, n_ranks)
 

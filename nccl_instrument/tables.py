@@ -61,6 +61,10 @@ LOSSES: Final = (
     "unknown_calls", "refused_batches", "segments_unreadable", "clock_steps", "late_sweeps",
     "unnamed_processes", "unfinished_ops",
 )  # fmt: skip
+DATA_LOSSES: Final = (
+    "spool_batches", "ring_records", "rows_over_limit", "table_full", "refused_batches", "segments_unreadable",
+)  # fmt: skip
+"""Losses after which a window may lack rows; the other kinds are oddities that were counted and got over."""
 
 
 @dataclass(frozen=True, slots=True)

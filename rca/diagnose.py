@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from ingest.window import Window
-from nccl_instrument.tables import LOSSES, TRANSPORTS
+from nccl_instrument.tables import DATA_LOSSES, LOSSES, TRANSPORTS
 from rca.findings import Diagnosis, Finding, Grade, Symptom, WaitEdge
 from rca.paths import victims_and_path
 from rca.progress import Progress, state_of
@@ -25,7 +25,7 @@ Rule = Callable[[Progress, Symptom, Settings], tuple[Finding, ...]]
 
 RULES: tuple[Rule, ...] = (mismatch.explain, hang.explain, silence.explain, deadlock.explain)
 _GRADES = list(Grade)
-_HOLES = ("spool_batches", "ring_records", "rows_over_limit", "refused_batches", "segments_unreadable", "table_full")
+_HOLES = [LOSSES.index(name) for name in DATA_LOSSES]
 
 
 def diagnose(window: Window, symptom: Symptom, settings: Settings = DEFAULT) -> Diagnosis:
@@ -49,7 +49,7 @@ def _ranked(findings: list[Finding]) -> list[Finding]:
 def _downgrade(state: Progress, findings: list[Finding]) -> tuple[tuple[str, ...], list[Finding]]:
     """One grade less for findings about nodes that lost data inside the window."""
     losses = state.window.rows("loss")
-    serious = losses[np.isin(losses["kind"], [LOSSES.index(name) for name in _HOLES]) & (losses["count"] > 0)]
+    serious = losses[np.isin(losses["kind"], _HOLES) & (losses["count"] > 0)]
     lossy = {str(state.window.nodes["name"][node]) for node in serious["node"] if node >= 0}
     reasons, found = [], []
     for finding in findings:
