@@ -30,7 +30,7 @@ from ingest.endings import gone_changes, lives_of
 from ingest.ledger import Ledger
 from ingest.limits import OverLimit
 from ingest.roster import Berth, member_keys
-from ingest.store import StoredBatch, TraceStore
+from ingest.store import StoredBatch, TraceStore, store_batches
 
 BATCHES_PER_COMMIT: Final = 16
 WAITING_MAX: Final = 256
@@ -160,7 +160,7 @@ class Committer:
 
     async def _store_once(self, rows: Sequence[StoredBatch]) -> list[bool]:
         async with self._pool.connection() as connection:
-            return await self._store.store_batches(connection, rows)
+            return await store_batches(connection, rows)
 
     def _finish(self, placed: _Placed, outcome: bool | Exception) -> None:
         arrival, berth = placed.waiting.arrival, placed.berth

@@ -18,7 +18,8 @@ from psycopg import Connection
 from ingest.database import connect
 from ingest.endings import end_gone_attempts, end_idle_attempts
 from ingest.models import Boot, PinnedWindow
-from ingest.store import TraceStore, active_store
+from ingest.store import TraceStore
+from ingest.stores import active_store
 
 TRACE_DAYS_DEFAULT: Final = 1.0
 BOOT_KEPT: Final = timedelta(days=7)

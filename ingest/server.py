@@ -25,7 +25,7 @@ from ingest.database import make_pool
 from ingest.ledger import Ledger
 from ingest.marks import mark_heard
 from ingest.members import infer_roster
-from ingest.store import active_store
+from ingest.stores import active_store
 
 LEDGER_SECONDS: Final = 1.0
 MARKS_SECONDS: Final = 0.1

@@ -1,7 +1,7 @@
 """The trace store: where batches lie, behind one interface, and the only code that writes them (with retention.py).
 
-Two stores are meant to answer to `TraceStore`: native range partitions (here) and TimescaleDB. Both keep the table
-ingest_trace_batch; they differ in how stretches of time are made and dropped.
+A batch is written by the same statement whichever store is active. What differs, how stretches of time are made and
+dropped, is the business of the two that answer to `TraceStore`: partitions.py and hypertables.py.
 
 That a resent batch changes nothing is decided by the boot's row, not by a key on the trace table: a unique index cannot
 span partitions, and a key per batch would be 108 million rows a day at 10,000 GPUs. The boot keeps the set of numbers
@@ -13,15 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
-from psycopg import AsyncConnection, Connection, sql
+from psycopg import AsyncConnection, Connection
 from psycopg.types.json import Jsonb
 
-PARTITION: Final = timedelta(hours=1)
-PARTITIONS_AHEAD: Final = 24
-LOCK_TIMEOUT_MS: Final = 2_000
 DRAINING_NS: Final = 3_000_000_000
 """A node is catching up until so long after its last late batch: fresh ones arrive in between."""
 ENDING_NS: Final = 10_000_000_000
@@ -64,10 +61,6 @@ class TraceStore(Protocol):
     """What every store can do. `name` is shown on the Now page."""
 
     name: str
-
-    async def store_batches(self, connection: AsyncConnection[Any], batches: Sequence[StoredBatch]) -> list[bool]:
-        """Store all in one transaction; per batch False when it was there before and nothing changed."""
-        ...
 
     def create_ahead(self, connection: Connection[Any], now: datetime) -> int:
         """Make room for what arrives from `now` on; how many stretches were made."""
@@ -122,76 +115,17 @@ SELECT count(*) FROM fresh
 """
 
 
-class NativePartitions:
-    """Range partitions by time of receipt, an hour each; old ones are dropped whole, which costs no vacuum."""
-
-    name = "native partitions"
-
-    async def store_batches(self, connection: AsyncConnection[Any], batches: Sequence[StoredBatch]) -> list[bool]:
-        # Locks are taken in one order everywhere, or two processes that got the same resent batches would deadlock.
-        order = sorted(range(len(batches)), key=lambda i: (batches[i].node_id, batches[i].boot_pk))
-        is_new = [False] * len(batches)
-        async with connection.transaction(), connection.pipeline():
-            cursors = [(i, await connection.execute(STORE_ONE, _fields(batches[i]), binary=True)) for i in order]
-        for i, cursor in cursors:
-            row = await cursor.fetchone()
-            is_new[i] = bool(row and row[0])
-        return is_new
-
-    def create_ahead(self, connection: Connection[Any], now: datetime) -> int:
-        first = now.replace(minute=0, second=0, microsecond=0)
-        wanted = [first + i * PARTITION for i in range(PARTITIONS_AHEAD + 1)]
-        existing = set(self.partitions(connection))
-        missing = [start for start in wanted if _partition_name(start) not in existing]
-        for start in missing:
-            _create_partition(connection, start)
-        return len(missing)
-
-    def drop_before(self, connection: Connection[Any], before: datetime) -> int:
-        old = [name for name in self.partitions(connection) if partition_start(name) + PARTITION <= before]
-        for name in old:
-            # Waiting longer for the lock would make every batch wait behind us: better try again at the next pass.
-            with connection.transaction():
-                connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
-                connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
-        return len(old)
-
-    def partitions(self, connection: Connection[Any]) -> list[str]:
-        """Names of the partitions, oldest first."""
-        rows = connection.execute(
-            "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
-            " WHERE i.inhparent = 'ingest_trace_batch'::regclass ORDER BY c.relname"
-        ).fetchall()
-        return [str(row[0]) for row in rows]
-
-
-def active_store() -> NativePartitions:
-    """The store of this installation."""
-    return NativePartitions()
-
-
-def partition_start(name: str) -> datetime:
-    """When the partition of that name begins."""
-    return datetime.strptime(name.rsplit("_", 1)[1], "%Y%m%d%H").replace(tzinfo=UTC)
-
-
-def _partition_name(start: datetime) -> str:
-    return f"ingest_trace_batch_{start.astimezone(UTC):%Y%m%d%H}"
-
-
-def _create_partition(connection: Connection[Any], start: datetime) -> None:
-    """Make the table first and attach it then: attaching does not stop running inserts, PARTITION OF would."""
-    name = sql.Identifier(_partition_name(start))
-    bounds = (sql.Literal(start.isoformat()), sql.Literal((start + PARTITION).isoformat()))
-    with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(hashtext('ingest_trace_batch'))")
-        if connection.execute("SELECT to_regclass(%s)", [_partition_name(start)]).fetchone() != (None,):
-            return
-        connection.execute(
-            sql.SQL("CREATE TABLE {} (LIKE ingest_trace_batch INCLUDING DEFAULTS INCLUDING STORAGE)").format(name)
-        )
-        attach = sql.SQL("ALTER TABLE ingest_trace_batch ATTACH PARTITION {} FOR VALUES FROM ({}) TO ({})")
-        connection.execute(attach.format(name, *bounds))
+async def store_batches(connection: AsyncConnection[Any], batches: Sequence[StoredBatch]) -> list[bool]:
+    """Store all in one transaction; per batch False when it was there before and nothing changed."""
+    # Locks are taken in one order everywhere, or two processes that got the same resent batches would deadlock.
+    order = sorted(range(len(batches)), key=lambda i: (batches[i].node_id, batches[i].boot_pk))
+    is_new = [False] * len(batches)
+    async with connection.transaction(), connection.pipeline():
+        cursors = [(i, await connection.execute(STORE_ONE, _fields(batches[i]), binary=True)) for i in order]
+    for i, cursor in cursors:
+        row = await cursor.fetchone()
+        is_new[i] = bool(row and row[0])
+    return is_new
 
 
 def _fields(batch: StoredBatch) -> Fields:

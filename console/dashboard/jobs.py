@@ -22,7 +22,7 @@ from console.incidents.rows import iso, iso_from_ns
 from console.incidents.streams import UNREACHABLE
 from ingest.models import Attempt, Job, Node, Rank, Team
 from ingest.read import read_nodes, read_rollups, read_window
-from ingest.store import active_store
+from ingest.stores import active_store
 from nccl_instrument.tables import PORT_STATES
 from rca.findings import SymptomKind
 from rca.normal import normal_from_json

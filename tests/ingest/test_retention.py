@@ -11,9 +11,9 @@ from django.db import connection
 
 from ingest.database import connect
 from ingest.models import Attempt, Boot, PinnedWindow
+from ingest.partitions import PARTITIONS_AHEAD, NativePartitions, partition_start
 from ingest.read import read_window
 from ingest.retention import RANGES_MAX, keep_house, pin_window, trace_age, unpin_window
-from ingest.store import PARTITIONS_AHEAD, NativePartitions, partition_start
 from tests.builders import SECOND, WALL_NS, FakeJob
 from tests.ingest.conftest import Ingest
 
@@ -184,7 +184,7 @@ def drop_while_read() -> int:
 async def test_a_long_read_postpones_the_drop_and_breaks_nothing(
     ingest: Ingest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.store.LOCK_TIMEOUT_MS", 100)
+    monkeypatch.setattr("ingest.partitions.LOCK_TIMEOUT_MS", 100)
     await send_some(ingest, 1)
     assert await aio(drop_while_read)() == 0
     assert (await aio(keep_house)(SENT_AT + timedelta(days=3))).dropped >= 1
