@@ -59,11 +59,16 @@ class DataFolder:
         (self.path / "base_url").write_text(url)
 
     def note_children(self, children: list[Child]) -> None:
-        """Remember who runs, for the next start should we be killed."""
-        lines = [f"{child.pid} {started}\n" for child in children if (started := start_time(child.pid))]
+        """Remember who runs: pid, start time, name; for the next start should we be killed, and for who looks from outside."""
+        alive = [(child, started) for child in children if (started := start_time(child.pid))]
+        lines = [f"{child.pid} {started} {child.recipe.name}\n" for child, started in alive]
         noted = self.path / "children.new"
         noted.write_text("".join(lines))
         noted.replace(self.path / "children")
+
+    def is_held(self, name: str) -> bool:
+        """Whether somebody wants this child to stay down: a file of its name lies in `held`, until they remove it."""
+        return (self.path / "held" / name).exists()
 
     def release(self) -> None:
         (self.path / "children").unlink(missing_ok=True)
@@ -120,7 +125,7 @@ def _outlast_children(noted: Path) -> None:
     """Wait for the children of a killed supervisor to follow it; end those that do not."""
     if not noted.exists():
         return
-    before = [line.split() for line in noted.read_text().splitlines()]
+    before = [line.split()[:2] for line in noted.read_text().splitlines()]
     give_up_at = time.monotonic() + GRACE_SECONDS
     while alive := [int(pid) for pid, started in before if start_time(int(pid)) == started]:
         if time.monotonic() > give_up_at:

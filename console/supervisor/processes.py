@@ -35,6 +35,7 @@ def ingest_recipe(port: int) -> Recipe:
 def _uvicorn(name: str, application: str, port: int) -> Recipe:
     argv = [sys.executable, "-m", "uvicorn", application, "--host", "127.0.0.1", "--port", str(port)]
     argv += ["--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "3"]
+    argv += ["--http", "ingest.gate:Gate", "--ws-max-size", "65536"]
     return Recipe(name=name, argv=argv)
 
 

@@ -1,6 +1,7 @@
 """The supervisor's loop: keep the children of a stack running until somebody asks us to stop.
 
-A child that dies is started again after a pause that doubles with each death and is forgotten after a quiet minute.
+A child that dies is started again at once; when it dies again within a minute, after a pause that doubles each time. A
+quiet minute forgets. A child that somebody holds (a file of its name in the data folder's `held`) stays down till then.
 Stopping is asked for by SIGINT, SIGTERM or SIGHUP; a second one while we stop kills at once.
 """
 
@@ -18,7 +19,7 @@ from console.supervisor.children import PR_SET_PDEATHSIG, Child, cap_log
 from console.supervisor.stack import Stack
 
 LOOK_SECONDS: Final = 0.25
-PAUSE_SECONDS_MAX: Final = 30.0
+PAUSE_SECONDS_MAX: Final = 10.0  # whoever waits for a flapping part must have it back within half a minute
 QUIET_SECONDS: Final = 60.0
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NOT_RESTARTED: Final = {"demo"}
@@ -61,7 +62,7 @@ class Deaths:
     def note(self, now: float, lived_seconds: float) -> float:
         """Count a death; returns the pause before the next start."""
         self.count = 1 if lived_seconds > QUIET_SECONDS else self.count + 1
-        pause = min(2.0 ** (self.count - 1), PAUSE_SECONDS_MAX)
+        pause = min(2.0 ** (self.count - 2), PAUSE_SECONDS_MAX) if self.count > 1 else 0.0
         self.restart_at = now + pause
         return pause
 
@@ -105,8 +106,19 @@ class Watch:
         deaths = self.deaths.setdefault(name, Deaths())
         if deaths.restart_at is None:
             pause = deaths.note(now, now - child.started_at)
-            self.stack.say(f"{name} died (exit {child.process.returncode}); starting it again in {pause:.0f} s; "
+            then = f"in {pause:.0f} s" if pause else "now"
+            if self.stack.folder.is_held(name):
+                then = f"when {self.stack.folder.path / 'held' / name} is removed"
+            self.stack.say(f"{name} died (exit {child.process.returncode}); starting it again {then}; "
                            f"see {child.log_path}")  # fmt: skip
-        elif now >= deaths.restart_at:
+        if now >= (deaths.restart_at or now) and not self.stack.folder.is_held(name):
+            self._start_again(child, deaths, now)
+
+    def _start_again(self, dead: Child, deaths: Deaths, now: float) -> None:
+        """A full disk or a full process table must not end us, and with us all that still runs."""
+        try:
+            self.stack.replace(dead)
             deaths.restart_at = None
-            self.stack.replace(child)
+        except OSError as error:
+            pause = deaths.note(now, 0.0)
+            self.stack.say(f"{dead.recipe.name} cannot be started: {error}; trying again in {pause:.0f} s")
