@@ -38,6 +38,8 @@ class Application:
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
             await _send(send, await self._answer(scope, receive))
+        else:  # a websocket, which uvicorn answers 403
+            await send({"type": "websocket.close"})
 
     async def server(self) -> Server:
         """The running server of this event loop."""

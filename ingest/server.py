@@ -21,6 +21,7 @@ from psycopg_pool import PoolTimeout
 
 from ingest.auth import TokenCheck
 from ingest.committer import COMMITTERS, Committer, create_partitions
+from ingest.crowd import CROWD
 from ingest.database import make_pool
 from ingest.ledger import Ledger
 from ingest.marks import mark_heard
@@ -110,6 +111,7 @@ class Server:
             "op_series_forgotten": self.ledger.counted.series_forgotten,
             "marks_failed": self._marks_failed,
             "bytes_held": self.bytes_held,
+            **CROWD.counts(),
         }
 
 
