@@ -37,13 +37,17 @@ class RunningStack:
         self.token = ""
 
     def __enter__(self) -> Self:
+        self.start()
+        self.token = self.manage("api_token", "--label", "suite", "--role", "responder").split()[-1]
+        return self
+
+    def start(self) -> None:
+        """Run `manage.py up`, on the same folder and ports each time."""
         command = [sys.executable, "manage.py", "up", "--port", str(self.port), "--data", str(self.data), "--demo", "0"]
         self.process = subprocess.Popen(
             command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )
         self._wait_until_ready()
-        self.token = self.manage("api_token", "--label", "suite", "--role", "responder").split()[-1]
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self.process is not None and self.process.poll() is None:
