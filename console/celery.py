@@ -11,11 +11,30 @@ from datetime import timedelta
 from typing import Any
 
 from celery import Celery
+from celery.app.amqp import AMQP
 from django.conf import settings
-from kombu import Queue
+from kombu import Connection, Queue
+
+RETRY_SECONDS_MAX = 2.0
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
-app = Celery("diogenes", broker=settings.CELERY_BROKER_URL)
+
+
+class PromptConnection(Connection):
+    """Asks for the broker again every two seconds; kombu's own pauses grow to half a minute, in which nobody would look."""
+
+    def ensure_connection(self, *args: Any, **options: Any) -> Any:
+        pauses = {"interval_start": 0.5, "interval_step": 0.5, "interval_max": RETRY_SECONDS_MAX}
+        return super().ensure_connection(*args, **{**pauses, **options})
+
+
+class PromptBroker(AMQP):
+    """Celery's way to the broker, with our connection."""
+
+    Connection = PromptConnection
+
+
+app = Celery("diogenes", broker=settings.CELERY_BROKER_URL, amqp=PromptBroker)
 
 
 def _every(seconds: float, task: str) -> dict[str, Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import kombu.utils.functional
 import pytest
+from kombu.exceptions import OperationalError
 
 from console.celery import _schedule, app
 from console.incidents import tasks
@@ -42,3 +44,12 @@ def test_jobs_just_heard_from_are_looked_at_once(valkey: object, monkeypatch: py
     tasks.watch_heard_jobs()
     tasks.watch_heard_jobs()
     assert sorted(looked_at) == [7, 9]
+
+
+def test_a_broker_that_was_away_for_long_is_asked_for_every_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kombu.utils.functional, "sleep", lambda seconds: None)
+    pauses: list[float] = []
+    with app.connection_for_read(url="redis+socket:///nowhere/valkey.sock") as away, pytest.raises(OperationalError):
+        away.ensure_connection(lambda error, pause: pauses.append(pause), 20)
+    assert len(pauses) == 20
+    assert max(pauses) == 2
