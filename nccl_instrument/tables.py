@@ -117,6 +117,9 @@ def _op() -> tuple[Column, ...]:
         Column("bytes", "<u8"),
         *(Column(name, "<i8", delta=True) for name in times),
         *(Column(name, "<u8") for name in ("gpu_wait_ns", "peer_wait_ns", "net_wait_ns")),
+        *(Column(name, "<u8") for name in ("receive_gpu_wait_ns", "receive_peer_wait_ns", "receive_net_wait_ns")),
+        Column("n_refused", "<u4"),
+        *(Column(name, "<i8", delta=True) for name in ("first_ready_ns", "fastest_done_ns")),
     )
 
 
@@ -191,6 +194,14 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
 }
 
 
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "ops": ("comm", "op"),
+    "live": ("live_op", "progress", "process", "nic", "loss"),
+    "flow": ("flow",),
+}
+"""Tables that are packed, kept and read together: a section of a trace batch, and a column where batches are stored."""
+
+
 def row_dtype(columns: tuple[Column, ...]) -> np.dtype[np.void]:
     """The packed numpy dtype of one row of `columns`."""
     return np.dtype([(c.name, c.kind) if c.width == 1 else (c.name, c.kind, (c.width,)) for c in columns])
@@ -198,11 +209,15 @@ def row_dtype(columns: tuple[Column, ...]) -> np.dtype[np.void]:
 
 DTYPE: Final[dict[str, np.dtype[np.void]]] = {name: row_dtype(columns) for name, columns in TABLES.items()}
 
+_OP_TIMES: Final = (
+    "enqueued_ns", "started_ns", "first_ready_ns", "first_transfer_ns", "fastest_done_ns", "last_transfer_ns", "done_ns",
+)  # fmt: skip
+
 # Columns that hold a point in time (as against a duration): these are shifted from the node's clock to wall time.
 TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "comm": ("joined_ns",),
-    "op": ("enqueued_ns", "started_ns", "first_transfer_ns", "last_transfer_ns", "done_ns"),
-    "live_op": ("enqueued_ns", "started_ns", "first_transfer_ns", "last_transfer_ns", "done_ns", "tick_ns"),
+    "op": _OP_TIMES,
+    "live_op": (*_OP_TIMES, "tick_ns"),
     "flow": ("tick_ns",),
     "progress": ("tick_ns", "last_enqueued_ns", "last_done_ns"),
     "process": ("tick_ns", "last_callback_ns"),

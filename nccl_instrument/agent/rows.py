@@ -24,7 +24,8 @@ DURATION_STEP_NS: Final = 1024  # a power of two
 _NO_OPS: Final = np.zeros(0, segment.OP)
 _NO_COMMS: Final = np.zeros(0, segment.COMM)
 _WAITS: Final = ("gpu_wait_ns", "peer_wait_ns", "net_wait_ns")
-_SPECIAL: Final = {"n_flows", "flags", "nic"}  # narrower on the wire, or ours to fill
+_RECEIVE_WAITS: Final = tuple(f"receive_{name}" for name in _WAITS)
+_SPECIAL: Final = {"n_flows", "n_refused", "flags", "nic"}  # narrower on the wire, or ours to fill
 
 
 def _shared(table: str, raw: np.dtype[Any]) -> tuple[str, ...]:
@@ -114,7 +115,8 @@ def _op_rows(table: str, raw: Rows) -> Rows:
     rows = _copied(table, raw)
     rows["flags"] = raw["flags"]
     rows["n_flows"] = np.minimum(raw["n_flows"], 0xFFFF)
-    _coarsen(rows, _WAITS)
+    rows["n_refused"] = np.minimum(raw["n_refused"], 0xFFFFFFFF)
+    _coarsen(rows, (*_WAITS, *_RECEIVE_WAITS))
     return rows
 
 

@@ -125,11 +125,12 @@ OP: Final = np.dtype(
         *_fields("u8", "count bytes"),
         *_fields("i8", "enqueued_ns started_ns first_transfer_ns last_transfer_ns done_ns"),
         *_fields("u8", "gpu_wait_ns peer_wait_ns net_wait_ns"),
-        *_fields("i8", "slowest_ns launched_ns"),
+        *_fields("u8", "receive_gpu_wait_ns receive_peer_wait_ns receive_net_wait_ns n_refused"),
+        *_fields("i8", "first_ready_ns fastest_done_ns slowest_ns launched_ns"),
         *_fields("u8", "user_tag ordinal"),
         ("n_flows_begun", "u4"),
         ("reserved_count", "V4"),
-        ("reserved", "V8"),
+        ("reserved", "V24"),
     ]
 )
 
@@ -141,7 +142,7 @@ FLOW: Final = np.dtype(
         *_fields("u4", "total_chunks repeats"),
         ("last_progress_ns", "i8"),
         *_fields("u8", "gpu_wait_ns peer_wait_ns net_wait_ns bytes"),
-        *_fields("i8", "first_transfer_ns last_transfer_ns queued_ns started_ns"),
+        *_fields("i8", "first_transfer_ns last_transfer_ns queued_ns started_ns first_ready_ns"),
         ("comm_id", "u8"),
         ("comm_rank", "i4"),
         ("comm", "u2"),
@@ -152,7 +153,7 @@ FLOW: Final = np.dtype(
         ("flags", "u2"),
         *_fields("u1", "func transport"),
         ("reserved_code", "V4"),
-        ("reserved", "V32"),
+        ("reserved", "V24"),
     ]
 )
 

@@ -197,13 +197,26 @@ static void lower_time(int64_t *to, int64_t time) {
         if (__atomic_compare_exchange_n(to, &seen, time, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return;
 }
 
-void op_flow_stopped(uint64_t handle, const FlowRow *flow, int64_t now) {
-    OpRow *op = op_find(handle);
-    if (!op) return;
+static void add_waits(OpRow *op, const FlowRow *flow) {
     ADD(op->gpu_wait_ns, LOAD(flow->gpu_wait_ns));
     ADD(op->peer_wait_ns, LOAD(flow->peer_wait_ns));
     ADD(op->net_wait_ns, LOAD(flow->net_wait_ns));
+    if (flow->direction == DIRECTION_SEND) {
+        ADD(op->n_refused, LOAD(flow->repeats));
+        return;
+    }
+    ADD(op->receive_gpu_wait_ns, LOAD(flow->gpu_wait_ns));
+    ADD(op->receive_peer_wait_ns, LOAD(flow->peer_wait_ns));
+    ADD(op->receive_net_wait_ns, LOAD(flow->net_wait_ns));
+}
+
+void op_flow_stopped(uint64_t handle, const FlowRow *flow, int64_t now) {
+    OpRow *op = op_find(handle);
+    if (!op) return;
+    add_waits(op, flow);
+    lower_time(&op->first_ready_ns, LOAD(flow->first_ready_ns));
     lower_time(&op->first_transfer_ns, LOAD(flow->first_transfer_ns));
+    lower_time(&op->fastest_done_ns, LOAD(flow->last_transfer_ns));
     raise_time(&op->last_transfer_ns, LOAD(flow->last_transfer_ns));
     if (LOAD(flow->started_ns) && LOAD(flow->counters[STAGE_DONE]) < LOAD(flow->total_chunks))
         __atomic_fetch_or(&op->flags, OP_STOPS_LOST, __ATOMIC_RELAXED);

@@ -218,16 +218,22 @@ typedef struct OpRow {
     int64_t first_transfer_ns;
     int64_t last_transfer_ns;
     int64_t done_ns;
-    uint64_t gpu_wait_ns;
+    uint64_t gpu_wait_ns; /* waits of all its flows */
     uint64_t peer_wait_ns;
     uint64_t net_wait_ns;
-    int64_t slowest_ns;  /* when the slowest flow's last transfer came */
-    int64_t launched_ns; /* Coll or P2p stop; 0: still being launched */
+    uint64_t receive_gpu_wait_ns; /* and of those that receive */
+    uint64_t receive_peer_wait_ns;
+    uint64_t receive_net_wait_ns;
+    uint64_t n_refused;       /* sends NCCL announced again because the peer had not posted */
+    int64_t first_ready_ns;   /* first chunk its GPU produced or consumed: the kernel runs */
+    int64_t fastest_done_ns;  /* when the fastest flow's last transfer came */
+    int64_t slowest_ns;       /* when the slowest flow's last transfer came */
+    int64_t launched_ns;      /* Coll or P2p stop; 0: still being launched */
     uint64_t user_tag;
-    uint64_t ordinal;        /* place among all ops, of both kinds, this rank enqueued on the communicator */
-    uint32_t n_flows_begun;  /* of n_flows, those that made progress */
+    uint64_t ordinal;         /* place among all ops, of both kinds, this rank enqueued on the communicator */
+    uint32_t n_flows_begun;   /* of n_flows, those that made progress */
     uint32_t reserved_count;
-    uint64_t reserved;
+    uint64_t reserved[3];
 } OpRow;
 
 /* A flow of an op: (communicator, channel, peer, direction). Single writer: the progress thread that started it.
@@ -254,6 +260,7 @@ typedef struct FlowRow {
     int64_t last_transfer_ns;  /* latest chunk done or received */
     int64_t queued_ns;
     int64_t started_ns; /* first progress */
+    int64_t first_ready_ns; /* first chunk the GPU produced or consumed */
     uint64_t comm_id;
     int32_t comm_rank;
     uint16_t comm;
@@ -268,14 +275,14 @@ typedef struct FlowRow {
     uint8_t func;
     uint8_t transport;
     uint32_t reserved_code;
-    uint64_t reserved[4];
+    uint64_t reserved[3];
 } FlowRow;
 
 _Static_assert(sizeof(Section) == 32, "Section");
 _Static_assert(sizeof(Identity) == 368, "Identity");
 _Static_assert(sizeof(SegmentHeader) <= SEGMENT_HEADER_BYTES, "SegmentHeader");
 _Static_assert(sizeof(CommRow) == 320, "CommRow");
-_Static_assert(sizeof(OpRow) == 192, "OpRow");
+_Static_assert(sizeof(OpRow) == 256, "OpRow");
 _Static_assert(sizeof(FlowRow) == 192, "FlowRow");
 _Static_assert(COUNTERS <= 64, "counters");
 

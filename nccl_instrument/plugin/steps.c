@@ -34,8 +34,10 @@ static void add_wait(FlowRow *flow, const FlowClock *clock, unsigned stage, uint
     STORE(*wait, *wait + (uint64_t)(now - from));
 }
 
-static void mark_transfer(FlowRow *flow, unsigned stage, int64_t now) {
+static void mark_times(FlowRow *flow, unsigned stage, int64_t now) {
     int is_send = flow->direction == DIRECTION_SEND;
+    if (stage == (is_send ? STAGE_GPU_READY : STAGE_DONE) && !LOAD(flow->first_ready_ns))
+        STORE(flow->first_ready_ns, now);
     if (stage == (is_send ? STAGE_TRANSMITTED : STAGE_RECEIVED) && !LOAD(flow->first_transfer_ns))
         STORE(flow->first_transfer_ns, now);
     if (stage == (is_send ? STAGE_DONE : STAGE_RECEIVED)) STORE(flow->last_transfer_ns, now);
@@ -48,7 +50,7 @@ static void pass(FlowRow *flow, FlowClock *clock, unsigned stage, uint32_t chunk
     if (!is_in_order) catch_up(flow, clock, stage, chunk, now);
     if (stage) {
         add_wait(flow, clock, stage, chunk, now);
-        mark_transfer(flow, stage, now);
+        mark_times(flow, stage, now);
     }
     if (stage < STAGE_DONE) clock->passed[stage][chunk % NCCL_STEPS] = now;
     clock->latest[stage] = now;

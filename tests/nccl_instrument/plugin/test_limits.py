@@ -115,8 +115,8 @@ def test_an_overwritten_ring_says_how_much_was_lost(drive: Drive) -> None:
     driver.until("done")
     ring = driver.segment().op_ring(position=0)
     rows, lost = ring.drain()
-    assert len(rows) == 2048 and lost == 3 * 4096 - 64 - 2048
-    assert list(rows["op"]) == list(range(3 * 4096 - 64 - 2048 + 1, 3 * 4096 - 64 + 1))
+    assert len(rows) == 1024 and lost == 3 * 4096 - 64 - 1024
+    assert list(rows["op"]) == list(range(3 * 4096 - 64 - 1024 + 1, 3 * 4096 - 64 + 1))
     assert ring.drain()[1] == 0 and len(ring.drain()[0]) == 0
 
 

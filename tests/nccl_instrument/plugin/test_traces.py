@@ -44,6 +44,10 @@ def test_marks_and_waits_of_an_op_fit_its_duration(drive: Drive, abi: int) -> No
     lifetimes = (rows["done_ns"] - rows["enqueued_ns"]).astype(np.uint64) * rows["n_flows"]
     for wait in ("gpu_wait_ns", "peer_wait_ns", "net_wait_ns"):
         assert (rows[wait] > 0).all() and (rows[wait] <= lifetimes).all()
+        assert (rows[f"receive_{wait}"] > 0).all() and (rows[f"receive_{wait}"] < rows[wait]).all()
+    assert (rows["first_ready_ns"] >= rows["started_ns"]).all() and (rows["first_ready_ns"] < rows["done_ns"]).all()
+    assert (rows["fastest_done_ns"] >= rows["first_transfer_ns"]).all()
+    assert (rows["fastest_done_ns"] <= rows["slowest_ns"]).all()
     assert (rows["slowest_ns"] == rows["last_transfer_ns"]).all()
     assert set(rows["slowest_peer"]) <= {0, 1, 2, 3}
 
@@ -56,6 +60,7 @@ def test_repeated_calls_are_counted_exactly_and_nothing_else_is(drive: Drive, ab
     counters = segment.counters()
     assert counters["peer_wait_polls"] == said["polls"] > 0
     assert counters["repeated_recv_starts"] == said["repeated_starts"]
+    assert records(segment)["n_refused"].sum() == said["polls"]
     assert (counters["ops_enqueued"], counters["ops_done"]) == (said["ops"], said["ops"])
     assert (counters["flows_started"], counters["flows_done"]) == (said["flows"], said["flows"])
     assert counted(segment) == {}
