@@ -14,6 +14,8 @@ from urllib.parse import quote
 from django.core.exceptions import ImproperlyConfigured
 from psycopg.conninfo import conninfo_to_dict
 
+from console.operations.logs import logging_settings
+
 VERSION = "0.1.0"
 BASE_DIR = Path(__file__).resolve().parents[1]
 DATA_FOLDER = Path(os.environ.get("DIOGENES_DATA", BASE_DIR / "var"))
@@ -88,6 +90,7 @@ INSTALLED_APPS = [
     "console.accounts",
     "console.incidents",
     "console.dashboard",
+    "console.operations",
 ]
 
 MIDDLEWARE = [
@@ -201,12 +204,9 @@ RESOLVE_AFTER_CLEAR_SECONDS = float(os.environ.get("DIOGENES_RESOLVE_AFTER_CLEAR
 REVISIONS_MAX = 100
 STREAM_MESSAGES_KEPT = 1000
 
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    # A line per look and second would bury what matters.
-    "loggers": {name: {"level": "WARNING"} for name in ("celery.worker.strategy", "celery.app.trace")},
-    "root": {"handlers": ["stderr"], "level": os.environ.get("DIOGENES_LOG_LEVEL", "WARNING")},
-}
+# ---- operations ------------------------------------------------------------------------------------------------------
+METRICS_TOKEN = os.environ.get("DIOGENES_METRICS_TOKEN") or _noted("metrics_token")
+# Where this process answers /healthz, /readyz and /metrics beside its own port: host:port (0: any), or off.
+OPERATIONS = os.environ.get("DIOGENES_OPERATIONS") or "127.0.0.1:0"
+LOG_FORM = os.environ.get("DIOGENES_LOG") or "text"
+LOGGING = logging_settings(LOG_FORM, os.environ.get("DIOGENES_LOG_LEVEL", "WARNING"))

@@ -17,12 +17,19 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 django.setup(set_prefix=False)
 
-from ingest.receive import Answer, answer_batch, answer_health  # noqa: E402  (models need Django set up)
+from ingest.log_context import name_requests  # noqa: E402  (models need Django set up)
+from ingest.metrics import REQUEST_SECONDS, REQUESTS  # noqa: E402
+from ingest.needs import NEEDS  # noqa: E402
+from ingest.operations import PATHS, Operations, serve  # noqa: E402
+from ingest.receive import Answer, answer_batch, answer_health  # noqa: E402
 from ingest.server import Server  # noqa: E402
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+OPERATIONS = Operations(NEEDS)
 
 
 class Application:
@@ -36,6 +43,8 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
+        elif scope["type"] == "http" and scope["path"] in PATHS:
+            await serve(OPERATIONS, scope, send)
         elif scope["type"] == "http":
             await _send(send, await self._answer(scope, receive))
         else:  # a websocket, which uvicorn answers 403
@@ -65,8 +74,12 @@ class Application:
         if path == "/ingest/health":
             return await answer_health(await self.server()) if method == "GET" else Answer(405, {"error": "use GET"})
         if path == "/ingest/batches":
-            wrong = Answer(405, {"error": "use POST"})
-            return await answer_batch(await self.server(), scope, receive) if method == "POST" else wrong
+            if method != "POST":
+                return Answer(405, {"error": "use POST"})
+            with REQUEST_SECONDS.time():
+                answer = await answer_batch(await self.server(), scope, receive)
+            REQUESTS.labels(str(answer.status)).inc()
+            return answer
         return Answer(404, {"error": "not found"})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
@@ -89,4 +102,4 @@ async def _send(send: Send, answer: Answer) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-application = Application()
+application = name_requests(Application())

@@ -29,8 +29,10 @@ from ingest.database import connect
 from ingest.endings import gone_changes, lives_of
 from ingest.ledger import Ledger
 from ingest.limits import OverLimit
+from ingest.metrics import COMMIT_BATCHES, COMMIT_SECONDS, count_batch
 from ingest.roster import Berth, member_keys
 from ingest.store import StoredBatch, TraceStore, store_batches
+from ingest.writers import Commit
 
 BATCHES_PER_COMMIT: Final = 16
 WAITING_MAX: Final = 256
@@ -86,6 +88,10 @@ class Committer:
         self.berths = Berths(worker)
         self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue(WAITING_MAX)
 
+    @property
+    def n_waiting(self) -> int:
+        return self._waiting.qsize()
+
     def submit(self, arrival: Arrival) -> asyncio.Future[Receipt]:
         """The receipt to come: a Receipt after commit, or StoreAway, NotStored, OverLimit. Raises QueueFull."""
         waiting = _Waiting(arrival, asyncio.get_running_loop().create_future())
@@ -135,8 +141,8 @@ class Committer:
             _fail([waiting], NotStored(str(error)))
         return None
 
-    async def _store_all(self, rows: Sequence[StoredBatch]) -> list[bool | Exception]:
-        """Whether each was new. Raises OperationalError when the database is away, even for a second try."""
+    async def _store_all(self, rows: Sequence[StoredBatch]) -> list[Commit | None | Exception]:
+        """The commit each was new in, None when it was there before. Raises OperationalError when the database is away, even for a second try."""
         try:
             return list(await self._store_once(rows))
         except psycopg.OperationalError:
@@ -149,7 +155,7 @@ class Committer:
             log.exception("a handful of %d batches was refused; storing them one by one", len(rows))
             return [await self._store_alone(row) for row in rows]
 
-    async def _store_alone(self, row: StoredBatch) -> bool | Exception:
+    async def _store_alone(self, row: StoredBatch) -> Commit | None | Exception:
         try:
             return (await self._store_once([row]))[0]
         except psycopg.OperationalError:
@@ -158,17 +164,29 @@ class Committer:
             log.exception("a batch of node %d was refused", row.node_id)
             return NotStored(str(error))
 
-    async def _store_once(self, rows: Sequence[StoredBatch]) -> list[bool]:
+    async def _store_once(self, rows: Sequence[StoredBatch]) -> list[Commit | None]:
+        COMMIT_BATCHES.observe(len(rows))
         async with self._pool.connection() as connection:
-            return await store_batches(connection, rows)
+            commit = await self._ledger.writer.begin(connection)
+            try:
+                with COMMIT_SECONDS.time():
+                    is_new = await store_batches(connection, rows, commit.writer_id, commit.number)
+            except BaseException as error:
+                is_known = isinstance(error, psycopg.Error) and not connection.closed
+                (self._ledger.writer.empty if is_known else self._ledger.writer.unknown)(commit)
+                raise
+            if not any(is_new):
+                self._ledger.writer.empty(commit)
+        return [commit if new else None for new in is_new]
 
-    def _finish(self, placed: _Placed, outcome: bool | Exception) -> None:
+    def _finish(self, placed: _Placed, outcome: Commit | None | Exception) -> None:
         arrival, berth = placed.waiting.arrival, placed.berth
         if isinstance(outcome, Exception):
             _fail([placed.waiting], outcome)
             return
+        count_batch(outcome is not None, placed.row.n_dropped, placed.row.losses)
         if outcome:
-            self._ledger.stored(placed.row, arrival.batch.rows("op"))
+            self._ledger.stored(outcome, placed.row, arrival.batch.rows("op"))
             self._note_gone(placed)
             if len(arrival.batch.rows("comm")):
                 self._ledger.rosters.add(berth.attempt_id)

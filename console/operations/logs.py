@@ -1,0 +1,74 @@
+"""Log lines: one JSON object a line for machines, readable text for a terminal; DIOGENES_LOG says which.
+
+Both carry what a line is about (ingest/log_context.py): the request's id, the task and its look, the attempt, the
+incident, the batch. A line is never lost for a field that cannot be written as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ingest import process
+from ingest.log_context import current_fields
+
+FIELDS: Final = (
+    "request_id", "task", "look", "attempt", "incident", "batch", "check", "refused", "not_logged",
+)  # fmt: skip
+"""What a line may be about; in `extra` of a logging call as well."""
+MESSAGE_CHARACTERS_MAX: Final = 10_000
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """What the line is about, outermost first; what the call itself says wins."""
+    given = {name: getattr(record, name) for name in FIELDS if getattr(record, name, None) is not None}
+    return {**current_fields(), **given}
+
+
+class JsonLines(logging.Formatter):
+    """at, level, logger, process, pid, message, then what the line is about, then the exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "process": process.NAME,
+            "pid": record.process,
+            "message": record.getMessage()[:MESSAGE_CHARACTERS_MAX],
+            **fields_of(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = self.formatStack(record.stack_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class TextLines(logging.Formatter):
+    """Time, level, logger, message, and what the line is about in brackets."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        about = " ".join(f"{name}={value}" for name, value in fields_of(record).items())
+        line = super().formatMessage(record)
+        return f"{line} [{about}]" if about else line
+
+
+def logging_settings(form: str, level: str) -> dict[str, Any]:
+    """Django's LOGGING. uvicorn's and Celery's own lines go the same way as ours."""
+    formatter = "console.operations.logs.JsonLines" if form == "json" else "console.operations.logs.TextLines"
+    quiet = ("celery.worker.strategy", "celery.app.trace")  # a line per look and second would bury what matters
+    theirs: dict[str, Any] = {name: {"handlers": [], "propagate": True} for name in ("uvicorn", "uvicorn.error")}
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": {"()": formatter}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "loggers": {**{name: {"level": "WARNING"} for name in quiet}, **theirs},
+        "root": {"handlers": ["stderr"], "level": level},
+    }
