@@ -1,13 +1,14 @@
-"""Which team a request speaks for: a short memory of good tokens, and a limit on guessing.
+"""Which team a request speaks for: every live token is in memory, by its sha256, and guessing is limited.
 
-A token is looked up by its sha256, so the time a look-up takes says nothing about the token. Good answers are kept for
-CACHE_SECONDS, which is also how long a revoked token may still work. Each client has a small allowance of failures;
-beyond it unknown tokens are not even looked up.
+The table is read anew at most once in CACHE_SECONDS, which is also how long a revoked token may still work, and when a
+token is unknown: it may have been made a moment ago. A look-up by the hash says nothing about the token by the time it
+takes. Each client has a small allowance of unknown tokens; beyond it they are refused without asking the database, so
+a guesser costs nothing and a good agent at the same address gets in all the same.
 """
 
 from __future__ import annotations
 
-import hmac
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,10 +17,10 @@ from typing import Any, Final
 
 from psycopg_pool import AsyncConnectionPool
 
+from ingest.crowd import neighbourhood
 from ingest.tokens import hash_token
 
 CACHE_SECONDS: Final = 2.0
-CACHED_MAX: Final = 10_000
 FAILURES_MAX: Final = 10
 FAILURE_REFILL_SECONDS: Final = 6.0
 CLIENTS_MAX: Final = 10_000
@@ -47,20 +48,34 @@ class Bearer:
 
 
 class FailureLimit:
-    """A bucket of failures per client that refills with time; the least recently failing client is forgotten first."""
+    """A bucket of failures per client that refills with time; the least recently failing client is forgotten first.
+
+    n_counted: failures there were; n_refused: tries that were not even looked at.
+    """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._spent: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self.n_counted = self.n_refused = 0
 
-    def check(self, client: str) -> None:
-        """Raises TooManyFailures when the client has none left."""
+    def spend(self, client: str) -> None:
+        """Count a failure before it is known to be one, so that many at once cannot slip by. Raises TooManyFailures."""
+        client = neighbourhood(client)
         spent = self._current(client)
         if spent > FAILURES_MAX - 1:
+            self.n_refused += 1
             raise TooManyFailures(int((spent - FAILURES_MAX + 1) * FAILURE_REFILL_SECONDS) + 1)
+        self.n_counted += 1
+        self._set(client, spent + 1)
 
-    def count(self, client: str) -> None:
-        self._spent[client] = (self._current(client) + 1, self._now())
+    def give_back(self, client: str) -> None:
+        """It was none."""
+        client = neighbourhood(client)
+        self.n_counted -= 1
+        self._set(client, max(self._current(client) - 1, 0.0))
+
+    def _set(self, client: str, spent: float) -> None:
+        self._spent[client] = (spent, self._now())
         self._spent.move_to_end(client)
         if len(self._spent) > CLIENTS_MAX:
             self._spent.popitem(last=False)
@@ -71,47 +86,58 @@ class FailureLimit:
 
 
 class TokenCheck:
-    """Bearer of a token, from memory or the database."""
+    """Bearer of a token. One per ingest process."""
 
     def __init__(self, pool: AsyncConnectionPool[Any], now: Callable[[], float] = time.monotonic) -> None:
         self._pool = pool
         self._now = now
-        self._known: OrderedDict[str, tuple[float, Bearer]] = OrderedDict()
+        self._live: dict[str, Bearer] = {}
+        self._read_at = float("-inf")
+        self._reading: asyncio.Task[None] | None = None
         self.failures = FailureLimit(now)
 
     async def bearer(self, authorization: str, client: str) -> Bearer:
         """Raises Unauthorised, TooManyFailures, or the database's error when it cannot be asked."""
         token = authorization[7:].strip() if authorization[:7].lower() == "bearer " else ""
-        if not token or len(token) > TOKEN_CHARACTERS_MAX:
-            raise Unauthorised
-        hashed = hash_token(token)
-        at, bearer = self._known.get(hashed, (0.0, None))
-        if bearer is not None and self._now() - at < CACHE_SECONDS:
-            return bearer
-        if bearer is None:
-            self.failures.check(client)
-        found = await self._look_up(hashed)
-        if found is None:
-            self._known.pop(hashed, None)
-            self.failures.count(client)
-            raise Unauthorised
-        self._remember(hashed, found)
-        return found
+        hashed = hash_token(token[:TOKEN_CHARACTERS_MAX])
+        is_stale = self._now() - self._read_at >= CACHE_SECONDS
+        if is_stale:
+            await self._read()
+        if hashed not in self._live:
+            await self._guess(hashed, client, asks_again=bool(token) and not is_stale)
+        return self._live[hashed]
 
-    async def _look_up(self, hashed: str) -> Bearer | None:
+    async def _guess(self, hashed: str, client: str, asks_again: bool) -> None:
+        """An unknown token: a failure, unless it was made since the last reading."""
+        self.failures.spend(client)
+        try:
+            if asks_again:
+                await self._read()
+        except BaseException:
+            self.failures.give_back(client)
+            raise
+        if hashed not in self._live:
+            raise Unauthorised
+        self.failures.give_back(client)
+
+    async def _read(self) -> None:
+        """Read all live tokens; whoever asks meanwhile waits for the same answer."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read_once())
+            self._reading.add_done_callback(self._is_read)
+        await asyncio.shield(self._reading)
+
+    def _is_read(self, task: asyncio.Task[None]) -> None:
+        self._reading = None
+        if not task.cancelled():
+            task.exception()  # those who wait raise it; nobody may be waiting any more
+
+    async def _read_once(self) -> None:
+        began_at = self._now()
         async with self._pool.connection() as connection:
             cursor = await connection.execute(
-                "SELECT id, team_id, token_sha256 FROM ingest_agenttoken"
-                " WHERE token_sha256 = %s AND revoked_at IS NULL",
-                [hashed],
+                "SELECT token_sha256, id, team_id FROM ingest_agenttoken WHERE revoked_at IS NULL"
             )
-            row = await cursor.fetchone()
-        if row is None or not hmac.compare_digest(row[2], hashed):
-            return None
-        return Bearer(row[0], row[1])
-
-    def _remember(self, hashed: str, bearer: Bearer) -> None:
-        self._known[hashed] = (self._now(), bearer)
-        self._known.move_to_end(hashed)
-        if len(self._known) > CACHED_MAX:
-            self._known.popitem(last=False)
+            rows = await cursor.fetchall()
+        self._live = {hashed: Bearer(token_id, team_id) for hashed, token_id, team_id in rows}
+        self._read_at = began_at
