@@ -111,6 +111,8 @@ class Server:
             "op_series_forgotten": self.ledger.counted.series_forgotten,
             "marks_failed": self._marks_failed,
             "bytes_held": self.bytes_held,
+            "tokens_unknown": self.tokens.failures.n_counted,
+            "guesses_refused": self.tokens.failures.n_refused,
             **CROWD.counts(),
         }
 
