@@ -1,9 +1,10 @@
 """Brings batches to the server, in a thread of its own, so that no network ever holds up the sweep.
 
 While the server answers, fresh batches go first and the spool drains in the gaps, so that the page stays live after an
-outage. While it does not, batches wait in the spool and the oldest or the newest one knocks again, less and less often:
-one batch the server chokes on must not hold up the others. Refused batches are dropped and counted, and so is one that
-is turned away again and again while others get through; nothing is retried for ever.
+outage; a server that is busy slows the draining down, not the fresh ones. While it does not answer, batches wait in the
+spool and the oldest or the newest one knocks every few seconds: one batch the server chokes on must not hold up others.
+Refused batches are dropped and counted, and so is one that is turned away again and again while others get through;
+nothing is retried for ever.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ LOG = logging.getLogger("diogenes.agent")
 FRESH_MAX: Final = 64  # batches in memory while one request is under way: a minute of one job
 FRESH_BYTES_MAX: Final = 16 * 2**20
 BACKOFF_S: Final = 0.5
-BACKOFF_S_MAX: Final = 15.0  # jittered; keeps an incident within a quarter of a minute of the server's return
+BACKOFF_S_MAX: Final = 5.0  # jittered; the server must hear of every node within seconds of its return
 UNAUTHORISED_S: Final = 30.0
 SPOOL_PAUSE_S: Final = 0.05  # between two spooled batches: draining an hour takes minutes, not the trainer's CPU
+SPOOL_PAUSE_S_MAX: Final = (
+    5.0  # where a busy server sends spooled batches away: all nodes drain at once after an outage
+)
 POISON_TRIES: Final = 5
 BUSY_TRIES: Final = 20  # 503 and 408: a busy server says so to any batch, and the next try usually gets through
 STOP_S: Final = 2.0
@@ -63,6 +67,7 @@ class Uplink(threading.Thread):
         self._is_down = False
         self._failures = 0
         self._retry_at = self._spool_at = 0.0
+        self._spool_pause_s = SPOOL_PAUSE_S
         self._said = ""
         self._n_accepted = 0
         self._poison: dict[str, tuple[int, int]] = {}  # spooled batch → (tries that count, _n_accepted at the last)
@@ -143,7 +148,8 @@ class Uplink(threading.Thread):
             LOG.warning("the spooled batch %s cannot be read; dropped and counted", name)
         if encoded is None or self._deliver("", encoded, name):
             self._drop_spooled(name)
-            self._spool_at = time.monotonic() + SPOOL_PAUSE_S
+            self._spool_pause_s = max(self._spool_pause_s * 0.8, SPOOL_PAUSE_S)
+            self._spool_at = time.monotonic() + self._spool_pause_s
 
     def _drop_spooled(self, name: str) -> None:
         self._spool.remove(name)
@@ -171,7 +177,15 @@ class Uplink(threading.Thread):
             self._came_back()
             self._give_up(encoded, f"the server refused a batch: {answer.status} {answer.reason}")
             return True
+        if answer.status == 429 and not job and not self._is_down:
+            self._drain_slower(answer.retry_after_s)
+            return False
         return self._turned_away(encoded, name, answer)
+
+    def _drain_slower(self, asked_s: float | None) -> None:
+        """The server takes fresh batches but has no room for this spooled one: it keeps its place, and waits longer."""
+        self._spool_pause_s = min(self._spool_pause_s * 2, SPOOL_PAUSE_S_MAX)
+        self._spool_at = time.monotonic() + max(asked_s or 0.0, self._spool_pause_s) * random.uniform(1.0, 1.5)
 
     def _accepted(self, job: str, answer: Answer) -> None:
         self._came_back()

@@ -179,6 +179,25 @@ def test_a_fresh_batch_overtakes_a_long_spool(
     assert [number for number in server.numbers() if number != 99] == list(range(50))
 
 
+def test_a_busy_server_that_sends_spooled_batches_away_still_gets_fresh_ones_at_once(
+    server: ScriptedServer, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_backlog(rig, 20)
+    monkeypatch.setattr(uplink_module, "SPOOL_PAUSE_S_MAX", 0.2)
+    is_busy = [True]
+    server.rule = lambda batch: Reply(429) if is_busy[0] and 0 < batch.number < 20 else Reply()
+    uplink = rig.start(server.url)
+    wait_until(lambda: len(server.asked) > 2)
+    for number in range(100, 120):
+        uplink.offer("job", encoded(number))
+        wait_until(lambda: server.numbers()[-1] == number)  # noqa: B023
+    assert server.numbers() == [0, *range(100, 120)]  # none had to wait in the spool behind the older ones
+    is_busy[0] = False
+    wait_until(lambda: len(server.accepted) == 40)
+    assert [number for number in server.numbers() if number < 100] == list(range(20))
+    assert rig.lost() == {}
+
+
 def with_backlog(rig: Rig, n_batches: int) -> None:
     spool = Spool(rig.folder / "spool", 2**20)
     for number in range(n_batches):
