@@ -1,8 +1,9 @@
-"""From the bytes of a request to what the committer stores: decode, drop impossible rows, re-pack by how it is read.
+"""From the bytes of a request to what the committer stores: decode, drop impossible rows, keep the sections.
 
 A stored row holds one bytea per table group, so that a hang look never reads completions and a straggler look never
-reads flows. Each group is itself an encoded trace batch: the wire format's version rules, checksum and decoder then
-hold for what is on disk too, and there is one format to document. Pure: no database, no clock.
+reads flows. Each group is a trace batch of that section alone, its bytes as they came: the wire format's version rules,
+checksum and decoder then hold for what is on disk too, and nothing is compressed twice. Only a group that had impossible
+rows is packed anew. Pure: no database, no clock.
 """
 
 from __future__ import annotations
@@ -13,21 +14,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nccl_instrument.tables import LOSSES, TIME_COLUMNS
-from nccl_instrument.wire import BadBatch, Rows, TraceBatch, decode_batch, encode_batch, impossible_rows
-
-GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "ops": ("comm", "op"),
-    "live": ("live_op", "progress", "process", "nic", "loss"),
-    "flow": ("flow",),
-}
-"""Column of the trace table → tables it holds."""
+from ingest.impossible import impossible_rows
+from nccl_instrument.tables import GROUPS, LOSSES
+from nccl_instrument.wire import BadBatch, PackedBatch, Rows, TraceBatch, encode_batch, open_batch
 
 MONO_NS_MAX: Final = 2**58  # nine years of uptime
 WALL_NS_MAX: Final = 2**62
-FUTURE_NS_MAX: Final = 60_000_000_000
-OP_BYTES_MAX: Final = 2**50
-RANKS_MAX: Final = 2**20
 NUMBER_MAX: Final = 2**62
 ROWS_ANY_MAX: Final = 500_000
 
@@ -51,13 +43,15 @@ class Arrival:
 
 def receive_batch(team_id: int, body: bytes, received_ns: int, age_ns: int | None = None) -> Arrival:
     """Decode and check `body`. Raises BadBatch when its structure is broken; impossible rows are dropped, counted."""
-    batch = decode_batch(body)
-    _check_head(batch)
+    packed = open_batch(body)
+    _check_anchors(packed.head)
+    batch = packed.unpack()
+    _check_n_rows(batch)
     kept = {name: _possible(name, rows, batch.mono_ns) for name, rows in batch.tables.items()}
     n_dropped = sum(len(rows) - len(kept[name]) for name, rows in batch.tables.items())
-    clean = replace(batch, tables=kept)
+    clean = replace(batch, tables=kept) if n_dropped else batch
     start, end = _span(clean)
-    groups = {group: _pack(clean, tables) for group, tables in GROUPS.items()}
+    groups = {group: _kept_bytes(packed, batch, clean, group) for group in GROUPS}
     return Arrival(team_id, clean, received_ns, age_ns, n_dropped, groups, start, end)
 
 
@@ -77,30 +71,22 @@ def losses_of(batch: TraceBatch) -> dict[str, int]:
     return totals
 
 
-def _check_head(batch: TraceBatch) -> None:
-    if not 0 <= batch.mono_ns < MONO_NS_MAX or not 0 <= batch.wall_ns < WALL_NS_MAX:
+def _check_anchors(head: TraceBatch) -> None:
+    if not 0 <= head.mono_ns < MONO_NS_MAX or not 0 <= head.wall_ns < WALL_NS_MAX:
         raise BadBatch("clock anchors cannot be true")
-    if batch.number > NUMBER_MAX:
-        raise BadBatch(f"batch number {batch.number} is beyond {NUMBER_MAX}")
+    if head.number > NUMBER_MAX:
+        raise BadBatch(f"batch number {head.number} is beyond {NUMBER_MAX}")
+
+
+def _check_n_rows(batch: TraceBatch) -> None:
     n_rows = sum(len(rows) for rows in batch.tables.values())
     if n_rows > ROWS_ANY_MAX:
         raise BadBatch(f"too many rows: {n_rows}, at most {ROWS_ANY_MAX} in a batch")
 
 
 def _possible(table: str, rows: Rows, mono_ns: int) -> Rows:
-    bad = _is_impossible(table, rows, mono_ns)
+    bad = impossible_rows(table, rows, mono_ns)
     return rows[~bad] if bad.any() else rows
-
-
-def _is_impossible(table: str, rows: Rows, mono_ns: int) -> npt.NDArray[np.bool_]:
-    bad = impossible_rows(table, rows)
-    for column in TIME_COLUMNS[table]:
-        bad |= (rows[column] < 0) | (rows[column] > mono_ns + FUTURE_NS_MAX)
-    if table in ("op", "live_op"):
-        bad |= rows["bytes"] > OP_BYTES_MAX
-    if table == "comm":
-        bad |= (rows["n_ranks"] > RANKS_MAX) | (rows["global_rank"] >= RANKS_MAX) | (rows["world_size"] > RANKS_MAX)
-    return bad
 
 
 def _span(batch: TraceBatch) -> tuple[int, int]:
@@ -114,6 +100,9 @@ def _span(batch: TraceBatch) -> tuple[int, int]:
     return min(first, batch.mono_ns), max(last, batch.mono_ns)
 
 
-def _pack(batch: TraceBatch, tables: tuple[str, ...]) -> bytes | None:
-    held = {name: batch.tables[name] for name in tables if len(batch.rows(name))}
-    return encode_batch(replace(batch, tables=held)) if held else None
+def _kept_bytes(packed: PackedBatch, came: TraceBatch, clean: TraceBatch, group: str) -> bytes | None:
+    """The group as it came, or packed anew when rows of it were dropped; None when nothing is left."""
+    held = {table: clean.tables[table] for table in GROUPS[group] if table in clean.tables}
+    if all(rows is came.tables[table] for table, rows in held.items()):
+        return packed.alone(group)
+    return encode_batch(replace(clean, tables=held)) if any(len(rows) for rows in held.values()) else None

@@ -18,11 +18,12 @@ import psycopg
 from django.db import connection
 from django.db.models import Max, Sum
 
-from ingest.arrival import GROUPS, completed_ns
-from ingest.models import Attempt, Node, OpRollup
+from ingest.arrival import completed_ns
+from ingest.models import Attempt, Communicator, Node, OpRollup
+from ingest.rollup import BIN, bus_share, quantiles_ns
 from ingest.roster_columns import Roster, place_ranks, read_roster
 from ingest.window import TRACE_TABLES, WINDOW_DTYPE, Rows, Window
-from nccl_instrument.tables import DTYPE, TIME_COLUMNS
+from nccl_instrument.tables import DTYPE, GROUPS, TIME_COLUMNS
 from nccl_instrument.wire import TraceBatch, decode_batch
 
 RECEIVED_SLACK: Final = timedelta(minutes=2)
@@ -47,7 +48,9 @@ class RunningAttempt:
 class RollupPoint:
     """Ops of one communicator and kind that ended in the 10 s from bucket_ns. Quantiles are 0 when no end is known.
 
-    n_ops counts op records: one per rank that reported, so an AllReduce of eight ranks counts eight.
+    n_ops counts op records: one per rank that reported, so an AllReduce of eight ranks counts eight. bytes_per_s: bytes of
+    the calls over the time they took (algorithm bandwidth, mean over time); bus_bytes_per_s: the same as NCCL's tests
+    state it, comparable with the link's speed; None unknown.
     """
 
     comm_id: int
@@ -61,6 +64,8 @@ class RollupPoint:
     duration_p90_ns: int
     duration_p99_ns: int
     duration_max_ns: int
+    bytes_per_s: float | None
+    bus_bytes_per_s: float | None
 
 
 def running_attempts() -> list[RunningAttempt]:
@@ -137,7 +142,8 @@ def read_rollups(attempt_id: int, start_ns: int, end_ns: int) -> list[RollupPoin
     parts: dict[tuple[int, int, int], list[OpRollup]] = {}
     for row in rows.order_by("bucket_ns", "comm_id", "func"):
         parts.setdefault((row.bucket_ns, row.comm_id, row.func), []).append(row)
-    return [_add_up(same) for same in parts.values()]
+    sizes = dict(Communicator.objects.filter(attempt_id=attempt_id).values_list("comm_id", "n_ranks"))
+    return [_add_up(same, sizes.get(comm_id, 0)) for (_, comm_id, _), same in parts.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +235,13 @@ def _when(table: str, rows: Rows, batch_end_ns: npt.NDArray[np.int64]) -> npt.ND
     return batch_end_ns if table == "loss" else rows["tick_ns"]
 
 
-def _add_up(parts: Sequence[OpRollup]) -> RollupPoint:
-    first, n_timed = parts[0], sum(part.n_timed for part in parts)
-
-    def weighted(name: str) -> int:
-        return sum(getattr(part, name) * part.n_timed for part in parts) // n_timed if n_timed else 0
-
+def _add_up(parts: Sequence[OpRollup], n_ranks: int) -> RollupPoint:
+    first, n_timed, duration_ns = parts[0], sum(part.n_timed for part in parts), sum(p.duration_sum_ns for p in parts)
+    longest_ns = max(part.duration_max_ns for part in parts)
+    bins = np.concatenate([np.frombuffer(part.bins, BIN) for part in parts])
+    p50_ns, p90_ns, p99_ns = quantiles_ns(bins, (0.5, 0.9, 0.99), longest_ns)
+    bandwidth = sum(part.bytes_timed for part in parts) * 10**9 / duration_ns if duration_ns else None
+    share = bus_share(first.func, n_ranks)
     return RollupPoint(
         comm_id=first.comm_id % 2**64,
         func=first.func,
@@ -242,9 +249,11 @@ def _add_up(parts: Sequence[OpRollup]) -> RollupPoint:
         n_ops=sum(part.n_ops for part in parts),
         bytes=sum(part.bytes for part in parts),
         n_timed=n_timed,
-        duration_mean_ns=sum(part.duration_sum_ns for part in parts) // n_timed if n_timed else 0,
-        duration_p50_ns=weighted("duration_p50_ns"),
-        duration_p90_ns=weighted("duration_p90_ns"),
-        duration_p99_ns=weighted("duration_p99_ns"),
-        duration_max_ns=max(part.duration_max_ns for part in parts),
+        duration_mean_ns=duration_ns // n_timed if n_timed else 0,
+        duration_p50_ns=p50_ns,
+        duration_p90_ns=p90_ns,
+        duration_p99_ns=p99_ns,
+        duration_max_ns=longest_ns,
+        bytes_per_s=bandwidth,
+        bus_bytes_per_s=None if bandwidth is None or share is None else bandwidth * share,
     )

@@ -8,7 +8,6 @@ counted for its team and node.
 from __future__ import annotations
 
 import asyncio
-import struct
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
@@ -22,12 +21,12 @@ from ingest.auth import Bearer, TooManyFailures, Unauthorised
 from ingest.committer import NotStored, QueueFull, Receipt, StoreAway
 from ingest.limits import OverLimit
 from ingest.server import Server
-from nccl_instrument.wire import BATCH_BYTES_MAX, BODY_BYTES_MAX, NAME_BYTES_MAX, BadBatch
+from nccl_instrument.wire import BATCH_BYTES_MAX, BadBatch, claimed_names, promised_bytes
 
 READ_SECONDS: Final = 15.0
 COMMIT_SECONDS: Final = 30.0
 BYTES_HELD_MAX: Final = 256 * 2**20
-DECODED_COPIES: Final = 2  # rows and re-packed groups
+DECODED_COPIES: Final = 2  # rows and their byte planes
 THREAD_BYTES: Final = 2 * 2**20  # inflating more than this would keep the event loop from others
 AGE_NS_MAX: Final = 30 * 86_400_000_000_000
 AGE_HEADER: Final = b"diogenes-batch-age-ns"
@@ -78,7 +77,7 @@ async def _answer_batch(server: Server, scope: MutableMapping[str, Any], receive
         held.add(length)
         body = await _read(receive, length)
         received_ns = time.time_ns()
-        held.add(_promised_bytes(body) * DECODED_COPIES)
+        held.add(promised_bytes(body) * DECODED_COPIES)
         arrival = await _decode(server, bearer, body, received_ns, _age_ns(headers))
         receipt = await _commit(server, arrival)
     finally:
@@ -158,11 +157,11 @@ async def _read_all(receive: Receive, length: int) -> bytes:
 
 async def _decode(server: Server, bearer: Bearer, body: bytes, received_ns: int, age_ns: int | None) -> Arrival:
     try:
-        if _promised_bytes(body) > THREAD_BYTES:
+        if promised_bytes(body) > THREAD_BYTES:
             return await asyncio.to_thread(receive_batch, bearer.team_id, body, received_ns, age_ns)
         return receive_batch(bearer.team_id, body, received_ns, age_ns)
     except BadBatch as error:
-        job, node = _claimed_names(body)
+        job, node = claimed_names(body)
         server.ledger.refuse(bearer.team_id, job, node, str(error))
         raise _Refused(400, str(error)) from error
 
@@ -184,23 +183,6 @@ async def _commit(server: Server, arrival: Arrival) -> Receipt:
 
 def _count_refusal(server: Server, arrival: Arrival, reason: str) -> None:
     server.ledger.refuse(arrival.team_id, arrival.batch.job, arrival.batch.node, reason)
-
-
-def _promised_bytes(body: bytes) -> int:
-    """Inflated size the header promises; the decoder holds it to that, and refuses more than BODY_BYTES_MAX."""
-    return min(int(struct.unpack_from("<I", body, 12)[0]), BODY_BYTES_MAX) if len(body) >= 16 else 0
-
-
-def _claimed_names(body: bytes) -> tuple[str, str]:
-    """Job and node name a refused batch claims, for the count alone; empty where they cannot be read."""
-    if len(body) < 64:
-        return "", ""
-    n_job, n_node = struct.unpack_from("<HH", body, 60)
-    job, node = body[64 : 64 + n_job], body[64 + n_job : 64 + n_job + n_node]
-    if not 0 < len(job) <= NAME_BYTES_MAX or not 0 < len(node) <= NAME_BYTES_MAX:
-        return "", ""
-    names = (job.decode(errors="replace"), node.decode(errors="replace"))
-    return names if all(name.isprintable() for name in names) else ("", "")
 
 
 def _age_ns(headers: dict[bytes, bytes]) -> int | None:

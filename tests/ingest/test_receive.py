@@ -6,7 +6,9 @@ import asyncio
 import struct
 import zlib
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import DataError, IntegrityError, connection
@@ -17,7 +19,7 @@ from ingest.committer import WAITING_MAX
 from ingest.models import AgentToken, Job, Node, Team
 from ingest.roster import Berth, find_berth
 from ingest.tokens import make_agent_token, revoke_agent_token
-from nccl_instrument.wire import BATCH_BYTES_MAX, encode_batch
+from nccl_instrument.wire import BATCH_BYTES_MAX, decode_batch, encode_batch
 from tests.builders import FakeJob, make_batch, with_rows
 from tests.ingest.conftest import Ingest, make_ingest
 
@@ -28,6 +30,12 @@ def n_stored() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM ingest_trace_batch")
         return int(cursor.fetchone()[0])
+
+
+def one_row(query: str) -> tuple[Any, ...]:
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        return tuple(cursor.fetchone())
 
 
 async def test_a_batch_is_answered_after_it_is_stored(ingest: Ingest) -> None:
@@ -144,7 +152,7 @@ BROKEN = {
     "checksum": (lambda body: body[:-1] + bytes([body[-1] ^ 1]), "checksum mismatch"),
     "truncated": (lambda body: body[:40], "truncated"),
     "empty": (lambda body: b"", "truncated"),
-    "inflated size": (lambda body: body[:12] + struct.pack("<I", 2**32 - 1) + body[16:], "too large"),
+    "promised size": (lambda body: body[:8] + struct.pack("<I", 2**32 - 1) + body[12:], "too large"),
     "text": (lambda body: b"hello", "truncated"),
 }
 
@@ -235,14 +243,37 @@ async def test_more_memory_than_may_be_held_is_429(ingest: Ingest, monkeypatch: 
 
 
 async def test_a_promise_of_much_inflated_data_is_not_kept(ingest: Ingest) -> None:
-    body = bytearray(encode_batch(make_batch()))
+    flow = make_batch().rows("flow")
+    body = encode_batch(make_batch(tables={"flow": flow}))
+    at = body.index(b"flow\0\0\0\0")
+    directory_end = at + 14 + 14 + (flow.itemsize + 7) // 8
     bomb = zlib.compress(bytes(10**7), 9)
-    at = len(body) - struct.unpack_from("<I", body, 8)[0]
-    rest = bytes(body[20:at]) + bomb
-    sealed = struct.pack("<II", len(bomb), struct.unpack_from("<I", body, 12)[0]) + struct.pack("<I", zlib.crc32(rest))
-    reply = await ingest.post(bytes(body[:8]) + sealed + rest)
+    section = body[at : at + 8] + struct.pack("<I", len(bomb)) + body[at + 12 : directory_end] + bomb
+    rest = body[16:at] + section
+    reply = await ingest.post(body[:12] + struct.pack("<I", zlib.crc32(rest)) + rest)
     assert reply.status == 400
     assert "inflated size" in reply.body["error"]
+
+
+async def test_sections_are_stored_as_they_came(ingest: Ingest) -> None:
+    batch = make_batch()
+    body = encode_batch(batch)
+    assert (await ingest.post(body)).status == 200
+    stored = await aio(one_row)("SELECT ops, live, flow FROM ingest_trace_batch")
+    for packed in stored:
+        alone = bytes(packed)
+        assert alone[alone.index(batch.node.encode()) + len(batch.node) :] in body
+
+
+async def test_only_the_group_that_had_impossible_rows_is_packed_anew(ingest: Ingest) -> None:
+    batch = make_batch()
+    flow = batch.rows("flow").copy()
+    flow["direction"][3] = 9
+    body = encode_batch(with_rows(batch, flow=flow))
+    assert (await ingest.post(body)).body["rows_dropped"] == 1
+    ops, packed = (bytes(raw) for raw in await aio(one_row)("SELECT ops, flow FROM ingest_trace_batch"))
+    assert ops[ops.index(batch.node.encode()) + len(batch.node) :] in body
+    assert decode_batch(packed).rows("flow").tobytes() == np.delete(flow, 3).tobytes()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nccl_instrument import wire
-from nccl_instrument.tables import TABLES, Column
+from nccl_instrument.tables import GROUPS, TABLES, Column
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire-format.md").read_text()
 
@@ -77,5 +77,10 @@ def test_every_mapping_names_columns_that_exist_or_gives_the_reason() -> None:
 
 def test_the_page_states_the_version_and_the_limits_in_force() -> None:
     assert f"Version {wire.MAJOR}.{wire.MINOR}." in PAGE
-    limits = f"{wire.BATCH_BYTES_MAX >> 20} MiB on the wire, {wire.BODY_BYTES_MAX >> 20} MiB inflated, "
-    assert f"{limits}{wire.ROWS_MAX:,} rows a table, {wire.TABLES_MAX} tables" in PAGE
+    limits = f"{wire.BATCH_BYTES_MAX >> 20} MiB on the wire, {wire.ROWS_BYTES_MAX >> 20} MiB of rows, "
+    assert f"{limits}{wire.ROWS_MAX:,} rows a table, {wire.SECTIONS_MAX} sections of {wire.TABLES_MAX} tables" in PAGE
+
+
+def test_the_page_names_the_tables_of_every_section() -> None:
+    for group, held in GROUPS.items():
+        assert f"| `{group}` | {', '.join(f'`{table}`' for table in held)} |" in PAGE

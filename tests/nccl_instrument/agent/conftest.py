@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nccl_instrument.wire import TraceBatch, impossible_rows
+from ingest.impossible import impossible_rows
+from nccl_instrument.wire import TraceBatch
 
 from .scripted_server import ScriptedServer, wait_until
 from .scripted_trainer import ScriptedTrainer
@@ -21,6 +22,7 @@ from .scripted_trainer import ScriptedTrainer
 # `python -m nccl_instrument.agent` with seconds that last a third of one.
 PROGRAM = """
 import sys
+from ingest.impossible import impossible_rows
 from nccl_instrument.agent import __main__, sweep, uplink
 def broken(*arguments):
     raise RuntimeError("a bug")
@@ -88,4 +90,4 @@ def node(tmp_path: Path) -> Iterator[Node]:
     node.close()
     for batch in node.server.accepted:
         for table, rows in batch.tables.items():
-            assert not impossible_rows(table, rows).any(), f"{table} of batch {batch.number}"
+            assert not impossible_rows(table, rows, batch.mono_ns).any(), f"{table} of batch {batch.number}"
