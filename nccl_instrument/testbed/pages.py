@@ -16,7 +16,7 @@ N_RECENT_ITERATIONS = 512
 NEVER = 2**64 - 1
 HEALTHY_MILLI = 1000
 
-JOB_OFFSETS = {"stop_at": 0, "pause_at": 8, "pause_ns": 16}
+JOB_OFFSETS = {"stop_at": 0, "pause_at": 8, "pause_ns": 16, "profiler": 24, "n_passes": 32}
 RANK_OFFSETS = {
     "copy_factor_milli": 0,
     "compute_factor_milli": 8,

@@ -32,6 +32,8 @@ struct job_page {
     _Atomic uint64_t stop_at;    /* first iteration that is not run any more */
     _Atomic uint64_t pause_at;   /* iteration before which every rank pauses */
     _Atomic uint64_t pause_ns;
+    _Atomic uint64_t profiler;   /* which of two plugins is called, from each rank's next iteration on */
+    _Atomic uint64_t n_passes;   /* bandwidth sweeps the ranks may have begun */
 };
 
 struct rank_page {

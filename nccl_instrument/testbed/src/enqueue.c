@@ -56,13 +56,19 @@ static void launch(struct rank *self, struct comm *comm, struct profiled_op *op,
     atomic_fetch_add(&self->page->n_ops_enqueued, 1);
 }
 
+static void add_check(struct rank *self, struct kernel *kernel, struct checked_op op)
+{
+    if (!self->skips_checks)
+        kernel->ops[kernel->n_ops++] = op;
+}
+
 void enqueue_collective(struct rank *self, struct comm *comm, enum op_func func, uint64_t n, int root)
 {
     struct kernel *kernel = kernel_new();
     struct profiled_op op = {.func = FUNC_NAMES[func], .send_buffer = comm->send_buffer,
                              .recv_buffer = comm->recv_buffer, .count = n, .seq = comm->func_seq[func]++,
                              .root = root, .n_channels = self->job.n_channels};
-    kernel->ops[kernel->n_ops++] = (struct checked_op){comm, func, ++comm->n_colls, n, root};
+    add_check(self, kernel, (struct checked_op){comm, func, ++comm->n_colls, n, root});
     collective_add_lanes(kernel, comm, self->job.n_channels, func, n, root);
     launch(self, comm, &op, kernel);
 }
@@ -78,7 +84,7 @@ void enqueue_p2p(struct rank *self, struct comm *comm, enum op_func func, uint64
     else
         op.recv_buffer = comm->recv_buffer;
     uint64_t number = ++comm->n_p2p[is_send][neighbour];
-    kernel->ops[kernel->n_ops++] = (struct checked_op){comm, func, number, n, peer};
+    add_check(self, kernel, (struct checked_op){comm, func, number, n, peer});
     p2p_add_lanes(kernel, comm, self->job.n_channels, func, n, neighbour);
     launch(self, comm, &op, kernel);
 }

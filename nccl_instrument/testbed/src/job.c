@@ -22,6 +22,7 @@ static const struct number_key NUMBER_KEYS[] = {
     INT_KEY(n_microbatches), INT_KEY(n_buckets), U64_KEY(seed), U64_KEY(forward_ns), U64_KEY(backward_ns),
     U64_KEY(optimizer_ns), U64_KEY(jitter_ppm), U64_KEY(tp_bytes), U64_KEY(pp_bytes), U64_KEY(dp_bytes),
     U64_KEY(world_bytes), U64_KEY(copy_bytes_per_s), U64_KEY(node_copy_bytes_per_s),
+    U64_KEY(sweep_bytes_max), U64_KEY(sweep_series_bytes), U64_KEY(sweep_series_ops),
 };
 
 static int read_number(struct job *job, const char *key, const char *rest)

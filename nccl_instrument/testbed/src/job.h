@@ -35,6 +35,8 @@ struct job {
     uint64_t forward_ns, backward_ns, optimizer_ns, jitter_ppm;
     uint64_t tp_bytes, pp_bytes, dp_bytes, world_bytes;
     uint64_t copy_bytes_per_s, node_copy_bytes_per_s;
+    uint64_t sweep_bytes_max; /* 0: train; else measure bandwidths (sweep.h) */
+    uint64_t sweep_series_bytes, sweep_series_ops;
     struct rank_spec ranks[MAX_RANKS];
     struct comm_spec comms[MAX_COMMS];
 };

@@ -11,6 +11,7 @@
 #include "proxy.h"
 
 #define SHORT_COPY_NS 20000 /* not worth a sleep */
+#define ACTIONS_AT_FIRST 32
 
 struct kernel *kernel_new(void)
 {
@@ -30,8 +31,10 @@ struct lane *kernel_add_lane(struct kernel *kernel, struct link *in, struct link
 
 void lane_add(struct lane *lane, int flags, uint64_t in_offset, uint64_t out_offset, uint64_t n)
 {
-    if (lane->n_actions == MAX_ACTIONS)
-        abort(); /* physics.py refuses sizes that would get here */
+    if (lane->n_actions == lane->n_actions_max) {
+        lane->n_actions_max = lane->n_actions_max == 0 ? ACTIONS_AT_FIRST : 2 * lane->n_actions_max;
+        lane->actions = realloc(lane->actions, (size_t)lane->n_actions_max * sizeof *lane->actions);
+    }
     lane->actions[lane->n_actions++] = (struct action){.flags = (uint8_t)flags, .in_offset = (uint32_t)in_offset,
                                                        .out_offset = (uint32_t)out_offset, .n = (uint32_t)n};
 }
@@ -164,7 +167,9 @@ void kernel_run(struct rank *self, struct kernel *kernel, struct bell *bell)
     run_lanes(self, kernel, bell);
     for (int i = 0; i < kernel->n_ops; i++)
         pattern_check(self, &kernel->ops[i]);
-    for (int i = 0; i < kernel->n_lanes; i++)
+    for (int i = 0; i < kernel->n_lanes; i++) {
+        free(kernel->lanes[i]->actions);
         free(kernel->lanes[i]);
+    }
     free(kernel);
 }

@@ -5,7 +5,6 @@
 
 #include "rank.h"
 
-#define MAX_ACTIONS 512
 #define MAX_LANES 8
 
 enum action_flag { A_RECV = 1, A_SEND = 2, A_INPUT = 4, A_STORE = 8 };
@@ -21,9 +20,9 @@ struct lane {
     const float *input;
     float *output;
     int slices_per_action, depth;
-    int n_actions, action, slice;
+    int n_actions, n_actions_max, action, slice;
     uint64_t copy_end_ns; /* 0 = no copy under way */
-    struct action actions[MAX_ACTIONS];
+    struct action *actions;
 };
 
 /* One op of a kernel, as needed to fill its input and check its result. */

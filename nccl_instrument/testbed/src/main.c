@@ -19,6 +19,7 @@
 #include "gpu.h"
 #include "proxy.h"
 #include "schedule.h"
+#include "sweep.h"
 #include "transport.h"
 
 #define EXIT_WRONG_DATA 3
@@ -59,6 +60,7 @@ static int print_offsets(void)
            N_RECENT_ITERATIONS);
 #define PRINT(type, field) printf(", \"%s.%s\": %zu", #type, #field, offsetof(struct type, field))
     PRINT(job_page, stop_at), PRINT(job_page, pause_at), PRINT(job_page, pause_ns);
+    PRINT(job_page, profiler), PRINT(job_page, n_passes);
     PRINT(rank_page, copy_factor_milli), PRINT(rank_page, compute_factor_milli), PRINT(rank_page, is_stuck_before);
     PRINT(rank_page, proxy_sleep_until_ns), PRINT(rank_page, checkpoint_ns), PRINT(rank_page, corrupt_next);
     PRINT(rank_page, state), PRINT(rank_page, iteration), PRINT(rank_page, n_ops_enqueued);
@@ -133,7 +135,10 @@ static int run(struct rank *self)
         fprintf(stderr, "dgrank: rank %d could not start\n", self->rank);
         return EXIT_FAILURE;
     }
-    schedule_run(self);
+    if (self->job.sweep_bytes_max > 0)
+        sweep_run(self);
+    else
+        schedule_run(self);
     finalize_comms(self);
     return EXIT_SUCCESS;
 }

@@ -38,10 +38,16 @@ struct descriptor {
     _Alignas(8) uint8_t bytes[DESCRIPTOR_BYTES];
 };
 
-static struct vtable *table;
-static void *library;
-static int version;
-static int mask; /* one word for the whole process, as in NCCL: the last init wins and the plugin may change it */
+/* A job has one plugin, as NCCL has. Two (a and b in "a:b") are for comparing them within one process. */
+struct plugin {
+    void *library;
+    struct vtable *table;
+    int version;
+    int mask; /* one word for the whole process, as in NCCL: the last init wins and the plugin may change it */
+};
+
+static struct plugin plugins[N_PROFILERS];
+static struct plugin *plugin = plugins;
 
 static void log_line(int level, unsigned long subsys, const char *file, int line, const char *fmt, ...)
 {
@@ -60,8 +66,8 @@ static void find_table(int wanted)
 {
     char symbol[32];
     snprintf(symbol, sizeof symbol, "ncclProfiler_v%d", wanted);
-    table = dlsym(library, symbol);
-    version = table == NULL ? 0 : wanted;
+    plugin->table = dlsym(plugin->library, symbol);
+    plugin->version = plugin->table == NULL ? 0 : wanted;
 }
 
 /* v5 first because it is what the NCCL of today's PyTorch speaks; the rest newest first. */
@@ -73,61 +79,88 @@ static void choose_table(void)
         find_table(atoi(forced));
         return;
     }
-    for (size_t i = 0; i < sizeof ORDER / sizeof *ORDER && table == NULL; i++)
+    for (size_t i = 0; i < sizeof ORDER / sizeof *ORDER && plugin->table == NULL; i++)
         find_table(ORDER[i]);
 }
 
-void profiler_load(void)
+static void load_one(const char *path)
 {
-    const char *path = getenv("NCCL_PROFILER_PLUGIN");
-    if (path == NULL || path[0] == '\0' || strcmp(path, "none") == 0)
-        return;
-    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
+    plugin->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (plugin->library == NULL) {
         fprintf(stderr, "dgrank: profiler plugin not loaded: %s\n", dlerror());
         return;
     }
     choose_table();
-    if (table == NULL)
+    if (plugin->table == NULL)
         fprintf(stderr, "dgrank: %s has no profiler table of a version this job speaks\n", path);
+}
+
+void profiler_load(void)
+{
+    const char *paths = getenv("NCCL_PROFILER_PLUGIN");
+    if (paths == NULL || paths[0] == '\0' || strcmp(paths, "none") == 0)
+        return;
+    char *copy = strdup(paths), *rest = copy;
+    for (int which = 0; which < N_PROFILERS && rest != NULL; which++) {
+        profiler_choose(which);
+        load_one(strsep(&rest, ":"));
+    }
+    free(copy);
+    profiler_choose(0);
+}
+
+void profiler_choose(int which)
+{
+    plugin = &plugins[which];
 }
 
 void profiler_unload(void)
 {
-    if (library != NULL)
-        dlclose(library);
-    library = NULL;
-    table = NULL;
+    for (int which = 0; which < N_PROFILERS; which++) {
+        if (plugins[which].library != NULL)
+            dlclose(plugins[which].library);
+        plugins[which] = (struct plugin){0};
+    }
 }
 
 int profiler_version(void)
 {
-    return version;
+    return plugin->version;
+}
+
+static void init_one(struct profiled_comm *comm, void **context)
+{
+    int rc;
+    if (plugin->table == NULL)
+        return;
+    if (plugin->version >= 5)
+        rc = ((init_v5_fn)plugin->table->init)(context, comm->hash, &plugin->mask, comm->name, comm->n_nodes,
+                                               comm->n_ranks, comm->rank, log_line);
+    else if (plugin->version == 4)
+        rc = ((init_v4_fn)plugin->table->init)(context, &plugin->mask, comm->name, comm->hash, comm->n_nodes,
+                                               comm->n_ranks, comm->rank, log_line);
+    else
+        rc = ((init_v3_fn)plugin->table->init)(context, &plugin->mask);
+    if (rc != 0) {
+        fprintf(stderr, "dgrank: the profiler plugin's init failed (%d), tracing is off\n", rc);
+        plugin->table = NULL;
+    }
 }
 
 void profiler_init_comm(struct profiled_comm *comm)
 {
-    if (table == NULL)
-        return;
-    int rc;
-    if (version >= 5)
-        rc = ((init_v5_fn)table->init)(&comm->context, comm->hash, &mask, comm->name, comm->n_nodes, comm->n_ranks,
-                                       comm->rank, log_line);
-    else if (version == 4)
-        rc = ((init_v4_fn)table->init)(&comm->context, &mask, comm->name, comm->hash, comm->n_nodes, comm->n_ranks,
-                                       comm->rank, log_line);
-    else
-        rc = ((init_v3_fn)table->init)(&comm->context, &mask);
-    if (rc != 0) {
-        fprintf(stderr, "dgrank: the profiler plugin's init failed (%d), tracing is off\n", rc);
-        table = NULL;
+    for (int which = 0; which < N_PROFILERS; which++) {
+        profiler_choose(which);
+        init_one(comm, &comm->contexts[which]);
     }
+    profiler_choose(0);
 }
 
 void profiler_finalize_comm(struct profiled_comm *comm)
 {
-    if (table != NULL)
-        table->finalize(comm->context);
+    for (int which = 0; which < N_PROFILERS; which++)
+        if (plugins[which].table != NULL)
+            plugins[which].table->finalize(comm->contexts[which]);
 }
 
 static void put_u64(struct descriptor *d, size_t offset, uint64_t value)
@@ -171,18 +204,18 @@ static int is_wanted(enum type_bit type)
         {T_COLL_API, T_COLL_API | T_COLL | T_PROXY_OP | T_PROXY_STEP},
         {T_P2P_API, T_P2P_API | T_P2P | T_PROXY_OP | T_PROXY_STEP},
     };
-    if (table == NULL || (version < 5 && type >= T_GROUP_API))
+    if (plugin->table == NULL || (plugin->version < 5 && type >= T_GROUP_API))
         return 0;
     for (size_t i = 0; i < sizeof WITH_CHILDREN / sizeof *WITH_CHILDREN; i++)
         if (WITH_CHILDREN[i][0] == (int)type)
-            return (mask & WITH_CHILDREN[i][1]) != 0;
-    return (mask & (int)type) != 0;
+            return (plugin->mask & WITH_CHILDREN[i][1]) != 0;
+    return (plugin->mask & (int)type) != 0;
 }
 
 static void *start(struct profiled_comm *comm, struct descriptor *d)
 {
     void *handle = NULL;
-    table->start(comm->context, &handle, d->bytes);
+    plugin->table->start(comm->contexts[plugin - plugins], &handle, d->bytes);
     return handle;
 }
 
@@ -246,7 +279,7 @@ static void put_coll(struct descriptor *d, size_t shift, const struct profiled_o
     put_u8(d, 81 + shift, 16);
     put_pointer(d, 88 + shift, "RING");
     put_pointer(d, 96 + shift, "SIMPLE");
-    if (version >= 5)
+    if (plugin->version >= 5)
         put_pointer(d, 104, op->group_handle);
 }
 
@@ -257,9 +290,9 @@ static void put_p2p(struct descriptor *d, size_t shift, const struct profiled_op
     put_pointer(d, 40 + shift, "ncclFloat32");
     put_u64(d, 48 + shift, op->count);
     put_i32(d, 56 + shift, op->peer);
-    if (version >= 4)
+    if (plugin->version >= 4)
         put_u8(d, 60, op->n_channels);
-    if (version >= 5)
+    if (plugin->version >= 5)
         put_pointer(d, 64, op->group_handle);
 }
 
@@ -268,10 +301,10 @@ void *profiler_start_op(struct profiled_comm *comm, const struct profiled_op *op
     struct descriptor d;
     enum type_bit type = op->is_p2p ? T_P2P : T_COLL;
     /* Up to v4 the group is the parent and NCCL skips the op when the plugin gave no handle for it. */
-    if (!is_wanted(type) || (version < 5 && op->group_handle == NULL))
+    if (!is_wanted(type) || (plugin->version < 5 && op->group_handle == NULL))
         return NULL;
-    descriptor_init(&d, type, version < 5 ? op->group_handle : op->api_handle, comm->rank);
-    size_t shift = version == 3 ? 16 : 0;
+    descriptor_init(&d, type, plugin->version < 5 ? op->group_handle : op->api_handle, comm->rank);
+    size_t shift = plugin->version == 3 ? 16 : 0;
     if (shift != 0) {
         put_pointer(&d, 24, comm->name);
         put_u64(&d, 32, comm->hash);
@@ -310,34 +343,34 @@ void *profiler_start_step(struct profiled_comm *comm, void *proxy_op_handle, int
 
 void profiler_stop(void *handle)
 {
-    if (table != NULL && handle != NULL)
-        table->stop(handle);
+    if (plugin->table != NULL && handle != NULL)
+        plugin->table->stop(handle);
 }
 
 void profiler_record_group(void *handle, enum proxy_state state)
 {
-    if (table != NULL && handle != NULL)
-        table->record(handle, state, NULL);
+    if (plugin->table != NULL && handle != NULL)
+        plugin->table->record(handle, state, NULL);
 }
 
 void profiler_record_op(void *handle, enum proxy_state state)
 {
     uint64_t args[ARGS_BYTES / 8] = {0};
-    if (table != NULL && handle != NULL && version >= 4)
-        table->record(handle, state, args);
+    if (plugin->table != NULL && handle != NULL && plugin->version >= 4)
+        plugin->table->record(handle, state, args);
 }
 
 void profiler_record_step(void *handle, enum proxy_state state, uint64_t size_bytes)
 {
     uint64_t args[ARGS_BYTES / 8] = {size_bytes, 0};
-    if (table == NULL || handle == NULL || (version < 4 && state == STEP_SEND_PEER_WAIT))
+    if (plugin->table == NULL || handle == NULL || (plugin->version < 4 && state == STEP_SEND_PEER_WAIT))
         return;
-    table->record(handle, state, args);
+    plugin->table->record(handle, state, args);
 }
 
 void profiler_record_op_steps(void *handle, enum proxy_state state, int steps, uint64_t size_bytes)
 {
     uint64_t args[ARGS_BYTES / 8] = {size_bytes, (uint32_t)steps};
-    if (table != NULL && handle != NULL && version <= 3)
-        table->record(handle, state, args);
+    if (plugin->table != NULL && handle != NULL && plugin->version <= 3)
+        plugin->table->record(handle, state, args);
 }

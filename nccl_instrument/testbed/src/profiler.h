@@ -14,8 +14,10 @@ enum proxy_state {
     GROUP_START_API_STOP = 23, GROUP_END_API_START = 24,
 };
 
+#define N_PROFILERS 2
+
 struct profiled_comm {
-    void *context;
+    void *contexts[N_PROFILERS];
     const char *name;
     uint64_t hash;
     int rank, n_ranks, n_nodes;
@@ -37,6 +39,8 @@ struct profiled_flow {
 void profiler_load(void);
 void profiler_unload(void);
 int profiler_version(void);
+/* From now on callbacks go to the first or second plugin of NCCL_PROFILER_PLUGIN. Nothing may be under way. */
+void profiler_choose(int which);
 
 void profiler_init_comm(struct profiled_comm *comm);
 void profiler_finalize_comm(struct profiled_comm *comm);

@@ -18,6 +18,7 @@
 
 #define REFUSED_POLL_NS (5 * NS_PER_MS)
 #define SLEEP_CHECK_NS (20 * NS_PER_MS)
+#define IDLE_POLL_NS (NS_PER_MS / 5)
 #define MAX_POSTS 256
 #define MAX_NOTICES 32
 
@@ -29,7 +30,8 @@ struct proxy {
     pthread_mutex_t lock; /* of posts */
     pthread_cond_t has_room;
     struct proxy_post posts[MAX_POSTS];
-    int n_posts, n_active;
+    int n_posts;
+    _Atomic int n_active; /* ops posted and not finished */
 };
 
 void proxy_kick(struct proxy *proxy)
@@ -48,6 +50,7 @@ void proxy_post(struct rank *self, const struct proxy_post *posts, int n_posts)
         pthread_cond_wait(&proxy->has_room, &proxy->lock);
     for (int i = 0; i < n_posts; i++)
         proxy->posts[proxy->n_posts++] = posts[i];
+    atomic_fetch_add(&proxy->n_active, n_posts);
     pthread_mutex_unlock(&proxy->lock);
     proxy_kick(proxy);
 }
@@ -67,7 +70,6 @@ static void append_op(struct proxy *proxy, const struct proxy_post *post)
     else
         flow->last->next = op;
     flow->last = op;
-    proxy->n_active++;
 }
 
 static void take_posts(struct proxy *proxy)
@@ -90,8 +92,8 @@ static void finish_first_op(struct proxy *proxy, struct flow *flow)
     profiler_stop(op->handle);
     flow->base += op->n_steps;
     flow->first = op->next;
-    proxy->n_active--;
     free(op);
+    atomic_fetch_sub(&proxy->n_active, 1);
 }
 
 static int progress_flow(struct proxy *proxy, struct flow *flow)
@@ -167,12 +169,12 @@ static void sleep_if_told(struct rank *self)
 static void *proxy_main(void *argument)
 {
     struct proxy *proxy = argument;
-    while (!atomic_load(&proxy->is_stopping) || proxy->n_active > 0) {
+    while (!atomic_load(&proxy->is_stopping) || atomic_load(&proxy->n_active) > 0) {
         sleep_if_told(proxy->self);
         uint32_t n_kicks = atomic_load(&proxy->n_kicks);
         uint64_t deadline_ns = move_all(proxy);
         atomic_store(&proxy->is_asleep, 1);
-        if (atomic_load(&proxy->n_kicks) == n_kicks && !(atomic_load(&proxy->is_stopping) && proxy->n_active == 0))
+        if (atomic_load(&proxy->n_kicks) == n_kicks && !(atomic_load(&proxy->is_stopping) && atomic_load(&proxy->n_active) == 0))
             sleep_in_epoll(proxy, deadline_ns);
         atomic_store(&proxy->is_asleep, 0);
     }
@@ -203,6 +205,12 @@ int proxy_start(struct rank *self)
         if (watch(proxy, &self->flows[i]) != 0)
             return -1;
     return pthread_create(&proxy->thread, NULL, proxy_main, proxy);
+}
+
+void proxy_wait_idle(struct rank *self)
+{
+    while (atomic_load(&self->proxy->n_active) > 0)
+        sleep_until_ns(now_ns() + IDLE_POLL_NS);
 }
 
 void proxy_stop(struct rank *self)

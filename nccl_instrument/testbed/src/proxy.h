@@ -16,6 +16,8 @@ int proxy_start(struct rank *self);
 void proxy_post(struct rank *self, const struct proxy_post *posts, int n_posts);
 /* Something changed in a buffer that the proxy looks at. */
 void proxy_kick(struct proxy *proxy);
+/* Returns once every flow of every op has stopped. */
+void proxy_wait_idle(struct rank *self);
 void proxy_stop(struct rank *self);
 
 #endif

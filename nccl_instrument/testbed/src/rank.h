@@ -58,6 +58,7 @@ struct rank {
     int n_flows;
     struct gpu *gpu;
     struct proxy *proxy;
+    int skips_checks; /* ops enqueued now are neither filled nor checked */
 };
 
 struct bell *rank_bell(struct rank *self, int rank, int which);

@@ -11,6 +11,7 @@
 
 #include "enqueue.h"
 #include "gpu.h"
+#include "proxy.h"
 
 struct step {
     struct rank *self;
@@ -18,7 +19,7 @@ struct step {
     uint64_t random;
 };
 
-static struct comm *find_comm(struct rank *self, enum comm_kind kind)
+struct comm *schedule_comm(struct rank *self, enum comm_kind kind)
 {
     for (int i = 0; i < self->n_comms; i++)
         if (self->comms[i].spec.kind == kind)
@@ -165,6 +166,17 @@ static void update(struct step *step)
     collective(step, step->dp, OP_ALL_GATHER, step->self->job.dp_bytes);
 }
 
+/* Benchmarks compare two plugins within one process: between two steps, when no callback of the first is due any more. */
+static void choose_profiler(struct rank *self, uint64_t *chosen)
+{
+    uint64_t wanted = atomic_load(&self->job_page->profiler);
+    if (wanted == *chosen)
+        return;
+    proxy_wait_idle(self);
+    profiler_choose((int)wanted);
+    *chosen = wanted;
+}
+
 static void enqueue_step(struct step *step)
 {
     int n = step->self->job.n_microbatches;
@@ -185,16 +197,18 @@ static void note_iteration(struct rank *self, uint64_t iteration, uint64_t began
 void schedule_run(struct rank *self)
 {
     struct step step = {.self = self,
-                        .world = find_comm(self, COMM_WORLD),
-                        .tp = find_comm(self, COMM_TP),
-                        .dp = find_comm(self, COMM_DP),
-                        .pp = find_comm(self, COMM_PP),
+                        .world = schedule_comm(self, COMM_WORLD),
+                        .tp = schedule_comm(self, COMM_TP),
+                        .dp = schedule_comm(self, COMM_DP),
+                        .pp = schedule_comm(self, COMM_PP),
                         .random = (self->job.seed * 1000003 + (uint64_t)self->rank + 1) * UINT64_C(0x9E3779B97F4A7C15)};
+    uint64_t profiler = 0;
     rank_set_state(self, STATE_RUNNING);
     collective(&step, step.world, OP_BROADCAST, self->job.world_bytes); /* initial parameters */
     gpu_synchronize(self);
     for (uint64_t iteration = 0; iteration < atomic_load(&self->job_page->stop_at); iteration++) {
         uint64_t began_ns = now_ns();
+        choose_profiler(self, &profiler);
         pause_if_asked(self, iteration);
         load_batch(self);
         save_checkpoint(self);
