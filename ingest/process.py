@@ -24,6 +24,8 @@ def process_name(arguments: Sequence[str]) -> str:
     program = Path(arguments[0]) if arguments else Path("python")
     if "celery" in program.parts[-2:]:  # celery, or celery/__main__.py
         return next((name for name in ("worker", "beat") if name in arguments[1:]), "celery")
+    if program.parts[-2:] == ("ingest", "serve.py"):
+        return "ingest"
     if program.name == "manage.py" and len(arguments) > 1:
         return arguments[1]
     return program.name

@@ -28,14 +28,24 @@ def web_recipe(port: int) -> Recipe:
     return _uvicorn("web", "console.asgi:application", port)
 
 
-def ingest_recipe(port: int) -> Recipe:
-    return _uvicorn("ingest", "ingest.asgi:application", port)
+def ingest_recipe(port: int, number: int = 1) -> Recipe:
+    """One of the processes that share the port: ingest, ingest-2 and so on."""
+    argv = [sys.executable, "-m", "ingest.serve", "--port", str(port)]
+    return Recipe(name=f"ingest-{number}" if number > 1 else "ingest", argv=argv)
+
+
+def ingest_processes() -> int:
+    """What DIOGENES_INGEST_PROCESSES says, else one for each core, at most two: beyond that the database is the limit."""
+    wanted = os.environ.get("DIOGENES_INGEST_PROCESSES", "")
+    return min(max(int(wanted), 1), 64) if wanted.isdecimal() else min(len(os.sched_getaffinity(0)), 2)
 
 
 def _uvicorn(name: str, application: str, port: int) -> Recipe:
     argv = [sys.executable, "-m", "uvicorn", application, "--host", "127.0.0.1", "--port", str(port)]
     argv += ["--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "3"]
     argv += ["--http", "ingest.gate:Gate", "--ws-max-size", "65536"]
+    proxies = os.environ.get("DIOGENES_TRUSTED_PROXIES", "")
+    argv += ["--forwarded-allow-ips", proxies] if proxies else ["--no-proxy-headers"]
     return Recipe(name=name, argv=argv)
 
 

@@ -120,11 +120,13 @@ class Stack:
     def _start_console(self) -> None:
         self.say("Web, ingest, worker and beat: starting")
         web = self.spawn(processes.web_recipe(self.port))
-        ingest = self.spawn(processes.ingest_recipe(self.ingest_port))
+        numbers = range(1, processes.ingest_processes() + 1)
+        ingests = [self.spawn(processes.ingest_recipe(self.ingest_port, number)) for number in numbers]
         worker = self.spawn(processes.worker_recipe())
         beat = self.spawn(processes.beat_recipe(self.folder.runtime))
         processes.wait_for_http(web, self.port)
-        processes.wait_for_http(ingest, self.ingest_port)
+        for ingest in ingests:
+            processes.wait_for_http(ingest, self.ingest_port)
         processes.wait_for_words(worker, "ready.")
         processes.wait_for_words(beat, "beat: Starting")
 
