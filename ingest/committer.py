@@ -141,8 +141,11 @@ class Committer:
             _fail([waiting], NotStored(str(error)))
         return None
 
-    async def _store_all(self, rows: Sequence[StoredBatch]) -> list[Commit | None | Exception]:
-        """The commit each was new in, None when it was there before. Raises OperationalError when the database is away, even for a second try."""
+    async def _store_all(self, rows: Sequence[StoredBatch]) -> list[Commit | Exception | None]:
+        """The commit in which each was new, None: it was there before.
+
+        Raises OperationalError when the database is away, even for a second try.
+        """
         try:
             return list(await self._store_once(rows))
         except psycopg.OperationalError:
@@ -155,7 +158,7 @@ class Committer:
             log.exception("a handful of %d batches was refused; storing them one by one", len(rows))
             return [await self._store_alone(row) for row in rows]
 
-    async def _store_alone(self, row: StoredBatch) -> Commit | None | Exception:
+    async def _store_alone(self, row: StoredBatch) -> Commit | Exception | None:
         try:
             return (await self._store_once([row]))[0]
         except psycopg.OperationalError:
@@ -179,7 +182,7 @@ class Committer:
                 self._ledger.writer.empty(commit)
         return [commit if new else None for new in is_new]
 
-    def _finish(self, placed: _Placed, outcome: Commit | None | Exception) -> None:
+    def _finish(self, placed: _Placed, outcome: Commit | Exception | None) -> None:
         arrival, berth = placed.waiting.arrival, placed.berth
         if isinstance(outcome, Exception):
             _fail([placed.waiting], outcome)

@@ -1,7 +1,7 @@
-"""What ingest writes once a second rather than per batch: roll-ups, refusals, who was heard, and upkeep.
+"""What ingest writes once a second rather than per batch: refusals, who was heard, and upkeep.
 
-Counts of accepted batches are exact because they are committed with the batch (store.py); what is here may lose its
-last second when the process dies. While the database is away the sums wait in memory, which is bounded.
+Counts of accepted batches are exact because they are committed with the batch (store.py), sums because the store knows
+what they contain (writers.py); what is here may lose its last second when the process dies.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection
 
-from ingest.counted import CountedOps
-from ingest.rollup import Rollups, write_rollups
+from ingest.rollup import OpBatch
 from ingest.store import StoredBatch
+from ingest.writers import Commit, Writer
 from nccl_instrument.wire import Rows
 
 REFUSALS_MAX: Final = 10_000
@@ -32,8 +32,7 @@ class Ledger:
     gone: (node id, pid) → Rank.gone_ns to write.
     """
 
-    rollups: Rollups = field(default_factory=Rollups)
-    counted: CountedOps = field(default_factory=CountedOps)
+    writer: Writer = field(default_factory=Writer)
     heard: dict[int, int] = field(default_factory=dict)
     marks: set[int] = field(default_factory=set)
     rosters: set[int] = field(default_factory=set)
@@ -44,10 +43,10 @@ class Ledger:
     batches_stored: int = 0
     requests_refused: Counter[int] = field(default_factory=Counter)
 
-    def stored(self, batch: StoredBatch, ops: Rows) -> None:
-        """A batch was committed for the first time."""
+    def stored(self, commit: Commit, batch: StoredBatch, ops: Rows) -> None:
+        """This commit stored a batch for the first time."""
         self.batches_stored += 1
-        self.rollups.add(batch.attempt_id, self.counted.take_new(batch.node_id, batch.boot_pk, ops), batch.shift_ns)
+        self.writer.stored(commit, OpBatch(batch.attempt_id, batch.node_id, batch.boot_pk, batch.shift_ns, ops))
         self.heard[batch.attempt_id] = max(self.heard.get(batch.attempt_id, 0), batch.received_ns)
         self.marks.add(batch.attempt_id)
 
@@ -60,9 +59,6 @@ class Ledger:
 
     async def write(self, connection: AsyncConnection[Any]) -> None:
         """Write everything that changed. What fails to be written is kept for the next time."""
-        sums = self.rollups.changed()
-        await write_rollups(connection, sums)
-        self.rollups.written(key for key, _ in sums)
         await self._write_heard(connection)
         await self._write_gone(connection)
         await self._write_refused(connection)

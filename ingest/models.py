@@ -220,7 +220,8 @@ class OpRollup(models.Model):
     """Finished ops of a communicator and kind in 10 s, as one writer of roll-ups counted them.
 
     `part` names the sum in one ingest process's memory: rows of several parts add up. n_ops counts op records, one for
-    each rank that reported; durations are of those whose end is known (n_timed).
+    each rank that reported; durations are of those whose end is known (n_timed, bytes_timed). bins: how many ops took
+    how long (rollup.BIN).
     """
 
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="rollups")
@@ -231,11 +232,10 @@ class OpRollup(models.Model):
     n_ops = models.BigIntegerField()
     n_timed = models.BigIntegerField()
     bytes = models.BigIntegerField()
+    bytes_timed = models.BigIntegerField(default=0)
     duration_sum_ns = models.BigIntegerField()
-    duration_p50_ns = models.BigIntegerField()
-    duration_p90_ns = models.BigIntegerField()
-    duration_p99_ns = models.BigIntegerField()
     duration_max_ns = models.BigIntegerField()
+    bins = models.BinaryField(default=b"")
 
     class Meta:
         constraints = [

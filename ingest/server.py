@@ -27,6 +27,7 @@ from ingest.ledger import Ledger
 from ingest.marks import mark_heard
 from ingest.members import infer_roster
 from ingest.stores import active_store
+from ingest.sums import DEAD_SECONDS
 
 LEDGER_SECONDS: Final = 1.0
 MARKS_SECONDS: Final = 0.1
@@ -58,6 +59,7 @@ class Server:
         loops = [self.committer.run() for _ in range(COMMITTERS)]
         loops += [
             _every(LEDGER_SECONDS, self.write_ledger),
+            _every(DEAD_SECONDS, self.ledger.writer.sum_left_behind),
             _every(MARKS_SECONDS, self._mark),
             _every(PARTITIONS_SECONDS, self._make_partitions),
         ]
@@ -68,6 +70,7 @@ class Server:
         with contextlib.suppress(*AWAY):
             await self.write_ledger()
         await asyncio.get_running_loop().run_in_executor(self.worker, connections.close_all)
+        await self.ledger.writer.close()
         self.worker.shutdown()
         self.marker.shutdown()
         await self.pool.close()
@@ -75,6 +78,7 @@ class Server:
     async def write_ledger(self) -> None:
         """Write what is summed in memory, infer what rosters leave open, notice attempts started elsewhere."""
         async with self.pool.connection() as connection:
+            await self.ledger.writer.write(connection, self.counts())
             await self.ledger.write(connection)
             rows = await connection.execute(
                 "SELECT job_id, id FROM ingest_attempt WHERE state = 'running' AND job_id = ANY(%s)",
@@ -106,9 +110,7 @@ class Server:
             "store": self.store.name,
             "batches_stored": self.ledger.batches_stored,
             "requests_refused": {str(status): n for status, n in sorted(self.ledger.requests_refused.items())},
-            "ops_not_summed": self.ledger.rollups.ops_not_summed,
-            "ops_repeated": self.ledger.counted.ops_repeated,
-            "op_series_forgotten": self.ledger.counted.series_forgotten,
+            **self.ledger.writer.counts,
             "marks_failed": self._marks_failed,
             "bytes_held": self.bytes_held,
             "tokens_unknown": self.tokens.failures.n_counted,

@@ -24,6 +24,9 @@ DRAINING_NS: Final = 3_000_000_000
 ENDING_NS: Final = 10_000_000_000
 """Processes that live so long beyond the end of their attempt are not just slow to die."""
 
+TRACE_TABLE: Final = "ingest_trace_batch"
+ROLLUP_TABLE: Final = "ingest_oprollup"
+
 Fields = dict[str, Any]
 
 
@@ -70,6 +73,22 @@ class TraceStore(Protocol):
         """Drop whole stretches that ended before `before`; how many were dropped."""
         ...
 
+    def drop_rollups_before(self, connection: Connection[Any], before: datetime) -> int:
+        """Drop roll-ups of before `before`; how many rows, or stretches of them."""
+        ...
+
+    def compress_rollups(self, connection: Connection[Any], now: datetime) -> int:
+        """Compress roll-ups that hardly change any more; how many stretches were looked at."""
+        ...
+
+    def shape_traces(self, connection: Connection[Any], table: str, times: Sequence[datetime]) -> None:
+        """Make `table`, empty and with the columns of the trace table, one of this store, with room for `times`."""
+        ...
+
+    def shape_rollups(self, connection: Connection[Any], table: str) -> None:
+        """Make `table`, with the columns of the roll-ups, one of this store, its primary key included."""
+        ...
+
 
 STORE_ONE: Final = """
 WITH fresh AS (
@@ -81,9 +100,10 @@ WITH fresh AS (
     RETURNING id
 ), stored AS (
     INSERT INTO ingest_trace_batch
-        (received_at, attempt_id, node_id, boot_pk, number, start_ns, end_ns, shift_ns, ops, live, flow)
+        (received_at, attempt_id, node_id, boot_pk, number, start_ns, end_ns, shift_ns, ops, live, flow,
+        writer_id, commit_number)
     SELECT %(received_at)s, %(attempt_id)s, %(node_id)s, id, %(number)s, %(start_ns)s, %(end_ns)s, %(shift_ns)s,
-        %(ops)s, %(live)s, %(flow)s
+        %(ops)s, %(live)s, %(flow)s, %(writer_id)s, %(commit_number)s
     FROM fresh
 ), seen AS (
     UPDATE ingest_node SET
@@ -115,21 +135,28 @@ SELECT count(*) FROM fresh
 """
 
 
-async def store_batches(connection: AsyncConnection[Any], batches: Sequence[StoredBatch]) -> list[bool]:
-    """Store all in one transaction; per batch False when it was there before and nothing changed."""
+async def store_batches(
+    connection: AsyncConnection[Any], batches: Sequence[StoredBatch], writer_id: int, commit_number: int
+) -> list[bool]:
+    """Store all in one transaction; per batch False when it was there before and nothing changed.
+
+    writer_id, commit_number: who committed what, so that what a process stored and had not summed is found (sums.py).
+    """
     # Locks are taken in one order everywhere, or two processes that got the same resent batches would deadlock.
     order = sorted(range(len(batches)), key=lambda i: (batches[i].node_id, batches[i].boot_pk))
     is_new = [False] * len(batches)
     async with connection.transaction(), connection.pipeline():
-        cursors = [(i, await connection.execute(STORE_ONE, _fields(batches[i]), binary=True)) for i in order]
-    for i, cursor in cursors:
+        fields = [_fields(batches[i], writer_id, commit_number) for i in order]
+        cursors = [await connection.execute(STORE_ONE, one, binary=True) for one in fields]
+    for i, cursor in zip(order, cursors, strict=True):
         row = await cursor.fetchone()
         is_new[i] = bool(row and row[0])
     return is_new
 
 
-def _fields(batch: StoredBatch) -> Fields:
+def _fields(batch: StoredBatch, writer_id: int, commit_number: int) -> Fields:
     fields = {name: getattr(batch, name) for name in StoredBatch.__slots__}
+    fields["writer_id"], fields["commit_number"] = writer_id, commit_number
     fields["received_at"] = datetime.fromtimestamp(batch.received_ns / 1e9, UTC)
     fields["draining_ns"], fields["ending_ns"] = DRAINING_NS, ENDING_NS
     fields["losses"] = Jsonb(batch.losses) if batch.losses else None

@@ -1,0 +1,141 @@
+"""What the database is told of roll-ups: sums, and in the same transaction which commits they contain.
+
+`ingest_writer` has a row per life of an ingest process; every stored batch carries the writer that committed it and the
+number of the commit. A commit is summed once its number is in the writer's `summed`. Whoever adds numbers locks the row
+and finds out whether another has added one of them: so nothing is summed twice, whoever is thought dead and whatever
+became of a transaction whose answer was lost. Batches that no writer's `summed` knows are found by index and summed by
+whoever comes first (`sum_left_behind`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from psycopg import Connection
+from psycopg.types.json import Jsonb
+
+from ingest.repeats import Repeats, ops_in
+from ingest.rollup import OpBatch, Rollups, Sums
+
+DEAD_SECONDS: Final = 10
+"""A writer says once a second that it lives. To think a living one dead costs some work, and no exactness."""
+LATELY: Final = "10 minutes"
+FORGOTTEN: Final = "1 day"
+LEFT_ROWS_MAX: Final = 1000  # more than any commit holds
+SUMS_AT_ONCE: Final = 5000
+
+
+class TakenOver(Exception):
+    """Another process has summed commits of this writer, which seemed dead: what it still holds is not to be written."""
+
+
+def write_sums(
+    connection: Connection[Any], writer_id: int, sums: Sums, numbers: Iterable[int], health: dict[str, Any]
+) -> None:
+    """Write the sums of a living writer and that they contain these commits. Raises TakenOver, psycopg.Error."""
+    summed = as_multirange(numbers)
+    with connection.transaction():
+        marked = connection.execute(_MARK_ALIVE, [summed, Jsonb(health), writer_id, summed])
+        if not marked.rowcount:
+            raise TakenOver
+        _insert(connection, sums)
+
+
+def sum_left_behind(connection: Connection[Any], repeats: Repeats, *, is_thorough: bool = False) -> tuple[int, int]:
+    """Sum what dead writers committed and did not sum: (batches summed, ops that found no room).
+
+    Looks at writers that died lately; is_thorough: at all. Several may do so at once. Raises psycopg.Error.
+    """
+    since = FORGOTTEN if is_thorough else LATELY
+    dead = connection.execute(_DEAD, [DEAD_SECONDS, since]).fetchall()
+    n_batches = n_not_summed = 0
+    for (writer_id,) in dead:
+        while (done := _sum_some(connection, repeats, writer_id))[0]:
+            n_batches, n_not_summed = n_batches + done[0], n_not_summed + done[1]
+    if is_thorough:
+        connection.execute("DELETE FROM ingest_writer WHERE summed_at < now() - %s::interval", [FORGOTTEN])
+    return n_batches, n_not_summed
+
+
+def as_multirange(numbers: Iterable[int]) -> str:
+    """An int8multirange of these numbers, as text."""
+    ordered = np.unique(np.fromiter(numbers, np.int64))
+    breaks = np.flatnonzero(np.diff(ordered) != 1) + 1
+    runs = np.split(ordered, breaks) if len(ordered) else []
+    return "{" + ",".join(f"[{run[0]},{run[-1] + 1})" for run in runs) + "}"
+
+
+def _sum_some(connection: Connection[Any], repeats: Repeats, writer_id: int) -> tuple[int, int]:
+    """Sum up to LEFT_ROWS_MAX batches of a writer in one transaction; (batches, ops that found no room)."""
+    with connection.transaction():
+        locked = connection.execute(_LOCK_DEAD, [writer_id, DEAD_SECONDS]).fetchone()
+        if locked is None:
+            return 0, 0
+        rows = connection.execute(_LEFT, [writer_id, locked[0], writer_id, LEFT_ROWS_MAX], binary=True).fetchall()
+        if len(rows) == LEFT_ROWS_MAX:  # the last commit may go on beyond them
+            rows = [row for row in rows if row[0] != rows[-1][0]]
+        if not rows:
+            return 0, 0
+        rollups = Rollups()
+        batches = [OpBatch(row[1], row[2], row[3], row[4], ops_in(row[5])) for row in rows]
+        rollups.add(repeats.drop(connection, batches))
+        _insert(connection, rollups.changed())
+        connection.execute(_MARK_DEAD, [as_multirange(row[0] for row in rows), writer_id])
+    return len(rows), rollups.ops_not_summed
+
+
+def _insert(connection: Connection[Any], sums: Sums) -> None:
+    ends = np.cumsum(sums.n_bins)
+    for first in range(0, len(sums.parts), SUMS_AT_ONCE):
+        of = slice(first, first + SUMS_AT_ONCE)
+        bins_from = ends[first] - sums.n_bins[first]
+        packed = sums.bins[bins_from : ends[of][-1]].tobytes()
+        size = sums.bins.dtype.itemsize
+        at = (ends[of] - sums.n_bins[of] - bins_from) * size + 1  # SQL counts from one
+        columns = [*sums.keys[of].T, sums.parts[of], *sums.counts[of].T, at, sums.n_bins[of] * size]
+        connection.execute(_INSERT, [packed, *map(_as_array, columns)])
+
+
+def _as_array(column: npt.NDArray[np.int64]) -> str:
+    """A bigint[] as text: a list of thousands would be adapted number by number."""
+    return "{" + str(column.tolist())[1:-1] + "}"
+
+
+_MARK_ALIVE: Final = """
+UPDATE ingest_writer SET summed = summed + %s::int8multirange, summed_at = now(), health = %s
+WHERE id = %s AND NOT summed && %s::int8multirange
+"""
+_DEAD: Final = """
+SELECT id FROM ingest_writer
+WHERE summed_at < now() - make_interval(secs => %s) AND summed_at > now() - %s::interval ORDER BY id
+"""
+_LOCK_DEAD: Final = """
+SELECT coalesce((SELECT upper(r) FROM unnest(summed) r WHERE lower(r) <= 1), 0)
+FROM ingest_writer WHERE id = %s AND summed_at < now() - make_interval(secs => %s) FOR UPDATE SKIP LOCKED
+"""
+"""The first number that may be missing: commits are numbered from one."""
+_LEFT: Final = """
+SELECT t.commit_number, t.attempt_id, t.node_id, t.boot_pk, t.shift_ns, t.ops
+FROM ingest_trace_batch t
+WHERE t.writer_id = %s AND t.commit_number >= %s
+  AND NOT (SELECT summed FROM ingest_writer w WHERE w.id = %s) @> t.commit_number
+ORDER BY t.commit_number LIMIT %s
+"""
+_MARK_DEAD: Final = "UPDATE ingest_writer SET summed = summed + %s::int8multirange WHERE id = %s"
+_INSERT: Final = """
+INSERT INTO ingest_oprollup (attempt_id, comm_id, func, bucket_ns, part, n_ops, n_timed, bytes, bytes_timed,
+    duration_sum_ns, duration_max_ns, bins)
+SELECT attempt_id, comm_id, func, bucket_ns, part, n_ops, n_timed, bytes, bytes_timed, duration_sum_ns, duration_max_ns,
+    substring(packed FROM bins_at::int FOR bins_bytes::int)
+FROM (SELECT %s::bytea AS packed) all_bins, unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],
+    %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
+    AS s(attempt_id, comm_id, func, bucket_ns, part, n_ops, n_timed, bytes, bytes_timed, duration_sum_ns,
+    duration_max_ns, bins_at, bins_bytes)
+WHERE EXISTS (SELECT FROM ingest_attempt a WHERE a.id = s.attempt_id)
+ON CONFLICT (attempt_id, bucket_ns, comm_id, func, part) DO UPDATE SET
+    n_ops = excluded.n_ops, n_timed = excluded.n_timed, bytes = excluded.bytes, bytes_timed = excluded.bytes_timed,
+    duration_sum_ns = excluded.duration_sum_ns, duration_max_ns = excluded.duration_max_ns, bins = excluded.bins
+"""
