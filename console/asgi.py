@@ -1,4 +1,4 @@
-"""The web process: Django for pages and REST, Channels for the live socket, ingest mounted at /ingest/.
+"""The web process: Django for pages and REST, Channels for the live socket, ingest mounted at /ingest/, and probes.
 
 Ingest usually runs as its own process; it is mounted here too, so that one address is enough for a small set-up. It is
 the only one of the three with start-up and shutdown work, so the lifespan belongs to it.
@@ -7,6 +7,7 @@ the only one of the three with start-up and shutdown work, so the lifespan belon
 from __future__ import annotations
 
 import os
+from collections.abc import MutableMapping
 from typing import Any
 
 from channels.auth import AuthMiddlewareStack
@@ -18,7 +19,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 _django = get_asgi_application()  # first: what follows imports models
 
 from console.incidents.routing import websocket_urlpatterns  # noqa: E402
+from console.operations.metrics import count_request  # noqa: E402
+from console.operations.needs import needs_of  # noqa: E402
 from ingest.asgi import application as _ingest  # noqa: E402
+from ingest.log_context import name_requests  # noqa: E402
+from ingest.operations import PATHS, Operations, serve  # noqa: E402
+
+OPERATIONS = Operations(needs_of("web"))
 
 _console = ProtocolTypeRouter(
     {
@@ -28,9 +35,18 @@ _console = ProtocolTypeRouter(
 )
 
 
-async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Route by protocol and path."""
+async def _route(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+    """Route by protocol and path. Probes come before Django: they call us by an address, not by a host name."""
     if scope["type"] == "lifespan" or scope.get("path", "").startswith("/ingest/"):
         await _ingest(scope, receive, send)
+    elif scope["type"] == "http" and scope["path"] in PATHS:
+        await serve(OPERATIONS, scope, send)
+    elif scope["type"] == "http":
+        with count_request(scope["method"], send) as counting:
+            await _console(scope, receive, counting)
     else:
         await _console(scope, receive, send)
+
+
+application = name_requests(_route)
+"""The ASGI callable."""

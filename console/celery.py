@@ -15,6 +15,8 @@ from celery.app.amqp import AMQP
 from django.conf import settings
 from kombu import Connection, Queue
 
+from console.operations import task_signals
+
 RETRY_SECONDS_MAX = 2.0
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
@@ -35,6 +37,7 @@ class PromptBroker(AMQP):
 
 
 app = Celery("diogenes", broker=settings.CELERY_BROKER_URL, amqp=PromptBroker)
+SIGNALS = task_signals  # connected by having been imported
 
 
 def _every(seconds: float, task: str) -> dict[str, Any]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from django.urls import path, re_path
+from django.urls import re_path
 
 from console.dashboard import views
 
 urlpatterns = [
-    path("healthz", views.healthz, name="healthz"),
     re_path(r"^(?:incidents(?:/\d+)?|jobs/\d+|nodes|settings)?$", views.page, name="page"),
 ]

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.db import connection
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
@@ -29,15 +28,6 @@ def page(request: HttpRequest) -> HttpResponse:
     if entry is None:
         return HttpResponse(NOT_BUILT, status=503, content_type="text/plain")
     return render(request, "app.html", entry)
-
-
-@never_cache
-@require_GET
-def healthz(request: HttpRequest) -> JsonResponse:
-    """Whether this process answers and reaches its database."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1")
-    return JsonResponse({"status": "ok", "version": settings.VERSION})
 
 
 def _entry(manifest: Path) -> dict[str, Any] | None:

@@ -153,7 +153,3 @@ def test_nothing_is_answered_to_who_is_not_signed_in(path: str) -> None:
 
 def test_answers_of_the_api_are_never_cached(viewer: Persona) -> None:
     assert viewer.browser.get("/api/v1/now").headers["Cache-Control"] == "no-store"
-
-
-def test_health_is_answered_to_anybody(client: Client) -> None:
-    assert client.get("/healthz").json()["status"] == "ok"

@@ -1,0 +1,56 @@
+"""What the console counts for Prometheus, each process for itself; what the stack as a whole is like is in stack.py.
+
+Labels are bounded: a task, an outcome, a kind of symptom, a type of message. Never a job, node or rank.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+SLOW: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
+
+REQUESTS: Final = Counter("diogenes_http_requests", "Requests to the web process.", ["method", "status"])
+REQUEST_SECONDS: Final = Histogram("diogenes_http_request_seconds", "From a request to its answer.", buckets=SLOW)
+LIVE_SOCKETS: Final = Gauge("diogenes_live_sockets", "Browsers connected to this web process.")
+LIVE_MESSAGES: Final = Counter("diogenes_live_messages_sent", "Live messages sent to browsers.")
+RESYNCS: Final = Counter("diogenes_live_resyncs", "Browsers told to fetch the snapshot: messages were missing.")
+SNAPSHOTS: Final = Counter("diogenes_snapshots", "Snapshots fetched, by page.", ["page"])
+PUBLISHED: Final = Counter("diogenes_messages_published", "Live messages put on streams.", ["type"])
+UNPUBLISHED: Final = Counter("diogenes_messages_unpublished", "Live messages that could not be: Valkey was away.")
+
+TASKS: Final = Counter("diogenes_tasks", "Tasks run, by outcome.", ["task", "outcome"])
+TASK_SECONDS: Final = Histogram("diogenes_task_seconds", "How long a task took.", ["task"], buckets=SLOW)
+TASK_LAG_SECONDS: Final = Histogram("diogenes_task_lag_seconds", "How long a task waited for a worker.", buckets=SLOW)
+LOOKS: Final = Counter("diogenes_looks", "Looks at jobs, by the symptom seen; none; failed.", ["saw"])
+LOOK_SECONDS: Final = Histogram(
+    "diogenes_look_seconds", "How long a look took, from reading the window to the incident.", buckets=SLOW
+)
+LOOK_LAG_SECONDS: Final = Histogram(
+    "diogenes_look_lag_seconds", "How old the newest data was that a look saw.", buckets=SLOW
+)
+INCIDENTS_OPENED: Final = Counter("diogenes_incidents_opened", "Incidents opened, by symptom.", ["symptom"])
+
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+@contextmanager
+def count_request(method: str, send: Send) -> Iterator[Send]:
+    """Count what is sent through the callable this yields; a request that ends without an answer counts as 500."""
+    began, status = time.monotonic(), [500]
+
+    async def counting(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            status[0] = message["status"]
+        await send(message)
+
+    try:
+        yield counting
+    finally:
+        REQUESTS.labels(method if method in METHODS else "other", str(status[0])).inc()
+        REQUEST_SECONDS.observe(time.monotonic() - began)

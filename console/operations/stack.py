@@ -1,0 +1,160 @@
+"""Metrics of the stack as a whole, read when they are asked for; the web process tells them, however many there are.
+
+Few queries, each with a time limit, and what was read stands for a few seconds. What cannot be read is said
+(`diogenes_unreadable`), and its numbers are left out: a number of yesterday would look like one of now. Jobs are named
+only where a name helps, the fifty that lag most; how many were left out is told.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from django.conf import settings
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from psycopg import Connection
+
+from console.operations.alive import read_alive, valkey
+from ingest.database import connect
+from ingest.needs import partitions_ahead
+
+JOBS_NAMED_MAX: Final = 50
+FRESH_SECONDS: Final = 5.0
+STATEMENT_MS: Final = 2_000
+QUEUES: Final = ("watch", "celery")
+MEANING: Final = {
+    "diogenes_processes": "Processes heard from in the last 15 s, by kind.",
+    "diogenes_nodes": "Nodes of running attempts: reporting, catching_up, silent.",
+    "diogenes_job_lag_seconds": "How far behind now the slowest reporting node of a job is; the 50 jobs that lag most.",
+    "diogenes_jobs_left_out": "Running jobs that diogenes_job_lag_seconds leaves out.",
+    "diogenes_incidents": "Incidents that are not resolved, by state.",
+    "diogenes_outbox_waiting": "Live messages of incidents that wait to be relayed.",
+    "diogenes_looks_overdue": "Running jobs with reporting nodes that nobody has looked at for 30 s.",
+    "diogenes_partitions_ahead": "Hours of traces there are partitions for; absent where the store makes its own room.",
+    "diogenes_rollup_lag_seconds": "How old the newest roll-up is, while nodes report.",
+    "diogenes_tasks_waiting": "Tasks that wait for a worker, by queue.",
+    "diogenes_disk_free_bytes": "Free space where the data folder lies.",
+    "diogenes_unreadable": "1 when these numbers could not be read: database or valkey.",
+}
+_NODES: Final = """
+SELECT CASE WHEN n.received_ns < %(reporting)s THEN 'silent' WHEN n.catching_up THEN 'catching_up' ELSE 'reporting' END,
+    count(*)
+FROM ingest_node n JOIN ingest_attempt a ON a.id = n.attempt_id WHERE a.state = 'running' GROUP BY 1
+"""
+_LAGS: Final = """
+SELECT j.name, min(n.watermark_ns) FROM ingest_node n JOIN ingest_attempt a ON a.id = n.attempt_id
+JOIN ingest_job j ON j.id = a.job_id WHERE a.state = 'running' AND n.received_ns >= %(reporting)s AND n.watermark_ns > 0
+GROUP BY a.id, j.name ORDER BY 2
+"""
+_OVERDUE: Final = """
+SELECT count(*) FROM ingest_attempt a WHERE a.state = 'running'
+AND EXISTS (SELECT 1 FROM ingest_node n WHERE n.attempt_id = a.id AND n.received_ns >= %(reporting)s)
+AND a.started_at < now() - interval '30 s'
+AND NOT EXISTS (SELECT 1 FROM incidents_look l WHERE l.attempt_id = a.id AND l.taken_at > now() - interval '30 s')
+"""
+_NEWEST: Final = """
+SELECT coalesce(max((SELECT max(bucket_ns) FROM ingest_oprollup r WHERE r.attempt_id = a.id)), 0)
+FROM ingest_attempt a WHERE a.state = 'running'
+"""
+REPORTING_NS: Final = 10_000_000_000
+
+
+@dataclass
+class StackCollector(Collector):
+    """Registered in the web process' registry."""
+
+    now: Callable[[], float] = time.monotonic
+    _read_at: float = field(default=float("-inf"), init=False)
+    _families: list[Metric] = field(default_factory=list, init=False)
+    _reading: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def describe(self) -> list[Metric]:
+        """Names without asking anybody: registering must not open connections."""
+        return [GaugeMetricFamily(name, meaning) for name, meaning in MEANING.items()]
+
+    def collect(self) -> Iterator[Metric]:
+        with self._reading:
+            if self.now() - self._read_at > FRESH_SECONDS:
+                self._families, self._read_at = list(_read()), self.now()
+        yield from self._families
+
+
+def _read() -> Iterator[Metric]:
+    missing = {"database": 0.0, "valkey": 0.0}
+    for part, read in (("database", _of_the_database), ("valkey", _of_valkey)):
+        try:
+            yield from list(read())
+        except Exception:  # whatever it is, the other numbers are told
+            missing[part] = 1.0
+    yield _gauge("diogenes_disk_free_bytes", shutil.disk_usage(_existing()).free)
+    yield _by("diogenes_unreadable", "part", missing)
+
+
+def _of_the_database() -> Iterator[Metric]:
+    now = datetime.now(UTC)
+    now_ns = time.time_ns()
+    with connect() as connection:
+        connection.execute(f"SET statement_timeout = {STATEMENT_MS}")
+        since = {"reporting": now_ns - REPORTING_NS}
+        states = {"reporting": 0, "catching_up": 0, "silent": 0}
+        states.update(dict(connection.execute(_NODES, since).fetchall()))
+        yield _by("diogenes_nodes", "state", states)
+        yield from _lags(connection.execute(_LAGS, since).fetchall(), now_ns)
+        yield _gauge("diogenes_looks_overdue", _one(connection, _OVERDUE, since))
+        incidents = "SELECT state, count(*) FROM incidents_incident WHERE state <> 'resolved' GROUP BY 1"
+        found = dict(connection.execute(incidents).fetchall())
+        yield _by("diogenes_incidents", "state", {"open": 0, "acknowledged": 0, **found})
+        waiting = "SELECT count(*) FROM incidents_outboxrow WHERE relayed_at IS NULL"
+        yield _gauge("diogenes_outbox_waiting", _one(connection, waiting))
+        ahead = partitions_ahead(connection, now)
+        if ahead is not None:
+            yield _gauge("diogenes_partitions_ahead", ahead)
+        newest = _one(connection, _NEWEST)
+        if newest and states["reporting"]:
+            yield _gauge("diogenes_rollup_lag_seconds", max(0.0, (now_ns - newest) / 1e9 - 10))
+
+
+def _lags(rows: list[Any], now_ns: int) -> Iterator[Metric]:
+    lags: dict[str, float] = {}
+    for name, watermark_ns in rows[:JOBS_NAMED_MAX]:
+        lags[name] = max(lags.get(name, 0.0), (now_ns - watermark_ns) / 1e9)  # two teams may have a job of one name
+    yield _by("diogenes_job_lag_seconds", "job", lags)
+    yield _gauge("diogenes_jobs_left_out", max(0, len(rows) - JOBS_NAMED_MAX))
+
+
+def _of_valkey() -> Iterator[Metric]:
+    client = valkey()
+    yield _by("diogenes_tasks_waiting", "queue", {queue: int(client.llen(queue)) for queue in QUEUES})
+    alive = Counter(note.process for note in read_alive() or () if not note.is_child)
+    yield _by("diogenes_processes", "process", {name: alive[name] for name in ("web", "ingest", "worker", "beat")})
+
+
+def _one(connection: Connection[Any], query: Any, parameters: Any = None) -> int:
+    row = connection.execute(query, parameters).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _gauge(name: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, MEANING[name], value=value)
+
+
+def _by(name: str, label: str, values: Any) -> Metric:
+    family = GaugeMetricFamily(name, MEANING[name], labels=[label])
+    for key, value in values.items():
+        family.add_metric([str(key)], value)
+    return family
+
+
+def _existing() -> Any:
+    folder = settings.DATA_FOLDER
+    while not folder.exists():
+        folder = folder.parent
+    return folder
