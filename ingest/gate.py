@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -29,6 +30,12 @@ FIELDS_MAX: Final = 100
 PAGE_BYTES_MAX: Final = 256 * 1024  # of what browsers and scripts send; trace batches may be larger
 PIPELINED_MAX: Final = 8
 BATCH_PATHS: Final = b"/ingest/"
+
+
+def proxy_options() -> dict[str, Any]:
+    """uvicorn's: whose X-Forwarded-For is believed. Nobody's by default, or whoever guesses could make up addresses."""
+    proxies = os.environ.get("DIOGENES_TRUSTED_PROXIES", "")
+    return {"proxy_headers": bool(proxies), "forwarded_allow_ips": proxies}
 
 
 class _Refused(Exception):
@@ -95,12 +102,14 @@ class Gate(HttpToolsProtocol):
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """A client may end its side and still wait for the answer."""
+        if self.is_parting:
+            return False
         self._has_ended = self._is_deaf = True
         if self._in_head or self._in_body:
             self._refuse(_Refused(400, "cut_short", "the request ends too early"))
         if self.cycle is not None:
             self.cycle.keep_alive = False
-        return self._n_unanswered > self._in_body and self.inner.can_write_eof()
+        return not self.is_parting and self._n_unanswered > 0 and self.inner.can_write_eof()
 
     def _feed(self, piece: memoryview) -> None:
         if self._in_head:
