@@ -67,7 +67,7 @@ FROM ingest_attempt a WHERE a.state = 'running'
 REPORTING_NS: Final = 10_000_000_000
 
 
-@dataclass
+@dataclass(eq=False)
 class StackCollector(Collector):
     """Registered in the web process' registry."""
 
