@@ -31,7 +31,8 @@ from ingest.ledger import Ledger
 from ingest.limits import OverLimit
 from ingest.metrics import COMMIT_BATCHES, COMMIT_SECONDS, count_batch
 from ingest.roster import Berth, member_keys
-from ingest.store import StoredBatch, TraceStore, store_batches
+from ingest.store import StoredBatch, store_batches
+from ingest.stores import FollowedStore
 from ingest.writers import Commit
 
 BATCHES_PER_COMMIT: Final = 16
@@ -80,7 +81,7 @@ class _Placed:
 class Committer:
     """Stores arrivals. One per ingest process; `worker` runs the slow path, one thread."""
 
-    def __init__(self, pool: AsyncConnectionPool[Any], store: TraceStore, ledger: Ledger, worker: Executor) -> None:
+    def __init__(self, pool: AsyncConnectionPool[Any], store: FollowedStore, ledger: Ledger, worker: Executor) -> None:
         self._pool = pool
         self._store = store
         self._ledger = ledger
@@ -207,7 +208,7 @@ class Committer:
                 del berth.gone[pid]
 
 
-def create_partitions(store: TraceStore, since: datetime | None = None) -> int:
+def create_partitions(store: FollowedStore, since: datetime | None = None) -> int:
     """Make room from `since` (by default now) on, on a connection of its own."""
     with connect() as connection:
         return store.create_ahead(connection, since or datetime.now(UTC))

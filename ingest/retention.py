@@ -1,7 +1,7 @@
-"""Retention: old traces go a whole partition at a time, windows that are evidence are copied out first.
+"""Retention: old traces go a whole stretch at a time, windows that are evidence are copied out first.
 
-Called by a regular task (`keep_house`) and by the console when an incident wants its window kept (`pin_window`). Roll-ups,
-jobs and incidents live longer than traces and are not touched here.
+Called by a regular task (`keep_house`) and by the console when an incident wants its window kept (`pin_window`).
+Roll-ups live longer, compressed where the store can; jobs and incidents are not touched here.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from ingest.database import connect
 from ingest.endings import end_gone_attempts, end_idle_attempts
 from ingest.models import Boot, PinnedWindow
 from ingest.store import TraceStore
-from ingest.stores import active_store
+from ingest.stores import store_in
 
 TRACE_DAYS_DEFAULT: Final = 1.0
+ROLLUP_DAYS_DEFAULT: Final = 30.0
 BOOT_KEPT: Final = timedelta(days=7)
 """Beyond trace retention: how late a resent batch is still recognised."""
 RANGES_MAX: Final = 1000
@@ -30,26 +31,28 @@ PINNED_MAX_NS: Final = 24 * 3_600_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What one pass did. rows_pinned: copied now that were not before."""
+    """What one pass did. rows_pinned: copied now that were not before. rollups_dropped: rows, or chunks of a day."""
 
     created: int
     dropped: int
+    rollups_dropped: int
     rows_pinned: int
     attempts_ended: int
     boots_forgotten: int
 
 
 def keep_house(now: datetime | None = None) -> Kept:
-    """One pass: partitions ahead, pinned rows copied, old partitions dropped, boots and silent attempts closed."""
+    """One pass: partitions ahead, pinned rows copied, old traces and roll-ups dropped, boots and silent attempts closed."""
     now = now or timezone.now()
-    store = active_store()
     with connect() as connection:
+        store = store_in(connection)
         created = store.create_ahead(connection, now)
         rows_pinned = sum(_copy_window(connection, *window) for window in _pinned_windows())
         dropped = _drop_old(store, connection, now - trace_age())
+        rollups_dropped = _keep_rollups(store, connection, now)
         _close_gaps(connection)
     ended = end_gone_attempts(int(now.timestamp() * 1e9)) + end_idle_attempts(now)
-    return Kept(created, dropped, rows_pinned, ended, _forget_boots(now))
+    return Kept(created, dropped, rollups_dropped, rows_pinned, ended, _forget_boots(now))
 
 
 def trace_age() -> timedelta:
@@ -57,16 +60,9 @@ def trace_age() -> timedelta:
     return timedelta(days=float(os.environ.get("DIOGENES_TRACE_DAYS", TRACE_DAYS_DEFAULT)))
 
 
-def create_partitions_ahead(now: datetime | None = None) -> int:
-    """Partitions for the next day; how many were missing."""
-    with connect() as connection:
-        return active_store().create_ahead(connection, now or timezone.now())
-
-
-def drop_old_partitions(now: datetime | None = None) -> int:
-    """Drop partitions older than trace_age(); how many. Pinned rows must have been copied before (keep_house does)."""
-    with connect() as connection:
-        return _drop_old(active_store(), connection, (now or timezone.now()) - trace_age())
+def rollup_age() -> timedelta:
+    """How long roll-ups are kept: DIOGENES_ROLLUP_DAYS."""
+    return timedelta(days=float(os.environ.get("DIOGENES_ROLLUP_DAYS", ROLLUP_DAYS_DEFAULT)))
 
 
 def pin_window(attempt_id: int, start_ns: int, end_ns: int) -> int:
@@ -93,6 +89,16 @@ def unpin_window(attempt_id: int, start_ns: int, end_ns: int) -> None:
             " AND b.end_ns >= w.start_ns AND b.start_ns < w.end_ns)",
             [attempt_id],
         )
+
+
+def _keep_rollups(store: TraceStore, connection: Connection[Any], now: datetime) -> int:
+    """Drop what is too old, compress what hardly changes any more; how much was dropped."""
+    try:
+        dropped = store.drop_rollups_before(connection, now - rollup_age())
+        store.compress_rollups(connection, now)
+    except psycopg.errors.LockNotAvailable:
+        return 0  # somebody reads for long: the next pass tries again
+    return dropped
 
 
 def _drop_old(store: TraceStore, connection: Connection[Any], before: datetime) -> int:

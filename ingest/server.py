@@ -26,7 +26,7 @@ from ingest.database import make_pool
 from ingest.ledger import Ledger
 from ingest.marks import mark_heard
 from ingest.members import infer_roster
-from ingest.stores import active_store
+from ingest.stores import FollowedStore
 from ingest.sums import DEAD_SECONDS
 
 LEDGER_SECONDS: Final = 1.0
@@ -43,7 +43,7 @@ class Server:
 
     def __init__(self) -> None:
         self.pool = make_pool()
-        self.store = active_store()
+        self.store = FollowedStore()
         self.ledger = Ledger()
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="ingest-roster")
         self.marker = ThreadPoolExecutor(1, thread_name_prefix="ingest-marks")

@@ -81,12 +81,16 @@ class TraceStore(Protocol):
         """Compress roll-ups that hardly change any more; how many stretches were looked at."""
         ...
 
-    def shape_traces(self, connection: Connection[Any], table: str, times: Sequence[datetime]) -> None:
-        """Make `table`, empty and with the columns of the trace table, one of this store, with room for `times`."""
+    def make_traces(self, connection: Connection[Any], table: str) -> None:
+        """Make a trace table of this store named `table`, empty, without indexes."""
         ...
 
-    def shape_rollups(self, connection: Connection[Any], table: str) -> None:
-        """Make `table`, with the columns of the roll-ups, one of this store, its primary key included."""
+    def make_room(self, connection: Connection[Any], table: str, times: Sequence[datetime]) -> int:
+        """Make room in a trace table for what was received at these times; how many stretches were made."""
+        ...
+
+    def make_rollups(self, connection: Connection[Any], table: str) -> None:
+        """Make a table for roll-ups of this store named `table`, empty, with no index but its primary key."""
         ...
 
 
