@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from django.db.models import Count, Max, Q, QuerySet
 
+from ingest.listening import listening_since
 from ingest.models import Attempt, Rank
 from nccl_instrument.wire import Rows
 
@@ -42,8 +43,11 @@ def end_gone_attempts(now_ns: int | None = None) -> int:
 
 
 def end_idle_attempts(now: datetime | None = None) -> int:
-    """End running attempts nobody has sent for in ATTEMPT_IDLE; how many."""
+    """End running attempts nobody has sent for in ATTEMPT_IDLE, all of which we could have heard them; how many."""
     now = now or datetime.now(UTC)
+    since = listening_since(now)
+    if since is None or since > now - ATTEMPT_IDLE:
+        return 0
     idle = Attempt.objects.filter(state=Attempt.State.RUNNING, last_received_at__lt=now - ATTEMPT_IDLE)
     return _end(idle, Attempt.EndReason.SILENT, now)
 

@@ -55,7 +55,8 @@ class Job(models.Model):
 class Attempt(models.Model):
     """One start of a job's processes. restart_count and world_size are -1 and 0 while nobody declared them.
 
-    roster_version rises when a rank or a member of a communicator changes: readers may cache by it. end_reason is empty
+    heard_since: since when some node has been heard at any time; None while none is (listening.py). roster_version rises
+    when a rank or a member of a communicator changes: readers may cache by it. end_reason is empty
     while it runs.
     """
 
@@ -75,6 +76,7 @@ class Attempt(models.Model):
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
     last_received_at = models.DateTimeField()
+    heard_since = models.DateTimeField(null=True, blank=True)
     state = models.CharField(max_length=16, choices=State.choices, default=State.RUNNING)
     end_reason = models.CharField(max_length=16, choices=EndReason.choices, default="", blank=True)
     roster_version = models.BigIntegerField(default=0)
@@ -91,6 +93,16 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return f"{self.job} attempt {self.number}"
+
+
+class Listening(models.Model):
+    """One row: since and until when ingest could receive batches without a gap (listening.py)."""
+
+    since = models.DateTimeField()
+    until = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"listening since {self.since}"
 
 
 class Node(models.Model):

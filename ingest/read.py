@@ -19,6 +19,7 @@ from django.db import connection
 from django.db.models import Max, Sum
 
 from ingest.arrival import completed_ns
+from ingest.listening import heard_since_ns
 from ingest.models import Attempt, Communicator, Node, OpRollup
 from ingest.rollup import BIN, bus_share, quantiles_ns
 from ingest.roster_columns import Roster, place_ranks, read_roster
@@ -122,18 +123,31 @@ def read_window(
     wanted = None if nodes is None and ranks is None else roster.nodes_of(nodes or (), ranks or ())
     batches = _read_batches(attempt_id, start_ns, end_ns, groups, wanted)
     columns = {table: _cut(table, batches[_GROUP_OF[table]], roster, start_ns, end_ns) for table in tables}
+    now_ns = time.time_ns() if now_ns is None else now_ns
     return Window(
         job=attempt.job.name,
         attempt=attempt.number,
         start_ns=start_ns,
         end_ns=end_ns,
-        now_ns=time.time_ns() if now_ns is None else now_ns,
+        now_ns=now_ns,
         world_size=attempt.world_size or roster.largest_communicator(),
         nodes=roster.nodes(),
         ranks=roster.ranks,
         members=roster.members,
         tables=columns,
+        heard_since_ns=heard_since_ns(attempt, now_ns),
     )
+
+
+def has_new_batches(attempt_id: int, start_ns: int, end_ns: int, since: datetime) -> bool:
+    """Whether a batch that touches [start_ns, end_ns) was received after `since`: late news of that time."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT 1 FROM ingest_trace_batch WHERE attempt_id = %s AND end_ns >= %s AND start_ns < %s"
+            " AND received_at > %s)",
+            [attempt_id, start_ns, end_ns, since],
+        )
+        return bool(cursor.fetchone()[0])
 
 
 def read_rollups(attempt_id: int, start_ns: int, end_ns: int) -> list[RollupPoint]:

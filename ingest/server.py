@@ -24,6 +24,7 @@ from ingest.committer import COMMITTERS, Committer, create_partitions
 from ingest.crowd import CROWD
 from ingest.database import make_pool
 from ingest.ledger import Ledger
+from ingest.listening import note_listening
 from ingest.marks import mark_heard
 from ingest.members import infer_roster
 from ingest.stores import FollowedStore
@@ -32,6 +33,12 @@ from ingest.sums import DEAD_SECONDS
 LEDGER_SECONDS: Final = 1.0
 MARKS_SECONDS: Final = 0.1
 PARTITIONS_SECONDS: Final = 600.0
+
+_RUNNING: Final = """
+SELECT job_id, max(CASE WHEN state = 'running' THEN id ELSE id + 1 END) FROM ingest_attempt
+WHERE (state = 'running' OR end_reason = 'silent') AND job_id = ANY(%s) GROUP BY job_id
+"""
+"""Job → its running attempt. One ended for silence counts as older than any: its next batch must look it up, to revive it."""
 
 AWAY = (psycopg.Error, PoolTimeout, DjangoDatabaseError)
 log = logging.getLogger(__name__)
@@ -78,10 +85,11 @@ class Server:
     async def write_ledger(self) -> None:
         """Write what is summed in memory, infer what rosters leave open, notice attempts started elsewhere."""
         async with self.pool.connection() as connection:
+            await note_listening(connection)  # first: what follows closes the gap that an outage left
             await self.ledger.writer.write(connection, self.counts())
             await self.ledger.write(connection)
             rows = await connection.execute(
-                "SELECT job_id, id FROM ingest_attempt WHERE state = 'running' AND job_id = ANY(%s)",
+                _RUNNING,
                 [list(self.committer.berths.jobs())],
             )
             self.committer.berths.forget_outdated(dict(await rows.fetchall()))

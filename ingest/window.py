@@ -27,7 +27,7 @@ FORMAT: Final = 1
 NODE: Final = np.dtype(
     [
         ("name", "U128"),
-        ("watermark_ns", "<i8"),  # newest data time received; data is complete up to here
+        ("watermark_ns", "<i8"),  # newest data time received; complete up to here, unless the node is catching up
         ("received_ns", "<i8"),  # server time of the newest arrival
         ("first_ns", "<i8"),  # data time of the first batch of this attempt
         ("clock_offset_ns", "<i8"),  # node's wall clock minus the server's, when it was found wrong; else 0
@@ -83,7 +83,8 @@ class Window:
     start_ns, end_ns, now_ns: unix ns in data time; now_ns is when the look was taken. world_size: ranks of the job (0 unknown).
     nodes: (N,) NODE. ranks: (R,) RANK. members: (M,) MEMBER, of the whole attempt. tables: name → (n,) rows of
     WINDOW_DTYPE[name], in no particular order: `op` holds completions inside the window, `live_op` and `flow` what the
-    ticks inside the window saw in progress.
+    ticks inside the window saw in progress. heard_since_ns: since when some node of the job has been heard at any time,
+    unix ns on the server's clock; before that the server, its database or the network was away. 0: always.
     """
 
     job: str
@@ -96,6 +97,7 @@ class Window:
     ranks: Rows
     members: Rows
     tables: Mapping[str, Rows] = field(default_factory=dict)
+    heard_since_ns: int = 0
 
     def rows(self, table: str) -> Rows:
         """(n,) rows of a trace table, empty when nothing was seen. KeyError for a table that does not exist."""
@@ -132,6 +134,6 @@ def load_window(path: Path) -> Window:
         raise BadWindow(f"{path}: {error}") from error
 
 
-_NUMBERS = ("attempt", "start_ns", "end_ns", "now_ns", "world_size")
+_NUMBERS = ("attempt", "start_ns", "end_ns", "now_ns", "world_size", "heard_since_ns")
 _ARRAYS = ("nodes", "ranks", "members")
 _DTYPES = {"nodes": NODE, "ranks": RANK, "members": MEMBER, **WINDOW_DTYPE}

@@ -88,13 +88,15 @@ def silent_nodes(window: Window, settings: Settings) -> Mask:
     """(N + 1,) nodes without data for `silence_ns` while another reports; the last entry stands for "no node".
 
     A node that drains its spool is late, not silent; one whose last news was the end of its processes has finished. When
-    nobody with a living process reports, the trouble is the server's or the network's, or the job is over.
+    nobody with a living process reports, the trouble is the server's or the network's, or the job is over. After such an
+    outage agents return one by one: until all could have, who has not returned is unheard, not silent.
     """
     nodes = window.nodes
     lag = window.now_ns - nodes["watermark_ns"]
     has_rows, lives = _living(window)
     is_silent = (lag >= settings.silence_ns) & ~nodes["catching_up"] & (nodes["watermark_ns"] > 0)
     somebody_reports = bool((lives & (lag < settings.silence_ns // 2)).any())
+    somebody_reports &= window.now_ns - window.heard_since_ns >= settings.return_ns
     return np.append(is_silent & ~(has_rows & ~lives) & somebody_reports, False)
 
 

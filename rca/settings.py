@@ -22,6 +22,7 @@ class Settings:
     intervals_min: int = 50  # fewer than this are not yet a normal
     sampled_ranks_max: int = 10
     silence_ns: int = 10 * SECOND_NS  # a node without data for so long, while others report
+    return_ns: int = 30 * SECOND_NS  # so long after an outage of ours an agent may take to be heard again
     gone_ns: int = 2 * SECOND_NS  # a process gone for so long, while others wait in ops
     spread_ns: int = SECOND_NS  # a stall reaches every rank, and news of it the server, within about so long
     io_bytes_per_s: int = 1_000_000  # a missing rank that reads or writes this much is late, not stuck

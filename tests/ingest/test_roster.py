@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from importlib import import_module
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection
+from django.utils import timezone
 
 from ingest.endings import end_idle_attempts
-from ingest.models import Attempt, CommMember, Communicator, Job, Node, Rank
+from ingest.listening import ROW
+from ingest.models import Attempt, CommMember, Communicator, Job, Listening, Node, Rank
 from ingest.read import read_strays, read_window
 from nccl_instrument.wire import TraceBatch
 from tests.builders import SECOND, FakeJob, boot_id
@@ -149,6 +152,9 @@ async def test_two_jobs_on_one_node_are_two_jobs(ingest: Ingest) -> None:
 async def test_a_silent_attempt_is_ended_and_runs_again_when_its_processes_speak(ingest: Ingest) -> None:
     job = FakeJob()
     await send_second(ingest, job, 0)
+    now = timezone.now()
+    fields = {"since": now - timedelta(days=1), "until": now}
+    await Listening.objects.aupdate_or_create(pk=ROW, defaults=fields)
     assert await sync_to_async(end_idle_attempts)() == 1
     assert [state for _, state, *_ in await attempts()] == ["ended"]
     (await ingest.application.server()).committer.berths.forget_all()

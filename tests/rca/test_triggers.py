@@ -108,6 +108,13 @@ def test_a_silent_node_is_a_symptom_of_its_own() -> None:
     assert "node1" in symptom.sentence
 
 
+@pytest.mark.parametrize(("heard_s", "n_symptoms"), [(0, 0), (29, 0), (31, 1)])
+def test_after_an_outage_of_ours_who_has_not_returned_yet_is_not_silent(heard_s: int, n_symptoms: int) -> None:
+    window = make_window(silent=[1])
+    heard = replace(window, heard_since_ns=window.now_ns - heard_s * SECOND_NS)
+    assert len([s for s in look(heard, USUAL).symptoms if s.kind is SymptomKind.SILENCE]) == n_symptoms
+
+
 def test_a_process_that_is_gone_while_others_wait_is_silence_too() -> None:
     seen = look(make_window(killed=6), USUAL)
     assert [symptom.kind for symptom in seen.symptoms] == [SymptomKind.FAILURE, SymptomKind.SILENCE]
