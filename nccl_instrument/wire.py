@@ -50,7 +50,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nccl_instrument.tables import DTYPE, GROUPS, TABLES, Column, empty_rows
+from nccl_instrument.tables import DTYPE, GROUPS, TABLES, empty_rows
 
 MAGIC: Final = b"DGTB"
 MAJOR: Final = 2
@@ -100,16 +100,16 @@ class TraceBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A table in a section's directory. planes: (row_bytes,) which byte planes are sent."""
+    """A table in a section's directory. planes: the numbers of the byte planes that are sent, ascending."""
 
     table: str
     row_bytes: int
     n_rows: int
-    planes: npt.NDArray[np.bool_]
+    planes: npt.NDArray[np.intp]
 
     @property
     def sent_bytes(self) -> int:
-        return int(self.planes.sum()) * self.n_rows
+        return len(self.planes) * self.n_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +227,9 @@ def _pack_section(batch: TraceBatch, name: str, held: list[str]) -> bytes:
 def _to_planes(table: str, rows: Rows) -> npt.NDArray[np.uint8]:
     """(row_bytes, n) bytes."""
     packed = np.array(rows, DTYPE[table])  # a copy: deltas must not touch the caller's rows
-    for column, _ in _delta_columns(TABLES[table], DTYPE[table]):
-        values = packed[column.name].view(_unsigned(column))
-        packed[column.name][1:] = np.diff(values).view(column.kind)
+    for name, unsigned, _ in _layout(table, DTYPE[table].itemsize).deltas:
+        column = packed[name].view(unsigned)
+        column[1:] = np.diff(column)
     return np.ascontiguousarray(packed.view(np.uint8).reshape(len(packed), -1).T)
 
 
@@ -287,7 +287,7 @@ def _decode_directory(raw: memoryview, at: int, n_tables: int) -> tuple[tuple[_E
         if row_bytes == 0 or not 0 < n_rows <= ROWS_MAX:
             raise BadBatch(f"table {_name_of(padded)!r}: {n_rows} rows of {row_bytes} bytes")
         bits = np.frombuffer(_slice(raw, at + _ENTRY.size, (row_bytes + 7) // 8), np.uint8)
-        planes = np.unpackbits(bits, count=row_bytes, bitorder="little").view(np.bool_)
+        planes = np.unpackbits(bits, count=row_bytes, bitorder="little").nonzero()[0]
         entries.append(_Entry(_name_of(padded), row_bytes, n_rows, planes))
         at += _ENTRY.size + len(bits)
     return tuple(entries), at
@@ -324,35 +324,41 @@ def _inflate(body: memoryview, size: int) -> npt.NDArray[np.uint8]:
 
 def _from_planes(entry: _Entry, sent: npt.NDArray[np.uint8]) -> Rows:
     """(n,) rows. Whole planes are laid out first and turned into rows at once: writing them column by column is slower."""
-    dtype, n_rows = DTYPE[entry.table], entry.n_rows
+    layout, n_rows = _layout(entry.table, DTYPE[entry.table].itemsize), entry.n_rows
     every = np.zeros((entry.row_bytes, n_rows), np.uint8)
     every[entry.planes] = sent.reshape(-1, n_rows)
-    width = _whole_columns(dtype, min(dtype.itemsize, entry.row_bytes))
-    if width == dtype.itemsize:
-        rows: Rows = np.ascontiguousarray(every[:width].T).view(dtype).reshape(n_rows)
+    if entry.row_bytes >= layout.row_bytes:
+        width = layout.row_bytes
+        rows: Rows = np.ascontiguousarray(every[:width].T).view(layout.dtype).reshape(n_rows)
     else:
+        width = max((end for end in layout.ends if end <= entry.row_bytes), default=0)  # what an older writer had
         rows = empty_rows(entry.table, n_rows)
         rows.view(np.uint8).reshape(n_rows, -1)[:, :width] = every[:width].T
-    for column, offset in _delta_columns(TABLES[entry.table], dtype):
-        if offset < width and entry.planes[offset : offset + dtype[column.name].itemsize].any():
-            values = np.cumsum(rows[column.name].view(_unsigned(column)), dtype=_unsigned(column))
-            rows[column.name] = values.view(column.kind)
+    is_sent = set(entry.planes.tolist())
+    for name, unsigned, at in layout.deltas:
+        if at.start < width and not is_sent.isdisjoint(at):
+            column = rows[name].view(unsigned)
+            column.cumsum(dtype=unsigned, out=column)
     return rows
 
 
-@functools.cache
-def _whole_columns(dtype: np.dtype[np.void], limit: int) -> int:
-    """Bytes of the longest run of leading columns that fits in `limit`: what an older writer sent of this table."""
-    ends = [offset + field.itemsize for field, offset, *_ in (dtype.fields or {}).values()]
-    return max((end for end in ends if end <= limit), default=0)
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A table's row. ends: where each column ends. deltas: name, unsigned type and bytes of columns sent as differences."""
+
+    dtype: np.dtype[np.void]
+    row_bytes: int
+    ends: tuple[int, ...]
+    deltas: tuple[tuple[str, str, range], ...]
 
 
 @functools.cache
-def _delta_columns(columns: tuple[Column, ...], dtype: np.dtype[np.void]) -> tuple[tuple[Column, int], ...]:
-    """The columns sent as differences, each with its offset in the row."""
-    fields: Mapping[str, Any] = dtype.fields or {}
-    return tuple((column, int(fields[column.name][1])) for column in columns if column.delta)
-
-
-def _unsigned(column: Column) -> str:
-    return column.kind.replace("i", "u")
+def _layout(table: str, row_bytes: int) -> _Layout:
+    """Worked out once: hashing a table's columns costs as much as decoding it."""
+    dtype, deltas, ends, at = DTYPE[table], [], [], 0
+    for column in TABLES[table]:
+        ends.append(at + dtype[column.name].itemsize)
+        if column.delta:
+            deltas.append((column.name, column.kind.replace("i", "u"), range(at, ends[-1])))
+        at = ends[-1]
+    return _Layout(dtype, row_bytes, tuple(ends), tuple(deltas))
