@@ -15,17 +15,19 @@ from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from django.core.asgi import get_asgi_application
 
+TARGETS = "/metrics/targets"
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 _django = get_asgi_application()  # first: what follows imports models
 
 from console.incidents.routing import websocket_urlpatterns  # noqa: E402
+from console.operations.alive import targets  # noqa: E402
 from console.operations.metrics import count_request  # noqa: E402
 from console.operations.needs import needs_of  # noqa: E402
 from ingest.asgi import application as _ingest  # noqa: E402
 from ingest.log_context import name_requests  # noqa: E402
 from ingest.operations import PATHS, Operations, serve  # noqa: E402
 
-OPERATIONS = Operations(needs_of("web"))
+OPERATIONS = Operations(needs_of("web"), pages={TARGETS: targets})
 
 _console = ProtocolTypeRouter(
     {
@@ -39,7 +41,7 @@ async def _route(scope: MutableMapping[str, Any], receive: Any, send: Any) -> No
     """Route by protocol and path. Probes come before Django: they call us by an address, not by a host name."""
     if scope["type"] == "lifespan" or scope.get("path", "").startswith("/ingest/"):
         await _ingest(scope, receive, send)
-    elif scope["type"] == "http" and scope["path"] in PATHS:
+    elif scope["type"] == "http" and scope["path"] in (*PATHS, TARGETS):
         await serve(OPERATIONS, scope, send)
     elif scope["type"] == "http":
         with count_request(scope["method"], send) as counting:

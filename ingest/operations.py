@@ -12,7 +12,7 @@ import hmac
 import json
 import threading
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -44,10 +44,13 @@ class Said:
 
 @dataclass
 class Operations:
-    """The answers of one process. ticks: its main loop is expected to come round every second."""
+    """The answers of one process. ticks: its main loop is expected to come round every second. pages: path → JSON, for
+    those who may see details.
+    """
 
     needs: Sequence[Need]
     ticks: bool = True
+    pages: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     now: Callable[[], float] = time.monotonic
     _asked_at: float = field(default=float("-inf"), init=False)
     _found: dict[str, Any] = field(default_factory=dict, init=False)
@@ -62,6 +65,8 @@ class Operations:
             return self._readiness(may_see)
         if not may_see:
             return _json(401, {"error": "This needs the metrics token: Authorization: Bearer …", "code": "no_token"})
+        if path in self.pages:
+            return _json(200, self.pages[path]())
         return Said(200, CONTENT_TYPE_LATEST, generate_latest(REGISTRY))
 
     def _health(self) -> Said:
@@ -120,5 +125,5 @@ def _may_see(authorization: str, is_private: bool) -> bool:
     return hmac.compare_digest(given.encode(), token.encode())
 
 
-def _json(status: int, body: dict[str, Any]) -> Said:
+def _json(status: int, body: Any) -> Said:
     return Said(status, JSON, json.dumps(body).encode())

@@ -92,6 +92,14 @@ def read_alive(now: float | None = None) -> list[Note] | None:
     return sorted(fresh, key=lambda note: (note.process, note.host, note.pid))
 
 
+def targets() -> list[dict[str, Any]]:
+    """Whom Prometheus should scrape, in the form its http_sd_configs reads."""
+    return [
+        {"targets": [note.address], "labels": {"process": note.process, "part": "child" if note.is_child else "main"}}
+        for note in read_alive() or ()
+    ]
+
+
 def _note(raw: bytes) -> Note | None:
     """None for what another version wrote."""
     try:

@@ -59,16 +59,26 @@ class TextLines(logging.Formatter):
         return f"{line} [{about}]" if about else line
 
 
+class Unusual(logging.Filter):
+    """Leaves out what beat says of every task it sends."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno > logging.INFO or not str(record.msg).startswith("Scheduler: Sending")
+
+
 def logging_settings(form: str, level: str) -> dict[str, Any]:
     """Django's LOGGING. uvicorn's and Celery's own lines go the same way as ours."""
     formatter = "console.operations.logs.JsonLines" if form == "json" else "console.operations.logs.TextLines"
-    quiet = ("celery.worker.strategy", "celery.app.trace")  # a line per look and second would bury what matters
-    theirs: dict[str, Any] = {name: {"handlers": [], "propagate": True} for name in ("uvicorn", "uvicorn.error")}
+    # A line per look and second would bury what matters.
+    loggers: dict[str, Any] = {name: {"level": "WARNING"} for name in ("celery.worker.strategy", "celery.app.trace")}
+    loggers |= {name: {"handlers": [], "propagate": True} for name in ("uvicorn", "uvicorn.error")}
+    loggers |= {"uvicorn.access": {"handlers": [], "propagate": False}, "celery.beat": {"filters": ["unusual"]}}
     return {
         "version": 1,
         "disable_existing_loggers": False,
+        "filters": {"unusual": {"()": "console.operations.logs.Unusual"}},
         "formatters": {"line": {"()": formatter}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-        "loggers": {**{name: {"level": "WARNING"} for name in quiet}, **theirs},
+        "loggers": loggers,
         "root": {"handlers": ["stderr"], "level": level},
     }

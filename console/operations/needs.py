@@ -62,7 +62,7 @@ def needs_of(name: str) -> tuple[Need, ...]:
         others = [Need(other, partial(ask_roll, other), is_must=False) for other in ("ingest", "worker", "beat")]
         return (*DATABASE, Need("pages", ask_pages), Need("valkey", ask_valkey, is_must=False), *others)
     if name == "ingest":
-        return (*NEEDS, Need("valkey", ask_valkey, is_must=False))
+        return NEEDS
     if name == "worker":
         return (*DATABASE, valkey, tick)
     return (valkey, tick)

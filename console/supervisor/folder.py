@@ -45,10 +45,16 @@ class DataFolder:
         return self.path / "agent_token"
 
     def secret_key(self) -> str:
+        return self._secret("secret_key")
+
+    def metrics_token(self) -> str:
+        return self._secret("metrics_token")
+
+    def _secret(self, name: str) -> str:
         """Made on the first start, readable by us alone, kept for all later ones; an empty one is made anew."""
-        file = self.path / "secret_key"
+        file = self.path / name
         if not file.exists() or not file.read_text().strip():
-            aside = self.path / "secret_key.new"  # a kill or a full disk must not leave half a key in its place
+            aside = self.path / f"{name}.new"  # a kill or a full disk must not leave half a key in its place
             with os.fdopen(os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as new:
                 new.write(secrets.token_urlsafe(48))
             aside.replace(file)

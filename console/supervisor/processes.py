@@ -50,12 +50,12 @@ def _uvicorn(name: str, application: str, port: int) -> Recipe:
 
 
 def worker_recipe() -> Recipe:
-    argv = [sys.executable, "-m", "celery", "-A", "console", "worker", "--concurrency", "1", "--loglevel", "INFO"]
+    argv = [sys.executable, "-m", "celery", "-q", "-A", "console", "worker", "--concurrency", "1", "--loglevel", "INFO"]
     return Recipe(name="worker", argv=[*argv, "--without-gossip", "--without-mingle"])
 
 
 def beat_recipe(runtime: Path) -> Recipe:
-    argv = [sys.executable, "-m", "celery", "-A", "console", "beat", "--loglevel", "INFO"]
+    argv = [sys.executable, "-m", "celery", "-q", "-A", "console", "beat", "--loglevel", "INFO"]
     return Recipe(name="beat", argv=[*argv, "--schedule", str(runtime / "beat"), "--pidfile="])
 
 
@@ -109,8 +109,9 @@ def manage(env: Mapping[str, str], *arguments: str) -> str:
         preexec_fn=die_with_parent(signal.SIGKILL),
     )
     if done.returncode != 0:
-        reason = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["it gave no reason"]
-        raise ServerFailed(f"manage.py {arguments[0]} failed: {reason[0]}")
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        checks = [line.removeprefix("?: ") for line in said if "(diogenes.E" in line]  # start-up checks say more
+        raise ServerFailed(f"manage.py {arguments[0]} failed: {[*checks, *said[-1:], 'it gave no reason'][0]}")
     return done.stdout
 
 

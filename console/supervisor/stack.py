@@ -43,6 +43,8 @@ class Stack:
             "DJANGO_SETTINGS_MODULE": "console.settings",
             "DIOGENES_DATA": str(self.folder.path),
             "DIOGENES_SECRET_KEY": os.environ.get("DIOGENES_SECRET_KEY") or self.folder.secret_key(),
+            "DIOGENES_METRICS_TOKEN": os.environ.get("DIOGENES_METRICS_TOKEN") or self.folder.metrics_token(),
+            "DIOGENES_LOG": os.environ.get("DIOGENES_LOG") or "json",
             "DIOGENES_DEMO": "1" if with_demo else "0",
             "PYTHONUNBUFFERED": "1",
         }

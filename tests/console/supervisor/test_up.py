@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import HTTPCookieProcessor, OpenerDirector, build_opener
+from urllib.request import HTTPCookieProcessor, OpenerDirector, Request, build_opener, urlopen
 
 import pytest
 
 from console.supervisor.folder import start_time
-from console.supervisor.processes import ROOT
+from console.supervisor.processes import ROOT, ingest_processes
 from tests.servers import SETTINGS
 
 pytestmark = pytest.mark.live
@@ -151,7 +152,7 @@ def test_a_second_start_on_the_same_folder_is_refused_in_one_sentence(shared: Up
 def test_ctrl_c_or_a_kill_leaves_nothing_and_each_next_start_finds_its_data(up: Up) -> None:
     up.wait_until_ready()
     children, token = up.children(), (up.folder / "agent_token").read_text()
-    assert len(children) == 6
+    assert len(children) == 5 + ingest_processes()
     assert up.stop() == 0
     assert [pid for pid in children if start_time(pid)] == []
 
@@ -166,3 +167,29 @@ def test_ctrl_c_or_a_kill_leaves_nothing_and_each_next_start_finds_its_data(up: 
     wait_until_gone(killed)
     assert (up.folder / "agent_token").read_text() == token
     assert third.stop(signal.SIGTERM) == 0
+
+
+def test_every_process_answers_at_its_own_door_and_logs_an_object_a_line(shared: Up) -> None:
+    shared.wait_until_ready()
+    token = {"Authorization": "Bearer " + (shared.folder / "metrics_token").read_text()}
+
+    def ask(address: str) -> str:
+        return urlopen(Request(f"http://{address}", headers=token), timeout=10).read().decode()
+
+    wanted = {("web", "main"), ("ingest", "main"), ("worker", "main"), ("worker", "child"), ("beat", "main")}
+    give_up_at = time.monotonic() + 30
+    while True:
+        doors = json.loads(ask(f"127.0.0.1:{shared.port}/metrics/targets"))
+        found = {(door["labels"]["process"], door["labels"]["part"]) for door in doors}
+        if found >= wanted or time.monotonic() > give_up_at:
+            break
+        time.sleep(0.2)
+    assert found >= wanted
+    for door in doors:
+        (address,) = door["targets"]
+        assert json.loads(ask(f"{address}/readyz"))["status"] == "ready"
+        assert "diogenes_commit_seconds_count" in ask(f"{address}/metrics")
+    for name in ("web", "ingest", "worker", "beat"):
+        lines = (shared.folder / "logs" / f"{name}.log").read_text().splitlines()
+        assert all(json.loads(line)["process"] == name for line in lines if line.startswith("{"))
+    assert '"beat: Starting' in (shared.folder / "logs" / "beat.log").read_text()
