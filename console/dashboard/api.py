@@ -26,6 +26,7 @@ from console.incidents.grid import Grid
 from console.incidents.live import IncidentRow, IngestRow, JobRow
 from console.incidents.read import read_current, visible_incidents
 from console.incidents.rows import incident_row, iso
+from console.operations.metrics import SNAPSHOTS
 from ingest.models import Job, Team
 
 INCIDENTS_OF_JOB_MAX = 50
@@ -84,6 +85,7 @@ class Now(APIView):
     )
     def get(self, request: Request) -> Response:
         """Jobs, current incidents and ingest's health: the snapshot that the teams' live streams continue."""
+        SNAPSHOTS.labels("now").inc()
         caller = caller_of(request.user)
         streams = team_streams(caller)  # before the rows: what comes later is then sent once more
         ingest = jobs.read_ingest_total(caller.team_ids)

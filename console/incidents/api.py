@@ -29,6 +29,7 @@ from console.incidents.live import IncidentRow, JobRow, TimelineRow
 from console.incidents.models import ActorKind, Incident
 from console.incidents.rows import incident_row, iso, timeline_row
 from console.incidents.streams import Position, incident_stream, position, team_stream
+from console.operations.metrics import SNAPSHOTS
 
 REQUEST_KEY_MAX: Final = 100
 STREAM: Final = an_object(name=str, epoch=str, offset=int)
@@ -93,6 +94,7 @@ class IncidentDetail(APIView):
     )  # fmt: skip
     def get(self, request: Request, number: int) -> Response:
         """One incident with its newest diagnosis and its timeline."""
+        SNAPSHOTS.labels("incident").inc()
         caller = caller_of(request.user)
         stream = position(incident_stream(number))  # before the rows: what comes later is then sent once more
         incident = read.find_incident(number, caller.team_ids)

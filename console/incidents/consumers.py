@@ -25,6 +25,7 @@ from console.incidents.models import Incident
 from console.incidents.publish import group_of
 from console.incidents.rows import iso
 from console.incidents.streams import UNREACHABLE, Position, Reader, connect_reader
+from console.operations.metrics import LIVE_MESSAGES, LIVE_SOCKETS, RESYNCS
 
 log = logging.getLogger(__name__)
 BEAT_SECONDS: Final = 1.0
@@ -52,10 +53,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.reader = Reader(self.client)
         await self.accept()
         self.beating = asyncio.create_task(self._beat())
+        LIVE_SOCKETS.inc()
 
     async def disconnect(self, code: int) -> None:
         if self.beating is None:
             return
+        LIVE_SOCKETS.dec()
         self.beating.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self.beating
@@ -120,7 +123,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _relay(self, stream: str, messages: list[str], gap: str) -> None:
         for message in messages:
             await self.send(text_data=message)
+        LIVE_MESSAGES.inc(len(messages))
         if gap:
+            RESYNCS.inc()
             await self._say({"resync": stream, "reason": gap})
 
     async def _beat(self) -> None:

@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from console.incidents.models import ActorKind, ConditionState, Incident, OutboxRow, State, TimelineEntry
 from console.incidents.publish import relay_on_commit
+from console.operations.metrics import INCIDENTS_OPENED
 
 MOVES: Final[dict[str, tuple[frozenset[State], State]]] = {
     "acknowledge": (frozenset({State.OPEN}), State.ACKNOWLEDGED),
@@ -77,6 +78,7 @@ def open_incident(fields: Mapping[str, Any], actor: Actor = DETECTOR, note: str 
     with transaction.atomic():
         incident = Incident.objects.create(**fields, opened_at=now, updated_at=now)
         _note(incident, actor, "opened", now, after=State.OPEN, note=note, message="incident.opened")
+    INCIDENTS_OPENED.labels(incident.symptom).inc()
     return incident
 
 

@@ -21,6 +21,7 @@ from console.incidents.live import IngestRow, JobRow, MessageType, Row
 from console.incidents.models import Incident, OutboxRow
 from console.incidents.rows import incident_row, iso, timeline_row
 from console.incidents.streams import UNREACHABLE, append, incident_stream, team_stream
+from console.operations.metrics import PUBLISHED, UNPUBLISHED
 
 log = logging.getLogger(__name__)
 RELAY_LOCK: Final = 0x44474F42  # first key of the advisory locks that relays take; the second is the incident
@@ -56,7 +57,8 @@ def _relay_safely(number: int) -> bool:
     try:
         streams = _relay(number)
     except UNREACHABLE as error:
-        log.warning("live stream away, incident %s is announced later: %s", number, error)
+        UNPUBLISHED.inc()
+        log.warning("live stream away, announced later: %s", error, extra={"incident": number})
         return False
     for stream in streams:
         _ring(stream)
@@ -76,6 +78,7 @@ def _relay(number: int) -> list[str]:
         for row in waiting:
             for stream, kind, what in _messages(row, incident):
                 append(stream, kind, iso(timezone.now()) or "", dataclasses.asdict(what))
+                PUBLISHED.labels(kind).inc()
                 grown[stream] = None
         OutboxRow.objects.filter(pk__in=[row.pk for row in waiting]).update(relayed_at=timezone.now())
     return list(grown)
@@ -96,7 +99,9 @@ def _publish_hint(stream: str, kind: MessageType, row: Row) -> None:
     try:
         append(stream, kind, iso(timezone.now()) or "", dataclasses.asdict(row))
     except UNREACHABLE:
+        UNPUBLISHED.inc()
         return
+    PUBLISHED.labels(kind).inc()
     _ring(stream)
 
 

@@ -54,3 +54,10 @@ def count_request(method: str, send: Send) -> Iterator[Send]:
     finally:
         REQUESTS.labels(method if method in METHODS else "other", str(status[0])).inc()
         REQUEST_SECONDS.observe(time.monotonic() - began)
+
+
+def count_look(began: float, data_ns: int, saw: str) -> None:
+    """A look that began at `began` (monotonic seconds), saw data up to `data_ns`, and saw this: a symptom or none."""
+    LOOKS.labels(saw).inc()
+    LOOK_SECONDS.observe(time.monotonic() - began)
+    LOOK_LAG_SECONDS.observe(max(0.0, (time.time_ns() - data_ns) / 1e9))
