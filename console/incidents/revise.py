@@ -1,12 +1,13 @@
 """The diagnosis of an incident, and its revisions while the trouble lasts.
 
 A revision is stored when the answer changed (who, what, how sure), not when a number did. Early looks revise often,
-because late batches still arrive; after a while the picture is frozen, since what led to the stall scrolls out of sight.
+because nodes report at different times; after a while the picture is frozen, since what led to the stall scrolls out of
+sight. Batches that come later still, from a spool, revise the diagnosis whose window they fall in, also when all is over.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.conf import settings
@@ -18,7 +19,7 @@ from console.incidents.models import Certainty, DiagnosisRevision, Incident
 from console.incidents.rows import CULPRITS_SHOWN_MAX
 from console.incidents.suspicion import UNDIAGNOSED, suspected_headline
 from ingest.models import Node
-from ingest.read import read_window
+from ingest.read import has_new_batches, read_window
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Grade, Symptom, diagnosis_from_json, to_json
@@ -30,6 +31,8 @@ FROZEN_NS: Final = 45 * SECOND  # data later than this after the trigger is not 
 BEFORE_NS: Final = 5 * SECOND
 BACK_NS_MAX: Final = 60 * SECOND
 PATIENT_SECONDS: Final = 5.0
+COMMIT_SECONDS: Final = 10.0  # a batch may be received before a diagnosis reads, and committed so long afterwards
+LATE_INCIDENTS_MAX: Final = 3  # of an attempt, the newest
 
 
 def revise(incident: Incident, symptom: Symptom, seen: Window) -> None:
@@ -37,9 +40,37 @@ def revise(incident: Incident, symptom: Symptom, seen: Window) -> None:
 
     `seen` is the window of the look; it is used as it is while it reaches back to before the trouble.
     """
-    if not _is_due(incident):
-        return
-    window = _evidence(incident, seen)
+    if _is_due(incident):
+        _diagnose(incident, symptom, _evidence(incident, seen))
+
+
+def revise_late(attempt_id: int) -> None:
+    """Diagnose again what batches from spools have news of, whether the trouble goes on or not."""
+    for incident in Incident.objects.filter(attempt=attempt_id).order_by("-id")[:LATE_INCIDENTS_MAX]:
+        newest = incident.revisions.order_by("-number").first()
+        if newest is None or incident.analysed_at is None or not _has_late_news(incident, incident.analysed_at):
+            continue
+        start_ns, end_ns = _span(incident)
+        window = read_window(attempt_id, start_ns, end_ns, now_ns=end_ns)
+        _diagnose(incident, diagnosis_from_json(newest.body).symptom, window)
+
+
+def _has_late_news(incident: Incident, analysed_at: datetime) -> bool:
+    if timezone.now() - analysed_at < timedelta(seconds=PATIENT_SECONDS):
+        return False
+    since = analysed_at - timedelta(seconds=COMMIT_SECONDS)
+    late = Node.objects.filter(attempt=incident.attempt_id, late_received_ns__gt=int(since.timestamp() * 1e9))
+    return late.exists() and has_new_batches(incident.attempt_id, *_span(incident), since)
+
+
+def _span(incident: Incident) -> tuple[int, int]:
+    """What late batches are looked at: the time of the evidence, up to where the symptom was last seen."""
+    start_ns = max(incident.first_symptom_ns - BEFORE_NS, incident.triggered_ns - BACK_NS_MAX)
+    end_ns = min(max(incident.last_seen_ns, incident.triggered_ns), incident.triggered_ns + FROZEN_NS)
+    return min(start_ns, end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND)), end_ns
+
+
+def _diagnose(incident: Incident, symptom: Symptom, window: Window) -> None:
     diagnosis = diagnose(window, symptom, DEFAULT)
     Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
     newest = incident.revisions.order_by("-number").first()
@@ -64,8 +95,7 @@ def _is_due(incident: Incident) -> bool:
         return True
     if now - incident.analysed_at < timedelta(seconds=PATIENT_SECONDS):
         return False
-    is_open_ended = incident.last_seen_ns < incident.triggered_ns + FROZEN_NS
-    return is_open_ended or Node.objects.filter(attempt=incident.attempt_id, catching_up=True).exists()
+    return incident.last_seen_ns < incident.triggered_ns + FROZEN_NS
 
 
 def _is_news(incident: Incident, newest: DiagnosisRevision | None, diagnosis: Diagnosis) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.conf import settings
@@ -23,10 +23,10 @@ from console.incidents import lifecycle
 from console.incidents.models import LOOK_FAILED, ConditionState, Incident, JobNormal, Look, State
 from console.incidents.over import is_over
 from console.incidents.publish import publish_job
-from console.incidents.revise import revise
+from console.incidents.revise import revise, revise_late
 from console.incidents.suspicion import UNDIAGNOSED, communicator_name, suspected_headline
 from ingest.endings import end_if_all_gone
-from ingest.models import Attempt
+from ingest.models import Attempt, PinnedWindow
 from ingest.read import latest_data_ns, read_window
 from ingest.retention import pin_window
 from ingest.window import Window
@@ -52,6 +52,7 @@ def watch_job(attempt_id: int) -> None:
             if attempt.state == Attempt.State.RUNNING and not end_if_all_gone(attempt.pk):
                 _look(attempt)
             close_ended(attempt.job_id)
+            revise_late(attempt.pk)
         finally:
             publish_job(attempt.job.team_id, read_job_row(attempt.job))
 
@@ -88,6 +89,7 @@ def _follow(attempt: Attempt, window: Window, symptoms: tuple[Symptom, ...]) -> 
     incident = following.order_by("-id").first()
     if symptoms:
         incident = _fire(incident, symptoms, window) if incident else _raise(attempt, symptoms[0], window)
+        _keep_evidence(incident)
         revise(incident, symptoms[0], window)
     elif incident is not None:
         _calm(incident, window)
@@ -108,7 +110,6 @@ def _raise(attempt: Attempt, symptom: Symptom, window: Window) -> Incident:
         incident = lifecycle.open_incident(fields, note=symptom.sentence)
     except IntegrityError:  # the database's own rule: somebody opened one by another door
         incident = Incident.objects.exclude(state=State.RESOLVED).get(attempt=attempt)
-    pin_window(attempt.pk, symptom.at_ns - EVIDENCE_BEFORE_NS, symptom.at_ns + EVIDENCE_AFTER_NS)
     return incident
 
 
@@ -124,11 +125,18 @@ def _fire(incident: Incident, symptoms: tuple[Symptom, ...], window: Window) -> 
     return incident
 
 
+def _keep_evidence(incident: Incident) -> None:
+    """Pin what led to the symptom; asked with every look, since whoever opened the incident may have died before it could."""
+    start_ns, end_ns = incident.first_symptom_ns - EVIDENCE_BEFORE_NS, incident.first_symptom_ns + EVIDENCE_AFTER_NS
+    if not PinnedWindow.objects.filter(attempt=incident.attempt_id, start_ns=start_ns).exists():
+        pin_window(incident.attempt_id, start_ns, end_ns)
+
+
 def _calm(incident: Incident, window: Window) -> None:
     """A look without symptoms: one step towards clear, if the job visibly went on since the trouble was last seen."""
     now = timezone.now()
     if incident.condition == ConditionState.CLEAR:
-        return _resolve_when_long_clear(incident)
+        return _resolve_when_long_clear(incident, window)
     pause = timedelta(seconds=settings.CLEAN_LOOK_SECONDS)
     too_soon = incident.clean_look_at is not None and now - incident.clean_look_at < pause
     if too_soon or not _went_on(window, incident.last_seen_ns):
@@ -154,7 +162,6 @@ def _start_anew(incident: Incident, symptom: Symptom, window: Window) -> None:
     lifecycle.observe(
         incident, "fired again", fields, before=before, after=ConditionState.FIRING, note=symptom.sentence
     )
-    pin_window(incident.attempt_id, symptom.at_ns - EVIDENCE_BEFORE_NS, symptom.at_ns + EVIDENCE_AFTER_NS)
 
 
 def _also_seen(incident: Incident, symptom: Symptom, window: Window) -> None:
@@ -191,9 +198,12 @@ def _set_condition(incident: Incident, after: ConditionState, why: str, **fields
     lifecycle.observe(incident, after, {"condition": after, **fields}, before=before, after=after, note=why)
 
 
-def _resolve_when_long_clear(incident: Incident) -> None:
-    patience = timedelta(seconds=settings.RESOLVE_AFTER_CLEAR_SECONDS)
-    if incident.state != State.RESOLVED and incident.cleared_at and timezone.now() - incident.cleared_at > patience:
+def _resolve_when_long_clear(incident: Incident, window: Window) -> None:
+    """Time in which nobody could hear of the job was not quiet: an outage of ours starts the patience anew."""
+    if incident.state == State.RESOLVED or incident.cleared_at is None:
+        return
+    seen_since = max(incident.cleared_at, datetime.fromtimestamp(window.heard_since_ns / 1e9, UTC))
+    if timezone.now() - seen_since > timedelta(seconds=settings.RESOLVE_AFTER_CLEAR_SECONDS):
         _resolve(incident, "condition cleared")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,14 +17,16 @@ from django.utils import timezone
 from console.dashboard.jobs import read_job_row
 from console.incidents import evidence, lifecycle, watch
 from console.incidents.live import JobRow
-from console.incidents.models import ActorKind, Incident, JobNormal, Look
+from console.incidents.models import ActorKind, ConditionState, Incident, JobNormal, Look
 from ingest.endings import GONE_NS
-from ingest.models import Attempt, Job
+from ingest.models import Attempt, Job, PinnedWindow
 from ingest.read import read_window
 from ingest.window import Window
 from rca.findings import diagnosis_from_json
+from tests.builders import SECOND, WALL_NS
 from tests.console.incidents.stalling import StallingJob
 from tests.ingest.conftest import Ingest, ingest, no_traces
+from tests.windows import make_window
 
 __all__ = ["ingest", "no_traces"]  # fixtures
 RITA = lifecycle.Actor("rita", ActorKind.USER)
@@ -113,6 +116,65 @@ async def test_traces_that_stop_coming_never_clear_a_condition(job: StallingJob)
     assert (await the_incident()).condition == "firing"
 
 
+@pytest.mark.parametrize(("heard_minutes", "state"), [(9, "open"), (11, "resolved")])
+async def test_an_outage_of_ours_does_not_count_as_quiet_time(
+    job: StallingJob, settings: Any, heard_minutes: int, state: str
+) -> None:
+    settings.RESOLVE_AFTER_CLEAR_SECONDS = 600.0
+    incident = await stall(job)
+    now = timezone.now()
+    incident.condition, incident.cleared_at = ConditionState.CLEAR, now - timedelta(hours=1)
+    heard_since = now - timedelta(minutes=heard_minutes)
+    window = replace(make_window(), heard_since_ns=int(heard_since.timestamp() * 1e9))
+    await sync_to_async(watch._calm)(incident, window)
+    assert (await the_incident()).state == state
+
+
+async def test_evidence_that_a_killed_look_did_not_keep_is_kept_by_the_next(job: StallingJob) -> None:
+    await stall(job)
+    kept = [(window.start_ns, window.end_ns) async for window in PinnedWindow.objects.all()]
+    await PinnedWindow.objects.all().adelete()
+    await job.run(1)
+    await look()
+    assert [(window.start_ns, window.end_ns) async for window in PinnedWindow.objects.all()] == kept
+
+
+async def late(job: StallingJob, numbers: range, node: int) -> None:
+    """The batches that this node cut in those seconds arrive only now, as from a spool."""
+    now, job.number = job.number, numbers.start
+    for job.number in numbers:
+        reply = await job.ingest.send(job.batch(node), at_ns=WALL_NS + (now + 1) * SECOND)
+        assert reply.status == 200
+    job.number = now
+
+
+async def test_late_batches_revise_the_diagnosis_whose_window_they_fall_in(job: StallingJob) -> None:
+    began = job.number
+    await job.run(20, nodes=(0, 2, 3))  # the culprit's node cannot reach us
+    job.stall()
+    stalled = job.number
+    await job.run(8, nodes=(0, 2, 3))
+    await look()
+    first = await the_incident()
+    assert await missing(first) != []
+    job.go_on()
+    await job.run(12)
+    await look()  # the job goes on: nothing looks at the stall any more
+    await Incident.objects.aupdate(analysed_at=datetime.fromtimestamp(job.ingest.clock_ns / 1e9, UTC))
+    ended, job.stalls_from = job.number, stalled
+    await late(job, range(began, stalled + 8), node=1)
+    job.go_on()
+    assert job.number == ended
+    await look()
+    revised = await the_incident()
+    assert (revised.culprits, revised.condition) == ([3], first.condition)  # only the diagnosis is revised
+    assert await missing(revised) == ["Still catching up: node-1."]
+    await Incident.objects.aupdate(analysed_at=datetime.fromtimestamp(job.ingest.clock_ns / 1e9, UTC))
+    await job.run(5)
+    await look()
+    assert await missing(revised) == []
+
+
 async def test_the_same_trouble_soon_after_resolving_has_regressed(job: StallingJob) -> None:
     first = await stall(job)
     await recover(job)
@@ -175,7 +237,10 @@ async def test_while_one_process_is_left_the_others_end_is_an_incident(job: Stal
     assert (await stall(job)).condition == "firing"
 
 
-async def test_a_silent_node_is_an_incident_while_the_others_report(job: StallingJob) -> None:
+async def test_a_silent_node_is_an_incident_while_the_others_report(
+    job: StallingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.read.heard_since_ns", lambda *_: 0)  # at any time, though the job's clock is not ours
     await job.run(15, nodes=(0, 1, 2))
     await look()
     assert (await the_incident()).symptom in ("silence", "failure")
@@ -305,6 +370,11 @@ async def look() -> None:
 
 async def the_incident() -> Incident:
     return await Incident.objects.alatest("pk")
+
+
+async def missing(incident: Incident) -> list[str]:
+    """What the newest diagnosis says was not seen."""
+    return list((await incident.revisions.alatest("number")).body["missing"])
 
 
 async def verbs(incident: Incident) -> list[str]:
