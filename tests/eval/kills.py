@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import logging
 import os
 import random
 import signal
@@ -319,6 +320,7 @@ def drill_stack(seed: int, order: Sequence[str], n_nodes: int, outage_s: float, 
 
 
 def main() -> int:
+    logging.getLogger("diogenes.agent").setLevel(logging.ERROR)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED") or random.randrange(10**6)))
     parser.add_argument("--parts", default=",".join(parts.PARTS), help="comma-separated, for a shorter run")
