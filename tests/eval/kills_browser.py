@@ -21,8 +21,8 @@ from urllib.parse import urlencode
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
-BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)  # those of frontend/src/live/socket.ts
-SILENT_S = 10.0
+BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 5.0)  # those of frontend/src/live/socket.ts
+SILENT_S = 8.0
 AWAY = (OSError, urllib.error.URLError, WebSocketException, ValueError)
 
 

@@ -12,7 +12,8 @@ export type Phase = "connecting" | "live" | "reconnecting" | "stale";
 export const STALE_MS = 3000;
 const GIVE_UP_MS = 8000;
 const WATCH_MS = 500;
-const BACKOFF_MS = [500, 1000, 2000, 4000, 8000, 15000];
+// The page must be live again within seconds of the server's return.
+const BACKOFF_MS = [500, 1000, 2000, 4000, 5000];
 
 export const phase = signal<Phase>("connecting");
 export const lastFrameAt = signal<number | null>(null);
@@ -39,6 +40,7 @@ export interface SocketUser {
 export class LiveSocket {
   private socket: WebSocket | null = null;
   private attempt = 0;
+  private triedAt = 0;
   private retry: ReturnType<typeof setTimeout> | undefined;
   private watch: ReturnType<typeof setInterval> | undefined;
 
@@ -65,6 +67,7 @@ export class LiveSocket {
   private connect(): void {
     const socket = new WebSocket(this.url);
     this.socket = socket;
+    this.triedAt = Date.now();
     socket.onopen = () => {
       lastFrameAt.value = Date.now();
       this.user.onOpen();
@@ -92,7 +95,8 @@ export class LiveSocket {
     const silentMs = lastFrameAt.value === null ? null : Date.now() - lastFrameAt.value;
     const connected = this.socket?.readyState === WebSocket.OPEN;
     phase.value = phaseAfter(connected, silentMs);
-    if (connected && silentMs !== null && silentMs > GIVE_UP_MS) this.reconnect();
+    const isStuck = this.socket !== null && !connected && Date.now() - this.triedAt > GIVE_UP_MS; // a handshake nobody answers
+    if (isStuck || (connected && silentMs !== null && silentMs > GIVE_UP_MS)) this.reconnect();
   }
 
   private reconnect(): void {
