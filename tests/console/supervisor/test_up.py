@@ -193,3 +193,15 @@ def test_every_process_answers_at_its_own_door_and_logs_an_object_a_line(shared:
         lines = (shared.folder / "logs" / f"{name}.log").read_text().splitlines()
         assert all(json.loads(line)["process"] == name for line in lines if line.startswith("{"))
     assert '"beat: Starting' in (shared.folder / "logs" / "beat.log").read_text()
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_running_stack(shared: Up) -> None:
+    shared.wait_until_ready()
+    environment = {**outside(), "DIOGENES_DATA": str(shared.folder)}
+    command = [sys.executable, str(ROOT / "manage.py"), "doctor", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd="/")
+    findings = json.loads(done.stdout)["findings"]
+    assert (done.returncode, [one for one in findings if one["mark"] == "bad"]) == (0, []), done.stderr
+    assert {"web", "live socket", "ingest", "worker", "beat"} <= {
+        one["name"] for one in findings if one["mark"] == "ok"
+    }

@@ -1,0 +1,245 @@
+"""What `manage.py doctor` looks at: all start-up checks, and what only shows while everything runs.
+
+Each question is asked the way its user would: a batch's door with an agent's token, the live socket with an upgrade, the
+worker by name. Whatever a question raises is its finding; one that cannot be asked never hides the others.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core import checks
+from django.db.models import Count, Max, Q
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect as connect_socket
+
+from console.celery import app
+from console.incidents.consumers import NOT_SIGNED_IN
+from console.operations.alive import Note, read_alive
+from console.operations.checks import TAG
+from console.operations.needs import ask_pages, ask_roll, ask_valkey
+from ingest.models import AgentToken, Attempt, Node
+from ingest.needs import Missing, ask_database, ask_migrations, ask_room
+from ingest.stores import active_store
+
+Mark = Literal["ok", "warning", "bad"]
+SECONDS: Final = 5.0
+REPORTING_NS: Final = 10_000_000_000
+PLUGIN: Final = settings.BASE_DIR / "nccl_instrument/plugin/build/libnccl-profiler-diogenes.so"
+NCCL_SYMBOLS: Final = tuple(f"ncclProfiler_v{version}" for version in range(3, 8))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the table. advice: what to do, empty where nothing is."""
+
+    name: str
+    mark: Mark
+    found: str
+    advice: str = ""
+
+
+class Doubt(Exception):
+    """Not wrong for certain, or not wrong yet; the message says what, `advice` what to do."""
+
+    def __init__(self, found: str, advice: str = "") -> None:
+        super().__init__(found)
+        self.advice = advice
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the console and ingest are reached, and an agent's token, empty when none is at hand."""
+
+    web: str
+    ingest: str
+    token: str
+
+
+def examine(places: Places) -> Iterator[Finding]:
+    """Everything, in the order in which one thing needs the other."""
+    for name, ask in _questions(places):
+        yield _finding(name, ask)
+    for problem in checks.run_checks(tags=[TAG], include_deployment_checks=True):
+        mark: Mark = "bad" if problem.level >= checks.ERROR else "warning"
+        yield Finding(problem.id or "", mark, problem.msg, problem.hint or "")
+
+
+def _questions(places: Places) -> list[tuple[str, Callable[[], str]]]:
+    return [
+        ("database", ask_database),
+        ("migrations", ask_migrations),
+        ("store", lambda: active_store().name),
+        ("room for traces", ask_room),
+        ("Valkey", ask_valkey),
+        ("front end", ask_pages),
+        ("web", lambda: _health(places.web)),
+        ("live socket", lambda: _socket(places.web)),
+        ("ingest", lambda: _probe_ingest(places)),
+        ("worker", _worker),
+        ("beat", lambda: ask_roll("beat")),
+        ("doors", _doors),
+        ("agents", _agents),
+        ("node clocks", _clocks),
+        ("agent tokens", _tokens),
+        ("profiler plugin", _plugin),
+        ("py-spy", _py_spy),
+    ]
+
+
+def _finding(name: str, ask: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, "ok", ask())
+    except Doubt as doubt:
+        return Finding(name, "warning", str(doubt), doubt.advice)
+    except Missing as missing:
+        found, _, advice = str(missing).partition(": ")
+        return Finding(name, "bad", found, advice)
+    except Exception as error:
+        found = str(error).strip().splitlines() or [type(error).__name__]
+        return Finding(name, "bad", found[0][:300], "See the log of the process that should have answered.")
+
+
+def _request(base: str, path: str, token: str = "", method: str = "GET") -> tuple[int, bytes]:
+    """Status and body; without a body of our own, so a POST says no Content-Length."""
+    parts = urlsplit(base)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.netloc, timeout=SECONDS)
+    try:
+        connection.putrequest(method, path)
+        if token:
+            connection.putheader("Authorization", f"Bearer {token}")
+        connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, answer.read(1_000_000)
+    except OSError as error:
+        raise Missing(f"{base} does not answer ({error}): start it, or say where it is") from None
+    finally:
+        connection.close()
+
+
+def _health(web: str) -> str:
+    status, body = _request(web, "/healthz")
+    if status != 200:
+        raise Missing(f"{web}/healthz answers {status}: restart the web process and see its log")
+    return f"{web} answers, version {json.loads(body)['version']}"
+
+
+def _socket(web: str) -> str:
+    """Upgrade as a browser would; not being signed in, we are let in and sent away with a reason."""
+    address = web.replace("http", "ws", 1) + "/ws/v1/"
+    try:
+        with connect_socket(address, origin=web, open_timeout=SECONDS, close_timeout=1) as ours:  # type: ignore[arg-type]
+            ours.recv(timeout=SECONDS)
+    except ConnectionClosed as closed:
+        code = closed.rcvd.code if closed.rcvd else 0
+        if code == NOT_SIGNED_IN:
+            return "upgrades"
+        raise Missing(f"the socket was closed with {code}: see the log of web") from None
+    except (OSError, TimeoutError) as error:
+        raise Missing(f"no upgrade ({error}): does the proxy forward websockets?") from None
+    return "upgrades"
+
+
+def _probe_ingest(places: Places) -> str:
+    """Knock with a token and no batch: 411 means that the token is good and the database was asked."""
+    if not places.token:
+        status, _ = _request(places.ingest, "/healthz")
+        raise Doubt(f"{places.ingest} answers {status}; no agent token at hand to knock with", "Say --token-file.")
+    status, _ = _request(places.ingest, "/ingest/batches", places.token, "POST")
+    if status == 401:
+        raise Missing(f"{places.ingest} refuses the agent token: was it revoked, or is it another installation's?")
+    if status != 411:
+        raise Missing(f"{places.ingest} answers {status} to an agent: see the log of ingest")
+    return f"{places.ingest} takes the agent token; {ask_roll('ingest')}"
+
+
+def _worker() -> str:
+    """Ask through the broker: that is the way looks take."""
+    answers = app.control.ping(timeout=2.0)
+    if not answers:
+        raise Missing("no worker answers: no looks are taken; start one, or see its log")
+    return f"{len(answers)} answered"
+
+
+def _doors() -> str:
+    notes = read_alive()
+    if notes is None:
+        raise Missing("Valkey is away: nobody can say who lives")
+    unready = [note.name for note in notes if _readiness(note) != "ready"]
+    if unready:
+        raise Doubt(f"{len(unready)} of {len(notes)} processes are not ready: {', '.join(unready[:3])}",
+                    "Ask their /readyz with the metrics token; it says what is missing.")  # fmt: skip
+    return f"{len(notes)} processes answer and are ready"
+
+
+def _readiness(note: Note) -> str:
+    if note.host != socket.gethostname():
+        return "ready"  # its door is on its own machine's loopback
+    try:
+        _, body = _request(f"http://{note.address}", "/readyz", settings.METRICS_TOKEN)
+        return str(json.loads(body)["status"])
+    except (Missing, ValueError, KeyError):
+        return "no answer"
+
+
+def _agents() -> str:
+    nodes = Node.objects.filter(attempt__state=Attempt.State.RUNNING)
+    heard = Q(received_ns__gte=time.time_ns() - REPORTING_NS)
+    found = nodes.aggregate(all=Count("pk"), reporting=Count("pk", filter=heard), newest=Max("received_ns"))
+    if not found["all"]:
+        raise Doubt("no job is running", "")
+    if found["reporting"] < found["all"]:
+        age = (time.time_ns() - found["newest"]) / 1e9
+        raise Doubt(f"{found['all'] - found['reporting']} of {found['all']} nodes are silent; newest batch {age:.0f} s old",
+                    "See the page Nodes, then the agents' logs.")  # fmt: skip
+    return f"all {found['all']} nodes report"
+
+
+def _clocks() -> str:
+    wrong = Node.objects.filter(attempt__state=Attempt.State.RUNNING, wrong_clock=True)
+    if names := list(wrong.values_list("name", flat=True)[:5]):
+        raise Doubt(
+            f"{wrong.count()} wrong: {', '.join(names)}", "Their data is placed right all the same; set them by NTP."
+        )
+    return "none is wrong"
+
+
+def _tokens() -> str:
+    live = AgentToken.objects.filter(revoked_at=None)
+    used = live.aggregate(n=Count("pk"), last=Max("last_used_at"))
+    if not used["n"]:
+        raise Missing("there is none, so no node can send: run `manage.py bootstrap`")
+    return f"{used['n']}, last used {used['last']:%Y-%m-%d %H:%M} UTC" if used["last"] else f"{used['n']}, never used"
+
+
+def _plugin() -> str:
+    """Load it in a process of its own: what it does there is none of ours."""
+    if not PLUGIN.exists():
+        raise Doubt("not built here", "Only nodes need it: make -C nccl_instrument/plugin.")
+    script = f"import ctypes; so = ctypes.CDLL({str(PLUGIN)!r}); print(*[n for n in {NCCL_SYMBOLS} if hasattr(so, n)])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    if done.returncode or not done.stdout.strip():
+        last = (done.stderr.strip().splitlines() or ["it exports no profiler"])[-1]
+        raise Missing(f"{PLUGIN.name} does not load ({last}): build it on this machine")
+    return f"loads, exports {done.stdout.strip()}"
+
+
+def _py_spy() -> str:
+    beside = Path(sys.executable).with_name("py-spy")
+    found = shutil.which("py-spy") or (str(beside) if beside.exists() else "")
+    if not found:
+        raise Doubt("not found", "Nodes need it for stacks: pip install py-spy.")
+    return found

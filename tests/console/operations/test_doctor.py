@@ -1,0 +1,157 @@
+"""The doctor and the start-up checks: what is wrong is said with what to do, and one fault never hides another."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core import checks
+from django.core.management import call_command
+from django.utils import timezone
+
+from console.operations import checks as ours
+from console.operations.doctor import Finding, Places, examine
+from console.operations.startup import log_problems
+from ingest.database import connect
+from ingest.models import Attempt, Node
+from ingest.tokens import make_agent_token
+
+NOWHERE = Places("http://127.0.0.1:9", "http://127.0.0.1:9", "")
+
+
+def ids(*found: Any) -> set[str]:
+    return {problem.id.removeprefix("diogenes.") for one in found for problem in one}
+
+
+def diagnose() -> dict[str, Finding]:
+    return {finding.name: finding for finding in examine(NOWHERE)}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "expected"),
+    [
+        ("LOG_FORM", "xml", {"E003"}),
+        ("TIME_ZONE", "Europe/Berlin", {"W009"}),
+        ("OPERATIONS", "9100", {"E005"}),
+        ("OPERATIONS", "0.0.0.0:9100", {"E006"}),
+        ("OPERATIONS", "127.0.0.1:9100", set()),
+        ("OPERATIONS", "off", set()),
+        ("ALLOWED_HOSTS", ["diogenes.example"], {"W007"}),
+        ("ALLOWED_HOSTS", ["*"], {"W007", "E008"}),
+        ("SECRET_KEY", "aaaaaaaaaaaa", {"E001"}),
+        ("SECRET_KEY", "only-for-debugging", {"E001"}),
+        ("DEBUG", True, {"W002"}),
+    ],
+)
+def test_a_setting_that_is_wrong_is_named(settings: Any, setting: str, value: Any, expected: set[str]) -> None:
+    settings.METRICS_TOKEN = ""
+    setattr(settings, setting, value)
+    assert ids(ours.check_words(), ours.check_openness(), ours.check_secrets()) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "is_wrong"), [("1.5", False), ("0", True), ("-1", True), ("soon", True), ("nan", True)]
+)
+def test_traces_must_be_kept_for_some_time(monkeypatch: pytest.MonkeyPatch, value: str, is_wrong: bool) -> None:
+    monkeypatch.setitem(os.environ, "DIOGENES_TRACE_DAYS", value)
+    assert ids(ours.check_words()) == ({"E004"} if is_wrong else set())
+
+
+def test_a_machine_is_looked_at_where_the_data_lies(settings: Any, tmp_path: Path) -> None:
+    settings.DATA_FOLDER, settings.FRONTEND_DIST = tmp_path, tmp_path / "dist"
+    (tmp_path / "secret_key").write_text("key")
+    (tmp_path / "secret_key").chmod(0o644)
+    assert ids(ours.check_machine()) >= {"E030", "W035"}
+    (tmp_path / "secret_key").chmod(0o600)
+    assert "W035" not in ids(ours.check_machine())
+
+
+def test_servers_that_are_away_are_one_problem_each(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:9/0"
+    monkeypatch.setattr("ingest.database.conninfo", lambda: "host=127.0.0.1 port=9 dbname=x connect_timeout=2")
+    assert ids(ours.check_database()) == {"E010"}
+    assert ids(ours.check_valkey()) == {"E020"}
+
+
+def test_a_schema_behind_the_code_is_noticed_and_does_not_stop_migrate(transactional_db: None) -> None:
+    with connect() as other:
+        row = other.execute("DELETE FROM django_migrations WHERE app = 'ingest' RETURNING id, name, applied").fetchall()
+    try:
+        problems = [problem for problem in ours.check_database() if problem.id == "diogenes.E012"]
+        assert "not applied" in problems[0].msg
+        assert "diogenes.E012" not in {problem.id for problem in checks.run_checks()}
+    finally:
+        with connect() as other:
+            for number, name, applied in row:
+                other.execute("INSERT INTO django_migrations VALUES (%s, 'ingest', %s, %s)", [number, name, applied])
+
+
+def test_everything_is_said_even_when_nothing_answers(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, transactional_db: None
+) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:9/0"
+    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout: [])
+    found = diagnose()
+    assert {"web", "ingest", "live socket", "worker", "beat", "Valkey"} <= {
+        name for name, finding in found.items() if finding.mark == "bad"
+    }
+    assert found["database"].mark == "ok"
+    assert all(finding.advice for finding in found.values() if finding.mark == "bad"), "each says what to do"
+
+
+def test_silent_nodes_and_wrong_clocks_are_doubts(
+    monkeypatch: pytest.MonkeyPatch, transactional_db: None, valkey: object, team: Any
+) -> None:
+    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout: [{"w": {}}])
+    now = timezone.now()
+    attempt = Attempt.objects.create(job=team.jobs.create(name="j"), number=0, started_at=now, last_received_at=now)
+    Node.objects.create(attempt=attempt, name="n1", received_ns=int(now.timestamp() * 1e9))
+    late = now - timedelta(minutes=5)
+    Node.objects.create(attempt=attempt, name="n2", received_ns=int(late.timestamp() * 1e9), wrong_clock=True)
+    make_agent_token(team, "a")
+    found = diagnose()
+    assert (found["agents"].mark, found["agents"].found[:7]) == ("warning", "1 of 2 ")
+    assert found["node clocks"].found == "1 wrong: n2"
+    assert found["agent tokens"].found == "1, never used"
+
+
+def test_the_command_ends_with_1_when_something_is_wrong_and_can_speak_json(
+    monkeypatch: pytest.MonkeyPatch, transactional_db: None, valkey: object, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout: [])
+    said = StringIO()
+    with pytest.raises(SystemExit) as end:
+        call_command(
+            "doctor", "--web", "http://127.0.0.1:9", "--token-file", str(tmp_path / "none"), "--json", stdout=said
+        )
+    assert end.value.code == 1
+    told = json.loads(said.getvalue())
+    assert told["ok"] is False
+    assert {"name", "mark", "found", "advice"} == set(told["findings"][0])
+    said = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("doctor", "--web", "http://127.0.0.1:9", stdout=said)
+    assert re.search(r"^✗ worker +no worker answers\n +→ no looks are taken", said.getvalue(), re.M)
+
+
+def test_a_starting_process_logs_what_its_checks_found(
+    caplog: pytest.LogCaptureFixture, settings: Any, transactional_db: None, valkey: object
+) -> None:
+    settings.LOG_FORM = "xml"
+    log_problems()
+    (line,) = [record for record in caplog.records if getattr(record, "check", "") == "diogenes.E003"]
+    assert (line.levelname, line.getMessage()) == (
+        "ERROR", "DIOGENES_LOG=xml is neither json nor text. Set it to json or text.",
+    )  # fmt: skip
+
+
+def test_every_check_that_can_be_found_has_a_title() -> None:
+    source = Path(ours.__file__).read_text()
+    used = {f"diogenes.{number}" for number in re.findall(r'"([EW]\d{3})"', source)}
+    assert used == set(ours.TITLES)
