@@ -24,6 +24,7 @@ from django.core import checks
 from django.db.models import Count, Max, Q
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect as connect_socket
+from websockets.typing import Origin
 
 from console.celery import app
 from console.incidents.consumers import NOT_SIGNED_IN
@@ -105,8 +106,8 @@ def _finding(name: str, ask: Callable[[], str]) -> Finding:
     except Doubt as doubt:
         return Finding(name, "warning", str(doubt), doubt.advice)
     except Missing as missing:
-        found, _, advice = str(missing).partition(": ")
-        return Finding(name, "bad", found, advice)
+        what, _, advice = str(missing).partition(": ")
+        return Finding(name, "bad", what, advice)
     except Exception as error:
         found = str(error).strip().splitlines() or [type(error).__name__]
         return Finding(name, "bad", found[0][:300], "See the log of the process that should have answered.")
@@ -141,7 +142,7 @@ def _socket(web: str) -> str:
     """Upgrade as a browser would; not being signed in, we are let in and sent away with a reason."""
     address = web.replace("http", "ws", 1) + "/ws/v1/"
     try:
-        with connect_socket(address, origin=web, open_timeout=SECONDS, close_timeout=1) as ours:  # type: ignore[arg-type]
+        with connect_socket(address, origin=Origin(web), open_timeout=SECONDS, close_timeout=1) as ours:
             ours.recv(timeout=SECONDS)
     except ConnectionClosed as closed:
         code = closed.rcvd.code if closed.rcvd else 0
