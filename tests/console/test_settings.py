@@ -6,7 +6,7 @@ import pytest
 from django.conf import settings as configured
 from django.core.exceptions import ImproperlyConfigured
 
-from console.settings import _broker, _database
+from console.settings import _NOTICE_DEATH, _broker, _database
 
 
 @pytest.mark.parametrize(
@@ -17,10 +17,10 @@ from console.settings import _broker, _database
             {"NAME": "diogenes", "USER": "postgres", "HOST": "/run/x", "PORT": "", "PASSWORD": "", "OPTIONS": {}},
         ),
         (
-            "postgres://rita:s%40fe@db.example:6432/prod?sslmode=require",
+            "postgres://rita:s%40fe@db.example:6432/prod?sslmode=require&connect_timeout=9",
             {
                 "NAME": "prod", "USER": "rita", "PASSWORD": "s@fe", "HOST": "db.example", "PORT": "6432",
-                "OPTIONS": {"sslmode": "require"},
+                "OPTIONS": {**_NOTICE_DEATH, "sslmode": "require", "connect_timeout": "9"},
             },
         ),
     ],

@@ -1,0 +1,36 @@
+"""What a page or script is told while the database does not answer: that it is away, not that we have a bug.
+
+503 with Retry-After, in one sentence; a page that is opened meanwhile asks again by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+
+AGAIN_SECONDS: Final = 5
+SENTENCE: Final = "The database does not answer. Agents keep what they trace; nothing acknowledged is lost."
+PAGE: Final = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Diogenes</title>
+<meta http-equiv="refresh" content="{AGAIN_SECONDS}"></head>
+<body><p role="alert">{SENTENCE}</p><p>This page asks again every {AGAIN_SECONDS} seconds.</p></body></html>
+"""
+
+
+class DatabaseAway:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """The answer where a view met no database; None for every other error."""
+        if not isinstance(error, OperationalError | InterfaceError):
+            return None
+        headers = {"Retry-After": str(AGAIN_SECONDS), "Cache-Control": "no-store"}
+        if request.path.startswith("/api/"):
+            return JsonResponse({"error": SENTENCE, "code": "database_away"}, status=503, headers=headers)
+        return HttpResponse(PAGE, status=503, headers=headers)
