@@ -66,7 +66,13 @@ def look(window: Window, normal: Normal = Normal(), settings: Settings = DEFAULT
     silence = _silence(window, state, gone, settings)
     if silence is not None:
         found.append(silence)
-    return Look(tuple(found), learn(normal, window, ranks), watched, delta, held)
+    return Look(tuple(found), learn(normal, window, _complete(window, ranks)), watched, delta, held)
+
+
+def _complete(window: Window, ranks: Ints) -> Ints:
+    """Those of `ranks` whose completions have all arrived: a spool that drains leaves holes that look like long intervals."""
+    behind = window.nodes["catching_up"][window.ranks["node"]]
+    return ranks[~np.isin(ranks, window.ranks["rank"][behind])]
 
 
 def delta_ns(normal: Normal, settings: Settings) -> int:

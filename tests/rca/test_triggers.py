@@ -59,6 +59,12 @@ def test_a_node_that_drains_its_spool_is_late_not_silent() -> None:
     assert SymptomKind.SILENCE not in kinds(make_window(catching_up=[2]))
 
 
+def test_nothing_is_learnt_from_nodes_whose_completions_have_not_all_arrived() -> None:
+    assert look(make_window(catching_up=range(4))).normal == Normal()
+    learnt, of_three_nodes = look(make_window()).normal, look(make_window(catching_up=[1])).normal
+    assert 0 < of_three_nodes.count() < learnt.count()
+
+
 @pytest.mark.parametrize("rank", [0, 5])
 def test_a_rank_that_writes_a_checkpoint_is_late_not_stuck(rank: int) -> None:
     seen = look(make_window(stuck_before=rank, io_bytes_per_s={rank: 5_000_000}), USUAL)
