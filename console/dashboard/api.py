@@ -19,6 +19,7 @@ from console.accounts.access import Caller, caller_of
 from console.dashboard import jobs
 from console.dashboard.deviations import settings_overridden
 from console.dashboard.figures import throughput_figure
+from console.dashboard.ingest_health import read_ingest_total
 from console.dashboard.schema import ERROR, an_object, schema_of
 from console.incidents.api import STREAM, STREAMS, team_streams
 from console.incidents.evidence import job_grid
@@ -88,7 +89,7 @@ class Now(APIView):
         SNAPSHOTS.labels("now").inc()
         caller = caller_of(request.user)
         streams = team_streams(caller)  # before the rows: what comes later is then sent once more
-        ingest = jobs.read_ingest_total(caller.team_ids)
+        ingest = read_ingest_total(caller.team_ids)
         return Response(
             {
                 **streams,

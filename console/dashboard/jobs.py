@@ -1,28 +1,24 @@
-"""Jobs, nodes and ingest's health as rows for pages and live messages.
+"""Jobs and nodes as rows for pages and live messages.
 
 A state is only as good as the data below it: what has not been heard of is silent or unknown, never running.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from django.core.cache import cache
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from console.incidents.live import IngestRow, JobRow, JobState
+from console.incidents.live import JobRow, JobState
 from console.incidents.models import LOOK_FAILED, ConditionState, Incident, JobNormal, Look, State
 from console.incidents.rows import iso, iso_from_ns
-from console.incidents.streams import UNREACHABLE
-from ingest.models import Attempt, Job, Node, Rank, Team
-from ingest.read import read_nodes, read_rollups, read_window
-from ingest.stores import active_store
+from ingest.models import Attempt, Job, Node, Rank
+from ingest.read import read_nodes, read_rollups, read_strays, read_window
 from nccl_instrument.tables import PORT_STATES
 from rca.findings import SymptomKind
 from rca.normal import normal_from_json
@@ -30,7 +26,6 @@ from rca.normal import normal_from_json
 SECOND: Final = 1_000_000_000
 REPORTING_NS: Final = 5 * SECOND
 RATE_SECONDS: Final = 10
-RATE_SAMPLE_SECONDS: Final = 3.0
 JOBS_MAX: Final = 200
 NODES_MAX: Final = 5000
 LOOKS_SHOWN_MAX: Final = 50
@@ -56,7 +51,7 @@ class NicRow:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node of a job's newest attempt, with everything counted of it."""
+    """A node of a job's newest attempt, with everything counted of it. strays: batches it cut for displaced attempts."""
 
     job: str
     attempt: int
@@ -69,6 +64,7 @@ class NodeRow:
     batches_refused: int
     rows_dropped: int
     losses: dict[str, int]
+    strays: int
     n_ranks: int
     nics: list[NicRow]
 
@@ -128,31 +124,6 @@ def read_node_rows(team_ids: Sequence[int]) -> list[NodeRow]:
         if len(rows) < NODES_MAX and (attempt := newest_attempt(job)) is not None:
             rows += _node_rows(job, attempt)
     return rows[:NODES_MAX]
-
-
-def read_ingest_row(team: Team) -> IngestRow:
-    """How ingest is doing for one team."""
-    nodes = list(Node.objects.filter(attempt__job__team=team, attempt__state=Attempt.State.RUNNING))
-    states = [node_state(node) for node in nodes]
-    return IngestRow(
-        batches_per_s=_batches_per_s(team.pk, sum(node.batches for node in nodes)),
-        nodes_reporting=states.count("reporting"),
-        nodes_silent=states.count("silent"),
-        nodes_catching_up=states.count("catching_up"),
-        rows_dropped=sum(node.rows_dropped for node in nodes),
-        batches_refused=team.batches_refused,
-        batches_lost=sum(int(node.losses.get("spool_batches", 0)) for node in nodes),
-        store=active_store().name,
-    )
-
-
-def read_ingest_total(team_ids: Sequence[int]) -> IngestRow | None:
-    """The same for several teams together; None for nobody's."""
-    rows = [dataclasses.asdict(read_ingest_row(team)) for team in Team.objects.filter(pk__in=team_ids)]
-    if not rows:
-        return None
-    total = {name: sum(row[name] for row in rows) for name in rows[0] if name != "store"}
-    return IngestRow(store=rows[0]["store"], **total)
 
 
 def newest_attempt(job: Job) -> Attempt | None:
@@ -228,24 +199,12 @@ def _op_interval_ms(normal: JobNormal | None) -> float | None:
     return round(interval_ns / 1e6, 3) if interval_ns else None
 
 
-def _batches_per_s(team_id: int, total: int) -> float:
-    """The rate since a sample some seconds ago, which is shared by all processes; 0 while there is none."""
-    key, now = f"ingest-rate:{team_id}", time.time()
-    try:
-        at, before, rate = cache.get(key) or (0.0, total, 0.0)
-        if now - at >= RATE_SAMPLE_SECONDS:
-            rate = round(max(total - before, 0) / (now - at), 1) if at else 0.0
-            cache.set(key, (now, total, rate), 60)
-    except UNREACHABLE:
-        return 0.0
-    return float(rate)
-
-
 def _node_rows(job: Job, attempt: Attempt) -> list[NodeRow]:
     has_ended = attempt.state == Attempt.State.ENDED
     n_ranks = _ranks_by_node(attempt)
     nodes = read_nodes(attempt.pk)
     nics = _nics_by_node(attempt, nodes)
+    strays = {} if has_ended else read_strays(attempt.pk)
     return [
         NodeRow(
             job=job.name,
@@ -259,6 +218,7 @@ def _node_rows(job: Job, attempt: Attempt) -> list[NodeRow]:
             batches_refused=node.batches_refused,
             rows_dropped=node.rows_dropped,
             losses={kind: int(count) for kind, count in node.losses.items()},
+            strays=strays.get(node.name, 0),
             n_ranks=n_ranks.get(node.pk, 0),
             nics=nics.get(node.name, []),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from console.dashboard.jobs import read_ingest_row
+from console.dashboard.ingest_health import read_ingest_row
 from console.incidents.publish import publish_ingest
 from ingest.models import Team
 

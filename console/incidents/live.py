@@ -97,16 +97,24 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class IngestRow:
-    """How ingest is doing: what the Now page's health line shows. `store` names the active trace store."""
+    """How ingest is doing, as the Now page shows it. `store` names the active trace store; disk: ok, short, unknown.
 
-    batches_per_s: float
+    processes, batches_per_s: None when nobody can say. requests_refused: by status, since the processes that live began.
+    losses: by kind, of what may be missing from windows. strays: batches of attempts that another displaced.
+    """
+
+    store: str
+    disk: str
+    processes: int | None
+    batches_per_s: float | None
     nodes_reporting: int
     nodes_silent: int
     nodes_catching_up: int
     rows_dropped: int
     batches_refused: int
-    batches_lost: int
-    store: str
+    requests_refused: dict[str, int]
+    losses: dict[str, int]
+    strays: int
 
 
 Row = IncidentRow | TimelineRow | JobRow | IngestRow

@@ -96,8 +96,10 @@ export const readJob = (id: number) => ask<JobAnswer>(`jobs/${id}`);
 export const readJobGrid = (id: number) => ask<GridColumns>(`jobs/${id}/grid`);
 export const readThroughput = (id: number) => ask<PlotlyFigure>(`jobs/${id}/figures/throughput`);
 export const readNodes = () => ask<{ nodes: NodeRow[] }>("nodes");
-export const readTokens = () => ask<{ tokens: TokenRow[] }>("tokens");
-export const createToken = (label: string) => ask<{ token: string }>("tokens", "POST", { label });
+export const readTokens = () => ask<{ tokens: TokenRow[]; teams: string[] }>("tokens");
+/** `team` must be named by who administers several. */
+export const createToken = (label: string, team?: string) =>
+  ask<{ token: string }>("tokens", "POST", team ? { label, team } : { label });
 export const deleteToken = (id: number) => ask<unknown>(`tokens/${id}`, "DELETE");
 export const act = (number: number, verb: Act, body: object) =>
   ask<ActAnswer>(`incidents/${number}/${verb}`, "POST", body);

@@ -159,6 +159,7 @@ export interface NodeRow {
   batches_refused: number;
   rows_dropped: number;
   losses: Record<string, number>;
+  strays: number;
   n_ranks: number;
   nics: { name: string; port_state: string; speed_mbps: number | null }[];
 }
@@ -166,6 +167,7 @@ export interface NodeRow {
 export interface TokenRow {
   id: number;
   label: string;
+  team: string;
   created_at: string;
   last_used_at: string | null;
   prefix?: string;

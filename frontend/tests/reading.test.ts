@@ -77,6 +77,7 @@ describe("the state of a node", () => {
     batches_refused: 0,
     rows_dropped: 0,
     losses: {},
+    strays: 0,
     n_ranks: 2,
     nics: [
       { name: "eth0", port_state: "up", speed_mbps: null },

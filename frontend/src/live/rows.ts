@@ -71,14 +71,18 @@ export interface JobRow {
 }
 
 export interface IngestRow {
-  batches_per_s: number;
+  store: string;
+  disk: string;
+  processes: number | null;
+  batches_per_s: number | null;
   nodes_reporting: number;
   nodes_silent: number;
   nodes_catching_up: number;
   rows_dropped: number;
   batches_refused: number;
-  batches_lost: number;
-  store: string;
+  requests_refused: Record<string, number>;
+  losses: Record<string, number>;
+  strays: number;
 }
 
 interface MessageFields {
@@ -156,14 +160,18 @@ const JOB: (keyof JobRow)[] = [
   "incident",
 ];
 const INGEST: (keyof IngestRow)[] = [
+  "store",
+  "disk",
+  "processes",
   "batches_per_s",
   "nodes_reporting",
   "nodes_silent",
   "nodes_catching_up",
   "rows_dropped",
   "batches_refused",
-  "batches_lost",
-  "store",
+  "requests_refused",
+  "losses",
+  "strays",
 ];
 
 export const FIELDS: Record<MessageType, string[]> = {

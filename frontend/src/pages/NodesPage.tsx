@@ -177,5 +177,6 @@ function Losses({ node }: { node: NodeRow }) {
     .map(([kind, n]) => `${n.toLocaleString("en-US")} ${LOSS[kind] ?? kind.replaceAll("_", " ")}`);
   if (node.rows_dropped > 0) parts.push(`${count(node.rows_dropped, "row")} dropped`);
   if (node.batches_refused > 0) parts.push(`${count(node.batches_refused, "batch", "batches")} refused`);
+  if (node.strays > 0) parts.push(`${count(node.strays, "batch", "batches")} of an earlier attempt, seen by nobody`);
   return parts.length === 0 ? <span class="faint">none</span> : <span class="old">{parts.join(", ")}</span>;
 }

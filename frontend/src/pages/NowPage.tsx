@@ -4,10 +4,11 @@
  */
 
 import { useEffect } from "preact/hooks";
-import type { IncidentRow, IngestRow, JobRow } from "../live/rows";
+import type { IncidentRow, JobRow } from "../live/rows";
 import { Ago, ConditionChip, Empty, JobStateMark, Loading } from "../parts/bits";
 import { Failure } from "../parts/Failure";
 import { IncidentCard } from "../parts/IncidentCard";
+import { IngestHealth, rate } from "../parts/IngestHealth";
 import { ScrollBox } from "../parts/ScrollBox";
 import { go } from "../state/address";
 import { pageTitle } from "../state/badge";
@@ -46,7 +47,7 @@ export function NowPage() {
         {recent.length > 0 && <Recent rows={recent} jobs={now.jobs} />}
       </section>
       {now.jobs.length > 0 && <Jobs jobs={now.jobs} />}
-      {now.ingest && <IngestLine row={now.ingest} />}
+      {now.ingest && <IngestHealth row={now.ingest} />}
     </div>
   );
 }
@@ -222,36 +223,4 @@ function JobLine({ job }: { job: JobRow }) {
 
 export function Unknown() {
   return <span class="faint">unknown</span>;
-}
-
-function rate(value: number): string {
-  return value >= 100 ? Math.round(value).toLocaleString("en-US") : value.toFixed(1);
-}
-
-function IngestLine({ row }: { row: IngestRow }) {
-  const refused: [number, string][] = [
-    [row.batches_refused, `${count(row.batches_refused, "batch", "batches")} refused`],
-    [row.rows_dropped, `${count(row.rows_dropped, "row")} dropped`],
-    [row.batches_lost, `${count(row.batches_lost, "batch", "batches")} lost on the way`],
-  ];
-  const bad = refused.filter(([n]) => n > 0);
-  return (
-    <section class="ingest" aria-label="Ingest">
-      <b>Ingest</b>
-      <span>{rate(row.batches_per_s)} batches/s</span>
-      <span>{count(row.nodes_reporting, "node")} reporting</span>
-      {row.nodes_catching_up > 0 && <span>{row.nodes_catching_up} catching up</span>}
-      {row.nodes_silent > 0 && <a href="/nodes">{row.nodes_silent} silent</a>}
-      {bad.length === 0 ? (
-        <span class="faint">nothing lost, refused or dropped</span>
-      ) : (
-        bad.map(([, words]) => (
-          <a key={words} class="ingest-bad" href="/nodes">
-            {words}
-          </a>
-        ))
-      )}
-      <span class="faint">store: {row.store}</span>
-    </section>
-  );
 }

@@ -104,13 +104,18 @@ function Tokens() {
   const [tokens, setTokens] = useState<TokenRow[] | null>(null);
   const [failure, setFailure] = useState<Error | null>(null);
   const [fresh, setFresh] = useState("");
-  const load = () => readTokens().then((answer) => setTokens(answer.tokens), setFailure);
+  const [teams, setTeams] = useState<string[]>([]);
+  const load = () =>
+    readTokens().then((answer) => {
+      setTokens(answer.tokens);
+      setTeams(answer.teams);
+    }, setFailure);
   useEffect(() => {
     void load();
   }, []);
-  const create = async (label: string) => {
+  const create = async (label: string, team: string) => {
     try {
-      setFresh((await createToken(label)).token);
+      setFresh((await createToken(label, team)).token);
       await load();
     } catch (error) {
       notify((error as Error).message, "bad");
@@ -120,22 +125,26 @@ function Tokens() {
   return (
     <>
       <p>An agent sends with a token and may do nothing else. It is shown once; only its hash is kept.</p>
-      <TokenForm onCreate={create} />
+      {tokens && <TokenForm teams={teams} onCreate={create} />}
       {fresh && <FreshToken token={fresh} onClose={() => setFresh("")} />}
       {tokens?.length === 0 && <Empty title="No token yet." />}
-      {tokens && tokens.length > 0 && <TokenTable tokens={tokens} onGone={load} />}
+      {tokens && tokens.length > 0 && <TokenTable tokens={tokens} hasTeams={teams.length > 1} onGone={load} />}
     </>
   );
 }
 
-function TokenForm({ onCreate }: { onCreate: (label: string) => void }) {
+/** A token sends for one team: whoever administers several says for which. */
+function TokenForm({ teams, onCreate }: { teams: string[]; onCreate: (label: string, team: string) => void }) {
   const [label, setLabel] = useState("");
+  const [chosen, setTeam] = useState("");
+  const team = chosen || (teams.length === 1 ? (teams[0] ?? "") : "");
   return (
     <form
       class="token-form"
       onSubmit={(submit) => {
         submit.preventDefault();
-        if (label.trim()) onCreate(label.trim());
+        if (!label.trim() || !team) return;
+        onCreate(label.trim(), team);
         setLabel("");
       }}
     >
@@ -147,7 +156,20 @@ function TokenForm({ onCreate }: { onCreate: (label: string) => void }) {
         placeholder="cluster a, training nodes"
         onInput={(input) => setLabel(input.currentTarget.value)}
       />
-      <button type="submit" class="primary" disabled={!label.trim()}>
+      {teams.length > 1 && (
+        <>
+          <label for="token-team">Team</label>
+          <select id="token-team" required value={chosen} onChange={(choice) => setTeam(choice.currentTarget.value)}>
+            <option value="">Choose a team</option>
+            {teams.map((name) => (
+              <option key={name} value={name}>
+                {name}
+              </option>
+            ))}
+          </select>
+        </>
+      )}
+      <button type="submit" class="primary" disabled={!label.trim() || !team}>
         Create token
       </button>
     </form>
@@ -170,7 +192,13 @@ function FreshToken({ token, onClose }: { token: string; onClose: () => void }) 
   );
 }
 
-function TokenTable({ tokens, onGone }: { tokens: TokenRow[]; onGone: () => void }) {
+interface TableProps {
+  tokens: TokenRow[];
+  hasTeams: boolean;
+  onGone: () => void;
+}
+
+function TokenTable({ tokens, hasTeams, onGone }: TableProps) {
   const [doomed, setDoomed] = useState<TokenRow | null>(null);
   const remove = async (token: TokenRow) => {
     setDoomed(null);
@@ -188,6 +216,7 @@ function TokenTable({ tokens, onGone }: { tokens: TokenRow[]; onGone: () => void
         <thead>
           <tr>
             <th scope="col">Label</th>
+            {hasTeams && <th scope="col">Team</th>}
             <th scope="col">Created</th>
             <th scope="col">Last used</th>
             <th scope="col">
@@ -199,6 +228,7 @@ function TokenTable({ tokens, onGone }: { tokens: TokenRow[]; onGone: () => void
           {tokens.map((token) => (
             <tr key={token.id}>
               <th scope="row">{token.label}</th>
+              {hasTeams && <td>{token.team}</td>}
               <td>
                 <Ago at={token.created_at} />
               </td>

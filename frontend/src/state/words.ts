@@ -85,9 +85,33 @@ export const VERB: Record<string, string> = {
   condition_changed: "saw the condition change",
 };
 
+/** What agents counted as lost or odd: the kinds of nccl_instrument/tables.py. */
 export const LOSS: Record<string, string> = {
-  batches_lost: "batches lost",
-  spool_dropped: "batches dropped from a full spool",
+  spool_batches: "batches dropped from a full spool",
+  ring_records: "records overwritten before they were read",
+  rows_over_limit: "rows beyond an agent's limit",
+  table_full: "ops or flows beyond the plugin's tables",
+  refused_batches: "batches given up because ingest refused them",
+  segments_unreadable: "segments that could not be read",
+  torn_rows: "rows read while they were written",
+  bad_handles: "calls with a bad handle",
+  unknown_calls: "calls of an unknown kind",
+  clock_steps: "steps of the clock",
+  late_sweeps: "late samples",
+  unnamed_processes: "processes without a job",
+  unfinished_ops: "ops whose end was not seen",
+};
+
+/** Why ingest refused requests, by status; docs/ingest.md says more. */
+export const REFUSED: Record<string, string> = {
+  "401": "no valid agent token",
+  "408": "too slow",
+  "411": "no length given",
+  "413": "too large",
+  "429": "busy, or too many wrong tokens: agents send again",
+  "500": "could not be stored: see ingest's log",
+  "503": "the database was away: agents send again",
+  "507": "the disk is short: agents send again",
 };
 
 /** A code nobody has worded yet, made readable: "port_state" → "Port state". */
