@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help run signin test check eval bench lock build clean preflight preflight-dev unit sanitizers pytest browser \
-	frontend-check native
+	frontend-check native timescale
 
 PORT ?= 8000
 DATA ?= var
@@ -29,6 +29,7 @@ SERVER_STAMP := $(VENV)/.stamp-server
 DEV_STAMP := $(VENV)/.stamp-dev
 NPM_STAMP := frontend/node_modules/.stamp
 DIST_STAMP := frontend/dist/.stamp
+ENGINE_STAMP := tests/timescale/node_modules/.stamp
 FRONTEND_SOURCES := $(shell find frontend -path frontend/node_modules -prune -o -path frontend/dist -prune -o -type f -print 2>/dev/null)
 
 help:
@@ -36,6 +37,7 @@ help:
 	@echo "make signin [DATA=var]                     print another sign-in link"
 	@echo "make test                                  install what tests need and run all of them"
 	@echo "make check                                 the fast part of it"
+	@echo "make timescale                             the trace store's tests on TimescaleDB, which make test runs too"
 	@echo "make eval SUITE=spine [SEED=n]             an accuracy suite"
 	@echo "make bench NAME=tracepoint                 a speed benchmark"
 	@echo "make lock | build | clean                  pin dependencies | build only | remove what was built"
@@ -91,6 +93,11 @@ $(DIST_STAMP): $(NPM_STAMP) $(FRONTEND_SOURCES)
 	@cd frontend && npm run --silent build -- --logLevel warn
 	@touch $@
 
+$(ENGINE_STAMP): tests/timescale/package-lock.json
+	@echo "Installing TimescaleDB for tests"
+	@cd tests/timescale && npm install --no-save --loglevel=error --no-audit --no-fund --no-update-notifier >/dev/null
+	@touch $@
+
 # ---- test -----------------------------------------------------------------------------------------------------------
 
 check: preflight-dev $(DEV_STAMP) $(NPM_STAMP)
@@ -113,6 +120,13 @@ test: preflight-dev $(DEV_STAMP) $(NPM_STAMP) browser $(DIST_STAMP)
 	cd frontend && npm test --silent
 	$(MAKE) native
 	$(PY) -m pytest --durations=15
+	$(MAKE) timescale
+
+# What stores, reads, sums, keeps and survives, on the other store: TimescaleDB in WebAssembly, in PostgreSQL's place.
+STORE_TESTS := tests/timescale $(addprefix tests/ingest/test_,receive.py read.py retention.py rollup.py exact_rollups.py \
+	outage.py endings.py listening.py roster.py)
+timescale: preflight-dev $(DEV_STAMP) $(ENGINE_STAMP)
+	DIOGENES_TEST_STORE=timescale $(PY) -m pytest --durations=5 $(STORE_TESTS)
 
 # Debian's Chromium; where it cannot be installed the browser tests are skipped and counted.
 browser:
@@ -139,7 +153,8 @@ lock:
 	$(UV) --extra server --extra dev -c requirements/server.lock -o requirements/dev.lock
 
 clean:
-	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache frontend/node_modules frontend/dist
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache frontend/node_modules frontend/dist \
+		tests/timescale/node_modules
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/plugin clean
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/testbed clean
 	@echo "The data folder ($(DATA)) is kept: remove it yourself to start from nothing."

@@ -38,7 +38,7 @@ class Hypertables:
         return _drop_chunks(connection, ROLLUP_TABLE, "range_end_integer", to_ns(before))
 
     def compress_rollups(self, connection: Connection[Any], now: datetime) -> int:
-        if not _compresses(connection, ROLLUP_TABLE):
+        if not _may_compress(connection):
             return 0
         old = _chunks(connection, ROLLUP_TABLE, "range_end_integer", to_ns(now - COMPRESS_AFTER))
         for chunk, _ in old:
@@ -60,12 +60,10 @@ class Hypertables:
         # No primary key: it would have to hold bucket_ns too, and nobody asks for a roll-up by its id.
         connection.execute(sql.SQL(make).format(sql.Identifier(table), sql.Identifier(ROLLUP_TABLE)))
         _make_hypertable(connection, table, "bucket_ns", f"{ROLLUP_CHUNK_NS}::bigint")
-        if connection.execute("SELECT current_setting('timescaledb.license', true)").fetchone() == ("timescale",):
-            connection.execute(sql.SQL(_COMPRESS).format(sql.Identifier(table)))  # the edition of some clouds cannot
 
 
 _COMPRESS: Final = """
-ALTER TABLE {} SET (timescaledb.compress, timescaledb.compress_segmentby = 'attempt_id, comm_id, func',
+ALTER TABLE ingest_oprollup SET (timescaledb.compress, timescaledb.compress_segmentby = 'attempt_id, comm_id, func',
     timescaledb.compress_orderby = 'bucket_ns, part')
 """
 
@@ -115,10 +113,29 @@ def _drop_chunks(connection: Connection[Any], table: str, end: str, before: Any)
     return len(old)
 
 
-def _compresses(connection: Connection[Any], table: str) -> bool:
-    found = connection.execute(
+def _may_compress(connection: Connection[Any]) -> bool:
+    """Switch compression on if it is off; False where the edition of TimescaleDB cannot, as on some clouds."""
+    if connection.execute("SELECT current_setting('timescaledb.license', true)").fetchone() != ("timescale",):
+        return False
+    is_on = connection.execute(
         "SELECT compression_enabled FROM timescaledb_information.hypertables"
         " WHERE hypertable_schema = current_schema() AND hypertable_name = %s",
-        [table],
+        [ROLLUP_TABLE],
     ).fetchone()
-    return found == (True,)
+    if is_on == (False,):
+        with connection.transaction():
+            connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+            connection.execute(_COMPRESS)
+    return is_on is not None
+
+
+def is_hypertable(connection: Connection[Any], table: str) -> bool:
+    """Whether the table is one; False where TimescaleDB is not in use."""
+    if connection.execute("SELECT to_regclass('timescaledb_information.hypertables')").fetchone() == (None,):
+        return False
+    found = connection.execute(
+        "SELECT 1 FROM timescaledb_information.hypertables"
+        " WHERE hypertable_schema = current_schema() AND hypertable_name = %s",
+        [table],
+    )
+    return found.fetchone() is not None

@@ -18,8 +18,10 @@ from psycopg import Connection
 from ingest.database import connect
 from ingest.endings import end_gone_attempts, end_idle_attempts
 from ingest.models import Boot, PinnedWindow
+from ingest.repeats import Repeats
 from ingest.store import TraceStore
 from ingest.stores import store_in
+from ingest.sums import sum_left_behind
 
 TRACE_DAYS_DEFAULT: Final = 1.0
 ROLLUP_DAYS_DEFAULT: Final = 30.0
@@ -48,6 +50,7 @@ def keep_house(now: datetime | None = None) -> Kept:
         store = store_in(connection)
         created = store.create_ahead(connection, now)
         rows_pinned = sum(_copy_window(connection, *window) for window in _pinned_windows())
+        sum_left_behind(connection, Repeats(), is_thorough=True)
         dropped = _drop_old(store, connection, now - trace_age())
         rollups_dropped = _keep_rollups(store, connection, now)
         _close_gaps(connection)

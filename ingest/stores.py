@@ -15,7 +15,7 @@ from psycopg import Connection
 
 from ingest.hypertables import Hypertables
 from ingest.partitions import NativePartitions
-from ingest.store import TRACE_TABLE, TraceStore
+from ingest.store import ROLLUP_TABLE, TRACE_TABLE, TraceStore
 
 HYPERTABLES: Final = Hypertables()
 NATIVE: Final = NativePartitions()
@@ -32,6 +32,12 @@ def active_store() -> TraceStore:
 def store_in(connection: Connection[Any]) -> TraceStore:
     """The store of the database behind this connection."""
     return _store_of(connection.execute(_PARTITIONED, [TRACE_TABLE]).fetchone())
+
+
+def is_empty(connection: Connection[Any]) -> bool:
+    """Whether nothing was ever stored, or nothing is left."""
+    tables = (TRACE_TABLE, ROLLUP_TABLE)
+    return not any(connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in tables)
 
 
 def _store_of(row: Sequence[Any] | None) -> TraceStore:

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 
 import django
 import pytest
+from django.db import connections
 
 from tests.servers import TestServers, point_django_at
+from tests.timescale import engine
 
 SERVERS = TestServers()
 point_django_at(SERVERS)
@@ -78,6 +80,9 @@ def django_db_keepdb() -> bool:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(postgres: TestServers, valkey: TestServers) -> Iterator[None]:
     """pytest-django asks for this before it creates the test database: the moment both servers are needed."""
+    if engine.IS_WANTED:
+        connections["default"].settings_dict["TEST"]["NAME"] = engine.DATABASE
+        engine.empty_by_deleting()
     yield
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from console.supervisor import servers
 from console.supervisor.children import Child, Recipe, start
+from tests.timescale import engine
 
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "32MB"}
 # What points Django at these servers; a test that runs a stack of its own takes them out of its environment.
@@ -34,6 +35,9 @@ class TestServers:
 
     def start_postgres(self) -> None:
         if "postgres" in self.running:
+            return
+        if engine.IS_WANTED:
+            engine.wait_for_engine(self._start(engine.engine_recipe(self.folder / "engine", self.folder)))
             return
         account = servers.postgres_account()
         data = self.folder / "pg"

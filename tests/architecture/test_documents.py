@@ -33,8 +33,9 @@ def test_python_locks_hold_hashes_and_no_addresses(lock: str) -> None:
     assert not re.search(r"https?://|--index-url|--extra-index-url|--find-links", text)
 
 
-def test_the_front_ends_lock_holds_hashes_and_no_addresses() -> None:
-    packages = json.loads((ROOT / "frontend/package-lock.json").read_text())["packages"]
+@pytest.mark.parametrize("folder", ["frontend", "tests/timescale"])
+def test_npm_locks_hold_hashes_and_no_addresses(folder: str) -> None:
+    packages = json.loads((ROOT / folder / "package-lock.json").read_text())["packages"]
     assert [name for name, package in packages.items() if "resolved" in package] == []
     assert [name for name, package in packages.items() if name and "integrity" not in package] == []
 

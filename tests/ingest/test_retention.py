@@ -1,4 +1,4 @@
-"""Partitions are made ahead, dropped when old, and what is pinned stays readable."""
+"""Traces are dropped when old, on every store, and what is pinned stays readable."""
 
 from __future__ import annotations
 
@@ -10,20 +10,15 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 
 from ingest.database import connect
-from ingest.models import Attempt, Boot, PinnedWindow
-from ingest.partitions import PARTITIONS_AHEAD, NativePartitions, partition_start
-from ingest.read import read_window
-from ingest.retention import RANGES_MAX, keep_house, pin_window, trace_age, unpin_window
+from ingest.models import Attempt, Boot, OpRollup, PinnedWindow
+from ingest.read import read_rollups, read_window
+from ingest.retention import RANGES_MAX, keep_house, pin_window, rollup_age, trace_age, unpin_window
+from ingest.stores import active_store
 from tests.builders import SECOND, WALL_NS, FakeJob
 from tests.ingest.conftest import Ingest
 
 SENT_AT = datetime.fromtimestamp(WALL_NS / 1e9, UTC)
 aio = sync_to_async
-
-
-def starts() -> list[datetime]:
-    with connect() as plain:
-        return [partition_start(name) for name in NativePartitions().partitions(plain)]
 
 
 def n_rows(table: str) -> int:
@@ -40,40 +35,12 @@ async def send_some(ingest: Ingest, n: int = 4) -> Attempt:
 
 @pytest.fixture
 def empty_store(no_traces: None) -> None:
-    """No partition at all."""
+    """No stretch of traces at all."""
     with connect() as plain:
-        NativePartitions().drop_before(plain, datetime(2100, 1, 1, tzinfo=UTC))
+        active_store().drop_before(plain, datetime(2100, 1, 1, tzinfo=UTC))
 
 
-def test_partitions_reach_a_day_ahead_and_are_made_once(empty_store: None) -> None:
-    now = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
-    assert keep_house(now).created == PARTITIONS_AHEAD + 1
-    assert starts()[0] == datetime(2026, 3, 4, 5, tzinfo=UTC)
-    assert starts()[-1] == datetime(2026, 3, 5, 5, tzinfo=UTC)
-    assert keep_house(now).created == 0
-    assert keep_house(now + timedelta(hours=2)).created == 2
-
-
-def test_partitions_end_where_the_next_begins(empty_store: None) -> None:
-    keep_house(datetime(2026, 3, 4, 5, 6, tzinfo=UTC))
-    with connect() as plain:
-        bounds = plain.execute(
-            "SELECT pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
-            " WHERE i.inhparent = 'ingest_trace_batch'::regclass ORDER BY c.relname"
-        ).fetchall()
-    ends = [text.split("TO ('")[1].rstrip("')") for (text,) in bounds]
-    begins = [text.split("FROM ('")[1].split("')")[0] for (text,) in bounds]
-    assert begins[1:] == ends[:-1]
-
-
-async def test_a_batch_finds_a_partition_even_when_nobody_made_one(ingest: Ingest, empty_store: None) -> None:
-    with_none = await aio(starts)()
-    assert SENT_AT.replace(minute=0, second=0) not in with_none
-    assert (await ingest.send(FakeJob().batch())).status == 200
-    assert SENT_AT.replace(minute=0, second=0) in await aio(starts)()
-
-
-async def test_traces_older_than_a_day_are_dropped_by_the_partition(ingest: Ingest, empty_store: None) -> None:
+async def test_traces_older_than_a_day_are_dropped_by_the_hour(ingest: Ingest, empty_store: None) -> None:
     attempt = await send_some(ingest)
     assert (await aio(keep_house)(SENT_AT + timedelta(hours=23))).dropped == 0
     assert await aio(n_rows)("ingest_trace_batch") == 4
@@ -82,6 +49,37 @@ async def test_traces_older_than_a_day_are_dropped_by_the_partition(ingest: Inge
     window = await aio(read_window)(attempt.pk, 0, 2 * WALL_NS)
     assert len(window.rows("flow")) == 0
     assert len(window.ranks) == 2  # who they were outlives what they sent
+
+
+async def test_roll_ups_outlive_traces_by_far_and_go_too(ingest: Ingest, empty_store: None) -> None:
+    attempt = await send_some(ingest)
+    await ingest.write_ledger()
+    before = await aio(read_rollups)(attempt.pk, 0, 2 * WALL_NS)
+    assert before
+    for days in (3, 29):
+        await aio(keep_house)(SENT_AT + timedelta(days=days))
+        assert await aio(read_rollups)(attempt.pk, 0, 2 * WALL_NS) == before
+    assert (await aio(keep_house)(SENT_AT + rollup_age() + timedelta(days=2))).rollups_dropped >= 1
+    assert await aio(read_rollups)(attempt.pk, 0, 2 * WALL_NS) == []
+
+
+async def test_ops_that_come_a_week_late_are_added_to_roll_ups_of_then(ingest: Ingest, empty_store: None) -> None:
+    await send_some(ingest)
+    await ingest.write_ledger()
+    before = await aio(n_ops_then)()
+    await aio(keep_house)(SENT_AT + timedelta(days=3))
+    await ingest.send(FakeJob().batch(0, 4), at_ns=WALL_NS + 7 * 86_400 * SECOND)
+    await ingest.write_ledger()
+    after = await aio(n_ops_then)()
+    assert after > before > 0
+    await aio(keep_house)(SENT_AT + timedelta(days=8))
+    assert await aio(n_ops_then)() == after
+
+
+def n_ops_then() -> int:
+    """Ops rolled up in the minute after WALL_NS."""
+    then = OpRollup.objects.filter(bucket_ns__gte=WALL_NS - 10 * SECOND, bucket_ns__lt=WALL_NS + 60 * SECOND)
+    return sum(then.values_list("n_ops", flat=True))
 
 
 async def test_how_long_is_a_setting(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +132,7 @@ async def test_an_empty_window_cannot_be_pinned(ingest: Ingest) -> None:
         await aio(pin_window)(attempt.pk, 5, 5)
 
 
-async def test_a_resent_batch_is_recognised_after_its_partition_is_gone(ingest: Ingest) -> None:
+async def test_a_resent_batch_is_recognised_after_its_hour_is_gone(ingest: Ingest) -> None:
     await send_some(ingest)
     await aio(keep_house)(SENT_AT + timedelta(days=3))
     late = SENT_AT + timedelta(days=3)
@@ -171,23 +169,6 @@ async def test_what_a_boot_remembers_is_bounded(ingest: Ingest) -> None:
     assert await aio(received)() <= RANGES_MAX + 1
     assert (await ingest.send(FakeJob().batch(0, 1))).body["duplicate"] is True  # counts as received
     assert (await ingest.send(FakeJob().batch(0, 6 * RANGES_MAX - 3))).body["duplicate"] is False
-
-
-def drop_while_read() -> int:
-    with connect() as reader, connect() as plain:
-        plain.execute("SET lock_timeout = '100ms'")
-        with reader.transaction():
-            reader.execute("SELECT count(*) FROM ingest_trace_batch")
-            return keep_house(SENT_AT + timedelta(days=3)).dropped
-
-
-async def test_a_long_read_postpones_the_drop_and_breaks_nothing(
-    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ingest.partitions.LOCK_TIMEOUT_MS", 100)
-    await send_some(ingest, 1)
-    assert await aio(drop_while_read)() == 0
-    assert (await aio(keep_house)(SENT_AT + timedelta(days=3))).dropped >= 1
 
 
 async def test_the_database_refuses_two_running_attempts_of_a_job(ingest: Ingest) -> None:
