@@ -57,7 +57,8 @@ def last_known(window: Window, settings: Settings) -> Known:
 def _in_progress(rows: Rows, ranks: Ranks, finished: Keys, settings: Settings) -> tuple[Rows, Ints, Keys]:
     """Newest row of every op or flow, its rank's position and its op's key."""
     at = ranks.position(rows["rank"])
-    is_fresh = (at >= 0) & (rows["tick_ns"] >= ranks.seen_ns[at] - settings.fresh_ns)
+    is_fresh = at >= 0
+    is_fresh[is_fresh] = rows["tick_ns"][is_fresh] >= ranks.seen_ns[at[is_fresh]] - settings.fresh_ns
     rows, at = rows[is_fresh], at[is_fresh]
     key = op_keys(rows)
     is_flow = "counters" in (rows.dtype.names or ())

@@ -139,7 +139,7 @@ def _io_rate(rows: Rows, newest: Rows) -> Ints:
     elapsed = newest["tick_ns"] - rows["tick_ns"][oldest]
     moved = newest["io_bytes"].astype(np.float64) - rows["io_bytes"][oldest].astype(np.float64)
     rate = np.where(elapsed >= SECOND_NS // 2, moved / np.maximum(elapsed, 1) * SECOND_NS, 0)
-    return np.maximum(rate, 0).astype(np.int64)
+    return np.clip(rate, 0, 2.0**62).astype(np.int64)
 
 
 def _nics(window: Window, at: Ints, n_ranks: int) -> tuple[Rows, Ints]:
