@@ -21,6 +21,7 @@ from ingest.arrival import Arrival
 from ingest.attempts import Declared, KnownAttempt, Process, choose_attempt, is_taken_over
 from ingest.clock import BootClock
 from ingest.endings import end_for_restart, lives_of
+from ingest.listening import listening_since
 from ingest.members import store_members
 from ingest.models import Attempt, Boot, CommMember, Communicator, Job, Node, Rank
 from nccl_instrument.wire import Rows, TraceBatch
@@ -147,7 +148,8 @@ def _attempt(job: Job, batch: TraceBatch, declared: Declared, at: datetime) -> t
 
 
 def _known(attempt: Attempt, processes: set[Process], at: datetime) -> KnownAttempt:
-    over = attempt.state == Attempt.State.ENDED or at - attempt.last_received_at > OVER_AFTER
+    heard_at = max(attempt.last_received_at, listening_since(at) or at)  # while nobody listened, it was not silent
+    over = attempt.state == Attempt.State.ENDED or at - heard_at > OVER_AFTER
     is_heard = at - attempt.last_received_at < HEARD_WITHIN
     lives = is_heard and attempt.ranks.filter(replaced=False, gone_ns=0).exists()
     return KnownAttempt(attempt.pk, attempt.restart_count, attempt.world_size, frozenset(processes), over, lives)

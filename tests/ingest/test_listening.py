@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
@@ -97,3 +98,14 @@ async def test_an_attempt_ended_for_silence_runs_again_with_the_next_batch_of_a_
     await ingest.write_ledger()  # what ingest remembers of it is forgotten
     await hear(ingest, 1)
     assert [attempt.state async for attempt in Attempt.objects.all()] == ["running"]
+
+
+@pytest.mark.parametrize(("listened_minutes", "n_attempts"), [(1, 1), (30, 2)])
+async def test_processes_that_appear_after_an_outage_of_ours_belong_to_the_running_attempt(
+    ingest: Ingest, listened_minutes: int, n_attempts: int
+) -> None:
+    await hear(ingest)
+    await backdate(timedelta(minutes=20))
+    await Listening.objects.aupdate(since=timezone.now() - timedelta(minutes=listened_minutes), until=timezone.now())
+    await ingest.send(JOB.restarted().batch(1, wall_ns=now_ns()), at_ns=now_ns())
+    assert await Attempt.objects.acount() == n_attempts
