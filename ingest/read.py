@@ -6,6 +6,7 @@ numpy columns, then cut to the window; there is no Python per row. Only the tabl
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,9 @@ from ingest.rollup import BIN, bus_share, quantiles_ns
 from ingest.roster_columns import Roster, place_ranks, read_roster
 from ingest.window import TRACE_TABLES, WINDOW_DTYPE, Rows, Window
 from nccl_instrument.tables import DTYPE, GROUPS, TIME_COLUMNS
-from nccl_instrument.wire import TraceBatch, decode_batch
+from nccl_instrument.wire import BadBatch, TraceBatch, decode_batch
+
+log = logging.getLogger(__name__)
 
 RECEIVED_SLACK: Final = timedelta(minutes=2)
 """Rows may be stamped this much later than they were received: tolerated clocks, ticks ahead of the anchor."""
@@ -185,10 +188,16 @@ def _read_batches(
     connection.ensure_connection()
     cursor = psycopg.Cursor(connection.connection)  # binary results: Django's cursor would send bytea as hex text
     cursor.execute(_SELECT.format(columns=", ".join(groups), of_nodes=of_nodes), parameters, binary=True)
+    n_unreadable = 0
     for node_id, shift_ns, batch_end_ns, *packed in cursor:
         for group, raw in zip(groups, packed, strict=True):
-            if raw is not None:
-                found[group].append(_Group(node_id, shift_ns, batch_end_ns, decode_batch(raw)))
+            try:
+                if raw is not None:
+                    found[group].append(_Group(node_id, shift_ns, batch_end_ns, decode_batch(raw)))
+            except BadBatch:  # damaged, or of a version that is no longer read: the rest is still worth a look
+                n_unreadable += 1
+    if n_unreadable:
+        log.warning("%d stored table groups of attempt %d cannot be read and are left out", n_unreadable, attempt_id)
     return found
 
 

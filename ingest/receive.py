@@ -171,7 +171,9 @@ async def _commit(server: Server, arrival: Arrival) -> Receipt:
         return await asyncio.wait_for(server.committer.submit(arrival), COMMIT_SECONDS)
     except QueueFull as error:
         raise _Refused(429, "too many batches are waiting", retry_after="1") from error
-    except (StoreAway, TimeoutError) as error:
+    except TimeoutError as error:  # its turn did not come; it may be stored all the same, and its next try says so
+        raise _Refused(429, "too many batches are waiting", retry_after="2") from error
+    except StoreAway as error:
         raise _Refused(503, "the database is away", retry_after="2") from error
     except OverLimit as error:
         _count_refusal(server, arrival, str(error))
