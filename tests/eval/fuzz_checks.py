@@ -63,7 +63,7 @@ def _check_rows(arrival: Arrival) -> None:
 
 def _span(batch: TraceBatch) -> tuple[int, int]:
     """First and last time of the batch's rows, worked out the plain way."""
-    points = [batch.mono_ns]
+    points = []
     for rows in batch.tables.values():
         if "tick_ns" in (rows.dtype.names or ()):
             points += rows["tick_ns"].tolist()
@@ -71,8 +71,8 @@ def _span(batch: TraceBatch) -> tuple[int, int]:
     points += [
         next(filter(None, op), 0) for op in zip(*(batch.rows("op")[name].tolist() for name in names), strict=True)
     ]
-    known = [point for point in points if point > 0]
-    return min(known, default=batch.mono_ns), max(known, default=batch.mono_ns)
+    known = [batch.mono_ns, *(point for point in points if point > 0)]
+    return min(known), max(known)
 
 
 def _check_groups(arrival: Arrival, is_thorough: bool) -> None:
