@@ -15,6 +15,7 @@ import logging
 import os
 import random
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -262,7 +263,7 @@ def by_part(recoveries: Sequence[Recovery]) -> dict[str, dict[str, Any]]:
             "kills": len(mine),
             "never": len(mine) - len(seconds),
             "worst_s": round(seconds[-1], 2) if seconds else None,
-            "median_s": round(seconds[len(seconds) // 2], 2) if seconds else None,
+            "median_s": round(statistics.median(seconds), 2) if seconds else None,
             "worst_from_kill_s": round(max(from_kill), 2) if from_kill else None,
         }
     return table
