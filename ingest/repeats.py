@@ -98,12 +98,12 @@ class Repeats:
         sent, read_from_ns = _sent_since(connection, suspects, since_ns)
         for suspect in suspects:
             batch, is_suspect = suspect.batch, suspect.is_suspect
-            if read_from_ns > wanted_ns:
-                over_ns = completed_ns(batch.ops) + batch.shift_ns
-                self.ops_unchecked += int((is_suspect & (over_ns < read_from_ns + SLACK_NS)).sum())
             earlier = [keys for boot_pk, keys in sent.get(batch.node_id, ()) if boot_pk < batch.boot_pk]
             is_repeated = is_suspect & np.isin(_op_keys(batch.ops), np.concatenate([_NO_KEYS, *earlier]))
             self.ops_repeated += int(is_repeated.sum())
+            if read_from_ns > wanted_ns:
+                is_old = completed_ns(batch.ops) + batch.shift_ns < read_from_ns + SLACK_NS
+                self.ops_unchecked += int((is_suspect & is_old & ~is_repeated).sum())
             yield suspect, replace(batch, ops=batch.ops[~is_repeated])
 
 

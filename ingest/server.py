@@ -27,6 +27,7 @@ from ingest.ledger import Ledger
 from ingest.listening import note_listening
 from ingest.marks import mark_heard
 from ingest.members import infer_roster
+from ingest.models import Attempt
 from ingest.stores import FollowedStore
 from ingest.sums import DEAD_SECONDS
 
@@ -138,7 +139,8 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
 
 def _infer(attempt_id: int) -> None:
     try:
-        infer_roster(attempt_id)
+        with contextlib.suppress(Attempt.DoesNotExist):  # deleted meanwhile
+            infer_roster(attempt_id)
     except Exception:
         connections["default"].close()
         raise

@@ -82,7 +82,7 @@ def start_process(servers: TestServers, port: int) -> subprocess.Popen[bytes]:
     url = database_url(servers.folder, connection.settings_dict["NAME"])
     argv = [sys.executable, "-m", "uvicorn", "ingest.asgi:application", "--port", str(port), "--log-level", "warning"]
     process = subprocess.Popen(argv, env={**os.environ, "DATABASE_URL": url})
-    for _ in range(200):
+    for _ in range(1200):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return process

@@ -1,0 +1,432 @@
+"""Roll-ups contain every stored batch exactly once, whatever dies: equal, to the last op, to a sum over all rows."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import connection, connections
+from psycopg.conninfo import make_conninfo
+
+from ingest import repeats, rollup, sums, writers
+from ingest.asgi import Application
+from ingest.database import connect, conninfo
+from ingest.models import Attempt, OpRollup, Team
+from ingest.repeats import Repeats
+from ingest.retention import keep_house
+from ingest.sums import as_multirange, sum_left_behind
+from ingest.tokens import make_agent_token
+from nccl_instrument.tables import empty_rows
+from nccl_instrument.wire import TraceBatch, encode_batch
+from tests.builders import SECOND, FakeJob, boot_id, with_rows
+from tests.ingest.conftest import Ingest
+from tests.ingest.cut import CuttingProxy
+from tests.ingest.oracle import n_stored, rolled_up, stored_totals
+from tests.ingest.test_outage import free_port, post, start_process
+from tests.servers import TestServers
+
+
+@pytest.fixture(autouse=True)
+def no_writers(no_traces: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE ingest_writer")
+    connection.close()  # a test may end every connection there is
+
+
+def look_dead(writer_ids: list[int] | None = None) -> None:
+    """As if these writers, or all, had not been heard of for a while."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE ingest_writer SET summed_at = now() - interval '1 minute' WHERE %s::bigint[] IS NULL OR id = ANY(%s)",
+            [writer_ids, writer_ids],
+        )
+
+
+def recover() -> int:
+    look_dead()
+    with connect() as own:
+        return sum_left_behind(own, Repeats())[0]
+
+
+def assert_exact(n_batches: int) -> None:
+    assert n_stored() == n_batches
+    stored = stored_totals()
+    assert stored
+    assert rolled_up() == stored
+
+
+exact = sync_to_async(assert_exact)
+
+
+async def counts(ingest: Ingest) -> dict[str, int]:
+    return (await ingest.request("GET", "/ingest/health", {}, [b""])).body  # type: ignore[return-value]
+
+
+# ---- processes killed under load ---------------------------------------------------------------------------------------
+
+
+class Senders:
+    """Agents, one a thread, each sending its batches in order to either process until it is told that they are stored."""
+
+    def __init__(self, token: str, ports: list[int], job: FakeJob) -> None:
+        self._given = (token, ports, job)
+        self._stopped = threading.Event()
+        self._acknowledged = [0] * job.nodes
+        self._threads = [threading.Thread(target=self._send, args=(node,)) for node in range(job.nodes)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def n_acknowledged(self) -> int:
+        return sum(self._acknowledged)
+
+    def wait_for(self, n_more: int) -> None:
+        wanted = self.n_acknowledged + n_more
+        while self.n_acknowledged < wanted and any(thread.is_alive() for thread in self._threads):
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _send(self, node: int) -> None:
+        token, ports, job = self._given
+        number = 0
+        while not self._stopped.is_set() and number < 3000:
+            body, turn = encode_batch(job.batch(node, number)), node + number
+            while not was_stored(ports[turn % 2], token, body):
+                turn += 1
+                time.sleep(0.02)
+            number += 1
+            self._acknowledged[node] = number
+            time.sleep(0.02)
+
+
+def was_stored(port: int, token: str, body: bytes) -> bool:
+    try:
+        return post(port, token, body)[0] == 200
+    except OSError:
+        return False
+
+
+def test_two_processes_killed_in_turn_under_load_lose_no_op(postgres: TestServers) -> None:
+    token = make_agent_token(Team.objects.create(name="research"), "cluster")
+    ports = [free_port(), free_port()]
+    running: dict[int, subprocess.Popen[bytes]] = {}
+    try:
+        for port in ports:
+            running[port] = start_process(postgres, port)
+        senders = Senders(token, ports, FakeJob())
+        for turn in range(3):
+            senders.wait_for(60)
+            port = ports[turn % 2]
+            running[port].send_signal(signal.SIGKILL)
+            running[port].wait(20)
+            running[port] = start_process(postgres, port)
+        senders.wait_for(60)
+        senders.stop()
+        assert n_stored() == senders.n_acknowledged > 240
+        wait_until_exact()
+    finally:
+        stop(list(running.values()))
+    assert_exact(senders.n_acknowledged)
+    assert recover() == 0
+
+
+def wait_until_exact() -> None:
+    """The living processes find what the dead ones left: nobody asks them to."""
+    give_up_at = time.monotonic() + 40
+    while rolled_up() != stored_totals() and time.monotonic() < give_up_at:
+        time.sleep(0.5)
+
+
+def stop(running: list[subprocess.Popen[bytes]]) -> None:
+    for process in running:
+        process.terminate()
+    for process in running:
+        process.wait(20)
+
+
+def test_a_process_that_stops_in_peace_leaves_nothing(postgres: TestServers) -> None:
+    token = make_agent_token(Team.objects.create(name="research"), "cluster")
+    port = free_port()
+    process = start_process(postgres, port)
+    for number in range(5):
+        assert post(port, token, encode_batch(FakeJob().batch(0, number)))[0] == 200
+    stop([process])
+    assert_exact(5)
+    assert recover() == 0
+
+
+# ---- commits and flushes whose answer is lost --------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def cut(
+    postgres: TestServers, transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[CuttingProxy]:
+    """Ingest's connections go through a proxy that can cut them; the test's own do not."""
+    with tempfile.TemporaryDirectory(prefix="cut-") as folder:
+        proxy = CuttingProxy(Path(folder), postgres.folder / ".s.PGSQL.5432")
+        through = make_conninfo(conninfo(), host=folder)
+        monkeypatch.setattr("ingest.database.conninfo", lambda: through)
+        yield proxy
+        proxy.close()
+
+
+def is_store(said: bytes) -> bool:
+    return b"ingest_trace_batch" in said
+
+
+def is_flush(said: bytes) -> bool:
+    return b"INTO ingest_oprollup" in said
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+async def test_a_batch_whose_commit_was_not_answered_counts_once(cut: CuttingProxy, ingest: Ingest, how: str) -> None:
+    job = FakeJob()
+    await ingest.send(job.batch(0, 0))
+    cut.is_target, cut.cut_next = is_store, how
+    for number in range(4):
+        while (await ingest.send(job.batch(0, number))).status != 200:
+            await asyncio.sleep(0.05)
+    assert cut.n_cut == 1
+    await ingest.write_ledger()
+    await sync_to_async(recover)()
+    await exact(4)
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+async def test_sums_whose_writing_was_not_answered_count_once(cut: CuttingProxy, ingest: Ingest, how: str) -> None:
+    job = FakeJob()
+    for number in range(6):
+        await ingest.send(job.batch(0, number))
+        cut.is_target, cut.cut_next = is_flush, how if number in (1, 4) else ""
+        try:
+            await ingest.write_ledger()
+        except Exception as error:
+            assert "connection" in str(error)
+    assert cut.n_cut == 2
+    await ingest.write_ledger()
+    await sync_to_async(recover)()
+    await exact(6)
+
+
+async def test_backends_terminated_again_and_again_cost_no_op(ingest: Ingest) -> None:
+    job = FakeJob()
+    for number in range(30):
+        sending = [asyncio.create_task(send_until_stored(ingest, job.batch(node, number))) for node in range(4)]
+        if number % 3 == 0:
+            await asyncio.sleep(0.002 * (number % 5))
+            await sync_to_async(terminate_backends)()
+        await asyncio.gather(*sending)
+    await asyncio.sleep(1.5)
+    await sync_to_async(recover)()
+    await exact(120)
+
+
+async def send_until_stored(ingest: Ingest, batch: TraceBatch) -> None:
+    for _ in range(200):
+        if (await ingest.send(batch)).status == 200:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("never stored")
+
+
+def terminate_backends() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        )
+
+
+# ---- who sums what -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_living_process_taken_for_dead_starts_anew_and_nothing_counts_twice(ingest: Ingest) -> None:
+    job = FakeJob()
+    for number in range(3):
+        await ingest.send(job.batch(0, number))
+    assert await sync_to_async(recover)() == 3
+    await ingest.send(job.batch(0, 3))
+    await ingest.write_ledger()
+    await ingest.send(job.batch(0, 4))
+    await ingest.write_ledger()
+    await sync_to_async(recover)()
+    await exact(5)
+
+
+async def test_several_who_sum_what_is_left_at_once_sum_it_once(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sums, "LEFT_ROWS_MAX", 5)
+    job = FakeJob()
+    for number in range(20):
+        await ingest.send(job.batch(0, number))
+    await sync_to_async(look_dead)()
+    done = await asyncio.gather(*(asyncio.to_thread(recover) for _ in range(4)))
+    assert sum(done) == 20
+    await exact(20)
+
+
+async def test_a_frozen_process_commits_nothing_more_under_its_old_name(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = FakeJob()
+    await ingest.send(job.batch(0, 0))
+    monkeypatch.setattr(writers, "UNWRITTEN_SECONDS_MAX", 0.0)
+    await ingest.send(job.batch(0, 1))
+    assert await sync_to_async(n_writers)() == 2
+    await sync_to_async(recover)()
+    await exact(2)
+
+
+def n_writers() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(DISTINCT writer_id) FROM ingest_trace_batch")
+        return int(cursor.fetchone()[0])
+
+
+async def test_when_more_waits_than_may_it_is_dropped_and_read_again(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "WAITING_ROWS_MAX", 40)
+    job = FakeJob()
+    for number in range(7):
+        await ingest.send(job.batch(0, number))
+    await ingest.write_ledger()
+    await sync_to_async(recover)()
+    await exact(7)
+
+
+async def test_sums_of_a_deleted_attempt_hold_up_no_other(ingest: Ingest) -> None:
+    await ingest.send(FakeJob().batch())
+    await ingest.send(FakeJob(name="other").batch())
+    await Attempt.objects.filter(job__name="llama").adelete()
+    await ingest.write_ledger()
+    assert await OpRollup.objects.filter(attempt__job__name="other").acount() > 0
+
+
+async def test_late_ops_start_a_new_part_and_add_up(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollup, "KEPT_NS", SECOND)
+    job = FakeJob()
+    for number in (0, 40, 1, 80, 41, 2):
+        await ingest.send(job.batch(0, number), at_ns=job.batch(0, 80).wall_ns + SECOND)
+        await ingest.write_ledger()
+    assert (
+        await OpRollup.objects.values("part").distinct().acount()
+        > await OpRollup.objects.values("attempt_id", "comm_id", "func", "bucket_ns").distinct().acount()
+    )
+    await exact(6)
+
+
+async def test_ops_that_found_no_room_are_shown(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollup, "SUMS_MAX", 1)
+    await ingest.send(FakeJob().batch())
+    await ingest.write_ledger()
+    assert (await counts(ingest))["ops_not_summed"] == 8
+    assert await sync_to_async(recover)() == 0  # counted is dealt with
+
+
+def test_old_writers_are_forgotten_once_all_is_summed() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO ingest_writer (summed_at) VALUES (now() - interval '25 hours'), (now())")
+        keep_house()
+        cursor.execute("SELECT count(*) FROM ingest_writer")
+        assert cursor.fetchone()[0] == 1
+
+
+def test_commit_numbers_are_kept_as_ranges() -> None:
+    assert as_multirange([]) == "{}"
+    assert as_multirange([5, 3, 4, 9, 11, 10]) == "{[3,6),[9,12)}"
+
+
+# ---- what a restarted agent repeats ------------------------------------------------------------------------------------
+
+
+def repeated(job: FakeJob, life: int, numbers: range, new: int, number: int = 0) -> TraceBatch:
+    """What the agent's next life reads from the rings: ops of these seconds again, and those of a new one."""
+    rows = [job.batch(0, second).rows("op") for second in (*numbers, new)]
+    return with_rows(replace(job.batch(0, new), boot_id=boot_id(0, life), number=number), op=np.concatenate(rows))
+
+
+def n_ops() -> int:
+    return sum(row.n_ops for row in OpRollup.objects.all())
+
+
+async def second_process(ingest: Ingest) -> Ingest:
+    return Ingest(Application(), ingest.token, ingest.team, ingest.clock_ns)
+
+
+async def test_what_a_restarted_agent_repeats_counts_once_though_another_process_receives_it(ingest: Ingest) -> None:
+    job = FakeJob()
+    for number in range(10):
+        await ingest.send(job.batch(0, number))
+    other = await second_process(ingest)
+    await ingest.write_ledger()
+    ingest.clock_ns = job.batch(0, 12).wall_ns
+    await other.post(encode_batch(repeated(job, 1, range(2, 10), new=10)))
+    await other.post(encode_batch(repeated(job, 1, range(0, 0), new=11, number=1)))
+    await other.post(encode_batch(repeated(job, 2, range(4, 12), new=12)))
+    await other.write_ledger()
+    assert await sync_to_async(n_ops)() == 13 * 16
+    assert (await counts(other))["ops_repeated"] == (8 + 8) * 16
+    await other.application.stop()
+
+
+async def test_repeats_are_left_out_when_another_process_sums_what_a_dead_one_left(ingest: Ingest) -> None:
+    job = FakeJob()
+    for number in range(4):
+        await ingest.send(job.batch(0, number))
+    await ingest.send(repeated(job, 1, range(0, 4), new=4))
+    assert await sync_to_async(recover)() == 5
+    assert await sync_to_async(n_ops)() == 5 * 16
+
+
+async def test_what_could_not_be_looked_up_is_counted(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeats, "EARLIER_ROWS_MAX", 3)
+    monkeypatch.setattr(repeats, "SLACK_NS", 0)
+    job = FakeJob()
+    for number in range(10):
+        await ingest.send(job.batch(0, number))
+    await ingest.send(repeated(job, 1, range(0, 10), new=10))
+    await ingest.write_ledger()
+    health = await counts(ingest)
+    assert health["ops_repeated"] == 3 * 16
+    assert health["ops_unchecked"] == 7 * 16
+    assert await sync_to_async(n_ops)() == (11 + 7) * 16
+
+
+async def test_an_agent_that_kept_its_bookmarks_repeats_nothing_and_loses_nothing(ingest: Ingest) -> None:
+    job = FakeJob()
+    for number in range(3):
+        await ingest.send(job.batch(0, number))
+    await ingest.send(replace(job.batch(0, 3), boot_id=boot_id(0, 1), number=0))
+    await ingest.write_ledger()
+    assert (await counts(ingest))["ops_repeated"] == 0
+    await exact(4)
+
+
+async def test_batches_without_ops_are_marked_as_summed(ingest: Ingest) -> None:
+    await ingest.send(with_rows(FakeJob().batch(), op=empty_rows("op"), comm=empty_rows("comm")))
+    await ingest.send(FakeJob().batch(0, 1))
+    assert await sync_to_async(recover)() == 2
+    assert await sync_to_async(recover)() == 0
+
+
+@pytest.fixture(autouse=True)
+def connections_closed() -> Iterator[None]:
+    yield
+    connections.close_all()
