@@ -7,7 +7,7 @@ import { Failure } from "../parts/Failure";
 import { ScrollBox } from "../parts/ScrollBox";
 import { pageTitle } from "../state/badge";
 import { spanWords } from "../state/clock";
-import { count, LOSS, NODE_STATE, worded } from "../state/words";
+import { count, lossWords, NODE_STATE, ONLY_ODD, worded } from "../state/words";
 import type { NodeRow } from "../types";
 
 const REFRESH_MS = 5000;
@@ -109,7 +109,7 @@ function NodeLine({ node }: { node: NodeRow }) {
         <Ago at={node.watermark_at} never="unknown" />
       </td>
       <td class={`num ${clockOff ? "old" : ""}`} data-word="Clock">
-        {node.clock_offset_ms === null ? <span class="faint">unknown</span> : signed(node.clock_offset_ms)}
+        <Clock node={node} />
       </td>
       <td data-word="NICs">
         <Nics node={node} />
@@ -146,6 +146,12 @@ function NodeState({ node }: { node: NodeRow }) {
   );
 }
 
+/** A clock that is off by less is used as it is; while a spool drains, nobody can tell late data from a wrong clock. */
+function Clock({ node }: { node: NodeRow }) {
+  if (node.clock_offset_ms !== null) return <>{signed(node.clock_offset_ms)}</>;
+  return <span class="faint">{node.state === "catching_up" ? "unknown" : "within 5\u00a0s"}</span>;
+}
+
 function signed(ms: number): string {
   return `${ms >= 0 ? "+" : "−"}${spanWords(Math.abs(ms))}`;
 }
@@ -172,11 +178,20 @@ function speed(mbps: number): string {
 }
 
 function Losses({ node }: { node: NodeRow }) {
-  const parts = Object.entries(node.losses)
-    .filter(([, n]) => n > 0)
-    .map(([kind, n]) => `${n.toLocaleString("en-US")} ${LOSS[kind] ?? kind.replaceAll("_", " ")}`);
-  if (node.rows_dropped > 0) parts.push(`${count(node.rows_dropped, "row")} dropped`);
-  if (node.batches_refused > 0) parts.push(`${count(node.batches_refused, "batch", "batches")} refused`);
-  if (node.strays > 0) parts.push(`${count(node.strays, "batch", "batches")} of an earlier attempt, seen by nobody`);
-  return parts.length === 0 ? <span class="faint">none</span> : <span class="old">{parts.join(", ")}</span>;
+  const losses = Object.entries(node.losses).filter(([, n]) => n > 0);
+  const worded = (odd: boolean) =>
+    losses.filter(([kind]) => ONLY_ODD.includes(kind) === odd).map(([kind, n]) => lossWords(kind, n));
+  const bad = worded(false);
+  if (node.rows_dropped > 0) bad.push(`${count(node.rows_dropped, "row")} dropped`);
+  if (node.batches_refused > 0) bad.push(`${count(node.batches_refused, "batch", "batches")} refused`);
+  if (node.strays > 0) bad.push(`${count(node.strays, "batch", "batches")} of an earlier attempt, seen by nobody`);
+  const odd = worded(true);
+  if (bad.length + odd.length === 0) return <span class="faint">none</span>;
+  return (
+    <>
+      <span class="old">{bad.join(", ")}</span>
+      {bad.length > 0 && odd.length > 0 && ", "}
+      <span class="faint">{odd.join(", ")}</span>
+    </>
+  );
 }

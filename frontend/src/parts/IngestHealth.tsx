@@ -5,7 +5,7 @@
 
 import type { ComponentChildren } from "preact";
 import type { IngestRow } from "../live/rows";
-import { count, LOSS, REFUSED, worded } from "../state/words";
+import { count, lossWords, REFUSED, worded } from "../state/words";
 
 export function IngestHealth({ row }: { row: IngestRow }) {
   const troubles = troublesOf(row);
@@ -75,7 +75,7 @@ export function troublesOf(row: IngestRow): Trouble[] {
   }
   if (row.processes === 0) tell("No ingest process was heard from.", "See its log, or run manage.py doctor.");
   for (const [kind, n] of Object.entries(row.losses)) {
-    tell(`${n.toLocaleString("en-US")} ${LOSS[kind] ?? kind.replaceAll("_", " ")}`, "lost before they reached us");
+    tell(lossWords(kind, n), "lost before reaching us");
   }
   if (row.batches_refused > 0) {
     tell(`${count(row.batches_refused, "batch", "batches")} refused`, "broken, or one job, node or attempt too many");

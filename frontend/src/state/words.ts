@@ -86,21 +86,36 @@ export const VERB: Record<string, string> = {
 };
 
 /** What agents counted as lost or odd: the kinds of nccl_instrument/tables.py. */
-export const LOSS: Record<string, string> = {
-  spool_batches: "batches dropped from a full spool",
-  ring_records: "records overwritten before they were read",
-  rows_over_limit: "rows beyond an agent's limit",
-  table_full: "ops or flows beyond the plugin's tables",
-  refused_batches: "batches given up because ingest refused them",
-  segments_unreadable: "segments that could not be read",
-  torn_rows: "rows read while they were written",
-  bad_handles: "calls with a bad handle",
-  unknown_calls: "calls of an unknown kind",
-  clock_steps: "steps of the clock",
-  late_sweeps: "late samples",
-  unnamed_processes: "processes without a job",
-  unfinished_ops: "ops whose end was not seen",
+export const LOSS: Record<string, [one: string, many: string]> = {
+  spool_batches: ["batch dropped from a full spool", "batches dropped from a full spool"],
+  ring_records: ["record overwritten before it was read", "records overwritten before they were read"],
+  rows_over_limit: ["row beyond an agent's limit", "rows beyond an agent's limit"],
+  table_full: ["op or flow beyond the plugin's tables", "ops or flows beyond the plugin's tables"],
+  refused_batches: ["batch given up after it was refused", "batches given up after they were refused"],
+  segments_unreadable: ["segment that could not be read", "segments that could not be read"],
+  torn_rows: ["row read while it was written", "rows read while they were written"],
+  bad_handles: ["call with a bad handle", "calls with a bad handle"],
+  unknown_calls: ["call of an unknown kind", "calls of an unknown kind"],
+  clock_steps: ["step of the clock", "steps of the clock"],
+  late_sweeps: ["late sample", "late samples"],
+  unnamed_processes: ["process without a job", "processes without a job"],
+  unfinished_ops: ["op whose end was not seen", "ops whose end was not seen"],
 };
+
+/** Losses after which nothing is missing from a window: odd, counted, got over. */
+export const ONLY_ODD = [
+  "torn_rows",
+  "bad_handles",
+  "unknown_calls",
+  "clock_steps",
+  "late_sweeps",
+  "unnamed_processes",
+];
+
+export function lossWords(kind: string, n: number): string {
+  const [one, many] = LOSS[kind] ?? [readable(kind).toLowerCase(), readable(kind).toLowerCase()];
+  return count(n, one, many);
+}
 
 /** Why ingest refused requests, by status; docs/ingest.md says more. */
 export const REFUSED: Record<string, string> = {
