@@ -54,9 +54,10 @@ def worker_recipe() -> Recipe:
     return Recipe(name="worker", argv=[*argv, "--without-gossip", "--without-mingle"])
 
 
-def beat_recipe(runtime: Path) -> Recipe:
+def beat_recipe(folder: Path) -> Recipe:
+    """`folder` outlives the stack: what is done every hour must not wait for an hour without a restart."""
     argv = [sys.executable, "-m", "celery", "-q", "-A", "console", "beat", "--loglevel", "INFO"]
-    return Recipe(name="beat", argv=[*argv, "--schedule", str(runtime / "beat"), "--pidfile="])
+    return Recipe(name="beat", argv=[*argv, "--schedule", str(folder / "beat"), "--pidfile="])
 
 
 def demo_recipe(ingest_port: int, token_file: Path, folder: Path) -> Recipe:

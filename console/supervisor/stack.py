@@ -125,7 +125,7 @@ class Stack:
         numbers = range(1, processes.ingest_processes() + 1)
         ingests = [self.spawn(processes.ingest_recipe(self.ingest_port, number)) for number in numbers]
         worker = self.spawn(processes.worker_recipe())
-        beat = self.spawn(processes.beat_recipe(self.folder.runtime))
+        beat = self.spawn(processes.beat_recipe(self.folder.path))
         processes.wait_for_http(web, self.port)
         for ingest in ingests:
             processes.wait_for_http(ingest, self.ingest_port)
