@@ -8,6 +8,7 @@ rows is packed anew. Pure: no database, no clock.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,24 +16,33 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.impossible import impossible_rows
-from nccl_instrument.tables import GROUPS, LOSSES
-from nccl_instrument.wire import BadBatch, PackedBatch, Rows, TraceBatch, encode_batch, open_batch
+from nccl_instrument.planes import PlaneTable
+from nccl_instrument.tables import GROUPS, LOSSES, TABLES
+from nccl_instrument.wire import BATCH_BYTES_MAX, BadBatch, Rows, TraceBatch, encode_batch, open_batch
 
 MONO_NS_MAX: Final = 2**58  # nine years of uptime
 WALL_NS_MAX: Final = 2**62
 NUMBER_MAX: Final = 2**62
 ROWS_ANY_MAX: Final = 500_000
+ROWS_OF_MAX: Final = {"comm": 50_000, "process": 10_000, "loss": 10_000}
+"""Tables that are gone through row by row, which must not take seconds."""
+_TICKING: Final = tuple(table for table, columns in TABLES.items() if any(c.name == "tick_ns" for c in columns))
+
+Columns = Rows | PlaneTable
+"""A table of which single columns are asked for by name; they may be narrower than their type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A batch that may be stored. batch: without its impossible rows. groups: GROUPS name → bytes, None when empty.
+    """A batch that may be stored. batch: without its impossible rows; columns: the same, for who needs few columns.
 
+    groups: GROUPS name → bytes, None when empty.
     start_mono_ns, end_mono_ns: first and last point in time its rows speak of, on the node's monotonic clock.
     """
 
     team_id: int
     batch: TraceBatch
+    columns: Mapping[str, Columns]
     received_ns: int
     age_ns: int | None
     n_dropped: int
@@ -45,17 +55,42 @@ def receive_batch(team_id: int, body: bytes, received_ns: int, age_ns: int | Non
     """Decode and check `body`. Raises BadBatch when its structure is broken; impossible rows are dropped, counted."""
     packed = open_batch(body)
     _check_anchors(packed.head)
-    batch = packed.unpack()
-    _check_n_rows(batch)
-    kept = {name: _possible(name, rows, batch.mono_ns) for name, rows in batch.tables.items()}
-    n_dropped = sum(len(rows) - len(kept[name]) for name, rows in batch.tables.items())
-    clean = replace(batch, tables=kept) if n_dropped else batch
-    start, end = _span(clean)
-    groups = {group: _kept_bytes(packed, batch, clean, group) for group in GROUPS}
-    return Arrival(team_id, clean, received_ns, age_ns, n_dropped, groups, start, end)
+    planes = packed.inflate()
+    if sum(len(columns) for columns in planes.values()) > ROWS_ANY_MAX:
+        raise BadBatch(f"too many rows: at most {ROWS_ANY_MAX} in a batch")
+    for table, n_max in ROWS_OF_MAX.items():
+        if table in planes and len(planes[table]) > n_max:
+            raise BadBatch(f"too many {table} rows: {len(planes[table])}, at most {n_max} in a batch")
+    bad = {table: impossible_rows(table, columns, packed.head.mono_ns) for table, columns in planes.items()}
+    bad = {table: is_bad for table, is_bad in bad.items() if is_bad.any()}
+    kept: dict[str, Columns] = {**planes, **{table: planes[table].rows()[~is_bad] for table, is_bad in bad.items()}}
+    batch = packed.with_tables(_Tables(kept))
+    groups = {
+        group: packed.alone(group) if bad.keys().isdisjoint(held) else _packed_anew(batch, held)
+        for group, held in GROUPS.items()
+    }
+    n_dropped = sum(int(is_bad.sum()) for is_bad in bad.values())
+    return Arrival(team_id, batch, kept, received_ns, age_ns, n_dropped, groups, *_span(kept, batch.mono_ns))
 
 
-def completed_ns(ops: Rows) -> npt.NDArray[np.int64]:
+class _Tables(Mapping[str, Rows]):
+    """What was kept, made into rows where somebody asks for them."""
+
+    def __init__(self, kept: Mapping[str, Columns]) -> None:
+        self._kept = kept
+
+    def __getitem__(self, table: str) -> Rows:
+        kept = self._kept[table]
+        return kept.rows() if isinstance(kept, PlaneTable) else kept
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def completed_ns(ops: Columns) -> npt.NDArray[np.int64]:
     """(n,) when each op of an `op` table was over: its end, or the last thing known of an op whose end is not."""
     last: npt.NDArray[np.int64] = ops["done_ns"].astype(np.int64)
     for name in ("last_transfer_ns", "first_transfer_ns", "started_ns", "enqueued_ns"):
@@ -78,31 +113,22 @@ def _check_anchors(head: TraceBatch) -> None:
         raise BadBatch(f"batch number {head.number} is beyond {NUMBER_MAX}")
 
 
-def _check_n_rows(batch: TraceBatch) -> None:
-    n_rows = sum(len(rows) for rows in batch.tables.values())
-    if n_rows > ROWS_ANY_MAX:
-        raise BadBatch(f"too many rows: {n_rows}, at most {ROWS_ANY_MAX} in a batch")
-
-
-def _possible(table: str, rows: Rows, mono_ns: int) -> Rows:
-    bad = impossible_rows(table, rows, mono_ns)
-    return rows[~bad] if bad.any() else rows
-
-
-def _span(batch: TraceBatch) -> tuple[int, int]:
+def _span(kept: Mapping[str, Columns], mono_ns: int) -> tuple[int, int]:
     """Ticks and completions of the batch, from first to last; its anchor where it has neither."""
-    points = [rows["tick_ns"] for rows in batch.tables.values() if "tick_ns" in (rows.dtype.names or ())]
-    points.append(completed_ns(batch.rows("op")))
-    known = np.concatenate(points)
+    points = [kept[table]["tick_ns"] for table in _TICKING if table in kept]
+    if "op" in kept:
+        points.append(completed_ns(kept["op"]))
+    known = np.concatenate(points) if points else np.zeros(0, np.int64)
     known = known[known > 0]
-    first = int(known.min()) if len(known) else batch.mono_ns
-    last = int(known.max()) if len(known) else batch.mono_ns
-    return min(first, batch.mono_ns), max(last, batch.mono_ns)
+    if not len(known):
+        return mono_ns, mono_ns
+    return min(int(known.min()), mono_ns), max(int(known.max()), mono_ns)
 
 
-def _kept_bytes(packed: PackedBatch, came: TraceBatch, clean: TraceBatch, group: str) -> bytes | None:
-    """The group as it came, or packed anew when rows of it were dropped; None when nothing is left."""
-    held = {table: clean.tables[table] for table in GROUPS[group] if table in clean.tables}
-    if all(rows is came.tables[table] for table, rows in held.items()):
-        return packed.alone(group)
-    return encode_batch(replace(clean, tables=held)) if any(len(rows) for rows in held.values()) else None
+def _packed_anew(batch: TraceBatch, held: tuple[str, ...]) -> bytes | None:
+    """The group without the rows that were dropped; None when nothing is left."""
+    rows = {table: batch.tables[table] for table in held if len(batch.rows(table))}
+    packed = encode_batch(replace(batch, tables=rows)) if rows else None
+    if packed is not None and len(packed) > BATCH_BYTES_MAX:  # it was compressed better: nobody could read it again
+        raise BadBatch("too large without its impossible rows")
+    return packed

@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from typing import Final
 
 from ingest.arrival import Arrival
-from ingest.roster import Berth, declared_of, find_berth
+from ingest.roster import Berth, find_berth, pids_of
 
 BERTHS_MAX: Final = 50_000
 SEEN_MAX: Final = 20_000
@@ -26,14 +26,14 @@ Key = tuple[int, str, str, bytes]
 class Berths:
     """The berths of one ingest process."""
 
-    def __init__(self, worker: Executor) -> None:
-        self._worker = worker
+    def __init__(self, worker: Executor, rosters: set[int]) -> None:
+        """rosters: gets the attempts whose members may have changed."""
+        self._worker, self._rosters = worker, rosters
         self._known: OrderedDict[Key, Berth] = OrderedDict()
 
     async def find(self, arrival: Arrival) -> Berth:
         """The berth of `arrival`. Raises Django's database errors."""
-        batch = arrival.batch
-        key = (arrival.team_id, batch.job, batch.node, batch.boot_id)
+        key = _key_of(arrival)
         known = self._known.get(key)
         if known is not None and not _says_something_new(known, arrival):
             return known
@@ -42,12 +42,19 @@ class Berths:
             self.forget_job(found.job_id)
         if known is not None:
             found.clock, found.asked_at = known.clock, known.asked_at
+        if "comm" in arrival.columns:
+            self._rosters.add(found.attempt_id)
         _remember_said(found, arrival, known)
         self._known[key] = found
         self._known.move_to_end(key)
         if len(self._known) > BERTHS_MAX:
             self._known.popitem(last=False)
         return found
+
+    def remembers(self, arrival: Arrival) -> bool:
+        """Whether `find` will answer at once."""
+        known = self._known.get(_key_of(arrival))
+        return known is not None and not _says_something_new(known, arrival)
 
     def forget_job(self, job_id: int) -> None:
         """Look every node of this job up again."""
@@ -67,11 +74,15 @@ class Berths:
             self.forget_job(job_id)
 
 
+def _key_of(arrival: Arrival) -> Key:
+    batch = arrival.batch
+    return (arrival.team_id, batch.job, batch.node, batch.boot_id)
+
+
 def _says_something_new(berth: Berth, arrival: Arrival) -> bool:
-    comm = arrival.batch.rows("comm")
-    if len(comm) and any(hash(row.tobytes()) not in berth.seen for row in comm):
+    if any(hash(row.tobytes()) not in berth.seen for row in arrival.batch.rows("comm")):
         return True
-    pids = declared_of(arrival.batch).pids
+    pids = pids_of(arrival.batch)
     return bool(pids) and pids.isdisjoint(berth.pids) and pids not in berth.judged
 
 
@@ -80,6 +91,6 @@ def _remember_said(berth: Berth, arrival: Arrival, before: Berth | None) -> None
         berth.seen |= before.seen
         berth.judged |= before.judged if len(before.judged) < JUDGED_MAX else set()
     berth.seen.update(hash(row.tobytes()) for row in arrival.batch.rows("comm"))
-    pids = declared_of(arrival.batch).pids
+    pids = pids_of(arrival.batch)
     if pids:
         berth.judged.add(pids)

@@ -22,7 +22,7 @@ from django.db import InterfaceError as DjangoInterfaceError
 from django.db import OperationalError as DjangoOperationalError
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from ingest.arrival import Arrival, losses_of
+from ingest.arrival import Arrival, Columns, losses_of
 from ingest.berths import Berths
 from ingest.clock import Placement, place_batch
 from ingest.database import connect
@@ -50,6 +50,10 @@ class QueueFull(Exception):
 
 class StoreAway(Exception):
     """The database cannot be reached; the batch was not stored."""
+
+
+class NoRoom(StoreAway):
+    """The database's disk is full."""
 
 
 class NotStored(Exception):
@@ -86,18 +90,19 @@ class Committer:
         self._store = store
         self._ledger = ledger
         self._worker = worker
-        self.berths = Berths(worker)
+        self.berths = Berths(worker, ledger.rosters)
         self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue(WAITING_MAX)
+        self._strangers: asyncio.Queue[_Waiting] = asyncio.Queue(WAITING_MAX)
 
     @property
     def n_waiting(self) -> int:
-        return self._waiting.qsize()
+        return self._waiting.qsize() + self._strangers.qsize()
 
     def submit(self, arrival: Arrival) -> asyncio.Future[Receipt]:
         """The receipt to come: a Receipt after commit, or StoreAway, NotStored, OverLimit. Raises QueueFull."""
         waiting = _Waiting(arrival, asyncio.get_running_loop().create_future())
         try:
-            self._waiting.put_nowait(waiting)
+            (self._waiting if self.berths.remembers(arrival) else self._strangers).put_nowait(waiting)
         except asyncio.QueueFull as error:
             raise QueueFull from error
         return waiting.receipt
@@ -115,6 +120,17 @@ class Committer:
             finally:
                 _fail([w for w in handful if not w.receipt.done()], StoreAway("internal error"))
 
+    async def welcome(self) -> None:
+        """Look up the berths of those who are not remembered, one by one, so that nobody else waits for it."""
+        while True:
+            waiting = await self._strangers.get()
+            try:
+                if await self._place(waiting) is not None:
+                    await self._waiting.put(waiting)
+            except BaseException:
+                _fail([waiting], StoreAway("ingest is stopping"))
+                raise
+
     async def _commit(self, handful: Sequence[_Waiting]) -> None:
         placed = [one for waiting in handful if (one := await self._place(waiting)) is not None]
         if not placed:
@@ -122,7 +138,7 @@ class Committer:
         try:
             is_new = await self._store_all([one.row for one in placed])
         except (psycopg.OperationalError, PoolTimeout) as error:
-            _fail([one.waiting for one in placed], StoreAway(str(error)))
+            _fail([one.waiting for one in placed], _away(error))
             return
         for one, outcome in zip(placed, is_new, strict=True):
             self._finish(one, outcome)
@@ -134,7 +150,7 @@ class Committer:
             placement = _place(waiting.arrival, berth)
             return _Placed(waiting, berth, placement, _row(waiting.arrival, berth, placement))
         except (DjangoOperationalError, DjangoInterfaceError) as error:
-            _fail([waiting], StoreAway(str(error)))
+            _fail([waiting], _away(error))
         except OverLimit as error:
             _fail([waiting], error)
         except Exception as error:
@@ -192,8 +208,6 @@ class Committer:
         if outcome:
             self._ledger.stored(outcome, placed.row, arrival.batch.rows("op"))
             self._note_gone(placed)
-            if len(arrival.batch.rows("comm")):
-                self._ledger.rosters.add(berth.attempt_id)
         if not placed.waiting.receipt.done():
             placed.waiting.receipt.set_result(Receipt(not outcome, _resend(arrival, berth)))
 
@@ -236,7 +250,7 @@ def _row(arrival: Arrival, berth: Berth, placement: Placement) -> StoredBatch:
         offset_ns=placement.offset_ns,
         wrong_clock=placement.wrong_clock,
         catching_up=placement.catching_up,
-        is_alive=bool(arrival.batch.rows("process")["alive"].any()),
+        is_alive="process" in arrival.columns and bool(arrival.columns["process"]["alive"].any()),
         sync_ns=clock.sync_ns or 0,
         newest_mono_ns=clock.newest_mono_ns,
         pace=clock.pace,
@@ -250,11 +264,24 @@ def _resend(arrival: Arrival, berth: Berth) -> tuple[str, ...]:
     """("comm",) when rows speak of members this attempt does not know, at most every ASK_AGAIN_SECONDS per boot."""
     if time.monotonic() - berth.asked_at < ASK_AGAIN_SECONDS:
         return ()
-    keys = np.unique(np.concatenate([member_keys(arrival.batch.rows(table)) for table in MEMBER_TABLES]))
-    if np.isin(keys, berth.members).all():
+    if all(_are_known(arrival.columns[table], berth) for table in MEMBER_TABLES if table in arrival.columns):
         return ()
     berth.asked_at = time.monotonic()
     return ("comm",)
+
+
+def _are_known(columns: Columns, berth: Berth) -> bool:
+    keys = member_keys(columns)
+    if not len(berth.members):
+        return not len(keys)
+    at = np.searchsorted(berth.members, keys)
+    at[at == len(berth.members)] = 0
+    return bool((berth.members[at] == keys).all())
+
+
+def _away(error: Exception) -> StoreAway:
+    is_full = isinstance(error, psycopg.errors.DiskFull) or isinstance(error.__cause__, psycopg.errors.DiskFull)
+    return NoRoom(str(error)) if is_full else StoreAway(str(error))
 
 
 def _fail(waiting: Sequence[_Waiting], error: Exception) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nccl_instrument.planes import PlaneTable
 from nccl_instrument.tables import (
     ALGOS,
     DIRECTIONS,
@@ -45,23 +46,25 @@ _NOT_NEGATIVE: Final = {
 }  # fmt: skip
 
 
-def impossible_rows(table: str, rows: Rows, mono_ns: int) -> npt.NDArray[np.bool_]:
-    """(n,) mask of rows that cannot be true in a batch cut at mono_ns."""
+def impossible_rows(table: str, rows: Rows | PlaneTable, mono_ns: int) -> npt.NDArray[np.bool_]:
+    """(n,) mask of rows that cannot be true in a batch cut at mono_ns. Columns may be narrower than their type."""
     bad = np.zeros(len(rows), np.bool_)
     for name, codes in _CODES.get(table, {}).items():
         bad |= rows[name] >= len(codes)
-    for name in _NOT_NEGATIVE.get(table, ()):
-        bad |= rows[name] < 0
-    latest = np.uint64(mono_ns + FUTURE_NS_MAX)
+    for name in (*_NOT_NEGATIVE.get(table, ()), *TIME_COLUMNS[table]):
+        if rows[name].dtype.kind == "i":
+            bad |= rows[name] < 0
     for name in TIME_COLUMNS[table]:
-        bad |= rows[name].view(np.uint64) > latest  # negative ones are beyond it, too
+        bad |= rows[name] > mono_ns + FUTURE_NS_MAX
     if table == "comm":
         known = rows["n_ranks"] > 0  # interface v3 does not tell the size
         bad |= (rows["n_ranks"] < -1) | (known & (rows["comm_rank"] >= rows["n_ranks"]))
         bad |= (rows["n_ranks"] > RANKS_MAX) | (rows["global_rank"] >= RANKS_MAX) | (rows["world_size"] > RANKS_MAX)
     if table == "flow":
         counters = rows["counters"]
-        bad |= (counters[:, 1:] > counters[:, :-1]).any(axis=1) | (counters[:, 0] > rows["total_chunks"])
+        for before, after in ((0, 1), (1, 2), (2, 3)):
+            bad |= counters[:, after] > counters[:, before]
+        bad |= counters[:, 0] > rows["total_chunks"]
     if table in ("op", "live_op"):
         bad |= (rows["done_ns"] != 0) & (rows["done_ns"] < rows["enqueued_ns"])
         bad |= rows["bytes"] > OP_BYTES_MAX

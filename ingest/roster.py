@@ -17,14 +17,14 @@ from django.db import connection, transaction
 from django.db.models import F
 
 from ingest import limits
-from ingest.arrival import Arrival
+from ingest.arrival import Arrival, Columns
 from ingest.attempts import Declared, KnownAttempt, Process, choose_attempt, is_taken_over
 from ingest.clock import BootClock
 from ingest.endings import end_for_restart, lives_of
 from ingest.listening import listening_since
 from ingest.members import store_members
 from ingest.models import Attempt, Boot, CommMember, Communicator, Job, Node, Rank
-from nccl_instrument.wire import Rows, TraceBatch
+from nccl_instrument.wire import TraceBatch
 
 ATTEMPTS_LOOKED_AT: Final = 4
 OVER_AFTER: Final = timedelta(minutes=10)
@@ -66,15 +66,20 @@ def find_berth(arrival: Arrival) -> Berth:
         raise
 
 
-def member_keys(rows: Rows) -> npt.NDArray[np.uint64]:
+def member_keys(rows: Columns) -> npt.NDArray[np.uint64]:
     """(n,) one number for (comm_id, comm_rank), to compare sets of members without a loop."""
     return rows["comm_id"].astype(np.uint64) ^ (rows["comm_rank"].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+
+
+def pids_of(batch: TraceBatch) -> frozenset[int]:
+    """Processes the batch speaks of."""
+    return frozenset(batch.rows("process")["pid"].tolist() + batch.rows("comm")["pid"].tolist())
 
 
 def declared_of(batch: TraceBatch) -> Declared:
     """What the batch says of its processes."""
     comm = batch.rows("comm")
-    pids = frozenset(np.unique(np.concatenate([batch.rows("process")["pid"], comm["pid"]])).tolist())
+    pids = pids_of(batch)
     if len(comm) == 0:
         return Declared(pids=pids)
     return Declared(

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any, Final
 
 import psycopg
@@ -19,20 +20,27 @@ from django.db import Error as DjangoDatabaseError
 from django.db import connections
 from psycopg_pool import PoolTimeout
 
+from ingest import process
 from ingest.auth import TokenCheck
 from ingest.committer import COMMITTERS, Committer, create_partitions
 from ingest.crowd import CROWD
 from ingest.database import make_pool
 from ingest.ledger import Ledger
-from ingest.listening import note_listening
+from ingest.listening import note_heard, note_listening
 from ingest.marks import mark_heard
 from ingest.members import infer_roster
+from ingest.metrics import BATCHES_WAITING, BYTES_HELD
 from ingest.models import Attempt
+from ingest.retention import keep_house
+from ingest.space import SpaceWatch
 from ingest.stores import FollowedStore
 from ingest.sums import DEAD_SECONDS
 
 LEDGER_SECONDS: Final = 1.0
+TICK_SECONDS: Final = 1.0
 MARKS_SECONDS: Final = 0.1
+SPACE_SECONDS: Final = 1.0
+HOUSE_SECONDS: Final = 600.0  # between tries to make room while there is none
 PARTITIONS_SECONDS: Final = 600.0
 
 _RUNNING: Final = """
@@ -57,18 +65,22 @@ class Server:
         self.marker = ThreadPoolExecutor(1, thread_name_prefix="ingest-marks")
         self.tokens = TokenCheck(self.pool)
         self.committer = Committer(self.pool, self.store, self.ledger, self.worker)
+        self.space = SpaceWatch()
         self.bytes_held = 0
+        self._kept_house_at = float("-inf")
         self._tasks: list[asyncio.Task[None]] = []
         self._marks_failed = 0
 
     async def start(self) -> None:
         """Start the parts; the database may still be away, requests are answered 503 until it is there."""
         await self.pool.open(wait=False)
-        loops = [self.committer.run() for _ in range(COMMITTERS)]
+        loops = [self.committer.welcome(), *(self.committer.run() for _ in range(COMMITTERS))]
         loops += [
+            _every(TICK_SECONDS, self._tick),
             _every(LEDGER_SECONDS, self.write_ledger),
             _every(DEAD_SECONDS, self.ledger.writer.sum_left_behind),
             _every(MARKS_SECONDS, self._mark),
+            _every(SPACE_SECONDS, self._look_for_room),
             _every(PARTITIONS_SECONDS, self._make_partitions),
         ]
         self._tasks = [asyncio.create_task(loop) for loop in loops]
@@ -86,9 +98,10 @@ class Server:
     async def write_ledger(self) -> None:
         """Write what is summed in memory, infer what rosters leave open, notice attempts started elsewhere."""
         async with self.pool.connection() as connection:
-            await note_listening(connection)  # first: what follows closes the gap that an outage left
+            await note_heard(connection)  # first: what follows closes the gap that an outage left
             await self.ledger.writer.write(connection, self.counts())
             await self.ledger.write(connection)
+            await note_listening(connection)
             rows = await connection.execute(
                 _RUNNING,
                 [list(self.committer.berths.jobs())],
@@ -102,6 +115,12 @@ class Server:
                 self.ledger.rosters.add(attempt_id)
                 raise
 
+    async def _tick(self) -> None:
+        """The event loop came round: nothing here may wait."""
+        process.tick()
+        BATCHES_WAITING.set(self.committer.n_waiting)
+        BYTES_HELD.set(self.bytes_held)
+
     async def _mark(self) -> None:
         if not self.ledger.marks:
             return
@@ -109,6 +128,13 @@ class Server:
         if not await asyncio.get_running_loop().run_in_executor(self.marker, mark_heard, marks):
             self._marks_failed += 1
             await asyncio.sleep(LEDGER_SECONDS)
+
+    async def _look_for_room(self) -> None:
+        await asyncio.to_thread(self.space.look)
+        if self.space.space.is_short and time.monotonic() - self._kept_house_at > HOUSE_SECONDS:
+            self._kept_house_at = time.monotonic()
+            log.error("%s", self.space.space.says)
+            await asyncio.get_running_loop().run_in_executor(self.worker, keep_house)
 
     async def _make_partitions(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self.worker, create_partitions, self.store)
@@ -119,6 +145,8 @@ class Server:
             "store": self.store.name,
             "batches_stored": self.ledger.batches_stored,
             "requests_refused": {str(status): n for status, n in sorted(self.ledger.requests_refused.items())},
+            "space": asdict(self.space.space),
+            "times_disk_full": self.space.times_full,
             **self.ledger.writer.counts,
             "marks_failed": self._marks_failed,
             "bytes_held": self.bytes_held,

@@ -40,7 +40,6 @@ beside each other; leaving out those of zeros makes the body smaller and halves 
 
 from __future__ import annotations
 
-import functools
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -50,6 +49,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nccl_instrument.planes import PlaneTable, PlaneTables, Sent, planes_of, to_planes
 from nccl_instrument.tables import DTYPE, GROUPS, TABLES, empty_rows
 
 MAGIC: Final = b"DGTB"
@@ -58,6 +58,8 @@ MINOR: Final = 0
 BATCH_BYTES_MAX: Final = 4 * 2**20
 ROWS_BYTES_MAX: Final = 64 * 2**20
 ROWS_MAX: Final = 500_000
+ROW_BYTES_MAX: Final = 1024
+WIDENED_MAX: Final = 2  # an older writer's rows lack a few columns, not most of them
 NAME_BYTES_MAX: Final = 128
 SECTIONS_MAX: Final = 16
 TABLES_MAX: Final = 16
@@ -99,31 +101,21 @@ class TraceBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """A table in a section's directory. planes: the numbers of the byte planes that are sent, ascending."""
-
-    table: str
-    row_bytes: int
-    n_rows: int
-    planes: npt.NDArray[np.intp]
-
-    @property
-    def sent_bytes(self) -> int:
-        return len(self.planes) * self.n_rows
-
-
-@dataclass(frozen=True, slots=True)
 class _Section:
     """Where a section lies in the batch: packed is all of it, body its compressed part."""
 
     name: str
-    entries: tuple[_Entry, ...]
+    entries: tuple[Sent, ...]
     packed: memoryview
     body: memoryview
 
     @property
     def rows_bytes(self) -> int:
-        return sum(entry.row_bytes * entry.n_rows for entry in self.entries)
+        return sum(entry.rows_bytes for entry in self.entries)
+
+    @property
+    def widened_bytes(self) -> int:
+        return sum(entry.widened_bytes for entry in self.entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +125,22 @@ class PackedBatch:
     head: TraceBatch
     sections: tuple[_Section, ...]
 
+    def inflate(self) -> dict[str, PlaneTable]:
+        """Table → its planes. Raises BadBatch; inflates no more than was promised."""
+        return {
+            table: planes
+            for section in self.sections
+            if section.name in GROUPS
+            for table, planes in _inflate_section(section)
+        }
+
     def unpack(self) -> TraceBatch:
-        """The batch with its tables. Raises BadBatch; inflates no more than was promised."""
-        tables: dict[str, Rows] = {}
-        for section in self.sections:
-            if section.name in GROUPS:
-                tables.update(_unpack_section(section))
-        return _with_tables(self.head, tables)
+        """The batch with its tables, each made into rows when it is asked for. Raises BadBatch."""
+        return self.with_tables(PlaneTables(self.inflate()))
+
+    def with_tables(self, tables: Mapping[str, Rows]) -> TraceBatch:
+        head = self.head
+        return TraceBatch(head.job, head.node, head.boot_id, head.number, head.wall_ns, head.mono_ns, tables)
 
     def alone(self, group: str) -> bytes | None:
         """A batch of this group's section only, its bytes as they came; None when there is no such section."""
@@ -173,6 +174,10 @@ def open_batch(raw: bytes) -> PackedBatch:
         raise BadBatch("a section appears twice")
     if sum(section.rows_bytes for section in sections) != rows_bytes:
         raise BadBatch("directory and promised size disagree")
+    if any(section.widened_bytes > WIDENED_MAX * section.rows_bytes for section in sections):
+        raise BadBatch("rows have less than half of their columns")
+    if sum(section.widened_bytes for section in sections) > ROWS_BYTES_MAX:
+        raise BadBatch(f"too large: {rows_bytes} bytes of rows become more than {ROWS_BYTES_MAX}")
     return PackedBatch(TraceBatch(job, node, boot_id, number, wall_ns, mono_ns, {}), sections)
 
 
@@ -189,10 +194,6 @@ def claimed_names(raw: bytes) -> tuple[str, str]:
         return job, _decode_name(raw[_HEAD.size + n_job : _HEAD.size + n_job + n_node], "node")
     except (struct.error, BadBatch):
         return "", ""
-
-
-def _with_tables(head: TraceBatch, tables: Mapping[str, Rows]) -> TraceBatch:
-    return TraceBatch(head.job, head.node, head.boot_id, head.number, head.wall_ns, head.mono_ns, tables)
 
 
 def _seal(head: TraceBatch, rows_bytes: int, sections: list[bytes] | list[memoryview]) -> bytes:
@@ -216,21 +217,12 @@ def _name_bytes(name: str, what: str) -> bytes:
 def _pack_section(batch: TraceBatch, name: str, held: list[str]) -> bytes:
     directory, planes = [], []
     for table in held:
-        every = _to_planes(table, batch.tables[table])
+        every = to_planes(table, batch.tables[table])
         is_sent = every.any(axis=1)
         directory.append(_ENTRY.pack(table.encode(), *every.shape) + np.packbits(is_sent, bitorder="little").tobytes())
         planes.append(every[is_sent].tobytes())
     body = zlib.compress(b"".join(planes), COMPRESSION)
     return _SECTION.pack(name.encode(), len(body), len(held)) + b"".join(directory) + body
-
-
-def _to_planes(table: str, rows: Rows) -> npt.NDArray[np.uint8]:
-    """(row_bytes, n) bytes."""
-    packed = np.array(rows, DTYPE[table])  # a copy: deltas must not touch the caller's rows
-    for name, unsigned, _ in _layout(table, DTYPE[table].itemsize).deltas:
-        column = packed[name].view(unsigned)
-        column[1:] = np.diff(column)
-    return np.ascontiguousarray(packed.view(np.uint8).reshape(len(packed), -1).T)
 
 
 def _decode_head(raw: bytes) -> tuple[Any, ...]:
@@ -279,16 +271,15 @@ def _decode_sections(raw: memoryview, n_sections: int) -> Iterator[_Section]:
         raise BadBatch(f"padded: {len(raw) - at} bytes after the last section")
 
 
-def _decode_directory(raw: memoryview, at: int, n_tables: int) -> tuple[tuple[_Entry, ...], int]:
+def _decode_directory(raw: memoryview, at: int, n_tables: int) -> tuple[tuple[Sent, ...], int]:
     """The entries, and where the body begins."""
     entries = []
     for _ in range(n_tables):
         padded, row_bytes, n_rows = _ENTRY.unpack(_slice(raw, at, _ENTRY.size))
-        if row_bytes == 0 or not 0 < n_rows <= ROWS_MAX:
+        if not 0 < row_bytes <= ROW_BYTES_MAX or not 0 < n_rows <= ROWS_MAX:
             raise BadBatch(f"table {_name_of(padded)!r}: {n_rows} rows of {row_bytes} bytes")
-        bits = np.frombuffer(_slice(raw, at + _ENTRY.size, (row_bytes + 7) // 8), np.uint8)
-        planes = np.unpackbits(bits, count=row_bytes, bitorder="little").nonzero()[0]
-        entries.append(_Entry(_name_of(padded), row_bytes, n_rows, planes))
+        bits = bytes(_slice(raw, at + _ENTRY.size, (row_bytes + 7) // 8))
+        entries.append(Sent(_name_of(padded), row_bytes, n_rows, planes_of(bits, row_bytes)))
         at += _ENTRY.size + len(bits)
     return tuple(entries), at
 
@@ -303,12 +294,12 @@ def _name_of(padded: bytes) -> str:
     return padded.rstrip(b"\0").decode("ascii", "replace")
 
 
-def _unpack_section(section: _Section) -> Iterator[tuple[str, Rows]]:
-    planes, at = _inflate(section.body, sum(entry.sent_bytes for entry in section.entries)), 0
+def _inflate_section(section: _Section) -> Iterator[tuple[str, PlaneTable]]:
+    planes, at = _inflate(section.body, sum(entry.n_bytes for entry in section.entries)), 0
     for entry in section.entries:
         if entry.table in TABLES:
-            yield entry.table, _from_planes(entry, planes[at : at + entry.sent_bytes])
-        at += entry.sent_bytes
+            yield entry.table, PlaneTable(entry, planes[at : at + entry.n_bytes])
+        at += entry.n_bytes
 
 
 def _inflate(body: memoryview, size: int) -> npt.NDArray[np.uint8]:
@@ -320,45 +311,3 @@ def _inflate(body: memoryview, size: int) -> npt.NDArray[np.uint8]:
     if len(planes) != size or not inflater.eof or inflater.unused_data:
         raise BadBatch("inflated size is not what the directory says")
     return np.frombuffer(planes, np.uint8)
-
-
-def _from_planes(entry: _Entry, sent: npt.NDArray[np.uint8]) -> Rows:
-    """(n,) rows. Whole planes are laid out first and turned into rows at once: writing them column by column is slower."""
-    layout, n_rows = _layout(entry.table, DTYPE[entry.table].itemsize), entry.n_rows
-    every = np.zeros((entry.row_bytes, n_rows), np.uint8)
-    every[entry.planes] = sent.reshape(-1, n_rows)
-    if entry.row_bytes >= layout.row_bytes:
-        width = layout.row_bytes
-        rows: Rows = np.ascontiguousarray(every[:width].T).view(layout.dtype).reshape(n_rows)
-    else:
-        width = max((end for end in layout.ends if end <= entry.row_bytes), default=0)  # what an older writer had
-        rows = empty_rows(entry.table, n_rows)
-        rows.view(np.uint8).reshape(n_rows, -1)[:, :width] = every[:width].T
-    is_sent = set(entry.planes.tolist())
-    for name, unsigned, at in layout.deltas:
-        if at.start < width and not is_sent.isdisjoint(at):
-            column = rows[name].view(unsigned)
-            column.cumsum(dtype=unsigned, out=column)
-    return rows
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """A table's row. ends: where each column ends. deltas: name, unsigned type and bytes of columns sent as differences."""
-
-    dtype: np.dtype[np.void]
-    row_bytes: int
-    ends: tuple[int, ...]
-    deltas: tuple[tuple[str, str, range], ...]
-
-
-@functools.cache
-def _layout(table: str, row_bytes: int) -> _Layout:
-    """Worked out once: hashing a table's columns costs as much as decoding it."""
-    dtype, deltas, ends, at = DTYPE[table], [], [], 0
-    for column in TABLES[table]:
-        ends.append(at + dtype[column.name].itemsize)
-        if column.delta:
-            deltas.append((column.name, column.kind.replace("i", "u"), range(at, ends[-1])))
-        at = ends[-1]
-    return _Layout(dtype, row_bytes, tuple(ends), tuple(deltas))

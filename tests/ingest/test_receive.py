@@ -227,7 +227,7 @@ async def test_a_full_queue_is_429_with_retry_after(ingest: Ingest) -> None:
     body = encode_batch(make_batch())
     waiting = [asyncio.create_task(ingest.post(body)) for _ in range(WAITING_MAX)]
     await asyncio.sleep(0)
-    while server.committer._waiting.qsize() < WAITING_MAX:
+    while server.committer.n_waiting < WAITING_MAX:
         await asyncio.sleep(0.01)
     refused = await ingest.post(body)
     for task in waiting:

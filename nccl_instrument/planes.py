@@ -1,0 +1,188 @@
+"""Byte planes: how the rows of a trace table travel, and how rows or single columns are made of them again.
+
+Plane k holds byte k of every row. Planes of zeros are not sent, so most numbers arrive as the one or two bytes they
+have; `PlaneTable` hands out a column as that, without making rows, which is what lets ingest check a batch for a
+fraction of the cost of decoding it.
+"""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nccl_instrument.tables import DTYPE, TABLES, empty_rows
+
+Rows = npt.NDArray[np.void]
+Bytes = npt.NDArray[np.uint8]
+
+NARROW_ROWS: Final = 400
+"""Below, making rows of all columns is cheaper than handing out two or three."""
+_WIDTHS: Final = (0, 1, 2, 4, 4, 8, 8, 8, 8)
+"""Bytes to hold a number of which so many low bytes are sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a directory says of a table. planes: the numbers of the byte planes that are sent, ascending."""
+
+    table: str
+    row_bytes: int
+    n_rows: int
+    planes: tuple[int, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        return len(self.planes) * self.n_rows
+
+    @property
+    def rows_bytes(self) -> int:
+        return self.row_bytes * self.n_rows
+
+    @property
+    def widened_bytes(self) -> int:
+        """What the rows take in memory: with the columns their writer did not have."""
+        known = DTYPE[self.table].itemsize if self.table in DTYPE else 0
+        return max(self.row_bytes, known) * self.n_rows
+
+
+class PlaneTable:
+    """A table as it came: `table[name]` is a column, (n,) or (n, width), narrow but of equal value; `rows()` is all."""
+
+    __slots__ = ("_columns", "_matrix", "_rows", "sent")
+
+    def __init__(self, sent: Sent, planes: Bytes) -> None:
+        self.sent = sent
+        self._matrix = planes.reshape(len(sent.planes), sent.n_rows)
+        self._columns: dict[str, npt.NDArray[Any]] = {}
+        self._rows: Rows | None = None
+
+    def __len__(self) -> int:
+        return self.sent.n_rows
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        if self._rows is not None or self.sent.n_rows < NARROW_ROWS:
+            return self.rows()[name]
+        column = self._columns.get(name)
+        if column is None:
+            column = self._columns[name] = self._column(name)
+        return column
+
+    def rows(self) -> Rows:
+        """(n,) rows of the table's dtype. Columns an older writer did not have hold their `unknown` value."""
+        if self._rows is None:
+            self._rows = _rows(self.sent, self._matrix)
+        return self._rows
+
+    def _column(self, name: str) -> npt.NDArray[Any]:
+        place = layout(self.sent.table, DTYPE[self.sent.table].itemsize).columns[name]
+        if place.stop > self.sent.row_bytes or place.is_text:
+            return self.rows()[name]
+        parts = [self._number(place, start) for start in range(place.start, place.stop, place.size)]
+        return parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
+
+    def _number(self, place: Place, start: int) -> npt.NDArray[Any]:
+        """The number whose bytes begin at `start`, in as few bytes as it came in; negative ones in all of theirs."""
+        first, last = bisect_left(self.sent.planes, start), bisect_left(self.sent.planes, start + place.size)
+        if first == last:
+            return np.zeros(self.sent.n_rows, np.uint8)
+        n_low = self.sent.planes[last - 1] - start + 1
+        if n_low == 1 and not place.is_delta:
+            return self._matrix[first]
+        width = place.size if place.is_delta else _WIDTHS[n_low]
+        low = np.zeros((width, self.sent.n_rows), np.uint8)
+        low[[plane - start for plane in self.sent.planes[first:last]]] = self._matrix[first:last]
+        number = np.ascontiguousarray(low.T).view(f"<u{width}")[:, 0]
+        if place.is_delta:
+            number.cumsum(dtype=number.dtype, out=number)
+        return number.view(place.kind) if width == place.size else number
+
+
+class PlaneTables(Mapping[str, Rows]):
+    """Tables by name, made into rows when they are first asked for."""
+
+    def __init__(self, planes: Mapping[str, PlaneTable]) -> None:
+        self._planes = planes
+
+    def __getitem__(self, table: str) -> Rows:
+        return self._planes[table].rows()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._planes)
+
+    def __len__(self) -> int:
+        return len(self._planes)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a column lies in a row. size: bytes of one number of it."""
+
+    start: int
+    stop: int
+    size: int
+    kind: str
+    is_delta: bool
+    is_text: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A table's row. deltas: name, unsigned type and bytes of the columns sent as differences."""
+
+    dtype: np.dtype[np.void]
+    columns: Mapping[str, Place]
+    deltas: tuple[tuple[str, str, range], ...]
+
+
+@functools.cache
+def layout(table: str, row_bytes: int) -> Layout:
+    """Worked out once per table (and size, as tests make tables of other versions)."""
+    dtype, columns, at = DTYPE[table], dict[str, Place](), 0
+    for column in TABLES[table]:
+        size = np.dtype(column.kind).itemsize
+        stop = at + size * column.width
+        columns[column.name] = Place(at, stop, size, column.kind, column.delta, column.kind.startswith("S"))
+        at = stop
+    assert at == row_bytes
+    deltas = [(name, place.kind.replace("i", "u"), place) for name, place in columns.items() if place.is_delta]
+    return Layout(dtype, columns, tuple((name, kind, range(place.start, place.stop)) for name, kind, place in deltas))
+
+
+def to_planes(table: str, rows: Rows) -> Bytes:
+    """(bytes per row, n): all planes, those of zeros included."""
+    packed = np.array(rows, DTYPE[table])  # a copy: deltas must not touch the caller's rows
+    for name, unsigned, _ in layout(table, packed.itemsize).deltas:
+        column = packed[name].view(unsigned)
+        column[1:] = np.diff(column)
+    return np.ascontiguousarray(packed.view(np.uint8).reshape(len(packed), -1).T)
+
+
+def _rows(sent: Sent, matrix: Bytes) -> Rows:
+    """Whole planes are laid out first and turned into rows at once: writing them column by column is slower."""
+    known = layout(sent.table, DTYPE[sent.table].itemsize)
+    every = np.zeros((sent.row_bytes, sent.n_rows), np.uint8)
+    every[list(sent.planes)] = matrix
+    width = known.dtype.itemsize
+    if sent.row_bytes >= width:
+        rows: Rows = np.ascontiguousarray(every[:width].T).view(known.dtype).reshape(sent.n_rows)
+    else:
+        width = max((place.stop for place in known.columns.values() if place.stop <= sent.row_bytes), default=0)
+        rows = empty_rows(sent.table, sent.n_rows)
+        rows.view(np.uint8).reshape(sent.n_rows, -1)[:, :width] = every[:width].T
+    for name, unsigned, at in known.deltas:
+        if at.start < width and bisect_left(sent.planes, at.start) < bisect_left(sent.planes, at.stop):
+            column = rows[name].view(unsigned)
+            column.cumsum(dtype=unsigned, out=column)
+    return rows
+
+
+@functools.lru_cache(512)
+def planes_of(bits: bytes, row_bytes: int) -> tuple[int, ...]:
+    """The numbers of the bits that are set among the first row_bytes, lowest first; the same few come for ever."""
+    return tuple(np.unpackbits(np.frombuffer(bits, np.uint8), count=row_bytes, bitorder="little").nonzero()[0].tolist())
