@@ -32,6 +32,8 @@ function int32(value) {
   return bytes;
 }
 
+// psycopg forgets its statements after DDL; those of the other clients must stay, and its own names never come again.
+const [FORGET_ALL, NOTHING] = [Buffer.from("DEALLOCATE ALL\0"), Buffer.from("RESET application_name\0")];
 const ERROR_TEXT = "another client keeps the only session of the engine in a transaction";
 const GREETING = Buffer.concat([
   message("R", 0),
@@ -105,6 +107,8 @@ class Client {
 
   // P: statement, query. B: portal, statement. D and C: kind, name.
   renamed(type, one) {
+    const forgets = "QP".includes(type) ? one.indexOf(FORGET_ALL) : -1;
+    if (forgets > 0) return message(type, one.subarray(5, forgets), NOTHING, one.subarray(forgets + FORGET_ALL.length));
     if (!"PBDC".includes(type)) return one;
     if ((type === "D" || type === "C") && one[5] !== "S".charCodeAt(0)) return one;
     const at = type === "P" ? 5 : type === "B" ? one.indexOf(0, 5) + 1 : 6;
