@@ -1,8 +1,9 @@
 """Since when ingest could hear, and since when it has heard of an attempt: silence is no news while nobody listens.
 
-Written once a second, before anything else that second has to say: after an outage of our own (ingest, its database, the
-network before it) the gap is seen before it is closed. Nodes return at different times then, so a node that has not
-spoken yet is judged only when the others have been heard without a gap for long enough that it would have returned.
+Written once a second. Of whom we hear is noted before what was received is, so that after an outage of our own (ingest, its
+database, the network before it) the gap is seen before it is closed; that we listen is noted when all else was written.
+Nodes return at different times then, so a node that has not spoken yet is judged only when the others have been heard
+without a gap for long enough that it would have returned.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ GAP: Final = timedelta(seconds=5)
 ROW: Final = 1
 
 
+async def note_heard(connection: AsyncConnection[Any]) -> None:
+    """Note of which attempts nobody was heard lately, and of which somebody is again."""
+    await connection.execute(_UNHEARD, {"gap": GAP})
+    await connection.execute(_HEARD, {"gap": GAP})
+
+
 async def note_listening(connection: AsyncConnection[Any]) -> None:
-    """Note that ingest can write now, and of which attempts it hears."""
-    async with connection.transaction():
-        await connection.execute(_LISTENING, {"row": ROW, "gap": GAP})
-        await connection.execute(_UNHEARD, {"gap": GAP})
-        await connection.execute(_HEARD, {"gap": GAP})
+    """Note that ingest can receive and write."""
+    await connection.execute(_LISTENING, {"row": ROW, "gap": GAP})
 
 
 def listening_since(now: datetime) -> datetime | None:

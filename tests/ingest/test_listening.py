@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from asgiref.sync import sync_to_async
 from django.utils import timezone
+from psycopg.errors import DiskFull
 
 from ingest.endings import ATTEMPT_IDLE, end_idle_attempts
 from ingest.listening import GAP, ROW, heard_since_ns, listening_since
@@ -109,3 +110,15 @@ async def test_processes_that_appear_after_an_outage_of_ours_belong_to_the_runni
     await Listening.objects.aupdate(since=timezone.now() - timedelta(minutes=listened_minutes), until=timezone.now())
     await ingest.send(JOB.restarted().batch(1, wall_ns=now_ns()), at_ns=now_ns())
     assert await Attempt.objects.acount() == n_attempts
+
+
+async def test_who_cannot_write_what_arrives_does_not_listen(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise DiskFull("no room")
+
+    server = await ingest.application.server()
+    monkeypatch.setattr(type(server.ledger), "write", fail)
+    await Listening.objects.all().adelete()
+    with pytest.raises(DiskFull):
+        await server.write_ledger()
+    assert not await Listening.objects.aexists()
