@@ -144,7 +144,7 @@ AND (SELECT relkind FROM pg_class WHERE oid = to_regclass('ingest_trace_batch'))
 def _check_store(connection: psycopg.Connection[Any]) -> Found:
     if connection.execute(_UNUSED).fetchone() == (True,):
         yield _warning("W014", "The server has TimescaleDB, and traces lie in native partitions.",
-                       "Move them when it suits you: docs/ingest.md says how. Nothing is wrong until then.")  # fmt: skip
+                       "Run `manage.py move_traces` when it suits you; nothing is wrong until then.")  # fmt: skip
 
 
 def _check_clock(connection: psycopg.Connection[Any]) -> Found:

@@ -15,7 +15,7 @@ from ingest import process
 from ingest.log_context import current_fields
 
 FIELDS: Final = (
-    "request_id", "task", "look", "attempt", "incident", "batch", "check", "refused", "not_logged",
+    "request_id", "task", "look", "attempt", "incident", "batch", "check", "not_logged",
 )  # fmt: skip
 """What a line may be about; in `extra` of a logging call as well."""
 MESSAGE_CHARACTERS_MAX: Final = 10_000
