@@ -44,8 +44,15 @@ class RunningStack:
     def start(self) -> None:
         """Run `manage.py up`, on the same folder and ports each time."""
         command = [sys.executable, "manage.py", "up", "--port", str(self.port), "--data", str(self.data), "--demo", "0"]
+        env = {**os.environ, "DIOGENES_DIE_WITH_PARENT": "1"}  # a suite that is killed leaves nothing running
         self.process = subprocess.Popen(
-            command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            cwd=ROOT,
+            env=env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         self._wait_until_ready()
 
