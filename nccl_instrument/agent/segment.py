@@ -80,7 +80,8 @@ HEADER: Final = np.dtype(
         ("sections", SECTION, (8,)),
         ("reserved_sections", "V128"),
         ("identity", IDENTITY),
-        ("reserved_identity", "V144"),
+        ("boot_id", "S40"),
+        ("reserved_identity", "V104"),
         ("counters", "u8", (64,)),
         ("ring_head", "u8"),
         ("reserved_ring", "V56"),
@@ -254,6 +255,11 @@ class Segment:
         """The header's plain numbers: versions, mask, transport, clock anchors (wall_ns, mono_ns), uid."""
         names = ("major", "minor", "library_version", "abi", "mask", "transport", "wall_ns", "mono_ns", "uid")
         return {name: int(self._header[name][0]) for name in names}
+
+    @property
+    def boot_id(self) -> str:
+        """The kernel's boot in which the segment was made, "" when the plugin could not know it."""
+        return str(_plain(self._header["boot_id"][0]))
 
     def identity(self) -> dict[str, int | str]:
         """Who the process says it is; -1 and "" are unknown."""

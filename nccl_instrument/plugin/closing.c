@@ -44,7 +44,7 @@ int op_close(uint32_t row, uint32_t word, enum Closing how, int64_t now) {
 
 static int close_overtaken(uint32_t row, uint32_t word) {
     const OpRow *op = &plugin.ops[row];
-    int is_overtaken = LOAD(comm_clocks[op->comm].last_done_ordinal) > op->ordinal + OVERTAKEN_BY;
+    int is_overtaken = LOAD(comm_clocks[LOAD(op->comm)].last_done_ordinal) > LOAD(op->ordinal) + OVERTAKEN_BY;
     return is_overtaken && op_close(row, word, CLOSE_LOST, 0);
 }
 
@@ -76,7 +76,7 @@ void op_evict(uint32_t comm, uint64_t handle) {
     if (!LOAD(op->n_flows)) {
         if (!LOAD(plugin.comms[comm].network_seen)) op_close(row, word, CLOSE_NO_NETWORK, 0);
     } else if (LOAD(op->n_flows_begun) && !(LOAD(op->flags) & OP_P2P)) {
-        if (LOAD(comm_clocks[comm].last_done_ordinal) > op->ordinal) op_close(row, word, CLOSE_LOST, 0);
+        if (LOAD(comm_clocks[comm].last_done_ordinal) > LOAD(op->ordinal)) op_close(row, word, CLOSE_LOST, 0);
     }
 }
 
@@ -103,7 +103,7 @@ void ops_settle(uint32_t comm, uint64_t ordinal, int is_completed) {
         uint64_t handle = ACQUIRE(clock->recent[(ordinal - back) % RECENT_OPS]);
         const OpRow *op = handle ? op_find(handle) : NULL;
         if (!op || state_of(ACQUIRE(plugin.op_states[handle_row(handle)])) != ROW_LIVE) continue;
-        if (op->comm == comm && op->ordinal < ordinal) settle(handle, op, is_completed);
+        if (LOAD(op->comm) == comm && LOAD(op->ordinal) < ordinal) settle(handle, op, is_completed);
     }
 }
 
@@ -112,7 +112,7 @@ void ops_abandon(uint32_t comm) {
     for (uint32_t row = 0; row < SEGMENT_OPS; row++) {
         uint32_t word = ACQUIRE(plugin.op_states[row]);
         const OpRow *op = &plugin.ops[row];
-        if (state_of(word) != ROW_LIVE || op->comm != comm) continue;
+        if (state_of(word) != ROW_LIVE || LOAD(op->comm) != comm) continue;
         int is_local = LOAD(op->launched_ns) && !LOAD(op->n_flows_begun);
         op_close(row, word, is_local ? CLOSE_NO_NETWORK : CLOSE_LOST, 0);
     }

@@ -10,6 +10,7 @@
 #include "plugin.h"
 
 #define PEERS_WHEN_UNKNOWN 65536
+#define PEERS_AT_LEAST 512 /* a page */
 
 CommClock comm_clocks[SEGMENT_COMMS];
 
@@ -24,23 +25,31 @@ static int row_for_joining(void) {
     return oldest;
 }
 
+/* Powers of two: what a row's outgrown tables take together stays below what its largest takes. */
+static uint32_t peers_for(int32_t n_ranks) {
+    uint32_t n_peers = n_ranks > 0 ? PEERS_AT_LEAST : PEERS_WHEN_UNKNOWN;
+    while (n_ranks > 0 && n_peers < (uint32_t)n_ranks) n_peers *= 2;
+    return n_peers;
+}
+
 /* The table of per-peer counts is kept for the next communicator of this row: a callback that comes after finalize
  * must still find mapped memory. */
 static void clock_reset(CommClock *clock, int32_t n_ranks) {
-    uint32_t *numbers = clock->p2p_numbers, n_peers = n_ranks > 0 ? (uint32_t)n_ranks : PEERS_WHEN_UNKNOWN;
-    if (numbers && clock->n_peers >= n_peers) {
-        n_peers = clock->n_peers;
-        madvise(numbers, (size_t)n_peers * 2 * sizeof *numbers, MADV_DONTNEED);
+    uint32_t *numbers = clock->p2p_numbers, n_mapped = clock->n_mapped;
+    if (numbers && n_mapped >= peers_for(n_ranks)) {
+        madvise(numbers, (size_t)n_mapped * 2 * sizeof *numbers, MADV_DONTNEED);
     } else {
-        void *mapped = mmap(NULL, (size_t)n_peers * 2 * sizeof *numbers, PROT_READ | PROT_WRITE,
+        n_mapped = peers_for(n_ranks);
+        void *mapped = mmap(NULL, (size_t)n_mapped * 2 * sizeof *numbers, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         numbers = mapped == MAP_FAILED ? NULL : mapped;
-        n_peers = numbers ? n_peers : 0;
+        n_mapped = numbers ? n_mapped : 0;
     }
     memset(clock, 0, sizeof *clock);
     memset(clock->last_seq, 0xFF, sizeof clock->last_seq);
     clock->p2p_numbers = numbers;
-    clock->n_peers = n_peers;
+    clock->n_mapped = n_mapped;
+    clock->n_peers = n_ranks > 0 && (uint32_t)n_ranks < n_mapped ? (uint32_t)n_ranks : n_mapped;
 }
 
 static void row_fill(CommRow *row, const CommJoin *join) {

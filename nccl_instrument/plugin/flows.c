@@ -16,8 +16,9 @@ static int row_take(uint32_t row, uint32_t word, uint32_t *generation) {
  * process's op nothing is known here, so that the time since its flow last moved has to do. */
 static int is_spent(uint32_t row) {
     const FlowRow *flow = &plugin.flows[row];
-    if (flow->flags & OP_FOREIGN) return now_ns() - LOAD(flow->last_progress_ns) > FOREIGN_KEPT_NS;
-    return flow->op_handle && op_is_over(flow->op_handle);
+    uint64_t op = LOAD(flow->op_handle);
+    if (LOAD(flow->flags) & OP_FOREIGN) return now_ns() - LOAD(flow->last_progress_ns) > FOREIGN_KEPT_NS;
+    return op && op_is_over(op);
 }
 
 static int row_reclaim(uint32_t *generation) {
@@ -62,19 +63,19 @@ static int row_claim(uint32_t *generation) {
 static void row_identify(FlowRow *flow, const FlowStart *start, const CommRow *comm, const OpRow *op) {
     flow->comm_id = comm ? LOAD(comm->comm_id) : 0;
     flow->comm_rank = comm ? LOAD(comm->comm_rank) : -1;
-    flow->comm = comm ? (uint16_t)handle_row(start->context) : UINT16_MAX;
-    flow->flags = comm ? 0 : OP_FOREIGN;
-    flow->op = op ? op->op : 0;
-    flow->func = op ? op->func : 0;
-    flow->flags |= op && (op->flags & OP_P2P) ? OP_P2P : 0;
-    flow->op_handle = op || !comm ? start->parent : 0;
+    STORE(flow->comm, comm ? (uint16_t)handle_row(start->context) : UINT16_MAX);
+    uint16_t is_p2p = op ? LOAD(op->flags) & OP_P2P : 0;
+    STORE(flow->flags, (uint16_t)((comm ? 0 : OP_FOREIGN) | is_p2p));
+    flow->op = op ? LOAD(op->op) : 0;
+    flow->func = op ? LOAD(op->func) : 0;
+    STORE(flow->op_handle, op || !comm ? start->parent : 0);
     flow->origin_context = start->context;
     flow->origin_pid = start->pid;
 }
 
 static void row_fill(uint32_t at, const FlowStart *start, uint32_t generation) {
     FlowRow *flow = &plugin.flows[at];
-    memset(flow, 0, sizeof *flow);
+    row_clear(flow, sizeof *flow);
     memset(&plugin.flow_clocks[at], 0, sizeof plugin.flow_clocks[at]);
     flow->stamp = generation;
     flow->peer = start->peer;
@@ -82,7 +83,8 @@ static void row_fill(uint32_t at, const FlowStart *start, uint32_t generation) {
     flow->channel = start->channel;
     flow->direction = start->is_send ? DIRECTION_SEND : DIRECTION_RECEIVE;
     flow->transport = plugin.header->transport;
-    flow->queued_ns = flow->last_progress_ns = now_ns();
+    flow->queued_ns = now_ns();
+    STORE(flow->last_progress_ns, flow->queued_ns);
 }
 
 uint64_t flow_start(const FlowStart *start) {
@@ -98,6 +100,7 @@ uint64_t flow_start(const FlowStart *start) {
     }
     row_fill((uint32_t)row, start, generation);
     row_identify(&plugin.flows[row], start, comm, op);
+    if (op && !op_find(start->parent)) row_identify(&plugin.flows[row], start, comm, op = NULL); /* gone meanwhile */
     plugin.flow_clocks[row].chunk_bytes = (uint32_t)start->chunk_bytes;
     if (op) op_add_flow(start->parent, op);
     if (is_foreign) COUNT(foreign_flows);
@@ -153,7 +156,7 @@ void flow_set_queue_pair(uint64_t step, uint32_t qpn) {
 void flows_abandon(uint32_t comm) {
     for (uint32_t row = 0; row < plugin.n_flows; row++) {
         uint32_t word = ACQUIRE(plugin.flow_states[row]);
-        if (state_of(word) != ROW_LIVE || plugin.flows[row].comm != comm) continue;
+        if (state_of(word) != ROW_LIVE || LOAD(plugin.flows[row].comm) != comm) continue;
         if (!state_swap(&plugin.flow_states[row], word, state_word(state_generation(word), ROW_CLOSING))) continue;
         repeats_count(&plugin.flows[row]);
         COUNT(flows_lost);

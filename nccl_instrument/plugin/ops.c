@@ -1,8 +1,6 @@
 /* Ops from enqueue to completion. A row has three kinds of writer, each with its own fields or atomic additions: the
  * launching thread (start, stop), the progress thread (per flow, never per step), and whoever closes it (closing.c).
  */
-#include <string.h>
-
 #include "plugin.h"
 
 static int row_take(uint32_t row, uint32_t *generation) {
@@ -60,35 +58,35 @@ static uint64_t number_of(const OpStart *start, uint32_t comm, unsigned func) {
 
 static void row_fill(OpRow *op, const OpStart *start, uint32_t generation, uint32_t at) {
     const CommRow *comm = &plugin.comms[at];
-    memset(op, 0, sizeof *op);
+    row_clear(op, sizeof *op);
     op->stamp = generation;
     op->comm_id = LOAD(comm->comm_id);
     op->comm_rank = LOAD(comm->comm_rank);
-    op->comm = (uint16_t)at;
-    op->func = code_of_func(start->func);
+    STORE(op->comm, (uint16_t)at);
+    STORE(op->func, code_of_func(start->func));
     op->dtype = code_of_dtype(start->dtype);
     op->algo = code_of_algo(start->algo);
     op->proto = code_of_proto(start->proto);
     op->channels = start->channels;
-    op->slowest_peer = -1;
+    STORE(op->slowest_peer, -1);
     op->seq = start->is_p2p ? -1 : start->seq;
     op->peer = start->peer;
     op->count = start->count;
     op->bytes = start->count * size_of_dtype(op->dtype);
     op->user_tag = start->user_tag;
-    op->flags = flags_at_start(start, op->func, &comm_clocks[at]);
-    op->op = number_of(start, at, op->func);
-    op->ordinal = ADD(comm_clocks[at].n_ordinals, 1) + 1;
+    STORE(op->flags, flags_at_start(start, op->func, &comm_clocks[at]));
+    STORE(op->op, number_of(start, at, op->func));
+    STORE(op->ordinal, ADD(comm_clocks[at].n_ordinals, 1) + 1);
     op->enqueued_ns = now_ns();
 }
 
 /* The handle takes its place among the communicator's recent ops; the one it pushes out may be over by now. */
-static void remember(uint32_t comm, const OpRow *op, uint64_t handle) {
+static void remember(uint32_t comm, uint64_t ordinal, int64_t enqueued_ns, uint64_t handle) {
     CommClock *clock = &comm_clocks[comm];
-    uint64_t pushed_out = __atomic_exchange_n(&clock->recent[op->ordinal % RECENT_OPS], handle, __ATOMIC_ACQ_REL);
+    uint64_t pushed_out = __atomic_exchange_n(&clock->recent[ordinal % RECENT_OPS], handle, __ATOMIC_ACQ_REL);
     ADD(clock->n_without_flows, 1);
-    STORE(plugin.comms[comm].last_enqueued_ns, op->enqueued_ns);
-    STORE(plugin.header->last_callback_ns, op->enqueued_ns);
+    STORE(plugin.comms[comm].last_enqueued_ns, enqueued_ns);
+    STORE(plugin.header->last_callback_ns, enqueued_ns);
     COUNT(ops_enqueued);
     if (pushed_out) op_evict(comm, pushed_out);
 }
@@ -105,9 +103,10 @@ uint64_t op_start(const OpStart *start) {
     }
     OpRow *op = &plugin.ops[row];
     row_fill(op, start, generation, at);
-    uint64_t handle = handle_make(HANDLE_OP, generation, (uint32_t)row, 0);
-    PUBLISH(plugin.op_states[row], state_word(generation, ROW_LIVE));
-    remember(at, op, handle);
+    uint64_t handle = handle_make(HANDLE_OP, generation, (uint32_t)row, 0), ordinal = op->ordinal;
+    int64_t enqueued_ns = op->enqueued_ns;
+    PUBLISH(plugin.op_states[row], state_word(generation, ROW_LIVE)); /* from here on others may close and reuse it */
+    remember(at, ordinal, enqueued_ns, handle);
     return handle;
 }
 
@@ -136,7 +135,7 @@ void op_stop(uint64_t handle) {
     }
     int64_t now = now_ns();
     if (__atomic_exchange_n(&op->launched_ns, now, __ATOMIC_SEQ_CST)) COUNT(repeated_stops);
-    const CommRow *comm = &plugin.comms[op->comm];
+    const CommRow *comm = &plugin.comms[LOAD(op->comm)];
     if (comm->n_nodes == 1 && !LOAD(comm->network_seen) && !LOAD(op->n_flows_begun)) {
         op_close(handle_row(handle), state_word(handle_generation(handle), ROW_LIVE), CLOSE_NO_NETWORK, now);
     } else {
@@ -147,7 +146,7 @@ void op_stop(uint64_t handle) {
 void op_add_flow(uint64_t handle, OpRow *op) {
     if (__atomic_fetch_add(&op->n_flows, 1, __ATOMIC_SEQ_CST)) return;
     if (state_of(ACQUIRE(plugin.op_states[handle_row(handle)])) == ROW_LIVE)
-        ADD(comm_clocks[op->comm].n_without_flows, -1u);
+        ADD(comm_clocks[LOAD(op->comm)].n_without_flows, -1u);
 }
 
 /* Counted among the flows, it is one that never stops: the op is over when a later one completes, and says so. */
@@ -157,7 +156,7 @@ void op_refuse_flow(uint64_t handle, OpRow *op) {
 }
 
 static void take_back_closing(const OpRow *op) {
-    CommRow *comm = &plugin.comms[op->comm];
+    CommRow *comm = &plugin.comms[LOAD(op->comm)];
     if (LOAD(op->flags) & OP_NO_NETWORK) ADD(comm->n_no_network, -1ull);
     if (LOAD(op->done_ns)) ADD(*(LOAD(op->flags) & OP_P2P ? &comm->n_p2p_done : &comm->n_done), -1ull);
 }
@@ -178,10 +177,10 @@ void op_flow_begun(uint64_t handle, int64_t now) {
     int64_t unset = 0;
     if (!op) return;
     if (state_of(ACQUIRE(plugin.op_states[handle_row(handle)])) == ROW_DONE) reopen(handle, op);
-    comm_saw_network(op->comm);
+    comm_saw_network(LOAD(op->comm));
     __atomic_fetch_or(&op->flags, OP_HAS_FLOWS, __ATOMIC_RELAXED);
     __atomic_compare_exchange_n(&op->started_ns, &unset, now, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    if (__atomic_fetch_add(&op->n_flows_begun, 1, __ATOMIC_SEQ_CST) == 0) ops_settle(op->comm, op->ordinal, 0);
+    if (__atomic_fetch_add(&op->n_flows_begun, 1, __ATOMIC_SEQ_CST) == 0) ops_settle(LOAD(op->comm), LOAD(op->ordinal), 0);
 }
 
 static int raise_time(int64_t *to, int64_t time) {

@@ -48,6 +48,7 @@ typedef struct FlowClock {
 /* What a communicator needs beside its row; not part of the segment. */
 typedef struct CommClock {
     uint32_t *p2p_numbers; /* [peer][direction], mapped once per row and kept */
+    uint32_t n_mapped; /* peers the table has room for */
     uint32_t n_peers;
     uint32_t n_without_flows; /* live ops no ProxyOp was seen of */
     uint64_t n_ordinals;
@@ -56,8 +57,10 @@ typedef struct CommClock {
     uint64_t recent[RECENT_OPS]; /* handles by ordinal */
 } CommClock;
 
+#define PAGE_BYTES_MAX 65536 /* Plugin fills whole pages of any machine, so that the kernel can wipe it at a fork */
+
 typedef struct Plugin {
-    SegmentHeader *header; /* NULL: no tracing (not made, failed, or a forked child) */
+    _Alignas(PAGE_BYTES_MAX) SegmentHeader *header; /* NULL: no tracing (not made, failed, or a forked child) */
     CommRow *comms;
     uint32_t *op_states;
     OpRow *ops;
@@ -143,6 +146,12 @@ static inline int state_swap(uint32_t *word, uint32_t from, uint32_t to) {
     return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE);
 }
 
+/* Word by word: a thread that scans the table may still look at what the row held before. */
+static inline void row_clear(void *row, size_t bytes) {
+    uint64_t *words = row;
+    for (size_t word = 0; word < bytes / sizeof *words; word++) STORE(words[word], 0);
+}
+
 static inline int64_t now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -152,8 +161,14 @@ static inline int64_t now_ns(void) {
 /* segment.c */
 PRIVATE int segment_open(Logger logger); /* 0 when there is a segment; mutex held */
 
+/* room.c */
+PRIVATE uint64_t room_starttime(void); /* field 22 of /proc/self/stat, 0 when it cannot be read */
+PRIVATE int room_claim(char *path, size_t size, uint64_t starttime, const char **reason);
+PRIVATE uint64_t room_map(int file, void **base);
+
 /* identity.c */
 PRIVATE void identity_read(SegmentHeader *header);
+PRIVATE void identity_boot(SegmentHeader *header);
 PRIVATE void identity_gpu(CommRow *row);
 PRIVATE int32_t identity_number(const char *name);
 PRIVATE void identity_text(char *to, size_t size, const char *from);

@@ -153,7 +153,8 @@ typedef struct SegmentHeader {
     Section sections[8];
     uint8_t reserved_sections[128];
     Identity identity;
-    uint8_t reserved_identity[144];
+    char boot_id[40]; /* of the kernel, "" when it cannot be read */
+    uint8_t reserved_identity[104];
     uint64_t counters[64];
     uint64_t ring_head; /* completion records begun; own cache line */
     uint64_t reserved_ring[7];

@@ -49,10 +49,14 @@ void profiler_load(const char *path, int abi) {
         exit(2);
     }
     snprintf(symbol, sizeof symbol, "ncclProfiler_v%d", abi);
+    profiler.path = path;
     profiler.abi = abi;
+    profiler.library = library;
     profiler.table = dlsym(library, symbol);
     if (!profiler.table) exit(2);
 }
+
+void profiler_unload(void) { dlclose(profiler.library); }
 
 void *call_init(const CommSpec *comm) {
     void *context = NULL;

@@ -22,7 +22,9 @@ enum { SEND_GPU_WAIT = 8, SEND_WAIT = 9, RECV_WAIT = 10, RECV_FLUSH_WAIT = 11, R
 
 /* The profiler under test, whatever its version. */
 typedef struct Profiler {
+    const char *path;
     int abi;
+    void *library;
     void *table;
     int mask;
 } Profiler;
@@ -55,6 +57,7 @@ extern Did did;
 
 /* call.c */
 void profiler_load(const char *path, int abi);
+void profiler_unload(void);
 void *call_init(const CommSpec *comm);
 void *call_start(void *context, uint64_t type, void *parent, int rank, const void *body, int body_bytes);
 void *call_coll(void *context, void *parent, int rank, const CollSpec *coll, const CommSpec *comm);
@@ -97,13 +100,20 @@ typedef struct RankSpec {
 
 void rank_run(const RankSpec *spec, int n_ranks);
 
-/* scripts.c */
+/* scripts.c: quirks of NCCL; safety.c: what a trainer does to itself and has done to it */
 typedef struct Script {
     const char *name;
     void (*run)(void);
 } Script;
 
-extern const Script scripts[]; /* the last has no name */
+extern const Script quirk_scripts[], safety_scripts[]; /* the last has no name */
+
+/* What scripts are made of: the communicator they use, an op, one of its flows, its way to the end, all of it at once. */
+extern const CommSpec spread;
+void *coll(void *context, uint64_t seq);
+Flow flow(void *context, void *op, int is_send, int n_steps);
+void run(Flow *moved, void *context);
+void whole_op(void *context, uint64_t seq);
 
 void say_ready(const char *what); /* prints the counts as JSON and waits for a line on stdin */
 

@@ -22,14 +22,11 @@ void say_ready(const char *what) {
     if (!fgets(line, sizeof line, stdin)) exit(0);
 }
 
-static int script_run(const char *name) {
-    for (const Script *script = scripts; script->name; script++) {
-        if (strcmp(script->name, name)) continue;
-        script->run();
-        return 0;
-    }
-    fprintf(stderr, "no script %s\n", name);
-    return 2;
+static int script_run(const Script *script, const char *name) {
+    while (script->name && strcmp(script->name, name)) script++;
+    if (!script->name) return 0;
+    script->run();
+    return 1;
 }
 
 int main(int argc, char **argv) {
@@ -38,5 +35,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     profiler_load(argv[1], atoi(argv[2]));
-    return script_run(argv[3]);
+    if (script_run(quirk_scripts, argv[3]) || script_run(safety_scripts, argv[3])) return 0;
+    fprintf(stderr, "no script %s\n", argv[3]);
+    return 2;
 }

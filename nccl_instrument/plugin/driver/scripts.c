@@ -7,29 +7,30 @@
 
 #include "driver.h"
 
-static const CommSpec spread = {"spread", 0xABC000, 2, 4, 0}, local = {"local", 0xABD000, 1, 4, 0};
+const CommSpec spread = {"spread", 0xABC000, 2, 4, 0};
+static const CommSpec local = {"local", 0xABD000, 1, 4, 0};
 static const CollSpec all_reduce = {0, 1024, "AllReduce", "ncclBfloat16", "RING", "SIMPLE", 0, CHANNELS};
 
-static void *coll(void *context, uint64_t seq) {
+void *coll(void *context, uint64_t seq) {
     CollSpec spec = all_reduce;
     spec.seq = seq;
     DID(ops, 1);
     return call_coll(context, NULL, 0, &spec, &spread);
 }
 
-static Flow flow(void *context, void *op, int is_send, int n_steps) {
+Flow flow(void *context, void *op, int is_send, int n_steps) {
     FlowSpec spec = {getpid(), 0, 1, n_steps, is_send};
     Flow opened;
     flow_open(&opened, context, op, 0, &spec);
     return opened;
 }
 
-static void run(Flow *moved, void *context) {
+void run(Flow *moved, void *context) {
     while (!flow_poll(moved, context)) continue;
     call_stop(moved->handle);
 }
 
-static void whole_op(void *context, uint64_t seq) {
+void whole_op(void *context, uint64_t seq) {
     void *op = coll(context, seq);
     Flow sent = flow(context, op, 1, 5);
     call_stop(op);
@@ -386,7 +387,7 @@ static void concurrent(void) {
 }
 
 #define SCRIPT(name) {#name, name}
-const Script scripts[] = {
+const Script quirk_scripts[] = {
     SCRIPT(normal),   SCRIPT(paced),      SCRIPT(hang),       SCRIPT(p2p),            SCRIPT(lost_stops),
     SCRIPT(nulls),    SCRIPT(unknown),    SCRIPT(stale),      SCRIPT(contexts),       SCRIPT(after_finalize),
     SCRIPT(pxn),      SCRIPT(orphan),     SCRIPT(inside_node), SCRIPT(reopened),      SCRIPT(mixed),

@@ -38,8 +38,10 @@ def drive(plugin: Built, tmp_path: Path) -> Iterator[Callable[..., Driver]]:
     """drive(abi, script, **environment): a driver that is gone when the test is over."""
     with ExitStack() as running:
 
-        def start(abi: int, script: str, built: Built = plugin, **environment: str) -> Driver:
+        def start(
+            abi: int, script: str, built: Built = plugin, wrap: tuple[str, ...] = (), **environment: str
+        ) -> Driver:
             folder = Path(environment.get("DIOGENES_SEGMENT_DIR", tmp_path))
-            return running.enter_context(Driver(built, abi, script, folder, **environment))
+            return running.enter_context(Driver(built, abi, script, folder, wrap, **environment))
 
         yield start

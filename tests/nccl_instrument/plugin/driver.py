@@ -31,11 +31,14 @@ class Built:
 class Driver:
     """One running driver process; `step()` waits for its next stage and returns what it says it did."""
 
-    def __init__(self, built: Built, abi: int, script: str, folder: Path, **environment: str) -> None:
+    def __init__(
+        self, built: Built, abi: int, script: str, folder: Path, wrap: tuple[str, ...] = (), **environment: str
+    ) -> None:
+        """`wrap` is a command that runs the driver, its last argument being the driver's command line."""
         self.folder = folder
         plugin = built.folder / "libnccl-profiler-diogenes.so"
         self.process = subprocess.Popen(
-            [built.folder / "driver", plugin, str(abi), script],
+            [*wrap, built.folder / "driver", plugin, str(abi), script],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -74,6 +77,11 @@ class Driver:
         _, errors = self.process.communicate("\n" * 20, timeout=60)
         assert self.process.returncode == 0, errors
         return errors
+
+    def die(self) -> int:
+        """Let the script go on to where it kills itself; the number of the signal."""
+        self.process.communicate("\n", timeout=60)
+        return -self.process.returncode
 
     def files(self) -> list[Path]:
         return sorted(self.folder.glob("diogenes.*"))
