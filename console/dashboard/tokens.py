@@ -13,13 +13,14 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from console.accounts.access import caller_of
+from console.dashboard.given import Fields
 from console.dashboard.schema import ERROR, an_object
 from console.incidents.rows import iso
 from ingest.models import AgentToken, Team
 from ingest.tokens import hash_token, make_agent_token, revoke_agent_token
 
 
-class TokenFields(serializers.Serializer[Any]):
+class TokenFields(Fields):
     """`team`: the name of a team you administer; needed when there are several."""
 
     label = serializers.CharField(max_length=100)

@@ -18,6 +18,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from console.accounts.access import Caller, caller_of
+from console.dashboard.given import Fields
 from console.dashboard.jobs import read_job_row
 from console.dashboard.schema import ERROR, an_object, schema_of
 from console.incidents import lifecycle, read
@@ -129,23 +130,23 @@ class IncidentDiagnosis(APIView):
         return Response({"id": found.number, "at": iso(found.at), "diagnosis": read.browser_safe(found.body)})
 
 
-class ActFields(serializers.Serializer[Any]):
+class ActFields(Fields):
     """`version`: the incident's version you saw."""
 
     version = serializers.IntegerField(min_value=1)
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=lifecycle.NOTE_CHARS_MAX)
 
 
-class ResolveFields(serializers.Serializer[Any]):
+class ResolveFields(Fields):
     version = serializers.IntegerField(min_value=1)
     reason = serializers.CharField(max_length=lifecycle.NOTE_CHARS_MAX)
 
 
-class CommentFields(serializers.Serializer[Any]):
+class CommentFields(Fields):
     text = serializers.CharField(max_length=lifecycle.NOTE_CHARS_MAX)
 
 
-class LaneQuery(serializers.Serializer[Any]):
+class LaneQuery(Fields):
     from_ns = serializers.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
     to_ns = serializers.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
     ranks = serializers.RegexField(r"^\d{1,6}(,\d{1,6}){0,63}$", required=False)
@@ -263,7 +264,7 @@ class IncidentLanes(APIView):
         return Response(dataclasses.asdict(incident_lanes(incident, asked.get("from_ns"), asked.get("to_ns"), ranks)))
 
 
-class WindowQuery(serializers.Serializer[Any]):
+class WindowQuery(Fields):
     seconds = serializers.IntegerField(default=SECONDS)
 
 

@@ -10,6 +10,7 @@ import http.client
 import json
 import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -46,7 +47,7 @@ def run_rest(port: int, token: str, seed: int, n_inputs: int) -> tuple[Counter[i
     """Statuses, and what was sent when it was 500 or more, or when no answer came."""
     draw, said, errors = random.Random(seed), Counter[int](), []
     for _ in range(n_inputs):
-        method, path, body, headers = _request(draw, token)
+        method, path, body, headers = rest_request(draw, token)
         try:
             status, answer = _exchange(port, method, path, body, headers)
         except (OSError, http.client.HTTPException) as error:
@@ -57,7 +58,10 @@ def run_rest(port: int, token: str, seed: int, n_inputs: int) -> tuple[Counter[i
     return said, errors
 
 
-def _request(draw: random.Random, token: str) -> tuple[str, str, bytes, dict[str, str]]:
+def rest_request(
+    draw: random.Random, token: str, numbers: Sequence[str] = NUMBERS
+) -> tuple[str, str, bytes, dict[str, str]]:
+    """Method, path, body and headers of an odd request. numbers: what stands for ids in addresses."""
     headers = {"Authorization": f"Token {token}", "Content-Type": "application/json"}
     if draw.random() < 0.1:
         headers["Authorization"] = draw.choice(("Token ", "Token \xff", "Bearer x", "Token " + "y" * 3000, "Token a b"))
@@ -73,7 +77,7 @@ def _request(draw: random.Random, token: str) -> tuple[str, str, bytes, dict[str
         )
     if draw.random() < 0.1:
         return _sign_in(draw)
-    path = "/api/v1/" + draw.choice(PATHS).replace("{n}", draw.choice(NUMBERS))
+    path = "/api/v1/" + draw.choice(PATHS).replace("{n}", draw.choice(numbers))
     path = quote(path, safe="/%")
     if draw.random() < 0.4:
         given = {draw.choice(NAMES): draw.choice(ODD) for _ in range(draw.randint(1, 3))}
