@@ -78,9 +78,10 @@ $(DEV_STAMP): requirements/dev.lock | $(VENV)/.stamp-venv
 	@touch $@ $(SERVER_STAMP)
 
 native:
-	@echo "Building the profiler plugin and the testbed"
+	@echo "Building the profiler plugin, the testbed and the simulator"
 	@$(MAKE) --silent --no-print-directory -C nccl_instrument/plugin
 	@$(MAKE) --silent --no-print-directory -C nccl_instrument/testbed
+	@$(MAKE) --silent --no-print-directory -C nccl_instrument/simulate
 
 # Not `npm ci`: it refuses a lock that leaves out native packages of platforms nobody builds on. This keeps to the lock too.
 $(NPM_STAMP): frontend/package-lock.json
@@ -157,4 +158,5 @@ clean:
 		tests/timescale/node_modules
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/plugin clean
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/testbed clean
+	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/simulate clean
 	@echo "The data folder ($(DATA)) is kept: remove it yourself to start from nothing."

@@ -1,0 +1,100 @@
+"""A simulated job from its description to batches: builds the engine's tables, lets time pass, lets the agents look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nccl_instrument.simulate.agents import Agents, Sent
+from nccl_instrument.simulate.clocks import Clocks
+from nccl_instrument.simulate.effects import Effects, effects_of
+from nccl_instrument.simulate.engine import SETTINGS, Engine
+from nccl_instrument.simulate.faults import Scenario, truth
+from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.simulate.physics import KIB, Physics
+from nccl_instrument.simulate.rows import Roster
+from nccl_instrument.simulate.schedule import build_schedule
+from nccl_instrument.simulate.topology import build_topology
+
+ORIGIN_NS: Final = 1_790_000_000 * 10**9
+Rows = npt.NDArray[np.void]
+Tables = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """What is simulated. origin_ns: unix time of the job's start, true time."""
+
+    layout: Layout
+    physics: Physics
+    scenario: Scenario = field(default_factory=Scenario)
+    name: str = "simulated"
+    transport: str = "IB"
+    origin_ns: int = ORIGIN_NS
+
+
+class SimulatedJob:
+    """`batches` is the job's life as its agents tell it; `truth` what really happened."""
+
+    def __init__(self, settings: JobSettings) -> None:
+        self.settings = settings
+        effects = effects_of(settings.scenario, settings.layout, settings.physics)
+        seed = settings.scenario.seed
+        clocks = Clocks(settings.layout.n_nodes, settings.origin_ns, seed)
+        clocks.change(effects.clock_offset_ns, effects.clock_drift_ppm)
+        is_ib = settings.transport == "IB"
+        roster = Roster(settings.layout, effects.physics, settings.name, seed, is_ib, clocks)
+        self.engine = make_engine(settings.layout, effects, seed, is_ib)
+        scenario = settings.scenario
+        self.agents = Agents(settings.name, roster, seed, effects.absences, scenario.missing, scenario.late_s)
+
+    @property
+    def truth(self) -> list[dict[str, Any]]:
+        """One entry per fault, for the side file."""
+        return [truth(fault, self.settings.layout, self.settings.origin_ns) for fault in self.settings.scenario.faults]
+
+    def batches(self, seconds: float, tell: Callable[[float], None] = lambda done_s: None) -> Iterator[list[Sent]]:
+        """The batches of `seconds` of the job, as they are cut; `tell` hears how many seconds have passed."""
+        for now_ns, phase, is_cut in self.agents.times(int(seconds * 1e9)):
+            self.engine.run(now_ns, lambda reached_ns: tell(reached_ns / 1e9))
+            sent = self.agents.sweep(self.engine, now_ns, phase, is_cut)
+            if sent:
+                yield sent
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def make_engine(layout: Layout, effects: Effects, seed: int, is_ib: bool) -> Engine:
+    """The engine of a job, at its start."""
+    physics = effects.physics
+    topology, schedule = build_topology(layout, physics), build_schedule(layout, physics)
+    tables: Tables = {
+        "ranks": topology.ranks, "groups": topology.groups, "members": topology.members, "links": topology.links,
+        "lanes": topology.lanes, "classes": schedule.classes, "tasks": schedule.tasks,
+        "stream_tasks": schedule.stream_tasks, "specs": schedule.specs, "actions": effects.actions,
+        "nic_rates": np.full(layout.n_nics, physics.link_bytes_per_s, np.int64),
+    }  # fmt: skip
+    return Engine(_settings(physics, tables, seed, is_ib), tables)
+
+
+def _settings(physics: Physics, tables: Tables, seed: int, is_ib: bool) -> Rows:
+    made = np.zeros(1, SETTINGS)
+    row = made[0]
+    row["seed"], row["is_ib"], row["slot_bytes"] = seed, is_ib, physics.slot_kib * KIB
+    row["copy_bytes_per_s"] = physics.link_bytes_per_s * physics.copy_to_link_ratio
+    row["node_bytes_per_s"] = physics.node_gbyte_per_s * 1e9
+    row["step_gap_ns"] = physics.step_gap_ms * 1e6
+    for name in ("latency", "node_latency", "host_call", "flush", "poll"):
+        row[f"{name}_ns"] = getattr(physics, f"{name}_us") * 1000
+    for name in ("jitter", "moe_spread", "overlap_compute", "overlap_copy", "ahead", "slices", "warmup_steps",
+                 "warmup_factor", "gpu_dies_with_process", "credits_queue"):  # fmt: skip
+        row[name] = getattr(physics, name)
+    for name, counted in (("n_nics", "nic_rates"), *((f"n_{table}", table) for table in tables)):
+        if name in (SETTINGS.names or ()):
+            row[name] = len(tables[counted])
+    return made
