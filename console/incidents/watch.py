@@ -9,6 +9,7 @@ visibly went on, never because data stopped coming.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,7 @@ from console.incidents.over import is_over
 from console.incidents.publish import publish_job
 from console.incidents.revise import revise, revise_late
 from console.incidents.suspicion import UNDIAGNOSED, communicator_name, suspected_headline
+from console.operations.metrics import LOOKS, count_look
 from ingest.endings import end_if_all_gone
 from ingest.models import Attempt, PinnedWindow
 from ingest.read import latest_data_ns, read_window
@@ -71,6 +73,7 @@ def _look(attempt: Attempt) -> None:
     newest = newest_look(attempt)
     if end_ns == 1 or (newest is not None and newest.seen_ns >= end_ns and newest.kind != LOOK_FAILED):
         return  # nothing new: the same look would see the same
+    began = time.monotonic()
     try:
         window = read_window(attempt.pk, end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND), end_ns)
         seen = triggers.look(window, _load_normal(attempt), DEFAULT)
@@ -78,7 +81,9 @@ def _look(attempt: Attempt) -> None:
             seen = dataclasses.replace(seen, symptoms=(), held="Every process of the job is gone.")
         _follow(attempt, window, seen.symptoms)
         _keep_look(attempt, end_ns, seen)  # last: a look counts when all of it succeeded
+        count_look(began, end_ns, seen.symptoms[0].kind.value if seen.symptoms else "none")
     except Exception as error:
+        LOOKS.labels("failed").inc()
         _keep_failure(attempt, end_ns, error)  # a job nobody can look at must not seem healthy
         raise
 
