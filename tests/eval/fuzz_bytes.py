@@ -24,6 +24,7 @@ ENTRY: Final = struct.Struct("<8sHI")
 CRC_AT: Final = 12
 CRC_FROM: Final = 16
 GROW_BYTES_MAX: Final = 200_000
+MUTABLE_ROWS_MAX: Final = 5_000  # a table of half a million rows is made for itself, not to be changed further
 BOMB: Final = zlib.compress(bytes(10**6), 9)
 
 EXTREMES: Final = (
@@ -333,7 +334,7 @@ def _lie(parts: Parts, draw: random.Random) -> None:
 
 
 def _some_table(parts: Parts, draw: random.Random) -> Table | None:
-    tables = [table for section in parts.sections for table in section.tables]
+    tables = [table for section in parts.sections for table in section.tables if table.n_rows < MUTABLE_ROWS_MAX]
     return draw.choice(tables) if tables else None
 
 
