@@ -7,32 +7,32 @@ A pure function of its arguments, so that a saved window gives the same diagnosi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
 from ingest.window import Window
-from nccl_instrument.tables import DATA_LOSSES, LOSSES, TRANSPORTS
-from rca.findings import Diagnosis, Finding, Grade, Symptom, WaitEdge
+from nccl_instrument.tables import TRANSPORTS
+from rca.diagnose_slowdown import diagnose_slowdown
+from rca.findings import Diagnosis, Finding, Symptom, SymptomKind, WaitEdge
+from rca.holes import downgrade, ranked, unseen
 from rca.paths import victims_and_path
 from rca.progress import Progress, state_of
 from rca.rules import deadlock, hang, mismatch, silence
 from rca.settings import DEFAULT, Settings
 from rca.transport import UNKNOWN
-from rca.words import lower, named
 
 Rule = Callable[[Progress, Symptom, Settings], tuple[Finding, ...]]
 
 RULES: tuple[Rule, ...] = (mismatch.explain, hang.explain, silence.explain, deadlock.explain)
-_GRADES = list(Grade)
-_HOLES = [LOSSES.index(name) for name in DATA_LOSSES]
 
 
 def diagnose(window: Window, symptom: Symptom, settings: Settings = DEFAULT) -> Diagnosis:
     """Everything the rules say about `symptom`, best finding first."""
+    if symptom.kind is SymptomKind.STRAGGLER:
+        return diagnose_slowdown(window, symptom, settings)
     state = state_of(window, settings)
-    findings = _ranked([finding for rule in RULES for finding in rule(state, symptom, settings)])
-    downgraded, findings = _downgrade(state, findings)
+    findings = ranked([finding for rule in RULES for finding in rule(state, symptom, settings)])
+    downgraded, findings = downgrade(window, state.ranks, findings)
     best = findings[0] if findings else None
     victims, path = victims_and_path(state, best, settings.path_edges_max)
     return Diagnosis(
@@ -40,34 +40,6 @@ def diagnose(window: Window, symptom: Symptom, settings: Settings = DEFAULT) -> 
         communicators=_communicators(state, path), missing=_missing(state), downgraded=downgraded,
         thresholds=settings.thresholds(), analysed_ns=window.end_ns,
     )  # fmt: skip
-
-
-def _ranked(findings: list[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda finding: (_GRADES.index(finding.grade), -finding.score))
-
-
-def _downgrade(state: Progress, findings: list[Finding]) -> tuple[tuple[str, ...], list[Finding]]:
-    """One grade less for findings about nodes that lost data inside the window."""
-    losses = state.window.rows("loss")
-    serious = losses[np.isin(losses["kind"], _HOLES) & (losses["count"] > 0)]
-    lossy = {str(state.window.nodes["name"][node]) for node in serious["node"] if node >= 0}
-    reasons, found = [], []
-    for finding in findings:
-        nodes = _nodes_of(state, finding) & lossy
-        if nodes:
-            reasons.append(f"{', '.join(sorted(nodes))} lost trace data: '{finding.subject.name}' is graded down.")
-        found.append(
-            replace(finding, grade=lower(finding.grade), score=round(finding.score - 0.2, 4)) if nodes else finding
-        )
-    return tuple(reasons), _ranked(found)
-
-
-def _nodes_of(state: Progress, finding: Finding) -> set[str]:
-    """Names of the nodes a finding is about: its ranks' and those of the flows it rests on."""
-    ranks = {*finding.subject.ranks, *(condition.peer_rank for condition in finding.conditions)}
-    at = state.ranks.position(np.array(sorted(ranks), np.int64))
-    nodes = state.ranks.node[at[at >= 0]]
-    return {str(name) for name in state.window.nodes["name"][nodes[nodes >= 0]]}
 
 
 def _communicators(state: Progress, path: tuple[WaitEdge, ...]) -> dict[str, str]:
@@ -81,18 +53,7 @@ def _communicators(state: Progress, path: tuple[WaitEdge, ...]) -> dict[str, str
 
 def _missing(state: Progress) -> tuple[str, ...]:
     """What was not seen, in sentences."""
-    window, ranks, members = state.window, state.ranks, state.members
-    found = []
-    if ranks.is_silent.any():
-        found.append(f"No data from {named(ranks.names(np.flatnonzero(ranks.is_silent)))}: the node is silent.")
-    late = window.nodes["name"][window.nodes["catching_up"]]
-    if len(late):
-        found.append(f"Still catching up: {', '.join(map(str, late[:8]))}.")
-    unseen = (ranks.seen_ns == 0) & ~ranks.is_silent
-    if unseen.any():
-        found.append(f"Nothing in this window from {named(ranks.names(np.flatnonzero(unseen)))}.")
-    if window.world_size > len(ranks.rank):
-        found.append(f"{window.world_size - len(ranks.rank)} of {window.world_size} ranks never reported.")
+    members, found = state.members, list(unseen(state.window, state.ranks))
     unsaid = int((state.known.flow["transport"] == UNKNOWN).sum())
     if unsaid:
         found.append(_transport_sentence(state, unsaid))

@@ -7,7 +7,7 @@ restarts with the job. Old counts are halved now and then: a job that changes it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from ingest.window import Window
 from nccl_instrument.tables import FUNCS, OP_NO_NETWORK
 from rca.keys import Ints, Rows
+from rca.pace import Pace, pace_from_json, pace_to_json
 
 ALL = "all"
 KINDS_MAX = 64
@@ -24,10 +25,14 @@ _COUNT_MAX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """seen_ns: completions up to here are counted. intervals: op kind → bucket → count; "all" is every op of a rank."""
+    """seen_ns: completions up to here are counted. intervals: op kind → bucket → count; "all" is every op of a rank.
+
+    pace: of its iterations.
+    """
 
     seen_ns: int = 0
     intervals: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    pace: Pace = Pace()  # noqa: RUF009
 
     def count(self, kind: str = ALL) -> int:
         """Intervals counted."""
@@ -49,6 +54,7 @@ def normal_to_json(normal: Normal) -> dict[str, Any]:
     return {
         "seen_ns": normal.seen_ns,
         "intervals": {kind: {str(b): n for b, n in buckets.items()} for kind, buckets in normal.intervals.items()},
+        "pace": pace_to_json(normal.pace),
     }
 
 
@@ -59,7 +65,7 @@ def normal_from_json(raw: Mapping[str, Any]) -> Normal:
             str(kind): {int(b): int(n) for b, n in buckets.items()}
             for kind, buckets in raw.get("intervals", {}).items()
         }
-        return Normal(int(raw.get("seen_ns", 0)), intervals)
+        return Normal(int(raw.get("seen_ns", 0)), intervals, pace_from_json(raw.get("pace", {})))
     except (AttributeError, TypeError) as error:
         raise ValueError(f"not a normal: {error}") from error
 
@@ -80,7 +86,8 @@ def learn(normal: Normal, window: Window, ranks: Ints) -> Normal:
             same = mine[(mine["comm_id"] == comm_id) & (mine["func"] == func)]
             if kind in intervals or len(intervals) < KINDS_MAX:
                 _count(intervals, kind, same, normal.seen_ns)
-    return Normal(int(done["done_ns"].max()), {kind: _aged(buckets) for kind, buckets in intervals.items() if buckets})
+    aged = {kind: _aged(buckets) for kind, buckets in intervals.items() if buckets}
+    return replace(normal, seen_ns=int(done["done_ns"].max()), intervals=aged)
 
 
 def _count(intervals: dict[str, dict[int, int]], kind: str, done: Rows, seen_ns: int) -> None:

@@ -28,6 +28,19 @@ class Settings:
     io_bytes_per_s: int = 1_000_000  # a missing rank that reads or writes this much is late, not stuck
     io_patience_ns: int = 120 * SECOND_NS
 
+    slow_factor: float = 2.0  # iterations this many times as long: throughput halves, op interval doubles
+    halved_iterations: int = 3
+    small_share: float = 0.05  # a slowdown below this share is not looked for
+    small_deviations: float = 6.0  # and it must stand out of what iterations usually vary by
+    small_iterations: int = 10
+    small_ns: int = 10 * SECOND_NS
+    recurring_min: int = 3  # long iterations that come and go, within pace_ns
+    recurring_share: float = 0.05  # of the time, lost to them
+    pace_ns: int = 60 * SECOND_NS
+    judged_ns: int = 20 * SECOND_NS  # iterations this old have been judged, and are normal if nothing was found
+    warm_up_iterations: int = 20
+    usual_iterations_min: int = 20
+
     still_ns: int = SECOND_NS // 2  # a flow that moved more recently than this is not stalled
     fresh_ns: int = 3 * SECOND_NS // 2  # rows older than the rank's newest by more than this are history
     group_ns: int = 10_000  # p2p ops enqueued so close together were launched as one group

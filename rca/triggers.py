@@ -1,8 +1,9 @@
-"""Is something wrong? Algorithm 1's failure trigger, and silence; cheap enough to run every second.
+"""Is something wrong? Algorithm 1's triggers, and silence; cheap enough to run every second.
 
 Failure: a watched rank has ops in progress and none completed for Δ. Ops inside a node never count as completed, and a
 rank between ops is not stuck: a pause with nothing in flight is nobody's fault, while a single rank that is missing
-keeps the others in an op, and those are stuck. Silence: a node or process is gone while others go on or wait.
+keeps the others in an op, and those are stuck. Straggler: iterations take longer than they did (pace.py). Silence: a
+node or process is gone while others go on or wait.
 
 Looks reason in data time: each rank is judged at the newest moment its own node has told of, so a node that is late
 or draining its spool is judged late, not stuck.
@@ -10,12 +11,14 @@ or draining its spool is judged late, not stuck.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ingest.window import Window
+from rca import pace
 from rca.findings import Symptom, SymptomKind
+from rca.iterations import iteration_lengths
 from rca.keys import Ints, Mask, latest, mix
 from rca.normal import Normal, learn
 from rca.progress import Progress, state_of
@@ -60,13 +63,31 @@ def look(window: Window, normal: Normal = Normal(), settings: Settings = DEFAULT
     state = state_of(window, settings) if stuck or len(gone) else None
     found, held = [], ""
     if stuck and state is not None:
-        held = _held_by_news(window, watched, delta, settings) or _held_by_io(state, stuck, settings)
+        held = _held_by_return(window, settings) or _held_by_news(window, watched, delta, settings)
+        held = held or _held_by_io(state, stuck, settings)
         if not held:
             found.append(_failure(window, stuck, delta))
     silence = _silence(window, state, gone, settings)
     if silence is not None:
         found.append(silence)
-    return Look(tuple(found), learn(normal, window, _complete(window, ranks)), watched, delta, held)
+    complete = _complete(window, ranks)
+    learned = learn(normal, window, complete)
+    learned = replace(learned, pace=pace.learn(normal.pace, iteration_lengths(window, complete), settings))
+    slow = pace.slowing(learned.pace, settings) if not found and not held else None
+    if slow is not None:
+        found.append(_straggler(window, complete, slow))
+    return Look(tuple(found), learned, watched, delta, held)
+
+
+def _straggler(window: Window, ranks: Ints, slow: pace.Slowing) -> Symptom:
+    usual, now = pace.seconds(slow.usual_ns), pace.seconds(slow.now_ns)
+    said = "on average, again and again" if slow.kind == "recurring" else f"for {slow.n_iterations} iterations"
+    return Symptom(
+        kind=SymptomKind.STRAGGLER, job=window.job, attempt=window.attempt, at_ns=slow.since_ns, seen_ns=window.now_ns,
+        comm_id=0, ranks=tuple(int(rank) for rank in ranks),
+        sentence=f"An iteration takes {now} instead of {usual}, {said}.",
+        numbers={"iteration_usual_s": slow.usual_ns / SECOND_NS, "iteration_s": slow.now_ns / SECOND_NS},
+    )  # fmt: skip
 
 
 def _complete(window: Window, ranks: Ints) -> Ints:
@@ -94,6 +115,16 @@ def _failure(window: Window, stuck: list[Watched], delta: int) -> Symptom:
         sentence=f"No op has completed for {longest / SECOND_NS:.1f} s on {named(ranks)}, with ops in progress.",
         numbers={"stalled_s": round(longest / SECOND_NS, 3), "delta_s": round(delta / SECOND_NS, 3)},
     )  # fmt: skip
+
+
+def _held_by_return(window: Window, settings: Settings) -> str:
+    """A sentence when we have only just come back from an outage and nodes are still to return: they may be the reason."""
+    nodes, heard_ns = window.nodes, window.now_ns - window.heard_since_ns
+    is_away = (nodes["watermark_ns"] > 0) & (window.now_ns - nodes["watermark_ns"] >= settings.silence_ns)
+    if heard_ns >= settings.return_ns or not is_away.any() or is_away.all():
+        return ""
+    names = ", ".join(map(str, nodes["name"][is_away][:8]))
+    return f"Nobody could be heard until {max(heard_ns, 0) / SECOND_NS:.0f} s ago; still to return: {names}."
 
 
 def _held_by_news(window: Window, watched: tuple[Watched, ...], delta: int, settings: Settings) -> str:

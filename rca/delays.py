@@ -1,0 +1,128 @@
+"""Own delays: how much later a rank began its ops than everything it waited for explains (Mycroft §5.2, late starts).
+
+A rank begins an op late for two reasons. Something before it ended late, then the delay is inherited; or its own work in
+between took longer, then the delay is its own. The time from each earlier end to the op's start is compared with what it
+was before the slowdown: what is left by the end that explains most is the rank's own. Everything is read from one node's
+clock, so no clocks need to agree. Ranks that share a communicator inside their node wait for each other where the network does
+not see it: their ends count together, and so does their delay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rca.iterations import Iterations
+from rca.keys import Ints, Mask
+from rca.streams import Floats
+
+EXPLAINED_BY_MAX = 16
+BEFORE_NS = 200_000.0  # an end this much after the start, usually, still came before it: stamps of two threads
+NOISE = 4.0  # times the usual deviation: less than this is not a delay
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """own_ns: (P, I) own delay of each op, NaN unknown. noise_ns: (P,) what it usually varies by.
+
+    group: (R,) ranks that wait for each other inside a node. first: (R + 1,) the places of each rank.
+    """
+
+    own_ns: Floats
+    noise_ns: Floats
+    group: Ints
+    first: Ints
+
+    def per_iteration_ns(self, those: Mask) -> Floats:
+        """(R,) how much of an average iteration of `those` (I,) each rank was late of its own, beyond the noise."""
+        own = self.own_ns[:, those]
+        excess = np.where(own > NOISE * self.noise_ns[:, None] + BEFORE_NS, own, 0.0)
+        n = np.isfinite(own).sum(axis=1)
+        mean = np.where(np.isfinite(own), excess, 0.0).sum(axis=1) / np.maximum(n, 1)
+        total = np.add.reduceat(np.append(mean, 0.0), self.first[:-1])
+        return np.where(np.diff(self.first) > 0, total, 0.0)
+
+
+def own_delays(iterations: Iterations, group: Ints, usual: Mask) -> Delays:
+    """Own delays against the iterations in `usual`. group: (R,) see `node_groups`."""
+    ends = _group_ends(iterations, group)
+    own = np.full(iterations.row.shape, np.nan)
+    for places in _programs(iterations):
+        own[places] = _own(iterations, ends, places, usual)
+    noise = 1.4826 * _median(np.abs(own - _median(own[:, usual])[:, None])[:, usual])
+    return Delays(own, noise, group, iterations.first)
+
+
+def _programs(iterations: Iterations) -> list[Ints]:
+    """(R, K) places of the ranks that launch the same ops in the same order, per such program."""
+    sizes, programs = np.diff(iterations.first), iterations.programs()
+    found = [np.flatnonzero((programs == one) & (sizes > 0)) for one in np.unique(programs)]
+    return [iterations.first[at][:, None] + np.arange(sizes[at[0]]) for at in found if len(at)]
+
+
+def _own(iterations: Iterations, ends: Floats, places: Ints, usual: Mask) -> Floats:
+    """(R, K, I) own delays of ranks with K places each; places: (R, K)."""
+    ready, end = iterations.ready[places], ends[places]
+    earlier = np.concatenate([np.full((*end.shape[:2], 1), np.nan), end[:, :, :-1]], axis=2)
+    both = np.concatenate([end, earlier], axis=1)
+    candidates = _candidates(ready, both, usual)
+    own = np.full(ready.shape, np.inf)
+    for k in range(ready.shape[1]):
+        for j in candidates[k]:
+            own[:, k] = np.minimum(own[:, k], _shift(ready[:, k] - both[:, j], usual))
+    own = np.where(np.isinf(own), np.nan, own)
+    return _explained_by_arrival(own, ready, iterations.arrived[places], usual)
+
+
+def _candidates(ready: Floats, ends: Floats, usual: Mask) -> list[Ints]:
+    """For each of K places, which of the 2K ends usually came before it: the latest EXPLAINED_BY_MAX of them."""
+    base = np.fmin.reduce(ready, axis=1, keepdims=True)
+    began = np.nanmedian((ready - base)[:, :, usual].reshape(ready.shape[0], ready.shape[1], -1), axis=(0, 2))
+    ended = np.nanmedian((ends - base)[:, :, usual], axis=(0, 2))
+    found = []
+    for k, start in enumerate(began):
+        before = np.flatnonzero((ended <= start + BEFORE_NS) & (np.arange(len(ended)) != k))
+        found.append(before[np.argsort(-ended[before], kind="stable")][:EXPLAINED_BY_MAX])
+    return found
+
+
+def _shift(gap: Floats, usual: Mask) -> Floats:
+    """(R, I) by how much a gap exceeds its usual length: ∞ where the end did not usually come first, NaN where unknown."""
+    typical = _median(gap[:, usual])
+    explains = typical >= -BEFORE_NS
+    return np.where(explains[:, None], gap - typical[:, None], np.inf)
+
+
+def _explained_by_arrival(own: Floats, ready: Floats, arrived: Floats, usual: Mask) -> Floats:
+    """An op that begins with a peer's data is no later than that data makes it."""
+    waited = np.nan_to_num(ready - arrived)
+    is_fed = np.isfinite(arrived[:, :, usual]).mean(axis=2) > 0.5
+    typical = np.median(waited[:, :, usual], axis=2)
+    since = np.where(np.isfinite(arrived), waited - typical[:, :, None], np.nan)
+    return np.where(is_fed[:, :, None] & np.isfinite(since), np.fmin(own, since), own)
+
+
+def _group_ends(iterations: Iterations, group: Ints) -> Floats:
+    """(P, I) when the last rank of the group was through with the op in the same place; the rank's own where they differ."""
+    ends = iterations.end.copy()
+    sizes = np.diff(iterations.first)
+    for one in np.unique(group):
+        at = np.flatnonzero(group == one)
+        if len(at) < 2 or len(np.unique(sizes[at])) != 1 or not sizes[at[0]]:
+            continue
+        places = iterations.first[at][:, None] + np.arange(sizes[at[0]])
+        if (iterations.kind[places] == iterations.kind[places[:1]]).all():
+            ends[places] = np.fmax.reduce(ends[places], axis=0)
+    return ends
+
+
+def _median(values: Floats) -> Floats:
+    """(n,) medians of the last axis, NaN where nothing is known."""
+    known = np.sort(values, axis=-1)  # NaN goes last
+    n = np.isfinite(known).sum(axis=-1)
+    at = np.maximum(n - 1, 0) // 2
+    found: Floats = (
+        np.take_along_axis(known, at[..., None], axis=-1)[..., 0] if known.shape[-1] else np.full(n.shape, np.nan)
+    )
+    return found

@@ -1,0 +1,78 @@
+"""From a window and a straggler symptom to a diagnosis (Mycroft Algorithm 2, AnalyzeStragglerRootCause).
+
+The rules compare the iterations before the symptom with those after it. What shows inside a rank's own ops is nobody else's
+doing, so it comes before a late start, which a neighbour inside the node may have caused where the network sees nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ingest.window import Window
+from rca.findings import Diagnosis, Finding, Symptom, WaitEdge
+from rca.holes import downgrade, ranked, unseen
+from rca.ranks import known_ranks
+from rca.rules import late_start, slow_copy, slow_nic
+from rca.settings import Settings
+from rca.slowdown import Slowdown, slowdown_of
+
+Rule = Callable[[Slowdown, Symptom, Settings], tuple[Finding, ...]]
+
+INSIDE: tuple[Rule, ...] = (slow_copy.explain, slow_nic.explain)
+BEFORE: tuple[Rule, ...] = (late_start.explain,)
+
+
+def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:
+    """Everything the rules say about a job that has become slower, best finding first."""
+    slowdown = slowdown_of(window, symptom.at_ns, settings)
+    ranks = slowdown.ranks if slowdown else known_ranks(window, settings)
+    downgraded, findings = downgrade(window, ranks, _findings(slowdown, symptom, settings) if slowdown else [])
+    culprits = findings[0].culprits if findings else ()
+    victims, path = _victims(slowdown, culprits, settings.path_edges_max) if slowdown else ((), ())
+    missing = unseen(window, ranks)
+    if slowdown is None:
+        missing = (*missing, "Too few iterations before or after the slowdown are in this window to compare them.")
+    return Diagnosis(
+        symptom=symptom, findings=tuple(findings[: settings.findings_max]), victims=victims, path=path,
+        communicators=_communicators(window, path), missing=missing, downgraded=downgraded,
+        thresholds=settings.thresholds(), analysed_ns=window.end_ns,
+    )  # fmt: skip
+
+
+def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[Finding]:
+    """Late starts count where nothing inside the ops of the same group of ranks explains them."""
+    inside = [finding for rule in INSIDE for finding in rule(slowdown, symptom, settings)]
+    before = [finding for rule in BEFORE for finding in rule(slowdown, symptom, settings)]
+    explained = {group for finding in inside for group in _groups(slowdown, finding)}
+    return ranked(inside + [one for one in before if not _groups(slowdown, one) & explained])
+
+
+def _groups(slowdown: Slowdown, finding: Finding) -> set[int]:
+    at = np.isin(slowdown.iterations.ranks, finding.culprits)
+    return set(slowdown.delays.group[at].tolist())
+
+
+def _victims(slowdown: Slowdown, culprits: tuple[int, ...], limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
+    """Every other rank, and how the lateness reaches it: communicator by communicator, away from the culprits."""
+    members = slowdown.window.members
+    reached, edges = set(culprits), []
+    front = list(culprits)
+    while front:
+        following = []
+        for rank in front:
+            for comm_id in np.unique(members["comm_id"][members["rank"] == rank]):
+                for other in members["rank"][members["comm_id"] == comm_id].tolist():
+                    if other >= 0 and other not in reached:
+                        reached.add(other)
+                        following.append(other)
+                        edges.append(WaitEdge(other, rank, int(comm_id), 0, "is kept waiting in every iteration"))
+        front = following
+    return tuple(sorted(reached - set(culprits))), tuple(edges[:limit])
+
+
+def _communicators(window: Window, path: tuple[WaitEdge, ...]) -> dict[str, str]:
+    members = window.members
+    names = dict(zip(members["comm_id"].tolist(), members["name"].tolist(), strict=True))
+    return {str(comm): str(names.get(comm, "")) for comm in sorted({edge.comm_id for edge in path})}

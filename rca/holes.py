@@ -1,0 +1,61 @@
+"""What was not seen: nodes that lost trace data inside the window, and findings that rest on them graded down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ingest.window import Window
+from nccl_instrument.tables import DATA_LOSSES, LOSSES
+from rca.findings import Finding, Grade
+from rca.ranks import Ranks
+from rca.words import lower, named
+
+_HOLES = [LOSSES.index(name) for name in DATA_LOSSES]
+_GRADES = list(Grade)
+
+
+def ranked(findings: list[Finding]) -> list[Finding]:
+    """Best grade first, then best score."""
+    return sorted(findings, key=lambda finding: (_GRADES.index(finding.grade), -finding.score))
+
+
+def downgrade(window: Window, ranks: Ranks, findings: list[Finding]) -> tuple[tuple[str, ...], list[Finding]]:
+    """(why, findings): one grade less for findings about nodes that lost data inside the window."""
+    losses = window.rows("loss")
+    serious = losses[np.isin(losses["kind"], _HOLES) & (losses["count"] > 0)]
+    lossy = {str(window.nodes["name"][node]) for node in serious["node"] if node >= 0}
+    reasons, found = [], []
+    for finding in findings:
+        nodes = _nodes_of(window, ranks, finding) & lossy
+        if nodes:
+            reasons.append(f"{', '.join(sorted(nodes))} lost trace data: '{finding.subject.name}' is graded down.")
+        found.append(
+            replace(finding, grade=lower(finding.grade), score=round(finding.score - 0.2, 4)) if nodes else finding
+        )
+    return tuple(reasons), ranked(found)
+
+
+def unseen(window: Window, ranks: Ranks) -> tuple[str, ...]:
+    """Silent nodes, nodes that are late, and ranks that never reported, in sentences."""
+    found = []
+    if ranks.is_silent.any():
+        found.append(f"No data from {named(ranks.names(np.flatnonzero(ranks.is_silent)))}: the node is silent.")
+    late = window.nodes["name"][window.nodes["catching_up"]]
+    if len(late):
+        found.append(f"Still catching up: {', '.join(map(str, late[:8]))}.")
+    nothing = (ranks.seen_ns == 0) & ~ranks.is_silent
+    if nothing.any():
+        found.append(f"Nothing in this window from {named(ranks.names(np.flatnonzero(nothing)))}.")
+    if window.world_size > len(ranks.rank):
+        found.append(f"{window.world_size - len(ranks.rank)} of {window.world_size} ranks never reported.")
+    return tuple(found)
+
+
+def _nodes_of(window: Window, ranks: Ranks, finding: Finding) -> set[str]:
+    """Names of the nodes a finding is about: its ranks' and those of the flows it rests on."""
+    named_ranks = {*finding.subject.ranks, *(condition.peer_rank for condition in finding.conditions)}
+    at = ranks.position(np.array(sorted(named_ranks), np.int64))
+    nodes = ranks.node[at[at >= 0]]
+    return {str(name) for name in window.nodes["name"][nodes[nodes >= 0]]}

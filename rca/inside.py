@@ -1,0 +1,90 @@
+"""What an op's time inside was spent on, at each rank, before the slowdown and during it (Mycroft Table 3, chunk level).
+
+Three waits tell the components apart, and none of them is inherited from a peer. A chunk that has arrived and that the GPU
+does not take, once its kernel runs, waits for the GPU's copies. A chunk that is on the wire waits for the network. A send
+that could go, to a peer that has posted, and does not, waits for the proxy. What is left, waiting for a peer's data or
+for its credit, is what victims do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from nccl_instrument.tables import FUNC_RECV, FUNC_SEND
+from rca.iterations import Iterations
+from rca.keys import Mask
+from rca.streams import Floats
+
+
+class Wait(StrEnum):
+    """What a chunk waits for inside an op, other than for a peer."""
+
+    COPY = "copy"
+    NETWORK = "network"
+    CREDIT = "credit"
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Of each place (P,), in ns per flow: `usual` and `slow` are means over the iterations before and during, by wait.
+
+    lasted: the op's own time, from its GPU's first chunk to its end. noise: the usual deviation.
+    """
+
+    usual: dict[Wait, Floats]
+    slow: dict[Wait, Floats]
+    noise: dict[Wait, Floats]
+    lasted_usual: Floats
+    lasted_slow: Floats
+
+    def excess(self, wait: Wait) -> Floats:
+        """(P,) by how much more each place waits now; 0 within the noise."""
+        more = self.slow[wait] - self.usual[wait]
+        return np.where(np.isfinite(more) & (more > 3 * self.noise[wait] + EXCESS_MIN_NS), more, 0.0)
+
+
+EXCESS_MIN_NS = 200_000.0
+
+
+def inside_of(iterations: Iterations, usual: Mask, slow: Mask) -> Inside:
+    """The waits of every place in the iterations of `usual` and of `slow`."""
+    waits = _waits(iterations)
+    lasted = iterations.end - iterations.ready
+    return Inside(
+        usual={wait: _mean(values[:, usual]) for wait, values in waits.items()},
+        slow={wait: _mean(values[:, slow]) for wait, values in waits.items()},
+        noise={wait: _deviation(values[:, usual]) for wait, values in waits.items()},
+        lasted_usual=_mean(lasted[:, usual]), lasted_slow=_mean(lasted[:, slow]),
+    )  # fmt: skip
+
+
+def _waits(iterations: Iterations) -> dict[Wait, Floats]:
+    """(P, I) per wait and flow."""
+    sends, receives = (iterations.func == FUNC_SEND)[:, None], (iterations.func == FUNC_RECV)[:, None]
+    flows = np.maximum(iterations.column("n_flows"), 1)
+    n_sending = np.maximum(np.where(receives, 0, np.where(sends, flows, flows / 2)), 1)
+    n_receiving = np.maximum(np.where(sends, 0, np.where(receives, flows, flows / 2)), 1)
+    taken = iterations.column("receive_gpu_wait_ns")
+    made = iterations.column("gpu_wait_ns") - taken
+    late = np.nan_to_num(iterations.ready - iterations.arrived) * ~receives
+    not_taken = np.maximum(taken / n_receiving - late, 0)
+    begun = iterations.column("first_ready_ns") - iterations.column("started_ns")
+    not_made = np.where(sends, np.maximum(made / n_sending - begun, 0), 0)
+    network = (iterations.column("net_wait_ns") - iterations.column("receive_net_wait_ns")) / n_sending
+    credit = (iterations.column("peer_wait_ns") - iterations.column("receive_peer_wait_ns")) / n_sending
+    return {Wait.COPY: not_taken + not_made, Wait.NETWORK: network, Wait.CREDIT: credit}
+
+
+def _mean(values: Floats) -> Floats:
+    n = np.isfinite(values).sum(axis=1)
+    total = np.where(np.isfinite(values), values, 0.0).sum(axis=1)
+    return np.where(n > 0, total / np.maximum(n, 1), np.nan)
+
+
+def _deviation(values: Floats) -> Floats:
+    """Of a mean of a handful of iterations: outliers inflate it less than a plain standard deviation would."""
+    spread = np.abs(values - _mean(values)[:, None])
+    return _mean(spread)

@@ -1,0 +1,216 @@
+"""Every op in its place: which iteration it belongs to and which of the rank's ops of that iteration it is.
+
+Only ops that cross the network and whose end is known have a place; the network does not see the others. Places are
+ordered as the host launched them, so that the same place holds the same op in every iteration, and ranks that run the
+same program have the same number of places. Iterations are counted by each rank's rarest stream, on its own clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ingest.window import Window
+from rca.keys import Ints, Keys, Mask, Rows, mix
+from rca.streams import Floats, known_streams
+
+ITERATIONS_MAX = 2_000
+FILLED_MIN = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Iterations:
+    """Ops by place (P, ordered by rank, then launch order) and iteration (I).
+
+    rank, order, stream, func, comm_id, peer: (P,). first: (R + 1,) the places of the r-th rank are first[r]:first[r + 1].
+    ranks: (R,) global ranks. kind: (P,) equal for the same call with the same size. row: (P, I) position in `ops`, -1
+    where nothing was seen. ready, end, arrived: (P, I) ns since start_ns, NaN unknown: when the rank's GPU touched the
+    first chunk, when the op was over, and when a peer's data came that the GPU had not yet asked for. began: (R, I) when
+    the rank launched the iteration. length_ns: of an iteration in the whole window, 0 when nothing repeats.
+    """
+
+    ops: Rows
+    ranks: Ints
+    first: Ints
+    rank: Ints
+    order: Ints
+    func: Ints
+    comm_id: Keys
+    peer: Ints
+    kind: Keys
+    row: Ints
+    ready: Floats
+    end: Floats
+    arrived: Floats
+    began: Floats
+    start_ns: int
+    length_ns: float
+
+    @property
+    def n(self) -> int:
+        """Iterations."""
+        return int(self.row.shape[1])
+
+    def column(self, name: str) -> Floats:
+        """(P, I) a column of the ops, NaN where nothing was seen."""
+        values = self.ops[name].astype(np.float64)
+        return np.where(self.row >= 0, values[self.row], np.nan) if len(values) else np.full(self.row.shape, np.nan)
+
+    def programs(self) -> Keys:
+        """(R,) equal for ranks that launch the same ops in the same order."""
+        sizes = np.diff(self.first)
+        hashed = np.zeros(len(sizes), np.uint64)
+        np.add.at(hashed, np.repeat(np.arange(len(sizes)), sizes), mix(self.kind, self.order))
+        return mix(hashed, sizes)
+
+    def places_of(self, rank_at: int) -> slice:
+        return slice(int(self.first[rank_at]), int(self.first[rank_at + 1]))
+
+
+def iterations_of(window: Window) -> Iterations:
+    """Places and iterations of the ops of `window`; without any when the job does not repeat itself."""
+    ops = window.rows("op")
+    ops = ops[(ops["done_ns"] > 0) & (ops["rank"] >= 0) & (ops["first_ready_ns"] > 0)]
+    ops = ops[np.lexsort((ops["enqueued_ns"], ops["rank"]))]
+    streams = known_streams(ops)
+    per_iteration = streams.per_iteration[streams.of_row]
+    if not streams.iteration_ns:
+        ops, per_iteration = ops[:0], per_iteration[:0]
+    ranks, rank_at = np.unique(ops["rank"], return_inverse=True)
+    index, began = _count(ops, rank_at, streams.of_row[: len(ops)], per_iteration, window.start_ns, len(ranks))
+    kept = np.flatnonzero((per_iteration > 0) & (index >= 0))
+    ops, rank_at, n = ops[kept], rank_at[kept], per_iteration[kept]
+    phase = ops["op"].astype(np.int64) % n
+    _, sample, place = np.unique(
+        mix(rank_at, streams.of_row[kept], ops["func"], phase), return_index=True, return_inverse=True
+    )
+    index = _by_number(place, (ops["op"].astype(np.int64) - phase) // n, index[kept], len(sample))
+    return _laid_out(
+        ops, rank_at, sample, place, np.clip(index, 0, began.shape[1] - 1), ranks.astype(np.int64), began,
+        window.start_ns, streams.iteration_ns,
+    )  # fmt: skip
+
+
+def _by_number(place: Ints, number: Ints, index: Ints, n_places: int) -> Ints:
+    """(n,) iterations by the ops' own numbers: a lost anchor would put what follows it into the iteration before."""
+    return number - _medians(place, number - index, n_places).astype(np.int64)[place]
+
+
+def iteration_lengths(window: Window, ranks: Ints) -> list[tuple[int, int]]:
+    """(began_ns, length_ns) of the iterations of one of `ranks`, oldest first, in unix ns: of the one best known."""
+    seen = np.isin(window.rows("op")["rank"], ranks)
+    iterations = iterations_of(replace(window, tables={"op": window.rows("op")[seen]}))
+    if not iterations.n:
+        return []
+    best = iterations.began[int(np.isfinite(iterations.began).sum(axis=1).argmax())]
+    lengths = np.diff(best)
+    known = np.flatnonzero(np.isfinite(lengths))
+    return [(int(best[i]) + iterations.start_ns, int(lengths[i])) for i in known]
+
+
+def _count(
+    ops: Rows, rank_at: Ints, stream: Ints, per_iteration: Ints, start_ns: int, n_ranks: int
+) -> tuple[Ints, Floats]:
+    """(n,) the iteration of every op, and (R, I) when each rank launched it; counted by each rank's rarest stream."""
+    anchor = _anchors(rank_at, stream, per_iteration, ops, n_ranks)
+    is_anchor = (stream == anchor[rank_at]) if len(ops) else np.zeros(0, bool)
+    number = ops["op"].astype(np.int64) // np.maximum(per_iteration, 1)
+    base = np.full(n_ranks, np.iinfo(np.int64).max)
+    shared: dict[int, int] = {}
+    for one in np.unique(anchor[anchor >= 0]):
+        shared[int(one)] = int(number[is_anchor & (stream == one)].min())
+    base = np.array([shared.get(int(one), 0) for one in anchor], np.int64)
+    at = np.flatnonzero(is_anchor)
+    fresh = np.ones(len(at), bool)
+    fresh[1:] = (rank_at[at][1:] != rank_at[at][:-1]) | (number[at][1:] != number[at][:-1])
+    at = at[fresh]
+    n = min(int((number[at] - base[rank_at[at]]).max(initial=-1)) + 1, ITERATIONS_MAX)
+    began = np.full((n_ranks, max(n, 0)), np.nan)
+    inside = at[(number[at] - base[rank_at[at]]) < n]
+    began[rank_at[inside], number[inside] - base[rank_at[inside]]] = ops["enqueued_ns"][inside] - start_ns
+    # The anchor op that was launched last at or before an op says which iteration the op belongs to.
+    newest = (
+        np.maximum.accumulate(np.where(np.isin(np.arange(len(ops)), at), np.arange(len(ops)), -1)) if len(ops) else at
+    )
+    known = (newest >= 0) & (rank_at[newest] == rank_at) if len(ops) else np.zeros(0, bool)
+    index = np.where(known, number[newest] - base[rank_at], -1) if len(ops) else np.zeros(0, np.int64)
+    return np.where(index < n, index, -1), began
+
+
+def _anchors(rank_at: Ints, stream: Ints, per_iteration: Ints, ops: Rows, n_ranks: int) -> Ints:
+    """(R,) the stream by which each rank's iterations are counted: the rarest, of equals the one most ranks share."""
+    anchor = np.full(n_ranks, -1, np.int64)
+    seen = np.flatnonzero(per_iteration > 0)
+    pairs, first = np.unique(rank_at[seen] << 32 | stream[seen], return_index=True)
+    of_rank, of_stream, times = pairs >> 32, pairs & 0xFFFFFFFF, per_iteration[seen][first]
+    shared = np.bincount(of_stream, minlength=int(of_stream.max(initial=0)) + 1)[of_stream]
+    order = np.lexsort((of_stream, -shared, times, of_rank))
+    ranks, best = np.unique(of_rank[order], return_index=True)
+    anchor[ranks] = of_stream[order][best]
+    return anchor
+
+
+def _laid_out(
+    ops: Rows, rank_at: Ints, sample: Ints, place: Ints, index: Ints, ranks: Ints, began: Floats, start_ns: int,
+    length_ns: float,
+) -> Iterations:  # fmt: skip
+    n = began.shape[1]
+    filled = np.bincount(place, minlength=len(sample)) >= FILLED_MIN * n
+    launched = _medians(place, _nth(rank_at, index), len(sample))
+    order = np.lexsort((launched, rank_at[sample]))
+    order = order[filled[order]]
+    at = np.full(len(sample), -1, np.int64)
+    at[order] = np.arange(len(order))
+    sample, place = sample[order], at[place]
+    rows = np.full((len(order), n), -1, np.int64)
+    rows[place[place >= 0], index[place >= 0]] = np.flatnonzero(place >= 0)
+    first = np.searchsorted(rank_at[sample], np.arange(len(ranks) + 1)).astype(np.int64)
+    ready, end = _at(ops, rows, "first_ready_ns", start_ns), _at(ops, rows, "done_ns", start_ns)
+    came = _at(ops, rows, "first_transfer_ns", start_ns)
+    return Iterations(
+        ops=ops, ranks=ranks, first=first, rank=ops["rank"][sample].astype(np.int64),
+        order=(np.arange(len(order)) - first[rank_at[sample]]).astype(np.int64),
+        func=ops["func"][sample].astype(np.int64), comm_id=ops["comm_id"][sample], peer=ops["peer"][sample].astype(np.int64),
+        kind=mix(ops["func"][sample], ops["count"][sample], ops["dtype"][sample]), row=rows,
+        ready=ready, end=end, arrived=np.where(came < ready, came, np.nan), began=began,
+        start_ns=start_ns, length_ns=length_ns,
+    )  # fmt: skip
+
+
+def _at(ops: Rows, rows: Ints, name: str, start_ns: int) -> Floats:
+    if not len(ops):
+        return np.full(rows.shape, np.nan)
+    return np.where(rows >= 0, (ops[name] - start_ns).astype(np.float64)[rows], np.nan)
+
+
+def _nth(rank_at: Ints, index: Ints) -> Ints:
+    """(n,) how many ops of the same rank and iteration were launched before; the rows are in launch order."""
+    group = mix(rank_at, index)
+    order = np.argsort(group, kind="stable")
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = group[order][1:] != group[order][:-1]
+    start = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
+    nth = np.zeros(len(order), np.int64)
+    nth[order] = np.arange(len(order)) - start
+    return nth
+
+
+def _medians(group: Ints, values: Ints, n_groups: int) -> Floats:
+    """(G,) the (lower) median of the values of each group."""
+    order = np.lexsort((values, group))
+    bounds = np.searchsorted(group[order], np.arange(n_groups + 1))
+    middle = (bounds[:-1] + bounds[1:] - 1) // 2
+    return np.asarray(values, np.float64)[order][middle] if len(values) else np.zeros(0)
+
+
+def stretches(iterations: Iterations, onset_ns: int) -> tuple[Mask, Mask]:
+    """(I,) the iterations that were over before `onset_ns`, and those that began after it."""
+    ends = _row_max(iterations.end) + iterations.start_ns
+    begins = np.nanmin(iterations.began, axis=0, initial=np.inf) + iterations.start_ns
+    return ends < onset_ns, begins >= onset_ns
+
+
+def _row_max(values: Floats) -> Floats:
+    found: Floats = np.max(np.where(np.isnan(values), -np.inf, values), axis=0, initial=-np.inf)
+    return found

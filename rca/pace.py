@@ -1,0 +1,143 @@
+"""How fast a job goes: the length of its iterations, and when that stops being normal (Mycroft Algorithm 1, second half).
+
+The paper compares throughput and op interval with what they were; a training loop does the same ops in every iteration, so
+both are told by how long iterations take, without the gaps inside one confusing them. Three things count: a pace that has
+halved; a small change, told by medians, that stays; and a loss that comes and goes. One long iteration, an evaluation or a
+checkpoint, is none of them. The normal is learned only while nothing is wrong, and kept with the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from rca.settings import SECOND_NS, Settings
+
+USUAL_KEPT = 256
+RECENT_KEPT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """seen_ns: when the newest iteration known of began. warm_up: those left out because they came first. usual_ns:
+    lengths of normal iterations, newest last. recent: (began_ns, length_ns) of those of the last minute, newest last;
+    those that began up to counted_ns are in usual_ns already.
+    """
+
+    seen_ns: int = 0
+    warm_up: int = 0
+    usual_ns: tuple[int, ...] = ()
+    recent: tuple[tuple[int, int], ...] = ()
+    counted_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slowing:
+    """since_ns: when the first slow iteration began. kind: 'halved', 'slower' or 'recurring'. Lengths in ns."""
+
+    kind: str
+    since_ns: int
+    usual_ns: int
+    now_ns: int
+    n_iterations: int
+
+
+def learn(pace: Pace, began: Sequence[tuple[int, int]], settings: Settings) -> Pace:
+    """`pace` with the iterations (began_ns, length_ns), oldest first, that are newer than it knows.
+
+    They become usual when they are old enough to have been judged, unless the job is slow by then.
+    """
+    fresh = [one for one in began if one[0] > pace.seen_ns]
+    newest = fresh[-1][0] if fresh else pace.seen_ns
+    skipped = min(max(settings.warm_up_iterations - pace.warm_up, 0), len(fresh))
+    recent = [*pace.recent, *fresh[skipped:]][-RECENT_KEPT:]
+    recent = [one for one in recent if one[0] >= newest - settings.pace_ns]
+    learned = replace(pace, seen_ns=newest, warm_up=pace.warm_up + skipped, recent=tuple(recent))
+    return learned if slowing(learned, settings) is not None else _with_usual(learned, newest, settings)
+
+
+def _with_usual(pace: Pace, newest: int, settings: Settings) -> Pace:
+    judged_ns = newest - settings.judged_ns
+    if len(pace.usual_ns) < settings.usual_iterations_min and len(pace.recent) > settings.small_iterations:
+        judged_ns = max(
+            judged_ns, pace.recent[-settings.small_iterations - 1][0]
+        )  # there is nothing to judge them by yet
+    old = [one for one in pace.recent if pace.counted_ns < one[0] <= judged_ns]
+    if not old:
+        return pace
+    usual = (*pace.usual_ns, *(length for _, length in old))[-USUAL_KEPT:]
+    return replace(pace, usual_ns=usual, counted_ns=old[-1][0])
+
+
+def slowing(pace: Pace, settings: Settings) -> Slowing | None:
+    """What has become slower, the surest first; None while the pace is normal or no normal is known."""
+    if len(pace.usual_ns) < settings.usual_iterations_min or not pace.recent:
+        return None
+    usual = int(median(pace.usual_ns))
+    deviation = 1.4826 * median(abs(length - usual) for length in pace.usual_ns)
+    small = usual + max(settings.small_share * usual, settings.small_deviations * deviation)
+    return (
+        _lasting(pace, usual, settings.slow_factor * usual, settings.halved_iterations, settings.delta_min_ns, "halved")
+        or _lasting(pace, usual, small, settings.small_iterations, settings.small_ns, "slower")
+        or _recurring(pace, usual, max(1.5 * usual, small), settings)
+    )
+
+
+def _lasting(pace: Pace, usual: int, limit: float, n: int, span_ns: int, kind: str) -> Slowing | None:
+    """The newest iterations, at least n and together at least span_ns long, reach the limit, and nearly all go that way."""
+    newest = pace.recent[-n:]
+    taken = sum(length for _, length in newest)
+    at = len(pace.recent) - len(newest)
+    while taken < span_ns and at > 0:
+        at -= 1
+        taken += pace.recent[at][1]
+    lengths = [length for _, length in pace.recent[at:]]
+    halfway = (usual + limit) / 2
+    if len(lengths) < n or taken < span_ns or median(lengths) < limit:
+        return None
+    if sum(length >= halfway for length in lengths) < 0.8 * len(lengths):
+        return None
+    while at > 0 and pace.recent[at - 1][1] >= halfway:
+        at -= 1
+    slow = [one for one in pace.recent[at:] if one[1] >= halfway]
+    return Slowing(kind, slow[0][0], usual, int(median(length for _, length in slow)), len(slow))
+
+
+def _recurring(pace: Pace, usual: int, limit: float, settings: Settings) -> Slowing | None:
+    """Long iterations that come back: several, apart from each other, that cost a good part of the time."""
+    long = [(at, one) for at, one in enumerate(pace.recent) if one[1] >= limit]
+    spells = [one for i, (at, one) in enumerate(long) if i == 0 or at > long[i - 1][0] + 1]
+    lost = sum(one[1] - usual for _, one in long)
+    span = pace.recent[-1][0] + pace.recent[-1][1] - pace.recent[0][0]
+    if len(spells) < settings.recurring_min or lost < settings.recurring_share * span:
+        return None
+    mean = sum(length for _, length in pace.recent) // len(pace.recent)
+    return Slowing("recurring", spells[0][0], usual, mean, len(long))
+
+
+def pace_to_json(pace: Pace) -> dict[str, Any]:
+    """Plain JSON of `pace`, lengths in microseconds."""
+    usual = [length // 1000 for length in pace.usual_ns]
+    numbers = {"seen_ns": pace.seen_ns, "warm_up": pace.warm_up, "counted_ns": pace.counted_ns}
+    return {**numbers, "usual_us": usual, "recent": [list(one) for one in pace.recent]}
+
+
+def pace_from_json(raw: Mapping[str, Any]) -> Pace:
+    """What `pace_to_json` wrote; an empty mapping is a job whose pace is not known. ValueError on anything else."""
+    try:
+        return Pace(
+            seen_ns=int(raw.get("seen_ns", 0)),
+            warm_up=int(raw.get("warm_up", 0)),
+            usual_ns=tuple(int(us) * 1000 for us in raw.get("usual_us", ())),
+            recent=tuple((int(began), int(length)) for began, length in raw.get("recent", ())),
+            counted_ns=int(raw.get("counted_ns", 0)),
+        )
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"not a pace: {error}") from error
+
+
+def seconds(ns: float) -> str:
+    """'178 ms' or '3.2 s'."""
+    return f"{ns / 1e6:.0f} ms" if ns < SECOND_NS else f"{ns / SECOND_NS:.1f} s"

@@ -1,0 +1,66 @@
+"""A rank that starts late by its own fault: what it waited for was over, and its own work took longer (Mycroft §7.1, #3–#5).
+
+    earlier op ends ──▶ |· usual work ·|··· own delay ···| ──▶ next op starts, everybody else waits in it
+
+Ranks that wait for each other inside a node, where the network does not see it, are late together: the one that is
+latest among them is blamed, and the node when none is. Abstains when everything late was kept waiting. docs/rules/late_start.md
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rca.cover import blamed_of
+from rca.findings import Component, FaultKind, Finding, Symptom
+from rca.keys import Ints
+from rca.settings import Settings
+from rca.slow_words import finding_of, for_everybody
+from rca.slowdown import Slowdown
+from rca.streams import Floats
+
+RULE = "late_start"
+VERSION = 1
+
+LEAD_MIN = 0.08
+LEAD_NOISE_NS = 300_000.0
+TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"
+TOLD_NODE = "`top -b -n 1 | head -30`, `nvidia-smi`, `nvidia-smi dmon -c 5`"
+
+
+def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
+    """A finding per rank, or node, that is late of its own; () when nobody is."""
+    del symptom, settings
+    own = own_delay_ns(slowdown)
+    is_blamed, is_everybody = blamed_of(slowdown.iterations, own, slowdown.lost_ns)
+    if is_everybody:
+        return (for_everybody(RULE, VERSION, slowdown, Component.GPU, own, "takes longer for its own work"),)
+    group = slowdown.delays.group
+    groups = [np.flatnonzero(is_blamed & (group == one)) for one in np.unique(group[is_blamed])]
+    return tuple(_finding(slowdown, own, at) for at in groups)
+
+
+def own_delay_ns(slowdown: Slowdown) -> Floats:
+    """(R,) own delay of every rank per slow iteration, beyond what it usually has."""
+    delays = slowdown.delays
+    return np.maximum(delays.per_iteration_ns(slowdown.slow) - delays.per_iteration_ns(slowdown.usual), 0.0)
+
+
+def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
+    latest = _latest(own, at)
+    who = at if latest is None else np.array([latest])
+    is_node = latest is None and len(at) > 1
+    return finding_of(
+        RULE, VERSION, slowdown, tuple(who.tolist()), Component.NODE if is_node else Component.GPU,
+        FaultKind.COMPUTATION_FAIL_SLOW, float(own[who].max()), "before it starts its ops",
+        "All of {who} take longer for their own work" if is_node else "{who} takes longer for its own work",
+        "own delay per iteration", TOLD_NODE if is_node else TOLD_GPU,
+    )  # fmt: skip
+
+
+def _latest(own: Floats, at: Ints) -> int | None:
+    """The one of ranks that wait for each other that is clearly later than the rest; None when they are late alike."""
+    order = at[np.argsort(-own[at], kind="stable")]
+    if len(order) == 1:
+        return int(order[0])
+    lead = float(own[order[0]] - own[order[1]])
+    return int(order[0]) if lead >= max(LEAD_MIN * float(own[order[0]]), LEAD_NOISE_NS) else None

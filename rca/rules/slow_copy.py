@@ -1,0 +1,41 @@
+"""A GPU that moves data slowly: chunks lie ready at its rank, in all its ops, and it does not take them.
+
+    rank 1 ──▶ [arrived ······ waits for rank 2's GPU ······ taken] ──▶ rank 3: on time, then late
+
+A slow copy engine or a downgraded PCIe link shows inside the op, after the rank's kernel has begun, and nowhere else: its
+peers wait for its data or its credit, never for their own GPUs. Abstains when only some of a rank's ops show it. When
+most ranks do, the job does, and nobody is blamed. docs/rules/slow_copy.md
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rca.cover import covered
+from rca.findings import Component, FaultKind, Finding, Symptom
+from rca.inside import Wait
+from rca.settings import Settings
+from rca.slow_words import finding_of, for_everybody
+from rca.slowdown import Slowdown
+
+RULE = "slow_copy"
+VERSION = 1
+
+TOLD = "`nvidia-smi -q -d PERFORMANCE,CLOCK`, `nvidia-smi --query-gpu=pcie.link.gen.current,pcie.link.width.current --format=csv`"
+
+
+def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
+    """A finding per rank whose GPU delays its own chunks; () when none does."""
+    del symptom, settings
+    every_place = np.ones(len(slowdown.iterations.rank), bool)
+    found = covered(slowdown.iterations, slowdown.inside.excess(Wait.COPY), every_place, slowdown.lost_ns)
+    if found.is_everybody:
+        return (for_everybody(RULE, VERSION, slowdown, Component.GPU, found.excess_ns, "copies more slowly"),)
+    return tuple(
+        finding_of(
+            RULE, VERSION, slowdown, (int(at),), Component.COPY, FaultKind.COMPUTATION_FAIL_SLOW,
+            float(found.excess_ns[at]), f"in {found.n[at]} of {found.of[at]} ops of an iteration",
+            "The GPU of {who} takes and hands over chunks late", "chunks waited for the GPU's copies, more than usual", TOLD,
+        )
+        for at in np.flatnonzero(found.is_blamed)
+    )  # fmt: skip

@@ -1,0 +1,91 @@
+"""The straggler trigger: the pace of live jobs, and of made-up ones at the edges of the thresholds."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from rca.pace import Pace, Slowing, learn, pace_from_json, pace_to_json, slowing
+from rca.settings import DEFAULT
+
+BEGAN_US: dict[str, list[int]] = json.loads((Path(__file__).parent / "recorded_slow" / "began_us.json").read_text())
+HEALTHY = ("healthy", "pause", "checkpoint_0")
+ONSET_S = 30.0
+SECOND = 1_000_000_000
+MS = 1_000_000
+
+
+def watched(began: list[int]) -> tuple[Pace, list[tuple[float, Slowing | None]]]:
+    """The last pace, and what each look (one a second) says of iterations that begin at these times in ns."""
+    pace, looks = Pace(), []
+    whole = [(first + SECOND, then - first) for first, then in pairwise(began)]
+    for second in range(1, began[-1] // SECOND + 1):
+        pace = learn(pace, [one for one in whole if sum(one) - SECOND <= second * SECOND], DEFAULT)
+        looks.append((float(second), slowing(pace, DEFAULT)))
+    return pace, looks
+
+
+def recorded(name: str) -> list[tuple[float, Slowing | None]]:
+    return watched([us * 1000 for us in BEGAN_US[name]])[1]
+
+
+def steps(*lengths: tuple[int, int]) -> list[int]:
+    """Times at which iterations begin: n iterations of each length (n, ms)."""
+    began = [0]
+    for n, ms in lengths:
+        for _ in range(n):
+            began.append(began[-1] + ms * MS)
+    return began
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_job_with_its_pauses_and_checkpoints_is_not_slow(name: str) -> None:
+    assert not any(slow for _, slow in recorded(name))
+
+
+@pytest.mark.parametrize("name", [name for name in BEGAN_US if name not in HEALTHY])
+def test_a_slowdown_of_a_live_job_is_seen_with_its_onset_and_not_before(name: str) -> None:
+    first, slow = next((second, slow) for second, slow in recorded(name) if slow)
+    assert first > ONSET_S - 2 and slow is not None
+    assert slow.since_ns / SECOND - 1 == pytest.approx(ONSET_S, abs=2.5)
+
+
+def test_a_halved_pace_is_told_after_three_iterations() -> None:
+    _, looks = watched(steps((60, 1000), (10, 2000)))
+    assert next(second for second, slow in looks if slow) == 66.0
+
+
+@pytest.mark.parametrize("ms", [2000, 3000])
+def test_one_or_two_long_iterations_are_nobodys_fault(ms: int) -> None:
+    assert not any(slow for _, slow in watched(steps((60, 1000), (2, ms), (60, 1000)))[1])
+
+
+def test_an_evaluation_every_minute_is_nobodys_fault() -> None:
+    rounds = [(200, 300), (1, 8000)] * 4
+    assert not any(slow for _, slow in watched(steps((30, 300), *rounds))[1])
+
+
+def test_a_warm_up_that_gets_faster_is_no_slowdown_and_no_normal() -> None:
+    pace, looks = watched(steps((10, 4000), (10, 2500), (100, 500)))
+    assert not any(slow for _, slow in looks)
+    assert max(pace.usual_ns) == 500 * MS
+
+
+def test_what_is_slow_does_not_become_normal() -> None:
+    pace, looks = watched(steps((60, 500), (400, 800)))
+    assert looks[-1][1] is not None and max(pace.usual_ns) == 500 * MS
+
+
+def test_a_job_that_recovers_is_no_longer_slow() -> None:
+    assert watched(steps((60, 500), (100, 800), (200, 500)))[1][-1][1] is None
+
+
+def test_a_pace_survives_as_json() -> None:
+    pace, _ = watched(steps((60, 500), (40, 800)))
+    assert pace_from_json(json.loads(json.dumps(pace_to_json(pace)))) == pace
+    assert pace_from_json({}) == Pace()
+    with pytest.raises(ValueError, match="not a pace"):
+        pace_from_json({"recent": 5})
