@@ -30,6 +30,7 @@ from ingest.endings import gone_changes, lives_of
 from ingest.ledger import Ledger
 from ingest.limits import OverLimit
 from ingest.metrics import COMMIT_BATCHES, COMMIT_SECONDS, count_batch
+from ingest.refusals import batch_words
 from ingest.roster import Berth, member_keys
 from ingest.store import StoredBatch, store_batches
 from ingest.stores import FollowedStore
@@ -154,7 +155,7 @@ class Committer:
         except OverLimit as error:
             _fail([waiting], error)
         except Exception as error:
-            log.exception("no place for a batch of %r of job %r", waiting.arrival.batch.node, waiting.arrival.batch.job)
+            log.exception("no place for a batch", extra={"batch": batch_words(waiting.arrival.batch)})
             _fail([waiting], NotStored(str(error)))
         return None
 
@@ -181,7 +182,8 @@ class Committer:
         except psycopg.OperationalError:
             raise
         except psycopg.Error as error:
-            log.exception("a batch of node %d was refused", row.node_id)
+            named = {"node_id": row.node_id, "boot_pk": row.boot_pk, "number": row.number}
+            log.exception("a batch was refused by the database", extra={"batch": named})
             return NotStored(str(error))
 
     async def _store_once(self, rows: Sequence[StoredBatch]) -> list[Commit | None]:

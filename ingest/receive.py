@@ -20,6 +20,7 @@ from ingest.arrival import Arrival, receive_batch
 from ingest.auth import Bearer, TooManyFailures, Unauthorised
 from ingest.committer import NotStored, QueueFull, Receipt, StoreAway
 from ingest.limits import OverLimit
+from ingest.refusals import REFUSALS, batch_words
 from ingest.server import Server
 from nccl_instrument.wire import BATCH_BYTES_MAX, BadBatch, claimed_names, promised_bytes
 
@@ -163,6 +164,7 @@ async def _decode(server: Server, bearer: Bearer, body: bytes, received_ns: int,
     except BadBatch as error:
         job, node = claimed_names(body)
         server.ledger.refuse(bearer.team_id, job, node, str(error))
+        REFUSALS.note(400, str(error), {"job": job, "node": node})
         raise _Refused(400, str(error)) from error
 
 
@@ -177,6 +179,7 @@ async def _commit(server: Server, arrival: Arrival) -> Receipt:
         raise _Refused(503, "the database is away", retry_after="2") from error
     except OverLimit as error:
         _count_refusal(server, arrival, str(error))
+        REFUSALS.note(400, str(error), batch_words(arrival.batch))
         raise _Refused(400, str(error)) from error
     except NotStored as error:
         _count_refusal(server, arrival, "the batch could not be stored; why is in the log of ingest")
