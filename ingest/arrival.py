@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ingest.impossible import impossible_rows
+from ingest.impossible import impossible_rows, is_in_order
 from nccl_instrument.planes import PlaneTable
 from nccl_instrument.tables import GROUPS, LOSSES, TABLES
 from nccl_instrument.wire import BATCH_BYTES_MAX, BadBatch, Rows, TraceBatch, encode_batch, open_batch
@@ -61,7 +61,9 @@ def receive_batch(team_id: int, body: bytes, received_ns: int, age_ns: int | Non
     for table, n_max in ROWS_OF_MAX.items():
         if table in planes and len(planes[table]) > n_max:
             raise BadBatch(f"too many {table} rows: {len(planes[table])}, at most {n_max} in a batch")
-    bad = {table: impossible_rows(table, columns, packed.head.mono_ns) for table, columns in planes.items()}
+    mono_ns = packed.head.mono_ns
+    doubtful = [table for table, columns in planes.items() if not is_in_order(table, columns, mono_ns)]
+    bad = {table: impossible_rows(table, planes[table], mono_ns) for table in doubtful}
     bad = {table: is_bad for table, is_bad in bad.items() if is_bad.any()}
     kept: dict[str, Columns] = {**planes, **{table: planes[table].rows()[~is_bad] for table, is_bad in bad.items()}}
     batch = packed.with_tables(_Tables(kept))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -73,18 +73,34 @@ class PlaneTable:
             column = self._columns[name] = self._column(name)
         return column
 
+    def peaks(self) -> dict[int, int]:
+        """Byte of a row → its largest value in any row, 0 where it is missing; for columns not sent as differences."""
+        return dict(zip(self.sent.planes, self._matrix.max(axis=1).tolist(), strict=True))
+
+    def largest(self, start: int, stop: int) -> int:
+        """The largest of the 8-byte numbers between two bytes of all rows; negative ones count as very large."""
+        return int(_numbers(self.rows(), start, stop).max())
+
     def rows(self) -> Rows:
         """(n,) rows of the table's dtype. Columns an older writer did not have hold their `unknown` value."""
         if self._rows is None:
             self._rows = _rows(self.sent, self._matrix)
         return self._rows
 
+    def number(self, name: str, k: int) -> npt.NDArray[Any]:
+        """(n,) the k-th number of a column that has several in each row."""
+        place = layout(self.sent.table, DTYPE[self.sent.table].itemsize).columns[name]
+        if place.stop > self.sent.row_bytes or self.sent.n_rows < NARROW_ROWS:
+            return self.rows()[name][:, k]
+        return self._number(place, place.start + k * place.size)
+
     def _column(self, name: str) -> npt.NDArray[Any]:
         place = layout(self.sent.table, DTYPE[self.sent.table].itemsize).columns[name]
         if place.stop > self.sent.row_bytes or place.is_text:
             return self.rows()[name]
-        parts = [self._number(place, start) for start in range(place.start, place.stop, place.size)]
-        return parts[0] if len(parts) == 1 else np.stack(parts, axis=1)
+        if place.stop - place.start > place.size:
+            return np.stack([self.number(name, k) for k in range((place.stop - place.start) // place.size)], axis=1)
+        return self._number(place, place.start)
 
     def _number(self, place: Place, start: int) -> npt.NDArray[Any]:
         """The number whose bytes begin at `start`, in as few bytes as it came in; negative ones in all of theirs."""
@@ -133,34 +149,42 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A table's row. deltas: name, unsigned type and bytes of the columns sent as differences."""
+    """A table's row. runs: bytes of neighbouring 8-byte columns that are sent as differences, undone together."""
 
     dtype: np.dtype[np.void]
     columns: Mapping[str, Place]
-    deltas: tuple[tuple[str, str, range], ...]
+    runs: tuple[tuple[int, int], ...]
 
 
 @functools.cache
 def layout(table: str, row_bytes: int) -> Layout:
     """Worked out once per table (and size, as tests make tables of other versions)."""
-    dtype, columns, at = DTYPE[table], dict[str, Place](), 0
+    columns, runs, at = dict[str, Place](), list[tuple[int, int]](), 0
     for column in TABLES[table]:
         size = np.dtype(column.kind).itemsize
-        stop = at + size * column.width
-        columns[column.name] = Place(at, stop, size, column.kind, column.delta, column.kind.startswith("S"))
-        at = stop
+        start, at = at, at + size * column.width
+        columns[column.name] = Place(start, at, size, column.kind, column.delta, column.kind.startswith("S"))
+        if column.delta:
+            assert size == at - start == 8, "only 8-byte numbers are sent as differences"
+            follows = runs and runs[-1][1] == start
+            runs[-1:] = [(runs[-1][0], at)] if follows else [*runs[-1:], (start, at)]
     assert at == row_bytes
-    deltas = [(name, place.kind.replace("i", "u"), place) for name, place in columns.items() if place.is_delta]
-    return Layout(dtype, columns, tuple((name, kind, range(place.start, place.stop)) for name, kind, place in deltas))
+    return Layout(DTYPE[table], columns, tuple(runs))
 
 
 def to_planes(table: str, rows: Rows) -> Bytes:
     """(bytes per row, n): all planes, those of zeros included."""
     packed = np.array(rows, DTYPE[table])  # a copy: deltas must not touch the caller's rows
-    for name, unsigned, _ in layout(table, packed.itemsize).deltas:
-        column = packed[name].view(unsigned)
-        column[1:] = np.diff(column)
+    for start, stop in layout(table, packed.itemsize).runs:
+        numbers = _numbers(packed, start, stop)
+        numbers[1:] = np.diff(numbers, axis=0)
     return np.ascontiguousarray(packed.view(np.uint8).reshape(len(packed), -1).T)
+
+
+def _numbers(rows: Rows, start: int, stop: int) -> npt.NDArray[np.uint64]:
+    """(n, k) the 8-byte numbers between two bytes of the rows, in place."""
+    shape, strides = (len(rows), (stop - start) // 8), (rows.itemsize, 8)
+    return np.ndarray(shape, np.uint64, rows.data, start, strides)
 
 
 def _rows(sent: Sent, matrix: Bytes) -> Rows:
@@ -171,14 +195,17 @@ def _rows(sent: Sent, matrix: Bytes) -> Rows:
     width = known.dtype.itemsize
     if sent.row_bytes >= width:
         rows: Rows = np.ascontiguousarray(every[:width].T).view(known.dtype).reshape(sent.n_rows)
+        runs: Sequence[tuple[int, int]] = known.runs
     else:
-        width = max((place.stop for place in known.columns.values() if place.stop <= sent.row_bytes), default=0)
+        had = [place for place in known.columns.values() if place.stop <= sent.row_bytes]
+        width = max((place.stop for place in had), default=0)
         rows = empty_rows(sent.table, sent.n_rows)
         rows.view(np.uint8).reshape(sent.n_rows, -1)[:, :width] = every[:width].T
-    for name, unsigned, at in known.deltas:
-        if at.start < width and bisect_left(sent.planes, at.start) < bisect_left(sent.planes, at.stop):
-            column = rows[name].view(unsigned)
-            column.cumsum(dtype=unsigned, out=column)
+        runs = [(place.start, place.stop) for place in had if place.is_delta]
+    for start, stop in runs:
+        if bisect_left(sent.planes, start) < bisect_left(sent.planes, stop):
+            numbers = _numbers(rows, start, stop)
+            numbers.cumsum(axis=0, out=numbers)
     return rows
 
 

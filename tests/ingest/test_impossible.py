@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from ingest.impossible import FUTURE_NS_MAX, impossible_rows
-from nccl_instrument import tables
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest.impossible import FUTURE_NS_MAX, impossible_rows, is_in_order
+from nccl_instrument import planes, tables
+from nccl_instrument.wire import encode_batch, open_batch
 from tests.builders import make_batch
 
 NOW = 10**12
@@ -15,6 +21,29 @@ NOW = 10**12
 def test_a_healthy_batch_has_no_impossible_row(table: str) -> None:
     batch = make_batch()
     assert not impossible_rows(table, batch.rows(table), batch.mono_ns).any()
+
+
+@pytest.mark.parametrize("table", sorted(set(make_batch().tables) - {"comm"}))
+def test_a_healthy_table_is_seen_to_be_in_order_at_a_glance(table: str) -> None:
+    batch = make_batch()
+    assert is_in_order(table, open_batch(encode_batch(batch)).inflate()[table], batch.mono_ns)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.sampled_from(sorted(tables.TABLES)), st.booleans())
+def test_what_is_in_order_at_a_glance_has_no_impossible_row(data: st.DataObject, table: str, narrow: bool) -> None:
+    """Healthy rows with one byte changed anywhere: what is let through must be possible."""
+    batch = make_batch(tables={**make_batch().tables, "loss": tables.empty_rows("loss", 2)})
+    rows = np.repeat(batch.rows(table), 2)
+    raw = rows.view(np.uint8).reshape(len(rows), -1)
+    at = data.draw(st.integers(0, len(rows) - 1)), data.draw(st.integers(0, raw.shape[1] - 1))
+    raw[at] = data.draw(st.integers(0, 255))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planes, "NARROW_ROWS", 0 if narrow else 10**6)
+        sent = open_batch(encode_batch(replace(batch, tables={table: rows}))).inflate()[table]
+        bad = impossible_rows(table, rows, batch.mono_ns)
+        assert (impossible_rows(table, sent, batch.mono_ns) == bad).all()
+        assert not (bad.any() and is_in_order(table, sent, batch.mono_ns))
 
 
 def test_flow_counters_out_of_order_or_beyond_the_op_are_impossible() -> None:
