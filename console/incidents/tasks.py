@@ -26,7 +26,7 @@ def watch_heard_jobs() -> None:
         watch_job.delay(attempt_id)
 
 
-@shared_task(expires=8)
+@shared_task(expires=8, soft_time_limit=60, time_limit=90)  # one look that never ends must not end all looks
 def watch_job(attempt_id: int) -> None:
     watch.watch_job(attempt_id)
 

@@ -121,6 +121,22 @@ def test_after_an_outage_of_ours_who_has_not_returned_yet_is_not_silent(heard_s:
     assert len([s for s in look(heard, USUAL).symptoms if s.kind is SymptomKind.SILENCE]) == n_symptoms
 
 
+@pytest.mark.parametrize(("heard_s", "is_held"), [(2, True), (31, False)])
+def test_after_an_outage_of_ours_a_stall_waits_for_the_nodes_that_are_still_to_return(
+    heard_s: int, is_held: bool
+) -> None:
+    window = make_window(frozen=3, silent=[1])
+    seen = look(replace(window, heard_since_ns=window.now_ns - heard_s * SECOND_NS), USUAL)
+    assert (SymptomKind.FAILURE not in [symptom.kind for symptom in seen.symptoms]) == is_held
+    assert ("still to return: node1." in seen.held) == is_held
+
+
+def test_when_all_nodes_have_returned_a_stall_is_reported_at_once() -> None:
+    window = make_window(frozen=3)
+    seen = look(replace(window, heard_since_ns=window.now_ns), USUAL)
+    assert [symptom.kind for symptom in seen.symptoms] == [SymptomKind.FAILURE]
+
+
 def test_a_process_that_is_gone_while_others_wait_is_silence_too() -> None:
     seen = look(make_window(killed=6), USUAL)
     assert [symptom.kind for symptom in seen.symptoms] == [SymptomKind.FAILURE, SymptomKind.SILENCE]
