@@ -18,10 +18,11 @@ from psycopg_pool import PoolTimeout
 
 from ingest.arrival import Arrival, receive_batch
 from ingest.auth import Bearer, TooManyFailures, Unauthorised
-from ingest.committer import NotStored, QueueFull, Receipt, StoreAway
+from ingest.committer import NoRoom, NotStored, QueueFull, Receipt, StoreAway
 from ingest.limits import OverLimit
 from ingest.refusals import REFUSALS, batch_words
 from ingest.server import Server
+from ingest.space import RETRY_AFTER_SECONDS, Space
 from nccl_instrument.wire import BATCH_BYTES_MAX, BadBatch, claimed_names, promised_bytes
 
 READ_SECONDS: Final = 15.0
@@ -73,6 +74,8 @@ async def _answer_batch(server: Server, scope: MutableMapping[str, Any], receive
     headers = dict(scope["headers"])
     bearer = await _authenticate(server, headers, (scope.get("client") or ("unix",))[0])
     length = _length(headers)
+    if (space := server.space.space).is_short:
+        raise _no_room(space, connection="close")
     held = _Held(server)
     try:
         held.add(length)
@@ -175,6 +178,9 @@ async def _commit(server: Server, arrival: Arrival) -> Receipt:
         raise _Refused(429, "too many batches are waiting", retry_after="1") from error
     except TimeoutError as error:  # its turn did not come; it may be stored all the same, and its next try says so
         raise _Refused(429, "too many batches are waiting", retry_after="2") from error
+    except NoRoom as error:
+        server.space.note_full()
+        raise _no_room(server.space.space) from error
     except StoreAway as error:
         raise _Refused(503, "the database is away", retry_after="2") from error
     except OverLimit as error:
@@ -184,6 +190,10 @@ async def _commit(server: Server, arrival: Arrival) -> Receipt:
     except NotStored as error:
         _count_refusal(server, arrival, "the batch could not be stored; why is in the log of ingest")
         raise _Refused(500, "the batch could not be stored") from error
+
+
+def _no_room(space: Space, **headers: str) -> _Refused:
+    return _Refused(507, space.says, retry_after=str(RETRY_AFTER_SECONDS), **headers)
 
 
 def _count_refusal(server: Server, arrival: Arrival, reason: str) -> None:

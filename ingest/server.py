@@ -101,7 +101,8 @@ class Server:
             await note_heard(connection)  # first: what follows closes the gap that an outage left
             await self.ledger.writer.write(connection, self.counts())
             await self.ledger.write(connection)
-            await note_listening(connection)
+            if not self.space.space.is_short:  # then nobody is heard, which is no silence
+                await note_listening(connection)
             rows = await connection.execute(
                 _RUNNING,
                 [list(self.committer.berths.jobs())],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class TestServers:
         """What settings need to find the servers."""
         return {"DATABASE_URL": servers.database_url(self.folder), "REDIS_URL": servers.redis_url(self.folder)}
 
-    def start_postgres(self) -> None:
+    def start_postgres(self, settings: Mapping[str, str] = {}) -> None:
         if "postgres" in self.running:
             return
         if engine.IS_WANTED:
@@ -42,7 +43,7 @@ class TestServers:
         account = servers.postgres_account()
         data = self.folder / "pg"
         servers.prepare_postgres(data, account)
-        child = self._start(servers.postgres_recipe(data, self.folder, account, FAST))
+        child = self._start(servers.postgres_recipe(data, self.folder, account, {**FAST, **settings}))
         servers.wait_for_postgres(child, self.folder)
         servers.ensure_database(self.folder)
 
