@@ -199,7 +199,8 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
 SIGNIN_LINK_SECONDS = 15 * 60
-SIGNIN_FAILURES_MAX = 10  # per account and per address, in SIGNIN_FAILURE_SECONDS
+SIGNIN_FAILURES_MAX = 10  # of an account from one address, in SIGNIN_FAILURE_SECONDS; see console/accounts/throttle.py
+GUESSES_MAX = 30  # unknown API tokens, or sign-in links, from one address in the same time
 SIGNIN_FAILURE_SECONDS = 5 * 60
 
 # ---- looks and incidents ---------------------------------------------------------------------------------------------

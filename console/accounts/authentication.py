@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication, get_authorization_header
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
 from console.accounts.access import TokenUser
 from console.accounts.models import ApiToken
 from console.accounts.secrets import find_api_token
+from console.accounts.throttle import count_guess
 
 SCHEME = "Token"
 
@@ -24,6 +26,8 @@ class ApiTokenAuthentication(BaseAuthentication):
             return None
         token = find_api_token(secret.strip())
         if token is None:
+            if not count_guess("token", request.META.get("REMOTE_ADDR", "")):
+                raise Throttled(settings.SIGNIN_FAILURE_SECONDS, "Too many unknown tokens from this address.")
             raise AuthenticationFailed("This API token is unknown, expired or revoked.")
         return TokenUser(token), token
 

@@ -12,7 +12,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from console.accounts.secrets import find_signin_user, use_signin_link
-from console.accounts.throttle import count_failure, forget_failures, is_blocked
+from console.accounts.throttle import count_guess, forget_tries, try_password
 
 WRONG = "That name and password do not fit."
 BLOCKED = "Too many failed attempts. Wait a few minutes, or use a sign-in link."
@@ -28,13 +28,12 @@ def signin(request: HttpRequest) -> HttpResponse:
     if request.method == "GET":
         return _signin_page(request)
     account, address = request.POST.get("username", ""), request.META.get("REMOTE_ADDR", "")
-    if is_blocked(account, address):
+    if not try_password(account, address):
         return _signin_page(request, BLOCKED, 429)
     user = authenticate(request, username=account, password=request.POST.get("password", ""))
     if user is None:
-        count_failure(account, address)
         return _signin_page(request, WRONG, 401)
-    forget_failures(account, address)
+    forget_tries(account, address)
     login(request, user)
     return HttpResponseRedirect(_safe_next(request))
 
@@ -49,10 +48,10 @@ def signin_by_link(request: HttpRequest, secret: str) -> HttpResponse:
     """
     if request.method != "POST":
         user = find_signin_user(secret)
-        return render(request, "signin_link.html", {"name": user}) if user else _signin_page(request, USED, 401)
+        return render(request, "signin_link.html", {"name": user}) if user else _no_link(request)
     user = use_signin_link(secret)
     if user is None:
-        return _signin_page(request, USED, 401)
+        return _no_link(request)
     login(request, user, backend=BACKEND)
     return HttpResponseRedirect(settings.LOGIN_REDIRECT_URL)
 
@@ -61,6 +60,11 @@ def signin_by_link(request: HttpRequest, secret: str) -> HttpResponse:
 def signout(request: HttpRequest) -> HttpResponse:
     logout(request)
     return HttpResponseRedirect(settings.LOGIN_URL)
+
+
+def _no_link(request: HttpRequest) -> HttpResponse:
+    is_within = count_guess("link", request.META.get("REMOTE_ADDR", ""))
+    return _signin_page(request, USED, 401) if is_within else _signin_page(request, BLOCKED, 429)
 
 
 def _signin_page(request: HttpRequest, error: str = "", status: int = 200) -> HttpResponse:

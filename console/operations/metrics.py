@@ -34,6 +34,10 @@ LOOK_LAG_SECONDS: Final = Histogram(
     "diogenes_look_lag_seconds", "How old the newest data was that a look saw.", buckets=SLOW
 )
 INCIDENTS_OPENED: Final = Counter("diogenes_incidents_opened", "Incidents opened, by symptom.", ["symptom"])
+GUESSES: Final = Counter(
+    "diogenes_guesses", "Passwords tried, unknown API tokens and sign-in links, by kind.", ["kind"]
+)
+GUESSES_REFUSED: Final = Counter("diogenes_guesses_refused", "Those that were too many for their address.", ["kind"])
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

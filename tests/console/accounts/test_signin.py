@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.test import Client
+
+from console.accounts.models import Role
+from console.accounts.secrets import make_api_token, make_signin_link
+from ingest.models import Team
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
@@ -66,3 +71,47 @@ def test_a_page_sends_a_stranger_to_sign_in(client: Client) -> None:
 
 def sign_in(client: Client, **changes: str) -> Any:
     return client.post("/signin", {"username": "rita", "password": PASSWORD} | changes)
+
+
+def test_a_guesser_elsewhere_does_not_lock_the_owner_out(client: Client, settings: Any) -> None:
+    settings.SIGNIN_FAILURES_MAX = 3
+    for _ in range(40):
+        sign_in(Client(REMOTE_ADDR="10.6.6.6"), password="wrong")
+    assert sign_in(Client(REMOTE_ADDR="10.6.6.6")).status_code == 429
+    assert sign_in(client).status_code == 302
+
+
+def test_guessing_one_account_from_everywhere_ends_too(client: Client, settings: Any) -> None:
+    settings.SIGNIN_FAILURES_MAX = 1
+    for number in range(10):
+        sign_in(Client(REMOTE_ADDR=f"10.0.0.{number}"), password="wrong")
+    assert sign_in(client).status_code == 429
+
+
+def test_an_address_that_tries_many_names_is_blocked_and_so_is_its_ipv6_network(settings: Any) -> None:
+    settings.SIGNIN_FAILURES_MAX = 1
+    said = [
+        sign_in(Client(REMOTE_ADDR=f"2001:db8::{number}"), username=f"user{number}").status_code for number in range(5)
+    ]
+    assert said == [401, 401, 401, 429, 429]
+
+
+def test_links_that_are_none_are_counted_and_a_good_one_still_works(client: Client, rita: User, settings: Any) -> None:
+    settings.GUESSES_MAX = 3
+    said = [client.get(f"/signin/guess{number}").status_code for number in range(5)]
+    said.append(client.post("/signin/guess").status_code)
+    assert said == [401, 401, 401, 429, 429, 429]
+    assert client.post(f"/signin/{make_signin_link(rita, timedelta(minutes=1))}").status_code == 302
+
+
+def test_unknown_api_tokens_are_counted_and_a_good_one_still_works(settings: Any) -> None:
+    settings.GUESSES_MAX = 3
+    good = make_api_token(Team.objects.create(name="r"), "script", Role.VIEWER)[1]
+
+    def asked(token: str, address: str = "10.6.6.6") -> int:
+        client = Client(headers={"Authorization": f"Token {token}"}, REMOTE_ADDR=address)
+        return client.get("/api/v1/session").status_code
+
+    assert [asked(f"dgs_api_{number}") for number in range(5)] == [401, 401, 401, 429, 429]
+    assert asked(good) == 200
+    assert asked("dgs_api_x", "10.0.0.9") == 401
