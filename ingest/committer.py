@@ -1,4 +1,4 @@
-"""The committer: takes waiting batches, up to sixteen at a time, and commits each handful in one transaction.
+"""The committer: takes waiting batches, up to BATCHES_PER_COMMIT at a time, and commits each handful in one transaction.
 
 A commit costs a disk flush however little it holds, so requests share it; each is answered after the commit it was
 part of. The queue is bounded: when it is full the request is refused and the agent keeps its batch. A batch that makes
@@ -36,8 +36,8 @@ from ingest.store import StoredBatch, store_batches
 from ingest.stores import FollowedStore
 from ingest.writers import Commit
 
-BATCHES_PER_COMMIT: Final = 16
-WAITING_MAX: Final = 256
+BATCHES_PER_COMMIT: Final = 32
+WAITING_MAX: Final = 512
 COMMITTERS: Final = 2
 ASK_AGAIN_SECONDS: Final = 5.0
 MEMBER_TABLES: Final = ("progress", "live_op", "op")
@@ -145,7 +145,7 @@ class Committer:
             self._finish(one, outcome)
 
     async def _place(self, waiting: _Waiting) -> _Placed | None:
-        """Where the batch goes. Whatever is wrong with it fails this one alone: fifteen others wait beside it."""
+        """Where the batch goes. Whatever is wrong with it fails this one alone: others wait beside it."""
         try:
             berth = await self.berths.find(waiting.arrival)
             placement = _place(waiting.arrival, berth)
