@@ -104,6 +104,8 @@ async def _authenticate(server: Server, headers: dict[bytes, bytes], client: str
     except TooManyFailures as error:
         raise _Refused(429, str(error), retry_after=str(error.retry_after), connection="close") from error
     except (psycopg.Error, PoolTimeout) as error:
+        if (space := server.space.space).is_short:  # that is why
+            raise _no_room(space, connection="close") from error
         raise _Refused(503, "the database is away", retry_after="2", connection="close") from error
     server.ledger.tokens_used.add(bearer.token_id)
     return bearer
