@@ -35,6 +35,7 @@ SPOOL_PAUSE_S_MAX: Final = (
 )
 POISON_TRIES: Final = 5
 BUSY_TRIES: Final = 20  # 503 and 408: a busy server says so to any batch, and the next try usually gets through
+NO_ROOM: Final = 507  # the server's disk is full: no batch's fault, however often it says so
 STOP_S: Final = 2.0
 
 Resend = Callable[[str, tuple[str, ...]], None]
@@ -197,7 +198,7 @@ class Uplink(threading.Thread):
 
     def _turned_away(self, encoded: bytes, name: str, answer: Answer) -> bool:
         """Not now: wait as told. A batch that fails again and again while others get through is given up."""
-        if name and (answer.status >= 500 or answer.status == 408):
+        if name and (answer.status >= 500 or answer.status == 408) and answer.status != NO_ROOM:
             tries = self._count_try(name)
             if tries >= (BUSY_TRIES if answer.status in (408, 503) else POISON_TRIES):
                 self._give_up(encoded, f"the server failed on the same batch {tries} times: {answer.status}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def test_a_batch_arrives_whole_with_token_and_type_over_one_kept_connection(serv
     assert len(rig.spool) == 0
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 507])
 def test_what_the_server_turns_away_is_sent_again_until_it_is_taken(
     status: int, server: ScriptedServer, rig: Rig
 ) -> None:
@@ -228,6 +229,20 @@ def test_one_batch_the_server_is_always_too_busy_for_holds_up_nobody(
     wait_until(lambda: len(rig.spool) == 0)
     assert sorted(server.numbers()) == list(range(1, 50))
     assert rig.lost() == {"refused_batches": 1}
+
+
+def test_a_batch_is_never_given_up_because_the_servers_disk_is_full(server: ScriptedServer, rig: Rig) -> None:
+    with_backlog(rig, 12)
+    turned_away: Counter[int] = Counter()
+
+    def rule(batch: TraceBatch) -> Reply:
+        turned_away[batch.number] += 1
+        return Reply(507 if batch.number == 0 and turned_away[0] <= 10 else 200)
+
+    server.rule = rule
+    rig.start(server.url)
+    wait_until(lambda: len(rig.spool) == 0)
+    assert (sorted(server.numbers()), rig.lost()) == (list(range(12)), {})
 
 
 def test_a_spooled_batch_that_cannot_be_read_is_counted(server: ScriptedServer, rig: Rig) -> None:
