@@ -124,8 +124,7 @@ test: preflight-dev $(DEV_STAMP) $(NPM_STAMP) browser $(DIST_STAMP)
 	$(MAKE) timescale
 
 # What stores, reads, sums, keeps and survives, on the other store: TimescaleDB in WebAssembly, in PostgreSQL's place.
-STORE_TESTS := tests/timescale $(addprefix tests/ingest/test_,receive.py read.py retention.py rollup.py exact_rollups.py \
-	outage.py endings.py listening.py roster.py)
+STORE_TESTS := tests/timescale $(addprefix tests/ingest/test_,receive.py read.py retention.py rollup.py exact_rollups.py outage.py)
 timescale: preflight-dev $(DEV_STAMP) $(ENGINE_STAMP)
 	DIOGENES_TEST_STORE=timescale $(PY) -m pytest --durations=5 $(STORE_TESTS)
 

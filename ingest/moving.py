@@ -64,7 +64,7 @@ class Subject:
 
 TRACES: Final = Subject(
     TRACE_TABLE,
-    60 * 10**9,
+    300 * 10**9,
     "received_at",
     "floor(extract(epoch FROM received_at) * 1000000)::bigint * 1000",
     "to_timestamp({} / 1000000000.0)",
@@ -105,10 +105,15 @@ def move(connection: Connection[Any], store: TraceStore, report: Report) -> list
     """Move everything into `store`; tables that are there already are left alone. Raises MoveFailed."""
     if connection.execute("SELECT pg_try_advisory_lock(hashtext('ingest.moving'))").fetchone() != (True,):
         raise MoveFailed("another move is running")
+    connection.execute(
+        "SET enable_nestloop = off"
+    )  # nothing is known of a new table, and a slice may have 400,000 rows
     try:
         return [_move_one(connection, store, subject, report) for subject in needed(connection, store)]
     finally:
-        connection.execute("SELECT pg_advisory_unlock(hashtext('ingest.moving'))")
+        if not connection.closed:
+            connection.execute("RESET enable_nestloop")
+            connection.execute("SELECT pg_advisory_unlock(hashtext('ingest.moving'))")
 
 
 def needed(connection: Connection[Any], store: TraceStore) -> list[Subject]:
@@ -151,6 +156,7 @@ def _copy_all(connection: Connection[Any], store: TraceStore, subject: Subject, 
     slices = _slices(connection, subject, subject.table)
     _make_room(connection, store, subject, subject.new, slices)
     done, total, row_bytes = 0, sum(slices.values()), _row_bytes(connection, subject.table, sum(slices.values()))
+    report(Progress(subject.table, "copying", 0, total, row_bytes))
     for start_ns, n_rows in slices.items():
         _copy(connection, subject, subject.table, subject.new, start_ns, start_ns + subject.slice_ns)
         done += n_rows
@@ -210,6 +216,7 @@ def _compare(connection: Connection[Any], store: TraceStore, subject: Subject, r
         _make_room(connection, store, subject, subject.table, slices)
         total, row_bytes = sum(slices.values()), _row_bytes(connection, subject.old, sum(slices.values()))
         done = copied = 0
+        report(Progress(subject.table, "comparing", 0, total, row_bytes))
         for start_ns, n_rows in slices.items():
             copied += _copy(connection, subject, subject.old, subject.table, start_ns, start_ns + subject.slice_ns)
             done += n_rows

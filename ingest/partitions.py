@@ -94,8 +94,10 @@ def _create_partition(connection: Connection[Any], table: str, start: datetime) 
         connection.execute(attach.format(parent, name, *bounds))
 
 
+# By attempt, so that the index of roll-ups is used, which begins with it.
 _DELETE_ROLLUPS: Final = f"""
 DELETE FROM {ROLLUP_TABLE} WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM {ROLLUP_TABLE} WHERE bucket_ns < %s LIMIT {ROLLUPS_PER_DELETE}
+    SELECT r.ctid FROM ingest_attempt a JOIN {ROLLUP_TABLE} r ON r.attempt_id = a.id WHERE r.bucket_ns < %s
+    LIMIT {ROLLUPS_PER_DELETE}
 ))
 """

@@ -76,10 +76,10 @@ def line_of(progress: Progress, seconds: float) -> str:
     filled = round(share * BAR_CELLS)
     bar = "█" * filled + "░" * (BAR_CELLS - filled)
     speed = progress.rows * progress.row_bytes / max(seconds, 1e-3) / 1e6
-    left = seconds * (1 - share) / share if share else 0.0
+    left = f"{_clock(seconds * (1 - share) / share)} left" if share else ""
     rows = f"{progress.rows:,} of {progress.rows_total:,} rows"
     what = f"{progress.table} {progress.step}"
-    return f"{what:<28} {bar} {share:6.1%}  {rows}  {speed:,.1f} MB/s  {_clock(left)} left"
+    return f"{what:<28} {bar} {share:6.1%}  {rows}  {speed:,.1f} MB/s  {left}"
 
 
 def _clock(seconds: float) -> str:
