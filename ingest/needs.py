@@ -17,6 +17,7 @@ from psycopg import Connection
 
 from ingest.database import connect
 from ingest.partitions import PARTITION, partition_start
+from ingest.space import data_folders, measure
 
 STATEMENT_MS: Final = 2_000
 
@@ -80,7 +81,20 @@ def partitions_ahead(connection: Connection[Any], now: datetime) -> int | None:
     return sum(start > now for start in starts) if has_now else -1
 
 
-NEEDS: Final = (Need("database", ask_database), Need("migrations", ask_migrations), Need("room", ask_room))
+def ask_disk() -> str:
+    """Whether traces may still be stored."""
+    space = measure(data_folders())
+    if space.is_short:
+        raise Missing(space.says)
+    return "not to be seen from here" if space.free_bytes is None else f"{space.free_bytes / 2**30:.0f} GiB free"
+
+
+NEEDS: Final = (
+    Need("database", ask_database),
+    Need("migrations", ask_migrations),
+    Need("room", ask_room),
+    Need("disk", ask_disk, is_must=False),  # another process would have to refuse as well
+)
 """Of a process that receives batches."""
 
 

@@ -18,7 +18,9 @@ from console.dashboard.jobs import node_state
 from console.incidents.live import IngestRow
 from console.incidents.streams import UNREACHABLE
 from console.operations.alive import Note, read_alive
+from ingest.health import read_health
 from ingest.models import Attempt, Node, Team
+from ingest.space import Space
 from ingest.stores import active_store
 from nccl_instrument.tables import DATA_LOSSES
 
@@ -39,10 +41,11 @@ def read_ingest_total(team_ids: Sequence[int]) -> IngestRow | None:
 def _row(teams: Sequence[Team]) -> IngestRow:
     nodes = list(Node.objects.filter(attempt__job__team__in=teams, attempt__state=Attempt.State.RUNNING))
     states = Counter(node_state(node) for node in nodes)
-    notes = read_alive()
+    notes, space = read_alive(), read_health().space
     return IngestRow(
         store=active_store().name,
-        disk=_disk(),
+        disk=_disk(space),
+        disk_says=space.says,
         processes=None if notes is None else sum(note.process == "ingest" for note in notes),
         batches_per_s=_batches_per_s(teams, sum(node.batches for node in nodes)),
         nodes_reporting=states["reporting"],
@@ -84,9 +87,11 @@ def _strays(teams: Sequence[Team]) -> int:
     return int(displaced.aggregate(n=Sum("batches_after_end"))["n"] or 0)
 
 
-def _disk() -> str:
-    """ok, short (traces are refused), or unknown."""
-    return "unknown"
+def _disk(space: Space) -> str:
+    """ok, short (traces are refused), or unknown: the database is on a machine that nobody here can look at."""
+    if space.is_short:
+        return "short"
+    return "unknown" if space.free_bytes is None else "ok"
 
 
 def _batches_per_s(teams: Sequence[Team], total: int) -> float | None:

@@ -97,7 +97,8 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class IngestRow:
-    """How ingest is doing, as the Now page shows it. `store` names the active trace store; disk: ok, short, unknown.
+    """How ingest is doing, as the Now page shows it. `store` names the active trace store; disk: ok, short, unknown;
+    disk_says: what is wrong with it and what to do.
 
     processes, batches_per_s: None when nobody can say. requests_refused: by status, since the processes that live began.
     losses: by kind, of what may be missing from windows. strays: batches of attempts that another displaced.
@@ -105,6 +106,7 @@ class IngestRow:
 
     store: str
     disk: str
+    disk_says: str
     processes: int | None
     batches_per_s: float | None
     nodes_reporting: int

@@ -8,7 +8,6 @@ must not keep `manage.py migrate` from mending what they complain about.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -24,11 +23,11 @@ from console.incidents.streams import UNREACHABLE
 from console.operations.alive import valkey
 from ingest.database import connect
 from ingest.needs import Missing, ask_migrations, ask_room
+from ingest.space import data_folders, measure
 
 TAG: Final = "diogenes"
 POSTGRES_MIN: Final = 16
 CLOCK_SECONDS_MAX: Final = 2.0
-DISK_BYTES_MIN: Final = 2 * 2**30
 BUILT_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 LOCAL_HOSTS: Final = {"localhost", "127.0.0.1", "[::1]", "testserver"}
 TITLES: Final = {
@@ -189,13 +188,13 @@ def check_machine(**_: Any) -> Found:
     if datetime.now(UTC) < BUILT_AT:
         yield _error("E032", f"This machine's clock says {datetime.now(UTC):%Y-%m-%d}: before Diogenes was written.",
                      "Set the clock: traces would be filed in the wrong hour.")  # fmt: skip
+    space = measure(data_folders())
+    if space.free_bytes is not None and space.free_bytes < 2 * (space.reserve_bytes or 0):
+        yield _warning("W033", f"{space.free_bytes / 2**30:.1f} GiB are left for the database.",
+                       "Make room, or shorten DIOGENES_TRACE_DAYS: traces are refused when little is left.")  # fmt: skip
     folder = settings.DATA_FOLDER
     if not folder.exists():
         return  # a set-up with servers of its own has none
-    free = shutil.disk_usage(folder).free
-    if free < DISK_BYTES_MIN:
-        yield _warning("W033", f"{free / 2**30:.1f} GiB free where {folder} lies.",
-                       "Make room, or shorten DIOGENES_TRACE_DAYS: traces are refused when little is left.")  # fmt: skip
     if not os.access(folder, os.W_OK | os.X_OK):
         yield _error("E034", f"{folder} cannot be written by this user.", "Mend its owner, or DIOGENES_DATA.")
     loose = [file.name for file in _secrets(folder) if stat.S_IMODE(file.stat().st_mode) & 0o077]

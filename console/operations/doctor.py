@@ -32,7 +32,7 @@ from console.operations.alive import Note, read_alive
 from console.operations.checks import TAG
 from console.operations.needs import ask_pages, ask_roll, ask_valkey
 from ingest.models import AgentToken, Attempt, Node
-from ingest.needs import Missing, ask_database, ask_migrations, ask_room
+from ingest.needs import Missing, ask_database, ask_disk, ask_migrations, ask_room
 from ingest.stores import active_store
 
 Mark = Literal["ok", "warning", "bad"]
@@ -84,6 +84,7 @@ def _questions(places: Places) -> list[tuple[str, Callable[[], str]]]:
         ("migrations", ask_migrations),
         ("store", lambda: active_store().name),
         ("room for traces", ask_room),
+        ("disk", ask_disk),
         ("Valkey", ask_valkey),
         ("front end", ask_pages),
         ("web", lambda: _health(places.web)),

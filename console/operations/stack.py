@@ -7,7 +7,6 @@ only where a name helps, the fifty that lag most; how many were left out is told
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections import Counter
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from django.conf import settings
+from django.db import connections
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -24,7 +23,9 @@ from psycopg import Connection
 
 from console.operations.alive import read_alive, valkey
 from ingest.database import connect
+from ingest.health import read_health
 from ingest.needs import partitions_ahead
+from ingest.space import Space, data_folders, measure
 
 JOBS_NAMED_MAX: Final = 50
 FRESH_SECONDS: Final = 5.0
@@ -41,7 +42,9 @@ MEANING: Final = {
     "diogenes_partitions_ahead": "Hours of traces there are partitions for; absent where the store makes its own room.",
     "diogenes_rollup_lag_seconds": "How old the newest roll-up is, while nodes report.",
     "diogenes_tasks_waiting": "Tasks that wait for a worker, by queue.",
-    "diogenes_disk_free_bytes": "Free space where the data folder lies.",
+    "diogenes_disk_free_bytes": "Room left for the database; absent where it is on a machine nobody here can look at.",
+    "diogenes_disk_reserve_bytes": "What of it traces may not use.",
+    "diogenes_disk_short": "1 while traces are refused for want of room.",
     "diogenes_unreadable": "1 when these numbers could not be read: database or valkey.",
 }
 _NODES: Final = """
@@ -94,7 +97,7 @@ def _read() -> Iterator[Metric]:
             yield from list(read())
         except Exception:  # whatever it is, the other numbers are told
             missing[part] = 1.0
-    yield _gauge("diogenes_disk_free_bytes", shutil.disk_usage(_existing()).free)
+    yield from _of_the_disk(_space())
     yield _by("diogenes_unreadable", "part", missing)
 
 
@@ -137,6 +140,23 @@ def _of_valkey() -> Iterator[Metric]:
     yield _by("diogenes_processes", "process", {name: alive[name] for name in ("web", "ingest", "worker", "beat")})
 
 
+def _space() -> Space:
+    """As the ingest processes see it; as we do while the database is away, perhaps for want of room."""
+    try:
+        return read_health().space
+    except Exception:
+        return measure(data_folders())
+    finally:
+        connections["default"].close()
+
+
+def _of_the_disk(space: Space) -> Iterator[Metric]:
+    yield _gauge("diogenes_disk_short", float(space.is_short))
+    if space.free_bytes is not None and space.reserve_bytes is not None:
+        yield _gauge("diogenes_disk_free_bytes", space.free_bytes)
+        yield _gauge("diogenes_disk_reserve_bytes", space.reserve_bytes)
+
+
 def _one(connection: Connection[Any], query: Any, parameters: Any = None) -> int:
     row = connection.execute(query, parameters).fetchone()
     return int(row[0]) if row else 0
@@ -151,10 +171,3 @@ def _by(name: str, label: str, values: Any) -> Metric:
     for key, value in values.items():
         family.add_metric([str(key)], value)
     return family
-
-
-def _existing() -> Any:
-    folder = settings.DATA_FOLDER
-    while not folder.exists():
-        folder = folder.parent
-    return folder

@@ -7,6 +7,7 @@ import { troublesOf } from "../src/parts/IngestHealth";
 const WELL: IngestRow = {
   store: "native partitions",
   disk: "ok",
+  disk_says: "",
   processes: 2,
   batches_per_s: 4,
   nodes_reporting: 4,
@@ -31,8 +32,9 @@ describe("ingest's troubles", () => {
   });
 
   it("begin with a short disk, because traces are refused then", () => {
-    const [first] = said({ disk: "short", losses: { spool_batches: 3 } });
+    const [first] = said({ disk: "short", disk_says: "3 MiB left. Make room.", losses: { spool_batches: 3 } });
     expect(first?.what).toBe("Traces are refused: the disk is short.");
+    expect(first?.why).toBe("3 MiB left. Make room.");
     expect(first?.isBad).toBe(true);
   });
 

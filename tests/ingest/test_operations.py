@@ -140,7 +140,7 @@ async def test_the_ingest_port_answers_all_three(ingest: Ingest) -> None:
     ready = await ingest.request("GET", "/readyz", {"authorization": "Bearer s3cret"}, [b""])
     assert ready.status == 200, ready.body
     assert {name: check["ok"] for name, check in ready.body["checks"].items()} == dict.fromkeys(
-        ("database", "migrations", "room"), True
+        ("database", "migrations", "room", "disk"), True
     )
     assert (await ingest.request("GET", "/metrics", {}, [b""])).status == 401
     assert (await ingest.request("POST", "/metrics", {}, [b""])).status == 405

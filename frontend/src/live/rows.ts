@@ -73,6 +73,7 @@ export interface JobRow {
 export interface IngestRow {
   store: string;
   disk: string;
+  disk_says: string;
   processes: number | null;
   batches_per_s: number | null;
   nodes_reporting: number;
@@ -162,6 +163,7 @@ const JOB: (keyof JobRow)[] = [
 const INGEST: (keyof IngestRow)[] = [
   "store",
   "disk",
+  "disk_says",
   "processes",
   "batches_per_s",
   "nodes_reporting",

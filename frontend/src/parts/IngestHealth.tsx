@@ -70,9 +70,7 @@ interface Trouble {
 export function troublesOf(row: IngestRow): Trouble[] {
   const found: Trouble[] = [];
   const tell = (what: string, why: string, isBad = true) => found.push({ what, why, isBad });
-  if (row.disk === "short") {
-    tell("Traces are refused: the disk is short.", "Agents keep them for now. Pages and incidents go on. Make room.");
-  }
+  if (row.disk === "short") tell("Traces are refused: the disk is short.", row.disk_says);
   if (row.processes === 0) tell("No ingest process was heard from.", "See its log, or run manage.py doctor.");
   for (const [kind, n] of Object.entries(row.losses)) {
     tell(lossWords(kind, n), "lost before reaching us");
