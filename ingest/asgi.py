@@ -7,6 +7,7 @@ reaches a third of the rate this needs, so requests are read here and settings a
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -53,6 +54,8 @@ class Application:
     async def server(self) -> Server:
         """The running server of this event loop."""
         loop = asyncio.get_running_loop()
+        if self._server is not None and self._loop is loop:
+            return self._server
         if self._loop is not loop:
             self._server, self._loop, self._starting = None, loop, asyncio.Lock()
         assert self._starting is not None
@@ -87,6 +90,7 @@ class Application:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 await self.server()
+                gc.freeze()  # what is loaded by now stays: looking through it again and again would stall batches
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 await self.stop()

@@ -28,7 +28,7 @@ def main() -> None:
     chosen = parser.parse_args()
     config = uvicorn.Config(
         APPLICATION, http=Gate, access_log=False, log_level="warning", backlog=BACKLOG, ws_max_size=65536,
-        timeout_graceful_shutdown=FINISH_SECONDS, **proxy_options(),
+        timeout_graceful_shutdown=FINISH_SECONDS, server_header=False, date_header=False, **proxy_options(),
     )  # fmt: skip
     uvicorn.Server(config).run([listen(chosen.host, chosen.port)])
 
