@@ -124,7 +124,7 @@ def read_window(
     roster = read_roster(attempt_id, attempt.roster_version)
     groups = sorted({_GROUP_OF[table] for table in tables})
     wanted = None if nodes is None and ranks is None else roster.nodes_of(nodes or (), ranks or ())
-    batches = _read_batches(attempt_id, start_ns, end_ns, groups, wanted)
+    batches = _of_nodes(roster, _read_batches(attempt_id, start_ns, end_ns, groups, wanted))
     columns = {table: _cut(table, batches[_GROUP_OF[table]], roster, start_ns, end_ns) for table in tables}
     now_ns = time.time_ns() if now_ns is None else now_ns
     return Window(
@@ -199,6 +199,12 @@ def _read_batches(
     if n_unreadable:
         log.warning("%d stored table groups of attempt %d cannot be read and are left out", n_unreadable, attempt_id)
     return found
+
+
+def _of_nodes(roster: Roster, batches: dict[str, list[_Group]]) -> dict[str, list[_Group]]:
+    """Without those of nodes that joined since the roster was read: the next window will have them."""
+    known = set(roster.node_ids.tolist())
+    return {group: [one for one in held if one.node_id in known] for group, held in batches.items()}
 
 
 _SELECT: Final = """

@@ -7,6 +7,7 @@ good agent must get in. Names say what is done to the server.
 from __future__ import annotations
 
 import asyncio
+import random
 import struct
 import time
 import zlib
@@ -24,6 +25,7 @@ from tests.rawhttp import ask, batch_request, connected, head, hear
 BODY: Final = encode_batch(make_batch("abused"))
 N_SLOW: Final = 200
 N_MANY: Final = 1000
+ALL_IN_S: Final = 180.0
 
 
 def good_gets_in(port: int, token: str) -> None:
@@ -71,25 +73,32 @@ def idle_connections(port: int, token: str) -> None:
 
 
 def active_connections(port: int, token: str) -> None:
-    """A thousand agents send at the same moment; each is answered, or told to wait."""
+    """A thousand new agents send at the same moment: each is stored or told to wait, and by waiting all get in."""
     job = FakeJob("crowd", ranks=2 * N_MANY, nodes=N_MANY)
     requests = [batch_request(token, encode_batch(job.batch(node))) for node in range(N_MANY)]
 
-    async def one(request: bytes) -> int:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        try:
-            writer.write(request)
-            line = await asyncio.wait_for(reader.readline(), 60)
-            return int(line.split()[1]) if line else 0
-        finally:
-            writer.close()
+    said: Counter[int] = Counter()
 
-    async def everyone() -> Counter[int]:
-        return Counter(await asyncio.gather(*map(one, requests)))
+    async def one(request: bytes) -> None:
+        give_up_at = time.monotonic() + ALL_IN_S
+        while time.monotonic() < give_up_at:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                writer.write(request)
+                line = await asyncio.wait_for(reader.readline(), 60)
+            finally:
+                writer.close()
+            said[status := int(line.split()[1]) if line else 0] += 1
+            if status == 200:
+                return
+            await asyncio.sleep(random.uniform(1, 3))
 
-    said = asyncio.run(everyone())
-    assert set(said) <= {200, 429}, f"answers to {N_MANY} agents at once: {dict(said)}"
-    assert said[200] >= 256, f"answers to {N_MANY} agents at once: {dict(said)}"
+    async def everyone() -> None:
+        await asyncio.gather(*map(one, requests))
+
+    asyncio.run(everyone())
+    assert set(said) == {200, 429} or set(said) == {200}, f"answers to {N_MANY} agents at once: {dict(said)}"
+    assert said[200] == N_MANY, f"answers to {N_MANY} agents at once: {dict(said)}"
 
 
 def endless_chunks(port: int, token: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from asgiref.sync import sync_to_async
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from ingest.arrival import receive_batch
 from ingest.models import Attempt, Node
 from ingest.read import _cut, _Group, latest_data_ns, read_nodes, read_rollups, read_window, running_attempts
-from ingest.roster_columns import Roster
+from ingest.roster_columns import Roster, read_roster
 from ingest.window import MEMBER, RANK, TRACE_TABLES, Window
 from nccl_instrument.tables import DTYPE, OP_REOPENED, TIME_COLUMNS, empty_rows
 from nccl_instrument.wire import TraceBatch, decode_batch, encode_batch
@@ -286,3 +288,25 @@ async def test_an_unknown_table_is_a_mistake_of_the_caller(ingest: Ingest, table
     await ingest.send(make_batch())
     with pytest.raises(KeyError):
         await whole(tables=(table,))
+
+
+async def test_a_node_that_joins_while_a_window_is_read_is_not_taken_for_another(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The roster is read before the batches: what came in between was given the place of a node that exists, or none."""
+    await ingest.send(make_batch(node=0))
+    await ingest.send(make_batch(node=1))
+    for known in (0, 1):
+        monkeypatch.setattr("ingest.read.read_roster", lambda *_, known=known: before_the_other_joined(known))
+        window = await whole()
+        assert len(window.rows("flow")) == len(make_batch().rows("flow"))
+        assert set(window.rows("flow")["node"]) == {0}
+
+
+def before_the_other_joined(known: int) -> Roster:
+    """The attempt's roster as if it had only one of its two nodes."""
+    attempt = Attempt.objects.get()
+    roster = read_roster(attempt.pk, attempt.roster_version)
+    ranks = roster.ranks[roster.ranks["node"] == known].copy()
+    ranks["node"] = 0
+    return replace(roster, node_ids=roster.node_ids[[known]], ranks=ranks)
