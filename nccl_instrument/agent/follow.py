@@ -26,8 +26,8 @@ LOG = logging.getLogger("diogenes.agent")
 KEEP_NS: Final = 600 * 10**9
 DEAD_MAX: Final = 32  # of 16 MiB each: the node's memory is the job's, not ours
 TRAINERS_MAX: Final = 256
-_UNREADY_NS: Final = 60 * 10**9  # a segment its writer never finished
-_OTHER_BOOT_NS: Final = 60 * 10**9
+_UNREADY_NS: Final = 5 * 10**9  # what a plugin needs at most to make its segment; longer: there was no room for it
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _NAME: Final = re.compile(r"diogenes\.(\d+)\.(\d+)\.(\d+)")
 
 
@@ -45,7 +45,9 @@ class Followed:
         self.folders, self.trainers = folders, dict[Path, Trainer]()
         self._nic_names, self._ip, self._count = tuple(nic_names), ip, count
         self._bookmarks = dict(bookmarks)
+        self._inodes: dict[Path, int] = {}
         self._passed_over: set[tuple[Path, int]] = set()  # segment files (path, inode) that are not to be opened again
+        self._unready: dict[tuple[Path, int], int] = {}  # since when (monotonic); 0 once it was counted
 
     def of_job(self, job: str) -> list[Trainer]:
         return [trainer for trainer in self.trainers.values() if trainer.job == job]
@@ -66,6 +68,7 @@ class Followed:
             if inode and (path, inode) not in self._passed_over:
                 self._open(path, inode)
         self._passed_over &= seen
+        self._unready = {file: since for file, since in self._unready.items() if file in seen}
 
     def retire(self) -> None:
         """Let go of trainers whose last rows were cut and who are no longer evidence."""
@@ -95,13 +98,23 @@ class Followed:
         """Segment files that are not followed."""
         found = []
         for folder in self.folders:
-            known = {path.name for path in self.trainers if path.parent == folder}
             try:
-                names = os.listdir(folder)
+                with os.scandir(folder) as entries:
+                    there = [(folder / entry.name, entry.inode()) for entry in entries if _NAME.fullmatch(entry.name)]
             except OSError:
                 continue  # the folder may be made by the first trainer
-            found += [folder / name for name in names if name not in known and _NAME.fullmatch(name)]
+            for path, inode in there:
+                if path in self.trainers and self._inodes[path] != inode:
+                    self._give_way(path)
+                if path not in self.trainers:
+                    found.append(path)
         return found
+
+    def _give_way(self, path: Path) -> None:
+        """The process has called exec: it is another program now, with a segment of its own in the same place."""
+        trainer = self.trainers.pop(path)
+        LOG.info("process %d (rank %d) has become another program", trainer.owner.pid, trainer.rank)
+        trainer.close()
 
     def _open(self, path: Path, inode: int) -> None:
         if len(self.trainers) >= TRAINERS_MAX:
@@ -110,7 +123,7 @@ class Followed:
         try:
             self._follow(path, inode, Segment.open(path))
         except SegmentNotReady:
-            self._remove_unfinished(path)
+            self._wait_for(path, inode)
         except (ValueError, OverflowError, OSError) as error:
             self._pass_over(path, inode, str(error))
 
@@ -127,7 +140,7 @@ class Followed:
             self._count("unnamed_processes", trainer.owner.pid)
         else:
             LOG.info("following rank %d of job %s (process %d)", trainer.rank, trainer.job, trainer.owner.pid)
-        self.trainers[path] = trainer
+        self.trainers[path], self._inodes[path] = trainer, inode
 
     def _owner(self, segment: Segment) -> Owner:
         identity = segment.identity()
@@ -149,19 +162,19 @@ class Followed:
         trainer.close()
         self._unlink(path, _own_inode(path), "")
 
-    def _remove_unfinished(self, path: Path) -> None:
-        """A file the plugin made and never finished: its process died in the first moment, or is about to write on."""
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return  # gone again
-        try:
-            age_ns = time.time_ns() - os.fstat(descriptor).st_mtime_ns
-            is_abandoned = age_ns > _UNREADY_NS and not is_alive(descriptor)
-        finally:
-            os.close(descriptor)
-        if is_abandoned:
-            self._unlink(path, _own_inode(path), "never finished by its process")
+    def _wait_for(self, path: Path, inode: int) -> None:
+        """A file without a segment: its process is about to make one, found no room for it, or died meanwhile."""
+        now = time.monotonic_ns()
+        since = self._unready.setdefault((path, inode), now)
+        if now - since < _UNREADY_NS:
+            return
+        if not _is_held(path):
+            self._unlink(path, inode, "never finished by its process")
+        elif since:
+            self._unready[path, inode] = 0
+            parts = _NAME.fullmatch(path.name)
+            LOG.warning("process %s is not traced: there was no room for its segment", parts[2] if parts else "?")
+            self._count("segments_unreadable", int(parts[2]) if parts else -1)
 
     def _unlink(self, path: Path, inode: int, why: str) -> None:
         if why:
@@ -190,10 +203,28 @@ def _own_inode(path: Path) -> int:
     return found.st_ino if stat.S_ISREG(found.st_mode) and is_theirs and is_ours else 0
 
 
+def _is_held(path: Path) -> bool:
+    """Whether a process holds the lock of the file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return True  # gone, or not ours to judge
+    try:
+        return is_alive(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _has_aged(segment: Segment) -> bool:
     """Whether a dead process's segment is from another boot of this machine, or older than we keep evidence."""
-    header, now = segment.header(), time.monotonic_ns()
-    boot_ns = time.time_ns() - now
-    age_ns = now - max(segment.last_callback_ns, header["mono_ns"])
-    is_other_boot = abs(header["wall_ns"] - header["mono_ns"] - boot_ns) > _OTHER_BOOT_NS
-    return is_other_boot or not 0 <= age_ns <= KEEP_NS
+    if segment.boot_id and segment.boot_id != _boot_id():
+        return True
+    age_ns = time.monotonic_ns() - max(segment.last_callback_ns, segment.header()["mono_ns"])
+    return not 0 <= age_ns <= KEEP_NS
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""

@@ -29,6 +29,7 @@ BYTE_ORDER: Final = 0x01020304
 MAJOR: Final = 1
 HEADER_BYTES: Final = 4096
 ROW_LIVE: Final = 2
+ROW_CLOSING: Final = 3
 ROW_DONE: Final = 4
 OP_FOREIGN: Final = 8
 TRIES: Final = 4
@@ -159,6 +160,9 @@ FLOW: Final = np.dtype(
 )
 
 _STATE: Final = np.dtype("u4")
+_ROW_SHIFT: Final = np.uint64(24)  # of an op's handle; its generation, eight bits up, is that of its state word
+_STATE_SHIFT: Final = np.uint64(32)
+_STATE_MASK: Final = np.uint64(0xFFFFF00)
 _SECTIONS: Final = {"comm": COMM, "opstate": _STATE, "op": OP, "flwstate": _STATE, "flow": FLOW, "ring": OP}
 _FILE_NAME: Final = re.compile(r"diogenes\.(\d+)\.(\d+)\.(\d+)")
 _FLOCK: Final = struct.Struct("hhqqi4x")
@@ -257,8 +261,7 @@ class Segment:
         return {name: int(self._header[name][0]) for name in names}
 
     @property
-    def boot_id(self) -> str:
-        """The kernel's boot in which the segment was made, "" when the plugin could not know it."""
+    def boot_id(self) -> str:  # "" when the plugin could not know it
         return str(_plain(self._header["boot_id"][0]))
 
     def identity(self) -> dict[str, int | str]:
@@ -270,11 +273,17 @@ class Segment:
     def counters(self) -> dict[str, int]:
         """Everything the plugin counted, by the names of record.h; a newer plugin's further counters are left out."""
         self._pages.fetch(self._header)
-        values = self._header["counters"][0]
-        return {name: int(values[at]) for at, name in enumerate(COUNTERS)}
+        return dict(zip(COUNTERS, self._header["counters"][0].tolist(), strict=False))
+
+    def comm_generations(self) -> npt.NDArray[np.uint32]:
+        """How often each row of the communicator table was taken, counted from an arbitrary number."""
+        stamps: npt.NDArray[np.uint32] = self._tables["comm"]["stamp"]
+        self._pages.fetch(stamps)
+        return stamps >> np.uint32(8)
 
     def comms(self) -> Rows:
         """(n,) COMM rows of communicators, finalized ones too while their row was not needed again."""
+        self._pages.check()
         table = self._tables["comm"]
         return self._copy_rows(table["stamp"], table, _joined)
 
@@ -287,6 +296,7 @@ class Segment:
 
         ProxyOps that use no network are never stopped by NCCL: those whose op is over are left out.
         """
+        self._pages.check()
         reach = self._reach_of_flows()
         flows = self._copy_rows(self._tables["flwstate"][:reach], self._tables["flow"][:reach], _live)
         return flows[self._has_open_op(flows)] if len(flows) else flows
@@ -303,11 +313,13 @@ class Segment:
         return self._reach
 
     def _has_open_op(self, flows: Rows) -> npt.NDArray[np.bool_]:
+        """Few calls on few rows: this runs ten times a second for every process."""
         handles, states = flows["op_handle"], self._tables["opstate"]
         self._pages.fetch(states)
-        at = ((handles >> np.uint64(24)) & np.uint64(0xFFFF)).astype(np.intp) % len(states)
-        generation = (handles >> np.uint64(40)) & np.uint64(0xFFFFF)
-        is_open = (states[at] >> 8 == generation) & ((states[at] & 0xFF) != ROW_DONE)
+        open_word = (handles >> _STATE_SHIFT) & _STATE_MASK | np.uint64(ROW_CLOSING)  # ROW_LIVE but for its lowest bit
+        is_open: npt.NDArray[np.bool_] = states[handles >> _ROW_SHIFT & np.uint64(len(states) - 1)] | 1 == open_word
+        if is_open.all():
+            return is_open
         return is_open | (handles == 0) | ((flows["flags"] & OP_FOREIGN) != 0)  # these cannot be joined: shown
 
     def op_ring(self, position: int | None = None) -> OpRing:
@@ -316,8 +328,9 @@ class Segment:
 
     def _copy_rows(self, states: Any, table: Rows, wanted: Callable[[Any], Any]) -> Rows:
         self._pages.fetch(states)
-        pending = np.flatnonzero(wanted(states))
-        before = states[pending]
+        seen = states.copy()
+        pending = np.flatnonzero(wanted(seen))
+        before = seen[pending]
         copies: list[Rows] = []
         for _ in range(TRIES):
             if not len(pending):
@@ -326,8 +339,8 @@ class Segment:
             rows = _copy_in_order(table, pending)
             self._pages.fetch(states)
             after = states[pending]
-            whole = (after == before) & wanted(before)
-            if whole.all() and not copies:
+            whole = after == before
+            if not copies and whole.all():
                 return rows  # the usual case, ten times a second and process: no further copy
             copies.append(rows[whole])
             again = ~whole & wanted(after)
@@ -348,7 +361,8 @@ def _live(states: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
 
 
 def _joined(states: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-    return np.isin(states & 0xFF, (ROW_LIVE, ROW_DONE))
+    are_joined: npt.NDArray[np.bool_] = ((states & 0xFF) == ROW_LIVE) | ((states & 0xFF) == ROW_DONE)
+    return are_joined
 
 
 def _copy_in_order(table: Rows, at: npt.NDArray[np.intp]) -> Rows:

@@ -11,6 +11,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+
 from nccl_instrument.agent.processes import GONE, ProcessState, read_process
 from nccl_instrument.agent.ring import OpRing
 from nccl_instrument.agent.rows import Owner, Taken
@@ -50,7 +53,9 @@ class Trainer:
         self._ring: OpRing | None = segment.op_ring(bookmark.position)
         self._ticks: list[tuple[int, Rows]] = []
         self._comm_stamps: bytes = b""
-        self._lost_records = 0
+        self._generations: npt.NDArray[np.int64] | None = None
+        self._is_known = bookmark.position is not None
+        self._lost_records = self._lost_comms = 0
         self._n_cuts = 0
 
     @property
@@ -82,6 +87,7 @@ class Trainer:
         self._n_cuts += 1
         if self._n_cuts % CUTS_PER_MAPPING == 0:
             self._map_anew()
+        self._lost_comms += self._passed_comms()
         comms = self.segment.comms()
         return Taken(
             self.owner, flows, self._drain(), self.segment.live_ops(), comms, self._are_new(comms), self._process()
@@ -95,6 +101,7 @@ class Trainer:
         self._told.update(totals)
         more["ring_records"] += self._lost_records
         more["torn_rows"], self.segment.torn_rows, self._lost_records = self.segment.torn_rows, 0, 0
+        more["rows_over_limit"], self._lost_comms = self._lost_comms, 0
         return {kind: count for kind, count in more.items() if count}
 
     def close(self) -> None:
@@ -118,6 +125,17 @@ class Trainer:
         records, lost = self._ring.drain()
         self._lost_records += lost
         return records
+
+    def _passed_comms(self) -> int:
+        """Communicators that gave their row to another one before they were seen."""
+        counters, before = self.segment.counters(), self._generations
+        self._generations = now = self.segment.comm_generations().astype(np.int64)
+        if before is None and self._is_known:
+            return 0  # an earlier agent saw them, or counted them
+        if before is None or not before.any():
+            return max(0, counters["comms_joined"] - counters["comm_table_full"] - int((now > 0).sum()))
+        before[before == 0] = before.max() - 1  # as long as a row is free none is taken twice
+        return int(np.maximum(now - before - 1, 0).sum())
 
     def _are_new(self, comms: Any) -> bool:
         """Whether a communicator appeared, was finalized or first showed network progress since the last cut."""

@@ -43,12 +43,12 @@ class Node:
         self.agent: subprocess.Popen[bytes] | None = None
         (folder / "token").write_text("token")
 
-    def start_agent(self, *flags: str, bug: str = "") -> None:
+    def start_agent(self, *flags: str, bug: str = "", **environment: str) -> None:
         command = [sys.executable, "-c", PROGRAM.format(bug=bug), "--server", self.server.url, "--node", "node-a"]
         command += ["--token-file", str(self.folder / "token"), "--spool", str(self.folder / "spool"), *flags]
-        environment = os.environ | {"DIOGENES_SEGMENT_DIR": str(self.segments)}
+        surroundings = os.environ | {"DIOGENES_SEGMENT_DIR": str(self.segments)} | environment
         with self.log.open("ab") as log:
-            self.agent = subprocess.Popen(command, stderr=log, env=environment)
+            self.agent = subprocess.Popen(command, stderr=log, env=surroundings)
 
     def stop_agent(self, number: int = signal.SIGTERM) -> None:
         assert self.agent is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -233,16 +232,9 @@ def test_one_batch_the_server_is_always_too_busy_for_holds_up_nobody(
 
 def test_a_batch_is_never_given_up_because_the_servers_disk_is_full(server: ScriptedServer, rig: Rig) -> None:
     with_backlog(rig, 12)
-    turned_away: Counter[int] = Counter()
-
-    def rule(batch: TraceBatch) -> Reply:
-        turned_away[batch.number] += 1
-        return Reply(507 if batch.number == 0 and turned_away[0] <= 10 else 200)
-
-    server.rule = rule
+    server.rule = lambda batch, full=iter([507] * 10): Reply(next(full, 200) if batch.number == 0 else 200)
     rig.start(server.url)
-    wait_until(lambda: len(rig.spool) == 0)
-    assert (sorted(server.numbers()), rig.lost()) == (list(range(12)), {})
+    wait_until(lambda: (sorted(server.numbers()), rig.lost()) == (list(range(12)), {}))
 
 
 def test_a_spooled_batch_that_cannot_be_read_is_counted(server: ScriptedServer, rig: Rig) -> None:
