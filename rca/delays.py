@@ -9,6 +9,7 @@ not see it: their ends count together, and so does their delay.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,26 +47,55 @@ class Delays:
 
 def own_delays(iterations: Iterations, group: Ints, usual: Mask) -> Delays:
     """Own delays against the iterations in `usual`. group: (R,) see `node_groups`."""
-    ends = _group_ends(iterations, group)
     own = np.full(iterations.row.shape, np.nan)
-    for places in _programs(iterations):
+    mates = _mates(iterations, group)
+    for places, ends in _programs(iterations, group, mates):
         own[places] = _own(iterations, ends, places, usual)
     noise = 1.4826 * _median(np.abs(own - _median(own[:, usual])[:, None])[:, usual])
     return Delays(own, noise, group, iterations.first)
 
 
-def _programs(iterations: Iterations) -> list[Ints]:
-    """(R, K) places of the ranks that launch the same ops in the same order, per such program."""
-    sizes, programs = np.diff(iterations.first), iterations.programs()
-    found = [np.flatnonzero((programs == one) & (sizes > 0)) for one in np.unique(programs)]
-    return [iterations.first[at][:, None] + np.arange(sizes[at[0]]) for at in found if len(at)]
+def _mates(iterations: Iterations, group: Ints) -> dict[tuple[int, int], Floats]:
+    """(group, program) → (K, I) when the last of the group's ranks with that program was through with each op."""
+    programs, found = iterations.programs(), {}
+    for one in np.unique(group):
+        in_group = group == one
+        for program in np.unique(programs[in_group]):
+            at = np.flatnonzero(in_group & (programs == program))
+            n_places = int(iterations.first[at[0] + 1] - iterations.first[at[0]])
+            places = iterations.first[at][:, None] + np.arange(n_places)
+            found[int(one), int(program)] = np.fmax.reduce(iterations.end[places], axis=0)
+    return found
+
+
+def _programs(
+    iterations: Iterations, group: Ints, mates: dict[tuple[int, int], Floats]
+) -> Iterator[tuple[Ints, Floats]]:
+    """Ranks with one program, in groups that run the same programs: (R, K) their places and (R, E, I) their groups' ends.
+
+    The ends of their own program come first.
+    """
+    programs = iterations.programs()
+    of_group: dict[int, list[int]] = {}
+    for one, program in mates:
+        of_group.setdefault(one, []).append(program)
+    kinds: dict[tuple[int, ...], list[int]] = {}
+    for rank_at, (one, program) in enumerate(zip(group.tolist(), programs.tolist(), strict=True)):
+        others = sorted(other for other in of_group[one] if other != program)
+        kinds.setdefault((program, *others), []).append(rank_at)
+    for kind, ranks_at in kinds.items():
+        at = np.array(ranks_at)
+        n_places = int(iterations.first[at[0] + 1] - iterations.first[at[0]])
+        if n_places:
+            ends = [np.concatenate([mates[int(group[one]), program] for program in kind]) for one in at]
+            yield iterations.first[at][:, None] + np.arange(n_places), np.stack(ends)
 
 
 def _own(iterations: Iterations, ends: Floats, places: Ints, usual: Mask) -> Floats:
-    """(R, K, I) own delays of ranks with K places each; places: (R, K)."""
-    ready, end = iterations.ready[places], ends[places]
-    earlier = np.concatenate([np.full((*end.shape[:2], 1), np.nan), end[:, :, :-1]], axis=2)
-    both = np.concatenate([end, earlier], axis=1)
+    """(R, K, I) own delays of ranks with K places each; places: (R, K); ends: (R, E, I), the K of their own program first."""
+    ready = iterations.ready[places]
+    earlier = np.concatenate([np.full((*ends.shape[:2], 1), np.nan), ends[:, :, :-1]], axis=2)
+    both = np.concatenate([ends, earlier], axis=1)
     candidates = _candidates(ready, both, usual)
     own = np.full(ready.shape, np.inf)
     for k in range(ready.shape[1]):
@@ -76,7 +106,7 @@ def _own(iterations: Iterations, ends: Floats, places: Ints, usual: Mask) -> Flo
 
 
 def _candidates(ready: Floats, ends: Floats, usual: Mask) -> list[Ints]:
-    """For each of K places, which of the 2K ends usually came before it: the latest EXPLAINED_BY_MAX of them."""
+    """For each of K places, which of the 2E ends usually came before it: the latest EXPLAINED_BY_MAX of them."""
     base = np.fmin.reduce(ready, axis=1, keepdims=True)
     began = np.nanmedian((ready - base)[:, :, usual].reshape(ready.shape[0], ready.shape[1], -1), axis=(0, 2))
     ended = np.nanmedian((ends - base)[:, :, usual], axis=(0, 2))
@@ -101,20 +131,6 @@ def _explained_by_arrival(own: Floats, ready: Floats, arrived: Floats, usual: Ma
     typical = np.median(waited[:, :, usual], axis=2)
     since = np.where(np.isfinite(arrived), waited - typical[:, :, None], np.nan)
     return np.where(is_fed[:, :, None] & np.isfinite(since), np.fmin(own, since), own)
-
-
-def _group_ends(iterations: Iterations, group: Ints) -> Floats:
-    """(P, I) when the last rank of the group was through with the op in the same place; the rank's own where they differ."""
-    ends = iterations.end.copy()
-    sizes = np.diff(iterations.first)
-    for one in np.unique(group):
-        at = np.flatnonzero(group == one)
-        if len(at) < 2 or len(np.unique(sizes[at])) != 1 or not sizes[at[0]]:
-            continue
-        places = iterations.first[at][:, None] + np.arange(sizes[at[0]])
-        if (iterations.kind[places] == iterations.kind[places[:1]]).all():
-            ends[places] = np.fmax.reduce(ends[places], axis=0)
-    return ends
 
 
 def _median(values: Floats) -> Floats:

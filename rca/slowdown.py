@@ -78,12 +78,19 @@ def node_groups(window: Window, ranks: Ints) -> Ints:
     crosses = np.unique(done["comm_id"][(done["flags"] & OP_HAS_FLOWS) != 0])
     members = window.members[(window.members["rank"] >= 0) & (window.members["n_ranks"] > 1)]
     hidden = members[(members["n_nodes"] == 1) | ((members["n_nodes"] <= 0) & ~np.isin(members["comm_id"], crosses))]
-    group = dict(zip(ranks.tolist(), ranks.tolist(), strict=True))
-    for comm in np.unique(hidden["comm_id"]):
-        mine = [int(rank) for rank in hidden["rank"][hidden["comm_id"] == comm] if int(rank) in group]
-        lowest = min((group[rank] for rank in mine), default=0)
-        group.update(dict.fromkeys(mine, lowest))
-    return np.array([group[rank] for rank in ranks.tolist()], np.int64)
+    group = {int(rank): int(rank) for rank in ranks}
+    order = np.argsort(hidden["comm_id"], kind="stable")
+    bounds = np.flatnonzero(np.diff(hidden["comm_id"][order])) + 1
+    for mates in np.split(hidden["rank"][order], bounds):
+        mine = [_lowest(group, int(rank)) for rank in mates if int(rank) in group]
+        group.update(dict.fromkeys(mine, min(mine, default=0)))
+    return np.array([_lowest(group, int(rank)) for rank in ranks], np.int64)
+
+
+def _lowest(group: dict[int, int], rank: int) -> int:
+    while group[rank] != rank:
+        rank = group[rank]
+    return rank
 
 
 def _lengths(iterations: Iterations) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

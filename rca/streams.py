@@ -18,6 +18,8 @@ from rca.keys import Ints, Keys, Mask, Rows, is_p2p, mix
 
 PATTERN_MAX = 512
 REPEATS_MIN = 4
+BEATS_MAX = 256
+UNEVEN_MIN = 0.1
 WHOLE_SHARE = 0.8
 ROUND_TOLERANCE = 0.12
 
@@ -59,7 +61,7 @@ def known_streams(rows: Rows) -> Streams:
     seen = order[is_first]  # one row of every op, whoever told of it
     bounds = np.searchsorted(of_row[seen], np.arange(len(key) + 1))
     kind = mix(rows["func"][seen], rows["count"][seen], rows["dtype"][seen])
-    at = rows["enqueued_ns"][seen].astype(np.float64)
+    at = rows["first_ready_ns"][seen].astype(np.float64)
     interval, pattern = np.zeros(len(key)), np.zeros(len(key))
     for one in range(len(key)):
         first, last = bounds[one], bounds[one + 1]
@@ -76,8 +78,25 @@ def _rhythm(kind: Keys, at: Floats) -> tuple[float, float]:
     interval = float(at[-1] - at[0]) / (len(at) - 1)
     for period in range(1, min(len(kind) // REPEATS_MIN, PATTERN_MAX) + 1):
         if (kind[period:] == kind[:-period]).mean() > 0.98:
-            return interval, interval * period
+            return interval, interval * period * _beats(np.diff(at[::period]))
     return interval, 0.0
+
+
+def _beats(steps: Floats) -> int:
+    """After how many of these steps their lengths repeat: calls of one size may still come in bursts. 1: at once."""
+    if len(steps) < 2 * REPEATS_MIN:
+        return 1
+    lengths = steps / max(float(steps.mean()), 1.0)
+    changes = [_change(lengths, lag) for lag in range(1, min(len(lengths) // REPEATS_MIN, BEATS_MAX) + 1)]
+    if max(changes) < UNEVEN_MIN:
+        return 1
+    return 1 + next(lag for lag, change in enumerate(changes) if change <= 0.3 * max(changes))
+
+
+def _change(lengths: Floats, lag: int) -> float:
+    """By how much lengths differ from those `lag` before, on average; the largest tenth may be accidents."""
+    changes = np.sort(np.abs(lengths[lag:] - lengths[:-lag]))
+    return float(changes[: max(1, int(0.9 * len(changes)))].mean())
 
 
 def _iteration_ns(pattern: Floats, of_row: Ints, rank: Ints) -> float:

@@ -90,6 +90,11 @@ def _straggler(window: Window, ranks: Ints, slow: pace.Slowing) -> Symptom:
     )  # fmt: skip
 
 
+def is_halved(symptom: Symptom, settings: Settings) -> bool:
+    """Whether a straggler symptom reaches the paper's own threshold: half the throughput, twice the interval."""
+    return symptom.numbers["iteration_s"] >= settings.slow_factor * symptom.numbers["iteration_usual_s"]
+
+
 def _complete(window: Window, ranks: Ints) -> Ints:
     """Those of `ranks` whose completions have all arrived: a spool that drains leaves holes that look like long intervals."""
     behind = window.nodes["catching_up"][window.ranks["node"]]

@@ -7,6 +7,7 @@ sight. Batches that come later still, from a spool, revise the diagnosis whose w
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -22,13 +23,15 @@ from ingest.models import Node
 from ingest.read import has_new_batches, read_window
 from ingest.window import Window
 from rca.diagnose import diagnose
-from rca.findings import Diagnosis, Grade, Symptom, diagnosis_from_json, to_json
+from rca.findings import Diagnosis, Grade, Symptom, SymptomKind, diagnosis_from_json, to_json
 from rca.settings import DEFAULT
+from rca.triggers import is_halved
 
 SECOND: Final = 1_000_000_000
 EAGER_NS: Final = 10 * SECOND  # until so long after the trigger every look revises
 FROZEN_NS: Final = 45 * SECOND  # data later than this after the trigger is not analysed
 BEFORE_NS: Final = 5 * SECOND
+SLOWDOWN_BEFORE_NS: Final = 20 * SECOND  # what is slow is compared with the iterations before
 BACK_NS_MAX: Final = 60 * SECOND
 PATIENT_SECONDS: Final = 5.0
 COMMIT_SECONDS: Final = 10.0  # a batch may be received before a diagnosis reads, and committed so long afterwards
@@ -41,7 +44,8 @@ def revise(incident: Incident, symptom: Symptom, seen: Window) -> None:
     `seen` is the window of the look; it is used as it is while it reaches back to before the trouble.
     """
     if _is_due(incident):
-        _diagnose(incident, symptom, _evidence(incident, seen))
+        since_ns = min(symptom.at_ns, incident.first_symptom_ns)  # later looks do not see as far back
+        _diagnose(incident, replace(symptom, at_ns=since_ns), _evidence(incident, seen))
 
 
 def revise_late(attempt_id: int) -> None:
@@ -65,7 +69,7 @@ def _has_late_news(incident: Incident, analysed_at: datetime) -> bool:
 
 def _span(incident: Incident) -> tuple[int, int]:
     """What late batches are looked at: the time of the evidence, up to where the symptom was last seen."""
-    start_ns = max(incident.first_symptom_ns - BEFORE_NS, incident.triggered_ns - BACK_NS_MAX)
+    start_ns = max(incident.first_symptom_ns - _before_ns(incident.symptom), incident.triggered_ns - BACK_NS_MAX)
     end_ns = min(max(incident.last_seen_ns, incident.triggered_ns), incident.triggered_ns + FROZEN_NS)
     return min(start_ns, end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND)), end_ns
 
@@ -82,10 +86,24 @@ def _diagnose(incident: Incident, symptom: Symptom, window: Window) -> None:
 def _evidence(incident: Incident, seen: Window) -> Window:
     """From shortly before the first sign (but no longer back than is bearable to read) to when the picture is frozen."""
     oldest_ns = incident.triggered_ns - BACK_NS_MAX
-    start_ns, end_ns = max(incident.first_symptom_ns - BEFORE_NS, oldest_ns), incident.triggered_ns + FROZEN_NS
+    start_ns = max(incident.first_symptom_ns - _before_ns(incident.symptom), oldest_ns)
+    end_ns = incident.triggered_ns + FROZEN_NS
     if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
         return seen
     return read_window(incident.attempt_id, min(start_ns, seen.start_ns), min(seen.end_ns, end_ns))
+
+
+def _before_ns(symptom: str) -> int:
+    return SLOWDOWN_BEFORE_NS if symptom == SymptomKind.STRAGGLER else BEFORE_NS
+
+
+def is_worth_an_incident(attempt_id: int, symptom: Symptom, seen: Window) -> bool:
+    """A small slowdown opens an incident once somebody, or what everybody shares, can be named; all else does at once."""
+    if symptom.kind is not SymptomKind.STRAGGLER or is_halved(symptom, DEFAULT):
+        return True
+    start_ns = max(symptom.at_ns - SLOWDOWN_BEFORE_NS, seen.end_ns - BACK_NS_MAX)
+    diagnosis = diagnose(read_window(attempt_id, min(start_ns, seen.start_ns), seen.end_ns), symptom, DEFAULT)
+    return any(finding.grade is not Grade.WEAK for finding in diagnosis.findings)
 
 
 def _is_due(incident: Incident) -> bool:

@@ -24,7 +24,7 @@ from console.incidents import lifecycle
 from console.incidents.models import LOOK_FAILED, ConditionState, Incident, JobNormal, Look, State
 from console.incidents.over import is_over
 from console.incidents.publish import publish_job
-from console.incidents.revise import revise, revise_late
+from console.incidents.revise import is_worth_an_incident, revise, revise_late
 from console.incidents.suspicion import UNDIAGNOSED, communicator_name, suspected_headline
 from console.operations.metrics import LOOKS, count_look
 from ingest.endings import end_if_all_gone
@@ -92,6 +92,8 @@ def _follow(attempt: Attempt, window: Window, symptoms: tuple[Symptom, ...]) -> 
     """One incident follows the attempt's trouble until its condition is clear, whatever people do with it."""
     following = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED, condition=ConditionState.CLEAR)
     incident = following.order_by("-id").first()
+    if symptoms and incident is None and not is_worth_an_incident(attempt.pk, symptoms[0], window):
+        return
     if symptoms:
         incident = _fire(incident, symptoms, window) if incident else _raise(attempt, symptoms[0], window)
         _keep_evidence(incident)

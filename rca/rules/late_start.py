@@ -8,6 +8,8 @@ latest among them is blamed, and the node when none is. Abstains when everything
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from rca.cover import blamed_of
@@ -21,8 +23,10 @@ from rca.streams import Floats
 RULE = "late_start"
 VERSION = 1
 
-LEAD_MIN = 0.08
-LEAD_NOISE_NS = 300_000.0
+LEAD_MIN = 0.2  # of the delay before an op
+LEAD_MIN_NS = 300_000.0
+LEAD_NOISE = 4.0  # deviations of a mean over the slow iterations
+LEAD_OVER_SECOND = 3.0
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"
 TOLD_NODE = "`top -b -n 1 | head -30`, `nvidia-smi`, `nvidia-smi dmon -c 5`"
 
@@ -46,7 +50,7 @@ def own_delay_ns(slowdown: Slowdown) -> Floats:
 
 
 def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
-    latest = _latest(own, at)
+    latest = _latest(slowdown, at)
     who = at if latest is None else np.array([latest])
     is_node = latest is None and len(at) > 1
     return finding_of(
@@ -57,10 +61,42 @@ def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
     )  # fmt: skip
 
 
-def _latest(own: Floats, at: Ints) -> int | None:
-    """The one of ranks that wait for each other that is clearly later than the rest; None when they are late alike."""
-    order = at[np.argsort(-own[at], kind="stable")]
-    if len(order) == 1:
-        return int(order[0])
-    lead = float(own[order[0]] - own[order[1]])
-    return int(order[0]) if lead >= max(LEAD_MIN * float(own[order[0]]), LEAD_NOISE_NS) else None
+def _latest(slowdown: Slowdown, at: Ints) -> int | None:
+    """The one of ranks that wait for each other that is clearly later than all others in some of its ops; None if none is.
+
+    Inside the node they keep each other late, so most of the delay is the same for all; only before the first op after
+    the last of those meetings the one that causes it stands out.
+    """
+    if len(at) == 1:
+        return int(at[0])
+    lead = np.array([_lead_ns(slowdown, int(one), at) for one in at])
+    order = np.argsort(-lead, kind="stable")
+    is_clear = lead[order[0]] > 0 and lead[order[0]] >= LEAD_OVER_SECOND * lead[order[1]]
+    return int(at[order[0]]) if is_clear else None
+
+
+def _lead_ns(slowdown: Slowdown, one: int, at: Ints) -> float:
+    """By how much a rank is later than every other of `at`, summed over the ops in which it clearly is."""
+    mine = _by_op(slowdown, one)
+    others = [_by_op(slowdown, int(other)) for other in at if other != one]
+    total, n_slow = 0.0, float(slowdown.slow.sum())
+    for op, (delay, noise) in mine.items():
+        known = [other[op][0] for other in others if op in other]
+        lead = delay - max(known, default=delay)
+        if lead >= max(LEAD_MIN * delay, LEAD_MIN_NS, LEAD_NOISE * noise / math.sqrt(n_slow)):
+            total += lead
+    return total
+
+
+def _by_op(slowdown: Slowdown, rank_at: int) -> dict[tuple[int, int], tuple[float, float]]:
+    """(call, how often it came before in the iteration) → (mean own delay, its noise), of one rank."""
+    places = slowdown.iterations.places_of(rank_at)
+    delays = np.nan_to_num(np.nanmean(slowdown.delays.own_ns[places][:, slowdown.slow], axis=1))
+    found: dict[tuple[int, int], tuple[float, float]] = {}
+    seen: dict[int, int] = {}
+    for kind, delay, noise in zip(
+        slowdown.iterations.kind[places].tolist(), delays, slowdown.delays.noise_ns[places], strict=True
+    ):
+        nth = seen[kind] = seen.get(kind, -1) + 1
+        found[kind, nth] = float(delay), float(np.nan_to_num(noise))
+    return found
