@@ -10,6 +10,7 @@ import asyncio
 import gc
 import json
 import os
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -19,7 +20,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 django.setup(set_prefix=False)
 
 from ingest.log_context import name_requests  # noqa: E402  (models need Django set up)
-from ingest.metrics import REQUEST_SECONDS, REQUESTS  # noqa: E402
+from ingest.metrics import count_answer  # noqa: E402
 from ingest.needs import NEEDS  # noqa: E402
 from ingest.operations import PATHS, Operations, serve  # noqa: E402
 from ingest.receive import Answer, answer_batch, answer_health  # noqa: E402
@@ -79,9 +80,9 @@ class Application:
         if path == "/ingest/batches":
             if method != "POST":
                 return Answer(405, {"error": "use POST"})
-            with REQUEST_SECONDS.time():
-                answer = await answer_batch(await self.server(), scope, receive)
-            REQUESTS.labels(str(answer.status)).inc()
+            began = time.perf_counter()
+            answer = await answer_batch(await self.server(), scope, receive)
+            count_answer(answer.status, time.perf_counter() - began)
             return answer
         return Answer(404, {"error": "not found"})
 

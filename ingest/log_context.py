@@ -6,8 +6,8 @@ in every line of that request, so that what a user reports can be found in the l
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -57,12 +57,17 @@ def name_requests(application: Application) -> Application:
                 message["headers"] = [*message.get("headers", ()), (HEADER, request_id.encode())]
             await send(message)
 
-        with log_fields(request_id=request_id):
+        token = _fields.set({**_fields.get(), "request_id": request_id})  # not log_fields: this is ingest's hot path
+        try:
             await application(scope, receive, send_named)
+        finally:
+            _fields.reset(token)
 
     return named
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    given = next((value for name, value in headers if name == HEADER), b"")
-    return given.decode() if _SANE.fullmatch(given) else secrets.token_hex(8)
+    for name, value in headers:
+        if name == HEADER and _SANE.fullmatch(value):
+            return value.decode()
+    return os.urandom(8).hex()

@@ -7,6 +7,7 @@ they can be forgotten again. Nothing is kept in shared files: on a full disk wri
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
@@ -37,12 +38,22 @@ ROWS_DROPPED: Final = Counter("diogenes_rows_dropped", "Rows of accepted batches
 LOSSES: Final = Counter("diogenes_losses", "What agents say they lost, by kind.", ["kind"])
 
 
+_answered = cache(lambda status: REQUESTS.labels(str(status)))
+
+
+def count_answer(status: int, seconds: float) -> None:
+    """A request was answered."""
+    _answered(status).inc()
+    REQUEST_SECONDS.observe(seconds)
+
+
 def count_batch(is_new: bool, n_dropped: int, losses: Mapping[str, int]) -> None:
     """A batch was committed. Kinds of losses come from the wire format's table, so there are few."""
     if not is_new:
         BATCHES_REPEATED.inc()
         return
     BATCHES_STORED.inc()
-    ROWS_DROPPED.inc(n_dropped)
+    if n_dropped:
+        ROWS_DROPPED.inc(n_dropped)
     for kind, n in losses.items():
         LOSSES.labels(kind).inc(n)
