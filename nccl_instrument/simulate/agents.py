@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nccl_instrument.simulate.effects import Absence
-from nccl_instrument.simulate.engine import FLOW, Engine
+from nccl_instrument.simulate.engine import Engine
 from nccl_instrument.simulate.rows import (
     Roster,
     flow_rows,
@@ -56,6 +56,21 @@ class _Phase:
     networked: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What the agents of a phase have read for their next batches, as the engine keeps it."""
+
+    now_ns: int
+    phase: _Phase
+    sweeps: list[tuple[int, Rows]]
+    finished: Rows
+    live_ops: Rows
+    progress: Rows
+    processes: Rows
+    nic_bytes: npt.NDArray[np.uint64]
+    nic_down: npt.NDArray[np.bool_]
+
+
 class Agents:
     """Reads the engine as agents read segments. `sweep` is called for every phase in turn, in the order of time."""
 
@@ -90,8 +105,8 @@ class Agents:
                 at_ns = sweep * SWEEP_NS + (phase + 1) * SWEEP_NS // n
                 yield at_ns, phase, (sweep + 1) % SWEEPS_PER_CUT == 0
 
-    def sweep(self, engine: Engine, now_ns: int, phase: int, is_cut: bool) -> list[Sent]:
-        """One phase looks at its flows; at a cut, the batches of its nodes."""
+    def sweep(self, engine: Engine, now_ns: int, phase: int, is_cut: bool) -> Seen | None:
+        """One phase looks at its flows; at a cut, everything its nodes put into a batch."""
         here = self.phases[phase]
         flows = engine.flows(here.ranks)
         processes = engine.processes(here.ranks)
@@ -100,39 +115,41 @@ class Agents:
         ):  # what a dead process left does not change: once a second will do
             flows = flows[~np.isin(flows["rank"], processes["rank"][processes["is_killed"] != 0])]
         here.sweeps.append((now_ns, flows))
-        return self._cut(engine, now_ns, here, processes) if is_cut else []
+        if not is_cut:
+            return None
+        sweeps, here.sweeps = here.sweeps, []
+        live_ops, progress = engine.live_ops(here.ranks), engine.progress(here.ranks)
+        return Seen(
+            now_ns, here, sweeps, self._take_finished(engine, here), live_ops, progress, processes, *engine.nics()
+        )
 
-    def _cut(self, engine: Engine, now_ns: int, here: _Phase, processes: Rows) -> list[Sent]:
-        tables = self._tables(engine, now_ns, here, processes)
-        starts = {name: _starts(of_node, here.nodes) for name, (_, of_node) in tables.items()}
+    def batches_of(self, seen: Seen) -> list[Sent]:
+        """The batches of a cut; does not touch the engine, which may go on meanwhile."""
+        tables, nodes = self._tables(seen), seen.phase.nodes
+        starts = {name: _starts(of_node, nodes) for name, (_, of_node) in tables.items()}
         sent = []
-        for at, node in enumerate(here.nodes.tolist()):
+        for at, node in enumerate(nodes.tolist()):
             mine = {name: rows[slice(*starts[name][at : at + 2])] for name, (rows, _) in tables.items()}
-            batch = self._batch(node, now_ns, mine)
+            batch = self._batch(node, seen.now_ns, mine)
             if batch is not None:
                 sent.append(batch)
         return sent
 
-    def _tables(
-        self, engine: Engine, now_ns: int, here: _Phase, processes: Rows
-    ) -> dict[str, tuple[Rows, npt.NDArray[np.int64]]]:
+    def _tables(self, seen: Seen) -> dict[str, tuple[Rows, npt.NDArray[np.int64]]]:
         """Table → rows of all nodes of the phase and the node of each, node by node."""
-        sweeps, here.sweeps = here.sweeps or [(now_ns, np.zeros(0, FLOW))], []
-        progress = engine.progress(here.ranks)
+        roster, now_ns, here = self.roster, seen.now_ns, seen.phase
         found = {
-            "op": op_rows(self.roster, "op", self._take_finished(engine, here)),
-            "live_op": op_rows(self.roster, "live_op", engine.live_ops(here.ranks), now_ns),
-            "flow": flow_rows(self.roster, sweeps),
-            "progress": progress_rows(self.roster, progress, now_ns),
-            "process": process_rows(self.roster, processes, now_ns),
+            "op": op_rows(roster, "op", seen.finished),
+            "live_op": op_rows(roster, "live_op", seen.live_ops, now_ns),
+            "flow": flow_rows(roster, seen.sweeps),
+            "progress": progress_rows(roster, seen.progress, now_ns),
+            "process": process_rows(roster, seen.processes, now_ns),
         }
-        comms = self._comm_rows(now_ns, here, progress)
+        comms = self._comm_rows(now_ns, here, seen.progress)
         found["comm"] = (comms, comms["global_rank"].astype(np.int64))
-        tables = {name: (rows, self.roster.node_of[ranks]) for name, (rows, ranks) in found.items()}
-        moved, is_down = engine.nics()
-        per_node = self.roster.layout.n_nics_per_node
-        nics = nic_rows(self.roster, here.nodes, moved, is_down, now_ns)
-        return tables | {"nic": (nics, np.repeat(here.nodes, per_node))}
+        tables = {name: (rows, roster.node_of[ranks]) for name, (rows, ranks) in found.items()}
+        nics = nic_rows(roster, here.nodes, seen.nic_bytes, seen.nic_down, now_ns)
+        return tables | {"nic": (nics, np.repeat(here.nodes, roster.layout.n_nics_per_node))}
 
     def _take_finished(self, engine: Engine, here: _Phase) -> Rows:
         """The engine hands out what ended on all ranks: what belongs to other phases waits for their cuts."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,6 +22,7 @@ from nccl_instrument.simulate.rows import Roster
 from nccl_instrument.simulate.schedule import build_schedule
 from nccl_instrument.simulate.topology import build_topology
 
+CUTS_WAITING_MAX: Final = 2
 ORIGIN_NS: Final = 1_790_000_000 * 10**9
 Rows = npt.NDArray[np.void]
 Tables = dict[str, npt.NDArray[Any]]
@@ -59,11 +62,19 @@ class SimulatedJob:
 
     def batches(self, seconds: float, tell: Callable[[float], None] = lambda done_s: None) -> Iterator[list[Sent]]:
         """The batches of `seconds` of the job, as they are cut; `tell` hears how many seconds have passed."""
-        for now_ns, phase, is_cut in self.agents.times(int(seconds * 1e9)):
-            self.engine.run(now_ns, lambda reached_ns: tell(reached_ns / 1e9))
-            sent = self.agents.sweep(self.engine, now_ns, phase, is_cut)
-            if sent:
-                yield sent
+        cutting: deque[Future[list[Sent]]] = deque()
+        with ThreadPoolExecutor(
+            1
+        ) as writer:  # encoding takes as long as the engine, and the engine lets go of the lock
+            for now_ns, phase, is_cut in self.agents.times(int(seconds * 1e9)):
+                self.engine.run(now_ns, lambda reached_ns: tell(reached_ns / 1e9))
+                seen = self.agents.sweep(self.engine, now_ns, phase, is_cut)
+                if seen is not None:
+                    cutting.append(writer.submit(self.agents.batches_of, seen))
+                while len(cutting) > CUTS_WAITING_MAX:
+                    yield cutting.popleft().result()
+            while cutting:
+                yield cutting.popleft().result()
 
     def close(self) -> None:
         self.engine.close()

@@ -16,6 +16,7 @@ from nccl_instrument.simulate.layout import Layout
 MS: Final = 1_000_000
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
+LARGE_RING: Final = 64
 UNLIMITED: Final = 1_000_000
 
 
@@ -103,6 +104,8 @@ CLUSTER: Final = Physics()
 def cluster_physics(layout: Layout) -> Physics:
     """`cluster` with slots so large that a ring's chunk is one slice: transfers then grow with the ring, not with the
     bytes; small rings get at least 16 rounds of chunks."""
-    part = CLUSTER.dp_kib // CLUSTER.n_channels // max(layout.dp, 2)
-    slot = max(min(part // CLUSTER.slices, CLUSTER.slot_kib), 256)
-    return dataclasses.replace(CLUSTER, slot_kib=slot, n_microbatches=max(CLUSTER.n_microbatches, layout.pp))
+    part, slices = CLUSTER.dp_kib // CLUSTER.n_channels // max(layout.dp, 2), 1 if layout.dp >= LARGE_RING else 2
+    slot = max(min(part // slices, CLUSTER.slot_kib), 256)
+    return dataclasses.replace(
+        CLUSTER, slot_kib=slot, slices=slices, n_microbatches=max(CLUSTER.n_microbatches, layout.pp)
+    )

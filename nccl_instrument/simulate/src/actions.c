@@ -37,19 +37,54 @@ static void sleep_every(struct sim *sim, int32_t at, const struct action *action
         call_at(sim, sim->now, C_SLEEP, at);
 }
 
+/* The first step that no rank has begun. */
+static int32_t next_step(const struct sim *sim)
+{
+    int32_t step = 0;
+    for (int32_t i = 0; i < sim->settings.n_ranks; i++)
+        step = (int32_t)largest(step, sim->ranks[i].iteration + 1);
+    return step;
+}
+
 static void pause_all(struct sim *sim, int64_t ns)
 {
-    sim->pause_at = 0;
-    for (int32_t i = 0; i < sim->settings.n_ranks; i++)
-        sim->pause_at = largest(sim->pause_at, sim->ranks[i].iteration + 1);
+    sim->pause_at = next_step(sim);
     sim->pause_ns = ns;
+}
+
+/* Both ends of a flow must agree on how many tokens there are: the change comes with a step. */
+static void set_expert(struct sim *sim, struct rank *rank, double factor)
+{
+    rank->expert_factor[0] = rank->expert_factor[1];
+    rank->expert_factor[1] = factor;
+    rank->expert_at = next_step(sim);
+}
+
+static void gpu_goes_on(struct sim *sim, int32_t at)
+{
+    int64_t n_kept = 0;
+    sim->ranks[at].is_gpu_dead = 0;
+    for (int64_t i = 0; i < sim->n_deferred; i++) {
+        uint32_t kind = sim->deferred[i].code >> 28, what = sim->deferred[i].code & 0xfffffff;
+        int32_t rank = kind == C_COPY ? sim->lanes[what].spec.rank : (int32_t)what / N_STREAMS;
+        if (rank == at)
+            call_at(sim, sim->now, (enum call_kind)kind, (int32_t)what);
+        else
+            sim->deferred[n_kept++] = sim->deferred[i];
+    }
+    sim->n_deferred = n_kept;
+    for (int32_t i = 0; i < sim->settings.n_lanes; i++)
+        if (sim->lanes[i].spec.rank == at)
+            lane_try(sim, i);
+    for (int32_t i = 0; i < N_STREAMS; i++)
+        stream_run(sim, at, i);
 }
 
 static void thaw(struct sim *sim, int32_t at)
 {
     sim->ranks[at].is_frozen = 0;
     if (sim->settings.gpu_dies_with_process)
-        sim->ranks[at].is_gpu_dead = 0;
+        gpu_goes_on(sim, at);
     sim->ranks[at].asleep_until_ns = largest(sim->ranks[at].asleep_until_ns, sim->now);
     proxy_look(sim, at);
     host_run(sim, at);
@@ -85,7 +120,6 @@ static void set_rank(struct rank *rank, const struct action *action)
     case COMPUTE_FACTOR: rank->compute_factor = action->amount; break;
     case BACKGROUND: rank->background = action->amount; break;
     case PROXY_DELAY: rank->proxy_delay_ns = (int64_t)action->amount; break;
-    case EXPERT: rank->expert_factor = action->amount; break;
     case HOST_EXTRA: rank->host_extra_ns = (int64_t)action->amount; break;
     case MISMATCH:
         rank->mismatch = (int32_t)action->amount;
@@ -124,6 +158,8 @@ void action_apply(struct sim *sim, int32_t number)
         sim->overlap = action->amount;
     } else {
         set_rank(&sim->ranks[action->target], action);
+        if (action->what == EXPERT)
+            set_expert(sim, &sim->ranks[action->target], action->amount);
         act_on_process(sim, action->target, action);
         proxy_look(sim, action->target);
     }

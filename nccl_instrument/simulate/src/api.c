@@ -46,7 +46,7 @@ static void make_parts(struct sim *sim, const struct rank_spec *ranks, const int
     int32_t widest = 1;
     for (int32_t i = 0; i < sim->settings.n_ranks; i++) {
         struct rank *rank = &sim->ranks[i];
-        *rank = (struct rank){.spec = ranks[i], .compute_factor = 1, .copy_factor = 1, .expert_factor = 1,
+        *rank = (struct rank){.spec = ranks[i], .compute_factor = 1, .copy_factor = 1, .expert_factor = {1, 1},
                               .background = 1, .mismatch_at = NONE, .first_live = NONE};
     }
     for (int32_t i = 0; i < sim->settings.n_nics; i++)
@@ -132,7 +132,7 @@ struct sim *sim_new(const struct settings *settings, const struct rank_spec *ran
 
 void sim_free(struct sim *sim)
 {
-    void *parts[] = {sim->calls, sim->ranks, sim->nics, sim->groups, sim->members, sim->links, sim->lanes, sim->classes,
+    void *parts[] = {sim->calls, sim->deferred, sim->ranks, sim->nics, sim->groups, sim->members, sim->links, sim->lanes, sim->classes,
                      sim->tasks, sim->stream_tasks, sim->specs, sim->actions, sim->rank_ends, sim->rank_ends_first,
                      sim->rank_members, sim->rank_members_first, sim->ops, sim->proxy_ops, sim->finished, sim->parts,
                      sim->weights};

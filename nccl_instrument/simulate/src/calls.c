@@ -30,6 +30,17 @@ void call_at(struct sim *sim, int64_t ns, enum call_kind kind, int32_t what)
     sim->calls[at] = call;
 }
 
+void defer(struct sim *sim, enum call_kind kind, int32_t what)
+{
+    if (sim->n_deferred == sim->deferred_size) {
+        sim->deferred_size = sim->deferred_size * 2 + 64;
+        sim->deferred = realloc(sim->deferred, (size_t)sim->deferred_size * sizeof *sim->deferred);
+        if (sim->deferred == NULL)
+            abort();
+    }
+    sim->deferred[sim->n_deferred++] = (struct call){sim->now, 0, (uint32_t)kind << 28 | (uint32_t)what};
+}
+
 static int64_t first_child(const struct sim *sim, int64_t at)
 {
     int64_t best = at * ARITY + 1, end = best + ARITY;

@@ -35,7 +35,7 @@ static int has_room_on(struct sim *sim, int32_t at, uint32_t depth)
     link->waits_room = 0; /* we are asking for ourselves */
     proxy_touch(sim, at, 0); /* acknowledgements are noticed when somebody needs them */
     link->waits_room = link->tail - link->head >= depth;
-    int64_t acked = link->head == link->n_started ? NEVER : link->ack_ns[link->head % N_SLOTS];
+    int64_t acked = link->head == link->n_started ? NEVER : slot_of(link, link->head)->ack_ns;
     if (link->waits_room && !link->has_ack_call && acked > sim->now && acked != NEVER) {
         link->has_ack_call = 1; /* what has come already, a proxy that does not poll sees when it wakes */
         call_at(sim, acked, C_ACK, at);
@@ -109,7 +109,7 @@ static void slots_hand_on(struct sim *sim, const struct lane *lane)
 {
     for (int i = 0; i < FAN && lane->spec.out[i] != NONE; i++) {
         struct link *link = &sim->links[lane->spec.out[i]];
-        link->bytes[link->tail++ % N_SLOTS] = lane->plan.slice_bytes;
+        slot_of(link, link->tail++)->bytes = lane->plan.slice_bytes;
         if (link->spec.is_network) {
             proxy_touch(sim, lane->spec.out[i], 0);
         } else {
@@ -123,8 +123,10 @@ void lane_copied(struct sim *sim, int32_t at)
 {
     struct lane *lane = &sim->lanes[at];
     int32_t rank = lane->spec.rank, number = lane->stream;
-    if (sim->ranks[rank].is_gpu_dead)
+    if (sim->ranks[rank].is_gpu_dead) {
+        defer(sim, C_COPY, at);
         return;
+    }
     struct wanted wanted = wanted_now(lane);
     lane->is_copying = 0;
     lane->slice++;

@@ -15,7 +15,7 @@ void moe_weights(const struct sim *sim, const struct group *group, int32_t layer
         double lasting = random_around(sim, 11, rank, (uint64_t)layer);
         double now = random_around(sim, 12, rank, (uint64_t)layer << 32 | (uint64_t)iteration);
         double weight = 1 + spread * (lasting + WOBBLE * now);
-        weights[i] = fmax(weight, 0.1) * sim->ranks[rank].expert_factor;
+        weights[i] = fmax(weight, 0.1) * sim->ranks[rank].expert_factor[iteration >= sim->ranks[rank].expert_at];
         sum += weights[i];
     }
     for (int32_t i = 0; i < group->spec.n_ranks; i++)

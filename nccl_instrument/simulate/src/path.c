@@ -39,8 +39,8 @@ void path_send(struct sim *sim, int32_t at, uint32_t bytes)
     struct nic *from = nic_of(sim, link->spec.from_rank);
     int64_t start = largest(from->tx_ns, sim->now);
     from->tx_ns = start + cost_ns(from, bytes, nic_share(from) * wobble(sim, from, link));
-    link->bytes_sent[link->n_sent % N_SLOTS] = bytes;
-    link->start_ns[link->n_sent++ % N_SLOTS] = start;
+    slot_of(link, link->n_sent)->bytes_sent = bytes;
+    slot_of(link, link->n_sent++)->start_ns = start;
     if (start > sim->now && !link->has_start_call) {
         link->has_start_call = 1;
         call_at(sim, start, C_START, at);
@@ -53,7 +53,7 @@ static void lose(struct link *link, uint32_t from)
 {
     link->is_lost = 1;
     for (uint32_t step = from; step != link->n_started; step++)
-        link->arrive_ns[step % N_SLOTS] = link->ack_ns[step % N_SLOTS] = NEVER;
+        slot_of(link, step)->arrive_ns = slot_of(link, step)->ack_ns = NEVER;
 }
 
 static int is_dead(const struct sim *sim, const struct link *link)
@@ -62,10 +62,10 @@ static int is_dead(const struct sim *sim, const struct link *link)
     return sim->nics[from->spec.nic].is_down || sim->nics[to->spec.nic].is_down || to->is_killed || from->is_killed;
 }
 
-static int64_t leave_ns(struct sim *sim, const struct link *link, struct nic *from, struct nic *to, uint32_t step)
+static int64_t leave_ns(struct sim *sim, struct link *link, struct nic *from, struct nic *to, uint32_t step)
 {
-    uint32_t bytes = link->bytes_sent[step % N_SLOTS];
-    int64_t start = link->start_ns[step % N_SLOTS];
+    uint32_t bytes = slot_of(link, step)->bytes_sent;
+    int64_t start = slot_of(link, step)->start_ns;
     int64_t leave = start + cost_ns(from, bytes, nic_share(from) * wobble(sim, from, link));
     leave = largest(leave, reserve(&from->up_ns, start, cost_ns(from, bytes, from->wire_share)));
     leave = largest(leave, reserve(&to->down_ns, start, cost_ns(to, bytes, to->wire_share)));
@@ -87,24 +87,24 @@ void path_start(struct sim *sim, int32_t at)
 {
     struct link *link = &sim->links[at];
     struct nic *from = nic_of(sim, link->spec.from_rank), *to = nic_of(sim, link->spec.to_rank);
-    while (link->n_started != link->n_sent && link->start_ns[link->n_started % N_SLOTS] <= sim->now) {
-        uint32_t step = link->n_started++, bytes = link->bytes_sent[step % N_SLOTS];
+    while (link->n_started != link->n_sent && slot_of(link, link->n_started)->start_ns <= sim->now) {
+        uint32_t step = link->n_started++, bytes = slot_of(link, step)->bytes_sent;
         if (is_dead(sim, link)) {
             lose(link, step);
             continue;
         }
         int64_t leave = leave_ns(sim, link, from, to, step);
         link->newest_arrival_ns = largest(link->newest_arrival_ns, leave + sim->settings.latency_ns);
-        link->arrive_ns[step % N_SLOTS] = link->newest_arrival_ns;
-        link->ack_ns[step % N_SLOTS] = sim->settings.is_ib ? link->newest_arrival_ns + sim->settings.latency_ns : leave;
+        slot_of(link, step)->arrive_ns = link->newest_arrival_ns;
+        slot_of(link, step)->ack_ns = sim->settings.is_ib ? link->newest_arrival_ns + sim->settings.latency_ns : leave;
         from->tx_bytes += bytes;
         to->rx_bytes += bytes;
         call_at(sim, link->newest_arrival_ns, C_ARRIVE, at);
-        want_ack(sim, at, link, link->ack_ns[step % N_SLOTS]);
+        want_ack(sim, at, link, slot_of(link, step)->ack_ns);
     }
     if (link->n_started != link->n_sent && !link->has_start_call) {
         link->has_start_call = 1;
-        call_at(sim, link->start_ns[link->n_started % N_SLOTS], C_START, at);
+        call_at(sim, slot_of(link, link->n_started)->start_ns, C_START, at);
     }
 }
 
@@ -112,7 +112,7 @@ void path_arrive(struct sim *sim, int32_t at)
 {
     struct link *link = &sim->links[at];
     uint32_t before = link->n_arrived;
-    while (link->n_arrived != link->n_started && link->arrive_ns[link->n_arrived % N_SLOTS] <= sim->now) {
+    while (link->n_arrived != link->n_started && slot_of(link, link->n_arrived)->arrive_ns <= sim->now) {
         if (is_dead(sim, link)) {
             lose(link, link->n_arrived);
             return;
@@ -136,14 +136,14 @@ static void send_again(struct sim *sim, int32_t at)
     struct link *link = &sim->links[at];
     int64_t ns = sim->now;
     for (uint32_t step = link->n_arrived; step != link->n_started; step++) {
-        ns += cost_ns(nic_of(sim, link->spec.from_rank), link->bytes_sent[step % N_SLOTS], 1);
-        link->arrive_ns[step % N_SLOTS] = link->newest_arrival_ns = ns + sim->settings.latency_ns;
-        link->ack_ns[step % N_SLOTS] = ns + 2 * sim->settings.latency_ns;
-        call_at(sim, link->arrive_ns[step % N_SLOTS], C_ARRIVE, at);
+        ns += cost_ns(nic_of(sim, link->spec.from_rank), slot_of(link, step)->bytes_sent, 1);
+        slot_of(link, step)->arrive_ns = link->newest_arrival_ns = ns + sim->settings.latency_ns;
+        slot_of(link, step)->ack_ns = ns + 2 * sim->settings.latency_ns;
+        call_at(sim, slot_of(link, step)->arrive_ns, C_ARRIVE, at);
     }
     for (uint32_t step = link->n_sent; step != link->n_credits; step++)
-        if (link->credit_ns[step % N_SLOTS] == NEVER)
-            link->credit_ns[step % N_SLOTS] = sim->now + sim->settings.latency_ns;
+        if (slot_of(link, step)->credit_ns == NEVER)
+            slot_of(link, step)->credit_ns = sim->now + sim->settings.latency_ns;
     link->is_lost = 0;
     link->has_ack_call = link->has_credit_call = 1;
     call_at(sim, ns + 2 * sim->settings.latency_ns, C_ACK, at);

@@ -22,11 +22,11 @@ static int64_t *wait_of(struct end *end, int stage)
     return stage == RECEIVED ? &end->peer_wait_ns : stage == FLUSHED ? &end->net_wait_ns : &end->gpu_wait_ns;
 }
 
-static void pass(struct end *end, int stage, int64_t ns)
+static void pass(struct link *link, struct end *end, int stage, int64_t ns)
 {
-    uint32_t chunk = end->count[stage]++;
+    int64_t *passed = slot_of(link, end->base + end->count[stage]++)->passed[end->is_send];
     if (stage > POSTED) {
-        int64_t from = largest(end->passed[stage - 1][chunk % N_SLOTS], end->latest[stage]);
+        int64_t from = largest(passed[stage - 1], end->latest[stage]);
         *wait_of(end, stage) += largest(ns - from, 0);
     }
     if (stage == (end->is_send ? READY : CONSUMED) && end->first_ready_ns == 0)
@@ -36,7 +36,7 @@ static void pass(struct end *end, int stage, int64_t ns)
     if (stage == (end->is_send ? DONE : RECEIVED))
         end->last_transfer_ns = ns;
     if (stage < DONE)
-        end->passed[stage][chunk % N_SLOTS] = ns;
+        passed[stage] = ns;
     end->latest[stage] = ns;
     end->last_progress_ns = largest(end->last_progress_ns, ns);
 }
@@ -115,10 +115,10 @@ static int free_sent(struct sim *sim, struct link *link, const struct rank *rank
 {
     struct end *end = &link->send;
     uint32_t step = end->base + end->count[DONE];
-    int64_t acked = link->ack_ns[step % N_SLOTS];
+    int64_t acked = slot_of(link, step)->ack_ns;
     if (end->count[DONE] == end->count[TRANSMITTED] || (int32_t)(link->n_started - step) <= 0 || acked > sim->now)
         return 0;
-    pass(end, DONE, proxy_is_polling(sim, rank) ? largest(acked, rank->asleep_until_ns) : sim->now);
+    pass(link, end, DONE, proxy_is_polling(sim, rank) ? largest(acked, rank->asleep_until_ns) : sim->now);
     link->head = end->base + end->count[DONE];
     if (link->waits_room) {
         link->waits_room = 0;
@@ -130,7 +130,7 @@ static int free_sent(struct sim *sim, struct link *link, const struct rank *rank
 static int has_credit(struct sim *sim, int32_t at, struct link *link, uint32_t step)
 {
     int is_posted = (int32_t)(link->n_credits - step) > 0;
-    int64_t ns = link->credit_ns[step % N_SLOTS];
+    int64_t ns = slot_of(link, step)->credit_ns;
     if (is_posted && ns <= sim->now)
         return 1;
     link->waits_credit = !is_posted || ns == NEVER;
@@ -143,8 +143,8 @@ static int has_credit(struct sim *sim, int32_t at, struct link *link, uint32_t s
 
 static void send_slice(struct sim *sim, int32_t at, struct link *link)
 {
-    link->send.bytes += link->bytes[link->n_sent % N_SLOTS];
-    path_send(sim, at, link->bytes[link->n_sent % N_SLOTS]);
+    link->send.bytes += slot_of(link, link->n_sent)->bytes;
+    path_send(sim, at, slot_of(link, link->n_sent)->bytes);
 }
 
 static int transmit(struct sim *sim, int32_t at, struct link *link)
@@ -154,10 +154,10 @@ static int transmit(struct sim *sim, int32_t at, struct link *link)
     if (end->count[TRANSMITTED] == end->count[POSTED] || (int32_t)(link->tail - step) <= 0)
         return 0;
     if (end->count[READY] == end->count[TRANSMITTED])
-        pass(end, READY, sim->now);
+        pass(link, end, READY, sim->now);
     if (sim->settings.is_ib && !has_credit(sim, at, link, step))
         return 0;
-    pass(end, TRANSMITTED, sim->now);
+    pass(link, end, TRANSMITTED, sim->now);
     if (sim->settings.is_ib)
         send_slice(sim, at, link);
     return 1;
@@ -175,11 +175,12 @@ static int drain_socket(struct sim *sim, int32_t at, struct link *link)
     return 1;
 }
 
-static int offer_slot(struct sim *sim, struct end *end, const struct proxy_op *op)
+static int offer_slot(struct sim *sim, struct link *link, const struct proxy_op *op)
 {
+    struct end *end = &link->send;
     if (end->count[POSTED] == op->n_steps || end->count[POSTED] >= end->count[DONE] + op->depth)
         return 0;
-    pass(end, POSTED, sim->now);
+    pass(link, end, POSTED, sim->now);
     return 1;
 }
 
@@ -189,7 +190,7 @@ static void send_look(struct sim *sim, int32_t at)
     const struct rank *rank = &sim->ranks[link->spec.from_rank];
     struct proxy_op *op;
     while ((op = front(sim, &link->send)) != NULL) {
-        int moved = free_sent(sim, link, rank) + offer_slot(sim, &link->send, op) + transmit(sim, at, link);
+        int moved = free_sent(sim, link, rank) + offer_slot(sim, link, op) + transmit(sim, at, link);
         moved += drain_socket(sim, at, link);
         if (!finish_if_done(sim, link, &link->send) && !moved)
             return;
@@ -198,11 +199,11 @@ static void send_look(struct sim *sim, int32_t at)
 
 /* ---- receiver ---- */
 
-static int n_held_credits(const struct link *link)
+static int n_held_credits(struct link *link)
 {
     int n = 0;
     for (uint32_t step = link->n_sent; step != link->n_credits; step++)
-        n += link->credit_ns[step % N_SLOTS] == NEVER;
+        n += slot_of(link, step)->credit_ns == NEVER;
     return n;
 }
 
@@ -213,8 +214,8 @@ static int post_receive(struct sim *sim, int32_t at, struct link *link, const st
         return 0;
     if (sim->settings.is_ib && n_held_credits(link) >= CREDITS_HELD_MAX)
         return 0;
-    pass(end, POSTED, sim->now);
-    link->credit_ns[link->n_credits++ % N_SLOTS] = credit_arrival_ns(sim, link);
+    pass(link, end, POSTED, sim->now);
+    slot_of(link, link->n_credits++)->credit_ns = credit_arrival_ns(sim, link);
     if (link->waits_credit) {
         link->waits_credit = 0;
         has_credit(sim, at, link, sim->settings.is_ib ? link->send.base + link->send.count[TRANSMITTED] : link->n_sent);
@@ -228,10 +229,10 @@ static int take_received(struct sim *sim, int32_t at, struct link *link)
     uint32_t step = end->base + end->count[RECEIVED];
     if (end->count[RECEIVED] == end->count[POSTED] || (int32_t)(link->n_arrived - step) <= 0)
         return 0;
-    pass(end, RECEIVED, sim->now);
-    end->bytes += link->bytes_sent[step % N_SLOTS];
+    pass(link, end, RECEIVED, sim->now);
+    end->bytes += slot_of(link, step)->bytes_sent;
     int64_t flush = sim->settings.flush_ns + sim->nics[sim->ranks[link->spec.to_rank].spec.nic].hand_over_ns;
-    link->flush_ns[step % N_SLOTS] = sim->now + flush;
+    slot_of(link, step)->flush_ns = sim->now + flush;
     if (flush > 0)
         call_at(sim, sim->now + flush, C_FLUSH, at);
     return 1;
@@ -241,9 +242,9 @@ static int hand_to_gpu(struct sim *sim, struct link *link)
 {
     struct end *end = &link->receive;
     uint32_t step = end->base + end->count[FLUSHED];
-    if (end->count[FLUSHED] == end->count[RECEIVED] || link->flush_ns[step % N_SLOTS] > sim->now)
+    if (end->count[FLUSHED] == end->count[RECEIVED] || slot_of(link, step)->flush_ns > sim->now)
         return 0;
-    pass(end, FLUSHED, sim->now);
+    pass(link, end, FLUSHED, sim->now);
     link->avail++;
     lane_try(sim, link->spec.to_lane);
     return 1;
@@ -255,7 +256,7 @@ static int take_back(struct sim *sim, struct link *link)
     uint32_t step = end->base + end->count[CONSUMED];
     if (end->count[CONSUMED] == end->count[FLUSHED] || (int32_t)(link->taken - step) <= 0)
         return 0;
-    pass(end, CONSUMED, sim->now);
+    pass(link, end, CONSUMED, sim->now);
     return 1;
 }
 

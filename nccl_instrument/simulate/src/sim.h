@@ -120,10 +120,17 @@ struct end {
     int32_t first, last;
     uint32_t base, count[4];
     uint8_t is_send, is_begun;
-    int64_t passed[3][N_SLOTS], latest[4];
+    int64_t latest[4];
     int64_t gpu_wait_ns, peer_wait_ns, net_wait_ns;
     int64_t first_ready_ns, first_transfer_ns, last_transfer_ns, last_progress_ns;
     uint64_t bytes;
+};
+
+/* What is known of the step in a slot, at both ends; together, because it is used together. */
+struct slot {
+    int64_t credit_ns, start_ns, arrive_ns, ack_ns, flush_ns;
+    int64_t passed[2][3]; /* when its last stages were passed, by direction */
+    uint32_t bytes, bytes_sent; /* in the sender's slot, on the path */
 };
 
 struct link {
@@ -133,10 +140,9 @@ struct link {
     uint32_t n_started, n_arrived;     /* on the path, at the receiving machine */
     uint32_t n_credits;
     uint8_t waits_room, waits_credit, has_ack_call, has_credit_call, has_start_call, is_lost;
-    int64_t credit_ns[N_SLOTS], start_ns[N_SLOTS], arrive_ns[N_SLOTS], ack_ns[N_SLOTS], flush_ns[N_SLOTS];
-    uint32_t bytes[N_SLOTS], bytes_sent[N_SLOTS]; /* of slots at the sender, of slices on the path */
     int64_t newest_arrival_ns;
     struct end send, receive;
+    struct slot slots[N_SLOTS];
 };
 
 struct lane {
@@ -165,12 +171,12 @@ struct rank {
     struct stream streams[N_STREAMS];
     int32_t pc, iteration;
     int64_t compute_ns, copy_in_ns, copy_out_ns; /* engines busy until */
-    double compute_factor, copy_factor, expert_factor, background;
+    double compute_factor, copy_factor, expert_factor[2], background; /* experts: before and from expert_at on */
     int64_t host_extra_ns, hold_ns, proxy_delay_ns, sleep_ns, sleep_every_ns;
     int64_t asleep_until_ns, last_callback_ns, io_rate, io_until_ns, io_from_ns;
     uint64_t io_bytes;
     int32_t mismatch; /* what the next suitable op does wrong, 0 = nothing */
-    int32_t mismatch_at;
+    int32_t mismatch_at, expert_at;
     uint8_t is_frozen, is_killed, is_gpu_dead, is_stuck, has_wake, is_busy, host_waits, has_begun;
     int32_t first_live;
 };
@@ -264,11 +270,18 @@ struct sim {
     int32_t free_proxy_op;
     struct op_row *finished;
     int64_t n_finished, finished_size;
+    struct call *deferred; /* what a stopped GPU will do when it goes on */
+    int64_t n_deferred, deferred_size;
     double overlap;
     int64_t pause_ns;
     int32_t pause_at, stop_at;
     uint64_t n_served;
 };
+
+static inline struct slot *slot_of(struct link *link, uint32_t step)
+{
+    return &link->slots[step % N_SLOTS];
+}
 
 /* calls.c: the queue of what happens next */
 void call_at(struct sim *sim, int64_t ns, enum call_kind kind, int32_t what);
@@ -291,6 +304,8 @@ void moe_weights(const struct sim *sim, const struct group *group, int32_t layer
 int32_t op_parts(struct sim *sim, const struct rank *rank, const struct op_spec *spec);
 int32_t part_plans(struct sim *sim, const struct rank *rank, const struct part *part, struct plan *plans);
 uint32_t plan_n_steps(const struct plan *plan);
+/* calls.c */
+void defer(struct sim *sim, enum call_kind kind, int32_t what);
 /* lane.c: copies */
 void lane_try(struct sim *sim, int32_t lane);
 void lane_copied(struct sim *sim, int32_t lane);

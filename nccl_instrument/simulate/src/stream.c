@@ -77,8 +77,10 @@ void stream_run(struct sim *sim, int32_t at, int32_t number)
 void stream_task_done(struct sim *sim, int32_t at, int32_t number)
 {
     struct rank *rank = &sim->ranks[at];
-    if (rank->is_gpu_dead)
+    if (rank->is_gpu_dead) {
+        defer(sim, C_COMPUTE, at * N_STREAMS + number);
         return;
+    }
     rank->streams[number].is_running = 0;
     rank->streams[number].n_done++;
     for (int32_t i = 0; i < N_STREAMS; i++)
