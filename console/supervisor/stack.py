@@ -51,9 +51,12 @@ class Stack:
         self.folder.note_base_url(self.base_url)
         self._start_database()
         self._start_valkey()
-        self._prepare_console()
-        self._start_console()
+        self.say("Database schema: migrating")
+        processes.manage(self.env, "migrate", "--noinput", "--verbosity", "0")
+        await_console = self._spawn_console()
+        processes.bootstrap(self.env, self.folder.agent_token_file)  # while they start: seconds count after a death
         link = processes.manage(self.env, "signin_link").strip().splitlines()[-1]
+        await_console()
         if with_demo:
             self._start_demo()
         return link
@@ -114,23 +117,23 @@ class Stack:
         except (redis.RedisError, ValueError) as error:
             raise ServerFailed(f"The server named by REDIS_URL does not answer: {error}") from None
 
-    def _prepare_console(self) -> None:
-        self.say("Database schema: migrating")
-        processes.manage(self.env, "migrate", "--noinput", "--verbosity", "0")
-        processes.bootstrap(self.env, self.folder.agent_token_file)
-
-    def _start_console(self) -> None:
+    def _spawn_console(self) -> Callable[[], None]:
+        """Start the console's processes; returns what waits until all of them are up, and raises ServerFailed."""
         self.say("Web, ingest, worker and beat: starting")
         web = self.spawn(processes.web_recipe(self.port))
         numbers = range(1, processes.ingest_processes() + 1)
         ingests = [self.spawn(processes.ingest_recipe(self.ingest_port, number)) for number in numbers]
         worker = self.spawn(processes.worker_recipe())
         beat = self.spawn(processes.beat_recipe(self.folder.path))
-        processes.wait_for_http(web, self.port)
-        for ingest in ingests:
-            processes.wait_for_http(ingest, self.ingest_port)
-        processes.wait_for_words(worker, "ready.")
-        processes.wait_for_words(beat, "beat: Starting")
+
+        def await_all() -> None:
+            processes.wait_for_http(web, self.port)
+            for ingest in ingests:
+                processes.wait_for_http(ingest, self.ingest_port)
+            processes.wait_for_words(worker, "ready.")
+            processes.wait_for_words(beat, "beat: Starting")
+
+        return await_all
 
     def _start_demo(self) -> None:
         self.say("Demo job: starting (a fault is injected about 30 s into it)")
