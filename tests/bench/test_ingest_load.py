@@ -1,0 +1,40 @@
+"""The load of the ingest benchmark is what it claims: distinct, valid batches of busy nodes, patched as they are sent."""
+
+from __future__ import annotations
+
+from ingest.arrival import receive_batch
+from nccl_instrument.wire import decode_batch
+from tests.bench.ingest_batches import COMMS, FLOWS, MONO_NS, OPS, RANKS, SECOND, TICKS, patch, prepare, prepare_one
+
+NODES = 4
+
+
+def sent(node: int, second: int, job: int = 3) -> bytes:
+    clocks = (1_790_000_000 * SECOND, MONO_NS + (second + 1) * SECOND)
+    return b"".join(patch(prepare_one(node, NODES, second, SECOND), job, node, second, clocks))
+
+
+def test_a_patched_batch_says_who_sends_it_and_when() -> None:
+    batch = decode_batch(sent(2, 5))
+    assert (batch.job, batch.node, batch.number, batch.mono_ns) == ("bench-003", "node-00002", 5, MONO_NS + 6 * SECOND)
+    assert len({decode_batch(sent(node, 5, job)).boot_id for node in range(NODES) for job in range(3)}) == 3 * NODES
+
+
+def test_a_batch_holds_a_second_of_eight_busy_ranks_and_no_impossible_row() -> None:
+    body = sent(1, 7)
+    arrival = receive_batch(1, body, 1_790_000_000 * SECOND)
+    assert arrival.n_dropped == 0
+    assert len(arrival.batch.rows("flow")) == RANKS * COMMS * FLOWS * TICKS
+    assert len(arrival.batch.rows("op")) == OPS
+    assert 12_000 < len(body) < 15_000
+
+
+def test_members_are_told_in_a_nodes_first_batch_and_now_and_then() -> None:
+    with_members = [second for second in range(61) if len(decode_batch(sent(1, second)).rows("comm"))]
+    assert with_members == [0, 29, 59]
+
+
+def test_batches_are_prepared_for_every_node_and_second() -> None:
+    prepared = prepare(2, 3, SECOND)
+    assert [len(second) for second in prepared] == [2, 2, 2]
+    assert len({one.sections for second in prepared for one in second}) == 6
