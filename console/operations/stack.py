@@ -7,6 +7,7 @@ only where a name helps, the fifty that lag most; how many were left out is told
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from django.conf import settings
 from django.db import connections
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -45,6 +47,7 @@ MEANING: Final = {
     "diogenes_disk_free_bytes": "Room left for the database; absent where it is on a machine nobody here can look at.",
     "diogenes_disk_reserve_bytes": "What of it traces may not use.",
     "diogenes_disk_short": "1 while traces are refused for want of room.",
+    "diogenes_restarts": "How often `manage.py up` started a process again since it began; absent where it did not.",
     "diogenes_unreadable": "1 when these numbers could not be read: database or valkey.",
 }
 _NODES: Final = """
@@ -98,6 +101,7 @@ def _read() -> Iterator[Metric]:
         except Exception:  # whatever it is, the other numbers are told
             missing[part] = 1.0
     yield from _of_the_disk(_space())
+    yield from _of_the_supervisor()
     yield _by("diogenes_unreadable", "part", missing)
 
 
@@ -148,6 +152,15 @@ def _space() -> Space:
         return measure(data_folders())
     finally:
         connections["default"].close()
+
+
+def _of_the_supervisor() -> Iterator[Metric]:
+    """How often `manage.py up` started a child again; nothing where somebody else starts the processes."""
+    try:
+        restarts = json.loads((settings.DATA_FOLDER / "restarts").read_text())
+    except (OSError, ValueError):
+        return
+    yield _by("diogenes_restarts", "process", dict.fromkeys(("web", "ingest", "worker", "beat"), 0) | restarts)
 
 
 def _of_the_disk(space: Space) -> Iterator[Metric]:

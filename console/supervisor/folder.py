@@ -7,12 +7,14 @@ the supervisor they are given a moment to follow it, before their files are used
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import secrets
 import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +73,13 @@ class DataFolder:
         noted = self.path / "children.new"
         noted.write_text("".join(lines))
         noted.replace(self.path / "children")
+
+    def note_restarts(self, restarts: Mapping[str, int]) -> None:
+        """Remember how often each child was started again, for the metrics; a full disk must not matter here."""
+        with suppress(OSError):
+            noted = self.path / "restarts.new"
+            noted.write_text(json.dumps(restarts))
+            noted.replace(self.path / "restarts")
 
     def is_held(self, name: str) -> bool:
         """Whether somebody wants this child to stay down: a file of its name lies in `held`, until they remove it."""

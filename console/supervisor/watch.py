@@ -11,6 +11,7 @@ import ctypes
 import os
 import signal
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Final, NoReturn
@@ -74,8 +75,10 @@ class Watch:
     stack: Stack
     deaths: dict[str, Deaths] = field(default_factory=dict)
     relayed: int = 0  # lines of the demo
+    restarts: Counter[str] = field(default_factory=Counter)
 
     def forever(self) -> NoReturn:
+        self.stack.folder.note_restarts(self.restarts)
         while True:
             self.relay_demo()
             for child in list(self.stack.children):
@@ -119,6 +122,8 @@ class Watch:
         try:
             self.stack.replace(dead)
             deaths.restart_at = None
+            self.restarts[dead.recipe.name] += 1
+            self.stack.folder.note_restarts(self.restarts)
         except OSError as error:
             pause = deaths.note(now, 0.0)
             self.stack.say(f"{dead.recipe.name} cannot be started: {error}; trying again in {pause:.0f} s")

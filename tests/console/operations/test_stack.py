@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from django.utils import timezone
 
 from console.operations import stack
 from console.operations.stack import MEANING, StackCollector
+from console.supervisor.folder import DataFolder
 from ingest.models import Attempt, Node, Team
 
 SECOND = 1_000_000_000
@@ -44,7 +46,7 @@ def lively(transactional_db: None, valkey: object) -> None:
 def test_every_number_has_a_meaning_and_the_other_way_round(lively: None, team: Team) -> None:
     make_job(team, "llama")
     told = read(StackCollector())
-    assert set(told) | {"diogenes_rollup_lag_seconds"} == set(MEANING)
+    assert set(told) | {"diogenes_rollup_lag_seconds", "diogenes_restarts"} == set(MEANING)
     assert told["diogenes_nodes"] == {"reporting": 0, "catching_up": 1, "silent": 0}
     assert told["diogenes_looks_overdue"] == {"": 1}
     assert told["diogenes_unreadable"] == {"database": 0, "valkey": 0}
@@ -69,6 +71,12 @@ def test_what_cannot_be_read_is_said_and_left_out(
     assert "diogenes_processes" not in told and "diogenes_nodes" in told
     monkeypatch.setattr(stack, "connect", lambda: 1 / 0)
     assert read(StackCollector())["diogenes_unreadable"]["database"] == 1
+
+
+def test_what_the_supervisor_started_again_is_told(lively: None, settings: Any, tmp_path: Path) -> None:
+    settings.DATA_FOLDER = tmp_path
+    DataFolder(tmp_path, tmp_path, lock_fd=-1).note_restarts({"worker": 3, "postgres": 1})
+    assert read(StackCollector())["diogenes_restarts"] == {"web": 0, "ingest": 0, "worker": 3, "beat": 0, "postgres": 1}
 
 
 def test_numbers_stand_for_a_few_seconds(lively: None, team: Team) -> None:
