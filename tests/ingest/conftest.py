@@ -75,6 +75,9 @@ class Ingest:
         names = {name.decode(): value.decode() for name, value in answer[0]["headers"]}
         return Reply(answer[0]["status"], json.loads(answer[1]["body"]), names)
 
+    async def health(self) -> dict[str, Any]:
+        return (await self.request("GET", "/ingest/health", {}, [b""])).body
+
     async def write_ledger(self) -> None:
         """What happens once a second."""
         await (await self.application.server()).write_ledger()
@@ -103,3 +106,15 @@ def no_traces(transactional_db: None) -> Iterator[None]:
         cursor.execute("TRUNCATE ingest_trace_batch, ingest_pinned_batch")
     take_heard()
     yield
+
+
+@pytest.fixture
+def no_writers(no_traces: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No life of an ingest process is remembered, and an application in this process sums when it is told to."""
+    for name in ("LEDGER_SECONDS", "DEAD_SECONDS"):
+        monkeypatch.setattr(f"ingest.server.{name}", 3600.0)
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE ingest_writer")
+    connection.close()  # a test may end every connection there is
+    yield
+    connections.close_all()

@@ -6,10 +6,14 @@ import math
 from collections import Counter, defaultdict
 
 import numpy as np
+from asgiref.sync import sync_to_async
 from django.db import connection
 
+from ingest.database import connect
 from ingest.models import OpRollup
+from ingest.repeats import Repeats
 from ingest.rollup import BIN, BINS_PER_OCTAVE, BUCKET_NS
+from ingest.sums import sum_left_behind
 from nccl_instrument.tables import OP_REOPENED
 from nccl_instrument.wire import decode_batch
 
@@ -75,3 +79,23 @@ def n_stored() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM ingest_trace_batch")
         return int(cursor.fetchone()[0])
+
+
+def assert_exact(n_batches: int) -> None:
+    """All batches are stored, and the roll-ups are those of all of them."""
+    assert n_stored() == n_batches
+    stored = stored_totals()
+    assert stored
+    assert rolled_up() == stored
+
+
+def recover() -> int:
+    """Sum what is left behind as if every writer had not been heard of for a while; how many batches."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE ingest_writer SET summed_at = now() - interval '1 minute'")
+    with connect() as own:
+        return sum_left_behind(own, Repeats())[0]
+
+
+is_exact = sync_to_async(assert_exact)
+recovered = sync_to_async(recover)
