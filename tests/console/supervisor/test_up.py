@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,24 +19,12 @@ import pytest
 
 from console.supervisor.folder import start_time
 from console.supervisor.processes import ROOT, ingest_processes
+from tests.eval.stack import free_port_pair
 from tests.servers import SETTINGS
 
 pytestmark = pytest.mark.live
 
 READY = re.compile(r"Diogenes is running at (\S+) - sign in once with (\S+)")
-
-
-def free_port() -> int:
-    """A port whose neighbour above is free as well."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
-                continue
-            return port
 
 
 def outside() -> dict[str, str]:
@@ -75,7 +62,7 @@ class Up:
 
 
 def started(folder: Path) -> Iterator[Up]:
-    up = Up(folder, free_port())
+    up = Up(folder, free_port_pair())
     yield up
     if up.process.poll() is None:
         up.stop(signal.SIGTERM)
@@ -143,7 +130,7 @@ def test_a_link_of_a_stack_that_does_not_run_is_refused_in_one_sentence(tmp_path
 
 def test_a_second_start_on_the_same_folder_is_refused_in_one_sentence(shared: Up) -> None:
     shared.wait_until_ready()
-    second = Up(shared.folder, free_port())
+    second = Up(shared.folder, free_port_pair())
     said, _ = second.process.communicate(timeout=60)
     assert second.process.returncode == 1
     assert re.fullmatch(rf"Diogenes is already running on {shared.folder} \(process {shared.process.pid}\): .*\n", said)
