@@ -18,7 +18,7 @@ from typing import Final
 from nccl_instrument.simulate.bar import Bar
 from nccl_instrument.simulate.engine import EngineError
 from nccl_instrument.simulate.faults import KINDS, Fault, FaultError, Scenario, make_fault
-from nccl_instrument.simulate.files import in_order, write_batches, write_job
+from nccl_instrument.simulate.files import in_order, write_batches, write_job, write_truth
 from nccl_instrument.simulate.job import ORIGIN_NS, JobSettings, SimulatedJob
 from nccl_instrument.simulate.layout import Layout, LayoutError
 from nccl_instrument.simulate.physics import TESTBED, Physics, PhysicsError, cluster_physics
@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--server", help="address to stream to, as an agent would")
     add("--token-file", type=Path, help="token of an agent, for --server")
     add("--pace", type=float, default=1.0, help="with --server: so many seconds of the job in one of ours")
+    add("--truth", type=Path, help="with --server: file for what really happened; in a folder it is truth.json")
     add("--list-faults", action="store_true")
     add("--quiet", action="store_true", help="no progress bar")
     physics = parser.add_argument_group("physics", "each replaces one number of the preset")
@@ -167,7 +168,8 @@ def _run(settings: JobSettings, chosen: argparse.Namespace) -> int:
             n_batches, n_bytes = write_batches(chosen.out, batches)
             bar.end(f"{n_batches} batches, {n_bytes / 1e6:.1f} MB, {job.engine.n_served / 1e6:.1f} million steps")
         else:
-            print("\n".join(f"truth: {one}" for one in job.truth))
+            if chosen.truth is not None:
+                write_truth(chosen.truth, job.truth)
             bar.end(stream(batches, settings.origin_ns, chosen.server, chosen.token_file, chosen.pace))
     finally:
         job.close()

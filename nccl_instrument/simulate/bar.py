@@ -15,9 +15,9 @@ LOG_PERIOD_S: Final = 10.0
 class Bar:
     """Tell it how much of `total` is done; it writes when something is worth saying."""
 
-    def __init__(self, total: float, unit: str, out: TextIO = sys.stderr, is_quiet: bool = False) -> None:
-        self.total, self.unit, self.out, self.is_quiet = total, unit, out, is_quiet
-        self._is_terminal = out.isatty()
+    def __init__(self, total: float, unit: str, out: TextIO | None = None, is_quiet: bool = False) -> None:
+        self.total, self.unit, self.out, self.is_quiet = total, unit, out or sys.stderr, is_quiet
+        self._is_terminal = self.out.isatty()
         self._began_s = self._told_s = time.monotonic()
 
     def tell(self, done: float, more: str = "") -> None:

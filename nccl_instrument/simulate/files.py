@@ -38,7 +38,12 @@ def write_job(folder: Path, settings: JobSettings, truth: list[dict[str, Any]], 
         "physics": dataclasses.asdict(settings.physics),
     }  # fmt: skip
     (folder / JOB).write_text(json.dumps(described, indent=1) + "\n")
-    (folder / TRUTH).write_text(json.dumps(truth, indent=1) + "\n")
+    write_truth(folder / TRUTH, truth)
+
+
+def write_truth(path: Path, truth: list[dict[str, Any]]) -> None:
+    """What really happened, for whoever scores."""
+    path.write_text(json.dumps(truth, indent=1) + "\n")
 
 
 def in_order(cut: Iterable[list[Sent]], delay_ns: int = 0) -> Iterator[Sent]:

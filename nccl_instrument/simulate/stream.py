@@ -1,8 +1,7 @@
 """Sends a simulated job's batches to a server, as its agents would: at the pace of the job, or faster.
 
-A few connections stand for all agents. Batches are dated as of now, so at a pace above 1 the job's clock runs ahead of the
-server's by what it gains, and a server calls that a wrong clock: a faster stream is therefore dated into the past, so
-that it ends now.
+A few connections stand for all agents. At a pace above 1 the job's clock gains on the server's, and what comes from the
+future is a wrong clock: a faster stream is therefore dated into the past (__main__.py), so that it ends now.
 """
 
 from __future__ import annotations
@@ -44,23 +43,18 @@ class _Counts:
 
 def stream(batches: Iterable[Sent], origin_ns: int, server: str, token_file: Path, pace: float) -> str:
     """Sends everything; says how many batches were accepted. Raises StreamError when none can be."""
-    waiting: queue.Queue[bytes | None] = queue.Queue(QUEUE_MAX)
     counts, stopped = _Counts(), threading.Event()
     try:
         doors = [Door(server, token_file) for _ in range(CONNECTIONS)]
     except ValueError as error:
         raise StreamError(f"--server: {error}.") from error
-    threads = [threading.Thread(target=_send, args=(door, waiting, counts, stopped), daemon=True) for door in doors]
+    queues: list[queue.Queue[bytes | None]] = [queue.Queue(QUEUE_MAX) for _ in doors]
+    pairs = list(zip(doors, queues, strict=True))
+    threads = [threading.Thread(target=_send, args=(*pair, counts, stopped), daemon=True) for pair in pairs]
     for thread in threads:
         thread.start()
-    began_s = time.monotonic()
-    for batch in batches:
-        due_s = began_s + (batch.arrives_ns - origin_ns) / 1e9 / pace
-        time.sleep(max(0.0, due_s - time.monotonic()))
-        if stopped.is_set():
-            raise StreamError(f"The server takes nothing: {counts.reason}.")
-        waiting.put(batch.encoded)
-    for _ in threads:
+    _feed(batches, origin_ns, pace, queues, stopped)
+    for waiting in queues:
         waiting.put(None)
     for thread in threads:
         thread.join()
@@ -68,6 +62,23 @@ def stream(batches: Iterable[Sent], origin_ns: int, server: str, token_file: Pat
         raise StreamError(f"The server takes nothing: {counts.reason}.")
     refused = f", {counts.refused} refused ({counts.reason})" if counts.refused else ""
     return f"{counts.accepted} batches accepted{refused}"
+
+
+def _feed(
+    batches: Iterable[Sent],
+    origin_ns: int,
+    pace: float,
+    queues: list[queue.Queue[bytes | None]],
+    stopped: threading.Event,
+) -> None:
+    """Each batch when its time has come; those of a node go through one connection, so that they stay in order."""
+    began_s = time.monotonic()
+    for batch in batches:
+        due_s = began_s + (batch.arrives_ns - origin_ns) / 1e9 / pace
+        time.sleep(max(0.0, due_s - time.monotonic()))
+        if stopped.is_set():
+            return
+        queues[batch.node % len(queues)].put(batch.encoded)
 
 
 def _send(door: Door, waiting: queue.Queue[bytes | None], counts: _Counts, stopped: threading.Event) -> None:
