@@ -6,10 +6,13 @@ from __future__ import annotations
 import re
 
 import pytest
+from django.contrib.auth.models import User
 from playwright.sync_api import Browser, Page, Route, expect
 
+from console.accounts.models import Membership, Role
 from console.incidents import lifecycle
 from console.incidents.models import ActorKind
+from ingest.models import Node, Team
 from tests.browser.conftest import PHONE, OpenAs
 from tests.browser.stack import PASSWORD, Stack
 
@@ -268,3 +271,29 @@ def test_an_admin_makes_a_token_that_is_shown_once(open_as: OpenAs) -> None:
     dialog.get_by_role("button", name="I have copied it").click()
     expect(page.get_by_role("row", name=re.compile("cluster b"))).to_be_visible()
     assert "dga_" not in page.content()
+
+
+def test_who_administers_two_teams_says_for_which_a_token_is(stack: Stack, open_as: OpenAs) -> None:
+    stack.do(_administer_another_team, "ada")
+    page = open_as("ada", "/settings")
+    page.get_by_label("Label").fill("cluster c")
+    expect(page.get_by_role("button", name="Create token")).to_be_disabled()
+    page.get_by_label("Team").select_option("serving")
+    page.get_by_role("button", name="Create token").click()
+    page.get_by_role("dialog").get_by_role("button", name="I have copied it").click()
+    expect(page.get_by_role("row", name=re.compile("cluster c serving"))).to_be_visible()
+
+
+def _administer_another_team(name: str) -> None:
+    user = User.objects.get(username=name)
+    Membership.objects.create(user=user, team=Team.objects.create(name="serving"), role=Role.ADMIN)
+
+
+def test_the_now_page_tells_what_ingest_refused_and_lost(stack: Stack, open_as: OpenAs) -> None:
+    stack.run_job()
+    stack.do(Team.objects.update, batches_refused=2)
+    stack.do(Node.objects.update, losses={"ring_records": 3400})
+    ingest = open_as("rita").get_by_role("region", name="Ingest")
+    expect(ingest).to_contain_text("native partitions")
+    expect(ingest).to_contain_text("2 batches refused")
+    expect(ingest).to_contain_text("records overwritten before they were read")
