@@ -58,6 +58,8 @@ def _blamed(iterations: Iterations, is_candidate: Mask, total: Floats) -> tuple[
     is_blamed = is_candidate & (total >= BESIDE_MIN * most)
     if is_blamed.sum() < EVERYBODY_MIN:
         return is_blamed, False
-    programs = iterations.programs()
-    whole = np.isin(programs, programs[is_blamed]) <= is_blamed
-    return is_blamed, bool(is_blamed.sum() >= EVERYBODY * len(total) or whole.all())
+    programs, sizes = np.unique(iterations.programs(), return_inverse=True, return_counts=True)[1:]
+    n_blamed = np.bincount(programs[is_blamed], minlength=len(sizes))
+    struck = n_blamed > 0
+    is_every_replica = bool((n_blamed[struck] == sizes[struck]).all() and (sizes[struck] >= EVERYBODY_MIN).all())
+    return is_blamed, bool(is_blamed.sum() >= EVERYBODY * len(total)) or is_every_replica

@@ -11,17 +11,21 @@ from collections.abc import Callable
 import numpy as np
 
 from ingest.window import Window
-from rca.findings import Diagnosis, Finding, Symptom, WaitEdge
+from rca.findings import Diagnosis, FaultKind, Finding, Symptom, WaitEdge
 from rca.holes import downgrade, ranked, unseen
 from rca.ranks import known_ranks
-from rca.rules import late_start, slow_copy, slow_nic
+from rca.rules import late_start, slow_copy, slow_nic, slow_proxy
 from rca.settings import Settings
 from rca.slowdown import Slowdown, slowdown_of
 
 Rule = Callable[[Slowdown, Symptom, Settings], tuple[Finding, ...]]
 
-INSIDE: tuple[Rule, ...] = (slow_copy.explain, slow_nic.explain)
-BEFORE: tuple[Rule, ...] = (late_start.explain,)
+RULES: tuple[tuple[Rule, ...], ...] = (
+    (slow_proxy.explain,),
+    (slow_copy.explain, slow_nic.explain),
+    (late_start.explain,),
+)
+"""Earlier ones explain what later ones would say of the same group of ranks."""
 
 
 def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:
@@ -42,11 +46,20 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
 
 
 def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[Finding]:
-    """Late starts count where nothing inside the ops of the same group of ranks explains them."""
-    inside = [finding for rule in INSIDE for finding in rule(slowdown, symptom, settings)]
-    before = [finding for rule in BEFORE for finding in rule(slowdown, symptom, settings)]
-    explained = {group for finding in inside for group in _groups(slowdown, finding)}
-    return ranked(inside + [one for one in before if not _groups(slowdown, one) & explained])
+    """What the rules say, each of ranks whose group no earlier rule has explained."""
+    found: list[Finding] = []
+    for rules in RULES:
+        explained = {group for finding in found for group in _groups(slowdown, finding)}
+        said = [finding for rule in rules for finding in rule(slowdown, symptom, settings)]
+        found += [
+            finding for finding in said if not (_groups(slowdown, finding) & explained or _is_vague(finding, found))
+        ]
+    return ranked(found)
+
+
+def _is_vague(finding: Finding, found: list[Finding]) -> bool:
+    """Once somebody is named, that others are slow too is what victims are."""
+    return finding.kind is FaultKind.GROUP_ANOMALY and any(other.culprits for other in found)
 
 
 def _groups(slowdown: Slowdown, finding: Finding) -> set[int]:

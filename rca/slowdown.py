@@ -59,7 +59,7 @@ def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown |
     usual, slow = stretches(iterations, onset_ns)
     if usual.sum() < ITERATIONS_MIN or slow.sum() < ITERATIONS_MIN:
         return None
-    lengths = _lengths(iterations)
+    lengths = lengths_ns(iterations)
     usual_ns, slow_ns = float(np.nanmedian(lengths[usual])), float(np.nanmean(lengths[slow]))
     if not slow_ns > (1 + LOST_MIN) * usual_ns:
         return None
@@ -93,7 +93,7 @@ def _lowest(group: dict[int, int], rank: int) -> int:
     return rank
 
 
-def _lengths(iterations: Iterations) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def lengths_ns(iterations: Iterations) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """(I,) how long each iteration lasted, by the ranks' own clocks; NaN for the last."""
     lengths = np.full(iterations.n, np.nan)
     steps = np.diff(iterations.began, axis=1)

@@ -1,0 +1,115 @@
+"""A proxy that is slow, or sleeps now and then: NCCL's thread on the CPU, between the GPU and the NIC (Mycroft §7.1, #7).
+
+    GPU ready ···▶ [proxy looks late] ···▶ on the wire ───▶ delivered ···▶ [proxy looks late] ···▶ taken
+
+A proxy that looks late makes everything late that passes through it: what lies ready, what is on the wire and what has
+arrived, all at once, where a slow GPU or NIC makes one of them late. When all ranks of a node show it, the node's CPUs are
+short. One that sleeps is caught in the act: in the long iterations, it leaves undone what it could do at once
+(deaf.py). Abstains when only one of the waits has grown. docs/rules/slow_proxy.md
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from nccl_instrument.tables import FUNC_RECV
+from rca.cover import COVERED_MIN, SHARE_MIN, covered
+from rca.findings import Component, FaultKind, Finding, Symptom
+from rca.inside import Wait
+from rca.keys import Ints, Mask
+from rca.progress import state_of
+from rca.settings import SECOND_NS, Settings
+from rca.slow_words import finding_of
+from rca.slowdown import Slowdown, lengths_ns
+
+RULE = "slow_proxy"
+VERSION = 1
+
+COPY_COVERED_MIN = 0.5
+EXAMINED_MAX = 5
+CAUGHT_MIN = 2
+TOLD = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`, `numactl -s`"
+
+
+def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
+    """A finding per node, or rank, whose proxies look late, or per rank whose proxy sleeps; () when none does."""
+    del symptom
+    late = np.flatnonzero(_looks_late(slowdown))
+    if len(late):
+        nodes = slowdown.node(late)
+        return tuple(_slow(slowdown, late[nodes == node]) for node in np.unique(nodes))
+    return tuple(_asleep(slowdown, at, times, examined) for at, times, examined in _sleepers(slowdown, settings))
+
+
+def _looks_late(slowdown: Slowdown) -> Mask:
+    """(R,) ranks whose chunks wait more, both on the wire and for being taken."""
+    iterations = slowdown.iterations
+    sends = iterations.func != FUNC_RECV
+    network = covered(iterations, slowdown.inside.excess(Wait.NETWORK), sends, slowdown.lost_ns)
+    copy = covered(iterations, slowdown.inside.excess(Wait.COPY), np.ones(len(sends), bool), slowdown.lost_ns)
+    both = (network.n >= COVERED_MIN * network.of) & (copy.n >= COPY_COVERED_MIN * copy.of) & (copy.of > 0)
+    least = SHARE_MIN * slowdown.lost_ns
+    return both & (network.excess_ns >= least) & (copy.excess_ns >= least)
+
+
+def _slow(slowdown: Slowdown, at: Ints) -> Finding:
+    inside = slowdown.inside.excess(Wait.NETWORK) + slowdown.inside.excess(Wait.COPY)
+    worst = max(float(inside[slowdown.iterations.places_of(int(one))].sum()) for one in at)
+    of_node = int((slowdown.node(np.arange(len(slowdown.iterations.ranks))) == slowdown.node(at[:1])[0]).sum())
+    whole = "all ranks of the node" if len(at) == of_node > 1 else f"{len(at)} of {of_node} ranks of the node"
+    return finding_of(
+        RULE, VERSION, slowdown, tuple(at.tolist()), Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW,
+        min(worst, slowdown.lost_ns), f"at {whole}, on the wire and off it alike",
+        "The proxy of {who} looks late at what it could pass on", "chunks waited for the proxy, more than usual", TOLD,
+    )  # fmt: skip
+
+
+def _asleep(slowdown: Slowdown, at: int, times: int, examined: int) -> Finding:
+    return finding_of(
+        RULE, VERSION, slowdown, (at,), Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW, slowdown.lost_ns,
+        f"caught in {times} of the {examined} longest iterations",
+        "The proxy of {who} sleeps now and then, and leaves undone what it could do at once",
+        "lost per iteration, on average", TOLD,
+    )  # fmt: skip
+
+
+def _sleepers(slowdown: Slowdown, settings: Settings) -> list[tuple[int, int, int]]:
+    """(rank position, times caught, iterations examined) of ranks whose proxy was seen asleep in several iterations."""
+    lengths = np.nan_to_num(lengths_ns(slowdown.iterations))
+    long = np.flatnonzero(slowdown.slow & (lengths >= slowdown.usual_ns + 1.2 * settings.still_ns))
+    examined = long[np.argsort(-lengths[long], kind="stable")][:EXAMINED_MAX]
+    caught: dict[int, int] = {}
+    for iteration in examined.tolist():
+        for rank in _deaf_ranks(slowdown, iteration, float(lengths[iteration]), settings):
+            caught[rank] = caught.get(rank, 0) + 1
+    at = {int(rank): i for i, rank in enumerate(slowdown.iterations.ranks)}
+    often = [(at[rank], times) for rank, times in caught.items() if times >= max(CAUGHT_MIN, len(examined) // 2)]
+    return [(rank_at, times, len(examined)) for rank_at, times in often]
+
+
+def _deaf_ranks(slowdown: Slowdown, iteration: int, length_ns: float, settings: Settings) -> tuple[int, ...]:
+    """Global ranks whose proxy is provably idle at the moment of the iteration at which most flows stand still."""
+    window = slowdown.window
+    began = int(np.nanmin(slowdown.iterations.began[:, iteration])) + slowdown.iterations.start_ns
+    flow = window.rows("flow")
+    stuck = (flow["tick_ns"] >= began) & (flow["tick_ns"] < began + length_ns) & (flow["stuck_ns"] > settings.still_ns)
+    if not stuck.any():
+        return ()
+    step = SECOND_NS // 10
+    ticks, counts = np.unique(flow["tick_ns"][stuck] // step, return_counts=True)
+    until = int(ticks[counts.argmax()] + 1) * step
+    tables = {name: rows[_is_until(name, rows, until)] for name, rows in window.tables.items()}
+    nodes = window.nodes.copy()
+    nodes["watermark_ns"] = np.minimum(nodes["watermark_ns"], until)
+    state = state_of(replace(window, end_ns=until, now_ns=until, nodes=nodes, tables=tables), settings)
+    return state.ranks.names(np.flatnonzero(state.is_deaf))
+
+
+def _is_until(table: str, rows: np.ndarray[tuple[int], np.dtype[np.void]], until_ns: int) -> Mask:
+    column = "done_ns" if table == "op" else "tick_ns"
+    if column not in (rows.dtype.names or ()):
+        return np.zeros(len(rows), bool)
+    found: Mask = (rows[column] <= until_ns) & (rows[column] > until_ns - 5 * SECOND_NS)
+    return found
