@@ -91,6 +91,10 @@ class Rollups:
         if n_rows:
             self._add(handful)
 
+    @property
+    def n_changed(self) -> int:
+        return int(np.count_nonzero(self._changed))
+
     def changed(self) -> Sums:
         """The sums that are not written yet."""
         slots = np.flatnonzero(self._changed)

@@ -87,6 +87,7 @@ class Server:
 
     async def stop(self) -> None:
         await _cancel(self._tasks)
+        self.ledger.writer.is_stopping = True
         with contextlib.suppress(*AWAY):
             await self.write_ledger()
         await asyncio.get_running_loop().run_in_executor(self.worker, connections.close_all)

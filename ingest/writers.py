@@ -28,6 +28,9 @@ from ingest.sums import TakenOver, sum_left_behind, write_sums
 
 WAITING_ROWS_MAX: Final = 1_000_000
 """Op rows that wait to be summed; they have 170 bytes each."""
+EAGER_SUMS_MAX: Final = 1000
+PATIENT_SECONDS: Final = 5.0
+"""More sums than that are written so often: most of them change every second, for ten seconds."""
 UNWRITTEN_SECONDS_MAX: Final = 60.0
 """A life that could not write its sums for so long, a frozen process for one, commits nothing more."""
 
@@ -73,8 +76,8 @@ class Writer:
         self._connection: Connection[Any] | None = None
         self._repeats = Repeats()
         self._ops_not_summed = 0
+        self.is_stopping = False
         self.batches_recovered = 0
-        self.lives = 0
 
     async def begin(self, connection: AsyncConnection[Any]) -> Commit:
         """The next commit's number; to be handed to `stored`, `empty` or `unknown`. Raises psycopg.Error."""
@@ -99,7 +102,10 @@ class Writer:
         self._abandon(commit.life, "the outcome of a commit is unknown")
 
     async def write(self, connection: AsyncConnection[Any], health: dict[str, Any]) -> None:
-        """Sum what waits and write it; also says that this process lives. What fails is tried again the next time."""
+        """Sum what waits and write it, or later when it is much; also says that this process lives.
+
+        What fails is tried again the next time.
+        """
         life = await self._living(connection)
         waiting, life.waiting, life.n_rows_waiting = life.waiting, [], 0
         numbers, life.numbers = life.numbers, set()
@@ -113,6 +119,9 @@ class Writer:
         except Exception:
             self._abandon(life, "summing failed")
             raise
+        is_fresh = time.monotonic() - life.written_at < PATIENT_SECONDS
+        if is_fresh and life.rollups.n_changed > EAGER_SUMS_MAX and not self.is_stopping:
+            return
         try:
             await self._in_thread(self._write, life, health)
             life.written_at = time.monotonic()
@@ -147,7 +156,6 @@ class Writer:
                 row = await cursor.fetchone()
                 assert row is not None
                 self._life = Life(row[0])
-                self.lives += 1
             return self._life
 
     def _abandon(self, life: Life, why: str) -> None:

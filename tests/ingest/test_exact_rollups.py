@@ -272,6 +272,17 @@ async def test_when_more_waits_than_may_it_is_dropped_and_read_again(
     await is_exact(7)
 
 
+async def test_many_sums_are_written_less_often_and_all_when_the_process_stops(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "EAGER_SUMS_MAX", 1)
+    await ingest.send(FakeJob().batch())
+    await ingest.write_ledger()
+    assert await OpRollup.objects.acount() == 0
+    await ingest.application.stop()
+    await is_exact(1)
+
+
 async def test_sums_of_a_deleted_attempt_hold_up_no_other(ingest: Ingest) -> None:
     await ingest.send(FakeJob().batch())
     await ingest.send(FakeJob(name="other").batch())
