@@ -69,35 +69,51 @@ class Places:
     token: str
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """needs: the question whose bad answer makes this one pointless; empty for none."""
+
+    name: str
+    ask: Callable[[], str]
+    needs: str = ""
+
+
 def examine(places: Places) -> Iterator[Finding]:
     """Everything, in the order in which one thing needs the other."""
-    for name, ask in _questions(places):
-        yield _finding(name, ask)
+    away: set[str] = set()
+    for question in _questions(places):
+        if question.needs in away:
+            yield Finding(question.name, "warning", f"not asked: {question.needs} does not answer")
+            continue
+        finding = _finding(question.name, question.ask)
+        if finding.mark == "bad":
+            away.add(question.name)
+        yield finding
     for problem in checks.run_checks(tags=[TAG], include_deployment_checks=True):
         mark: Mark = "bad" if problem.level >= checks.ERROR else "warning"
         yield Finding(problem.id or "", mark, problem.msg, problem.hint or "")
 
 
-def _questions(places: Places) -> list[tuple[str, Callable[[], str]]]:
+def _questions(places: Places) -> list[Question]:
     return [
-        ("database", ask_database),
-        ("migrations", ask_migrations),
-        ("store", lambda: active_store().name),
-        ("room for traces", ask_room),
-        ("disk", ask_disk),
-        ("Valkey", ask_valkey),
-        ("front end", ask_pages),
-        ("web", lambda: _health(places.web)),
-        ("live socket", lambda: _socket(places.web)),
-        ("ingest", lambda: _probe_ingest(places)),
-        ("worker", _worker),
-        ("beat", lambda: ask_roll("beat")),
-        ("doors", _doors),
-        ("agents", _agents),
-        ("node clocks", _clocks),
-        ("agent tokens", _tokens),
-        ("profiler plugin", _plugin),
-        ("py-spy", _py_spy),
+        Question("database", ask_database),
+        Question("migrations", ask_migrations, "database"),
+        Question("store", lambda: active_store().name, "database"),
+        Question("room for traces", ask_room, "database"),
+        Question("disk", ask_disk),
+        Question("Valkey", ask_valkey),
+        Question("front end", ask_pages),
+        Question("web", lambda: _health(places.web)),
+        Question("live socket", lambda: _socket(places.web), "web"),
+        Question("ingest", lambda: _probe_ingest(places)),
+        Question("worker", _worker, "Valkey"),
+        Question("beat", lambda: ask_roll("beat"), "Valkey"),
+        Question("doors", _doors, "Valkey"),
+        Question("agents", _agents, "database"),
+        Question("node clocks", _clocks, "database"),
+        Question("agent tokens", _tokens, "database"),
+        Question("profiler plugin", _plugin),
+        Question("py-spy", _py_spy),
     ]
 
 
@@ -111,7 +127,7 @@ def _finding(name: str, ask: Callable[[], str]) -> Finding:
         return Finding(name, "bad", what, advice)
     except Exception as error:
         found = str(error).strip().splitlines() or [type(error).__name__]
-        return Finding(name, "bad", found[0][:300], "See the log of the process that should have answered.")
+        return Finding(name, "bad", found[0][:300], "Start it, or see its log.")
 
 
 def _request(base: str, path: str, token: str = "", method: str = "GET") -> tuple[int, bytes]:
