@@ -124,7 +124,8 @@ def bombs(port: int, token: str) -> None:
         (8, 125_000, BOMB),
         (128, 500_000, zlib.compress(bytes(64 * 10**6), 9)),
     ):
-        assert ask(port, batch_request(token, _sealed(row_bytes, n_rows, body))).status in (200, 400, 429)
+        status = ask(port, batch_request(token, _sealed(row_bytes, n_rows, body))).status
+        assert status in (200, 400, 429), f"{n_rows} rows of {row_bytes} bytes: {status}"
 
 
 def _sealed(row_bytes: int, n_rows: int, body: bytes) -> bytes:
