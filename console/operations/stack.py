@@ -42,7 +42,7 @@ MEANING: Final = {
     "diogenes_outbox_waiting": "Live messages of incidents that wait to be relayed.",
     "diogenes_looks_overdue": "Running jobs with reporting nodes that nobody has looked at for 30 s.",
     "diogenes_partitions_ahead": "Hours of traces there are partitions for; absent where the store makes its own room.",
-    "diogenes_rollup_lag_seconds": "How old the newest roll-up is, while nodes report.",
+    "diogenes_rollup_lag_seconds": "Since an ingest process last wrote roll-ups: a second when all is well.",
     "diogenes_tasks_waiting": "Tasks that wait for a worker, by queue.",
     "diogenes_disk_free_bytes": "Room left for the database; absent where it is on a machine nobody here can look at.",
     "diogenes_disk_reserve_bytes": "What of it traces may not use.",
@@ -66,10 +66,7 @@ AND EXISTS (SELECT 1 FROM ingest_node n WHERE n.attempt_id = a.id AND n.received
 AND a.started_at < now() - interval '30 s'
 AND NOT EXISTS (SELECT 1 FROM incidents_look l WHERE l.attempt_id = a.id AND l.taken_at > now() - interval '30 s')
 """
-_NEWEST: Final = """
-SELECT coalesce(max((SELECT max(bucket_ns) FROM ingest_oprollup r WHERE r.attempt_id = a.id)), 0)
-FROM ingest_attempt a WHERE a.state = 'running'
-"""
+_ROLLUP_AGE: Final = "SELECT extract(epoch FROM now() - max(summed_at))::float8 FROM ingest_writer"
 REPORTING_NS: Final = 10_000_000_000
 
 
@@ -124,9 +121,9 @@ def _of_the_database() -> Iterator[Metric]:
         ahead = partitions_ahead(connection, now)
         if ahead is not None:
             yield _gauge("diogenes_partitions_ahead", ahead)
-        newest = _one(connection, _NEWEST)
-        if newest and states["reporting"]:
-            yield _gauge("diogenes_rollup_lag_seconds", max(0.0, (now_ns - newest) / 1e9 - 10))
+        (age,) = connection.execute(_ROLLUP_AGE).fetchone() or (None,)
+        if age is not None:
+            yield _gauge("diogenes_rollup_lag_seconds", max(0.0, age))
 
 
 def _lags(rows: list[Any], now_ns: int) -> Iterator[Metric]:
