@@ -18,12 +18,14 @@ from typing import Any, Final
 from django.conf import settings
 
 from console.operations.alive import NOTE_SECONDS, note_alive, note_of, take_off
+from console.operations.metrics import DOOR_REFUSED
 from console.operations.needs import needs_of
 from ingest import process
 from ingest.metrics import REQUESTS
 from ingest.operations import PATHS, Operations
 
 REQUEST_SECONDS_MAX: Final = 10.0
+CONNECTIONS_MAX: Final = 16
 LOOPBACK: Final = ("127.", "::1", "localhost")
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ class Listener(ThreadingHTTPServer):
         self.is_private = host.startswith(LOOPBACK)
         self.address = f"{host}:{self.server_address[1]}"
         self._noted_at = float("-inf")
+        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
 
     def start(self) -> None:
         threading.Thread(target=self.serve_forever, name="operations", daemon=True).start()
@@ -48,6 +51,19 @@ class Listener(ThreadingHTTPServer):
     def leave(self) -> None:
         if self.pid == os.getpid():
             take_off(note_of(self.address, self.is_child, {}))
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread of its own; beyond CONNECTIONS_MAX the connection is closed and counted."""
+        if self._room.acquire(blocking=False):
+            return super().process_request(request, client_address)
+        DOOR_REFUSED.inc()
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def service_actions(self) -> None:
         """Called twice a second between requests."""
@@ -70,7 +86,10 @@ class _Request(BaseHTTPRequestHandler):
         self.send_header("Content-Type", said.kind)
         self.send_header("Content-Length", str(len(said.body)))
         self.end_headers()
-        self.wfile.write(said.body)
+        if self.command != "HEAD":
+            self.wfile.write(said.body)
+
+    do_HEAD = do_GET
 
     def log_message(self, format: str, *arguments: Any) -> None:
         log.debug(format, *arguments)

@@ -39,6 +39,8 @@ GUESSES: Final = Counter(
 )
 GUESSES_REFUSED: Final = Counter("diogenes_guesses_refused", "Those that were too many for their address.", ["kind"])
 
+DOOR_REFUSED: Final = Counter("diogenes_door_refused", "Connections to a process' own door beyond sixteen at once.")
+
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 

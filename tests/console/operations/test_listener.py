@@ -5,16 +5,18 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from console.operations import alive
 from console.operations.alive import note_alive, note_of, read_alive, take_off, valkey
-from console.operations.listener import Listener
+from console.operations.listener import CONNECTIONS_MAX, Listener
 from console.operations.needs import ask_roll, needs_of
 from ingest import process
 from ingest.needs import Missing, Need
@@ -56,6 +58,27 @@ def test_the_door_answers_the_three_and_nothing_else(door: Listener) -> None:
     assert json.loads(ask(door, "/readyz")[1])["checks"]["database"]["found"] == "here"
     assert b"diogenes_look_seconds" in ask(door, "/metrics")[1]
     assert ask(door, "/")[0] == 404
+
+
+def test_a_door_serves_so_many_at_once_and_counts_the_others(door: Listener) -> None:
+    def refused() -> float:
+        return REGISTRY.get_sample_value("diogenes_door_refused_total") or 0.0
+
+    before = refused()
+    silent = [socket.create_connection(("127.0.0.1", door.server_address[1])) for _ in range(CONNECTIONS_MAX + 4)]
+    give_up_at = time.monotonic() + 20
+    while refused() < before + 4:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.05)
+    for connection in silent:
+        connection.close()
+    while True:  # those that went away make room
+        try:
+            assert ask(door, "/healthz")[0] == 200
+            break
+        except (OSError, http.client.HTTPException):
+            assert time.monotonic() < give_up_at
+            time.sleep(0.05)
 
 
 def test_with_a_token_set_the_door_wants_it_for_details(door: Listener, settings: Any) -> None:
