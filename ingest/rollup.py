@@ -9,7 +9,8 @@ an octave: parts add up exactly, and a quantile is right within 4.5 %.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,8 +22,11 @@ from nccl_instrument.tables import FUNCS, OP_REOPENED
 from nccl_instrument.wire import Rows
 
 BUCKET_NS: Final = 10_000_000_000
-KEPT_NS: Final = 30_000_000_000
-"""Sums this much older than the newest are forgotten once written; ops that come later still start a new part."""
+KEPT_SECONDS: Final = 20.0
+"""Sums nobody added to for so long are forgotten once written; ops that come later still start a new part.
+
+Counted by our own clock: by the ops' times, one node ahead of the others would end everybody else's sums.
+"""
 SUMS_MAX: Final = 50_000
 DURATION_NS_MAX: Final = 86_400_000_000_000
 BINS_PER_OCTAVE: Final = 16
@@ -67,7 +71,8 @@ class Sums:
 class Rollups:
     """The sums of one life of a writer."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
         self._slots: dict[tuple[int, ...], int] = {}
         self._free: list[int] = []
         self._keys = np.zeros((0, 4), np.int64)
@@ -75,7 +80,7 @@ class Rollups:
         self._counts = np.zeros((0, len(COUNTS)), np.int64)
         self._bins = np.zeros((0, N_BINS), np.uint32)
         self._changed = np.zeros(0, np.bool_)
-        self._newest_ns = 0
+        self._changed_at = np.zeros(0)
         self.ops_not_summed = 0
 
     def add(self, batches: Sequence[OpBatch]) -> None:
@@ -108,10 +113,10 @@ class Rollups:
     def written(self) -> None:
         """What `changed` said last is safe in the database; forget the sums nobody will add to."""
         self._changed[:] = False
-        for key in [key for key in self._slots if key[3] < self._newest_ns - KEPT_NS]:
-            slot = self._slots.pop(key)
-            self._counts[slot], self._bins[slot] = 0, 0
-            self._free.append(slot)
+        old = np.flatnonzero((self._counts[:, 0] > 0) & (self._changed_at < self._now() - KEPT_SECONDS))
+        for key in self._keys[old].tolist():
+            self._free.append(self._slots.pop(tuple(key)))
+        self._counts[old], self._bins[old] = 0, 0
 
     def _add(self, batches: Sequence[OpBatch]) -> None:
         as_bytes = [np.ascontiguousarray(batch.ops).view(np.uint8) for batch in batches]
@@ -150,9 +155,7 @@ class Rollups:
         touched = np.unique(slots)
         sums[touched] = np.where(sums[touched] < 0, TOTAL_MAX, np.minimum(sums[touched], TOTAL_MAX))
         np.maximum.at(self._counts[:, -1], slots, longest)
-        self._changed[touched] = True
-        if len(touched):
-            self._newest_ns = max(self._newest_ns, int(self._keys[touched, 3].max()))
+        self._changed[touched], self._changed_at[touched] = True, self._now()
 
     def _slot(self, key: tuple[int, ...], n_ops: int) -> int:
         """Where this key is summed; -1, counted, when there is no room."""
@@ -171,7 +174,7 @@ class Rollups:
     def _grow(self) -> None:
         old = len(self._parts)
         new = min(max(64, 2 * old), SUMS_MAX)
-        for name in ("_keys", "_parts", "_counts", "_bins", "_changed"):
+        for name in ("_keys", "_parts", "_counts", "_bins", "_changed", "_changed_at"):
             column: npt.NDArray[Any] = getattr(self, name)
             wider = np.zeros((new, *column.shape[1:]), column.dtype)
             wider[:old] = column

@@ -292,7 +292,7 @@ async def test_sums_of_a_deleted_attempt_hold_up_no_other(ingest: Ingest) -> Non
 
 
 async def test_late_ops_start_a_new_part_and_add_up(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollup, "KEPT_NS", SECOND)
+    monkeypatch.setattr(rollup, "KEPT_SECONDS", -1.0)
     job = FakeJob()
     for number in (0, 40, 1, 80, 41, 2):
         await ingest.send(job.batch(0, number), at_ns=job.batch(0, 80).wall_ns + SECOND)

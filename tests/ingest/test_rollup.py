@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest import rollup
-from ingest.rollup import BIN, BUCKET_NS, COUNTS, KEPT_NS, OpBatch, Rollups, bus_share, quantiles_ns
+from ingest.rollup import BIN, COUNTS, KEPT_SECONDS, OpBatch, Rollups, bus_share, quantiles_ns
 from nccl_instrument.tables import FUNCS, OP_REOPENED, empty_rows
 from nccl_instrument.wire import Rows
 from tests.ingest.oracle import Key, Total, add_op
@@ -93,11 +93,18 @@ def test_only_what_changed_is_written_again() -> None:
 
 
 def test_ops_later_than_sums_are_kept_start_a_new_part() -> None:
-    rollups, late = Rollups(), ops(1)
+    clock, late = [0.0], ops(1)
+    rollups = Rollups(lambda: clock[0])
     rollups.add([batch(late)])
     first = rollups.changed().parts.tolist()
     rollups.written()
-    rollups.add([batch(ops(1, done_ns=6 * SECOND + KEPT_NS + 2 * BUCKET_NS))])
+    clock[0] += KEPT_SECONDS / 2
+    rollups.add([batch(ops(1, done_ns=500 * SECOND))])  # ahead of the others, and nobody's sum is ended by it
+    rollups.written()
+    rollups.add([batch(late)])
+    assert rollups.changed().parts.tolist() == first
+    rollups.written()
+    clock[0] += KEPT_SECONDS + 1
     rollups.written()
     rollups.add([batch(late)])
     assert [total.counts[0] for total in totals_of(rollups).values()] == [1]
