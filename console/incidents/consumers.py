@@ -32,6 +32,8 @@ BEAT_SECONDS: Final = 1.0
 BEATS_PER_ACCESS_CHECK: Final = 30
 STREAMS_MAX: Final = 32
 FRAME_CHARS_MAX: Final = 4096
+EPOCH_CHARS_MAX: Final = 64
+OFFSET_MAX: Final = 2**53
 NOT_SIGNED_IN: Final = 4401
 BAD_FRAME: Final = 4400
 OUT_OF_ORDER: Final = 1011
@@ -76,7 +78,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._unsubscribe(str(frame["unsubscribe"]))
         elif "subscribe" in frame:
             try:
-                await self._subscribe(str(frame["subscribe"]), str(frame.get("epoch") or ""), frame.get("offset"))
+                await self._subscribe(str(frame["subscribe"]), _epoch(frame.get("epoch")), frame.get("offset"))
             except DatabaseError:
                 log.exception("a live socket ends: nobody could say what it may follow")
                 await self._end(OUT_OF_ORDER)
@@ -91,7 +93,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return await self._say({"refused": stream, "reason": "There is no such stream."})
         if stream not in self.positions and len(self.positions) >= STREAMS_MAX:
             return await self._say({"refused": stream, "reason": f"At most {STREAMS_MAX} streams on one socket."})
-        asked = Position(stream, epoch, offset if isinstance(offset, int) and offset >= 0 else 0)
+        asked = Position(stream, epoch, offset if isinstance(offset, int) and 0 <= offset < OFFSET_MAX else 0)
         async with self.pulling:
             try:
                 await self.channel_layer.group_add(group_of(stream), self.channel_name)
@@ -174,9 +176,14 @@ def _frame(text: str | None) -> dict[str, Any] | None:
         return None
     try:
         frame = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return frame if isinstance(frame, dict) else None
+
+
+def _epoch(said: Any) -> str:
+    """The epoch a browser says it knows; one we cannot have made is none."""
+    return said if isinstance(said, str) and said.isascii() and len(said) <= EPOCH_CHARS_MAX else ""
 
 
 @database_sync_to_async
@@ -190,7 +197,7 @@ def _caller(user: Any) -> Caller:
 @database_sync_to_async
 def _may_follow(caller: Caller, stream: str) -> bool:
     kind, _, number = stream.partition(":")
-    if not number.isdecimal() or len(number) > 15:
+    if not (number.isascii() and number.isdecimal()) or len(number) > 15:
         return False
     if kind == "team":
         return caller.may("look", int(number))
