@@ -12,6 +12,7 @@ import json
 import socket
 import ssl
 import struct
+import threading
 import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -23,6 +24,7 @@ PATH: Final = "/ingest/batches"
 CONTENT_TYPE: Final = "application/vnd.diogenes.batch"
 AGE_HEADER: Final = "Diogenes-Batch-Age-Ns"
 TIMEOUT_S: Final = 20.0  # the server may wait for its database before it answers
+EXCHANGE_TIMEOUTS: Final = 3  # so many timeouts may a request and its answer take together
 ANSWER_BYTES_MAX: Final = 64 * 1024
 RETRY_AFTER_S_MAX: Final = 300.0
 _CLOCKS: Final = struct.Struct("<qq")  # the clock anchors of a batch
@@ -103,6 +105,16 @@ class Door:
         return token.decode()
 
     def _exchange(self, encoded: bytes, headers: dict[str, str]) -> Answer:
+        """The timeout is between two bytes; a server that drips its answer is cut off by the watchdog."""
+        watchdog = threading.Timer(self._timeout_s * EXCHANGE_TIMEOUTS, self.interrupt)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            return self._ask(encoded, headers)
+        finally:
+            watchdog.cancel()
+
+    def _ask(self, encoded: bytes, headers: dict[str, str]) -> Answer:
         try:
             if self._connection is None:
                 self._connection = self._connect()
