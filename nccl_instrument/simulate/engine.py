@@ -7,6 +7,7 @@ engine keeps them: ranks and group numbers, nanoseconds since the job's start. r
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +55,9 @@ GROUP: Final = _struct(*_all("i4", "first_member n_ranks n_nodes n_channels is_t
 MEMBER: Final = _struct(*_all("i4", "rank group place first_ring first_up first_down first_p2p"))
 LINK: Final = _struct(*_all("i4", "group channel from to from_rank to_rank from_lane to_lane is_network"))
 LANE: Final = _struct(("rank", "i4"), ("in", "i4", (FAN,)), ("out", "i4", (FAN,)))
-CLASS: Final = _struct(*_all("i4", "first_task n_tasks"), ("first_in_stream", "i4", (N_STREAMS,)))
+CLASS: Final = _struct(
+    *_all("i4", "first_task n_tasks"), ("first_in_stream", "i4", (N_STREAMS,)), ("swapped", "i4", (2,))
+)
 TASK: Final = _struct(*_all("i4", "kind stream other position first_op n_ops"), ("ns", "i8"))
 SPEC: Final = _struct(*_all("i4", "func slot neighbour layer is_combine root"), ("bytes", "i8"))
 ACTION: Final = _struct(("at_ns", "i8"), *_all("i4", "what target"), *_all("f8", "amount second"))
@@ -89,8 +92,13 @@ ACTIONS: Final = (
 def build_library() -> None:
     """Compiles the engine where it is older than its sources. Raises EngineError."""
     try:
-        made = subprocess.run(["make", "-s", "-C", str(HERE)], capture_output=True, text=True, check=False)
+        LIBRARY.parent.mkdir(exist_ok=True)
+        with (LIBRARY.parent / "lock").open("w") as lock:  # several simulations may start at once
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            made = subprocess.run(["make", "-s", "-C", str(HERE)], capture_output=True, text=True, check=False)
     except OSError as error:
+        if LIBRARY.exists():
+            return  # installed without a compiler, or where nobody may write
         raise EngineError(f"The simulator's engine cannot be built: {error}.") from error
     if made.returncode:
         last = (made.stderr.strip().splitlines() or ["make failed"])[-1]

@@ -66,14 +66,14 @@ KINDS: Final = {
     "cpu_throttled": FaultKind(*_PROXY, "a node's CPUs run slowly", "share of speed lost", 0.8, 0.7, 0.9),
     "proxy_sleeps": FaultKind("proxy", "computation_fail_slow", "rank", "a proxy sleeps 1 s, about once in five",
                               "seconds each time", 1.0, 1.0, 1.0),
-    "proxy_stuck": FaultKind("proxy", "computation_fail_stop", "rank", "a proxy thread does nothing any more"),
+    "proxy_stuck": FaultKind("proxy", "computation_fail_slow", "rank", "a proxy thread does nothing any more"),
     "rank_frozen": FaultKind(*_PROCESS, "a process is stopped"),
     "rank_killed": FaultKind(*_PROCESS, "a process is killed"),
     "gpu_error": FaultKind(*_PROCESS, "a GPU executes nothing any more, its process lives"),
     "stuck_before": FaultKind("software", "computation_fail_stop", "rank", "a rank enqueues no further step"),
     "different_op": FaultKind(*_MISMATCH, "a rank enqueues another op than its data-parallel group"),
     "different_size": FaultKind(*_MISMATCH, "a rank enqueues an op of another size"),
-    "different_order": FaultKind(*_MISMATCH, "a rank enqueues its group's ops in another order"),
+    "different_order": FaultKind(*_MISMATCH, "a rank enqueues two groups' ops in another order than its peers"),
     "hot_expert": FaultKind("gpu", "computation_fail_slow", "rank", "the experts of a rank get too many tokens",
                             "times the usual tokens", 3.0, 2.5, 4.0),
     "links_slow": FaultKind("network", "group_anomaly", "job", "every link at a part of its rate", "share left", 0.5, 0.4,
@@ -138,8 +138,10 @@ def make_fault(
         raise FaultError(f"There is no fault “{name}”; there are: {', '.join(KINDS)}.")
     if name == "hot_expert" and layout.ep == 1:
         raise FaultError("hot_expert needs experts: give --ep.")
-    if name.startswith("different_") and layout.dp == 1:
+    if name in ("different_op", "different_size") and layout.dp == 1:
         raise FaultError(f"{name} needs a data-parallel group: give --dp.")
+    if name == "different_order" and layout.tp == 1:
+        raise FaultError("different_order needs a tensor group to put after the world's op: give --tp.")
     if end_s is not None and end_s <= start_s:
         raise FaultError(f"{name} would end before it begins.")
     random = np.random.default_rng([seed, list(KINDS).index(name)])

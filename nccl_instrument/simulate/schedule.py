@@ -47,6 +47,7 @@ def build_schedule(layout: Layout, physics: Physics) -> Schedule:
     for number, step in enumerate(steps):
         step.fill()
         first = len(tasks)
+        classes[number]["swapped"] = [first + at if at >= 0 else -1 for at in step.swapped()]
         classes[number]["first_task"], classes[number]["n_tasks"] = first, len(step.tasks)
         for stream in range(N_STREAMS):
             classes[number]["first_in_stream"][stream] = len(order)
@@ -76,6 +77,14 @@ class _Step:
         else:
             self._one_forward_one_backward()
         self._update()
+
+    def swapped(self) -> tuple[int, int]:
+        """The last tensor-parallel op and the world's: a rank that exchanges them deadlocks. (-1, -1) without them."""
+        last = dict.fromkeys(("tp", "world"), -1)
+        for at, task in enumerate(self.tasks):
+            if task["kind"] == KERNEL and KINDS[self.specs[task["first_op"]]["slot"]] in last:
+                last[KINDS[self.specs[task["first_op"]]["slot"]]] = at
+        return last["tp"], last["world"]
 
     # ---- the two schedules ----
 

@@ -42,8 +42,9 @@ static void enqueue(struct sim *sim, struct rank *rank, int32_t at, const struct
     rank->streams[task->stream].n_queued++;
     rank->pc++;
     if (task->kind == TASK_KERNEL) {
-        for (int32_t i = 0; i < task->n_ops; i++)
-            ops_enqueue(sim, at, &sim->specs[task->first_op + i]);
+        const struct task_spec *run = task_in_place_of(sim, rank, task);
+        for (int32_t i = 0; i < run->n_ops; i++)
+            ops_enqueue(sim, at, &sim->specs[run->first_op + i]);
         busy_for(sim, rank, at, sim->settings.host_call_ns);
     }
     stream_run(sim, at, task->stream);

@@ -23,15 +23,13 @@ static struct member *member_of(struct sim *sim, const struct rank *rank, int32_
 static struct op_spec as_enqueued(const struct rank *rank, const struct op_spec *spec)
 {
     struct op_spec done = *spec;
-    int is_dp = spec->slot == 2 && (spec->func == F_REDUCE_SCATTER || spec->func == F_ALL_GATHER);
+    int is_dp = spec->slot == 2 && spec->func == F_REDUCE_SCATTER;
     if (rank->mismatch == 0 || rank->iteration != rank->mismatch_at || !is_dp)
         return done;
-    if (rank->mismatch == 1 && spec->func == F_REDUCE_SCATTER) /* another op */
+    if (rank->mismatch == 1) /* another op */
         done.func = F_ALL_REDUCE;
-    if (rank->mismatch == 2 && spec->func == F_REDUCE_SCATTER) /* another size */
+    if (rank->mismatch == 2) /* another size */
         done.bytes *= 2;
-    if (rank->mismatch == 3) /* another order */
-        done.func = spec->func == F_ALL_GATHER ? F_REDUCE_SCATTER : F_ALL_GATHER;
     return done;
 }
 

@@ -72,7 +72,7 @@ struct lane_spec {
 
 /* A step as the ranks of one pipeline stage enqueue it; stream_tasks lists the same tasks stream by stream. */
 struct class_spec {
-    int32_t first_task, n_tasks, first_in_stream[N_STREAMS];
+    int32_t first_task, n_tasks, first_in_stream[N_STREAMS], swapped[2]; /* what a rank that errs exchanges */
 };
 
 struct task_spec {
@@ -298,6 +298,8 @@ void stream_run(struct sim *sim, int32_t rank, int32_t stream);
 void stream_task_done(struct sim *sim, int32_t rank, int32_t stream);
 void barrier_done(struct sim *sim, int32_t group);
 void kernel_start(struct sim *sim, int32_t rank, int32_t stream, const struct task_spec *task);
+/* The task a rank enqueues and runs in the place of this one: another when it errs about the order. */
+const struct task_spec *task_in_place_of(const struct sim *sim, const struct rank *rank, const struct task_spec *task);
 /* moe.c: how popular each expert rank of a group is; the mean is 1 */
 void moe_weights(const struct sim *sim, const struct group *group, int32_t layer, int32_t iteration, double *weights);
 /* plan.c: what an op asks of each lane */

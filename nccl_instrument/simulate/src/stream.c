@@ -10,6 +10,15 @@ static const struct task_spec *task_at(const struct sim *sim, const struct rank 
     return &sim->tasks[sim->stream_tasks[class->first_in_stream[stream] + position]];
 }
 
+const struct task_spec *task_in_place_of(const struct sim *sim, const struct rank *rank, const struct task_spec *task)
+{
+    const int32_t *swapped = sim->classes[rank->spec.class].swapped;
+    int32_t at = (int32_t)(task - sim->tasks);
+    if (rank->mismatch != 3 || rank->iteration != rank->mismatch_at || (at != swapped[0] && at != swapped[1]))
+        return task;
+    return &sim->tasks[at == swapped[0] ? swapped[1] : swapped[0]];
+}
+
 static double expert_load(const struct sim *sim, const struct rank *rank, const struct task_spec *task)
 {
     const struct op_spec *dispatch = &sim->specs[task->first_op];
@@ -69,7 +78,7 @@ void stream_run(struct sim *sim, int32_t at, int32_t number)
     stream->is_running = 1;
     stream->n_lanes = 0;
     if (task->kind == TASK_KERNEL)
-        kernel_start(sim, at, number, task);
+        kernel_start(sim, at, number, task_in_place_of(sim, rank, task));
     else
         compute_start(sim, at, number, task);
 }

@@ -157,7 +157,7 @@ def test_a_whole_job_slowed_looks_the_same_on_every_rank() -> None:
 
 
 @pytest.mark.parametrize("name", ["nic_down", "rank_frozen", "rank_killed", "gpu_error", "stuck_before", "proxy_stuck",
-                                  "different_op"])  # fmt: skip
+                                  "different_op", "different_order"])  # fmt: skip
 def test_a_fail_stop_stops_everybody(name: str) -> None:
     assert np.ptp(seen(name).steps) <= 1
     assert seen(name).steps.max() < seen().steps.max() / 1.5
