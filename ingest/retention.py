@@ -21,10 +21,9 @@ from ingest.models import Boot, PinnedWindow
 from ingest.repeats import Repeats
 from ingest.store import TraceStore
 from ingest.stores import store_in
-from ingest.sums import sum_left_behind
+from ingest.sums import rollup_age, sum_left_behind
 
 TRACE_DAYS_DEFAULT: Final = 1.0
-ROLLUP_DAYS_DEFAULT: Final = 30.0
 BOOT_KEPT: Final = timedelta(days=7)
 """Beyond trace retention: how late a resent batch is still recognised."""
 RANGES_MAX: Final = 1000
@@ -61,11 +60,6 @@ def keep_house(now: datetime | None = None) -> Kept:
 def trace_age() -> timedelta:
     """How long traces are kept: DIOGENES_TRACE_DAYS."""
     return timedelta(days=float(os.environ.get("DIOGENES_TRACE_DAYS", TRACE_DAYS_DEFAULT)))
-
-
-def rollup_age() -> timedelta:
-    """How long roll-ups are kept: DIOGENES_ROLLUP_DAYS."""
-    return timedelta(days=float(os.environ.get("DIOGENES_ROLLUP_DAYS", ROLLUP_DAYS_DEFAULT)))
 
 
 def pin_window(attempt_id: int, start_ns: int, end_ns: int) -> int:

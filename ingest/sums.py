@@ -9,7 +9,9 @@ whoever comes first (`sum_left_behind`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -26,10 +28,16 @@ LATELY: Final = "10 minutes"
 FORGOTTEN: Final = "1 day"
 LEFT_ROWS_MAX: Final = 1000  # more than any commit holds
 SUMS_AT_ONCE: Final = 5000
+ROLLUP_DAYS_DEFAULT: Final = 30.0
 
 
 class TakenOver(Exception):
     """Another process has summed commits of this writer, which seemed dead: what it still holds is not to be written."""
+
+
+def rollup_age() -> timedelta:
+    """How long roll-ups are kept: DIOGENES_ROLLUP_DAYS."""
+    return timedelta(days=float(os.environ.get("DIOGENES_ROLLUP_DAYS", ROLLUP_DAYS_DEFAULT)))
 
 
 def write_sums(
@@ -88,6 +96,8 @@ def _sum_some(connection: Connection[Any], repeats: Repeats, writer_id: int) -> 
 
 
 def _insert(connection: Connection[Any], sums: Sums) -> None:
+    """Write the sums, but those that retention would drop at once: a day of hypertables is made for the first row of it."""
+    age_ns = int(rollup_age().total_seconds()) * 10**9
     ends = np.cumsum(sums.n_bins)
     for first in range(0, len(sums.parts), SUMS_AT_ONCE):
         of = slice(first, first + SUMS_AT_ONCE)
@@ -96,7 +106,7 @@ def _insert(connection: Connection[Any], sums: Sums) -> None:
         size = sums.bins.dtype.itemsize
         at = (ends[of] - sums.n_bins[of] - bins_from) * size + 1  # SQL counts from one
         columns = [*sums.keys[of].T, sums.parts[of], *sums.counts[of].T, at, sums.n_bins[of] * size]
-        connection.execute(_INSERT, [packed, *map(_as_array, columns)])
+        connection.execute(_INSERT, [packed, *map(_as_array, columns), age_ns])
 
 
 def _as_array(column: npt.NDArray[np.int64]) -> str:
@@ -134,7 +144,10 @@ FROM (SELECT %s::bytea AS packed) all_bins, unnest(%s::bigint[], %s::bigint[], %
     %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
     AS s(attempt_id, comm_id, func, bucket_ns, part, n_ops, n_timed, bytes, bytes_timed, duration_sum_ns,
     duration_max_ns, bins_at, bins_bytes)
-WHERE EXISTS (SELECT FROM ingest_attempt a WHERE a.id = s.attempt_id)
+WHERE EXISTS (
+    SELECT FROM ingest_attempt a WHERE a.id = s.attempt_id
+    AND s.bucket_ns >= extract(epoch FROM a.last_received_at) * 1000000000 - %s::bigint
+)
 ON CONFLICT (attempt_id, bucket_ns, comm_id, func, part) DO UPDATE SET
     n_ops = excluded.n_ops, n_timed = excluded.n_timed, bytes = excluded.bytes, bytes_timed = excluded.bytes_timed,
     duration_sum_ns = excluded.duration_sum_ns, duration_max_ns = excluded.duration_max_ns, bins = excluded.bins

@@ -72,4 +72,5 @@ def point_django_at(test_servers: TestServers) -> None:
         DJANGO_SETTINGS_MODULE="console.settings",
         DIOGENES_SECRET_KEY="only-for-tests",
         DIOGENES_DATA=str(test_servers.folder / "var"),
+        DIOGENES_ROLLUP_DAYS="10000",  # what tests send is of one day in 2026
     )

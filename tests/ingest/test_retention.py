@@ -12,9 +12,10 @@ from django.db import connection
 from ingest.database import connect
 from ingest.models import Attempt, Boot, OpRollup, PinnedWindow
 from ingest.read import read_rollups, read_window
-from ingest.retention import RANGES_MAX, keep_house, pin_window, rollup_age, trace_age, unpin_window
+from ingest.retention import RANGES_MAX, keep_house, pin_window, trace_age, unpin_window
 from ingest.stores import active_store
-from tests.builders import SECOND, WALL_NS, FakeJob
+from ingest.sums import rollup_age
+from tests.builders import SECOND, WALL_NS, FakeJob, at_wall
 from tests.ingest.conftest import Ingest
 
 SENT_AT = datetime.fromtimestamp(WALL_NS / 1e9, UTC)
@@ -51,7 +52,13 @@ async def test_traces_older_than_a_day_are_dropped_by_the_hour(ingest: Ingest, e
     assert len(window.ranks) == 2  # who they were outlives what they sent
 
 
-async def test_roll_ups_outlive_traces_by_far_and_go_too(ingest: Ingest, empty_store: None) -> None:
+@pytest.fixture
+def thirty_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Roll-ups are kept as long as by default."""
+    monkeypatch.delenv("DIOGENES_ROLLUP_DAYS")
+
+
+async def test_roll_ups_outlive_traces_by_far_and_go_too(ingest: Ingest, empty_store: None, thirty_days: None) -> None:
     attempt = await send_some(ingest)
     await ingest.write_ledger()
     before = await aio(read_rollups)(attempt.pk, 0, 2 * WALL_NS)
@@ -74,6 +81,20 @@ async def test_ops_that_come_a_week_late_are_added_to_roll_ups_of_then(ingest: I
     assert after > before > 0
     await aio(keep_house)(SENT_AT + timedelta(days=8))
     assert await aio(n_ops_then)() == after
+
+
+async def test_ops_older_than_roll_ups_are_kept_make_none(ingest: Ingest, empty_store: None, thirty_days: None) -> None:
+    for days in (0, 29, 31, 5000):
+        job = FakeJob(name=f"job-{days}")
+        sent = at_wall(job.batch(), WALL_NS - days * 86_400 * SECOND)
+        await ingest.send(sent, at_ns=WALL_NS)
+    await ingest.write_ledger()
+    named = [
+        name
+        async for name in OpRollup.objects.order_by("attempt__job__name").values_list("attempt__job__name", flat=True)
+    ]
+    assert sorted(set(named)) == ["job-0", "job-29"]
+    assert await aio(n_rows)("ingest_trace_batch") == 4
 
 
 def n_ops_then() -> int:
