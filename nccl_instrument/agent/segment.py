@@ -49,6 +49,7 @@ COUNTERS: Final = (
     "peer_wait_polls", "repeated_stops", "lost_stops", "skipped_states", "bad_steps", "null_handles",
     "stale_handles", "bad_handles", "bad_contexts", "null_args", "ignored_types", "unknown_types", "unknown_states",
     "comm_table_full", "op_table_full", "flow_table_full", "ring_busy", "p2p_unnumbered",
+    "chain_full",
 )  # fmt: skip
 
 SECTION: Final = np.dtype([("name", "S8"), ("offset", "u8"), ("row_bytes", "u4"), ("n_rows", "u4"), ("reserved", "u8")])

@@ -111,12 +111,21 @@ static inline int start(void *context, void **handle, const Descriptor *what, in
     return 0;
 }
 
-static int start_v3(void *context, void **handle, const Descriptor *what) { return start(context, handle, what, 3); }
-static int start_v4(void *context, void **handle, const Descriptor *what) { return start(context, handle, what, 4); }
-static int start_v5(void *context, void **handle, const Descriptor *what) { return start(context, handle, what, 5); }
-static int start_v7(void *context, void **handle, const Descriptor *what) { return start(context, handle, what, 7); }
+int own_start(void *context, void **handle, const Descriptor *what, int abi) {
+    return start(context, handle, what, abi);
+}
 
-static int stop(void *handle) {
+#define START(version)                                                                                       \
+    static int start_v##version(void *context, void **handle, const Descriptor *what) {                      \
+        if (LOAD(plugin.is_chained)) return chain_start(context, handle, what, version);                           \
+        return start(context, handle, what, version);                                                        \
+    }
+START(3)
+START(4)
+START(5) /* and 6 */
+START(7)
+
+int own_stop(void *handle) {
     uint64_t what = as_integer(handle);
     if (!plugin.header) return 0;
     switch (handle_kind(what)) {
@@ -157,7 +166,7 @@ static void record_other(uint64_t handle, unsigned state) {
     }
 }
 
-static int record(void *handle, int state, const void *arguments) {
+static inline int record_step_or_other(void *handle, int state, const void *arguments) {
     uint64_t what = as_integer(handle);
     if (!plugin.header) return 0;
     if (handle_kind(what) == HANDLE_STEP) {
@@ -170,7 +179,7 @@ static int record(void *handle, int state, const void *arguments) {
 }
 
 /* Op-level states 0 to 7: send stages, then receive stages, in order. */
-static int record_v3(void *handle, int state, const void *arguments) {
+static int record_report(void *handle, int state, const void *arguments) {
     const ReportV3 *report = arguments;
     uint64_t what = as_integer(handle);
     if (!plugin.header) return 0;
@@ -185,9 +194,26 @@ static int record_v3(void *handle, int state, const void *arguments) {
     return 0;
 }
 
-static int finalize(void *context) {
+int own_record(void *handle, int state, const void *arguments, int abi) {
+    return abi == 3 ? record_report(handle, state, arguments) : record_step_or_other(handle, state, arguments);
+}
+
+int own_finalize(void *context) {
     comm_leave(as_integer(context));
     return 0;
+}
+
+static int stop(void *handle) { return LOAD(plugin.is_chained) ? chain_stop(handle) : own_stop(handle); }
+static int finalize(void *context) { return LOAD(plugin.is_chained) ? chain_finalize(context) : own_finalize(context); }
+
+static int record(void *handle, int state, const void *arguments) {
+    if (LOAD(plugin.is_chained)) return chain_record(handle, state, arguments, 4);
+    return record_step_or_other(handle, state, arguments);
+}
+
+static int record_v3(void *handle, int state, const void *arguments) {
+    if (LOAD(plugin.is_chained)) return chain_record(handle, state, arguments, 3);
+    return record_report(handle, state, arguments);
 }
 
 static int join(void **context, int *mask, int mask_default, const CommJoin *comm) {
@@ -197,6 +223,7 @@ static int join(void **context, int *mask, int mask_default, const CommJoin *com
     if (context) *context = (void *)(uintptr_t)joined; /* NOLINT: contexts are integers */
     if (mask) *mask = chosen;
     if (plugin.header) STORE(plugin.header->mask, (uint32_t)chosen);
+    chain_join(context, mask, comm);
     return 0;
 }
 

@@ -200,4 +200,19 @@ PROFILER_TABLE(ProfilerV3, InitV3);
 PROFILER_TABLE(ProfilerV4, InitV4);
 PROFILER_TABLE(ProfilerV5, InitV5);
 
+extern const ProfilerV5 ncclProfiler_v7;
+
+/* abi.c: the calls of every version, on our own handles */
+PRIVATE int own_start(void *context, void **handle, const Descriptor *what, int abi);
+PRIVATE int own_stop(void *handle);
+PRIVATE int own_record(void *handle, int state, const void *arguments, int abi);
+PRIVATE int own_finalize(void *context);
+
+/* chain.c: the same on the handles of both plugins, once `plugin.is_chained` */
+PRIVATE void chain_join(void **context, int *wanted, const CommJoin *comm);
+PRIVATE int chain_start(void *context, void **handle, const Descriptor *what, int abi);
+PRIVATE int chain_stop(void *handle);
+PRIVATE int chain_record(void *handle, int state, const void *arguments, int abi);
+PRIVATE int chain_finalize(void *context);
+
 #endif

@@ -180,7 +180,8 @@ void op_flow_begun(uint64_t handle, int64_t now) {
     comm_saw_network(LOAD(op->comm));
     __atomic_fetch_or(&op->flags, OP_HAS_FLOWS, __ATOMIC_RELAXED);
     __atomic_compare_exchange_n(&op->started_ns, &unset, now, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    if (__atomic_fetch_add(&op->n_flows_begun, 1, __ATOMIC_SEQ_CST) == 0) ops_settle(LOAD(op->comm), LOAD(op->ordinal), 0);
+    if (__atomic_fetch_add(&op->n_flows_begun, 1, __ATOMIC_SEQ_CST) == 0)
+        ops_settle(LOAD(op->comm), LOAD(op->ordinal), 0);
 }
 
 static int raise_time(int64_t *to, int64_t time) {

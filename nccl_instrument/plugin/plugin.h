@@ -24,7 +24,7 @@
 #define COUNT(name) COUNT_N(name, 1)
 
 /* handle = kind:4 | generation:20 | row:16 | step:24 */
-enum HandleKind { HANDLE_CONTEXT = 1, HANDLE_GROUP, HANDLE_API, HANDLE_OP, HANDLE_FLOW, HANDLE_STEP };
+enum HandleKind { HANDLE_CONTEXT = 1, HANDLE_GROUP, HANDLE_API, HANDLE_OP, HANDLE_FLOW, HANDLE_STEP, HANDLE_CHAINED };
 #define GENERATION_MAX 0xFFFFFu
 #define STEP_MAX 0xFFFFFFu
 #define NCCL_STEPS 8    /* chunks a flow can have in flight */
@@ -77,6 +77,7 @@ typedef struct Plugin {
     uint32_t n_comms_alive;
     int32_t pid;
     int failed;
+    int is_chained; /* another plugin is called too */
     pthread_mutex_t mutex; /* init and finalize only */
 } Plugin;
 

@@ -94,7 +94,8 @@ enum Stage {
     X(op_table_full)                                                                               \
     X(flow_table_full)                                                                             \
     X(ring_busy)            /* completion record dropped: its row was being written */             \
-    X(p2p_unnumbered)       /* p2p whose peer lies outside the numbering table */
+    X(p2p_unnumbered)       /* p2p whose peer lies outside the numbering table */                  \
+    X(chain_full)           /* events the chained plugin was not told of: too many were open */
 
 enum CounterIndex {
 #define X(name) COUNTER_##name,

@@ -49,7 +49,8 @@ static int is_open_here(const struct stat *wanted) {
     int is_open = !folder; /* unknown: hands off */
     for (const struct dirent *entry; folder && !is_open && (entry = readdir(folder));) {
         struct stat found;
-        is_open = !fstat(atoi(entry->d_name), &found) && found.st_dev == wanted->st_dev && found.st_ino == wanted->st_ino;
+        if (fstat(atoi(entry->d_name), &found)) continue;
+        is_open = found.st_dev == wanted->st_dev && found.st_ino == wanted->st_ino;
     }
     if (folder) closedir(folder);
     return is_open;
@@ -65,8 +66,8 @@ static int is_locked(const char *path) {
 
 static int create(const char *path) { return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600); }
 
-/* The name is taken: by a second copy of the plugin in this process, whose lock must not be touched; by a process of the
- * same number in another container that shares the folder; or by this process before it called exec. EBUSY: the first; EEXIST: the second. */
+/* The name is taken: by a second copy of the plugin in this process, whose lock must not be touched (EBUSY); by a
+ * process of the same number in another container that shares the folder (EEXIST); or by this process before exec. */
 static int create_again(const char *path) {
     struct stat found;
     if (lstat(path, &found)) return create(path);

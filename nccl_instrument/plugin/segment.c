@@ -20,7 +20,7 @@ static void fork_prepare(void) { pthread_mutex_lock(&plugin.mutex); }
 static void fork_parent(void) { pthread_mutex_unlock(&plugin.mutex); }
 static void fork_child(void) {
     plugin.header = NULL;
-    plugin.failed = 0;
+    plugin.failed = plugin.is_chained = 0;
     plugin.n_comms_alive = 0;
     pthread_mutex_unlock(&plugin.mutex);
 }
