@@ -57,7 +57,7 @@ def is_in_order(table: str, columns: PlaneTable, mono_ns: int) -> bool:
     if look is None:
         return False
     peaks = columns.peaks()
-    if any(peaks.get(at, 0) > most for at, most in look.most):
+    if any(peaks[at] > most for at, most in look.most):
         return False
     latest = mono_ns + FUTURE_NS_MAX
     if table == "flow":

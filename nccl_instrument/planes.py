@@ -2,7 +2,7 @@
 
 Plane k holds byte k of every row. Planes of zeros are not sent, so most numbers arrive as the one or two bytes they
 have; `PlaneTable` hands out a column as that, without making rows, which is what lets ingest check a batch for a
-fraction of the cost of decoding it.
+fraction of the cost of decoding it. A table of few rows travels row by row: for those, planes save little and cost most.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from nccl_instrument.tables import DTYPE, TABLES, empty_rows
 Rows = npt.NDArray[np.void]
 Bytes = npt.NDArray[np.uint8]
 
+BY_ROWS_MAX: Final = 31
+"""A table of so many rows or fewer is sent row by row."""
 NARROW_ROWS: Final = 400
 """Below, making rows of all columns is cheaper than handing out two or three."""
 _WIDTHS: Final = (0, 1, 2, 4, 4, 8, 8, 8, 8)
@@ -29,16 +31,20 @@ _WIDTHS: Final = (0, 1, 2, 4, 4, 8, 8, 8, 8)
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a directory says of a table. planes: the numbers of the byte planes that are sent, ascending."""
+    """What a directory says of a table. planes: the numbers of the byte planes that are sent, ascending; none by rows."""
 
     table: str
     row_bytes: int
     n_rows: int
-    planes: tuple[int, ...]
+    planes: tuple[int, ...] = ()
+
+    @property
+    def is_by_rows(self) -> bool:
+        return self.n_rows <= BY_ROWS_MAX
 
     @property
     def n_bytes(self) -> int:
-        return len(self.planes) * self.n_rows
+        return self.rows_bytes if self.is_by_rows else len(self.planes) * self.n_rows
 
     @property
     def rows_bytes(self) -> int:
@@ -58,7 +64,7 @@ class PlaneTable:
 
     def __init__(self, sent: Sent, planes: Bytes) -> None:
         self.sent = sent
-        self._matrix = planes.reshape(len(sent.planes), sent.n_rows)
+        self._matrix = planes.reshape((sent.n_rows, -1) if sent.is_by_rows else (len(sent.planes), sent.n_rows))
         self._columns: dict[str, npt.NDArray[Any]] = {}
         self._rows: Rows | None = None
 
@@ -66,16 +72,23 @@ class PlaneTable:
         return self.sent.n_rows
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        if self._rows is not None or self.sent.n_rows < NARROW_ROWS:
+        if self._rows is not None or self.sent.n_rows < NARROW_ROWS or self.sent.is_by_rows:
             return self.rows()[name]
         column = self._columns.get(name)
         if column is None:
             column = self._columns[name] = self._column(name)
         return column
 
-    def peaks(self) -> dict[int, int]:
-        """Byte of a row → its largest value in any row, 0 where it is missing; for columns not sent as differences."""
-        return dict(zip(self.sent.planes, self._matrix.max(axis=1).tolist(), strict=True))
+    def peaks(self) -> list[int]:
+        """For each byte of a row its largest value in any; of columns sent as differences it says nothing."""
+        width = max(self.sent.row_bytes, DTYPE[self.sent.table].itemsize)
+        if self.sent.is_by_rows:
+            found: list[int] = self._matrix.max(axis=0).tolist()
+            return found + [0] * (width - len(found))
+        found = [0] * width
+        for plane, peak in zip(self.sent.planes, self._matrix.max(axis=1).tolist(), strict=True):
+            found[plane] = peak
+        return found
 
     def largest(self, start: int, stop: int) -> int:
         """The largest of the 8-byte numbers between two bytes of all rows; negative ones count as very large."""
@@ -90,7 +103,7 @@ class PlaneTable:
     def number(self, name: str, k: int) -> npt.NDArray[Any]:
         """(n,) the k-th number of a column that has several in each row."""
         place = layout(self.sent.table, DTYPE[self.sent.table].itemsize).columns[name]
-        if place.stop > self.sent.row_bytes or self.sent.n_rows < NARROW_ROWS:
+        if place.stop > self.sent.row_bytes or self.sent.n_rows < NARROW_ROWS or self.sent.is_by_rows:
             return self.rows()[name][:, k]
         return self._number(place, place.start + k * place.size)
 
@@ -190,18 +203,24 @@ def _numbers(rows: Rows, start: int, stop: int) -> npt.NDArray[np.uint64]:
 def _rows(sent: Sent, matrix: Bytes) -> Rows:
     """Whole planes are laid out first and turned into rows at once: writing them column by column is slower."""
     known = layout(sent.table, DTYPE[sent.table].itemsize)
-    every = np.zeros((sent.row_bytes, sent.n_rows), np.uint8)
-    every[list(sent.planes)] = matrix
+    if sent.is_by_rows:
+        every = matrix
+    else:
+        planes = np.zeros((sent.row_bytes, sent.n_rows), np.uint8)
+        planes[list(sent.planes)] = matrix
+        every = planes.T
     width = known.dtype.itemsize
     if sent.row_bytes >= width:
-        rows: Rows = np.ascontiguousarray(every[:width].T).view(known.dtype).reshape(sent.n_rows)
+        rows: Rows = np.array(every[:, :width], order="C").view(known.dtype)[:, 0]
         runs: Sequence[tuple[int, int]] = known.runs
     else:
         had = [place for place in known.columns.values() if place.stop <= sent.row_bytes]
         width = max((place.stop for place in had), default=0)
         rows = empty_rows(sent.table, sent.n_rows)
-        rows.view(np.uint8).reshape(sent.n_rows, -1)[:, :width] = every[:width].T
+        rows.view(np.uint8).reshape(sent.n_rows, -1)[:, :width] = every[:, :width]
         runs = [(place.start, place.stop) for place in had if place.is_delta]
+    if sent.is_by_rows:
+        return rows
     for start, stop in runs:
         if bisect_left(sent.planes, start) < bisect_left(sent.planes, stop):
             numbers = _numbers(rows, start, stop)

@@ -31,10 +31,11 @@ without the others (`PackedBatch.alone`):
 | 8 | name of the group, zero-padded |
 | 4 | size of the compressed body |
 | 2 | number of tables |
-| 14 + … each | directory: table name (8, zero-padded), bytes per row b (2), rows (4), b bits: which planes are sent |
+| 14 + … each | directory: table name (8, zero-padded), bytes per row b (2), rows (4); above 31 rows b bits: the planes sent |
 | … | body, zlib: per table, byte plane k of all its rows, for each k whose bit is set; the other planes are zero |
 
-Columns marked `delta` in tables.py hold the difference to the row above (modulo their width). The planes put equal bytes
+A table of up to 31 rows has no bits and is sent as it is, row after row. In all others, columns marked `delta` in
+tables.py hold the difference to the row above (modulo their width). The planes put equal bytes
 beside each other; leaving out those of zeros makes the body smaller and halves the time to inflate it.
 """
 
@@ -49,7 +50,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nccl_instrument.planes import PlaneTable, PlaneTables, Sent, planes_of, to_planes
+from nccl_instrument.planes import BY_ROWS_MAX, PlaneTable, PlaneTables, Sent, planes_of, to_planes
 from nccl_instrument.tables import DTYPE, GROUPS, TABLES, empty_rows
 
 MAGIC: Final = b"DGTB"
@@ -217,9 +218,15 @@ def _name_bytes(name: str, what: str) -> bytes:
 def _pack_section(batch: TraceBatch, name: str, held: list[str]) -> bytes:
     directory, planes = [], []
     for table in held:
-        every = to_planes(table, batch.tables[table])
+        rows = np.array(batch.tables[table], DTYPE[table])
+        entry = _ENTRY.pack(table.encode(), rows.itemsize, len(rows))
+        if len(rows) <= BY_ROWS_MAX:
+            directory.append(entry)
+            planes.append(rows.tobytes())
+            continue
+        every = to_planes(table, rows)
         is_sent = every.any(axis=1)
-        directory.append(_ENTRY.pack(table.encode(), *every.shape) + np.packbits(is_sent, bitorder="little").tobytes())
+        directory.append(entry + np.packbits(is_sent, bitorder="little").tobytes())
         planes.append(every[is_sent].tobytes())
     body = zlib.compress(b"".join(planes), COMPRESSION)
     return _SECTION.pack(name.encode(), len(body), len(held)) + b"".join(directory) + body
@@ -278,9 +285,13 @@ def _decode_directory(raw: memoryview, at: int, n_tables: int) -> tuple[tuple[Se
         padded, row_bytes, n_rows = _ENTRY.unpack(_slice(raw, at, _ENTRY.size))
         if not 0 < row_bytes <= ROW_BYTES_MAX or not 0 < n_rows <= ROWS_MAX:
             raise BadBatch(f"table {_name_of(padded)!r}: {n_rows} rows of {row_bytes} bytes")
-        bits = bytes(_slice(raw, at + _ENTRY.size, (row_bytes + 7) // 8))
+        at += _ENTRY.size
+        if n_rows <= BY_ROWS_MAX:
+            entries.append(Sent(_name_of(padded), row_bytes, n_rows))
+            continue
+        bits = bytes(_slice(raw, at, (row_bytes + 7) // 8))
         entries.append(Sent(_name_of(padded), row_bytes, n_rows, planes_of(bits, row_bytes)))
-        at += _ENTRY.size + len(bits)
+        at += len(bits)
     return tuple(entries), at
 
 

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from nccl_instrument.planes import BY_ROWS_MAX
 from nccl_instrument.tables import DTYPE, GROUPS
 
 HEAD: Final = struct.Struct("<4sBBHII16sQqqHH")
@@ -96,8 +97,9 @@ def _take_section(raw: bytes, at: int) -> tuple[Section, int]:
         at += ENTRY.size
         bits = np.frombuffer(raw[at : at + (row_bytes + 7) // 8], np.uint8)
         planes = np.unpackbits(bits, count=row_bytes, bitorder="little").astype(bool).tolist()
-        tables.append(Table(table, row_bytes, n_rows, planes, b""))
-        at += len(bits)
+        by_rows = n_rows <= BY_ROWS_MAX
+        tables.append(Table(table, row_bytes, n_rows, [True] * row_bytes if by_rows else planes, b""))
+        at += 0 if by_rows else len(bits)
     size = sum(sum(table.planes) * table.n_rows for table in tables)
     if size > GROW_BYTES_MAX:
         raise ValueError("too large to be of use")
@@ -105,6 +107,8 @@ def _take_section(raw: bytes, at: int) -> tuple[Section, int]:
     for table in tables:
         n_bytes = sum(table.planes) * table.n_rows
         table.sent, begins = body[begins : begins + n_bytes], begins + n_bytes
+        if table.n_rows <= BY_ROWS_MAX and n_bytes:
+            table.sent = np.frombuffer(table.sent, np.uint8).reshape(table.n_rows, -1).T.tobytes()
     return Section(name, tables), at + body_bytes
 
 
@@ -129,7 +133,7 @@ def with_checksum(raw: bytes) -> bytes:
 
 
 def _pack(section: Section, lies: dict[str, int]) -> bytes:
-    body = zlib.compress(b"".join(table.sent for table in section.tables), 1)
+    body = zlib.compress(b"".join(_as_sent(table) for table in section.tables), 1)
     if section.spoil is not None:
         body = section.spoil(body)
     directory = b"".join(_entry(table) for table in section.tables)
@@ -138,7 +142,18 @@ def _pack(section: Section, lies: dict[str, int]) -> bytes:
     return head + directory + body
 
 
+def _as_sent(table: Table) -> bytes:
+    """The planes, or the rows of a table that has few."""
+    if table.n_rows > BY_ROWS_MAX or len(table.sent) != sum(table.planes) * table.n_rows:
+        return table.sent
+    every = np.zeros((table.row_bytes, table.n_rows), np.uint8)
+    every[np.array(table.planes, bool)] = np.frombuffer(table.sent, np.uint8).reshape(sum(table.planes), table.n_rows)
+    return every.T.tobytes()
+
+
 def _entry(table: Table) -> bytes:
+    if table.n_rows <= BY_ROWS_MAX:
+        return ENTRY.pack(table.name, table.row_bytes % 2**16, table.n_rows)
     bits = np.packbits(np.array(table.planes, bool), bitorder="little").tobytes()
     return ENTRY.pack(table.name, table.row_bytes % 2**16, table.n_rows % 2**32) + bits
 

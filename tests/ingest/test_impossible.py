@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.impossible import FUTURE_NS_MAX, impossible_rows, is_in_order
-from nccl_instrument import planes, tables
+from nccl_instrument import planes, tables, wire
 from nccl_instrument.wire import encode_batch, open_batch
 from tests.builders import make_batch
 
@@ -30,8 +30,10 @@ def test_a_healthy_table_is_seen_to_be_in_order_at_a_glance(table: str) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.data(), st.sampled_from(sorted(tables.TABLES)), st.booleans())
-def test_what_is_in_order_at_a_glance_has_no_impossible_row(data: st.DataObject, table: str, narrow: bool) -> None:
+@given(st.data(), st.sampled_from(sorted(tables.TABLES)), st.booleans(), st.sampled_from([0, 31]))
+def test_what_is_in_order_at_a_glance_has_no_impossible_row(
+    data: st.DataObject, table: str, narrow: bool, n_by_rows: int
+) -> None:
     """Healthy rows with one byte changed anywhere: what is let through must be possible."""
     batch = make_batch(tables={**make_batch().tables, "loss": tables.empty_rows("loss", 2)})
     rows = np.repeat(batch.rows(table), 2)
@@ -40,6 +42,8 @@ def test_what_is_in_order_at_a_glance_has_no_impossible_row(data: st.DataObject,
     raw[at] = data.draw(st.integers(0, 255))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planes, "NARROW_ROWS", 0 if narrow else 10**6)
+        patch.setattr(planes, "BY_ROWS_MAX", n_by_rows)
+        patch.setattr(wire, "BY_ROWS_MAX", n_by_rows)
         sent = open_batch(encode_batch(replace(batch, tables={table: rows}))).inflate()[table]
         bad = impossible_rows(table, rows, batch.mono_ns)
         assert (impossible_rows(table, sent, batch.mono_ns) == bad).all()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nccl_instrument import wire
+from nccl_instrument import planes, wire
 from nccl_instrument.tables import GROUPS, TABLES, Column
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire-format.md").read_text()
@@ -79,6 +79,10 @@ def test_the_page_states_the_version_and_the_limits_in_force() -> None:
     assert f"Version {wire.MAJOR}.{wire.MINOR}." in PAGE
     limits = f"{wire.BATCH_BYTES_MAX >> 20} MiB on the wire, {wire.ROWS_BYTES_MAX >> 20} MiB of rows, "
     assert f"{limits}{wire.ROWS_MAX:,} rows a table, {wire.SECTIONS_MAX} sections of {wire.TABLES_MAX} tables" in PAGE
+
+
+def test_the_page_says_which_tables_go_row_by_row() -> None:
+    assert f"A table of up to {planes.BY_ROWS_MAX} rows is sent as it is" in PAGE
 
 
 def test_the_page_names_the_tables_of_every_section() -> None:
