@@ -141,8 +141,19 @@ class Committer:
         except (psycopg.OperationalError, PoolTimeout) as error:
             _fail([one.waiting for one in placed], _away(error))
             return
+        self._note_stored(placed, is_new)
         for one, outcome in zip(placed, is_new, strict=True):
             self._finish(one, outcome)
+
+    def _note_stored(self, placed: Sequence[_Placed], outcomes: Sequence[Commit | Exception | None]) -> None:
+        """All of a commit or none: what is not said to the writer is read from the store."""
+        for one, outcome in zip(placed, outcomes, strict=True):
+            if isinstance(outcome, Commit):
+                try:
+                    self._ledger.stored(outcome, one.row, one.waiting.arrival.batch.rows("op"))
+                except BaseException:
+                    self._ledger.writer.unknown(outcome)
+                    raise
 
     async def _place(self, waiting: _Waiting) -> _Placed | None:
         """Where the batch goes. Whatever is wrong with it fails this one alone: others wait beside it."""
@@ -208,7 +219,6 @@ class Committer:
             return
         count_batch(outcome is not None, placed.row.n_dropped, placed.row.losses)
         if outcome:
-            self._ledger.stored(outcome, placed.row, arrival.batch.rows("op"))
             self._note_gone(placed)
         if not placed.waiting.receipt.done():
             placed.waiting.receipt.set_result(Receipt(not outcome, _resend(arrival, berth)))

@@ -39,9 +39,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Life:
-    """One life of this process as a writer. waiting: stored and not summed; numbers: of the commits in neither table.
+    """One life of this process as a writer. waiting: stored and not summed, and the numbers of the commits that did.
 
-    rollups and summed belong to the thread: what is in memory and not yet in the database.
+    begun: commits of which nobody has said what became of them, with the time. rollups and summed belong to the thread:
+    what is in memory and not yet in the database.
     """
 
     id: int
@@ -49,6 +50,7 @@ class Life:
     waiting: list[OpBatch] = field(default_factory=list)
     n_rows_waiting: int = 0
     numbers: set[int] = field(default_factory=set)
+    begun: dict[int, float] = field(default_factory=dict)
     rollups: Rollups = field(default_factory=Rollups)
     summed: set[int] = field(default_factory=set)
     written_at: float = field(default_factory=time.monotonic)
@@ -83,19 +85,21 @@ class Writer:
         """The next commit's number; to be handed to `stored`, `empty` or `unknown`. Raises psycopg.Error."""
         life = await self._living(connection)
         life.last_number += 1
+        life.begun[life.last_number] = time.monotonic()
         return Commit(life, life.last_number)
 
     def stored(self, commit: Commit, batch: OpBatch) -> None:
         """This commit stored this batch. All of a commit are said without waiting in between."""
-        commit.life.numbers.add(commit.number)
+        self.empty(commit)
         commit.life.waiting.append(batch)
         commit.life.n_rows_waiting += len(batch.ops)
         if commit.life.n_rows_waiting > WAITING_ROWS_MAX:
             self._abandon(commit.life, "too many ops wait to be summed")
 
     def empty(self, commit: Commit) -> None:
-        """This commit is known to have stored nothing."""
+        """This commit is known to have stored nothing, or nothing else."""
         commit.life.numbers.add(commit.number)
+        commit.life.begun.pop(commit.number, None)
 
     def unknown(self, commit: Commit) -> None:
         """Nobody can say what this commit stored: its connection died with it."""
@@ -149,8 +153,11 @@ class Writer:
 
     async def _living(self, connection: AsyncConnection[Any]) -> Life:
         async with self._beginning:
-            if self._life and time.monotonic() - self._life.written_at > UNWRITTEN_SECONDS_MAX:
+            long_ago = time.monotonic() - UNWRITTEN_SECONDS_MAX
+            if self._life and self._life.written_at < long_ago:
                 self._abandon(self._life, "its sums could not be written for a minute")
+            if self._life and next(iter(self._life.begun.values()), long_ago) < long_ago:
+                self._abandon(self._life, "nobody said what became of a commit")
             if self._life is None:
                 cursor = await connection.execute(_BEGIN, [f"{socket.gethostname()}:{os.getpid()}"])
                 row = await cursor.fetchone()

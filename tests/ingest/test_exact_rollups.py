@@ -22,6 +22,7 @@ from ingest.models import Attempt, OpRollup, Team
 from ingest.retention import keep_house
 from ingest.sums import as_multirange
 from ingest.tokens import make_agent_token
+from ingest.writers import Writer
 from nccl_instrument.tables import empty_rows
 from nccl_instrument.wire import TraceBatch, encode_batch
 from tests.builders import SECOND, FakeJob, with_rows
@@ -258,6 +259,31 @@ def n_writers() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(DISTINCT writer_id) FROM ingest_trace_batch")
         return int(cursor.fetchone()[0])
+
+
+async def test_a_commit_that_is_not_summed_here_for_whatever_reason_is_read_from_the_store(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = FakeJob()
+    await ingest.send(job.batch(0, 0))
+    with monkeypatch.context() as broken:
+        broken.setattr(Writer, "stored", lambda *_: 1 / 0)
+        assert (await ingest.send(job.batch(0, 1))).status == 503
+    assert (await ingest.send(job.batch(0, 1))).body["duplicate"]
+    await ingest.write_ledger()
+    await recovered()
+    await is_exact(2)
+
+
+async def test_a_commit_nobody_speaks_of_again_ends_the_life_it_was_begun_in(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await ingest.application.server()
+    async with server.pool.connection() as connection:
+        begun = await server.ledger.writer.begin(connection)
+        assert (await server.ledger.writer.begin(connection)).life is begun.life
+        begun.life.begun[begun.number] -= writers.UNWRITTEN_SECONDS_MAX + 1
+        assert (await server.ledger.writer.begin(connection)).life is not begun.life
 
 
 async def test_when_more_waits_than_may_it_is_dropped_and_read_again(
