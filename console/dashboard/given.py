@@ -44,8 +44,8 @@ class BoundedJSON(JSONParser):
 class Fields(serializers.Serializer[Any]):
     """The fields of a request; 400 for those it does not have."""
 
-    def to_internal_value(self, data: Any) -> Any:
-        unknown = sorted(set(map(str, data)) - set(self.fields)) if isinstance(data, Mapping) else []
+    def to_internal_value(self, given: Any) -> Any:
+        unknown = sorted(set(map(str, given)) - set(self.fields)) if isinstance(given, Mapping) else []
         if unknown:
             raise ValidationError({name[:100]: [UNKNOWN] for name in unknown[:20]})
-        return super().to_internal_value(data)
+        return super().to_internal_value(given)
