@@ -1,0 +1,70 @@
+"""A job that becomes slower, from its batches to its incident: simulated, sent to a running ingest, looked at for real."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from console.incidents import watch
+from console.incidents.models import Incident, JobNormal, Look
+from ingest.models import Attempt
+from nccl_instrument.simulate.agents import Sent
+from nccl_instrument.simulate.faults import make_fault
+from rca.findings import diagnosis_from_json
+from tests.ingest.conftest import Ingest, ingest, no_traces
+from tests.nccl_instrument.simulate.jobs import EIGHT, run
+
+__all__ = ["ingest", "no_traces"]  # fixtures
+SECOND = 10**9
+ONSET_S = 22.0
+
+
+@pytest.fixture
+def quick(settings: Any) -> None:
+    settings.CLEAN_LOOK_SECONDS = 0.0
+
+
+def simulated(name: str, **fault: Any) -> list[Sent]:
+    return run(EIGHT, make_fault(name, EIGHT, ONSET_S, **fault), seconds=42)
+
+
+async def live_through(ingest: Ingest, sent: list[Sent], every_s: int = 3) -> None:
+    """Send the batches as they arrive, and look every few seconds of the job's time."""
+    looked_ns = sent[0].arrives_ns
+    for one in sent:
+        ingest.clock_ns = one.arrives_ns
+        reply = await ingest.post(one.encoded)
+        assert reply.status == 200, reply.body
+        if one.arrives_ns - looked_ns >= every_s * SECOND:
+            looked_ns = one.arrives_ns
+            attempt = await Attempt.objects.alatest("pk")
+            await sync_to_async(watch.watch_job)(attempt.pk)
+
+
+async def test_a_job_whose_pace_halves_gets_an_incident_that_names_the_slow_nic(ingest: Ingest, quick: None) -> None:
+    await live_through(ingest, simulated("nic_limited", victim=3, amount=0.25))
+    incident = await Incident.objects.aget()
+    assert (incident.symptom, incident.certainty, incident.culprits) == ("straggler", "diagnosed", [3])
+    newest = await incident.revisions.order_by("-number").afirst()
+    assert newest is not None
+    diagnosis = diagnosis_from_json(newest.body)
+    assert diagnosis.findings[0].component == "nic"
+    assert abs(incident.first_symptom_ns / SECOND % 1000 - ONSET_S) < 3
+
+
+async def test_a_small_slowdown_opens_an_incident_once_somebody_is_named(ingest: Ingest, quick: None) -> None:
+    await live_through(ingest, simulated("gpu_slow", victim=6, amount=1.5))
+    incident = await Incident.objects.aget()
+    assert (incident.symptom, incident.culprits) == ("straggler", [6])
+
+
+async def test_an_evaluation_pause_opens_nothing_and_the_usual_pace_is_kept_with_the_job(
+    ingest: Ingest, quick: None
+) -> None:
+    await live_through(ingest, simulated("evaluation_pause", amount=8.0))
+    assert not await Incident.objects.aexists()
+    assert not await Look.objects.filter(kind="straggler").aexists()
+    normal = await JobNormal.objects.aget()
+    assert len(normal.body["pace"]["usual_us"]) >= 20
