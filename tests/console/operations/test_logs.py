@@ -10,7 +10,14 @@ import sys
 
 import pytest
 
-from console.operations.logs import JsonLines, TextLines, logging_settings
+from console.operations.logs import (
+    STRANGERS_LINES_MAX,
+    STRANGERS_SECONDS,
+    JsonLines,
+    Strangers,
+    TextLines,
+    logging_settings,
+)
 from ingest.log_context import log_fields
 
 
@@ -62,3 +69,22 @@ def test_the_settings_can_be_used(form: str) -> None:
     (line,) = done.stderr.splitlines()
     assert (json.loads(line)["message"] == "hi") if form == "json" else line.endswith("uvicorn.error: hi")
     assert logging_settings(form, "INFO")["root"]["level"] == "INFO"
+
+
+def test_refused_strangers_are_a_few_lines_and_bugs_are_all_told() -> None:
+    now = [0.0]
+    strangers = Strangers(lambda: now[0])
+
+    def line(status: int, name: str = "django.security.DisallowedHost") -> logging.LogRecord:
+        made = logging.LogRecord(
+            name, logging.ERROR, "x.py", 1, "Invalid HTTP_HOST", (), (ValueError, ValueError(), None)
+        )
+        made.status_code = status
+        return made
+
+    assert sum(strangers.filter(line(400)) for _ in range(500)) == STRANGERS_LINES_MAX
+    assert all(strangers.filter(line(500, "django.request")) for _ in range(50))
+    now[0] += STRANGERS_SECONDS
+    later = line(404, "django.request")
+    assert strangers.filter(later)
+    assert (later.not_logged, later.exc_info) == (500 - STRANGERS_LINES_MAX, None)
