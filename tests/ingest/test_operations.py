@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from ingest import process
+from ingest.database import connect
 from ingest.log_context import current_fields, name_requests
-from ingest.needs import Missing, Need
+from ingest.needs import NEEDS, Missing, Need, partitions_ahead
 from ingest.operations import Operations, serve
+from ingest.partitions import NativePartitions
 from ingest.process import process_name
 from nccl_instrument.tables import LOSSES
 from tests.builders import make_batch
@@ -176,3 +179,19 @@ async def test_the_metrics_can_be_parsed_and_no_label_grows_with_the_cluster() -
     labels = {name for family in families for sample in family.samples for name in sample.labels}
     assert labels & {"node", "rank", "comm", "incident", "pid"} == set()
     assert len(LOSSES) < 50
+
+
+def test_without_its_database_ingest_is_not_ready_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.database.conninfo", lambda: "host=127.0.0.1 port=9 dbname=x connect_timeout=2")
+    said = Operations(NEEDS).answer("/readyz", "Bearer s3cret", False)
+    assert (said.status, read(said)["status"]) == (503, "not ready")
+    assert "refused" in read(said)["checks"]["database"]["found"]
+
+
+def test_without_a_partition_for_this_hour_there_is_no_room(transactional_db: None, no_traces: None) -> None:
+    with connect() as connection:
+        create = NativePartitions().create_ahead
+        create(connection, datetime.now(UTC))
+        assert partitions_ahead(connection, datetime.now(UTC)) == 24
+        assert partitions_ahead(connection, datetime.now(UTC) + timedelta(hours=20)) == 4
+        assert partitions_ahead(connection, datetime.now(UTC) + timedelta(days=30)) == -1
