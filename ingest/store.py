@@ -150,11 +150,14 @@ async def store_batches(
     order = sorted(range(len(batches)), key=lambda i: (batches[i].node_id, batches[i].boot_pk))
     is_new = [False] * len(batches)
     async with connection.transaction(), connection.pipeline():
-        fields = [_fields(batches[i], writer_id, commit_number) for i in order]
-        cursors = [await connection.execute(STORE_ONE, one, binary=True) for one in fields]
-    for i, cursor in zip(order, cursors, strict=True):
-        row = await cursor.fetchone()
-        is_new[i] = bool(row and row[0])
+        cursor = connection.cursor(binary=True)
+        await cursor.executemany(
+            STORE_ONE, [_fields(batches[i], writer_id, commit_number) for i in order], returning=True
+        )
+        for i in order:
+            row = await cursor.fetchone()
+            is_new[i] = bool(row and row[0])
+            cursor.nextset()
     return is_new
 
 
