@@ -24,7 +24,6 @@ CUTS_PER_MAPPING: Final = 60
 
 # Loss kind → the plugin's counters that mean it.
 _LOSS_COUNTERS: Final = {
-    "ring_records": ("ring_busy",),
     "bad_handles": ("null_handles", "stale_handles", "bad_handles", "bad_contexts"),
     "table_full": ("comm_table_full", "op_table_full", "flow_table_full", "p2p_unnumbered"),
     "unfinished_ops": ("ops_lost",),
@@ -99,7 +98,7 @@ class Trainer:
         totals = {kind: sum(counters[name] for name in names) for kind, names in _LOSS_COUNTERS.items()}
         more = {kind: max(0, total - self._told.get(kind, 0)) for kind, total in totals.items()}
         self._told.update(totals)
-        more["ring_records"] += self._lost_records
+        more["ring_records"] = self._lost_records  # those of ring_busy among them: their place in the ring stays empty
         more["torn_rows"], self.segment.torn_rows, self._lost_records = self.segment.torn_rows, 0, 0
         more["rows_over_limit"], self._lost_comms = self._lost_comms, 0
         return {kind: count for kind, count in more.items() if count}

@@ -3,7 +3,8 @@
  * It is called as NCCL would call it: the same table version, order and threads, its own contexts, handles and parents.
  * NCCL holds a handle that names a slot with both plugins' handles. Slots are a ring: a stopped one keeps its content
  * until the ring comes round, because NCCL names parents that have stopped. What crashes plugins is kept from it:
- * events of another process (PXN), second stops, receive steps started again, life in a forked child. Its own bugs are in the trainer as they would be without us.
+ * events of another process (PXN), second stops, receive steps started again, life in a forked child. Its own bugs are
+ * in the trainer as they would be without us.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
