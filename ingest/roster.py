@@ -205,10 +205,21 @@ def _split_if_taken_over(attempt: Attempt, at: datetime) -> Attempt | None:
     for rank in moved:
         rank.attempt, rank.node, rank.replaces = new, by_name[rank.node.name], False
     Rank.objects.bulk_update(moved, ["attempt", "node", "replaces"], batch_size=1000)
-    attempt.ranks.filter(replaced=True).update(replaced=False)
+    _give_places_back(attempt)
     _move_members(attempt, new)
     Attempt.objects.filter(pk__in=[attempt.pk, new.pk]).update(roster_version=F("roster_version") + 1)
     return new
+
+
+def _give_places_back(attempt: Attempt) -> None:
+    """Who lost a place to a process that has moved on has it again; of several that claimed a rank, the newest."""
+    taken = set(attempt.ranks.filter(replaced=False, rank__gte=0).values_list("rank", flat=True))
+    back = {rank if rank >= 0 else -pk: pk for pk, rank in _replaced(attempt) if rank not in taken}
+    attempt.ranks.filter(pk__in=list(back.values())).update(replaced=False)
+
+
+def _replaced(attempt: Attempt) -> list[tuple[int, int]]:
+    return list(attempt.ranks.filter(replaced=True).order_by("process_started", "pk").values_list("pk", "rank"))
 
 
 def _move_members(old: Attempt, new: Attempt) -> None:

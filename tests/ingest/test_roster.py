@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from importlib import import_module
 
+import numpy as np
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection
@@ -16,7 +17,7 @@ from ingest.listening import ROW
 from ingest.models import Attempt, CommMember, Communicator, Job, Listening, Node, Rank
 from ingest.read import read_strays, read_window
 from nccl_instrument.wire import TraceBatch
-from tests.builders import SECOND, FakeJob, boot_id
+from tests.builders import SECOND, FakeJob, boot_id, with_rows
 from tests.ingest.conftest import Ingest
 
 
@@ -231,3 +232,19 @@ async def test_when_an_agent_is_heard_is_noted(ingest: Ingest) -> None:
     await ingest.send(batch)
     await ingest.write_ledger()
     assert (await Attempt.objects.aget()).last_received_at.timestamp() * SECOND >= batch.wall_ns
+
+
+async def test_an_attempt_in_which_two_processes_claimed_a_rank_can_be_taken_over(ingest: Ingest) -> None:
+    """A launcher's mistake, or a liar: the restart was answered 500 for ever, as both were to have the rank again."""
+    job = FakeJob()
+    for node in range(job.nodes):
+        batch = job.batch(node)
+        twins = batch.rows("comm").copy()
+        twins["pid"] += 500
+        both = with_rows(batch, comm=np.concatenate([batch.rows("comm"), twins]))
+        assert (await ingest.send(both)).status == 200
+    later = job.restarted()
+    sent = [await ingest.send(alive(later.batch(node, 1), node, life=1)) for node in range(job.nodes)]
+    assert [reply.status for reply in sent] == [200] * job.nodes
+    first, second = [a async for a in Attempt.objects.order_by("number")]
+    assert [await a.ranks.filter(replaced=False).acount() for a in (first, second)] == [job.ranks, job.ranks]
