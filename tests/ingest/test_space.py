@@ -25,6 +25,7 @@ from ingest.space import Space, SpaceWatch, measure, reserve_bytes
 from nccl_instrument.wire import encode_batch
 from tests.builders import FakeJob, with_rows
 from tests.ingest.shipped import Shipped, said_by, shipped_ingest
+from tests.ingest.test_outage import kill
 from tests.rawhttp import Heard, ask, batch_request
 from tests.servers import TestServers
 
@@ -230,7 +231,7 @@ def test_when_postgres_itself_has_no_room_nothing_acknowledged_is_lost(
 def test_when_postgres_died_of_it_the_answer_still_says_why(disk: SmallDisk, shipped: Shipped, token: str) -> None:
     wait_for_status(shipped, token, 200, 200)
     disk.fill(leave_bytes=0)
-    disk.servers.running.pop("postgres").kill()
+    kill(disk.servers)
     try:
         wait_for_status(shipped, token, 201, 507)
     finally:
