@@ -23,7 +23,7 @@ from psycopg import Connection, sql
 from ingest.hypertables import is_hypertable
 from ingest.partitions import PARTITION, PARTITIONS_AHEAD
 from ingest.store import ROLLUP_TABLE, TRACE_TABLE, TraceStore
-from ingest.stores import HYPERTABLES
+from ingest.stores import HYPERTABLES, NATIVE
 
 LOCK_TIMEOUT_MS: Final = 2_000
 SWITCH_TRIES: Final = 60
@@ -127,15 +127,30 @@ def needed(connection: Connection[Any], store: TraceStore) -> list[Subject]:
 
 
 def _move_one(connection: Connection[Any], store: TraceStore, subject: Subject, report: Report) -> Moved:
-    locked = 0.0
-    if not _exists(connection, subject.old):
-        _make_new(connection, store, subject)
-        since_ns = _copy_all(connection, store, subject, report)
-        since_ns = _catch_up(connection, store, subject, since_ns)
-        locked = _switch(connection, subject, since_ns)
+    n_rows = 0
+    if _exists(connection, subject.old):  # a move was interrupted after its switch, perhaps one in the other direction
+        n_rows = _finish(connection, _store_of(connection, subject), subject, report)
+    if is_hypertable(connection, subject.table) == (store is HYPERTABLES):
+        return Moved(subject.table, n_rows, 0.0)
+    return _carry(connection, store, subject, report)
+
+
+def _carry(connection: Connection[Any], store: TraceStore, subject: Subject, report: Report) -> Moved:
+    _make_new(connection, store, subject)
+    since_ns = _copy_all(connection, store, subject, report)
+    since_ns = _catch_up(connection, store, subject, since_ns)
+    locked = _switch(connection, subject, since_ns)
+    return Moved(subject.table, _finish(connection, store, subject, report), locked)
+
+
+def _store_of(connection: Connection[Any], subject: Subject) -> TraceStore:
+    return HYPERTABLES if is_hypertable(connection, subject.table) else NATIVE
+
+
+def _finish(connection: Connection[Any], store: TraceStore, subject: Subject, report: Report) -> int:
     n_rows = _compare(connection, store, subject, report)
     _drop_old(connection, subject)
-    return Moved(subject.table, n_rows, locked)
+    return n_rows
 
 
 def _make_new(connection: Connection[Any], store: TraceStore, subject: Subject) -> None:

@@ -182,6 +182,24 @@ async def test_interrupted_anywhere_it_goes_on_when_called_again(ingest: Ingest,
     assert (await aio(shape)())["left over"] == []
 
 
+@pytest.mark.parametrize("step", ["copying", "comparing"])
+async def test_after_an_interrupted_move_one_may_turn_back(ingest: Ingest, step: str) -> None:
+    await fill(ingest)
+    before = await aio(held)()
+
+    def interrupt(progress: Progress) -> None:
+        if progress.step == step and progress.table == "ingest_trace_batch":
+            raise Interrupted
+
+    for there, back in ((NATIVE, HYPERTABLES), (HYPERTABLES, NATIVE)):
+        with pytest.raises(Interrupted):
+            await aio(move_to)(there, interrupt)
+        await aio(move_to)(back)
+        assert (await aio(active_store)()).name == back.name
+        assert await aio(held)() == before
+        await aio(move_to)(there)
+
+
 async def test_interrupted_under_the_lock_nothing_has_happened(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
     await fill(ingest)
     before, form = await aio(held)(), await aio(shape)()
