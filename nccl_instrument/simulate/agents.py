@@ -85,6 +85,7 @@ class Agents:
         self._phase_of = layout.node_of % n_phases
         self._numbers = np.zeros(layout.n_nodes, np.int64)
         self._boots = np.zeros(layout.n_nodes, np.int64)
+        self._boot_ids: dict[tuple[int, int], bytes] = {}
         self._lost = np.zeros(layout.n_nodes, np.int64)
         self._backlog = np.zeros(layout.n_nodes, np.int64)
         self._finished: list[Rows] = []
@@ -209,7 +210,10 @@ class Agents:
         return rows
 
     def _boot_id(self, node: int) -> bytes:
-        return np.random.default_rng([self.seed, node, int(self._boots[node])]).bytes(16)
+        key = node, int(self._boots[node])
+        if key not in self._boot_ids:
+            self._boot_ids[key] = np.random.default_rng([self.seed, *key]).bytes(16)
+        return self._boot_ids[key]
 
 
 def _starts(of_node: npt.NDArray[np.int64], nodes: npt.NDArray[np.int64]) -> list[int]:

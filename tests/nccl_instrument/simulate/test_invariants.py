@@ -133,3 +133,38 @@ def test_faults_do_not_touch_what_came_before() -> None:
 
 def _tables(batch: TraceBatch) -> dict[str, bytes]:
     return {name: rows.tobytes() for name, rows in batch.tables.items()}
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    st.integers(0, 3), st.integers(1, 3), st.sampled_from(["gpu_slow", "nic_limited", "gpu_pcie_slow", "stuck_before"])
+)
+def test_renaming_ranks_permutes_what_happens(victim: int, turn: int, name: str) -> None:
+    """A ring of equal ranks without jitter: another victim, the same story told by ranks further round."""
+    layout = Layout(tp=1, pp=1, dp=4, ranks_per_node=1)
+    physics = dataclasses.replace(TESTBED, jitter=0.0, step_gap_ms=0.0, n_channels=1)
+    amount = 0.3 if name == "nic_limited" else 3.0
+    told = []
+    for chosen in (victim, (victim + turn) % 4):
+        fault = make_fault(name, layout, 0.5, victim=chosen, amount=amount)
+        made = SimulatedJob(JobSettings(layout, physics, Scenario((fault,))))
+        made.engine.run(3 * 10**9)
+        ops = made.engine.finished()
+        made.close()
+        told.append([_story(ops, rank) for rank in range(4)])
+    assert told[1] == [told[0][(rank - turn) % 4] for rank in range(4)]
+
+
+def _story(ops: Rows, rank: int) -> list[tuple[int, ...]]:
+    mine = np.sort(ops[ops["rank"] == rank], order=["enqueued_ns", "group", "func"])
+    names = [
+        "func",
+        "number",
+        "enqueued_ns",
+        "first_transfer_ns",
+        "last_transfer_ns",
+        "done_ns",
+        "gpu_wait_ns",
+        "net_wait_ns",
+    ]
+    return [tuple(row) for row in mine[names].tolist()]
