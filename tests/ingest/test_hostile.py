@@ -6,12 +6,15 @@ test asks for what it changed, not for totals.
 
 from __future__ import annotations
 
+import secrets
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 
 from console.supervisor.servers import database_url
@@ -32,16 +35,26 @@ WEBSOCKET = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec_WebSocket_Ver
 
 @pytest.fixture(scope="module")
 def shipped(
-    django_db_setup: None, postgres: TestServers, tmp_path_factory: pytest.TempPathFactory
+    django_db_setup: None, django_db_blocker: Any, postgres: TestServers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shipped]:
+    """What tests leave in the database is removed when the process has ended: it writes, and would be in the way."""
     url = database_url(postgres.folder, connection.settings_dict["NAME"])
-    with shipped_ingest({"DATABASE_URL": url}, tmp_path_factory.mktemp("ingest") / "log") as running:
-        yield running
+    with django_db_blocker.unblock():
+        with shipped_ingest({"DATABASE_URL": url}, tmp_path_factory.mktemp("ingest") / "log") as running:
+            yield running
+        call_command("flush", verbosity=0, interactive=False)
+        with connection.cursor() as cursor:
+            cursor.execute("TRUNCATE ingest_trace_batch, ingest_pinned_batch")
+        connection.close()
+
+
+def new_token() -> str:
+    return make_agent_token(Team.objects.create(name=secrets.token_hex(4)), "cluster")
 
 
 @pytest.fixture
-def token(shipped: Shipped, no_traces: None) -> str:
-    made = make_agent_token(Team.objects.create(name="research"), "cluster")
+def token(shipped: Shipped) -> str:
+    made = new_token()
     wait_until_known(shipped, made)
     return made
 
@@ -222,7 +235,7 @@ def test_a_guesser_is_limited_and_agents_at_the_same_address_get_in(shipped: Shi
     said = [ask(shipped.port, batch_request(f"dga_guess{number}", BODY)).status for number in range(FAILURES_MAX + 10)]
     assert set(said) <= {401, 429}
     assert said[-1] == 429
-    later = make_agent_token(Team.objects.create(name="ads"), "made while somebody guesses")
+    later = new_token()
     assert is_well(shipped, token)
     wait_until_known(shipped, later)
     assert shipped.health()["guesses_refused"] >= before["guesses_refused"] + 10
