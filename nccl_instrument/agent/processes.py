@@ -30,30 +30,54 @@ UNKNOWN: Final = ProcessState()
 GONE: Final = ProcessState(state=PROCESS_GONE)
 
 
+class ProcessFiles:
+    """A process's files in /proc, held open: opening them costs several times what reading them does.
+
+    Once the process is gone they read as nothing, whoever has its pid then.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._stat, self._io = _open(f"/proc/{pid}/stat"), _open(f"/proc/{pid}/io")
+
+    def read(self, started: int) -> ProcessState:
+        """The process that began at `started` (field 22 of its stat), UNKNOWN when this is not what the pid means here."""
+        raw = _read(self._stat)
+        fields = raw[raw.rfind(b")") + 2 :].split()
+        if len(fields) <= _STARTED or int(fields[_STARTED]) != started:
+            return UNKNOWN
+        cpu_ns = (int(fields[_UTIME]) + int(fields[_STIME])) * _TICK_NS
+        return ProcessState(fields[_STATE][0], min(int(fields[_THREADS]), 0xFFFF), cpu_ns, self._io_bytes())
+
+    def _io_bytes(self) -> int:
+        """rchar + wchar; 0 (unknown) for processes of other users, whose counters are not shown to us."""
+        lines = _read(self._io).split(b"\n")
+        return sum(int(line[7:]) for line in lines[:2] if line[1:7] == b"char: ")
+
+    def close(self) -> None:
+        for file in (self._stat, self._io):
+            if file >= 0:
+                os.close(file)
+        self._stat = self._io = -1
+
+
 def read_process(pid: int, started: int) -> ProcessState:
-    """The process `pid` that began at `started` (field 22 of its stat), UNKNOWN when this is not what the pid means here."""
-    raw = _read(f"/proc/{pid}/stat")
-    fields = raw[raw.rfind(b")") + 2 :].split()
-    if len(fields) <= _STARTED or int(fields[_STARTED]) != started:
-        return UNKNOWN
-    cpu_ns = (int(fields[_UTIME]) + int(fields[_STIME])) * _TICK_NS
-    return ProcessState(fields[_STATE][0], min(int(fields[_THREADS]), 0xFFFF), cpu_ns, _read_io_bytes(pid))
-
-
-def _read_io_bytes(pid: int) -> int:
-    """rchar + wchar of /proc/<pid>/io; 0 (unknown) for processes of other users, whose counters are not shown to us."""
-    lines = _read(f"/proc/{pid}/io").split(b"\n")
-    return sum(int(line[7:]) for line in lines[:2] if line[1:7] == b"char: ")
-
-
-def _read(path: str) -> bytes:
+    """One look at a process."""
+    files = ProcessFiles(pid)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(fd, 4096)
-    except OSError:
-        return b""
+        return files.read(started)
     finally:
-        os.close(fd)
+        files.close()
+
+
+def _open(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def _read(file: int) -> bytes:
+    try:
+        return os.pread(file, 4096, 0)
+    except OSError:
+        return b""

@@ -13,6 +13,7 @@ import mmap
 import os
 import re
 import struct
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ ROW_CLOSING: Final = 3
 ROW_DONE: Final = 4
 OP_FOREIGN: Final = 8
 TRIES: Final = 4
+ALL_MOVE_NS: Final = 10**8  # flows that all moved within the last sweep belong to ops in progress
 FLOWS_AT_FIRST: Final = 256  # flow rows the plugin uses before it doubles its reach
 
 Rows = npt.NDArray[np.void]
@@ -300,7 +302,9 @@ class Segment:
         self._pages.check()
         reach = self._reach_of_flows()
         flows = self._copy_rows(self._tables["flwstate"][:reach], self._tables["flow"][:reach], _live)
-        return flows[self._has_open_op(flows)] if len(flows) else flows
+        if flows["started_ns"].all() and (flows["last_progress_ns"] > time.monotonic_ns() - ALL_MOVE_NS).all():
+            return flows
+        return flows[self._has_open_op(flows)]
 
     def _reach_of_flows(self) -> int:
         """Rows from 0 that may be in use: the plugin doubles its reach when they are, all others are still zero."""
@@ -313,14 +317,11 @@ class Segment:
             self._reach *= 2
         return self._reach
 
-    def _has_open_op(self, flows: Rows) -> npt.NDArray[np.bool_]:
-        """Few calls on few rows: this runs ten times a second for every process."""
+    def _has_open_op(self, flows: Rows) -> Any:
         handles, states = flows["op_handle"], self._tables["opstate"]
         self._pages.fetch(states)
         open_word = (handles >> _STATE_SHIFT) & _STATE_MASK | np.uint64(ROW_CLOSING)  # ROW_LIVE but for its lowest bit
-        is_open: npt.NDArray[np.bool_] = states[handles >> _ROW_SHIFT & np.uint64(len(states) - 1)] | 1 == open_word
-        if is_open.all():
-            return is_open
+        is_open = states[handles >> _ROW_SHIFT & np.uint64(len(states) - 1)] | 1 == open_word
         return is_open | (handles == 0) | ((flows["flags"] & OP_FOREIGN) != 0)  # these cannot be joined: shown
 
     def op_ring(self, position: int | None = None) -> OpRing:
@@ -356,14 +357,12 @@ class Segment:
         raise SegmentError(f"no section {name!r}")
 
 
-def _live(states: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-    is_live: npt.NDArray[np.bool_] = (states & 0xFF) == ROW_LIVE
-    return is_live
+def _live(states: npt.NDArray[np.uint32]) -> Any:
+    return (states & 0xFF) == ROW_LIVE
 
 
-def _joined(states: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-    are_joined: npt.NDArray[np.bool_] = ((states & 0xFF) == ROW_LIVE) | ((states & 0xFF) == ROW_DONE)
-    return are_joined
+def _joined(states: npt.NDArray[np.uint32]) -> Any:
+    return ((states & 0xFF) == ROW_LIVE) | ((states & 0xFF) == ROW_DONE)
 
 
 def _copy_in_order(table: Rows, at: npt.NDArray[np.intp]) -> Rows:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nccl_instrument.agent.processes import GONE, ProcessState, read_process
+from nccl_instrument.agent.processes import GONE, ProcessFiles, ProcessState
 from nccl_instrument.agent.ring import OpRing
 from nccl_instrument.agent.rows import Owner, Taken
 from nccl_instrument.agent.segment import Segment
@@ -49,6 +49,7 @@ class Trainer:
         self.died_ns = 0
         self.is_final = False  # its last row has been cut
         self._told = dict(bookmark.told)
+        self._files = ProcessFiles(owner.pid)
         self._ring: OpRing | None = segment.op_ring(bookmark.position)
         self._ticks: list[tuple[int, Rows]] = []
         self._comm_stamps: bytes = b""
@@ -105,6 +106,7 @@ class Trainer:
 
     def close(self) -> None:
         """Let go of the segment; the file stays."""
+        self._files.close()
         self._ring = None
         self.segment.close()
 
@@ -116,7 +118,8 @@ class Trainer:
             return  # somebody removed the file: the old mapping still shows all of it
         fresh.torn_rows = self.segment.torn_rows
         position = self.bookmark().position
-        self.close()
+        self._ring = None
+        self.segment.close()
         self.segment, self._ring = fresh, fresh.op_ring(position)
 
     def _drain(self) -> Rows:
@@ -143,5 +146,5 @@ class Trainer:
         return bool(stamps != before)
 
     def _process(self) -> tuple[ProcessState, bool, int]:
-        state = read_process(self.owner.pid, self.owner.started) if self.is_alive else GONE
+        state = self._files.read(self.owner.started) if self.is_alive else GONE
         return state, self.is_alive, self.segment.last_callback_ns

@@ -109,7 +109,7 @@ class SegmentWriter:
         flow["channel"], flow["direction"], flow["transport"] = number // 2, number % 2, 1
         flow["peer"] = op["comm_rank"] + 1 - 2 * (number % 2)
         flow["total_chunks"], flow["counters"], flow["bytes"] = total_chunks, 0, 0
-        flow["queued_ns"], flow["last_progress_ns"] = now, 0
+        flow["queued_ns"], flow["started_ns"], flow["last_progress_ns"] = now, 0, 0
         self.tables["flwstate"][at] = self._next_state("flwstate", at)
 
     def _next_state(self, table: str, slot: int) -> int:
@@ -121,6 +121,7 @@ class SegmentWriter:
         rows["counters"] = np.minimum(rows["counters"] + chunks, rows["total_chunks"][:, None])
         rows["bytes"] = rows["counters"][:, 3] * (1 << 16)
         rows["last_progress_ns"] = time.monotonic_ns() - self._random.integers(0, 10**6, n_flows)
+        rows["started_ns"] = np.where(rows["started_ns"] > 0, rows["started_ns"], rows["last_progress_ns"])
         for name in ("gpu_wait_ns", "peer_wait_ns", "net_wait_ns"):
             rows[name] += self._random.integers(0, 10**6, n_flows, np.uint64)
 
