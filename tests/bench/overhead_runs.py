@@ -226,7 +226,14 @@ class SweepJob(LiveJob):
     def __init__(self, plugins: str, sizes: SweepSizes) -> None:
         super().__init__(plugins, SWEEP_LAYOUT, UNLIMITED, OpenLinks, sizes.lines())
         self._variants: list[str] = []
-        self.run_pass("agent")
+
+    def __enter__(self) -> Self:
+        try:
+            self.run_pass("agent")
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
 
     def run_pass(self, variant: str) -> float:
         """Seconds it took."""
