@@ -52,7 +52,7 @@ def connected(port: int, seconds: float = 30.0) -> Iterator[socket.socket]:
         yield link
 
 
-def ask(port: int, *pieces: bytes, pause_s: float = 0.0, ends: bool = False, seconds: float = 30.0) -> Heard:
+def ask(port: int, *pieces: bytes, pause_s: float = 0.0, ends: bool = False, seconds: float = 45.0) -> Heard:
     """Send the pieces on a connection of their own and hear the first answer. ends: close our side before listening."""
     with connected(port, seconds) as link:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the answer may come before the last piece

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -163,6 +164,8 @@ def main() -> int:
     kept = Path(tempfile.mkdtemp(prefix="diogenes-fuzz-kept-"))
     decoder = fuzz_decoder(chosen.decoder, chosen.seed, kept) if chosen.decoder else {"inputs": 0, "crashes": {}}
     print(f"decoder: {decoder}", flush=True)
+    if not decoder["crashes"]:
+        shutil.rmtree(kept)
     garbled = fuzz_windows(chosen.windows, chosen.seed)
     print(f"windows: {chosen.windows} looked at, crashes {garbled}", flush=True)
     with RunningStack() as stack:
