@@ -21,8 +21,6 @@ from nccl_instrument.tables import DTYPE, TABLES, empty_rows
 Rows = npt.NDArray[np.void]
 Bytes = npt.NDArray[np.uint8]
 
-BY_ROWS_MAX: Final = 31
-"""A table of so many rows or fewer is sent row by row."""
 NARROW_ROWS: Final = 400
 """Below, making rows of all columns is cheaper than handing out two or three."""
 _WIDTHS: Final = (0, 1, 2, 4, 4, 8, 8, 8, 8)
@@ -31,16 +29,16 @@ _WIDTHS: Final = (0, 1, 2, 4, 4, 8, 8, 8, 8)
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a directory says of a table. planes: the numbers of the byte planes that are sent, ascending; none by rows."""
+    """What a directory says of a table. planes: the numbers of the byte planes that are sent, ascending.
+
+    is_by_rows: the rows are sent as they are, one after the other; then there are no planes.
+    """
 
     table: str
     row_bytes: int
     n_rows: int
     planes: tuple[int, ...] = ()
-
-    @property
-    def is_by_rows(self) -> bool:
-        return self.n_rows <= BY_ROWS_MAX
+    is_by_rows: bool = False
 
     @property
     def n_bytes(self) -> int:

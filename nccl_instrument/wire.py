@@ -31,12 +31,13 @@ without the others (`PackedBatch.alone`):
 | 8 | name of the group, zero-padded |
 | 4 | size of the compressed body |
 | 2 | number of tables |
-| 14 + … each | directory: table name (8, zero-padded), bytes per row b (2), rows (4); above 31 rows b bits: the planes sent |
+| 14 + … each | directory: table name (8, zero-padded), bytes per row b (2), rows (4), unless by rows b bits: the planes sent |
 | … | body, zlib: per table, byte plane k of all its rows, for each k whose bit is set; the other planes are zero |
 
-A table of up to 31 rows has no bits and is sent as it is, row after row. In all others, columns marked `delta` in
-tables.py hold the difference to the row above (modulo their width). The planes put equal bytes
-beside each other; leaving out those of zeros makes the body smaller and halves the time to inflate it.
+The highest bit of the bytes per row says that a table has no such bits and is sent as it is, row after row; who writes
+does so where there are few. In all others, columns marked `delta` in tables.py hold the difference to the row above
+(modulo their width). The planes put equal bytes beside each other; leaving out those of zeros makes the body smaller and
+halves the time to inflate it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nccl_instrument.planes import BY_ROWS_MAX, PlaneTable, PlaneTables, Sent, planes_of, to_planes
+from nccl_instrument.planes import PlaneTable, PlaneTables, Sent, planes_of, to_planes
 from nccl_instrument.tables import DTYPE, GROUPS, TABLES, empty_rows
 
 MAGIC: Final = b"DGTB"
@@ -60,6 +61,8 @@ BATCH_BYTES_MAX: Final = 4 * 2**20
 ROWS_BYTES_MAX: Final = 64 * 2**20
 ROWS_MAX: Final = 500_000
 ROW_BYTES_MAX: Final = 1024
+BY_ROWS: Final = 0x8000  # beside the bytes per row, which never need this bit
+BY_ROWS_MAX: Final = 31  # the writer's choice: planes of so few rows save little and cost both ends most
 WIDENED_MAX: Final = 2  # an older writer's rows lack a few columns, not most of them
 NAME_BYTES_MAX: Final = 128
 SECTIONS_MAX: Final = 16
@@ -219,13 +222,13 @@ def _pack_section(batch: TraceBatch, name: str, held: list[str]) -> bytes:
     directory, planes = [], []
     for table in held:
         rows = np.array(batch.tables[table], DTYPE[table])
-        entry = _ENTRY.pack(table.encode(), rows.itemsize, len(rows))
         if len(rows) <= BY_ROWS_MAX:
-            directory.append(entry)
+            directory.append(_ENTRY.pack(table.encode(), rows.itemsize | BY_ROWS, len(rows)))
             planes.append(rows.tobytes())
             continue
         every = to_planes(table, rows)
         is_sent = every.any(axis=1)
+        entry = _ENTRY.pack(table.encode(), rows.itemsize, len(rows))
         directory.append(entry + np.packbits(is_sent, bitorder="little").tobytes())
         planes.append(every[is_sent].tobytes())
     body = zlib.compress(b"".join(planes), COMPRESSION)
@@ -283,11 +286,12 @@ def _decode_directory(raw: memoryview, at: int, n_tables: int) -> tuple[tuple[Se
     entries = []
     for _ in range(n_tables):
         padded, row_bytes, n_rows = _ENTRY.unpack(_slice(raw, at, _ENTRY.size))
+        is_by_rows, row_bytes = bool(row_bytes & BY_ROWS), row_bytes & ~BY_ROWS
         if not 0 < row_bytes <= ROW_BYTES_MAX or not 0 < n_rows <= ROWS_MAX:
             raise BadBatch(f"table {_name_of(padded)!r}: {n_rows} rows of {row_bytes} bytes")
         at += _ENTRY.size
-        if n_rows <= BY_ROWS_MAX:
-            entries.append(Sent(_name_of(padded), row_bytes, n_rows))
+        if is_by_rows:
+            entries.append(Sent(_name_of(padded), row_bytes, n_rows, is_by_rows=True))
             continue
         bits = bytes(_slice(raw, at, (row_bytes + 7) // 8))
         entries.append(Sent(_name_of(padded), row_bytes, n_rows, planes_of(bits, row_bytes)))

@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from typing import Final
 
 from ingest.gate import BODY_SECONDS, HEAD_SECONDS
-from nccl_instrument.planes import BY_ROWS_MAX
 from nccl_instrument.wire import BATCH_BYTES_MAX, encode_batch
 from tests.builders import FakeJob, make_batch
 from tests.eval.fuzz_bytes import BOMB, ENTRY, HEAD, SECTION, with_checksum
@@ -131,8 +130,7 @@ def bombs(port: int, token: str) -> None:
 
 
 def _sealed(row_bytes: int, n_rows: int, body: bytes) -> bytes:
-    entry = ENTRY.pack(b"later", row_bytes, n_rows)
-    entry += b"\xff" * ((row_bytes + 7) // 8) if n_rows > BY_ROWS_MAX else b""
+    entry = ENTRY.pack(b"later", row_bytes, n_rows) + b"\xff" * ((row_bytes + 7) // 8)
     section = SECTION.pack(b"ops", len(body), 1) + entry + body
     fields = (b"DGTB", 2, 0, 1, row_bytes * n_rows, 0, bytes(16), 0, time.time_ns(), 10**12, 4, 4)
     return with_checksum(HEAD.pack(*fields) + b"bomb" + b"node" + section)

@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from nccl_instrument.planes import BY_ROWS_MAX
 from nccl_instrument.tables import DTYPE, GROUPS
+from nccl_instrument.wire import BY_ROWS
 
 HEAD: Final = struct.Struct("<4sBBHII16sQqqHH")
 SECTION: Final = struct.Struct("<8sIH")
@@ -40,13 +40,14 @@ NAMES: Final = (
 
 @dataclass(slots=True)
 class Table:
-    """A table as it is sent. planes: which byte planes are there; sent: those, end to end."""
+    """A table as it is sent. planes: which byte planes are there; sent: those, end to end; by_rows: as the writer chose."""
 
     name: bytes
     row_bytes: int
     n_rows: int
     planes: list[bool]
     sent: bytes
+    by_rows: bool = False
 
 
 @dataclass(slots=True)
@@ -95,10 +96,10 @@ def _take_section(raw: bytes, at: int) -> tuple[Section, int]:
     for _ in range(min(n_tables, 16)):
         table, row_bytes, n_rows = ENTRY.unpack_from(raw, at)
         at += ENTRY.size
+        by_rows, row_bytes = bool(row_bytes & BY_ROWS), row_bytes & ~BY_ROWS
         bits = np.frombuffer(raw[at : at + (row_bytes + 7) // 8], np.uint8)
         planes = np.unpackbits(bits, count=row_bytes, bitorder="little").astype(bool).tolist()
-        by_rows = n_rows <= BY_ROWS_MAX
-        tables.append(Table(table, row_bytes, n_rows, [True] * row_bytes if by_rows else planes, b""))
+        tables.append(Table(table, row_bytes, n_rows, [True] * row_bytes if by_rows else planes, b"", by_rows))
         at += 0 if by_rows else len(bits)
     size = sum(sum(table.planes) * table.n_rows for table in tables)
     if size > GROW_BYTES_MAX:
@@ -107,7 +108,7 @@ def _take_section(raw: bytes, at: int) -> tuple[Section, int]:
     for table in tables:
         n_bytes = sum(table.planes) * table.n_rows
         table.sent, begins = body[begins : begins + n_bytes], begins + n_bytes
-        if table.n_rows <= BY_ROWS_MAX and n_bytes:
+        if table.by_rows and n_bytes:
             table.sent = np.frombuffer(table.sent, np.uint8).reshape(table.n_rows, -1).T.tobytes()
     return Section(name, tables), at + body_bytes
 
@@ -143,8 +144,8 @@ def _pack(section: Section, lies: dict[str, int]) -> bytes:
 
 
 def _as_sent(table: Table) -> bytes:
-    """The planes, or the rows of a table that has few."""
-    if table.n_rows > BY_ROWS_MAX or len(table.sent) != sum(table.planes) * table.n_rows:
+    """The planes, or the rows."""
+    if not table.by_rows or len(table.sent) != sum(table.planes) * table.n_rows:
         return table.sent
     every = np.zeros((table.row_bytes, table.n_rows), np.uint8)
     every[np.array(table.planes, bool)] = np.frombuffer(table.sent, np.uint8).reshape(sum(table.planes), table.n_rows)
@@ -152,8 +153,8 @@ def _as_sent(table: Table) -> bytes:
 
 
 def _entry(table: Table) -> bytes:
-    if table.n_rows <= BY_ROWS_MAX:
-        return ENTRY.pack(table.name, table.row_bytes % 2**16, table.n_rows)
+    if table.by_rows:
+        return ENTRY.pack(table.name, (table.row_bytes | BY_ROWS) % 2**16, table.n_rows % 2**32)
     bits = np.packbits(np.array(table.planes, bool), bitorder="little").tobytes()
     return ENTRY.pack(table.name, table.row_bytes % 2**16, table.n_rows % 2**32) + bits
 
@@ -244,7 +245,7 @@ def _n_rows(parts: Parts, draw: random.Random) -> None:
     if table is None:
         return
     if draw.random() < 0.1:
-        table.planes, table.sent = [False] * table.row_bytes, b""
+        table.planes, table.sent, table.by_rows = [False] * table.row_bytes, b"", False
         table.n_rows = draw.choice((0, 1, 1, 100, 1000)) if draw.random() < 0.98 else draw.choice((500_000, 500_001))
         return
     n_rows = draw.choice((0, 1, 2, 3, table.n_rows + 1, 2 * table.n_rows, 64))
@@ -270,9 +271,12 @@ def _row_bytes(parts: Parts, draw: random.Random) -> None:
 
 
 def _planes(parts: Parts, draw: random.Random) -> None:
-    """A plane is left out, or the directory says so of one that is there."""
+    """A plane is left out, or the directory says so of one that is there; or rows are sent as few or many are not."""
     table = _some_table(parts, draw)
     if table is None or not table.planes:
+        return
+    if draw.random() < 0.2:
+        table.by_rows = not table.by_rows
         return
     k = draw.randrange(len(table.planes))
     if table.planes[k] and draw.random() < 0.7:

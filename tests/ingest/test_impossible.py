@@ -42,7 +42,6 @@ def test_what_is_in_order_at_a_glance_has_no_impossible_row(
     raw[at] = data.draw(st.integers(0, 255))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planes, "NARROW_ROWS", 0 if narrow else 10**6)
-        patch.setattr(planes, "BY_ROWS_MAX", n_by_rows)
         patch.setattr(wire, "BY_ROWS_MAX", n_by_rows)
         sent = open_batch(encode_batch(replace(batch, tables={table: rows}))).inflate()[table]
         bad = impossible_rows(table, rows, batch.mono_ns)

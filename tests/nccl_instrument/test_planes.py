@@ -27,7 +27,6 @@ def test_a_column_equals_that_of_the_rows(data: st.DataObject, table: str, mask:
     rows = np.ascontiguousarray(np.where(keep, raw, raw & mask)).view(tables.DTYPE[table]).reshape(-1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planes, "NARROW_ROWS", 0)
-        patch.setattr(planes, "BY_ROWS_MAX", 0)
         sent = as_sent(table, rows)
         for name in rows.dtype.names or ():
             assert (sent[name] == rows[name]).all(), name

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nccl_instrument import planes, wire
+from nccl_instrument import wire
 from nccl_instrument.tables import GROUPS, TABLES, Column
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire-format.md").read_text()
@@ -82,7 +82,8 @@ def test_the_page_states_the_version_and_the_limits_in_force() -> None:
 
 
 def test_the_page_says_which_tables_go_row_by_row() -> None:
-    assert f"A table of up to {planes.BY_ROWS_MAX} rows is sent as it is" in PAGE
+    assert f"{wire.BY_ROWS:#x}: this table is sent by rows" in PAGE
+    assert f"Agents do so up to {wire.BY_ROWS_MAX} rows" in PAGE
 
 
 def test_the_page_names_the_tables_of_every_section() -> None:
