@@ -56,6 +56,10 @@ class Berths:
         known = self._known.get(_key_of(arrival))
         return known is not None and not _says_something_new(known, arrival)
 
+    def forget(self, arrival: Arrival) -> None:
+        """Look up again where `arrival` belongs: what is remembered of it is no longer there."""
+        self._known.pop(_key_of(arrival), None)
+
     def forget_job(self, job_id: int) -> None:
         """Look every node of this job up again."""
         for key in [key for key, berth in self._known.items() if berth.job_id == job_id]:

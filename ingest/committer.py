@@ -32,7 +32,7 @@ from ingest.limits import OverLimit
 from ingest.metrics import COMMIT_BATCHES, COMMIT_SECONDS, count_batch
 from ingest.refusals import batch_words
 from ingest.roster import Berth, member_keys
-from ingest.store import StoredBatch, store_batches
+from ingest.store import BerthGone, StoredBatch, store_batches
 from ingest.stores import FollowedStore
 from ingest.writers import Commit
 
@@ -50,11 +50,19 @@ class QueueFull(Exception):
 
 
 class StoreAway(Exception):
-    """The database cannot be reached; the batch was not stored."""
+    """The database cannot be reached; the batch was not stored. says: what the agent is told."""
+
+    says = "the database is away"
 
 
 class NoRoom(StoreAway):
     """The database's disk is full."""
+
+
+class NotNow(StoreAway):
+    """The database is there and the batch was not stored; the next try may do better."""
+
+    says = "ingest could not store the batch this time; why is in its log"
 
 
 class NotStored(Exception):
@@ -119,7 +127,7 @@ class Committer:
             except Exception:
                 log.exception("a commit failed in an unforeseen way; its batches are refused for now")
             finally:
-                _fail([w for w in handful if not w.receipt.done()], StoreAway("internal error"))
+                _fail([w for w in handful if not w.receipt.done()], NotNow("internal error"))
 
     async def welcome(self) -> None:
         """Look up the berths of those who are not remembered, one by one, so that nobody else waits for it."""
@@ -132,18 +140,25 @@ class Committer:
                 _fail([waiting], StoreAway("ingest is stopping"))
                 raise
 
-    async def _commit(self, handful: Sequence[_Waiting]) -> None:
+    async def _commit(self, handful: Sequence[_Waiting], *, is_again: bool = False) -> None:
         placed = [one for waiting in handful if (one := await self._place(waiting)) is not None]
         if not placed:
             return
         try:
-            is_new = await self._store_all([one.row for one in placed])
+            outcomes = await self._store_all([one.row for one in placed])
         except (psycopg.OperationalError, PoolTimeout) as error:
             _fail([one.waiting for one in placed], _away(error))
             return
-        self._note_stored(placed, is_new)
-        for one, outcome in zip(placed, is_new, strict=True):
-            self._finish(one, outcome)
+        self._note_stored(placed, outcomes)
+        gone = []
+        for one, outcome in zip(placed, outcomes, strict=True):
+            if isinstance(outcome, BerthGone) and not is_again:
+                self.berths.forget(one.waiting.arrival)
+                gone.append(one.waiting)
+            else:
+                self._finish(one, outcome)
+        if gone:
+            await self._commit(gone, is_again=True)
 
     def _note_stored(self, placed: Sequence[_Placed], outcomes: Sequence[Commit | Exception | None]) -> None:
         """All of a commit or none: what is not said to the writer is read from the store."""
@@ -176,22 +191,35 @@ class Committer:
         Raises OperationalError when the database is away, even for a second try.
         """
         try:
-            return list(await self._store_once(rows))
+            return list(await self._store_twice(rows))
         except psycopg.OperationalError:
-            return list(await self._store_once(rows))  # the pool may have handed out a connection that had died
+            raise
+        except (psycopg.Error, BerthGone) as error:
+            log.warning("a handful of %d batches was refused; storing them one by one: %s", len(rows), error)
+        outcomes: list[Commit | Exception | None] = []
+        for row in rows:
+            outcomes.append(await self._store_alone(row))
+            if isinstance(outcomes[-1], StoreAway):  # what is stored stays known; the rest need not wait as long
+                return outcomes + outcomes[-1:] * (len(rows) - len(outcomes))
+        return outcomes
+
+    async def _store_twice(self, rows: Sequence[StoredBatch]) -> list[Commit | None]:
+        try:
+            return await self._store_once(rows)
+        except psycopg.OperationalError:
+            pass  # the pool may have handed out a connection that had died
         except psycopg.errors.CheckViolation:
             received_at = datetime.fromtimestamp(min(row.received_ns for row in rows) / 1e9, UTC)
             await asyncio.get_running_loop().run_in_executor(self._worker, create_partitions, self._store, received_at)
-            return list(await self._store_once(rows))
-        except psycopg.Error:
-            log.exception("a handful of %d batches was refused; storing them one by one", len(rows))
-            return [await self._store_alone(row) for row in rows]
+        return await self._store_once(rows)
 
     async def _store_alone(self, row: StoredBatch) -> Commit | Exception | None:
         try:
             return (await self._store_once([row]))[0]
-        except psycopg.OperationalError:
-            raise
+        except psycopg.OperationalError as error:
+            return _away(error)
+        except BerthGone as error:
+            return error
         except psycopg.Error as error:
             named = {"node_id": row.node_id, "boot_pk": row.boot_pk, "number": row.number}
             log.exception("a batch was refused by the database", extra={"batch": named})
@@ -205,7 +233,7 @@ class Committer:
                 with COMMIT_SECONDS.time():
                     is_new = await store_batches(connection, rows, commit.writer_id, commit.number)
             except BaseException as error:
-                is_known = isinstance(error, psycopg.Error) and not connection.closed
+                is_known = isinstance(error, psycopg.Error | BerthGone) and not connection.closed
                 (self._ledger.writer.empty if is_known else self._ledger.writer.unknown)(commit)
                 raise
             if not any(is_new):
@@ -214,6 +242,8 @@ class Committer:
 
     def _finish(self, placed: _Placed, outcome: Commit | Exception | None) -> None:
         arrival, berth = placed.waiting.arrival, placed.berth
+        if isinstance(outcome, BerthGone):
+            outcome = NotNow(str(outcome))
         if isinstance(outcome, Exception):
             _fail([placed.waiting], outcome)
             return

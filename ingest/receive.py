@@ -184,7 +184,7 @@ async def _commit(server: Server, arrival: Arrival) -> Receipt:
         server.space.note_full()
         raise _no_room(server.space.space) from error
     except StoreAway as error:
-        raise _Refused(503, "the database is away", retry_after="2") from error
+        raise _Refused(503, error.says, retry_after="2") from error
     except OverLimit as error:
         _count_refusal(server, arrival, str(error))
         REFUSALS.note(400, str(error), batch_words(arrival.batch))

@@ -7,6 +7,9 @@ That a resent batch changes nothing is decided by the boot's row, not by a key o
 span partitions, and a key per batch would be 108 million rows a day at 10,000 GPUs. The boot keeps the set of numbers
 it has received as a multirange, one range as long as none is missing. One statement adds the number if it is absent,
 and only then stores the rows and raises the node's counters; the row's lock makes concurrent duplicates wait for it.
+
+What a process remembers of a boot, node or attempt may have been deleted since. Nothing is acknowledged then: the
+statement says that it found no node, or the boot does not know the number, and the transaction is undone.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, AsyncCursor, Connection
 from psycopg.types.json import Jsonb
 
 DRAINING_NS: Final = 3_000_000_000
@@ -58,6 +61,10 @@ class StoredBatch:
     ops: bytes | None
     live: bytes | None
     flow: bytes | None
+
+
+class BerthGone(Exception):
+    """A batch was to be stored for a boot or node that is no longer there; the transaction was undone."""
 
 
 class TraceStore(Protocol):
@@ -133,10 +140,12 @@ WITH fresh AS (
                 GROUP BY key
             ) summed
         ) END
-    FROM fresh WHERE ingest_node.id = %(node_id)s
+    FROM fresh WHERE ingest_node.id = %(node_id)s AND ingest_node.attempt_id = %(attempt_id)s
+    RETURNING ingest_node.id
 )
-SELECT count(*) FROM fresh
+SELECT (SELECT count(*) FROM fresh), (SELECT count(*) FROM seen)
 """
+_IS_KNOWN: Final = "SELECT 1 FROM ingest_boot WHERE id = %s AND received @> %s::bigint"
 
 
 async def store_batches(
@@ -145,6 +154,7 @@ async def store_batches(
     """Store all in one transaction; per batch False when it was there before and nothing changed.
 
     writer_id, commit_number: who committed what, so that what a process stored and had not summed is found (sums.py).
+    Raises BerthGone, and stores none, when one of them has no boot or node any more.
     """
     # Locks are taken in one order everywhere, or two processes that got the same resent batches would deadlock.
     order = sorted(range(len(batches)), key=lambda i: (batches[i].node_id, batches[i].boot_pk))
@@ -155,10 +165,21 @@ async def store_batches(
             STORE_ONE, [_fields(batches[i], writer_id, commit_number) for i in order], returning=True
         )
         for i in order:
-            row = await cursor.fetchone()
-            is_new[i] = bool(row and row[0])
+            is_fresh, is_seen = await cursor.fetchone() or (0, 0)
+            is_new[i] = bool(is_fresh)
+            if is_fresh and not is_seen:
+                raise BerthGone(f"node {batches[i].node_id} is gone")
             cursor.nextset()
+        await _check_known(cursor, [batch for batch, new in zip(batches, is_new, strict=True) if not new])
     return is_new
+
+
+async def _check_known(cursor: AsyncCursor[Any], batches: Sequence[StoredBatch]) -> None:
+    """Raise BerthGone unless each of these was received before: asked afterwards, which sees what others committed."""
+    for batch in batches:
+        await cursor.execute(_IS_KNOWN, [batch.boot_pk, batch.number])
+        if await cursor.fetchone() is None:
+            raise BerthGone(f"boot {batch.boot_pk} is gone")
 
 
 def _fields(batch: StoredBatch, writer_id: int, commit_number: int) -> Fields:
