@@ -21,6 +21,7 @@ from ingest.arrival import Arrival, Columns
 from ingest.attempts import Declared, KnownAttempt, Process, choose_attempt, is_taken_over
 from ingest.clock import BootClock
 from ingest.endings import end_for_restart, lives_of
+from ingest.known_boots import find_again
 from ingest.listening import listening_since
 from ingest.members import store_members
 from ingest.models import Attempt, Boot, CommMember, Communicator, Job, Node, Rank
@@ -59,6 +60,10 @@ class Berth:
 def find_berth(arrival: Arrival) -> Berth:
     """The berth of `arrival`, with its comm rows stored. Creates what is missing; raises django.db.Error, OverLimit."""
     try:
+        known = find_again(arrival, pids_of(arrival.batch))
+        if known is not None:
+            ids = (known.job_id, known.attempt_id, known.node_id, known.boot_pk)
+            return _berth(*ids, known.clock, known.gone_ns, np.sort(member_keys(known.members)))
         with transaction.atomic():
             return _find_berth(arrival)
     except Exception:
@@ -105,8 +110,15 @@ def _find_berth(arrival: Arrival) -> Berth:
     boot = _boot(job, batch.node, batch.boot_id)
     clock = BootClock(boot.sync_ns, boot.newest_mono_ns, boot.pace)
     gone_ns = dict(Rank.objects.filter(node=node).order_by("-replaced", "pk").values_list("pid", "gone_ns"))
+    return _berth(job.pk, attempt.pk, node.pk, boot.pk, clock, gone_ns, _members(node), is_new)
+
+
+def _berth(
+    job_id: int, attempt_id: int, node_id: int, boot_pk: int, clock: BootClock, gone_ns: dict[int, int],
+    members: npt.NDArray[np.uint64], is_new: bool = False,
+) -> Berth:  # fmt: skip
     gone = {pid: at_ns for pid, at_ns in gone_ns.items() if at_ns}
-    return Berth(job.pk, attempt.pk, node.pk, boot.pk, clock, frozenset(gone_ns), _members(node), gone, is_new)
+    return Berth(job_id, attempt_id, node_id, boot_pk, clock, frozenset(gone_ns), members, gone, is_new)
 
 
 def _job(team_id: int, name: str) -> Job:

@@ -1,0 +1,65 @@
+"""A boot that was heard before finds its place again with one query; whatever is to be decided goes the long way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from asgiref.sync import sync_to_async
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from ingest.arrival import receive_batch
+from ingest.known_boots import find_again
+from ingest.models import Attempt, Rank
+from ingest.roster import Berth, find_berth, pids_of
+from nccl_instrument.wire import TraceBatch, encode_batch
+from tests.builders import FakeJob, with_rows
+from tests.ingest.conftest import Ingest
+
+
+def later(job: FakeJob, number: int = 5) -> TraceBatch:
+    """A batch as agents send them most of the time: without comm rows."""
+    made = job.batch(0, number)
+    return with_rows(made, comm=made.rows("comm")[:0])
+
+
+def looked_up(ingest: Ingest, batch: TraceBatch) -> tuple[Berth, int, bool]:
+    """The berth, the queries it took, and whether the boot was known."""
+    arrival = receive_batch(ingest.team.pk, encode_batch(batch), batch.wall_ns)
+    known = find_again(arrival, pids_of(arrival.batch)) is not None
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        return find_berth(arrival), len(queries), known
+
+
+async def test_a_known_boot_takes_one_query_and_gets_the_same_berth(ingest: Ingest) -> None:
+    job = FakeJob()
+    await ingest.send(job.batch(0, 0))
+    with_comm, _, was_known = await sync_to_async(looked_up)(ingest, job.batch(0, 1))
+    again, n_queries, is_known = await sync_to_async(looked_up)(ingest, later(job))
+    assert (was_known, is_known, n_queries) == (False, True, 1)
+    for name in ("job_id", "attempt_id", "node_id", "boot_pk", "clock", "pids", "gone"):
+        assert getattr(again, name) == getattr(with_comm, name)
+    assert again.members.tolist() == with_comm.members.tolist()
+
+
+async def test_a_boot_or_a_process_not_heard_before_goes_the_long_way(ingest: Ingest) -> None:
+    job = FakeJob()
+    await ingest.send(job.batch(0, 0))
+    assert not (await sync_to_async(looked_up)(ingest, later(job.restarted())))[2]
+    assert not (await sync_to_async(looked_up)(ingest, replace(later(job), job="another")))[2]
+
+
+async def test_an_attempt_that_ended_or_a_place_that_was_taken_goes_the_long_way(ingest: Ingest) -> None:
+    job = FakeJob()
+    await ingest.send(job.batch(0, 0))
+    rank = await Rank.objects.afirst()
+    assert rank is not None
+    await Rank.objects.filter(pk=rank.pk).aupdate(replaced=True)
+    assert not (await sync_to_async(looked_up)(ingest, later(job)))[2]
+    await Rank.objects.filter(pk=rank.pk).aupdate(replaced=False)
+    assert (await sync_to_async(looked_up)(ingest, later(job)))[2]
+    await Attempt.objects.aupdate(state="ended", ended_at=timezone.now())
+    assert not (await sync_to_async(looked_up)(ingest, later(job)))[2]
