@@ -28,6 +28,7 @@ from nccl_instrument.wire import BATCH_BYTES_MAX, BadBatch, claimed_names, promi
 READ_SECONDS: Final = 15.0
 COMMIT_SECONDS: Final = 30.0
 BYTES_HELD_MAX: Final = 256 * 2**20
+PER_TOKEN_SHARE: Final = 0.75  # of it: room for the largest batch, and whoever holds that much keeps no other team out
 DECODED_COPIES: Final = 2  # rows and their byte planes
 THREAD_BYTES: Final = 2 * 2**20  # inflating more than this would keep the event loop from others
 AGE_NS_MAX: Final = 30 * 86_400_000_000_000
@@ -76,10 +77,9 @@ async def _answer_batch(server: Server, scope: MutableMapping[str, Any], receive
     length = _length(headers)
     if (space := server.space.space).is_short:
         raise _no_room(space, connection="close")
-    held = _Held(server)
+    held = _Held(server, bearer)
     try:
-        held.add(length)
-        body = await _read(receive, length)
+        body = await _read(receive, length, held)
         received_ns = time.time_ns()
         held.add(promised_bytes(body) * DECODED_COPIES)
         arrival = await _decode(server, bearer, body, received_ns, _age_ns(headers))
@@ -122,31 +122,39 @@ def _length(headers: dict[bytes, bytes]) -> int:
 
 
 class _Held:
-    """Memory this request may be holding, counted against what all may hold together."""
+    """Memory this request may be holding, counted against what all may hold together, and all of one token.
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    A body counts as it arrives: what is only announced takes no room from others.
+    """
+
+    def __init__(self, server: Server, bearer: Bearer) -> None:
+        self._server, self._token = server, bearer.token_id
         self._bytes = 0
 
     def add(self, n_bytes: int) -> None:
-        if self._server.bytes_held + n_bytes > BYTES_HELD_MAX:
+        of_token = self._server.bytes_held_by[self._token] + n_bytes
+        if self._server.bytes_held + n_bytes > BYTES_HELD_MAX or of_token > BYTES_HELD_MAX * PER_TOKEN_SHARE:
             raise _Refused(429, "too many batches at once", retry_after="1", connection="close")
         self._server.bytes_held += n_bytes
+        self._server.bytes_held_by[self._token] = of_token
         self._bytes += n_bytes
 
     def release(self) -> None:
         self._server.bytes_held -= self._bytes
+        self._server.bytes_held_by[self._token] -= self._bytes
+        if not self._server.bytes_held_by[self._token]:
+            del self._server.bytes_held_by[self._token]
 
 
-async def _read(receive: Receive, length: int) -> bytes:
+async def _read(receive: Receive, length: int, held: _Held) -> bytes:
     try:
         async with asyncio.timeout(READ_SECONDS):
-            return await _read_all(receive, length)
+            return await _read_all(receive, length, held)
     except TimeoutError as error:
         raise _Refused(408, f"the body did not arrive within {READ_SECONDS:.0f} s", connection="close") from error
 
 
-async def _read_all(receive: Receive, length: int) -> bytes:
+async def _read_all(receive: Receive, length: int, held: _Held) -> bytes:
     parts, n_bytes, more = [], 0, True
     while more:
         message = await receive()
@@ -156,6 +164,7 @@ async def _read_all(receive: Receive, length: int) -> bytes:
         n_bytes += len(part)
         if n_bytes > length:
             raise _Refused(413, "more bytes than Content-Length says", connection="close")
+        held.add(len(part))
         parts.append(part)
         more = message.get("more_body", False)
     return b"".join(parts)

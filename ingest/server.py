@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -67,6 +68,7 @@ class Server:
         self.committer = Committer(self.pool, self.store, self.ledger, self.worker)
         self.space = SpaceWatch()
         self.bytes_held = 0
+        self.bytes_held_by: Counter[int] = Counter()  # by token id
         self._kept_house_at = float("-inf")
         self._tasks: list[asyncio.Task[None]] = []
         self._marks_failed = 0

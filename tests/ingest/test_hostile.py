@@ -220,6 +220,17 @@ def test_slow_senders_are_told_408_and_good_agents_do_not_wait_for_them(shipped:
     assert refused["idle"] >= 20
 
 
+def test_bodies_that_are_only_announced_take_no_room_from_others(shipped: Shipped, token: str) -> None:
+    start = head(Authorization=f"Bearer {token}", Content_Length=BATCH_BYTES_MAX)
+    with ExitStack() as open_links:
+        links = [open_links.enter_context(connected(shipped.port)) for _ in range(150)]
+        for link in links:
+            link.sendall(start + b"DGTB")
+        time.sleep(1.0)
+        assert is_well(shipped, token)
+        assert shipped.health()["bytes_held"] < 2**20
+
+
 def test_a_thousand_idle_connections_keep_nobody_out(shipped: Shipped, token: str) -> None:
     before = shipped.rss_mb()
     with ExitStack() as open_links:

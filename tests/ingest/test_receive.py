@@ -20,7 +20,7 @@ from ingest.models import AgentToken, Job, Node, Team
 from ingest.roster import Berth, find_berth
 from ingest.stores import active_store
 from ingest.tokens import make_agent_token, revoke_agent_token
-from nccl_instrument.wire import BATCH_BYTES_MAX, decode_batch, encode_batch
+from nccl_instrument.wire import BATCH_BYTES_MAX, decode_batch, encode_batch, promised_bytes
 from tests.builders import FakeJob, make_batch, with_rows
 from tests.ingest.conftest import Ingest, make_ingest
 
@@ -241,6 +241,20 @@ async def test_more_memory_than_may_be_held_is_429(ingest: Ingest, monkeypatch: 
     monkeypatch.setattr(receive, "BYTES_HELD_MAX", 10_000)
     assert (await ingest.send(make_batch())).status == 429
     assert (await ingest.application.server()).bytes_held == 0
+
+
+async def test_one_token_cannot_hold_all_the_memory_there_is(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = await ingest.application.server()
+    other = await make_ingest(ingest.application, "ads")
+    body = encode_batch(make_batch())
+    mine = await AgentToken.objects.aget(team=ingest.team)
+    each = len(body) + promised_bytes(body) * receive.DECODED_COPIES
+    monkeypatch.setattr(receive, "BYTES_HELD_MAX", 40 * each)
+    server.bytes_held = server.bytes_held_by[mine.pk] = 30 * each
+    assert [(await one.post(body)).status for one in (ingest, other)] == [429, 200]
+    server.bytes_held = server.bytes_held_by[mine.pk] = 0
+    assert (await ingest.post(body)).status == 200
+    assert (server.bytes_held, server.bytes_held_by.total()) == (0, 0)
 
 
 async def test_a_promise_of_much_inflated_data_is_not_kept(ingest: Ingest) -> None:
