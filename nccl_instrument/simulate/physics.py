@@ -92,7 +92,7 @@ class Physics:
 
 
 TESTBED: Final = Physics(
-    link_mbit=200.0, copy_to_link_ratio=1.6, node_gbyte_per_s=8.0, latency_us=60.0, node_latency_us=100.0,
+    link_mbit=200.0, copy_to_link_ratio=1.6, node_gbyte_per_s=8.0, latency_us=400.0, node_latency_us=250.0,
     host_call_us=20.0,
     poll_us=5000.0, step_gap_ms=0.2, slot_kib=64, n_channels=2, n_microbatches=2, n_layers=1, n_buckets=2,
     forward_ms=6.0, backward_ms=12.0, optimizer_ms=4.0, tp_kib=256, pp_kib=256, dp_kib=1024, world_kib=64,

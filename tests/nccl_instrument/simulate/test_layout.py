@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from nccl_instrument.simulate.layout import Layout, LayoutError
-from nccl_instrument.testbed.layout import Layout as TestbedLayout
+from nccl_instrument.testbed.layout import Layout as LiveLayout
 
 
 def test_groups_are_those_of_the_testbed() -> None:
-    ours, theirs = Layout(tp=2, pp=2, dp=3), TestbedLayout(tp=2, pp=2, dp=3)
+    ours, theirs = Layout(tp=2, pp=2, dp=3), LiveLayout(tp=2, pp=2, dp=3)
     found = {(name, tuple(members)) for name, members in _named(ours) if not name.startswith("e")}
     assert found == {(comm.name, comm.members) for comm in theirs.communicators}
 
 
 def test_coordinates_are_those_of_the_testbed() -> None:
-    ours, theirs = Layout(tp=2, pp=3, dp=2), TestbedLayout(tp=2, pp=3, dp=2)
+    ours, theirs = Layout(tp=2, pp=3, dp=2), LiveLayout(tp=2, pp=3, dp=2)
     places = ours.places
     found = [(int(places["tp"][r]), int(places["pp"][r]), int(places["dp"][r])) for r in range(ours.n_ranks)]
     assert found == [theirs.coordinates_of(rank) for rank in range(theirs.n_ranks)]
