@@ -76,7 +76,9 @@ class Application:
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         path, method = scope["path"], scope["method"]
         if path == "/ingest/health":
-            return await answer_health(await self.server()) if method == "GET" else Answer(405, {"error": "use GET"})
+            if method != "GET":
+                return Answer(405, {"error": "use GET"})
+            return await answer_health(await self.server(), scope)
         if path == "/ingest/batches":
             if method != "POST":
                 return Answer(405, {"error": "use POST"})

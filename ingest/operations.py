@@ -58,12 +58,12 @@ class Operations:
 
     def answer(self, path: str, authorization: str, is_private: bool) -> Said:
         """The answer to GET `path`. is_private: it came in by the loopback door."""
-        may_see = _may_see(authorization, is_private)
+        is_let_see = may_see(authorization, is_private)
         if path == "/healthz":
             return self._health()
         if path == "/readyz":
-            return self._readiness(may_see)
-        if not may_see:
+            return self._readiness(is_let_see)
+        if not is_let_see:
             return _json(401, {"error": "This needs the metrics token: Authorization: Bearer …", "code": "no_token"})
         if path in self.pages:
             return _json(200, self.pages[path]())
@@ -75,13 +75,13 @@ class Operations:
             return _json(503, {"status": "stuck", "process": process.NAME})
         return _json(200, {"status": "ok", "process": process.NAME, "version": settings.VERSION})
 
-    def _readiness(self, may_see: bool) -> Said:
+    def _readiness(self, is_let_see: bool) -> Said:
         with self._asking:  # one asks, the others wait for what it finds
             if self.now() - self._asked_at > FRESH_SECONDS:
                 self._found = ask_all(self.needs)
                 self._asked_at = self.now()
         status = 200 if self._found["status"] != "not ready" else 503
-        shown = self._found if may_see else {"status": self._found["status"]}
+        shown = self._found if is_let_see else {"status": self._found["status"]}
         return _json(status, {**shown, "process": process.NAME})
 
 
@@ -117,7 +117,8 @@ def _ask(need: Need) -> dict[str, Any]:
         return {"ok": False, "needed": need.is_must, "found": found[0][:300]}
 
 
-def _may_see(authorization: str, is_private: bool) -> bool:
+def may_see(authorization: str, is_private: bool) -> bool:
+    """Whether details and counts are for this asker. is_private: it came in by the loopback door."""
     token = settings.METRICS_TOKEN
     if not token:
         return is_private

@@ -20,6 +20,7 @@ from ingest.arrival import Arrival, receive_batch
 from ingest.auth import Bearer, TooManyFailures, Unauthorised
 from ingest.committer import NoRoom, NotStored, QueueFull, Receipt, StoreAway
 from ingest.limits import OverLimit
+from ingest.operations import may_see
 from ingest.refusals import REFUSALS, batch_words
 from ingest.server import Server
 from ingest.space import RETRY_AFTER_SECONDS, Space
@@ -33,6 +34,7 @@ DECODED_COPIES: Final = 2  # rows and their byte planes
 THREAD_BYTES: Final = 2 * 2**20  # inflating more than this would keep the event loop from others
 AGE_NS_MAX: Final = 30 * 86_400_000_000_000
 AGE_HEADER: Final = b"diogenes-batch-age-ns"
+SERVICE: Final = "diogenes ingest"
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -61,14 +63,13 @@ async def answer_batch(server: Server, scope: MutableMapping[str, Any], receive:
         return refused.answer
 
 
-async def answer_health(server: Server) -> Answer:
-    """Answer GET /ingest/health: 200 while the database answers, else 503."""
-    try:
-        async with server.pool.connection() as connection:
-            await connection.execute("SELECT 1")
-    except (psycopg.Error, PoolTimeout):
-        return Answer(503, {"status": "the database is away", **server.counts()})
-    return Answer(200, {"status": "ok", **server.counts()})
+async def answer_health(server: Server, scope: MutableMapping[str, Any]) -> Answer:
+    """Answer GET /ingest/health: 200 while the database answers, else 503; the counts for who has the metrics token."""
+    authorization = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+    counts = server.counts() if may_see(authorization, is_private=False) else {}
+    is_there = await server.presence.is_there()
+    status = "ok" if is_there else "the database is away"
+    return Answer(200 if is_there else 503, {"status": status, "service": SERVICE, **counts})
 
 
 async def _answer_batch(server: Server, scope: MutableMapping[str, Any], receive: Receive) -> Answer:

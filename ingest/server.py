@@ -32,6 +32,7 @@ from ingest.marks import mark_heard
 from ingest.members import infer_roster
 from ingest.metrics import BATCHES_WAITING, BYTES_HELD
 from ingest.models import Attempt
+from ingest.presence import Presence
 from ingest.retention import keep_house
 from ingest.space import SpaceWatch
 from ingest.stores import FollowedStore
@@ -67,6 +68,7 @@ class Server:
         self.tokens = TokenCheck(self.pool)
         self.committer = Committer(self.pool, self.store, self.ledger, self.worker)
         self.space = SpaceWatch()
+        self.presence = Presence()
         self.bytes_held = 0
         self.bytes_held_by: Counter[int] = Counter()  # by token id
         self._kept_house_at = float("-inf")

@@ -147,11 +147,11 @@ def port_problem(port: int) -> str | None:
 
 
 def is_diogenes(port: int) -> bool:
-    """Web and ingest both tell how ingest is doing."""
+    """Web and ingest both tell how ingest is doing, and whose it is."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
     try:
         connection.request("GET", "/ingest/health")
-        return b'"batches_stored"' in connection.getresponse().read(10_000)
+        return b'"diogenes ingest"' in connection.getresponse().read(10_000)
     except (OSError, http.client.HTTPException):
         return False
     finally:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.db import connection, connections
 
 from ingest.asgi import Application
@@ -18,6 +19,8 @@ from ingest.models import Team
 from ingest.tokens import make_agent_token
 from nccl_instrument.wire import TraceBatch, encode_batch
 from tests.builders import WALL_NS
+
+METRICS_TOKEN = "s3cret"
 
 
 @dataclass
@@ -76,7 +79,9 @@ class Ingest:
         return Reply(answer[0]["status"], json.loads(answer[1]["body"]), names)
 
     async def health(self) -> dict[str, Any]:
-        return (await self.request("GET", "/ingest/health", {}, [b""])).body
+        """With the counts, which the metrics token opens."""
+        headers = {"authorization": f"Bearer {METRICS_TOKEN}"}
+        return (await self.request("GET", "/ingest/health", headers, [b""])).body
 
     async def write_ledger(self) -> None:
         """What happens once a second."""
@@ -89,6 +94,7 @@ async def ingest(transactional_db: None, no_traces: None, monkeypatch: pytest.Mo
     application = Application()
     running = await make_ingest(application, "research")
     monkeypatch.setattr("ingest.receive.time.time_ns", lambda: running.clock_ns)
+    monkeypatch.setattr(settings, "METRICS_TOKEN", METRICS_TOKEN)
     yield running
     await application.stop()
     await sync_to_async(connections.close_all)()

@@ -20,6 +20,7 @@ from tests.eval.stack import free_port_pair
 from tests.rawhttp import Heard, ask, head
 
 READY_SECONDS = 60.0
+METRICS_TOKEN = "seen-by-tests"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Shipped:
     log: Path
 
     def health(self) -> dict[str, Any]:
-        heard = ask(self.port, head("GET", "/ingest/health"))
+        heard = ask(self.port, head("GET", "/ingest/health", Authorization=f"Bearer {METRICS_TOKEN}"))
         assert heard.status in (200, 503), heard
         answer: dict[str, Any] = json.loads(heard.body)
         return answer
@@ -45,9 +46,9 @@ class Shipped:
 def shipped_ingest(environment: Mapping[str, str], log: Path) -> Iterator[Shipped]:
     """Start ingest with these variables set beside ours, and wait until it answers."""
     port = free_port_pair()
-    argv = ingest_recipe(port).argv
+    argv, seen = ingest_recipe(port).argv, {"DIOGENES_METRICS_TOKEN": METRICS_TOKEN}
     with log.open("wb") as file:
-        process = subprocess.Popen(argv, cwd=ROOT, env={**os.environ, **environment}, stdout=file, stderr=file)
+        process = subprocess.Popen(argv, cwd=ROOT, env={**os.environ, **seen, **environment}, stdout=file, stderr=file)
     shipped = Shipped(process, port, log)
     try:
         _wait(shipped)

@@ -248,7 +248,7 @@ async def test_ops_an_agent_sends_again_after_its_restart_are_rolled_up_once(ing
     await ingest.write_ledger()
     points = await sync_to_async(read_rollups)((await Attempt.objects.aget()).pk, 0, 2 * WALL_NS)
     assert sum(p.n_ops for p in points) == 2 * len(first.rows("op"))
-    health = (await ingest.request("GET", "/ingest/health", {}, [b""])).body
+    health = await ingest.health()
     assert health["ops_repeated"] == len(first.rows("op"))
 
 

@@ -69,7 +69,7 @@ class Health(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(b'{"status": "ok", "batches_stored": 3}')
+        self.wfile.write(b'{"status": "ok", "service": "diogenes ingest"}')
 
     def log_message(self, format: str, *args: object) -> None:
         return
