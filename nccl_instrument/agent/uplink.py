@@ -34,8 +34,8 @@ SPOOL_PAUSE_S_MAX: Final = (
     5.0  # where a busy server sends spooled batches away: all nodes drain at once after an outage
 )
 POISON_TRIES: Final = 5
-BUSY_TRIES: Final = 20  # 503 and 408: a busy server says so to any batch, and the next try usually gets through
-NO_ROOM: Final = 507  # the server's disk is full: no batch's fault, however often it says so
+BUSY_TRIES: Final = 20  # a busy server, or a proxy of which one half works, turns any batch away; usually not the next time
+NO_FAULT: Final = frozenset({401, 429, 507})  # no token, no turn, no room: no batch's fault, however often it is said
 STOP_S: Final = 2.0
 
 Resend = Callable[[str, tuple[str, ...]], None]
@@ -198,9 +198,9 @@ class Uplink(threading.Thread):
 
     def _turned_away(self, encoded: bytes, name: str, answer: Answer) -> bool:
         """Not now: wait as told. A batch that fails again and again while others get through is given up."""
-        if name and (answer.status >= 500 or answer.status == 408) and answer.status != NO_ROOM:
+        if name and answer.status >= 400 and answer.status not in NO_FAULT:
             tries = self._count_try(name)
-            if tries >= (BUSY_TRIES if answer.status in (408, 503) else POISON_TRIES):
+            if tries >= (BUSY_TRIES if answer.status < 500 or answer.status == 503 else POISON_TRIES):
                 self._give_up(encoded, f"the server failed on the same batch {tries} times: {answer.status}")
                 return True
         if answer.status == 401:
@@ -220,10 +220,10 @@ class Uplink(threading.Thread):
         self._poison[name] = tries, self._n_accepted
         return tries
 
-    def _back_off(self, why: str, wait_s: float | None = None) -> None:
-        if wait_s is None:
-            ceiling = min(BACKOFF_S * 2**self._failures, BACKOFF_S_MAX)
-            wait_s = random.uniform(ceiling / 2, ceiling)
+    def _back_off(self, why: str, asked_s: float | None = None) -> None:
+        """No sooner than the server asked for, nor all at once: a fleet that was turned away together must not return so."""
+        ceiling = min(BACKOFF_S * 2**self._failures, BACKOFF_S_MAX)
+        wait_s = max(random.uniform(ceiling / 2, ceiling), (asked_s or 0.0) * random.uniform(1.0, 1.5))
         self._failures = min(self._failures + 1, 10)
         self._is_down = True
         self._retry_at = time.monotonic() + wait_s
