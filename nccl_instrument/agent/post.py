@@ -30,19 +30,23 @@ RETRY_AFTER_S_MAX: Final = 300.0
 _CLOCKS: Final = struct.Struct("<qq")  # the clock anchors of a batch
 _CLOCKS_AT: Final = 40
 _CLOCKS_AGREE_NS: Final = 10**9
-_RETRIED: Final = frozenset({401, 408, 429})
+_FINAL: Final = frozenset({400, 410, 413})
 _STALE: Final = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError, http.client.CannotSendRequest)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the server said: HTTP status, its reason in words, seconds it asks us to wait, tables it wants again."""
+    """What the server said: HTTP status, its reason in words, seconds it asks us to wait, tables it wants again.
+
+    is_ours: the answer is worded as ingest words one; a proxy or a server of others on the way says it otherwise.
+    """
 
     status: int
     reason: str
     retry_after_s: float | None
     resend: tuple[str, ...]
     requests: tuple[str, ...]
+    is_ours: bool = False
 
     @property
     def is_accepted(self) -> bool:
@@ -50,8 +54,8 @@ class Answer:
 
     @property
     def is_refused(self) -> bool:
-        """This batch will never be taken: asking again would change nothing."""
-        return 400 <= self.status < 500 and self.status not in _RETRIED
+        """This batch will never be taken: asking again would change nothing. Only ingest itself can say that."""
+        return self.status in _FINAL and self.is_ours
 
 
 class Door:
@@ -162,7 +166,8 @@ def _answer(response: http.client.HTTPResponse, body: bytes) -> Answer:
     said = _json(body)
     reason = said.get("error") or said.get("detail") or response.reason
     after = _retry_after(response.getheader("Retry-After"))
-    return Answer(response.status, str(reason)[:300], after, _names(said, "resend"), _names(said, "requests"))
+    is_ours = isinstance(said.get("error"), str)
+    return Answer(response.status, str(reason)[:300], after, _names(said, "resend"), _names(said, "requests"), is_ours)
 
 
 def _json(body: bytes) -> dict[str, Any]:

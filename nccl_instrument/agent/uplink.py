@@ -34,7 +34,9 @@ SPOOL_PAUSE_S_MAX: Final = (
     5.0  # where a busy server sends spooled batches away: all nodes drain at once after an outage
 )
 POISON_TRIES: Final = 5
-BUSY_TRIES: Final = 20  # a busy server, or a proxy of which one half works, turns any batch away; usually not the next time
+BUSY_TRIES: Final = (
+    20  # a busy server, or a proxy of which one half works, turns any batch away; usually not the next time
+)
 NO_FAULT: Final = frozenset({401, 429, 507})  # no token, no turn, no room: no batch's fault, however often it is said
 STOP_S: Final = 2.0
 

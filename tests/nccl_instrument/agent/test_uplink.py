@@ -101,7 +101,7 @@ def test_what_the_server_turns_away_is_sent_again_until_it_is_taken(
     assert (server.numbers(), len(server.asked), rig.lost()) == ([0], 4, {})
 
 
-@pytest.mark.parametrize("status", [400, 403, 404, 409, 413, 415, 422])
+@pytest.mark.parametrize("status", [400, 410, 413])
 def test_what_the_server_refuses_is_dropped_and_counted_with_the_losses_it_carried(
     status: int, server: ScriptedServer, rig: Rig
 ) -> None:
@@ -114,6 +114,24 @@ def test_what_the_server_refuses_is_dropped_and_counted_with_the_losses_it_carri
     assert server.numbers() == [1]
     assert len(server.asked) == 2
     assert rig.lost() == {"refused_batches": 1, "torn_rows": 5}
+
+
+@pytest.mark.parametrize("status", [302, 400, 403, 404, 405, 409, 413, 422])
+def test_what_a_proxy_says_while_the_server_is_replaced_loses_nothing(
+    status: int, server: ScriptedServer, rig: Rig
+) -> None:
+    with_backlog(rig, 10)
+    server.script = [Reply(status, said={"message": "no route"})] * 3
+    rig.start(server.url).offer("job", encoded(10))
+    wait_until(lambda: len(server.accepted) == 11)
+    assert (sorted(server.numbers()), rig.lost()) == (list(range(11)), {})
+
+
+def test_what_ingest_itself_says_of_a_wrong_address_loses_nothing(server: ScriptedServer, rig: Rig) -> None:
+    server.script = [Reply(404, said={"error": "not found"}), Reply(405, said={"error": "use POST"})]
+    rig.start(server.url).offer("job", encoded(0))
+    wait_until(lambda: server.accepted)
+    assert rig.lost() == {}
 
 
 def test_without_a_valid_token_batches_are_kept_and_a_new_token_works_without_a_restart(
@@ -216,7 +234,7 @@ def test_one_batch_the_server_chokes_on_is_given_up_while_the_others_get_through
     assert rig.lost() == {"refused_batches": 1}
 
 
-@pytest.mark.parametrize("status", [408, 503])
+@pytest.mark.parametrize("status", [403, 408, 503])
 def test_one_batch_the_server_is_always_too_busy_for_holds_up_nobody(
     status: int, server: ScriptedServer, rig: Rig
 ) -> None:
