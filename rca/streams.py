@@ -90,7 +90,7 @@ def _beats(steps: Floats) -> int:
     changes = [_change(lengths, lag) for lag in range(1, min(len(lengths) // REPEATS_MIN, BEATS_MAX) + 1)]
     if max(changes) < UNEVEN_MIN:
         return 1
-    return 1 + next(lag for lag, change in enumerate(changes) if change <= 0.3 * max(changes))
+    return next((lag for lag, change in enumerate(changes, 1) if change <= 0.3 * max(changes)), 1)
 
 
 def _change(lengths: Floats, lag: int) -> float:

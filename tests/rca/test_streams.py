@@ -1,0 +1,45 @@
+"""What an iteration is, found from the ops alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nccl_instrument.tables import FUNCS
+from rca.keys import Rows
+from rca.streams import known_streams
+from tests.windows import WINDOW_DTYPE
+
+MS = 10**6
+
+
+def ops(*calls: tuple[float, int, int], rounds: int = 12, round_ms: float = 200.0, comm: int = 7) -> Rows:
+    """One rank's ops of a communicator: (ms into the round, func, count) of each call, repeated."""
+    rows = np.zeros(len(calls) * rounds, WINDOW_DTYPE["op"])
+    for at, row in enumerate(rows):
+        ms, row["func"], row["count"] = calls[at % len(calls)]
+        row["enqueued_ns"] = row["first_ready_ns"] = (at // len(calls) * round_ms + ms) * MS
+        row["op"], row["comm_id"], row["peer"] = at + 1, comm, -1
+    return rows
+
+
+def test_calls_of_different_sizes_repeat_with_the_iteration() -> None:
+    streams = known_streams(ops((0, 4, 100), (20, 4, 100), (50, 3, 200)))
+    assert streams.iteration_ns == pytest.approx(200 * MS, rel=0.05)
+    assert streams.per_iteration.tolist() == [3]
+
+
+def test_calls_of_one_size_are_told_apart_by_the_time_between_them() -> None:
+    assert known_streams(ops((0, 5, 1), (10, 5, 1), (20, 5, 1), (30, 5, 1))).per_iteration.tolist() == [4]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_calls_of_one_size_at_no_regular_time_are_an_iteration_each(seed: int) -> None:
+    rows = ops(*[(0.0, FUNCS.index("AllReduce"), 1)], rounds=60, round_ms=10)
+    rows["first_ready_ns"] = np.cumsum(np.random.default_rng(seed).exponential(10 * MS, len(rows))).astype(np.int64)
+    assert known_streams(rows).per_iteration.tolist() == [1]
+
+
+def test_too_few_calls_are_no_iteration() -> None:
+    assert known_streams(ops((0, 5, 1), rounds=3)).iteration_ns == 0
+    assert known_streams(ops((0, 5, 1), rounds=0)).iteration_ns == 0
