@@ -1,4 +1,4 @@
-"""What was not seen: nodes that lost trace data inside the window, and findings that rest on them graded down."""
+"""What was not seen: nodes whose trace data was lost or cannot be read, and findings that rest on them graded down."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ def ranked(findings: list[Finding]) -> list[Finding]:
 
 
 def downgrade(window: Window, ranks: Ranks, findings: list[Finding]) -> tuple[tuple[str, ...], list[Finding]]:
-    """(why, findings): one grade less for findings about nodes that lost data inside the window."""
+    """(why, findings): one grade less for findings about nodes of which data is missing inside the window."""
     losses = window.rows("loss")
     serious = losses[np.isin(losses["kind"], _HOLES) & (losses["count"] > 0)]
     lossy = {str(window.nodes["name"][node]) for node in serious["node"] if node >= 0}
     reasons, found = [], []
     for finding in findings:
-        nodes = _nodes_of(window, ranks, finding) & lossy
+        nodes = _nodes_of(window, ranks, finding) & (lossy | window.unreadable.keys())
         if nodes:
-            reasons.append(f"{', '.join(sorted(nodes))} lost trace data: '{finding.subject.name}' is graded down.")
+            names = ", ".join(sorted(nodes))
+            reasons.append(
+                f"Trace data of {names} was lost or cannot be read: '{finding.subject.name}' is graded down."
+            )
         found.append(
             replace(finding, grade=lower(finding.grade), score=round(finding.score - 0.2, 4)) if nodes else finding
         )
@@ -42,6 +45,8 @@ def unseen(window: Window, ranks: Ranks) -> tuple[str, ...]:
     found = []
     if ranks.is_silent.any():
         found.append(f"No data from {named(ranks.names(np.flatnonzero(ranks.is_silent)))}: the node is silent.")
+    if window.unreadable:
+        found.append(unread(window))
     late = window.nodes["name"][window.nodes["catching_up"]]
     if len(late):
         found.append(f"Still catching up: {', '.join(map(str, late[:8]))}.")
@@ -51,6 +56,14 @@ def unseen(window: Window, ranks: Ranks) -> tuple[str, ...]:
     if window.world_size > len(ranks.rank):
         found.append(f"{window.world_size - len(ranks.rank)} of {window.world_size} ranks never reported.")
     return tuple(found)
+
+
+def unread(window: Window) -> str:
+    """What of the window is stored and cannot be read, in a sentence; '' when all can."""
+    if not window.unreadable:
+        return ""
+    worst = sorted(window.unreadable.items(), key=lambda said: (-said[1], said[0]))
+    return f"Stored and cannot be read: {', '.join(f'{n} table groups of {name}' for name, n in worst[:8])}."
 
 
 def _nodes_of(window: Window, ranks: Ranks, finding: Finding) -> set[str]:

@@ -23,7 +23,7 @@ RECENT_KEPT = 256
 class Pace:
     """seen_ns: when the newest iteration known of began. warm_up: those left out because they came first. usual_ns:
     lengths of normal iterations, newest last. recent: (began_ns, length_ns) of those of the last minute, newest last;
-    those that began up to counted_ns are in usual_ns already.
+    those that began up to counted_ns are in usual_ns already. tried_ns: up to where a longer history was last read.
     """
 
     seen_ns: int = 0
@@ -31,6 +31,7 @@ class Pace:
     usual_ns: tuple[int, ...] = ()
     recent: tuple[tuple[int, int], ...] = ()
     counted_ns: int = 0
+    tried_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,16 @@ class Slowing:
     usual_ns: int
     now_ns: int
     n_iterations: int
+
+
+def history_ns(pace: Pace, end_ns: int, settings: Settings) -> int:
+    """How far back ops should be read, when a look's own window is too short for this job's iterations; 0: no need."""
+    known = pace.usual_ns or tuple(length for _, length in pace.recent)
+    usual = int(median(known)) if known else 0
+    is_followed = usual > 0 and end_ns - pace.seen_ns < 3 * usual + SECOND_NS
+    if is_followed or end_ns - pace.tried_ns < max(settings.history_pause_ns, 2 * usual):
+        return 0
+    return int(min(max(settings.pace_ns, 8 * usual), settings.history_max_ns))
 
 
 def learn(pace: Pace, began: Sequence[tuple[int, int]], settings: Settings) -> Pace:
@@ -120,7 +131,7 @@ def _recurring(pace: Pace, usual: int, limit: float, settings: Settings) -> Slow
 def pace_to_json(pace: Pace) -> dict[str, Any]:
     """Plain JSON of `pace`, lengths in microseconds."""
     usual = [length // 1000 for length in pace.usual_ns]
-    numbers = {"seen_ns": pace.seen_ns, "warm_up": pace.warm_up, "counted_ns": pace.counted_ns}
+    numbers = {name: getattr(pace, name) for name in ("seen_ns", "warm_up", "counted_ns", "tried_ns")}
     return {**numbers, "usual_us": usual, "recent": [list(one) for one in pace.recent]}
 
 
@@ -133,6 +144,7 @@ def pace_from_json(raw: Mapping[str, Any]) -> Pace:
             usual_ns=tuple(int(us) * 1000 for us in raw.get("usual_us", ())),
             recent=tuple((int(began), int(length)) for began, length in raw.get("recent", ())),
             counted_ns=int(raw.get("counted_ns", 0)),
+            tried_ns=int(raw.get("tried_ns", 0)),
         )
     except (AttributeError, TypeError) as error:
         raise ValueError(f"not a pace: {error}") from error

@@ -38,6 +38,8 @@ class Settings:
     recurring_share: float = 0.05  # of the time, lost to them
     pace_ns: int = 60 * SECOND_NS
     judged_ns: int = 20 * SECOND_NS  # iterations this old have been judged, and are normal if nothing was found
+    history_pause_ns: int = 10 * SECOND_NS  # between two readings of a longer history, for jobs with long iterations
+    history_max_ns: int = 240 * SECOND_NS
     warm_up_iterations: int = 20
     usual_iterations_min: int = 20
 

@@ -18,6 +18,7 @@ import numpy as np
 from ingest.window import Window
 from rca import pace
 from rca.findings import Symptom, SymptomKind
+from rca.holes import unread
 from rca.iterations import iteration_lengths
 from rca.keys import Ints, Mask, latest, mix
 from rca.normal import Normal, learn
@@ -35,7 +36,7 @@ class Look:
     """What one look at a job saw.
 
     symptoms: at most one of each kind. normal: to be handed to the next look. watched: the sampled ranks. delta_ns: Δ in
-    force. held: why a stall was not reported, '' when nothing was held back.
+    force. held: why a stall was not reported, or what of the window could not be read; '' when all was looked at.
     """
 
     symptoms: tuple[Symptom, ...]
@@ -45,8 +46,16 @@ class Look:
     held: str = ""
 
 
-def look(window: Window, normal: Normal = Normal(), settings: Settings = DEFAULT) -> Look:  # noqa: B008
-    """One look at `window`. Pure: the same arguments give the same look."""
+def look(
+    window: Window,
+    normal: Normal = Normal(),  # noqa: B008
+    settings: Settings = DEFAULT,
+    history: Window | None = None,
+) -> Look:
+    """One look at `window`. Pure: the same arguments give the same look.
+
+    history: the ops of the sampled ranks over a longer time, when pace.history_ns asks for it.
+    """
     ranks = sampled_ranks(window, settings)
     delta = delta_ns(normal, settings)
     watched = watched_ranks(window, ranks, settings)
@@ -72,11 +81,17 @@ def look(window: Window, normal: Normal = Normal(), settings: Settings = DEFAULT
         found.append(silence)
     complete = _complete(window, ranks)
     learned = learn(normal, window, complete)
-    learned = replace(learned, pace=pace.learn(normal.pace, iteration_lengths(window, complete), settings))
+    learned = replace(learned, pace=_paced(normal.pace, window, history, complete, settings))
     slow = pace.slowing(learned.pace, settings) if not found and not held else None
     if slow is not None:
         found.append(_straggler(window, complete, slow))
-    return Look(tuple(found), learned, watched, delta, held)
+    return Look(tuple(found), learned, watched, delta, held or unread(window))
+
+
+def _paced(before: pace.Pace, window: Window, history: Window | None, ranks: Ints, settings: Settings) -> pace.Pace:
+    tried_ns = before.tried_ns if history is None else history.end_ns
+    lengths = iteration_lengths(window if history is None else history, ranks)
+    return replace(pace.learn(before, lengths, settings), tried_ns=tried_ns)
 
 
 def _straggler(window: Window, ranks: Ints, slow: pace.Slowing) -> Symptom:

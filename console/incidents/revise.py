@@ -32,6 +32,8 @@ EAGER_NS: Final = 10 * SECOND  # until so long after the trigger every look revi
 FROZEN_NS: Final = 45 * SECOND  # data later than this after the trigger is not analysed
 BEFORE_NS: Final = 5 * SECOND
 SLOWDOWN_BEFORE_NS: Final = 20 * SECOND  # what is slow is compared with the iterations before
+SLOWDOWN_BEFORE_ITERATIONS: Final = 6
+SLOWDOWN_BACK_NS_MAX: Final = 240 * SECOND
 BACK_NS_MAX: Final = 60 * SECOND
 PATIENT_SECONDS: Final = 5.0
 COMMIT_SECONDS: Final = 10.0  # a batch may be received before a diagnosis reads, and committed so long afterwards
@@ -44,32 +46,33 @@ def revise(incident: Incident, symptom: Symptom, seen: Window) -> None:
     `seen` is the window of the look; it is used as it is while it reaches back to before the trouble.
     """
     if _is_due(incident):
-        since_ns = min(symptom.at_ns, incident.first_symptom_ns)  # later looks do not see as far back
-        _diagnose(incident, replace(symptom, at_ns=since_ns), _evidence(incident, seen))
+        since = replace(symptom, at_ns=min(symptom.at_ns, incident.first_symptom_ns))  # later looks see less far back
+        _diagnose(incident, since, _evidence(incident, since, seen))
 
 
 def revise_late(attempt_id: int) -> None:
     """Diagnose again what batches from spools have news of, whether the trouble goes on or not."""
     for incident in Incident.objects.filter(attempt=attempt_id).order_by("-id")[:LATE_INCIDENTS_MAX]:
         newest = incident.revisions.order_by("-number").first()
-        if newest is None or incident.analysed_at is None or not _has_late_news(incident, incident.analysed_at):
+        if newest is None or incident.analysed_at is None:
             continue
-        start_ns, end_ns = _span(incident)
-        window = read_window(attempt_id, start_ns, end_ns, now_ns=end_ns)
-        _diagnose(incident, diagnosis_from_json(newest.body).symptom, window)
+        symptom = diagnosis_from_json(newest.body).symptom
+        span = _span(incident, symptom)
+        if _has_late_news(incident, incident.analysed_at, span):
+            _diagnose(incident, symptom, read_window(attempt_id, *span, now_ns=span[1]))
 
 
-def _has_late_news(incident: Incident, analysed_at: datetime) -> bool:
+def _has_late_news(incident: Incident, analysed_at: datetime, span: tuple[int, int]) -> bool:
     if timezone.now() - analysed_at < timedelta(seconds=PATIENT_SECONDS):
         return False
     since = analysed_at - timedelta(seconds=COMMIT_SECONDS)
     late = Node.objects.filter(attempt=incident.attempt_id, late_received_ns__gt=int(since.timestamp() * 1e9))
-    return late.exists() and has_new_batches(incident.attempt_id, *_span(incident), since)
+    return late.exists() and has_new_batches(incident.attempt_id, *span, since)
 
 
-def _span(incident: Incident) -> tuple[int, int]:
+def _span(incident: Incident, symptom: Symptom) -> tuple[int, int]:
     """What late batches are looked at: the time of the evidence, up to where the symptom was last seen."""
-    start_ns = max(incident.first_symptom_ns - _before_ns(incident.symptom), incident.triggered_ns - BACK_NS_MAX)
+    start_ns = _start_ns(symptom, incident.triggered_ns)
     end_ns = min(max(incident.last_seen_ns, incident.triggered_ns), incident.triggered_ns + FROZEN_NS)
     return min(start_ns, end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND)), end_ns
 
@@ -83,26 +86,30 @@ def _diagnose(incident: Incident, symptom: Symptom, window: Window) -> None:
         _store(incident, diagnosis, number, window)
 
 
-def _evidence(incident: Incident, seen: Window) -> Window:
+def _evidence(incident: Incident, symptom: Symptom, seen: Window) -> Window:
     """From shortly before the first sign (but no longer back than is bearable to read) to when the picture is frozen."""
-    oldest_ns = incident.triggered_ns - BACK_NS_MAX
-    start_ns = max(incident.first_symptom_ns - _before_ns(incident.symptom), oldest_ns)
+    start_ns = _start_ns(symptom, incident.triggered_ns)
     end_ns = incident.triggered_ns + FROZEN_NS
     if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
         return seen
     return read_window(incident.attempt_id, min(start_ns, seen.start_ns), min(seen.end_ns, end_ns))
 
 
-def _before_ns(symptom: str) -> int:
-    return SLOWDOWN_BEFORE_NS if symptom == SymptomKind.STRAGGLER else BEFORE_NS
+def _start_ns(symptom: Symptom, triggered_ns: int) -> int:
+    """Where the evidence begins: shortly before the first sign; for a slowdown, some of its usual iterations before."""
+    if symptom.kind is not SymptomKind.STRAGGLER:
+        return max(symptom.at_ns - BEFORE_NS, triggered_ns - BACK_NS_MAX)
+    usual_ns = int(symptom.numbers["iteration_usual_s"] * SECOND)
+    before_ns = max(SLOWDOWN_BEFORE_NS, SLOWDOWN_BEFORE_ITERATIONS * usual_ns)
+    return max(symptom.at_ns - before_ns, triggered_ns - SLOWDOWN_BACK_NS_MAX)
 
 
 def is_worth_an_incident(attempt_id: int, symptom: Symptom, seen: Window) -> bool:
     """A small slowdown opens an incident once somebody, or what everybody shares, can be named; all else does at once."""
     if symptom.kind is not SymptomKind.STRAGGLER or is_halved(symptom, DEFAULT):
         return True
-    start_ns = max(symptom.at_ns - SLOWDOWN_BEFORE_NS, seen.end_ns - BACK_NS_MAX)
-    diagnosis = diagnose(read_window(attempt_id, min(start_ns, seen.start_ns), seen.end_ns), symptom, DEFAULT)
+    start_ns = min(_start_ns(symptom, seen.end_ns), seen.start_ns)
+    diagnosis = diagnose(read_window(attempt_id, start_ns, seen.end_ns), symptom, DEFAULT)
     return any(finding.grade is not Grade.WEAK for finding in diagnosis.findings)
 
 

@@ -35,6 +35,8 @@ from ingest.window import Window
 from rca import triggers
 from rca.findings import Symptom
 from rca.normal import Normal, normal_from_json, normal_to_json
+from rca.pace import history_ns
+from rca.sampling import sampled_ranks
 from rca.settings import DEFAULT
 
 SECOND: Final = 1_000_000_000
@@ -76,7 +78,8 @@ def _look(attempt: Attempt) -> None:
     began = time.monotonic()
     try:
         window = read_window(attempt.pk, end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND), end_ns)
-        seen = triggers.look(window, _load_normal(attempt), DEFAULT)
+        normal = _load_normal(attempt)
+        seen = triggers.look(window, normal, DEFAULT, _history(attempt, window, normal))
         if is_over(window):
             seen = dataclasses.replace(seen, symptoms=(), held="Every process of the job is gone.")
         _follow(attempt, window, seen.symptoms)
@@ -226,6 +229,15 @@ def _mark(incident: Incident, **fields: Any) -> None:
     Incident.objects.filter(pk=incident.pk).update(**fields)
     for name, value in fields.items():
         setattr(incident, name, value)
+
+
+def _history(attempt: Attempt, window: Window, normal: Normal) -> Window | None:
+    """The ops of the sampled ranks over a longer time, for a job whose iterations a look's window does not hold."""
+    back_ns = history_ns(normal.pace, window.end_ns, DEFAULT)
+    if not back_ns:
+        return None
+    ranks = sampled_ranks(window, DEFAULT).tolist()
+    return read_window(attempt.pk, window.end_ns - back_ns, window.end_ns, ("op",), ranks=ranks)
 
 
 def _load_normal(attempt: Attempt) -> Normal:

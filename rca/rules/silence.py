@@ -39,7 +39,8 @@ def _silent_ranks(state: Progress, settings: Settings) -> Ints:
     """
     window, ranks = state.window, state.ranks
     nodes = window.nodes
-    is_fresh = (window.now_ns - nodes["watermark_ns"] < settings.silence_ns // 2) & ~nodes["catching_up"]
+    is_read = ~np.isin(nodes["name"], list(window.unreadable))  # else what a rank sent may be what cannot be read
+    is_fresh = is_read & (window.now_ns - nodes["watermark_ns"] < settings.silence_ns // 2) & ~nodes["catching_up"]
     is_old = is_fresh & (nodes["first_ns"] > 0) & (window.now_ns - nodes["first_ns"] >= settings.silence_ns)
     on_fresh = (ranks.node >= 0) & np.append(is_old, False)[ranks.node]
     is_quiet = window.now_ns - ranks.seen_ns >= settings.silence_ns

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rca.pace import Pace, Slowing, learn, pace_from_json, pace_to_json, slowing
+from rca.pace import Pace, Slowing, history_ns, learn, pace_from_json, pace_to_json, slowing
 from rca.settings import DEFAULT
 
 BEGAN_US: dict[str, list[int]] = json.loads((Path(__file__).parent / "recorded_slow" / "began_us.json").read_text())
@@ -89,3 +89,12 @@ def test_a_pace_survives_as_json() -> None:
     assert pace_from_json({}) == Pace()
     with pytest.raises(ValueError, match="not a pace"):
         pace_from_json({"recent": 5})
+
+
+def test_a_longer_history_is_asked_for_only_while_a_looks_window_holds_too_few_iterations() -> None:
+    followed, _ = watched(steps((60, 500)))
+    assert history_ns(followed, followed.seen_ns + SECOND, DEFAULT) == 0
+    assert history_ns(Pace(), 100 * SECOND, DEFAULT) == DEFAULT.pace_ns
+    assert history_ns(Pace(tried_ns=95 * SECOND), 100 * SECOND, DEFAULT) == 0
+    long, _ = watched(steps((60, 20_000)))
+    assert history_ns(long, long.seen_ns + 100 * SECOND, DEFAULT) == 160 * SECOND
