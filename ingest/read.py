@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -124,7 +125,9 @@ def read_window(
     roster = read_roster(attempt_id, attempt.roster_version)
     groups = sorted({_GROUP_OF[table] for table in tables})
     wanted = None if nodes is None and ranks is None else roster.nodes_of(nodes or (), ranks or ())
-    batches = _of_nodes(roster, _read_batches(attempt_id, start_ns, end_ns, groups, wanted))
+    known = roster.nodes()
+    stored, unreadable = _read_batches(attempt_id, start_ns, end_ns, groups, wanted)
+    batches = _of_nodes(roster, stored)
     columns = {table: _cut(table, batches[_GROUP_OF[table]], roster, start_ns, end_ns) for table in tables}
     now_ns = time.time_ns() if now_ns is None else now_ns
     return Window(
@@ -134,11 +137,12 @@ def read_window(
         end_ns=end_ns,
         now_ns=now_ns,
         world_size=attempt.world_size or roster.largest_communicator(),
-        nodes=roster.nodes(),
+        nodes=known,
         ranks=roster.ranks,
         members=roster.members,
         tables=columns,
         heard_since_ns=heard_since_ns(attempt, now_ns),
+        unreadable=_by_name(roster, known, unreadable),
     )
 
 
@@ -175,11 +179,15 @@ class _Group:
 
 def _read_batches(
     attempt_id: int, start_ns: int, end_ns: int, groups: Sequence[str], node_ids: Sequence[int] | None
-) -> dict[str, list[_Group]]:
-    """Group → what was stored of it in batches that touch the window, pinned ones included once. node_ids None: all."""
+) -> tuple[dict[str, list[_Group]], Counter[int]]:
+    """What was stored in batches that touch the window, by group, and node id → groups of it that cannot be read.
+
+    Pinned batches are included once. node_ids None: all.
+    """
     found: dict[str, list[_Group]] = {group: [] for group in groups}
+    unreadable = Counter[int]()
     if not groups or (node_ids is not None and not node_ids):
-        return found
+        return found, unreadable
     received_from = datetime.fromtimestamp(max(start_ns, 0) / 1e9, UTC) - RECEIVED_SLACK
     parameters = {"attempt": attempt_id, "start": start_ns, "end": end_ns, "received_from": received_from}
     of_nodes = ""
@@ -188,17 +196,22 @@ def _read_batches(
     connection.ensure_connection()
     cursor = psycopg.Cursor(connection.connection)  # binary results: Django's cursor would send bytea as hex text
     cursor.execute(_SELECT.format(columns=", ".join(groups), of_nodes=of_nodes), parameters, binary=True)
-    n_unreadable = 0
     for node_id, shift_ns, batch_end_ns, *packed in cursor:
         for group, raw in zip(groups, packed, strict=True):
             try:
                 if raw is not None:
                     found[group].append(_Group(node_id, shift_ns, batch_end_ns, decode_batch(raw)))
             except BadBatch:  # damaged, or of a version that is no longer read: the rest is still worth a look
-                n_unreadable += 1
-    if n_unreadable:
+                unreadable[node_id] += 1
+    if unreadable:
+        n_unreadable = unreadable.total()
         log.warning("%d stored table groups of attempt %d cannot be read and are left out", n_unreadable, attempt_id)
-    return found
+    return found, unreadable
+
+
+def _by_name(roster: Roster, nodes: Rows, counts: Mapping[int, int]) -> dict[str, int]:
+    names = dict(zip(roster.node_ids.tolist(), nodes["name"].tolist(), strict=True))
+    return {names[node_id]: n for node_id, n in sorted(counts.items()) if node_id in names}
 
 
 def _of_nodes(roster: Roster, batches: dict[str, list[_Group]]) -> dict[str, list[_Group]]:

@@ -84,7 +84,8 @@ class Window:
     nodes: (N,) NODE. ranks: (R,) RANK. members: (M,) MEMBER, of the whole attempt. tables: name → (n,) rows of
     WINDOW_DTYPE[name], in no particular order: `op` holds completions inside the window, `live_op` and `flow` what the
     ticks inside the window saw in progress. heard_since_ns: since when some node of the job has been heard at any time,
-    unix ns on the server's clock; before that the server, its database or the network was away. 0: always.
+    unix ns on the server's clock; before that the server, its database or the network was away. 0: always. unreadable: node
+    → table groups of it that are stored and cannot be read: what they said is unknown.
     """
 
     job: str
@@ -98,6 +99,7 @@ class Window:
     members: Rows
     tables: Mapping[str, Rows] = field(default_factory=dict)
     heard_since_ns: int = 0
+    unreadable: Mapping[str, int] = field(default_factory=dict)
 
     def rows(self, table: str) -> Rows:
         """(n,) rows of a trace table, empty when nothing was seen. KeyError for a table that does not exist."""
@@ -109,7 +111,8 @@ def save_window(path: Path, window: Window) -> None:
     """Write `window` as a compressed .npz without pickled objects."""
     numbers = {name: getattr(window, name) for name in _NUMBERS}
     arrays = {name: getattr(window, name) for name in _ARRAYS} | {f"table_{k}": v for k, v in window.tables.items()}
-    head = np.array(json.dumps({"format": FORMAT, "job": window.job, **numbers}))
+    named = {"job": window.job, "unreadable": dict(window.unreadable)}
+    head = np.array(json.dumps({"format": FORMAT, **named, **numbers}))
     with path.open("wb") as file:
         np.savez_compressed(file, head=head, **arrays)
 
@@ -128,6 +131,8 @@ def load_window(path: Path) -> Window:
     for name, rows in (*tables.items(), *((name, arrays.get(name)) for name in _ARRAYS)):
         if rows is None or rows.dtype != _DTYPES.get(name):
             raise BadWindow(f"{path}: table {name!r} is missing or has other columns")
+    if not isinstance(head.get("unreadable", {}), dict):
+        raise BadWindow(f"{path}: what could not be read is not said per node")
     try:
         return Window(**head, **{name: arrays[name] for name in _ARRAYS}, tables=tables)
     except TypeError as error:

@@ -111,6 +111,7 @@ async def test_a_stored_group_nobody_can_read_is_left_out_and_the_rest_is_read(
     assert len(window.rows("flow")) == 2 * len(make_batch().rows("flow"))
     assert len(window.rows("op")) == 3 * len(make_batch().rows("op"))
     assert "1 stored table groups" in caplog.text
+    assert window.unreadable == {"node-0": 1}
 
 
 def damage(number: int) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ingest.window import Window, load_window, save_window
 from nccl_instrument.tables import RECEIVE, RECEIVED
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, FaultKind, Grade, State, Symptom, SymptomKind
@@ -24,7 +26,10 @@ CASES = [
 
 
 def diagnosis_of(**scenario) -> Diagnosis:  # type: ignore[no-untyped-def]
-    window = make_window(**scenario)
+    return diagnosed(make_window(**scenario))
+
+
+def diagnosed(window: Window) -> Diagnosis:
     symptom = Symptom(SymptomKind.FAILURE, "job", 1, window.end_ns - 10**10, window.end_ns, 0, (), "No op completed.")
     return diagnose(window, symptom)
 
@@ -120,6 +125,15 @@ def test_losing_the_culprits_data_lowers_the_grade_and_says_so() -> None:
     found = diagnosis_of(stuck_before=3, lost_batches=[1])
     assert found.findings[0].grade is Grade.MODERATE
     assert "node1" in found.downgraded[0]
+
+
+def test_stored_data_of_the_culprit_that_cannot_be_read_lowers_the_grade_and_is_said(tmp_path: Path) -> None:
+    save_window(tmp_path / "w.npz", dataclasses.replace(make_window(stuck_before=3), unreadable={"node1": 2}))
+    window = load_window(tmp_path / "w.npz")
+    found = diagnosed(window)
+    assert found.findings[0].grade is Grade.MODERATE
+    assert "node1" in found.downgraded[0]
+    assert any("2 table groups of node1" in sentence for sentence in found.missing)
 
 
 def test_losses_of_an_unrelated_node_lower_nothing() -> None:

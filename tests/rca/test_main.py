@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,12 @@ def test_a_healthy_window_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[
     save_window(tmp_path / "w.npz", make_window())
     assert main([str(tmp_path / "w.npz")]) == 0
     assert "Nothing is wrong" in capsys.readouterr().out
+
+
+def test_a_window_of_which_something_cannot_be_read_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_window(tmp_path / "w.npz", replace(make_window(), unreadable={"node2": 7}))
+    assert main([str(tmp_path / "w.npz")]) == 0
+    assert "cannot be read: 7 table groups of node2" in capsys.readouterr().out
 
 
 def test_a_file_that_is_no_window_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

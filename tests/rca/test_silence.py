@@ -66,6 +66,12 @@ def test_a_rank_that_stops_reporting_on_a_reporting_node_is_found(kind: SymptomK
     assert found.grade in (Grade.WEAK, Grade.MODERATE)
 
 
+def test_a_rank_of_a_node_whose_stored_data_cannot_be_read_is_not_called_silent() -> None:
+    window = replace(without_rows(3), unreadable={"node1": 2})
+    state = state_of(window, DEFAULT)
+    assert silence.explain(state, Symptom(SymptomKind.SILENCE, "job", 1, 1, 2, 0, (), ""), DEFAULT) == ()
+
+
 def test_a_rank_that_ended_cleanly_is_not_silent() -> None:
     window = make_window(paused=True, stalled_s=30, killed=3)
     tables = {name: rows[rows["rank"] != 3] for name, rows in window.tables.items() if name != "op"}
