@@ -7,9 +7,9 @@ there are no workers. Compressed roll-ups can still be changed; the next pass co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import Connection, sql
@@ -31,20 +31,27 @@ class Hypertables:
     def create_ahead(self, connection: Connection[Any], now: datetime) -> int:
         return 0
 
-    def drop_before(self, connection: Connection[Any], before: datetime) -> int:
-        return _drop_chunks(connection, TRACE_TABLE, "range_end", before)
+    def drop_before(self, connection: Connection[Any], before: datetime, needed: Collection[datetime] = ()) -> int:
+        old = _chunks(connection, TRACE_TABLE, "range_end", before)
+        old = [chunk for chunk in old if not any(chunk.starts <= at < chunk.ends for at in needed)]
+        for chunk in old:
+            _drop_chunk(connection, TRACE_TABLE, chunk.starts - timedelta(microseconds=1), chunk.ends)
+        return len(old)
 
     def drop_rollups_before(self, connection: Connection[Any], before: datetime) -> int:
-        return _drop_chunks(connection, ROLLUP_TABLE, "range_end_integer", to_ns(before))
+        old = _chunks(connection, ROLLUP_TABLE, "range_end_integer", to_ns(before))
+        for chunk in old:
+            _drop_chunk(connection, ROLLUP_TABLE, chunk.starts - 1, chunk.ends)
+        return len(old)
 
     def compress_rollups(self, connection: Connection[Any], now: datetime) -> int:
         if not _may_compress(connection):
             return 0
         old = _chunks(connection, ROLLUP_TABLE, "range_end_integer", to_ns(now - COMPRESS_AFTER))
-        for chunk, _ in old:
+        for chunk in old:
             with connection.transaction():
                 connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
-                connection.execute("SELECT compress_chunk(%s::regclass, if_not_compressed => true)", [chunk])
+                connection.execute("SELECT compress_chunk(%s::regclass, if_not_compressed => true)", [chunk.name])
         return len(old)
 
     def make_traces(self, connection: Connection[Any], table: str) -> None:
@@ -93,24 +100,29 @@ def _make_hypertable(connection: Connection[Any], table: str, column: str, inter
     connection.execute("SELECT " + made.format(interval), [table, column])
 
 
-def _chunks(connection: Connection[Any], table: str, end: str, before: Any) -> list[tuple[str, Any]]:
-    """(chunk's full name, its end), oldest first, of those that end by `before`."""
+class _Chunk(NamedTuple):
+    name: str
+    starts: Any
+    ends: Any
+
+
+def _chunks(connection: Connection[Any], table: str, end: str, before: Any) -> list[_Chunk]:
+    """The chunks that end by `before`, oldest first."""
+    start = end.replace("end", "start")
     found = connection.execute(
-        f"SELECT format('%%I.%%I', chunk_schema, chunk_name), {end} FROM timescaledb_information.chunks"
+        f"SELECT format('%%I.%%I', chunk_schema, chunk_name), {start}, {end} FROM timescaledb_information.chunks"
         f" WHERE hypertable_schema = current_schema() AND hypertable_name = %s AND {end} <= %s ORDER BY {end}",
         [table, before],
     )
-    return [(str(name), ends) for name, ends in found.fetchall()]
+    return [_Chunk(*row) for row in found.fetchall()]
 
 
-def _drop_chunks(connection: Connection[Any], table: str, end: str, before: Any) -> int:
-    old = _chunks(connection, table, end, before)
-    for _, ends in old:
-        # Waiting longer for the lock would make every batch wait behind us: better try again at the next pass.
-        with connection.transaction():
-            connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
-            connection.execute("SELECT drop_chunks(%s::regclass, older_than => %s)", [table, ends])
-    return len(old)
+def _drop_chunk(connection: Connection[Any], table: str, after: Any, ends: Any) -> None:
+    """Drop what lies between: whatever else is old may be needed."""
+    # Waiting longer for the lock would make every batch wait behind us: better try again at the next pass.
+    with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+        connection.execute("SELECT drop_chunks(%s::regclass, older_than => %s, newer_than => %s)", [table, ends, after])
 
 
 def _may_compress(connection: Connection[Any]) -> bool:

@@ -5,7 +5,7 @@ Roll-ups are a plain table there: they are few beside traces, and old ones are d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -27,8 +27,10 @@ class NativePartitions:
     def create_ahead(self, connection: Connection[Any], now: datetime) -> int:
         return self.make_room(connection, TRACE_TABLE, [now + i * PARTITION for i in range(PARTITIONS_AHEAD + 1)])
 
-    def drop_before(self, connection: Connection[Any], before: datetime) -> int:
+    def drop_before(self, connection: Connection[Any], before: datetime, needed: Collection[datetime] = ()) -> int:
         old = [name for name in self.partitions(connection) if partition_start(name) + PARTITION <= before]
+        hours = {at.replace(minute=0, second=0, microsecond=0) for at in needed}
+        old = [name for name in old if partition_start(name) not in hours]
         for name in old:
             # Waiting longer for the lock would make every batch wait behind us: better try again at the next pass.
             with connection.transaction():

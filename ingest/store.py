@@ -14,7 +14,7 @@ statement says that it found no node, or the boot does not know the number, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -76,8 +76,8 @@ class TraceStore(Protocol):
         """Make room for what arrives from `now` on; how many stretches were made."""
         ...
 
-    def drop_before(self, connection: Connection[Any], before: datetime) -> int:
-        """Drop whole stretches that ended before `before`; how many were dropped."""
+    def drop_before(self, connection: Connection[Any], before: datetime, needed: Collection[datetime] = ()) -> int:
+        """Drop whole stretches that ended before `before`, but those of the times `needed`; how many were dropped."""
         ...
 
     def drop_rollups_before(self, connection: Connection[Any], before: datetime) -> int:

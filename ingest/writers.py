@@ -34,6 +34,9 @@ PATIENT_SECONDS: Final = 5.0
 UNWRITTEN_SECONDS_MAX: Final = 60.0
 """A life that could not write its sums for so long, a frozen process for one, commits nothing more."""
 
+TOO_OLD_MAX: Final = 10_000
+"""Sums too old to be kept that are told apart; beyond that, one that still grows may count twice."""
+
 log = logging.getLogger(__name__)
 
 
@@ -78,6 +81,8 @@ class Writer:
         self._connection: Connection[Any] | None = None
         self._repeats = Repeats()
         self._ops_not_summed = 0
+        self._ops_too_old = 0
+        self._too_old: dict[int, int] = {}
         self.is_stopping = False
         self.batches_recovered = 0
 
@@ -146,6 +151,7 @@ class Writer:
         waiting = self._life.rollups.ops_not_summed if self._life else 0
         return {
             "ops_not_summed": self._ops_not_summed + waiting,
+            "ops_too_old": self._ops_too_old + sum(list(self._too_old.values())),
             "ops_repeated": self._repeats.ops_repeated,
             "ops_unchecked": self._repeats.ops_unchecked,
             "batches_recovered": self.batches_recovered,
@@ -188,14 +194,21 @@ class Writer:
         life.summed |= numbers
 
     def _write(self, life: Life, health: dict[str, Any]) -> None:
-        write_sums(self._database(), life.id, life.rollups.changed(), life.summed, health)
+        # By part: a sum that still grows is written whole, and left out, again and again.
+        self._too_old |= write_sums(self._database(), life.id, life.rollups.changed(), life.summed, health)
+        if len(self._too_old) > TOO_OLD_MAX:
+            self._ops_too_old += sum(self._too_old.values())
+            self._too_old = {}
         life.rollups.written()
         life.summed.clear()
 
     def _sum_left_behind(self) -> None:
-        n_batches, n_not_summed = sum_left_behind(self._database(), self._repeats)
-        self.batches_recovered += n_batches
-        self._ops_not_summed += n_not_summed
+        done = sum_left_behind(self._database(), self._repeats)
+        self.batches_recovered += done.batches
+        self._ops_not_summed += done.ops_not_summed
+        self._ops_too_old += done.ops_too_old
+        if isinstance(done.error, psycopg.Error):
+            raise done.error
 
     def _database(self) -> Connection[Any]:
         if self._connection is None:

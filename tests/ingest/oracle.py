@@ -94,7 +94,7 @@ def recover() -> int:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE ingest_writer SET summed_at = now() - interval '1 minute'")
     with connect() as own:
-        return sum_left_behind(own, Repeats())[0]
+        return sum_left_behind(own, Repeats()).batches
 
 
 is_exact = sync_to_async(assert_exact)

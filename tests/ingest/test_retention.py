@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -12,13 +13,14 @@ from django.db import connection
 from ingest.database import connect
 from ingest.models import Attempt, Boot, OpRollup, PinnedWindow
 from ingest.read import read_rollups, read_window
-from ingest.retention import RANGES_MAX, keep_house, pin_window, trace_age, unpin_window
+from ingest.retention import RANGES_MAX, UNSAVED_KEPT, copy_pinned, keep_house, pin_window, trace_age, unpin_window
 from ingest.stores import active_store
 from ingest.sums import rollup_age
 from tests.builders import SECOND, WALL_NS, FakeJob, at_wall
 from tests.ingest.conftest import Ingest
 
 SENT_AT = datetime.fromtimestamp(WALL_NS / 1e9, UTC)
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 aio = sync_to_async
 
 
@@ -94,7 +96,12 @@ async def test_ops_older_than_roll_ups_are_kept_make_none(ingest: Ingest, empty_
         async for name in OpRollup.objects.order_by("attempt__job__name").values_list("attempt__job__name", flat=True)
     ]
     assert sorted(set(named)) == ["job-0", "job-29"]
-    assert await aio(n_rows)("ingest_trace_batch") == 4
+    n_ops = len(FakeJob().batch().rows("op"))
+    assert (await ingest.health())["ops_too_old"] == 2 * n_ops
+    await ingest.send(at_wall(FakeJob(name="job-31").batch(0, 1), WALL_NS - 31 * 86_400 * SECOND), at_ns=WALL_NS)
+    await ingest.write_ledger()
+    assert (await ingest.health())["ops_too_old"] == 3 * n_ops
+    assert await aio(n_rows)("ingest_trace_batch") == 5
 
 
 def n_ops_then() -> int:
@@ -114,7 +121,8 @@ async def test_a_pinned_window_survives_and_reads_the_same(ingest: Ingest) -> No
     attempt = await send_some(ingest, 6)
     start, end = WALL_NS + 2 * SECOND, WALL_NS + 4 * SECOND
     before = await aio(read_window)(attempt.pk, start, end)
-    assert await aio(pin_window)(attempt.pk, start, end) >= 2
+    await aio(pin_window)(attempt.pk, start, end)
+    assert await aio(copy_pinned)(LONG_AGO) >= 2
     both = await aio(read_window)(attempt.pk, start, end)
     await aio(keep_house)(SENT_AT + timedelta(days=3))
     after = await aio(read_window)(attempt.pk, start, end)
@@ -128,10 +136,47 @@ async def test_a_pinned_window_survives_and_reads_the_same(ingest: Ingest) -> No
 async def test_a_late_batch_of_a_pinned_window_is_pinned_by_the_next_pass(ingest: Ingest) -> None:
     attempt = await send_some(ingest, 3)
     await aio(pin_window)(attempt.pk, WALL_NS, WALL_NS + 10 * SECOND)
+    assert await aio(copy_pinned)(LONG_AGO) == 3
     await ingest.send(FakeJob().batch(0, 5), at_ns=WALL_NS + 60 * SECOND)
     assert (await aio(keep_house)(SENT_AT)).rows_pinned == 1
     assert (await aio(keep_house)(SENT_AT)).rows_pinned == 0
     assert await aio(n_rows)("ingest_pinned_batch") == 4
+
+
+async def test_a_window_pinned_before_a_long_outage_is_copied_before_its_traces_go(ingest: Ingest) -> None:
+    attempt = await send_some(ingest, 6)
+    await aio(pin_window)(attempt.pk, WALL_NS, WALL_NS + 10 * SECOND)
+    await PinnedWindow.objects.aupdate(pinned_at=LONG_AGO)
+    before = await aio(read_window)(attempt.pk, WALL_NS, WALL_NS + 10 * SECOND)
+    kept = await aio(keep_house)(SENT_AT + timedelta(days=12))
+    assert (kept.rows_pinned, kept.failed, kept.lost) == (6, (), 0)
+    assert await aio(n_rows)("ingest_trace_batch") == 0
+    after = await aio(read_window)(attempt.pk, WALL_NS, WALL_NS + 10 * SECOND)
+    assert len(after.rows("flow")) == len(before.rows("flow")) > 0
+
+
+@pytest.fixture
+def nothing_can_be_pinned(no_traces: None) -> Iterator[None]:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE ingest_pinned_batch ADD CONSTRAINT none CHECK (false) NOT VALID")
+    yield
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE ingest_pinned_batch DROP CONSTRAINT none")
+
+
+async def test_an_hour_that_cannot_be_copied_waits_a_day_and_holds_up_nothing_else(
+    ingest: Ingest, nothing_can_be_pinned: None
+) -> None:
+    attempt = await send_some(ingest)
+    await ingest.send(FakeJob().batch(0, 9000))
+    await aio(pin_window)(attempt.pk, WALL_NS, WALL_NS + 10 * SECOND)
+    kept = await aio(keep_house)(SENT_AT + timedelta(hours=30))
+    assert kept.dropped >= 1 and kept.lost == 0
+    assert ["copying a pinned window" in said for said in kept.failed] == [True]
+    assert await aio(n_rows)("ingest_trace_batch") == 4
+    kept = await aio(keep_house)(SENT_AT + trace_age() + UNSAVED_KEPT + timedelta(hours=2))
+    assert kept.lost == 1
+    assert await aio(n_rows)("ingest_trace_batch") == 0
 
 
 async def test_pinning_twice_and_unpinning_leaves_what_others_need(ingest: Ingest) -> None:
@@ -140,6 +185,7 @@ async def test_pinning_twice_and_unpinning_leaves_what_others_need(ingest: Inges
     await aio(pin_window)(attempt.pk, WALL_NS, WALL_NS + 3 * SECOND)
     await aio(pin_window)(attempt.pk, WALL_NS + 2 * SECOND, WALL_NS + 6 * SECOND)
     assert await PinnedWindow.objects.acount() == 2
+    await aio(copy_pinned)(LONG_AGO)
     kept = await aio(n_rows)("ingest_pinned_batch")
     await aio(unpin_window)(attempt.pk, WALL_NS, WALL_NS + 3 * SECOND)
     assert 0 < await aio(n_rows)("ingest_pinned_batch") < kept

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,58 @@ def test_when_postgres_itself_has_no_room_nothing_acknowledged_is_lost(
     disk.free()
     wait_for_status(shipped, token, 160, 200)
     assert n_stored(disk) >= before + acknowledged + 1
+
+
+OLD_TRACES = """
+from datetime import timedelta
+from django.utils import timezone
+from ingest.database import connect
+from ingest.models import Attempt, Job, PinnedWindow, Team
+from ingest.store import TRACE_TABLE
+from ingest.stores import store_in
+at = timezone.now() - timedelta(days=2)
+job = Job.objects.create(team=Team.objects.get_or_create(name="research")[0], name="old")
+attempt = Attempt.objects.create(job=job, number=1, started_at=at, last_received_at=at)
+PinnedWindow.objects.create(attempt=attempt, start_ns=1000, end_ns=2000)
+with connect() as connection:
+    for hours, end_ns, n in ((0, 1500, 4), (1, 5000, 40)):
+        received_at = at + timedelta(hours=hours)
+        store_in(connection).make_room(connection, TRACE_TABLE, [received_at])
+        for number in range(n):
+            connection.execute(
+                "INSERT INTO ingest_trace_batch (received_at, attempt_id, node_id, boot_pk, number, start_ns, end_ns,"
+                " shift_ns, flow) SELECT %s, %s, 1, 1, %s, %s, %s, 0, decode(string_agg(md5(random()::text), ''), 'hex')"
+                " FROM generate_series(1, 65536)", [received_at, attempt.pk, 1000 * hours + number, end_ns, end_ns])
+        connection.execute("CHECKPOINT")
+print(attempt.pk)
+"""
+
+
+def test_retention_frees_a_full_disk_and_saves_what_is_pinned_with_the_room(disk: SmallDisk) -> None:
+    attempt_id = run_django(disk, OLD_TRACES)
+    with psycopg.connect(disk.url, autocommit=True) as connection:
+        ahead = f"ingest_trace_batch_{datetime.now(UTC):%Y%m%d%H}"
+        of = "FROM pg_inherits WHERE inhparent = 'ingest_trace_batch'::regclass"
+        for (name,) in connection.execute(f"SELECT inhrelid::regclass::text {of}").fetchall():
+            if name > ahead:
+                connection.execute(f"DROP TABLE {name}")  # retention is to make these, too
+        connection.execute("SELECT pg_switch_wal()")
+        connection.execute("CHECKPOINT")
+    disk.fill(leave_bytes=MIB // 4)
+    before = free_bytes(disk)
+    try:
+        said = disk.manage("keep_house")
+        assert free_bytes(disk) > before + 25 * MIB
+    finally:
+        disk.free()
+    assert "lost: 0" in said
+    assert disk.query(f"SELECT count(*) FROM ingest_trace_batch WHERE attempt_id = {attempt_id}") == [(0,)]
+    assert disk.query(f"SELECT count(*) FROM ingest_pinned_batch WHERE attempt_id = {attempt_id}") == [(4,)]
+
+
+def free_bytes(disk: SmallDisk) -> int:
+    found = os.statvfs(disk.servers.folder)
+    return found.f_bavail * found.f_frsize
 
 
 @pytest.mark.parametrize("shipped", [RESERVE_BYTES], indirect=True)
