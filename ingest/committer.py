@@ -30,6 +30,7 @@ from ingest.endings import gone_changes, lives_of
 from ingest.ledger import Ledger
 from ingest.limits import OverLimit
 from ingest.metrics import COMMIT_BATCHES, COMMIT_SECONDS, count_batch
+from ingest.numbers import Numbers, Scattered
 from ingest.refusals import batch_words
 from ingest.roster import Berth, member_keys
 from ingest.store import BerthGone, StoredBatch, store_batches
@@ -100,6 +101,7 @@ class Committer:
         self._ledger = ledger
         self._worker = worker
         self.berths = Berths(worker, ledger.rosters)
+        self._numbers = Numbers()
         self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue(WAITING_MAX)
         self._strangers: asyncio.Queue[_Waiting] = asyncio.Queue(WAITING_MAX)
 
@@ -174,11 +176,12 @@ class Committer:
         """Where the batch goes. Whatever is wrong with it fails this one alone: others wait beside it."""
         try:
             berth = await self.berths.find(waiting.arrival)
+            self._numbers.note(berth.boot_pk, waiting.arrival.batch.number)
             placement = _place(waiting.arrival, berth)
             return _Placed(waiting, berth, placement, _row(waiting.arrival, berth, placement))
         except (DjangoOperationalError, DjangoInterfaceError) as error:
             _fail([waiting], _away(error))
-        except OverLimit as error:
+        except (OverLimit, Scattered) as error:
             _fail([waiting], error)
         except Exception as error:
             log.exception("no place for a batch", extra={"batch": batch_words(waiting.arrival.batch)})

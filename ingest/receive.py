@@ -20,6 +20,7 @@ from ingest.arrival import Arrival, receive_batch
 from ingest.auth import Bearer, TooManyFailures, Unauthorised
 from ingest.committer import NoRoom, NotStored, QueueFull, Receipt, StoreAway
 from ingest.limits import OverLimit
+from ingest.numbers import Scattered
 from ingest.operations import may_see
 from ingest.refusals import REFUSALS, batch_words
 from ingest.server import Server
@@ -195,6 +196,9 @@ async def _commit(server: Server, arrival: Arrival) -> Receipt:
         raise _no_room(server.space.space) from error
     except StoreAway as error:
         raise _Refused(503, error.says, retry_after="2") from error
+    except Scattered as error:
+        _count_refusal(server, arrival, str(error))
+        raise _Refused(429, str(error), retry_after="10") from error
     except OverLimit as error:
         _count_refusal(server, arrival, str(error))
         REFUSALS.note(400, str(error), batch_words(arrival.batch))
