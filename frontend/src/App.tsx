@@ -15,7 +15,7 @@ import { Notices } from "./parts/Notices";
 import { TopBar } from "./parts/TopBar";
 import { go, path } from "./state/address";
 import { useKeys } from "./state/keys";
-import { session, sessionFailure, startTeam } from "./state/team";
+import { away, session, sessionFailure, startTeam } from "./state/team";
 
 export function App() {
   useKeys({
@@ -33,7 +33,7 @@ export function App() {
       </a>
       <TopBar />
       <StaleBanner />
-      <main id="main" tabIndex={-1}>
+      <main id="main" tabIndex={-1} class={away.value ? "from-then" : ""}>
         {content()}
       </main>
       <Notices />

@@ -78,6 +78,8 @@ export interface JobAnswer {
 
 export type Act = "acknowledge" | "unacknowledge" | "resolve" | "reopen" | "comments";
 
+const ANSWER_MS = 20_000;
+
 let csrf = "";
 /** Server's clock minus ours, so that ages are right on a laptop whose clock is not. */
 export let clockSkewMs = 0;
@@ -118,7 +120,8 @@ async function ask<T>(path: string, method = "GET", body?: object): Promise<T> {
 
 function request(method: string, body?: object): RequestInit {
   const headers: Record<string, string> = { Accept: "application/json" };
-  if (method === "GET") return { headers, credentials: "same-origin" };
+  // A server that stands still keeps its connections: without a limit the page would wait for ever, and ask no more.
+  if (method === "GET") return { headers, credentials: "same-origin", signal: AbortSignal.timeout(ANSWER_MS) };
   headers["Content-Type"] = "application/json";
   headers["X-CSRFToken"] = csrf;
   headers["Idempotency-Key"] = randomKey();

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { neighbour } from "../src/state/selection";
-import { blindWords, showsCondition, wellness } from "../src/state/sight";
+import { blindWords, showsCondition, stateNow, wellness } from "../src/state/sight";
 import { AT, makeIncident, makeJob } from "./fixtures";
 
 const now = Date.parse(AT);
@@ -15,6 +15,8 @@ describe("what is said of an incident nobody can see", () => {
     [makeJob({ state: "stuck", last_data_at: earlier(363) }), "no data for 6 min; last seen happening 14:59:37"],
     [makeJob({ state: "silent", last_data_at: earlier(12) }), "no data for 12 s; last seen happening 15:05:28"],
     [makeJob({ state: "stuck", looked_at: earlier(120) }), "no look for 2 min; last seen happening 15:03:40"],
+    [makeJob({ state: "unknown", looked_at: earlier(37) }), "no look for 37 s; last seen happening 15:05:03"],
+    [makeJob({ state: "unknown", last_data_at: earlier(2) }), "the newest look failed; last seen happening 15:05:38"],
     [makeJob({ state: "ended" }), "the job ended; last seen happening 15:05:40"],
     [makeJob({ attempt: 2 }), "attempt 1 is over"],
     [makeJob({ last_data_at: null }), "no data; last seen happening 15:05:40"],
@@ -30,6 +32,36 @@ describe("what is said of an incident nobody can see", () => {
   it("keeps the condition beside Resolved as long as it fires", () => {
     expect(showsCondition(makeIncident({ state: "resolved" }))).toBe(true);
     expect(showsCondition(makeIncident({ state: "resolved", condition: "clear" }))).toBe(false);
+  });
+});
+
+describe("the state of a job", () => {
+  it.each(["running", "stuck", "idle", "catching_up"] as const)("is %s as long as somebody looks", (state) => {
+    expect(stateNow(makeJob({ state, looked_at: earlier(29) }), now)).toEqual({ state, why: "" });
+  });
+
+  it.each(["running", "stuck", "idle", "unknown"] as const)(
+    "is unknown, not %s, when nobody looks any more",
+    (state) => {
+      const job = makeJob({ state, looked_at: earlier(57) });
+      expect(stateNow(job, now)).toEqual({
+        state: "unknown",
+        why: "not looked at for 57 s: is the worker running?",
+      });
+    },
+  );
+
+  it.each([
+    [makeJob({ state: "unknown", nodes_reporting: 0, last_data_at: earlier(12) }), "not heard for 12 s: see Ingest"],
+    [makeJob({ state: "unknown", nodes_reporting: 0, last_data_at: null }), ""],
+    [makeJob({ state: "unknown" }), "the newest look failed"],
+    [makeJob({ state: "unknown", looked_at: null }), "not looked at yet: is the worker running?"],
+  ])("says why it is unknown (%#)", (job, why) => {
+    expect(stateNow(job, now)).toEqual({ state: "unknown", why });
+  });
+
+  it.each(["silent", "ended"] as const)("stays %s, which needs no look", (state) => {
+    expect(stateNow(makeJob({ state, looked_at: earlier(300) }), now).state).toBe(state);
   });
 });
 

@@ -53,6 +53,31 @@ describe("a live stream", () => {
     expect(server.fetches).toBe(1);
   });
 
+  it("is fetched again and again though messages come, when parts of it change without one", async () => {
+    const { server } = serverAndStream();
+    const options = { fetchSnapshot: server.fetch };
+    const [followed, polled] = [{}, { isPolled: true }].map(
+      (one) => new LiveStream(noConnection, { ...options, ...one }),
+    );
+    await Promise.all([followed.load(), polled.load()]);
+    followed.poll(true);
+    expect(server.fetches).toBe(2);
+    polled.poll(true);
+    polled.poll(true);
+    expect(server.fetches, "a fetch under way is not repeated").toBe(3);
+    followed.poll(false);
+    expect(server.fetches).toBe(4);
+  });
+
+  it("tells when it last had an answer, and that it waits for one", async () => {
+    const { stream } = serverAndStream();
+    const loading = stream.load();
+    expect(stream.askingSince.value).not.toBeNull();
+    await loading;
+    expect(stream.askingSince.value).toBeNull();
+    expect(stream.fetchedAt.value).not.toBeNull();
+  });
+
   it("fetches again after a gap", async () => {
     const { server, messages, stream } = serverAndStream();
     await stream.load();

@@ -1,10 +1,10 @@
 /*
  * Streams: a REST snapshot kept current by live messages. While a snapshot is on its way, messages wait; a gap, a
- * server's "resync" or a subscription that could not resume fetches it again; and while the socket is down every
- * stream is polled, so the page stays right without it, only later.
+ * server's "resync" or a subscription that could not resume fetches it again. While the socket is down every stream is
+ * polled, so the page stays right without it, only later; a stream of which parts change without a message always is.
  */
 
-import { effect, type Signal, signal } from "@preact/signals";
+import { type Signal, signal } from "@preact/signals";
 import { applyMessage, type Snapshot } from "./apply";
 import type { Frame } from "./decode";
 import type { LiveMessage } from "./rows";
@@ -17,11 +17,17 @@ export interface StreamOptions {
   /** Fetches the snapshot; a rejected promise leaves the old one standing. */
   fetchSnapshot: () => Promise<Snapshot>;
   onMessage?: (message: LiveMessage) => void;
+  /** Fetched every few seconds also while messages come: who has died says nothing. */
+  isPolled?: boolean;
 }
 
 export class LiveStream {
   readonly snapshot: Signal<Snapshot | null> = signal(null);
+  /** Why the newest fetch failed; null when it did not. */
   readonly failure: Signal<Error | null> = signal(null);
+  /** When the newest snapshot was fetched, and since when one is waited for: this browser's clock, ms. */
+  readonly fetchedAt: Signal<number | null> = signal(null);
+  readonly askingSince: Signal<number | null> = signal(null);
   private loading = false;
   private again = false;
   private waiting: LiveMessage[] = [];
@@ -42,20 +48,28 @@ export class LiveStream {
       return;
     }
     this.loading = true;
+    this.askingSince.value = Date.now();
     const known = this.name;
     try {
       this.snapshot.value = await this.options.fetchSnapshot();
       this.failure.value = null;
+      this.fetchedAt.value = Date.now();
     } catch (error) {
       this.failure.value = error as Error;
     }
     this.loading = false;
+    this.askingSince.value = null;
     if (this.name && this.name !== known) this.connection.subscribe(this);
     this.drain();
     if (this.again) {
       this.again = false;
       await this.load();
     }
+  }
+
+  /** What the poll does: a fetch that is under way is waited for. `isLive`: messages come. */
+  poll(isLive: boolean): void {
+    if (!this.loading && (this.options.isPolled || !isLive)) void this.load();
   }
 
   take(message: LiveMessage): void {
@@ -83,7 +97,6 @@ export class LiveStream {
 export class Connection {
   private readonly streams = new Set<LiveStream>();
   private readonly socket: LiveSocket;
-  private poll: ReturnType<typeof setInterval> | undefined;
 
   constructor(url: string) {
     this.socket = new LiveSocket(url, {
@@ -94,10 +107,7 @@ export class Connection {
 
   start(): void {
     this.socket.start();
-    effect(() => {
-      clearInterval(this.poll);
-      if (phase.value !== "live") this.poll = setInterval(() => this.reload(), POLL_MS);
-    });
+    setInterval(() => this.poll(), POLL_MS);
   }
 
   add(stream: LiveStream): () => void {
@@ -114,8 +124,8 @@ export class Connection {
     if (place) this.socket.send({ subscribe: place.name, epoch: place.epoch, offset: place.offset });
   }
 
-  private reload(): void {
-    for (const stream of this.streams) void stream.load();
+  private poll(): void {
+    for (const stream of this.streams) stream.poll(phase.value === "live");
   }
 
   private read(frame: Frame): void {

@@ -12,7 +12,7 @@ import { query, setQuery } from "../state/address";
 import { pageTitle } from "../state/badge";
 import { team } from "../state/team";
 import type { GridColumns, PlotlyFigure } from "../types";
-import { Unknown } from "./NowPage";
+import { OpInterval, Unknown } from "./NowPage";
 
 const REFRESH_MS = 5000;
 
@@ -77,7 +77,7 @@ function JobHead({ job }: { job: JobRow }) {
       </h1>
       <dl class="facts">
         <Fact word="State">
-          <JobStateMark state={job.state} />
+          <JobStateMark job={job} />
         </Fact>
         <Fact word="Ranks reporting">
           {job.n_ranks} of {job.world_size}
@@ -87,7 +87,7 @@ function JobHead({ job }: { job: JobRow }) {
         </Fact>
         <Fact word="Ops">{job.ops_per_s === null ? <Unknown /> : `${job.ops_per_s.toFixed(1)}/s`}</Fact>
         <Fact word="Op interval">
-          {job.op_interval_ms === null ? <Unknown /> : `${job.op_interval_ms.toFixed(1)} ms`}
+          <OpInterval job={job} />
         </Fact>
         <Fact word="Last data">
           <Ago at={job.last_data_at} />

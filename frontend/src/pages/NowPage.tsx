@@ -14,7 +14,7 @@ import { go } from "../state/address";
 import { pageTitle } from "../state/badge";
 import { serverNow } from "../state/clock";
 import { useSelection } from "../state/selection";
-import { type Wellness, wellness } from "../state/sight";
+import { stateNow, type Wellness, wellness } from "../state/sight";
 import { liveIncidents, session, team } from "../state/team";
 import { count } from "../state/words";
 
@@ -195,7 +195,7 @@ function JobLine({ job }: { job: JobRow }) {
         )}
       </th>
       <td data-word="State">
-        <JobStateMark state={job.state} />
+        <JobStateMark job={job} />
       </td>
       <td class="num" data-word="Ranks">
         {job.n_ranks}
@@ -209,7 +209,7 @@ function JobLine({ job }: { job: JobRow }) {
         {job.ops_per_s === null ? <Unknown /> : `${rate(job.ops_per_s)}/s`}
       </td>
       <td class="num" data-word="Op interval">
-        {job.op_interval_ms === null ? <Unknown /> : `${rate(job.op_interval_ms)} ms`}
+        <OpInterval job={job} />
       </td>
       <td class={`num ${old ? "old" : ""}`} data-word="Last data">
         <Ago at={job.last_data_at} />
@@ -219,6 +219,14 @@ function JobLine({ job }: { job: JobRow }) {
       </td>
     </tr>
   );
+}
+
+/** The usual interval; of a job that does not run it is said to be just that. */
+export function OpInterval({ job }: { job: JobRow }) {
+  if (job.op_interval_ms === null) return <Unknown />;
+  const words = `${rate(job.op_interval_ms)} ms`;
+  if (stateNow(job, serverNow()).state === "running") return <>{words}</>;
+  return <span class="faint">usually {words}</span>;
 }
 
 export function Unknown() {

@@ -1,10 +1,11 @@
 /*
- * Says whether the page is live, from the page's own count of silence. Stale is said loudly: numbers that stopped
- * moving look exactly like a job that stopped moving.
+ * Says whether the page is live: from its own count of silence on the socket, and from whether the server answers. Stale
+ * is said loudly: numbers that stopped moving look exactly like a job that stopped moving.
  */
 
 import { lastFrameAt, type Phase, phase } from "../live/socket";
 import { spanWords, tick } from "../state/clock";
+import { away } from "../state/team";
 
 const WORD: Record<Phase, string> = {
   connecting: "Connecting",
@@ -18,17 +19,27 @@ function silence(): string {
 }
 
 export function LiveMark() {
-  const stale = phase.value === "stale";
+  const seen: Phase = away.value ? "stale" : phase.value;
   return (
-    <span class={`live live-${phase.value}`} title="From this page's own heartbeat: 3 s of silence is stale.">
+    <span
+      class={`live live-${seen}`}
+      title="From this page's own heartbeat: 3 s of silence, or a server that does not answer, is stale."
+    >
       <i aria-hidden="true" />
-      {WORD[phase.value]}
-      {stale && ` ${silence()}`}
+      {WORD[seen]}
+      {phase.value === "stale" && ` ${silence()}`}
     </span>
   );
 }
 
 export function StaleBanner() {
+  if (away.value) {
+    return (
+      <div class="stale-banner" role="status">
+        {away.value} What you see is from then. The page asks again every 5 seconds.
+      </div>
+    );
+  }
   if (phase.value !== "stale") return null;
   return (
     <div class="stale-banner" role="status">

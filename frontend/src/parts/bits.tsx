@@ -5,10 +5,10 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { IncidentRow, JobRow, JobState } from "../live/rows";
+import type { IncidentRow, JobRow } from "../live/rows";
 import { absolute, ageWords, serverNow } from "../state/clock";
 import { announce } from "../state/notices";
-import { blindWords, showsCondition } from "../state/sight";
+import { blindWords, showsCondition, stateNow } from "../state/sight";
 import { FAULT_KIND, GRADE, JOB_STATE, worded } from "../state/words";
 
 export function Ago({ at, never = "never" }: { at: string | null; never?: string }) {
@@ -99,12 +99,16 @@ export function FaultWords({ row }: { row: IncidentRow }) {
   return <span>{worded(FAULT_KIND, row.fault_kind)}</span>;
 }
 
-export function JobStateMark({ state }: { state: JobState }) {
+export function JobStateMark({ job }: { job: JobRow }) {
+  const { state, why } = stateNow(job, serverNow());
   return (
-    <span class={`job-state job-${state}`}>
-      <i aria-hidden="true" />
-      {JOB_STATE[state] ?? state}
-    </span>
+    <>
+      <span class={`job-state job-${state}`}>
+        <i aria-hidden="true" />
+        {JOB_STATE[state] ?? state}
+      </span>
+      {why && <span class="state-why">{why}</span>}
+    </>
   );
 }
 

@@ -1,9 +1,9 @@
 /*
- * How well an incident can still be seen. "Still happening" is only as good as the newest data and the newest look:
- * when either is old, or the attempt is over, the page says when it was last seen instead of repeating it.
+ * How well an incident, or a job, can still be seen. "Still happening" and "running" are only as good as the newest data
+ * and the newest look: when either is old, or the attempt is over, the page says so instead of repeating what was.
  */
 
-import type { IncidentRow, JobRow } from "../live/rows";
+import type { IncidentRow, JobRow, JobState } from "../live/rows";
 import { spanWords, timeOfDay } from "./clock";
 
 /** Three regular looks missed. */
@@ -19,8 +19,27 @@ export function whyBlind(row: IncidentRow, job: JobRow | undefined, nowMs: numbe
   if (dataMs > BLIND_MS) return `no data for ${spanWords(dataMs)}`;
   const lookedMs = age(job.looked_at, nowMs);
   if (lookedMs > BLIND_MS) return Number.isFinite(lookedMs) ? `no look for ${spanWords(lookedMs)}` : "no look yet";
+  if (job.state === "unknown" && job.nodes_reporting > 0) return "the newest look failed";
   const isUnheard = job.state === "silent" || job.state === "unknown";
   return isUnheard && row.symptom !== "silence" ? `no data for ${spanWords(dataMs)}` : null;
+}
+
+/** A job's state as far as anybody can say it at `nowMs`, and why not further: "" where the word says all. */
+export function stateNow(job: JobRow, nowMs: number): { state: JobState; why: string } {
+  if (job.state === "ended" || job.state === "silent") return { state: job.state, why: "" };
+  if (job.state === "unknown" && job.nodes_reporting === 0) {
+    const heardMs = age(job.last_data_at, nowMs);
+    return { state: "unknown", why: Number.isFinite(heardMs) ? `not heard for ${spanWords(heardMs)}: see Ingest` : "" };
+  }
+  const lookedMs = age(job.looked_at, nowMs);
+  if (lookedMs > BLIND_MS && Number.isFinite(lookedMs)) {
+    return { state: "unknown", why: `not looked at for ${spanWords(lookedMs)}: is the worker running?` };
+  }
+  return { state: job.state, why: job.state === "unknown" ? lookless(job) : "" };
+}
+
+function lookless(job: JobRow): string {
+  return job.looked_at === null ? "not looked at yet: is the worker running?" : "the newest look failed";
 }
 
 /** When its job was last seen: the older of the newest data and the newest look at it. */

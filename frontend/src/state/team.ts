@@ -8,6 +8,8 @@ import { readNow, readSession, type Session } from "../api";
 import { emptySnapshot } from "../live/apply";
 import type { JobRow, LiveMessage } from "../live/rows";
 import { Connection, LiveStream } from "../live/streams";
+import { awayWords } from "./away";
+import { tick } from "./clock";
 import { announce } from "./notices";
 
 export const session = signal<Session | null>(null);
@@ -20,9 +22,10 @@ export const connection = new Connection(`${location.protocol === "https:" ? "ws
 export const lastTeamMessage = signal<LiveMessage | null>(null);
 
 export const team = new LiveStream(connection, {
+  // Ingest, the worker and whole nodes die without a message; and of several teams only the first's stream is followed.
+  isPolled: true,
   fetchSnapshot: async () => {
     const now = await readNow();
-    pollFor(now.streams.length);
     return { ...emptySnapshot(now.stream), incidents: now.incidents, jobs: now.jobs, ingest: now.ingest };
   },
   onMessage: (message) => {
@@ -33,18 +36,11 @@ export const team = new LiveStream(connection, {
   },
 });
 
-const FURTHER_TEAMS_POLL_MS = 5000;
-let poll: ReturnType<typeof setInterval> | undefined;
-
-/** Only the first team's stream is followed: whoever is in several teams has the others' rows read again and again. */
-function pollFor(nTeams: number): void {
-  if (nTeams > 1) {
-    poll ??= setInterval(() => void team.load(), FURTHER_TEAMS_POLL_MS);
-  } else {
-    clearInterval(poll);
-    poll = undefined;
-  }
-}
+/** Since when the server does not answer, in words; null while it does. */
+export const away = computed(() => {
+  const { failure, fetchedAt, askingSince } = team;
+  return awayWords(failure.value, fetchedAt.value, askingSince.value, tick.value);
+});
 
 export const liveIncidents = computed(() => team.snapshot.value?.incidents ?? []);
 /** The job as the team's stream has it now; undefined when it is not among the newest. */
