@@ -3,7 +3,8 @@
 Two coverage-guided processes take the decoder (fuzz_decoder.py); then a stack with shipped defaults gets mutated batches
 and broken HTTP (fuzz_endpoint.py), random REST requests (fuzz_rest.py) and patient abuse (fuzz_abuse.py), and everything
 it accepted is looked at as the console would (fuzz_looks.py). Run by `make eval SUITE=fuzz [SEED=n]`; the last line is
-one JSON object. For a short run: `python -m tests.eval.fuzz --decoder 20000 --endpoint 2000 --rest 300 --windows 50`.
+one JSON object, the exit status is 1 when anything was wrong. For a short run:
+`python -m tests.eval.fuzz --decoder 20000 --endpoint 2000 --rest 300 --windows 50`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +35,8 @@ REST_INPUTS: Final = 3_000
 WINDOW_INPUTS: Final = 1_000
 PROCESSES: Final = 2
 WARM_UP_SHARE: Final = 0.1
+RSS_GROWTH_MB_MAX: Final = 64.0  # after the first tenth of the inputs, all ingest processes together
+MUST_BE_NONE: Final = ("crashes", "server_errors", "hung", "unanswered", "abuses_failed", "failed_looks")
 
 
 def fuzz_decoder(n_inputs: int, seed: int, kept: Path) -> dict[str, Any]:
@@ -103,6 +107,8 @@ def attack_endpoint(stack: RunningStack, n_inputs: int, seed: int) -> tuple[Tall
     tally.statuses += rest.statuses
     tally.errors += rest.errors
     tally.hung += rest.hung
+    tally.unanswered += rest.unanswered
+    tally.cut_off += rest.cut_off
     tally.slowest_s = max(tally.slowest_s, rest.slowest_s)
     assert is_alive(port), "ingest does not answer any more"
     return tally, ingest_rss_mb(stack) - before
@@ -178,8 +184,19 @@ def main() -> int:
         "endpoint_inputs": result.pop("endpoint_inputs"),
         "crashes": len(crashes),
     }
-    print(json.dumps({**head, **counts, **result, "decoder": decoder, "crashed": crashes}))
-    return 0
+    verdict = {**head, **counts, **result, "decoder": decoder, "crashed": crashes}
+    for sentence in faults_in(verdict):
+        print(f"FAULT {sentence}", flush=True)
+    print(json.dumps(verdict))
+    return 1 if faults_in(verdict) else 0
+
+
+def faults_in(verdict: Mapping[str, Any]) -> list[str]:
+    """What must not be, in sentences."""
+    found = [f"{verdict[name]} {name}" for name in MUST_BE_NONE if verdict[name]]
+    if verdict["rss_growth_mb"] > RSS_GROWTH_MB_MAX:
+        found.append(f"ingest grew by {verdict['rss_growth_mb']} MB, at most {RSS_GROWTH_MB_MAX:.0f} may be")
+    return found
 
 
 def attack(stack: RunningStack, chosen: argparse.Namespace) -> dict[str, Any]:
@@ -200,6 +217,8 @@ def attack(stack: RunningStack, chosen: argparse.Namespace) -> dict[str, Any]:
         "server_errors": tally.n_server_errors + sum(n for status, n in said.items() if status >= 500 or status == -1),
         "rss_growth_mb": round(grown, 1),
         "hung": tally.hung,
+        "unanswered": tally.unanswered,
+        "cut_off": tally.cut_off,
         "slowest_s": round(tally.slowest_s, 2),
         "endpoint_statuses": dict(sorted(tally.statuses.items())),
         "rest_inputs": sum(said.values()),

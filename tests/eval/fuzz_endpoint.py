@@ -30,11 +30,15 @@ BROKEN_SHARE: Final = 0.35
 
 @dataclass
 class Tally:
-    """What was sent and heard. hung: requests without any answer or end; slowest_s: of those that ended."""
+    """What was sent and heard. hung: requests without any answer or end; unanswered: well-formed ones that ended without a
+    word, cut_off: others that did. slowest_s: of those that ended.
+    """
 
     statuses: Counter[int] = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
     hung: int = 0
+    unanswered: int = 0
+    cut_off: int = 0
     slowest_s: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -46,13 +50,15 @@ class Tally:
     def n_server_errors(self) -> int:
         return sum(n for status, n in self.statuses.items() if status >= 500)
 
-    def note(self, sent: bytes, heard: Heard, took_s: float) -> None:
+    def note(self, sent: bytes, heard: Heard, took_s: float, *, is_broken: bool = False) -> None:
         with self.lock:
             self.statuses[heard.status] += 1
             self.slowest_s = max(self.slowest_s, took_s)
             self.hung += heard.status == -1
-            if (heard.status >= 500 or heard.status == -1) and len(self.errors) < 50:
-                self.errors.append(f"{heard.status} {heard.body[:200]!r} to {sent[:120]!r}")
+            self.unanswered += heard.status == 0 and not is_broken
+            self.cut_off += heard.status == 0 and is_broken and bool(sent)
+            if (heard.status >= 500 or heard.status == -1 or (heard.status == 0 and sent)) and len(self.errors) < 50:
+                self.errors.append(f"{heard.status} {heard.body[:200]!r} to {len(sent)} bytes: {sent[:120]!r}")
 
 
 def batch_bodies(draw: random.Random, fleet: Sequence[FakeJob], numbers: dict[tuple[str, int], int]) -> bytes:
@@ -196,7 +202,7 @@ class Attack:
                 link.sendall(request)
                 link.shutdown(socket.SHUT_WR)
             heard = hear(link)
-            self.tally.note(request, heard, time.monotonic() - began)
+            self.tally.note(request, heard, time.monotonic() - began, is_broken=True)
 
     def _connect(self) -> socket.socket:
         link = socket.create_connection(("127.0.0.1", self.port), HEARD_WITHIN_S)

@@ -3,7 +3,7 @@
 A healthy live job with its agents, thirty light nodes that note what was acknowledged, a second live job that hangs with
 an incident people act on, and a signed-in browser. Each kill is SIGKILL; the time until a person and an agent would
 say that everything works again is measured from the restart of the part. Then Postgres stays away for ten minutes. Run
-by `make eval SUITE=kills [SEED=n]`; the last line is one JSON object.
+by `make eval SUITE=kills [SEED=n]`; the last line is one JSON object, the exit status is 1 when anything was lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -42,6 +42,7 @@ DRAIN_SECONDS_MAX = 300.0
 REST_SECONDS = (2.0, 5.0)  # between two kills
 LOOK_SECONDS = 0.1
 OUTAGE_SECONDS = 600.0
+MUST_BE_NONE = ("batches_lost", "batches_repeated", "incidents_lost", "false_incidents", "faults")
 
 
 @dataclass(slots=True)
@@ -339,8 +340,16 @@ def main() -> int:
         f"{len(order)} kills and {chosen.outage_s:.0f} s without Postgres, seed {chosen.seed}, about {minutes:.0f} minutes"
     )
     verdict = drill_stack(chosen.seed, order, chosen.nodes, chosen.outage_s, not chosen.no_hang)
+    for name in lost_in(verdict):
+        say(f"FAULT {name}: {verdict[name]}")
     print(json.dumps(verdict))
-    return 0
+    return 1 if lost_in(verdict) else 0
+
+
+def lost_in(verdict: Mapping[str, Any]) -> list[str]:
+    """Keys that say something was lost, invented, repeated, or never came back."""
+    counted = [name for name in MUST_BE_NONE if verdict[name]]
+    return counted + [name for name in ("worst_recovery_s", "drained_s") if verdict["kills"] and verdict[name] is None]
 
 
 if __name__ == "__main__":

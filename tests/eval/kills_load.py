@@ -117,5 +117,5 @@ class Load(threading.Thread):
         return sum(len(node.spool) for node in self.nodes)
 
     def is_acknowledged_since(self, at: float) -> bool:
-        """Whether a batch cut after `at` has been acknowledged."""
-        return any(node.newest_acknowledged_cut() >= at for node in self.nodes)
+        """Whether a batch cut after `at` has been acknowledged of every node."""
+        return all(node.newest_acknowledged_cut() >= at for node in self.nodes)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.eval.kills import Recovery, by_part, counted_losses
+from tests.eval.kills import Recovery, by_part, counted_losses, lost_in
+from tests.eval.kills_load import Load
 from tests.eval.kills_parts import names_of
 from tests.eval.kills_verify import Stored, timeline_faults
 
@@ -66,3 +68,43 @@ def test_one_part_may_be_several_processes() -> None:
 def test_losses_are_summed_over_nodes() -> None:
     rows = [{"losses": {"spool_batches": 2}}, {"losses": {"spool_batches": 1, "late_sweeps": 4}}]
     assert counted_losses(rows) == {"spool_batches": 3, "late_sweeps": 4}
+
+
+VERDICT: dict[str, Any] = {
+    "kills": 3, "batches_lost": 0, "batches_repeated": 0, "incidents_lost": 0, "false_incidents": 0, "faults": 0,
+    "worst_recovery_s": 4.2, "drained_s": 1.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {},
+        {"batches_lost": 1},
+        {"incidents_lost": 1},
+        {"false_incidents": 1},
+        {"faults": 2},
+        {"worst_recovery_s": None},
+        {"drained_s": None},
+    ],
+    ids=str,
+)
+def test_a_run_that_lost_or_invented_anything_fails(fault: dict[str, Any]) -> None:
+    assert lost_in({**VERDICT, **fault}) == list(fault)
+
+
+def test_everything_is_live_when_every_node_of_the_load_was_heard(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("x")
+    load = Load("http://127.0.0.1:1", token, tmp_path, 2)
+    try:
+        for node in load.nodes:
+            node.cut_at.append(100.0)
+        load.nodes[0].door.newest = 0
+        assert not load.is_acknowledged_since(50.0)
+        load.nodes[1].door.newest = 0
+        assert load.is_acknowledged_since(50.0)
+    finally:
+        for node in load.nodes:
+            node.uplink.stop()
+            node.spool.close()
