@@ -157,7 +157,8 @@ def _of_the_supervisor() -> Iterator[Metric]:
         restarts = json.loads((settings.DATA_FOLDER / "restarts").read_text())
     except (OSError, ValueError):
         return
-    yield _by("diogenes_restarts", "process", dict.fromkeys(("web", "ingest", "worker", "beat"), 0) | restarts)
+    counts = {name: restart["count"] for name, restart in restarts.items()}
+    yield _by("diogenes_restarts", "process", dict.fromkeys(("web", "ingest", "worker", "beat"), 0) | counts)
 
 
 def _of_the_disk(space: Space) -> Iterator[Metric]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -38,7 +39,11 @@ def die_with_parent(signum: signal.Signals) -> Callable[[], None]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to run one child. `run_as` is a uid and gid to change to; None keeps ours."""
+    """How to run one child. `run_as` is a uid and gid to change to; None keeps ours.
+
+    `answers`: whether it does its work, asked without waiting long. `is_ending`: whether it is on its way out though it
+    still runs. None where nobody can tell.
+    """
 
     name: str
     argv: Sequence[str]
@@ -47,6 +52,8 @@ class Recipe:
     death_signal: signal.Signals = signal.SIGKILL
     stop_seconds: float = STOP_SECONDS
     run_as: tuple[int, int] | None = None
+    answers: Callable[[Child], bool] | None = None
+    is_ending: Callable[[], bool] | None = None
 
 
 @dataclass
@@ -126,9 +133,19 @@ def _popen(recipe: Recipe, log: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def cap_log(log_path: Path) -> bool:
-    """Move a log that has grown too long aside; the writer appends, so cutting it to zero in place is safe."""
-    if not log_path.exists() or log_path.stat().st_size < LOG_BYTES_MAX:
+    """Copy a log that has grown too long aside and cut it to zero in place: the writer appends, and keeps its file.
+
+    What is written between the last look for more and the cut is lost: a few lines at most, as docs/operations.md says.
+    A copy that finds no room leaves the log as it is; a full disk must not end us.
+    """
+    try:
+        if log_path.stat().st_size < LOG_BYTES_MAX:
+            return False
+        with log_path.open("rb") as log, log_path.with_suffix(".log.1").open("wb") as aside:
+            shutil.copyfileobj(log, aside)
+            aside.flush()
+            shutil.copyfileobj(log, aside)  # what came while the bulk was copied
+            os.truncate(log_path, 0)
+        return True
+    except OSError:
         return False
-    log_path.with_suffix(".log.1").write_bytes(log_path.read_bytes())
-    os.truncate(log_path, 0)
-    return True

@@ -74,16 +74,25 @@ class DataFolder:
         noted.write_text("".join(lines))
         noted.replace(self.path / "children")
 
-    def note_restarts(self, restarts: Mapping[str, int]) -> None:
-        """Remember how often each child was started again, for the metrics; a full disk must not matter here."""
+    def note_restarts(self, restarts: Mapping[str, Mapping[str, float]]) -> None:
+        """Remember how often each child was started again and when last, for who looks; a full disk must not matter."""
         with suppress(OSError):
             noted = self.path / "restarts.new"
             noted.write_text(json.dumps(restarts))
             noted.replace(self.path / "restarts")
 
+    def hold_of(self, name: str) -> Path:
+        """The file by which somebody says that this child is to stay down, until they remove it."""
+        return self.path / "held" / name
+
+    def holds(self) -> set[str]:
+        try:
+            return set(os.listdir(self.path / "held"))
+        except OSError:
+            return set()
+
     def is_held(self, name: str) -> bool:
-        """Whether somebody wants this child to stay down: a file of its name lies in `held`, until they remove it."""
-        return (self.path / "held" / name).exists()
+        return self.hold_of(name).exists()
 
     def release(self) -> None:
         (self.path / "children").unlink(missing_ok=True)

@@ -22,6 +22,9 @@ from console.supervisor.servers import ServerFailed
 ROOT: Final = Path(__file__).resolve().parents[2]
 MANAGE: Final = (sys.executable, str(ROOT / "manage.py"))
 READY_SECONDS: Final = 120.0  # two busy cores need a minute
+WORKER_IS_UP: Final = "ready."
+BEAT_IS_UP: Final = "beat: Starting"
+LISTENING: Final = "0A"  # of a socket, in /proc/net/tcp
 
 
 def web_recipe(port: int) -> Recipe:
@@ -31,7 +34,8 @@ def web_recipe(port: int) -> Recipe:
 def ingest_recipe(port: int, number: int = 1) -> Recipe:
     """One of the processes that share the port: ingest, ingest-2 and so on."""
     argv = [sys.executable, "-m", "ingest.serve", "--port", str(port)]
-    return Recipe(name=f"ingest-{number}" if number > 1 else "ingest", argv=argv)
+    name = f"ingest-{number}" if number > 1 else "ingest"
+    return Recipe(name=name, argv=argv, answers=lambda child: listens(child.pid, port))
 
 
 def ingest_processes() -> int:
@@ -46,18 +50,19 @@ def _uvicorn(name: str, application: str, port: int) -> Recipe:
     argv += ["--http", "ingest.gate:Gate", "--ws-max-size", "65536"]
     proxies = os.environ.get("DIOGENES_TRUSTED_PROXIES", "")
     argv += ["--forwarded-allow-ips", proxies] if proxies else ["--no-proxy-headers"]
-    return Recipe(name=name, argv=argv)
+    return Recipe(name=name, argv=argv, answers=lambda child: listens(child.pid, port))
 
 
 def worker_recipe() -> Recipe:
-    argv = [sys.executable, "-m", "celery", "-q", "-A", "console", "worker", "--concurrency", "1", "--loglevel", "INFO"]
-    return Recipe(name="worker", argv=[*argv, "--without-gossip", "--without-mingle"])
+    """Two processes: looks go on while one of them does upkeep."""
+    argv = [sys.executable, "-m", "celery", "-q", "-A", "console", "worker", "--concurrency", "2", "--loglevel", "INFO"]
+    return Recipe(name="worker", argv=[*argv, "--without-gossip", "--without-mingle"], answers=says(WORKER_IS_UP))
 
 
 def beat_recipe(folder: Path) -> Recipe:
     """`folder` outlives the stack: what is done every hour must not wait for an hour without a restart."""
     argv = [sys.executable, "-m", "celery", "-q", "-A", "console", "beat", "--loglevel", "INFO"]
-    return Recipe(name="beat", argv=[*argv, "--schedule", str(folder / "beat"), "--pidfile="])
+    return Recipe(name="beat", argv=[*argv, "--schedule", str(folder / "beat"), "--pidfile="], answers=says(BEAT_IS_UP))
 
 
 def demo_recipe(ingest_port: int, token_file: Path, folder: Path) -> Recipe:
@@ -83,7 +88,22 @@ def wait_for_http(child: Child, port: int) -> None:
 
 def wait_for_words(child: Child, words: str) -> None:
     """Return once the child's log says so. Raises ServerFailed when it died or stays silent."""
-    wait_until(child, lambda: words in child.log_text())
+    wait_until(child, lambda: says(words)(child))
+
+
+def says(words: str) -> Callable[[Child], bool]:
+    """Whether a child's log says so."""
+    return lambda child: words in child.log_text()
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether this process itself takes connections: another may share its port, so asking over HTTP proves nothing."""
+    try:
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        ours = {f"socket:[{row[9]}]" for row in rows if row[3] == LISTENING and int(row[1].split(":")[1], 16) == port}
+        return any(os.readlink(file) in ours for file in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:  # it just ended, or closed a file while we looked
+        return False
 
 
 def wait_until(child: Child, is_up: Callable[[], bool]) -> None:

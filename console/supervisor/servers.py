@@ -120,6 +120,8 @@ def postgres_recipe(folder: Path, sockets: Path, account: Account, settings: Map
         death_signal=signal.SIGINT,
         stop_seconds=30.0,
         run_as=account.run_as,
+        answers=lambda child: postgres_answers(sockets),
+        is_ending=lambda: _is_ending(folder / "postmaster.pid"),
     )
 
 
@@ -133,7 +135,9 @@ def valkey_recipe(folder: Path, sockets: Path) -> Recipe:
     argv = [str(VALKEY_BIN)]
     for name, value in flags.items():
         argv += [f"--{name}", value]
-    return Recipe(name="valkey", argv=argv, death_signal=signal.SIGTERM)
+    return Recipe(
+        name="valkey", argv=argv, death_signal=signal.SIGTERM, answers=lambda child: valkey_answers(unix_socket)
+    )
 
 
 def _check_socket_path(path: Path) -> None:
@@ -151,31 +155,39 @@ def redis_url(sockets: Path) -> str:
 
 def wait_for_postgres(child: Child, sockets: Path) -> None:
     """Return once it answers queries. Raises ServerFailed when it died or stays silent."""
+    _wait(child, lambda: postgres_answers(sockets))
 
-    def answers() -> bool:
-        try:
-            with psycopg.connect(database_url(sockets, "postgres"), connect_timeout=2):
-                return True
-        except psycopg.OperationalError:
-            return False
 
-    _wait(child, answers)
+def postgres_answers(sockets: Path) -> bool:
+    try:
+        with psycopg.connect(database_url(sockets, "postgres"), connect_timeout=2):
+            return True
+    except psycopg.OperationalError:
+        return False
+
+
+def _is_ending(pid_file: Path) -> bool:
+    """PostgreSQL notes its state in the last line. Told to stop by SIGTERM it waits for its sessions: ours never end."""
+    try:
+        return pid_file.read_text().rstrip().endswith("stopping")
+    except OSError:
+        return False
 
 
 def wait_for_valkey(child: Child, sockets: Path) -> None:
     """Return once it answers PING (it loads its file first). Raises ServerFailed when it died or stays silent."""
+    _wait(child, lambda: valkey_answers(sockets / "valkey.sock"))
 
-    def answers() -> bool:
-        try:
-            with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(2)
-                connection.connect(str(sockets / "valkey.sock"))
-                connection.sendall(b"PING\r\n")
-                return connection.recv(16).startswith(b"+PONG")
-        except OSError:
-            return False
 
-    _wait(child, answers)
+def valkey_answers(unix_socket: Path) -> bool:
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(2)
+            connection.connect(str(unix_socket))
+            connection.sendall(b"PING\r\n")
+            return connection.recv(16).startswith(b"+PONG")
+    except OSError:
+        return False
 
 
 def _wait(child: Child, answers: Callable[[], bool]) -> None:

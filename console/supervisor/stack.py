@@ -130,8 +130,8 @@ class Stack:
             processes.wait_for_http(web, self.port)
             for ingest in ingests:
                 processes.wait_for_http(ingest, self.ingest_port)
-            processes.wait_for_words(worker, "ready.")
-            processes.wait_for_words(beat, "beat: Starting")
+            processes.wait_for_words(worker, processes.WORKER_IS_UP)
+            processes.wait_for_words(beat, processes.BEAT_IS_UP)
 
         return await_all
 

@@ -1,7 +1,8 @@
 """The supervisor's loop: keep the children of a stack running until somebody asks us to stop.
 
 A child that dies is started again at once; when it dies again within a minute, after a pause that doubles each time. A
-quiet minute forgets. A child that somebody holds (a file of its name in the data folder's `held`) stays down till then.
+quiet minute forgets. A child that somebody holds (a file of its name in the data folder's `held`) is ended and stays
+down until that file goes. What happens is said, and when a part that was away answers again.
 Stopping is asked for by SIGINT, SIGTERM or SIGHUP; a second one while we stop kills at once.
 """
 
@@ -11,7 +12,6 @@ import ctypes
 import os
 import signal
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Final, NoReturn
@@ -24,6 +24,7 @@ PAUSE_SECONDS_MAX: Final = 10.0  # whoever waits for a flapping part must have i
 QUIET_SECONDS: Final = 60.0
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NOT_RESTARTED: Final = {"demo"}
+ENDING_SECONDS_MAX: Final = 5.0  # somebody told it to stop when it likes: with our own sessions open that is never
 
 
 class Stopped(BaseException):
@@ -60,6 +61,10 @@ class Deaths:
     count: int = 0
     restart_at: float | None = None
 
+    def expect(self, now: float) -> None:
+        """It died because we asked it to: that counts for nothing."""
+        self.restart_at = now
+
     def note(self, now: float, lived_seconds: float) -> float:
         """Count a death; returns the pause before the next start."""
         self.count = 1 if lived_seconds > QUIET_SECONDS else self.count + 1
@@ -75,15 +80,20 @@ class Watch:
     stack: Stack
     deaths: dict[str, Deaths] = field(default_factory=dict)
     relayed: int = 0  # lines of the demo
-    restarts: Counter[str] = field(default_factory=Counter)
+    restarts: dict[str, dict[str, float]] = field(default_factory=dict)
+    away: set[str] = field(default_factory=set)  # started again, and not yet seen to answer
+    ending_since: dict[str, float] = field(default_factory=dict)
+    strange: set[str] = field(default_factory=set)  # files in `held` that name no part, as far as said
 
     def forever(self) -> NoReturn:
         self.stack.folder.note_restarts(self.restarts)
         while True:
             self.relay_demo()
+            self.name_strange_holds()
             for child in list(self.stack.children):
                 self.look(child, time.monotonic())
-                cap_log(child.log_path)
+                if cap_log(child.log_path):
+                    child.log_start = 0
             time.sleep(LOOK_SECONDS)
 
     def relay_demo(self) -> None:
@@ -97,9 +107,11 @@ class Watch:
 
     def look(self, child: Child, now: float) -> None:
         """Say that a child died, once, and start it again when its pause is over."""
-        if child.is_running():
-            return
         name = child.recipe.name
+        if child.is_running():
+            self.look_at_living(child, now)
+            return
+        self.ending_since.pop(name, None)
         if name in NOT_RESTARTED:
             self.relay_demo()  # its last words may have come since the last look
             self.stack.say(f"the {name} is over, the console goes on; `make run` again for a new one; "
@@ -108,21 +120,57 @@ class Watch:
             return
         deaths = self.deaths.setdefault(name, Deaths())
         if deaths.restart_at is None:
-            pause = deaths.note(now, now - child.started_at)
-            then = f"in {pause:.0f} s" if pause else "now"
-            if self.stack.folder.is_held(name):
-                then = f"when {self.stack.folder.path / 'held' / name} is removed"
-            self.stack.say(f"{name} died (exit {child.process.returncode}); starting it again {then}; "
-                           f"see {child.log_path}")  # fmt: skip
+            self._say_death(child, deaths, now)
         if now >= (deaths.restart_at or now) and not self.stack.folder.is_held(name):
             self._start_again(child, deaths, now)
+
+    def look_at_living(self, child: Child, now: float) -> None:
+        """End a child that is held, or that will not end by itself; say when one that was away answers again."""
+        name, recipe = child.recipe.name, child.recipe
+        is_ending = bool(recipe.is_ending and recipe.is_ending())
+        since = self.ending_since.setdefault(name, now) if child.is_asked or is_ending else now
+        if child.is_asked:
+            if now - since > recipe.stop_seconds:
+                child.kill()
+        elif name not in NOT_RESTARTED and self.stack.folder.is_held(name):
+            self.stack.say(f"{name} is held by {self.stack.folder.hold_of(name)}: ending it")
+            child.ask_to_stop()
+        elif now - since > ENDING_SECONDS_MAX:
+            self.stack.say(f"{name} was told to stop and waits for its sessions: ending them")
+            child.ask_to_stop()
+        elif name in self.away and recipe.answers and recipe.answers(child):
+            self.away.discard(name)
+            self.stack.say(f"{name} is back")
+
+    def name_strange_holds(self) -> None:
+        """A slip in a file's name must not look like a hold."""
+        parts = sorted({child.recipe.name for child in self.stack.children} - NOT_RESTARTED)
+        for name in self.stack.folder.holds() - set(parts) - self.strange:
+            self.strange.add(name)
+            self.stack.say(f"{self.stack.folder.hold_of(name)} holds nothing: the parts are {', '.join(parts)}")
+
+    def _say_death(self, child: Child, deaths: Deaths, now: float) -> None:
+        name, is_held = child.recipe.name, self.stack.folder.is_held(child.recipe.name)
+        if child.is_asked:
+            deaths.expect(now)
+        else:
+            deaths.note(now, now - child.started_at)
+        pause = (deaths.restart_at or now) - now
+        then = f"in {pause:.0f} s" if pause else "now"
+        if is_held:
+            then = f"when {self.stack.folder.hold_of(name)} is removed"
+        how = "ended" if child.is_asked else "died"
+        self.stack.say(f"{name} {how} (exit {child.process.returncode}); starting it again {then}; "
+                       f"see {child.log_path}")  # fmt: skip
 
     def _start_again(self, dead: Child, deaths: Deaths, now: float) -> None:
         """A full disk or a full process table must not end us, and with us all that still runs."""
         try:
             self.stack.replace(dead)
             deaths.restart_at = None
-            self.restarts[dead.recipe.name] += 1
+            self.away.add(dead.recipe.name)
+            count = self.restarts.get(dead.recipe.name, {"count": 0})["count"] + 1
+            self.restarts[dead.recipe.name] = {"count": count, "last_at": time.time()}
             self.stack.folder.note_restarts(self.restarts)
         except OSError as error:
             pause = deaths.note(now, 0.0)

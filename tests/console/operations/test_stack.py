@@ -75,7 +75,8 @@ def test_what_cannot_be_read_is_said_and_left_out(
 
 def test_what_the_supervisor_started_again_is_told(lively: None, settings: Any, tmp_path: Path) -> None:
     settings.DATA_FOLDER = tmp_path
-    DataFolder(tmp_path, tmp_path, lock_fd=-1).note_restarts({"worker": 3, "postgres": 1})
+    noted = {"worker": {"count": 3, "last_at": 1.0}, "postgres": {"count": 1, "last_at": 1.0}}
+    DataFolder(tmp_path, tmp_path, lock_fd=-1).note_restarts(noted)
     assert read(StackCollector())["diogenes_restarts"] == {"web": 0, "ingest": 0, "worker": 3, "beat": 0, "postgres": 1}
 
 

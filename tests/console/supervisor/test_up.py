@@ -15,8 +15,10 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import HTTPCookieProcessor, OpenerDirector, Request, build_opener, urlopen
 
+import psycopg
 import pytest
 
+from console.supervisor import servers
 from console.supervisor.folder import start_time
 from console.supervisor.processes import ROOT, ingest_processes
 from tests.eval.stack import free_port_pair
@@ -52,8 +54,19 @@ class Up:
             self.lines.append(line)
         return ready.group(2)
 
+    def wait_for(self, words: str) -> None:
+        """Read on until a line says so."""
+        assert self.process.stdout
+        while words not in (line := self.process.stdout.readline()):
+            assert line, "".join(self.lines)
+            self.lines.append(line)
+
     def children(self) -> list[int]:
-        return [int(line.split()[0]) for line in (self.folder / "children").read_text().splitlines()]
+        return list(self.named().values())
+
+    def named(self) -> dict[str, int]:
+        rows = [line.split() for line in (self.folder / "children").read_text().splitlines()]
+        return {name: int(pid) for pid, _, name in rows}
 
     def stop(self, signum: signal.Signals = signal.SIGINT) -> int:
         self.process.send_signal(signum)
@@ -154,6 +167,27 @@ def test_ctrl_c_or_a_kill_leaves_nothing_and_each_next_start_finds_its_data(up: 
     wait_until_gone(killed)
     assert (up.folder / "agent_token").read_text() == token
     assert third.stop(signal.SIGTERM) == 0
+
+
+def test_a_database_that_is_held_or_told_to_wait_for_its_sessions_comes_back(shared: Up) -> None:
+    shared.wait_until_ready()
+    held = shared.folder / "held" / "postgres"
+    held.parent.mkdir()
+    runtime = Path((shared.folder / "runtime").read_text())
+    for is_hold in (True, False):
+        with psycopg.connect(servers.database_url(runtime)):  # a session that never ends by itself
+            if is_hold:
+                held.touch()
+                shared.wait_for("postgres is held by")
+                shared.wait_for("postgres ended (exit 0); starting it again when")
+                held.unlink()
+            else:
+                os.kill(shared.named()["postgres"], signal.SIGTERM)
+                shared.wait_for("postgres was told to stop and waits for its sessions")
+            shared.wait_for("postgres is back")
+    for name in ("web", f"ingest-{ingest_processes()}" if ingest_processes() > 1 else "ingest", "worker", "valkey"):
+        os.kill(shared.named()[name], signal.SIGKILL)
+        shared.wait_for(f"{name} is back")
 
 
 def test_every_process_answers_at_its_own_door_and_logs_an_object_a_line(shared: Up) -> None:

@@ -88,6 +88,50 @@ def test_a_child_that_is_held_stays_down_until_it_is_let_go(stack: Stack, said: 
     assert stack.children[0].is_running()
 
 
+def test_a_hold_ends_a_running_child_and_its_removal_starts_it_at_once(stack: Stack, said: list[str]) -> None:
+    stack.spawn(Recipe("sleeper", ["sleep", "600"], answers=lambda child: True))
+    watch, first, now = Watch(stack), stack.children[0], time.monotonic()
+    held = stack.folder.hold_of("sleeper")
+    held.parent.mkdir()
+    for _ in range(3):  # holding a part is no death: there is no pause however often
+        held.touch()
+        watch.look(stack.children[0], now)
+        wait_for_death(stack)
+        watch.look(stack.children[0], now)
+        assert not stack.children[0].is_running()
+        held.unlink()
+        watch.look(stack.children[0], now)
+        watch.look(stack.children[0], now)
+    assert stack.children[0].pid != first.pid
+    assert said[0] == f"sleeper is held by {held}: ending it"
+    assert said[1].startswith(f"sleeper ended (exit -15); starting it again when {held} is removed; see ")
+    assert said[2] == "sleeper is back"
+    assert len(said) == 9
+
+
+def test_a_held_child_that_does_not_listen_is_killed(stack: Stack) -> None:
+    stack.spawn(Recipe("deaf", ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"], stop_seconds=2.0))
+    while "up" not in stack.children[0].log_text():
+        time.sleep(0.02)
+    stack.folder.hold_of("deaf").parent.mkdir()
+    stack.folder.hold_of("deaf").touch()
+    watch, now = Watch(stack), time.monotonic()
+    for later in (0.0, 0.1, 3.0):
+        watch.look(stack.children[0], now + later)
+    wait_for_death(stack)
+    assert stack.children[0].process.returncode == -9
+
+
+def test_a_hold_that_names_no_part_is_said_once(stack: Stack, said: list[str]) -> None:
+    stack.spawn(Recipe("sleeper", ["sleep", "600"]))
+    stack.folder.hold_of("sleper").parent.mkdir()
+    stack.folder.hold_of("sleper").touch()
+    watch = Watch(stack)
+    watch.name_strange_holds()
+    watch.name_strange_holds()
+    assert said == [f"{stack.folder.hold_of('sleper')} holds nothing: the parts are sleeper"]
+
+
 def test_a_demo_that_ended_has_its_words_said_and_is_let_go(stack: Stack, said: list[str]) -> None:
     stack.spawn(Recipe("demo", ["sh", "-c", "echo demo: the job failed; echo noise; exit 3"]))
     wait_for_death(stack)
