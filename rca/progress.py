@@ -15,6 +15,7 @@ import numpy as np
 from ingest.window import Window
 from nccl_instrument.tables import IB
 from rca import deaf
+from rca.disputed import Disputed, disputed_ops
 from rca.fronts import Fronts, known_fronts
 from rca.graph import Graph
 from rca.innode import hidden_in_node, late_in_node, ring_hop_edges
@@ -58,6 +59,7 @@ class Progress:
     pairs: Pairs
     fronts: Fronts
     stalls: Stalls
+    disputed: Disputed
     is_cut: Mask
     is_deaf: Mask
     links: Ints
@@ -93,9 +95,11 @@ def state_of(window: Window, settings: Settings) -> Progress:
     members = known_members(known)
     pairs = with_transport(paired_flows(known, members), settings)
     fronts = known_fronts(known, members, _awaited(pairs), settings)
-    stalls = _stalls(pairs, known.ranks.is_gone, settings)
+    disputed = disputed_ops(known)
+    is_same = ~np.isin(pairs.key, disputed.key)
+    stalls = _stalls(pairs, is_same, known.ranks.is_gone, settings)
     nic = _nic_down(pairs, known.ranks)
-    is_deaf = _deaf(known, members, fronts, pairs, stalls, nic, settings)
+    is_deaf = _deaf(known, members, fronts, pairs, is_same, stalls, nic, settings)
     ranks = known.ranks
     is_cut = ranks.is_gone | ranks.is_stopped | ranks.is_silent | is_deaf
     link_of, links = _links(pairs, stalls, nic, is_cut)
@@ -109,7 +113,7 @@ def state_of(window: Window, settings: Settings) -> Progress:
     both = joined([certain, hidden])
     n = len(ranks.rank) + len(ranks.nics) + len(links) + len(ops)
     return Progress(
-        known, members, pairs, fronts, stalls, is_cut, is_deaf, links, ops, certain, hidden,
+        known, members, pairs, fronts, stalls, disputed, is_cut, is_deaf, links, ops, certain, hidden,
         Graph(n, both.waiter, both.target),
     )  # fmt: skip
 
@@ -126,12 +130,13 @@ def _of_rank(mask: Mask, vertex: Ints) -> Mask:
     return is_rank & mask[np.where(is_rank, vertex, 0)] if len(mask) else is_rank
 
 
-def _stalls(pairs: Pairs, is_gone: Mask, settings: Settings) -> Stalls:
+def _stalls(pairs: Pairs, is_same: Mask, is_gone: Mask, settings: Settings) -> Stalls:
+    """is_same: flows whose two ends count the same op."""
     _, ready, transmitted, done = pairs.sent.T
     credit, received = pairs.taken.T[:2]
     sender, receiver = pairs.sender_end == SEEN, pairs.receiver_end == SEEN
     receiver_knows = pairs.receiver_end != UNHEARD
-    stands = (pairs.still_ns >= settings.still_ns) & receiver_knows & (pairs.sender_end != UNHEARD)
+    stands = (pairs.still_ns >= settings.still_ns) & is_same & receiver_knows & (pairs.sender_end != UNHEARD)
     # A receiver that asks for more: it has given credit that nothing has filled yet.
     asks = receiver & (credit > received)
     has_refused = sender & (ready > transmitted)
@@ -164,13 +169,21 @@ def _nic_down(pairs: Pairs, ranks: Ranks) -> Ints:
 
 
 def _deaf(
-    known: Known, members: Members, fronts: Fronts, pairs: Pairs, stalls: Stalls, nic: Ints, settings: Settings
+    known: Known,
+    members: Members,
+    fronts: Fronts,
+    pairs: Pairs,
+    is_same: Mask,
+    stalls: Stalls,
+    nic: Ints,
+    settings: Settings,
 ) -> Mask:
     """(R,) ranks whose process lives, and whose proxy provably does nothing."""
     ranks = known.ranks
     found = deaf.leaves_data(pairs, stalls.not_taken, stalls.not_noticed, nic, len(ranks.rank))
-    found |= deaf.offers_nothing(known, settings) | deaf.takes_up_nothing(known, pairs, settings)
-    found |= deaf.hides_a_kernel(known, members, fronts, pairs, settings)
+    found |= deaf.offers_nothing(known, settings)
+    same = pairs.where(is_same)
+    found |= deaf.takes_up_nothing(known, same, settings) | deaf.hides_a_kernel(known, members, fronts, same, settings)
     found &= ~deaf.has_lost_a_peer(pairs, ranks.is_gone)
     return found & ~ranks.is_gone & ~ranks.is_stopped & ~ranks.is_silent
 

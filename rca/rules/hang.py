@@ -47,14 +47,17 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     lost = [sink for sink in found if sink.link >= 0]
     findings = [_explain_sink(state, sink, settings) for sink in found if sink.link < 0 and not sink.is_deadlock]
     by_link = links.explain(state, lost, settings)
-    findings = [one for one in findings if not _is_told_better(one, by_link)] + by_link
+    disputing = set(state.ranks.names(np.unique(state.disputed.at[~state.disputed.is_done])))
+    told = disputing.union(*(other.culprits for other in by_link))
+    findings = [one for one in findings if not _is_told_better(one, told)] + by_link
     return tuple(sorted(findings, key=lambda finding: -finding.score))
 
 
-def _is_told_better(finding: Finding, by_link: list[Finding]) -> bool:
-    """A GPU that seems to do nothing is explained by what its rank's proxy or NIC leaves lying."""
+def _is_told_better(finding: Finding, told: set[int]) -> bool:
+    """A GPU that seems to do nothing is explained by what its rank's proxy or NIC leaves lying, or by the op it is in, which
+    is another than its peers'."""
     ranks = {*finding.culprits, *(rank for tied in finding.tied for rank in tied.ranks)}
-    return finding.component is Component.GPU and any(ranks & set(other.culprits) for other in by_link)
+    return finding.component is Component.GPU and bool(ranks & told)
 
 
 def _explain_sink(state: Progress, sink: Sink, settings: Settings) -> Finding:
