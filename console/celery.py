@@ -1,7 +1,8 @@
 """The Celery application: what runs, how often, and in which queue.
 
 Looks have their own queue and expire within their period: a late look is worth nothing, the next one sees more.
-`celery -A console worker` serves both queues.
+`celery -A console worker --concurrency 2` serves both queues: upkeep, which takes long, never runs twice at a time, so one
+process is left for looks.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
     schedule = {
         "watch all jobs": _every(settings.WATCH_ALL_SECONDS, "watch_all_jobs"),
         "relay what is left": _every(5.0, "relay_outbox"),
+        "evidence": _every(60.0, "copy_evidence"),
         "retention": _every(3600.0, "apply_retention"),
     }
     if settings.WATCH_HEARD_SECONDS > 0:

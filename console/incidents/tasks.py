@@ -36,6 +36,11 @@ def relay_outbox() -> None:
     publish.relay_waiting()
 
 
-@shared_task
+@shared_task(soft_time_limit=50, time_limit=60)
+def copy_evidence() -> None:
+    retention.copy_evidence()
+
+
+@shared_task(soft_time_limit=1800, time_limit=1900)  # what was done is kept, and the next pass goes on
 def apply_retention() -> None:
     retention.apply_retention()

@@ -90,6 +90,7 @@ def check_words(**_: Any) -> Found:
 
 _PERIODS: Final = (
     ("DIOGENES_TRACE_DAYS", 1 / 24, 1.0),
+    ("DIOGENES_EVIDENCE_DAYS", 0.0, 30.0),
     ("DIOGENES_WATCH_HEARD_SECONDS", 0.0, 1.0),
     ("DIOGENES_RESOLVE_AFTER_CLEAR_SECONDS", 0.0, 600.0),
 )

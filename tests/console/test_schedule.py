@@ -23,7 +23,14 @@ def test_every_scheduled_task_exists_and_expires_within_its_period() -> None:
 def test_looks_wait_in_a_queue_of_their_own() -> None:
     queues = {
         name: app.amqp.router.route({}, f"console.incidents.tasks.{name}")["queue"].name
-        for name in ("watch_job", "watch_heard_jobs", "watch_all_jobs", "relay_outbox", "apply_retention")
+        for name in (
+            "watch_job",
+            "watch_heard_jobs",
+            "watch_all_jobs",
+            "relay_outbox",
+            "copy_evidence",
+            "apply_retention",
+        )
     }
     assert [name for name, queue in queues.items() if queue == "watch"] == [
         "watch_job", "watch_heard_jobs", "watch_all_jobs",

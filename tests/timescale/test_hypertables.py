@@ -58,6 +58,54 @@ async def test_an_hour_of_traces_is_a_chunk_and_goes_alone(ingest: Ingest, empty
     assert len(await aio(chunks)("ingest_trace_batch")) == 1
 
 
+async def test_an_hour_that_is_still_needed_stays_while_older_and_younger_ones_go(
+    ingest: Ingest, empty_store: None
+) -> None:
+    for hour in range(3):
+        await ingest.send(FakeJob().batch(0, hour), at_ns=WALL_NS + hour * HOUR_NS)
+
+    def drop_all_but_the_second() -> int:
+        with connect() as plain:
+            return Hypertables().drop_before(plain, SENT_AT + timedelta(days=1), [SENT_AT + timedelta(hours=1)])
+
+    assert await aio(drop_all_but_the_second)() == 2
+    left = await aio(received_at)()
+    assert [at.replace(minute=0, second=0) for at in left] == [
+        (SENT_AT + timedelta(hours=1)).replace(minute=0, second=0)
+    ]
+
+
+def received_at() -> list[datetime]:
+    with connect() as plain:
+        found = plain.execute("SELECT date_trunc('second', received_at) FROM ingest_trace_batch").fetchall()
+    return [at for (at,) in found]
+
+
+async def test_ops_that_change_more_compressed_rows_than_a_statement_may_are_added_all_the_same(
+    ingest: Ingest, empty_store: None
+) -> None:
+    await ingest.send(FakeJob().batch())
+    await ingest.write_ledger()
+    await aio(keep_house)(SENT_AT + COMPRESS_AFTER + timedelta(days=1))
+    assert await aio(chunks)("ingest_oprollup") == [(True, timedelta(days=1))]
+    before = sum([row.n_ops async for row in OpRollup.objects.all()])
+    assert before
+    await aio(limit_decompression)("SET timescaledb.max_tuples_decompressed_per_dml_transaction = 1")
+    other = Ingest(type(ingest.application)(), ingest.token, ingest.team)  # with connections that know the limit
+    try:
+        await other.send(FakeJob().batch(0, 1))
+        await other.write_ledger()
+    finally:
+        await other.application.stop()
+        await aio(limit_decompression)("RESET timescaledb.max_tuples_decompressed_per_dml_transaction")
+    assert sum([row.n_ops async for row in OpRollup.objects.all()]) > before
+
+
+def limit_decompression(change: str) -> None:
+    with connect() as plain:
+        plain.execute(f"ALTER ROLE CURRENT_USER {change}")
+
+
 async def test_a_day_of_roll_ups_is_compressed_and_can_still_be_changed(ingest: Ingest, empty_store: None) -> None:
     await ingest.send(FakeJob().batch())
     await ingest.write_ledger()
