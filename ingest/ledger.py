@@ -51,10 +51,11 @@ class Ledger:
         self.marks.add(batch.attempt_id)
 
     def refuse(self, team_id: int, job: str, node: str, reason: str) -> None:
-        """A batch with broken structure was refused."""
+        """A batch was refused. Beyond REFUSALS_MAX different names it counts for the team alone."""
         key = (team_id, job, node)
-        if key in self.refused or len(self.refused) < REFUSALS_MAX:
-            self.refused[key] += 1
+        if key not in self.refused and len(self.refused) >= REFUSALS_MAX:
+            key = (team_id, "", "")
+        self.refused[key] += 1
         self.reasons[team_id] = reason[:REASON_CHARACTERS_MAX]
 
     async def write(self, connection: AsyncConnection[Any]) -> None:
@@ -87,10 +88,14 @@ class Ledger:
         refused, self.refused = self.refused, Counter()
         try:
             async with connection.transaction():
-                for (team_id, job, node), n in refused.items():
+                of_teams: Counter[int] = Counter()
+                for (team_id, _, _), n in refused.items():
+                    of_teams[team_id] += n
+                for team_id, n in sorted(of_teams.items()):
                     await connection.execute(_REFUSED_TEAM, [n, self.reasons.get(team_id, ""), team_id])
-                    if node:
-                        await connection.execute(_REFUSED_NODE, [n, node, team_id, job])
+                named = [(*key, n) for key, n in refused.items() if key[2]]
+                if named:
+                    await connection.execute(_REFUSED_NODES, [list(column) for column in zip(*named, strict=True)])
         except BaseException:
             self.refused += refused
             raise
@@ -105,8 +110,16 @@ class Ledger:
 _REFUSED_TEAM = """
 UPDATE ingest_team SET batches_refused = batches_refused + %s, last_refusal = %s, last_refused_at = now() WHERE id = %s
 """
-_REFUSED_NODE = """
-UPDATE ingest_node SET batches_refused = ingest_node.batches_refused + %s
-FROM ingest_attempt a JOIN ingest_job j ON j.id = a.job_id
-WHERE ingest_node.attempt_id = a.id AND ingest_node.name = %s AND j.team_id = %s AND j.name = %s AND a.state = 'running'
+_REFUSED_NODES = """
+WITH given AS (
+    SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[]) AS g (team_id, job, node, n)
+), locked AS (
+    SELECT node.id, given.n FROM given
+    JOIN ingest_job j ON j.team_id = given.team_id AND j.name = given.job
+    JOIN ingest_attempt a ON a.job_id = j.id AND a.state = 'running'
+    JOIN ingest_node node ON node.attempt_id = a.id AND node.name = given.node
+    ORDER BY node.id FOR UPDATE OF node
+)
+UPDATE ingest_node SET batches_refused = batches_refused + locked.n FROM locked WHERE ingest_node.id = locked.id
 """
+"""Commits lock their nodes by id too: in another order the two could wait for each other."""
