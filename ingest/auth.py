@@ -94,6 +94,7 @@ class TokenCheck:
         self._live: dict[str, Bearer] = {}
         self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
+        self._guesses: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.failures = FailureLimit(now)
 
     async def bearer(self, authorization: str, client: str) -> Bearer:
@@ -108,8 +109,21 @@ class TokenCheck:
         return self._live[hashed]
 
     async def _guess(self, hashed: str, client: str, asks_again: bool) -> None:
+        """One guess, however many requests with the same token wait for it: a new agent may begin with many at once."""
+        key = (client, hashed)
+        if key not in self._guesses:
+            self.failures.spend(client)
+            self._guesses[key] = asyncio.create_task(self._look_up(hashed, client, asks_again))
+            self._guesses[key].add_done_callback(lambda task: self._is_guessed(key, task))
+        await asyncio.shield(self._guesses[key])
+
+    def _is_guessed(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
+        del self._guesses[key]
+        if not task.cancelled():
+            task.exception()  # as in _is_read
+
+    async def _look_up(self, hashed: str, client: str, asks_again: bool) -> None:
         """An unknown token: a failure, unless it was made since the last reading."""
-        self.failures.spend(client)
         try:
             if asks_again:
                 await self._read()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 
 from ingest.auth import (
     CACHE_SECONDS,
@@ -17,6 +18,9 @@ from ingest.auth import (
     TooManyFailures,
     Unauthorised,
 )
+from ingest.tokens import make_agent_token
+from nccl_instrument.wire import encode_batch
+from tests.builders import make_batch
 from tests.ingest.conftest import Ingest
 
 
@@ -138,3 +142,14 @@ async def test_a_reading_that_fails_is_told_to_all_who_wait_and_tried_again(
     assert [type(one) for one in said] == [ConnectionError] * 5
     monkeypatch.setattr(tokens.check, "_read_once", good)
     assert await tokens.ask(ingest.token) == "good"
+
+
+async def test_many_first_requests_with_one_new_good_token_cost_one_guess(ingest: Ingest) -> None:
+    assert (await ingest.send(make_batch())).status == 200  # what is known is fresh now
+    token = await sync_to_async(make_agent_token)(ingest.team, "new")
+    body = encode_batch(make_batch(number=1))
+    replies = await asyncio.gather(*(ingest.post(body, token=token, client="10.0.0.9") for _ in range(64)))
+    assert {reply.status for reply in replies} == {200}
+    guesses = await asyncio.gather(*(ingest.post(body, token="dga_guess", client="10.0.0.9") for _ in range(64)))
+    assert {reply.status for reply in guesses} == {401}
+    assert (await ingest.application.server()).tokens.failures.n_counted == 1
