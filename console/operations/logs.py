@@ -105,15 +105,17 @@ def logging_settings(form: str, level: str) -> dict[str, Any]:
     loggers: dict[str, Any] = {name: {"level": "WARNING"} for name in ("celery.worker.strategy", "celery.app.trace")}
     loggers |= {name: {"handlers": [], "propagate": True} for name in ("uvicorn", "uvicorn.error")}
     loggers |= {"uvicorn.access": {"handlers": [], "propagate": False}, "celery.beat": {"filters": ["unusual"]}}
+    stderr = {"class": "logging.StreamHandler", "formatter": "line", "filters": ["strangers", "outages"]}
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "filters": {
             "unusual": {"()": "console.operations.logs.Unusual"},
             "strangers": {"()": "console.operations.logs.Strangers"},
+            "outages": {"()": "console.operations.outage_log.Outages"},
         },
         "formatters": {"line": {"()": formatter}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["strangers"]}},
+        "handlers": {"stderr": stderr},
         "loggers": loggers,
         "root": {"handlers": ["stderr"], "level": level},
     }
