@@ -84,11 +84,11 @@ class Gate(HttpToolsProtocol):
         self.is_parting = True
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, received: bytes) -> None:
         self._unset_keepalive_if_required()
-        whole = memoryview(data)
+        whole = memoryview(received)
         try:
-            for at in range(0, len(data), HEAD_BYTES_MAX):  # in pieces, so that a head is cut off soon
+            for at in range(0, len(received), HEAD_BYTES_MAX):  # in pieces, so that a head is cut off soon
                 if self.is_parting or self._is_deaf:
                     return
                 self._feed(whole[at : at + HEAD_BYTES_MAX])

@@ -30,6 +30,10 @@ MARKERS = {
     "browser": "drives headless Chromium; skipped, with a count, where there is none",
     "sanitizer": "builds C code with sanitizers and runs it",
 }
+SKIPPED = (
+    ("BROWSER", ("no Chromium",), "install chromium to run them"),
+    ("ROOT", ("not root", "needs root", "need root", "mount"), "run as root, where file systems may be mounted"),
+)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -46,11 +50,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "no Chromium" in str(report.longrepr)]
-    if skipped:
-        terminalreporter.write_line(
-            f"BROWSER TESTS SKIPPED: {len(skipped)} (install chromium to run them)", yellow=True
-        )
+    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    for what, words, cure in SKIPPED:
+        n_skipped = sum(any(word in reason for word in words) for reason in reasons)
+        if n_skipped:
+            terminalreporter.write_line(f"{what} TESTS SKIPPED: {n_skipped} ({cure})", yellow=True)
 
 
 def pytest_unconfigure() -> None:
