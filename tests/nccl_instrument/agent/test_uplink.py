@@ -250,7 +250,8 @@ def test_one_batch_the_server_is_always_too_busy_for_holds_up_nobody(
 
 def test_a_batch_is_never_given_up_because_the_servers_disk_is_full(server: ScriptedServer, rig: Rig) -> None:
     with_backlog(rig, 12)
-    server.rule = lambda batch, full=iter([507] * 10): Reply(next(full, 200) if batch.number == 0 else 200)
+    full = iter([507] * 10)
+    server.rule = lambda batch: Reply(next(full, 200) if batch.number == 0 else 200)
     rig.start(server.url)
     wait_until(lambda: (sorted(server.numbers()), rig.lost()) == (list(range(12)), {}))
 
