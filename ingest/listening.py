@@ -17,6 +17,9 @@ from ingest.models import Attempt, Listening
 
 GAP: Final = timedelta(seconds=5)
 """Every node of a running attempt sends once a second: nothing from any of them for so long is a gap."""
+STALE: Final = timedelta(seconds=3)
+RETURN: Final = timedelta(seconds=10)
+"""Agents knock every five seconds at most."""
 ROW: Final = 1
 
 
@@ -35,6 +38,15 @@ def listening_since(now: datetime) -> datetime | None:
     """Since when batches could be received without a gap; None while they cannot."""
     found = Listening.objects.filter(pk=ROW).first()
     return found.since if found is not None and now - found.until <= GAP else None
+
+
+def hears(now: datetime) -> bool:
+    """Whether whoever is not heard now is silent: ingest receives, and has for long enough that all would have returned.
+
+    Stricter than GAP: ingest is known to be away before the nodes that it no longer hears could be called silent.
+    """
+    found = Listening.objects.filter(pk=ROW).first()
+    return found is not None and now - found.until <= STALE and now - found.since >= RETURN
 
 
 def heard_since_ns(attempt: Attempt, now_ns: int) -> int:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from django.core.cache import cache
 from django.db.models import F, Sum
 
-from console.dashboard.jobs import node_state
+from console.dashboard.jobs import node_state, unheard_state
 from console.incidents.live import IngestRow
+from console.incidents.rows import iso
 from console.incidents.streams import UNREACHABLE
-from console.operations.alive import Note, read_alive
+from console.operations.alive import NOTE_SECONDS, Note, read_alive
 from ingest.health import read_health
 from ingest.models import Attempt, Node, Team
 from ingest.space import Space
@@ -25,6 +27,7 @@ from ingest.stores import active_store
 from nccl_instrument.tables import DATA_LOSSES
 
 RATE_SAMPLE_SECONDS: Final = 3.0
+PRESENT_SECONDS: Final = 2 * NOTE_SECONDS
 
 
 def read_ingest_row(team: Team) -> IngestRow:
@@ -40,23 +43,41 @@ def read_ingest_total(team_ids: Sequence[int]) -> IngestRow | None:
 
 def _row(teams: Sequence[Team]) -> IngestRow:
     nodes = list(Node.objects.filter(attempt__job__team__in=teams, attempt__state=Attempt.State.RUNNING))
-    states = Counter(node_state(node) for node in nodes)
-    notes, space = read_alive(), read_health().space
+    unheard = unheard_state()
+    states = Counter(node_state(node, unheard) for node in nodes)
+    notes, space = _notes(), read_health().space
     return IngestRow(
         store=active_store().name,
         disk=_disk(space),
         disk_says=space.says,
-        processes=None if notes is None else sum(note.process == "ingest" for note in notes),
+        processes=None if notes is None else len(_ingest(notes)),
         batches_per_s=_batches_per_s(teams, sum(node.batches for node in nodes)),
         nodes_reporting=states["reporting"],
         nodes_silent=states["silent"],
         nodes_catching_up=states["catching_up"],
+        nodes_unheard=states["unheard"] + states["refused"],
         rows_dropped=sum(node.rows_dropped for node in nodes),
         batches_refused=sum(team.batches_refused for team in teams),
         requests_refused=_requests_refused(notes or ()),
         losses=_losses(nodes),
         strays=_strays(teams),
+        counted_since=_counted_since(_ingest(notes or ())),
     )
+
+
+def _notes() -> list[Note] | None:
+    """Who said lately that it lives: stricter than the roll, so that a killed process is gone before its nodes are."""
+    notes, now = read_alive(), time.time()
+    return None if notes is None else [note for note in notes if now - note.at <= PRESENT_SECONDS]
+
+
+def _ingest(notes: Sequence[Note]) -> list[Note]:
+    return [note for note in notes if note.process == "ingest"]
+
+
+def _counted_since(notes: Sequence[Note]) -> str | None:
+    """When the youngest process began: what those before it refused went with them. None while there is none."""
+    return iso(datetime.fromtimestamp(max(note.since for note in notes), UTC)) if notes else None
 
 
 def _losses(nodes: Sequence[Node]) -> dict[str, int]:

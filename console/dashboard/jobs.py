@@ -17,6 +17,8 @@ from django.utils import timezone
 from console.incidents.live import JobRow, JobState
 from console.incidents.models import LOOK_FAILED, ConditionState, Incident, JobNormal, Look, State
 from console.incidents.rows import iso, iso_from_ns
+from ingest.health import read_health
+from ingest.listening import hears
 from ingest.models import Attempt, Job, Node, Rank
 from ingest.read import read_nodes, read_rollups, read_strays, read_window
 from nccl_instrument.tables import PORT_STATES
@@ -89,8 +91,8 @@ def read_job_row(job: Job) -> JobRow:
     look = newest_look(attempt)
     seen = Look.objects.filter(attempt=attempt).exclude(kind=LOOK_FAILED).order_by("-id").first()
     normal = JobNormal.objects.filter(attempt=attempt).first()
-    ranks = Rank.objects.filter(attempt=attempt, rank__gte=0, replaced=False).values("rank").distinct().count()
-    ops_per_s = _ops_per_s(attempt.pk) if any(is_reporting(node) for node in nodes) else None
+    reporting = [node for node in nodes if is_reporting(node)]
+    ops_per_s = _ops_per_s(attempt.pk) if reporting else None
     state = _job_state(attempt, nodes, firing, ops_per_s, look)
     return JobRow(
         id=job.pk,
@@ -98,16 +100,21 @@ def read_job_row(job: Job) -> JobRow:
         team=job.team.name,
         attempt=attempt.number,
         state=state,
-        n_ranks=ranks,
+        n_ranks=_count_ranks(attempt, nodes if state == "ended" else reporting),
         world_size=attempt.world_size,
         n_nodes=len(nodes),
-        nodes_reporting=sum(is_reporting(node) for node in nodes),
+        nodes_reporting=len(reporting),
         last_data_at=iso_from_ns(max((node.watermark_ns for node in nodes), default=0)),
         ops_per_s=0.0 if state == "stuck" and ops_per_s else ops_per_s,  # the average still holds what came before
         op_interval_ms=_op_interval_ms(normal),
         looked_at=iso(seen.taken_at) if seen else None,
         incident=incident.pk if incident else None,
     )
+
+
+def _count_ranks(attempt: Attempt, nodes: Sequence[Node]) -> int:
+    known = Rank.objects.filter(attempt=attempt, rank__gte=0, replaced=False, node__in=nodes)
+    return known.values("rank").distinct().count()
 
 
 def read_looks(job: Job) -> list[LookRow]:
@@ -139,12 +146,20 @@ def is_reporting(node: Node) -> bool:
     return time.time_ns() - node.received_ns < REPORTING_NS
 
 
-def node_state(node: Node, has_ended: bool = False) -> str:
-    """reporting, silent, catching_up (late, not silent) or ended."""
+def unheard_state() -> str:
+    """What a node is that does not report: silent only while ingest would hear it; else refused (our disk is short) or
+    unheard (ingest is away, or only just back)."""
+    if hears(timezone.now()):
+        return "silent"
+    return "refused" if read_health().space.is_short else "unheard"
+
+
+def node_state(node: Node, unheard: str, has_ended: bool = False) -> str:
+    """reporting, catching_up (late, not silent), ended, or what `unheard_state` says."""
     if has_ended:
         return "ended"
     if not is_reporting(node):
-        return "silent"
+        return unheard
     return "catching_up" if node.catching_up else "reporting"
 
 
@@ -157,10 +172,12 @@ def _job_state(
     if not nodes:
         return "unknown"
     if not any(is_reporting(node) for node in nodes):
-        return "silent"
+        return "silent" if hears(timezone.now()) else "unknown"
+    if _is_unseen(attempt, nodes, look):
+        return "unknown"
     if firing:
         return "stuck"
-    if _is_unseen(attempt, nodes, look):
+    if look is not None and look.kind == LOOK_FAILED:
         return "unknown"
     if look is not None and look.kind == SymptomKind.FAILURE:
         return "stuck"
@@ -170,9 +187,7 @@ def _job_state(
 
 
 def _is_unseen(attempt: Attempt, nodes: list[Node], look: Look | None) -> bool:
-    """Whether nobody can say that the job is well: the newest look failed, or data has waited for one too long."""
-    if look is not None and look.kind == LOOK_FAILED:
-        return True
+    """Whether nobody looks any more, so that nobody can say how the job is: data has waited for a look too long."""
     is_new = look is None or max(node.watermark_ns for node in nodes) >= look.seen_ns
     last_at = attempt.started_at if look is None else look.taken_at
     return is_new and timezone.now() - last_at > timedelta(seconds=UNSEEN_SECONDS)
@@ -205,12 +220,13 @@ def _node_rows(job: Job, attempt: Attempt) -> list[NodeRow]:
     nodes = read_nodes(attempt.pk)
     nics = _nics_by_node(attempt, nodes)
     strays = {} if has_ended else read_strays(attempt.pk)
+    unheard = unheard_state()
     return [
         NodeRow(
             job=job.name,
             attempt=attempt.number,
             name=node.name,
-            state=node_state(node, has_ended),
+            state=node_state(node, unheard, has_ended),
             last_seen_at=iso_from_ns(node.received_ns),
             watermark_at=iso_from_ns(node.watermark_ns),
             clock_offset_ms=round(node.clock_offset_ns / 1e6, 1) if node.wrong_clock else None,

@@ -77,7 +77,7 @@ class TimelineRow:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as the Now page shows it. op_interval_ms is None while no normal is known."""
+    """A job as the Now page shows it. n_ranks: on nodes that report. op_interval_ms is None while no normal is known."""
 
     id: int
     name: str
@@ -102,6 +102,8 @@ class IngestRow:
 
     processes, batches_per_s: None when nobody can say. requests_refused: by status, since the processes that live began.
     losses: by kind, of what may be missing from windows. strays: batches of attempts that another displaced.
+    nodes_unheard: not heard for a reason of ours (ingest is away, or refuses for want of disk), so not silent.
+    counted_since: since when refused requests are counted; None while no process counts.
     """
 
     store: str
@@ -112,11 +114,13 @@ class IngestRow:
     nodes_reporting: int
     nodes_silent: int
     nodes_catching_up: int
+    nodes_unheard: int
     rows_dropped: int
     batches_refused: int
     requests_refused: dict[str, int]
     losses: dict[str, int]
     strays: int
+    counted_since: str | None
 
 
 Row = IncidentRow | TimelineRow | JobRow | IngestRow

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { IngestRow } from "../src/live/rows";
-import { troublesOf } from "../src/parts/IngestHealth";
+import { nodesWords, nothingWrongWords, troublesOf } from "../src/parts/IngestHealth";
 
 const WELL: IngestRow = {
   store: "native partitions",
@@ -13,11 +13,13 @@ const WELL: IngestRow = {
   nodes_reporting: 4,
   nodes_silent: 0,
   nodes_catching_up: 0,
+  nodes_unheard: 0,
   rows_dropped: 0,
   batches_refused: 0,
   requests_refused: {},
   losses: {},
   strays: 0,
+  counted_since: "2026-11-21T18:08:12.000Z",
 };
 
 const said = (row: Partial<IngestRow>) => troublesOf({ ...WELL, ...row });
@@ -52,6 +54,19 @@ describe("ingest's troubles", () => {
     expect(found.map((one) => one.what)).toEqual(["2 batches refused", "7 requests refused", "1 request refused"]);
     expect(found.map((one) => one.isBad)).toEqual([true, false, true]);
     expect(found[1]?.why).toBe("no valid agent token");
+  });
+
+  it("are said to be none only since somebody counts", () => {
+    expect(nothingWrongWords(WELL)).toBe("Nothing was refused, lost or dropped since 18:08:12 UTC.");
+    expect(nothingWrongWords({ ...WELL, counted_since: null })).toBe("Whether anything is refused is not known.");
+  });
+
+  it("never call a node silent that nobody could hear", () => {
+    expect(nodesWords({ ...WELL, nodes_reporting: 3, nodes_silent: 1 })).toBe("3 reporting, 1 silent");
+    const away = { ...WELL, nodes_reporting: 0, nodes_unheard: 4, processes: 0 };
+    expect(nodesWords(away)).toBe("0 reporting, 4 not heard: ingest is away");
+    expect(nodesWords({ ...away, processes: 2 })).toBe("0 reporting, 4 not heard yet: ingest was away");
+    expect(nodesWords({ ...away, disk: "short" })).toBe("0 reporting, 4 refused: the disk is short");
   });
 
   it("say that no process was heard from, and that runs share a name", () => {

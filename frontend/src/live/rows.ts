@@ -79,11 +79,13 @@ export interface IngestRow {
   nodes_reporting: number;
   nodes_silent: number;
   nodes_catching_up: number;
+  nodes_unheard: number;
   rows_dropped: number;
   batches_refused: number;
   requests_refused: Record<string, number>;
   losses: Record<string, number>;
   strays: number;
+  counted_since: string | null;
 }
 
 interface MessageFields {
@@ -169,11 +171,13 @@ const INGEST: (keyof IngestRow)[] = [
   "nodes_reporting",
   "nodes_silent",
   "nodes_catching_up",
+  "nodes_unheard",
   "rows_dropped",
   "batches_refused",
   "requests_refused",
   "losses",
   "strays",
+  "counted_since",
 ];
 
 export const FIELDS: Record<MessageType, string[]> = {

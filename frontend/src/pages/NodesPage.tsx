@@ -12,7 +12,7 @@ import type { NodeRow } from "../types";
 
 const REFRESH_MS = 5000;
 const CLOCK_OFF_MS = 1000;
-const WORST_FIRST = ["nic-down", "silent", "catching_up", "reporting", "ended"];
+const WORST_FIRST = ["nic-down", "silent", "refused", "unheard", "catching_up", "reporting", "ended"];
 
 export function NodesPage() {
   const [nodes, setNodes] = useState<NodeRow[] | null>(null);

@@ -5,6 +5,7 @@
 
 import type { ComponentChildren } from "preact";
 import type { IngestRow } from "../live/rows";
+import { timeOfDay, zoneLabel } from "../state/clock";
 import { count, lossWords, REFUSED, worded } from "../state/words";
 
 export function IngestHealth({ row }: { row: IngestRow }) {
@@ -26,7 +27,7 @@ export function IngestHealth({ row }: { row: IngestRow }) {
         </Fact>
       </dl>
       {troubles.length === 0 ? (
-        <p class="faint">Nothing was refused, lost or dropped.</p>
+        <p class="faint">{nothingWrongWords(row)}</p>
       ) : (
         <ul class="ingest-troubles">
           {troubles.map((trouble) => (
@@ -53,11 +54,25 @@ function Unknown() {
   return <span class="faint">unknown</span>;
 }
 
-function nodesWords(row: IngestRow): string {
+/** Counts are those of the processes that live: what was refused before the youngest began, nobody knows any more. */
+export function nothingWrongWords(row: IngestRow): string {
+  if (row.counted_since === null) return "Whether anything is refused is not known.";
+  return `Nothing was refused, lost or dropped since ${timeOfDay(Date.parse(row.counted_since))} ${zoneLabel()}.`;
+}
+
+export function nodesWords(row: IngestRow): string {
   const parts = [`${row.nodes_reporting.toLocaleString("en-US")} reporting`];
   if (row.nodes_catching_up > 0) parts.push(`${row.nodes_catching_up} catching up`);
+  if (row.nodes_unheard > 0) {
+    parts.push(`${row.nodes_unheard} ${whyUnheard(row)}`);
+  }
   if (row.nodes_silent > 0) parts.push(`${row.nodes_silent} silent`);
   return parts.join(", ");
+}
+
+function whyUnheard(row: IngestRow): string {
+  if (row.disk === "short") return "refused: the disk is short";
+  return row.processes ? "not heard yet: ingest was away" : "not heard: ingest is away";
 }
 
 interface Trouble {

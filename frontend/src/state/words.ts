@@ -63,6 +63,8 @@ export const NODE_STATE: Record<string, string> = {
   reporting: "Reporting",
   silent: "Silent",
   catching_up: "Catching up",
+  unheard: "Not heard: ingest away",
+  refused: "Refused: the disk is short",
   ended: "Ended",
 };
 

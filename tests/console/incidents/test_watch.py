@@ -326,6 +326,14 @@ async def test_traces_that_nobody_looks_at_leave_the_job_unknown(job: StallingJo
     assert (await job_row()).state != "unknown"
 
 
+async def test_a_hang_that_nobody_looks_at_any_more_leaves_its_job_unknown(job: StallingJob) -> None:
+    await stall(job)
+    assert (await job_row()).state == "stuck"
+    await Look.objects.all().aupdate(taken_at=timezone.now() - timedelta(seconds=31))
+    await job.run(1)
+    assert (await job_row()).state == "unknown"
+
+
 async def test_a_hang_that_goes_on_keeps_its_job_stuck_whatever_people_resolve(job: StallingJob) -> None:
     incident = await stall(job)
     await sync_to_async(lifecycle.move)(incident.pk, "resolve", RITA, note="known")
