@@ -12,20 +12,13 @@ import pytest
 from nccl_instrument.agent import uplink as uplink_module
 from nccl_instrument.agent.batches import read_clocks
 from nccl_instrument.agent.handover import Handover
-from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.post import Door
 from nccl_instrument.agent.spool import Spool, SpoolTaken
-from nccl_instrument.agent.uplink import Uplink
 from nccl_instrument.tables import LOSSES, empty_rows
 from nccl_instrument.wire import TraceBatch, encode_batch
 
 from .scripted_server import Reply, ScriptedServer, wait_until
-
-BOOT = bytes(16)
-
-
-def encoded(number: int, job: str = "job", **rows: object) -> bytes:
-    return encode_batch(TraceBatch(job, "node", BOOT, number, 1, 1, rows))  # type: ignore[arg-type]
+from .uplink_rig import BOOT, Rig, encoded, with_backlog
 
 
 @pytest.fixture
@@ -41,33 +34,6 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BACKOFF_S", "BACKOFF_S_MAX", "SPOOL_PAUSE_S"):
         monkeypatch.setattr(uplink_module, name, getattr(uplink_module, name) / 100)
     monkeypatch.setattr(uplink_module, "UNAUTHORISED_S", 0.1)
-
-
-class Rig:
-    """An uplink with its spool, losses and what the server wanted again; `start` may be called once more after `stop`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.token = folder / "token"
-        self.token.write_text("secret-token\n")
-        self.losses = Losses()
-        self.resent: list[tuple[str, tuple[str, ...]]] = []
-
-    def start(self, url: str, spool_bytes: int = 2**20) -> Uplink:
-        self.spool = Spool(self.folder / "spool", spool_bytes)
-        door = Door(url, self.token, timeout_s=2)
-        self.uplink = Uplink(door, self.spool, self.losses)
-        self.uplink.resend = lambda job, names: self.resent.append((job, names))
-        self.uplink.start()
-        return self.uplink
-
-    def stop(self) -> None:
-        self.uplink.stop()
-        assert not self.uplink.is_alive()
-        self.spool.close()
-
-    def lost(self, job: str = "job") -> dict[str, int]:
-        return {LOSSES[row["kind"]]: int(row["count"]) for row in self.losses.take(job)}
 
 
 @pytest.fixture
@@ -214,13 +180,6 @@ def test_a_busy_server_that_sends_spooled_batches_away_still_gets_fresh_ones_at_
     wait_until(lambda: len(server.accepted) == 40)
     assert [number for number in server.numbers() if number < 100] == list(range(20))
     assert rig.lost() == {}
-
-
-def with_backlog(rig: Rig, n_batches: int) -> None:
-    spool = Spool(rig.folder / "spool", 2**20)
-    for number in range(n_batches):
-        assert spool.put(encoded(number)) == []
-    spool.close()
 
 
 def test_one_batch_the_server_chokes_on_is_given_up_while_the_others_get_through(
