@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from rca.keys import Ints
+from rca.orders import Crossing, crossing_at
 from rca.pairs import SEEN
 from rca.progress import Progress
 from rca.waits import Edges
@@ -25,7 +26,7 @@ class Sink:
     """One end of waiting. Exactly one of ranks, nic (≥ 0) and link (≥ 0) is given. waiters: rank positions that reach it.
 
     is_deadlock: `ranks` wait for each other in different ops. tied: ranks inside a cycle that cannot be told apart from
-    `ranks`. is_least: chosen because it has sent least.
+    `ranks`. is_least: chosen because it has sent least. crossing: the two ops of a deadlock of which one is inside a node.
     """
 
     vertex: int
@@ -36,6 +37,7 @@ class Sink:
     is_deadlock: bool = False
     is_least: bool = False
     tied: tuple[int, ...] = ()
+    crossing: Crossing | None = None
 
 
 _FOUND: WeakKeyDictionary[Progress, list[Sink]] = WeakKeyDictionary()
@@ -44,7 +46,7 @@ _FOUND: WeakKeyDictionary[Progress, list[Sink]] = WeakKeyDictionary()
 def sinks(state: Progress) -> list[Sink]:
     """The sinks that somebody waits for, those with most waiters first; found once per state, since several rules ask."""
     if state not in _FOUND:
-        found = [_sink(state, component) for component in _last_components(state)]
+        found = [_crossed(state, _sink(state, component)) for component in _last_components(state)]
         _FOUND[state] = sorted(found, key=lambda sink: (-len(sink.waiters), sink.vertex))
     return _FOUND[state]
 
@@ -77,6 +79,18 @@ def _sink(state: Progress, component: list[int]) -> Sink:
     if len(ranks) == 1:
         return Sink(vertex, reached - {vertex}, ranks)
     return _cycle(state, component, ranks, reached)
+
+
+def _crossed(state: Progress, sink: Sink) -> Sink:
+    """The sink as a deadlock, where its ranks are held by the order of an op that the network does not see."""
+    if sink.is_deadlock or not sink.ranks or state.is_cut[list(sink.ranks)].any():
+        return sink
+    crossing = crossing_at(state, sink.ranks)
+    if crossing is None:
+        return sink
+    ranks, waiters = crossing.ranks, state.graph.reaching({*sink.ranks, *crossing.ranks})
+    reached = frozenset(v for v in waiters if v < state.n_ranks) - set(ranks)
+    return Sink(sink.vertex, reached, ranks, is_deadlock=True, crossing=crossing)
 
 
 def _cycle(state: Progress, component: list[int], ranks: tuple[int, ...], reached: frozenset[int]) -> Sink:

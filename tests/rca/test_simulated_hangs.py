@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
-from ingest.window import Window
+from ingest.window import Rows, Window
 from nccl_instrument.simulate.layout import Layout
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, FaultKind, Grade
+from rca.keys import Mask
 from rca.normal import Normal
 from rca.progress import state_of
 from rca.settings import DEFAULT
@@ -71,3 +74,51 @@ def test_two_that_disagree_are_a_tie_and_neither_ones_proxy_is_blamed(name: str)
     found = diagnosed(name)
     assert (found.culprits, found.findings[0].kind, len(found.findings)) == ((), FaultKind.MISMATCH, 1)
     assert {rank for tied in found.findings[0].tied for rank in tied.ranks} == {5, 7}
+
+
+# ---- different orders ----
+
+
+def test_ops_in_the_same_order_are_no_deadlock() -> None:
+    for name in ("nic_down", "rank_frozen", "stuck_before", "gpu_error", "different_op"):
+        assert FaultKind.DEADLOCK not in kinds(diagnosed(name, "16"))
+
+
+def with_an_earlier_crossing(cut: Window, rank: int) -> Window:
+    """The window in which this rank's orders differed an iteration earlier too, and all went well."""
+    tables = {name: cut.rows(name).copy() for name in ("op", "live_op")}
+    ids = {name: np.uint64(cut.members["comm_id"][cut.members["name"] == name][0]) for name in ("world", "tp_2")}
+    newest = max(int(rows["op"][rows["comm_id"] == ids["world"]].max()) for rows in tables.values())
+    first_ns = min(
+        int(rows["enqueued_ns"][_of(rows, rank, ids["world"], newest - 1)].min(initial=2**62))
+        for rows in tables.values()
+    )
+    for rows in tables.values():
+        moved = (rows["rank"] == rank) & (rows["comm_id"] == ids["tp_2"]) & (rows["enqueued_ns"] < first_ns)
+        last = rows["op"][moved].max(initial=0)
+        rows["enqueued_ns"][moved & (rows["op"] == last)] = first_ns + 1
+    return replace(cut, tables={**cut.tables, **tables})
+
+
+def _of(rows: Rows, rank: int, comm_id: np.uint64, op: int) -> Mask:
+    found: Mask = (rows["rank"] == rank) & (rows["comm_id"] == comm_id) & (rows["op"] == op)
+    return found
+
+
+def test_an_order_that_differed_before_without_harm_is_no_deadlock() -> None:
+    cut = with_an_earlier_crossing(window("different_order"), 5)
+    assert FaultKind.DEADLOCK not in kinds(diagnose(cut, look(cut, Normal()).symptoms[0]))
+
+
+@pytest.mark.parametrize(("layout", "ranks"), [("8", (4, 5)), ("16", (4, 5, 6, 7))])
+@pytest.mark.parametrize("transport", ["IB", "Socket"])
+def test_two_orders_on_one_node_are_a_deadlock_though_one_op_is_invisible(
+    layout: str, ranks: tuple[int, ...], transport: str
+) -> None:
+    found = diagnosed("different_order", layout, 5, transport)
+    best = found.findings[0]
+    assert (best.culprits, best.component, best.kind) == (ranks, Component.SOFTWARE, FaultKind.DEADLOCK)
+    assert {
+        fact.value.split()[0] for fact in best.evidence if fact.what == "order of enqueueing" and fact.rank == 5
+    } == {"world"}
+    assert len(found.findings) == 1
