@@ -23,7 +23,7 @@ from ingest.log_context import name_requests  # noqa: E402  (models need Django 
 from ingest.metrics import count_answer  # noqa: E402
 from ingest.needs import NEEDS  # noqa: E402
 from ingest.operations import PATHS, Operations, serve  # noqa: E402
-from ingest.receive import Answer, answer_batch, answer_health  # noqa: E402
+from ingest.receive import Answer, answer_batch, answer_health, answer_knock  # noqa: E402
 from ingest.server import Server  # noqa: E402
 
 Scope = MutableMapping[str, Any]
@@ -80,6 +80,8 @@ class Application:
                 return Answer(405, {"error": "use GET"})
             return await answer_health(await self.server(), scope)
         if path == "/ingest/batches":
+            if method == "OPTIONS":
+                return await answer_knock(await self.server(), scope)
             if method != "POST":
                 return Answer(405, {"error": "use POST"})
             began = time.perf_counter()

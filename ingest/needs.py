@@ -17,7 +17,7 @@ from psycopg import Connection
 
 from ingest.database import connect
 from ingest.partitions import PARTITION, partition_start
-from ingest.space import data_folders, measure
+from ingest.space import data_folders, measure, size_words
 
 STATEMENT_MS: Final = 2_000
 
@@ -86,7 +86,7 @@ def ask_disk() -> str:
     space = measure(data_folders())
     if space.is_short:
         raise Missing(space.says)
-    return "not to be seen from here" if space.free_bytes is None else f"{space.free_bytes / 2**30:.0f} GiB free"
+    return "not to be seen from here" if space.free_bytes is None else f"{size_words(space.free_bytes)} free"
 
 
 NEEDS: Final = (

@@ -64,6 +64,15 @@ async def answer_batch(server: Server, scope: MutableMapping[str, Any], receive:
         return refused.answer
 
 
+async def answer_knock(server: Server, scope: MutableMapping[str, Any]) -> Answer:
+    """Answer OPTIONS /ingest/batches: would a batch with this token be read? A question is no refused batch: not counted."""
+    try:
+        await _authenticate(server, dict(scope["headers"]), (scope.get("client") or ("unix",))[0])
+        return Answer(200, {"status": "the token is good"})
+    except _Refused as refused:
+        return refused.answer
+
+
 async def answer_health(server: Server, scope: MutableMapping[str, Any]) -> Answer:
     """Answer GET /ingest/health: 200 while the database answers, else 503; the counts for who has the metrics token."""
     authorization = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")

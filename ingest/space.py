@@ -121,7 +121,8 @@ def _measure(folder: Path, was_short: bool) -> Space | None:
     free, size = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
     reserve = reserve_bytes(size)
     is_short = free < reserve * (AGAIN_SHARE if was_short else 1)
-    says = f"The database's disk has {_words(free)} left of {_words(size)}, less than the {_words(reserve)} kept free."
+    left, whole, kept = size_words(free), size_words(size), size_words(reserve)
+    says = f"The database's disk has {left} left of {whole}, less than the {kept} kept free."
     return Space(is_short, free, size, reserve, f"{says} {WHAT_TO_DO}" if is_short else "")
 
 
@@ -131,5 +132,6 @@ def reserve_bytes(size_bytes: int) -> int:
     return int(set_bytes) if set_bytes.isdigit() else min(RESERVE_BYTES_MAX, int(size_bytes * RESERVE_SHARE))
 
 
-def _words(n_bytes: int) -> str:
+def size_words(n_bytes: int) -> str:
+    """As people say it; never `0.0 GiB`."""
     return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.0f} MiB"

@@ -23,7 +23,7 @@ from console.incidents.streams import UNREACHABLE
 from console.operations.alive import valkey
 from ingest.database import connect
 from ingest.needs import Missing, ask_migrations, ask_room
-from ingest.space import data_folders, measure
+from ingest.space import data_folders, measure, size_words
 
 TAG: Final = "diogenes"
 POSTGRES_MIN: Final = 16
@@ -191,7 +191,7 @@ def check_machine(**_: Any) -> Found:
                      "Set the clock: traces would be filed in the wrong hour.")  # fmt: skip
     space = measure(data_folders())
     if space.free_bytes is not None and space.free_bytes < 2 * (space.reserve_bytes or 0):
-        yield _warning("W033", f"{space.free_bytes / 2**30:.1f} GiB are left for the database.",
+        yield _warning("W033", f"{size_words(space.free_bytes)} are left for the database.",
                        "Make room, or shorten DIOGENES_TRACE_DAYS: traces are refused when little is left.")  # fmt: skip
     folder = settings.DATA_FOLDER
     if not folder.exists():

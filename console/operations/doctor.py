@@ -39,6 +39,13 @@ Mark = Literal["ok", "warning", "bad"]
 SECONDS: Final = 5.0
 REPORTING_NS: Final = 10_000_000_000
 PLUGIN: Final = settings.BASE_DIR / "nccl_instrument/plugin/build/libnccl-profiler-diogenes.so"
+RESTARTS_SECONDS: Final = 600.0
+NAMED_MAX: Final = 20
+SAID_ALREADY: Final = {
+    "diogenes.E010": "database", "diogenes.E012": "migrations", "diogenes.E013": "room for traces", "diogenes.W033": "disk",
+    "diogenes.E020": "Valkey", "diogenes.E030": "front end", "diogenes.W036": "agent tokens",
+}  # fmt: skip
+"""Start-up checks that ask what a question asked before: one fault is told once."""
 NCCL_SYMBOLS: Final = tuple(f"ncclProfiler_v{version}" for version in range(3, 8))
 
 
@@ -90,6 +97,8 @@ def examine(places: Places) -> Iterator[Finding]:
             away.add(question.name)
         yield finding
     for problem in checks.run_checks(tags=[TAG], include_deployment_checks=True):
+        if SAID_ALREADY.get(problem.id or "") in away:
+            continue
         mark: Mark = "bad" if problem.level >= checks.ERROR else "warning"
         yield Finding(problem.id or "", mark, problem.msg, problem.hint or "")
 
@@ -109,6 +118,7 @@ def _questions(places: Places) -> list[Question]:
         Question("worker", _worker, "Valkey"),
         Question("beat", lambda: ask_roll("beat"), "Valkey"),
         Question("doors", _doors, "Valkey"),
+        Question("restarts", _restarts),
         Question("agents", _agents, "database"),
         Question("node clocks", _clocks, "database"),
         Question("agent tokens", _tokens, "database"),
@@ -131,7 +141,7 @@ def _finding(name: str, ask: Callable[[], str]) -> Finding:
 
 
 def _request(base: str, path: str, token: str = "", method: str = "GET") -> tuple[int, bytes]:
-    """Status and body; without a body of our own, so a POST says no Content-Length."""
+    """Status and body."""
     parts = urlsplit(base)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.netloc, timeout=SECONDS)
@@ -172,14 +182,14 @@ def _socket(web: str) -> str:
 
 
 def _probe_ingest(places: Places) -> str:
-    """Knock with a token and no batch: 411 means that the token is good and the database was asked."""
+    """Knock with a token and no batch; the database is asked whether it is good."""
     if not places.token:
         status, _ = _request(places.ingest, "/healthz")
         raise Doubt(f"{places.ingest} answers {status}; no agent token at hand to knock with", "Say --token-file.")
-    status, _ = _request(places.ingest, "/ingest/batches", places.token, "POST")
+    status, _ = _request(places.ingest, "/ingest/batches", places.token, "OPTIONS")
     if status == 401:
         raise Missing(f"{places.ingest} refuses the agent token: was it revoked, or is it another installation's?")
-    if status != 411:
+    if status != 200:
         raise Missing(f"{places.ingest} answers {status} to an agent: see the log of ingest")
     return f"{places.ingest} takes the agent token; {ask_roll('ingest')}"
 
@@ -196,11 +206,26 @@ def _doors() -> str:
     notes = read_alive()
     if notes is None:
         raise Missing("Valkey is away: nobody can say who lives")
-    unready = [note.name for note in notes if _readiness(note) != "ready"]
-    if unready:
-        raise Doubt(f"{len(unready)} of {len(notes)} processes are not ready: {', '.join(unready[:3])}",
+    found = [(note.name, _readiness(note)) for note in notes]
+    doubtful = [f"{name} is {status}" for name, status in found if status != "ready"]
+    if doubtful:
+        more = f", and {len(doubtful) - NAMED_MAX} more" if len(doubtful) > NAMED_MAX else ""
+        raise Doubt(f"{len(doubtful)} of {len(notes)}: {', '.join(doubtful[:NAMED_MAX])}{more}",
                     "Ask their /readyz with the metrics token; it says what is missing.")  # fmt: skip
     return f"{len(notes)} processes answer and are ready"
+
+
+def _restarts() -> str:
+    """What `manage.py up` started again lately: it runs now, and something made it die."""
+    try:
+        restarts = json.loads((settings.DATA_FOLDER / "restarts").read_text())
+    except (OSError, ValueError):
+        return "not known: `manage.py up` does not run here"
+    late = {name: time.time() - restart["last_at"] for name, restart in restarts.items()}
+    lately = [f"{name} {age:.0f} s ago" for name, age in late.items() if age < RESTARTS_SECONDS]
+    if lately:
+        raise Doubt(f"started again: {', '.join(lately)}", f"See their logs in {settings.DATA_FOLDER / 'logs'}.")
+    return f"none in the last {RESTARTS_SECONDS / 60:.0f} minutes"
 
 
 def _readiness(note: Note) -> str:
@@ -210,7 +235,7 @@ def _readiness(note: Note) -> str:
         _, body = _request(f"http://{note.address}", "/readyz", settings.METRICS_TOKEN)
         return str(json.loads(body)["status"])
     except (Missing, ValueError, KeyError):
-        return "no answer"
+        return "silent"
 
 
 def _agents() -> str:

@@ -296,12 +296,20 @@ async def test_only_the_group_that_had_impossible_rows_is_packed_anew(ingest: In
     [
         ("GET", "/ingest/health", 200),
         ("GET", "/ingest/batches", 405),
+        ("OPTIONS", "/ingest/batches", 401),
         ("POST", "/ingest/health", 405),
         ("GET", "/", 404),
     ],
 )
 async def test_other_requests_are_told_apart(ingest: Ingest, method: str, path: str, status: int) -> None:
     assert (await ingest.request(method, path, {}, [b""])).status == status
+
+
+async def test_a_knock_tells_whether_a_token_is_good_and_counts_as_no_batch(ingest: Ingest) -> None:
+    for token, status in ((ingest.token, 200), ("dgn_wrong", 401)):
+        headers = {"authorization": f"Bearer {token}"}
+        assert (await ingest.request("OPTIONS", "/ingest/batches", headers, [b""])).status == status
+    assert (await ingest.health())["requests_refused"] == {}
 
 
 async def test_health_shows_what_was_stored_and_refused(ingest: Ingest) -> None:

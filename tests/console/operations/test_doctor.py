@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -16,8 +17,11 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from console.operations import checks as ours
+from console.operations import doctor
+from console.operations.alive import Note
 from console.operations.doctor import Finding, Places, examine
 from console.operations.startup import log_problems
+from console.supervisor.folder import DataFolder
 from ingest.database import connect
 from ingest.models import Attempt, Node
 from ingest.tokens import make_agent_token
@@ -119,6 +123,41 @@ def test_silent_nodes_and_wrong_clocks_are_doubts(
     assert (found["agents"].mark, found["agents"].found[:7]) == ("warning", "1 of 2 ")
     assert found["node clocks"].found == "1 wrong: n2"
     assert found["agent tokens"].found == "1, never used"
+
+
+def test_a_fault_is_told_once(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, transactional_db: None, tmp_path: Path
+) -> None:
+    settings.REDIS_URL, settings.FRONTEND_DIST = "redis://127.0.0.1:9/0", tmp_path
+    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout: [])
+    monkeypatch.setattr("ingest.database.conninfo", lambda: "host=127.0.0.1 port=9 dbname=x connect_timeout=2")
+    found = diagnose()
+    assert [found[name].mark for name in ("database", "Valkey", "front end")] == ["bad"] * 3
+    assert not {"diogenes.E010", "diogenes.E020", "diogenes.E030", "diogenes.W036"} & set(found)
+
+
+def test_a_part_that_was_started_again_lately_is_a_doubt(settings: Any, tmp_path: Path) -> None:
+    settings.DATA_FOLDER = tmp_path
+    assert doctor._restarts().startswith("not known")
+    now = time.time()
+    folder = DataFolder(tmp_path, tmp_path, lock_fd=-1)
+    folder.note_restarts({"worker": {"count": 3, "last_at": now - 700}})
+    assert doctor._restarts() == "none in the last 10 minutes"
+    folder.note_restarts({"worker": {"count": 3, "last_at": now - 700}, "web": {"count": 1, "last_at": now - 60}})
+    with pytest.raises(doctor.Doubt, match=r"started again: web 6\d s ago"):
+        doctor._restarts()
+
+
+def test_each_process_that_is_not_ready_is_named_with_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = [Note(name, "h", 1, 0.0, 0.0, "", 0.0, False, {}) for name in ("web", "ingest", "worker", "beat", "fifth")]
+    states = {"web": "degraded", "ingest": "not ready", "worker": "silent", "beat": "ready", "fifth": "degraded"}
+    monkeypatch.setattr(doctor, "read_alive", lambda: notes)
+    monkeypatch.setattr(doctor, "_readiness", lambda note: states[note.process])
+    with pytest.raises(doctor.Doubt) as doubt:
+        doctor._doors()
+    assert str(doubt.value) == (
+        "4 of 5: web:h:1 is degraded, ingest:h:1 is not ready, worker:h:1 is silent, fifth:h:1 is degraded"
+    )
 
 
 def test_the_command_ends_with_1_when_something_is_wrong_and_can_speak_json(
