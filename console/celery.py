@@ -8,11 +8,13 @@ process is left for looks.
 from __future__ import annotations
 
 import os
+import warnings
 from datetime import timedelta
 from typing import Any
 
 from celery import Celery
 from celery.app.amqp import AMQP
+from celery.exceptions import SecurityWarning
 from django.conf import settings
 from kombu import Connection, Queue
 
@@ -21,6 +23,8 @@ from console.operations import task_signals
 RETRY_SECONDS_MAX = 2.0
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+# Root is warned of because pickled tasks could run anything: ours are JSON, and nothing else is accepted.
+warnings.filterwarnings("ignore", message=".*running the worker with superuser", category=SecurityWarning)
 
 
 class PromptConnection(Connection):
@@ -60,6 +64,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
 
 app.conf.update(
     imports=["console.incidents.tasks"],
+    accept_content=["json"],
     task_ignore_result=True,
     task_queues=[Queue("watch"), Queue("celery")],
     task_default_queue="celery",

@@ -102,6 +102,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "console.dashboard.static_parts.StaticParts",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "console.dashboard.policy.ContentSecurityPolicy",
     "console.dashboard.away.DatabaseAway",

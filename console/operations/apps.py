@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from django.apps import AppConfig
 from prometheus_client import REGISTRY
 
@@ -17,6 +19,7 @@ class OperationsConfig(AppConfig):
 
     def ready(self) -> None:
         """Web and ingest open their doors here; worker and beat when Celery says that they are up."""
+        logging.captureWarnings(True)  # a log of objects has no lines of plain text
         register_checks()
         if process.NAME == "web":
             REGISTRY.register(StackCollector())

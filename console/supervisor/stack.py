@@ -53,8 +53,12 @@ class Stack:
         self._start_valkey()
         self.say("Database schema: migrating")
         processes.manage(self.env, "migrate", "--noinput", "--verbosity", "0")
+        is_first = not self.folder.agent_token_file.exists()
+        if is_first:  # before them: they would miss the agents' token
+            processes.bootstrap(self.env, self.folder.agent_token_file)
         await_console = self._spawn_console()
-        processes.bootstrap(self.env, self.folder.agent_token_file)  # while they start: seconds count after a death
+        if not is_first:  # while they start: seconds count after a death
+            processes.bootstrap(self.env, self.folder.agent_token_file)
         link = processes.manage(self.env, "signin_link").strip().splitlines()[-1]
         await_console()
         if with_demo:
