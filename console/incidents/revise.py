@@ -16,6 +16,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from console.incidents import lifecycle
+from console.incidents.changes import changes
 from console.incidents.models import Certainty, DiagnosisRevision, Incident
 from console.incidents.rows import CULPRITS_SHOWN_MAX
 from console.incidents.suspicion import UNDIAGNOSED, suspected_headline
@@ -58,16 +59,21 @@ def revise_late(attempt_id: int) -> None:
             continue
         symptom = diagnosis_from_json(newest.body).symptom
         span = _span(incident, symptom)
-        if _has_late_news(incident, incident.analysed_at, span):
+        if _has_late_news(newest, incident.analysed_at, span):
             _diagnose(incident, symptom, read_window(attempt_id, *span, now_ns=span[1]))
 
 
-def _has_late_news(incident: Incident, analysed_at: datetime, span: tuple[int, int]) -> bool:
+def _has_late_news(newest: DiagnosisRevision, analysed_at: datetime, span: tuple[int, int]) -> bool:
+    """Whether late batches fall into the time of the evidence, or have ended what the diagnosis said was not seen."""
+    attempt_id = newest.incident.attempt_id
     if timezone.now() - analysed_at < timedelta(seconds=PATIENT_SECONDS):
         return False
     since = analysed_at - timedelta(seconds=COMMIT_SECONDS)
-    late = Node.objects.filter(attempt=incident.attempt_id, late_received_ns__gt=int(since.timestamp() * 1e9))
-    return late.exists() and has_new_batches(incident.attempt_id, *span, since)
+    nodes = Node.objects.filter(attempt=attempt_id)
+    if not nodes.filter(late_received_ns__gt=int(since.timestamp() * 1e9)).exists():
+        return False
+    has_caught_up = bool(newest.body["missing"]) and not nodes.filter(catching_up=True).exists()
+    return has_caught_up or has_new_batches(attempt_id, *span, since)
 
 
 def _span(incident: Incident, symptom: Symptom) -> tuple[int, int]:
@@ -83,7 +89,7 @@ def _diagnose(incident: Incident, symptom: Symptom, window: Window) -> None:
     newest = incident.revisions.order_by("-number").first()
     number = newest.number + 1 if newest else 1
     if number <= settings.REVISIONS_MAX and _is_news(incident, newest, diagnosis):
-        _store(incident, diagnosis, number, window)
+        _store(incident, diagnosis, number, window, newest)
 
 
 def _evidence(incident: Incident, symptom: Symptom, seen: Window) -> Window:
@@ -139,7 +145,9 @@ def _answer(diagnosis: Diagnosis) -> tuple[Any, ...]:
     return said, frozenset(diagnosis.victims), diagnosis.missing, diagnosis.downgraded
 
 
-def _store(incident: Incident, diagnosis: Diagnosis, number: int, window: Window) -> None:
+def _store(
+    incident: Incident, diagnosis: Diagnosis, number: int, window: Window, newest: DiagnosisRevision | None
+) -> None:
     now, best = timezone.now(), diagnosis.findings[0] if diagnosis.findings else None
     fields: dict[str, Any] = {"window_end_ns": window.end_ns, "n_victims": len(diagnosis.victims)}
     if best is not None:
@@ -155,11 +163,13 @@ def _store(incident: Incident, diagnosis: Diagnosis, number: int, window: Window
         }
     elif incident.certainty == Certainty.DIAGNOSED:  # a weak verdict is taken back: nobody stays blamed
         fields |= {**UNDIAGNOSED, "headline": suspected_headline(window, diagnosis.symptom)}
-    verb = "diagnosed" if incident.certainty == Certainty.SUSPECTED else "revised"
+    verb, note = "diagnosed", diagnosis.verdict
+    if newest is not None and incident.certainty == Certainty.DIAGNOSED:
+        verb, note = "revised", changes(diagnosis_from_json(newest.body), diagnosis)
     with transaction.atomic():
         DiagnosisRevision.objects.create(
             incident=incident, number=number, at=now, body=to_json(diagnosis), verdict=diagnosis.verdict,
             culprits=list(diagnosis.culprits), grade=best.grade.value if best else "",
             window_start_ns=window.start_ns, window_end_ns=window.end_ns,
         )  # fmt: skip
-        lifecycle.observe(incident, verb, fields, note=diagnosis.verdict)
+        lifecycle.observe(incident, verb, fields, note=note)

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { ApiError } from "../src/api";
 import { adviceLines, agrees, flowCounters } from "../src/incident/reading";
+import { notSeenTitle } from "../src/pages/IncidentPage";
 import { nodeState } from "../src/pages/NodesPage";
 import { isFinal } from "../src/parts/Failure";
 import { numberWords } from "../src/state/words";
@@ -89,5 +90,15 @@ describe("the state of a node", () => {
     expect(nodeState(node)).toEqual(["nic-down", "NIC down"]);
     expect(nodeState({ ...node, state: "silent" })).toEqual(["nic-down", "Silent, NIC down"]);
     expect(nodeState({ ...node, nics: node.nics.slice(0, 1) })).toEqual(["reporting", "Reporting"]);
+  });
+});
+
+describe("what was not seen", () => {
+  it("is of the time of the newest diagnosis, not of now", () => {
+    const revision = { id: 2, at: "2026-11-21T18:09:56.000Z", verdict: "", culprits: [], grade: "strong" };
+    expect(notSeenTitle([revision, { ...revision, id: 1, at: "2026-11-21T18:09:50.000Z" }])).toBe(
+      "What was not seen at 18:09:56 UTC",
+    );
+    expect(notSeenTitle([])).toBe("What was not seen");
   });
 });

@@ -22,11 +22,12 @@ import { Failure } from "../parts/Failure";
 import { showTab, type Tab, Tabs } from "../parts/Tabs";
 import { go, query, setQuery } from "../state/address";
 import { pageTitle } from "../state/badge";
-import { serverNow } from "../state/clock";
+import { serverNow, timeOfDay, zoneLabel } from "../state/clock";
 import { useKeys } from "../state/keys";
 import { blindWords } from "../state/sight";
 import { liveJob } from "../state/team";
 import { SYMPTOM, worded } from "../state/words";
+import type { Revision } from "../types";
 
 export function IncidentPage({ number }: { number: number }) {
   const detail = useMemo(() => new IncidentDetail(number), [number]);
@@ -196,6 +197,12 @@ function Neighbour({ number, word, sign }: { number: number | null; word: string
   );
 }
 
+/** With the time of the diagnosis it belongs to: what is caught up later is no longer missing. */
+export function notSeenTitle(revisions: Revision[]): string {
+  const [newest] = revisions;
+  return newest ? `What was not seen at ${timeOfDay(Date.parse(newest.at))} ${zoneLabel()}` : "What was not seen";
+}
+
 /** What was not seen, and why grades were lowered: said before the pictures, because pictures convince. */
 function Doubts({ answer }: { answer: IncidentAnswer }) {
   const missing = answer.diagnosis?.missing ?? [];
@@ -203,7 +210,7 @@ function Doubts({ answer }: { answer: IncidentAnswer }) {
   if (missing.length + downgraded.length === 0) return null;
   return (
     <section class="doubts" aria-labelledby="not-seen">
-      <h2 id="not-seen">What was not seen</h2>
+      <h2 id="not-seen">{notSeenTitle(answer.revisions)}</h2>
       <ul>
         {missing.map((sentence) => (
           <li key={sentence}>{sentence}</li>

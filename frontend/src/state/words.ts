@@ -83,7 +83,7 @@ export const VERB: Record<string, string> = {
   reopened: "reopened",
   commented: "commented",
   diagnosed: "named a cause",
-  rediagnosed: "revised the diagnosis",
+  revised: "revised the diagnosis",
   condition_changed: "saw the condition change",
 };
 

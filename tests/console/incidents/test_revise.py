@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import time
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from console.incidents import revise
 from console.incidents.models import Incident
-from ingest.models import Attempt
+from ingest.models import Attempt, Node
 from rca.findings import Diagnosis, Grade
 from tests.console.incidents.making import make_diagnosis, make_incident, make_symptom
 from tests.windows import make_window
@@ -46,6 +49,38 @@ def test_a_verdict_after_one_taken_back_is_shown_again(incident: Incident, monke
         incident = revise_as(incident, diagnosis, monkeypatch)
     again = revise_as(incident, make_diagnosis(symptom, culprits=(5,)), monkeypatch)
     assert (again.certainty, again.culprits, again.headline) == ("diagnosed", [5], "Rank (5,) never started op 7.")
+
+
+def test_an_entry_tells_what_a_revision_changed(incident: Incident, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = make_diagnosis(make_symptom(incident.attempt), grade=Grade.MODERATE)
+    late = dataclasses.replace(first, missing=("Still catching up: n3.",), victims=(0, 1))
+    strong = dataclasses.replace(make_diagnosis(first.symptom), victims=(0, 2))
+    for diagnosis in (first, late, strong):
+        incident = revise_as(incident, diagnosis, monkeypatch)
+    notes = list(incident.timeline.filter(verb="revised").order_by("id").values_list("note", flat=True))
+    assert notes == [
+        "2 ranks wait instead of 3. Now also not seen: Still catching up: n3.",
+        "Strong evidence instead of moderate. Other ranks wait. No longer missing: Still catching up: n3.",
+    ]
+
+
+@pytest.mark.parametrize(("is_catching_up", "missing"), [(True, ["Still catching up: n3."]), (False, [])])
+def test_what_was_missing_for_a_moment_is_taken_back_once_nodes_have_caught_up(
+    incident: Incident, monkeypatch: pytest.MonkeyPatch, is_catching_up: bool, missing: list[str]
+) -> None:
+    whole = make_diagnosis(make_symptom(incident.attempt))
+    revise_as(incident, dataclasses.replace(whole, missing=("Still catching up: n3.",)), monkeypatch)
+    late_ns = time.time_ns()
+    Node.objects.create(
+        attempt=incident.attempt, name="n3", late_received_ns=late_ns, catching_up=is_catching_up, received_ns=late_ns
+    )
+    resolved = {"state": "resolved", "resolved_at": timezone.now(), "resolution": "rebooted"}
+    Incident.objects.update(analysed_at=timezone.now() - timedelta(seconds=6), **resolved)
+    monkeypatch.setattr(revise, "diagnose", lambda *_: whole)
+    monkeypatch.setattr(revise, "read_window", lambda *_, **__: make_window())
+    revise.revise_late(incident.attempt_id)
+    newest = incident.revisions.latest("number")
+    assert newest.body["missing"] == missing
 
 
 def test_a_strong_verdict_is_not_taken_back_by_evidence_that_scrolled_away(
