@@ -110,14 +110,8 @@ def for_gpu(state: Progress, places: Sequence[int]) -> str:
     )
 
 
-def for_silent(state: Progress, at: int) -> str:
-    """A node that sends nothing any more."""
-    node = node_name(state, at) or "the node"
-    return for_silent_node(node)
-
-
 def for_silent_node(node: str) -> str:
-    """The same, by the node's name."""
+    """A node that sends nothing any more."""
     return (
         f"Is {node} up? `ping -c 3 {node}`, `ssh {node} uptime`; its console or BMC if not.\n"
         f"If it is: is the agent running, and can it reach the server? `ssh {node} 'ps aux | grep nccl_instrument'`.\n"

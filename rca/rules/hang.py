@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rca import advice
-from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom
+from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from rca.progress import Progress
 from rca.ranks import PORT_DOWN
 from rca.rules import links
@@ -45,12 +45,22 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     """A finding for every sink, those with most waiters first; () when nobody is seen to wait."""
     found = sinks(state)
     lost = [sink for sink in found if sink.link >= 0]
-    findings = [_explain_sink(state, sink, settings) for sink in found if sink.link < 0 and not sink.is_deadlock]
+    if symptom.kind is SymptomKind.SILENCE:
+        # Nobody said that ops stand still: what a moment of a running job looks like is no evidence, what is seen directly is.
+        found, lost = [sink for sink in found if sink.ranks and state.is_cut[list(sink.ranks)].all()], []
+    findings = [_explain_sink(state, sink, settings) for sink in found if _is_ours(state, sink)]
     by_link = links.explain(state, lost, settings)
     disputing = set(state.ranks.names(np.unique(state.disputed.at[~state.disputed.is_done])))
     told = disputing.union(*(other.culprits for other in by_link))
     findings = [one for one in findings if not _is_told_better(one, told)] + by_link
     return tuple(sorted(findings, key=lambda finding: -finding.score))
+
+
+def _is_ours(state: Progress, sink: Sink) -> bool:
+    """Links, deadlocks and silent nodes have rules of their own; a process seen stopped before stays ours."""
+    ranks = state.ranks
+    is_only_silent = ranks.is_silent & ~ranks.is_gone & ~ranks.is_stopped
+    return sink.link < 0 and not sink.is_deadlock and not is_only_silent[list(sink.ranks)].any()
 
 
 def _is_told_better(finding: Finding, told: set[int]) -> bool:
@@ -127,10 +137,6 @@ def _direct(state: Progress, who: str, places: tuple[int, ...]) -> dict[Callable
         lambda at: ranks.is_stopped[at]: (
             Component.PROCESS, stop, Grade.STRONG, f"The process of {who} is stopped (state T)",
             advice.for_stopped(state, places),
-        ),
-        lambda at: ranks.is_silent[at]: (
-            Component.NODE, FaultKind.SILENCE, Grade.MODERATE, f"The node of {who} sends no data any more",
-            advice.for_silent(state, places[0]),
         ),
         lambda at: state.is_deaf[at]: (
             Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW, Grade.STRONG,

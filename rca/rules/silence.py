@@ -16,6 +16,7 @@ from rca.keys import Ints
 from rca.progress import Progress
 from rca.ranks import silent_nodes
 from rca.settings import SECOND_NS, Settings
+from rca.sinks import sinks
 from rca.words import named, node_name, score, waiting
 
 RULE = "silence"
@@ -23,12 +24,13 @@ VERSION = 1
 
 
 def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
-    """A finding per rank that is silent on a node that reports; per silent node only for the silence symptom, or one that
-    a person or watchdog raised."""
+    """A finding per rank that is silent on a node that reports, and per silent node: of a stall only those where the waiting
+    ends."""
     lone = tuple(_silent_rank(state, int(at)) for at in _silent_ranks(state, settings)[: settings.findings_max])
-    if symptom.kind not in (SymptomKind.SILENCE, SymptomKind.EXTERNAL):
-        return lone
     nodes = np.flatnonzero(silent_nodes(state.window, settings)[:-1])
+    if symptom.kind not in (SymptomKind.SILENCE, SymptomKind.EXTERNAL):
+        last = [at for sink in sinks(state) for at in sink.ranks]
+        nodes = np.intersect1d(nodes, state.ranks.node[last])
     return tuple(_silent_node(state, int(node)) for node in nodes[: settings.findings_max]) + lone
 
 

@@ -27,8 +27,16 @@ def test_nobody_is_silent(scenario: dict) -> None:  # type: ignore[type-arg]
     assert findings(**scenario) == ()
 
 
-def test_a_failure_is_not_answered_with_silence() -> None:
-    assert findings(SymptomKind.FAILURE, silent=[1]) == ()
+def test_a_stall_is_not_answered_with_the_silence_of_a_node_that_nobody_waits_for() -> None:
+    assert findings(SymptomKind.FAILURE, paused=True, silent=[1]) == ()
+
+
+def test_a_process_that_was_seen_stopped_before_its_node_fell_silent_is_named() -> None:
+    window = make_window(frozen=3)
+    nodes = window.nodes.copy()
+    nodes["watermark_ns"][1] = window.now_ns - DEFAULT.silence_ns
+    found = diagnose(replace(window, nodes=nodes), Symptom(SymptomKind.FAILURE, "job", 1, 1, 2, 0, (), ""))
+    assert any((f.culprits, f.component) == ((3,), Component.PROCESS) for f in found.findings)
 
 
 def test_a_silent_node_is_named_with_its_ranks() -> None:

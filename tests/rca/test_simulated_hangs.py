@@ -119,6 +119,31 @@ def test_two_orders_on_one_node_are_a_deadlock_though_one_op_is_invisible(
     best = found.findings[0]
     assert (best.culprits, best.component, best.kind) == (ranks, Component.SOFTWARE, FaultKind.DEADLOCK)
     assert {
-        fact.value.split()[0] for fact in best.evidence if fact.what == "order of enqueueing" and fact.rank == 5
+        str(fact.value).split()[0] for fact in best.evidence if fact.what == "order of enqueueing" and fact.rank == 5
     } == {"world"}
     assert len(found.findings) == 1
+
+
+# ---- silence ----
+
+
+@pytest.mark.parametrize("name", ["node_silent", "agent_silent"])
+@pytest.mark.parametrize(("layout", "node", "ranks"), [("8", 0, (0, 1)), ("8", 2, (4, 5)), ("16", 1, (4, 5, 6, 7))])
+def test_a_silent_node_is_named_with_all_its_ranks_whether_the_job_hangs_or_goes_on(
+    name: str, layout: str, node: int, ranks: tuple[int, ...]
+) -> None:
+    cut = window(name, layout, node, seconds=16.0)
+    for symptom in look(cut, Normal()).symptoms:
+        found = diagnose(cut, symptom)
+        best = found.findings[0]
+        assert (best.culprits, best.component, best.kind) == (ranks, Component.NODE, FaultKind.SILENCE)
+        assert not {rank for finding in found.findings for rank in finding.culprits} - set(ranks), (
+            "nobody else is blamed"
+        )
+
+
+def test_while_an_agent_is_silent_no_rank_of_the_running_job_is_said_to_be_stuck() -> None:
+    for seconds in (14.5, 15.0, 15.5):
+        cut = window("agent_silent", "8", 0, seconds=seconds)
+        (symptom,) = look(cut, Normal()).symptoms
+        assert {finding.rule for finding in diagnose(cut, symptom).findings} == {"silence"}
