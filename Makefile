@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help run signin test check eval bench lock build clean preflight preflight-dev unit sanitizers pytest browser \
-	frontend-check native timescale
+	frontend-check native timescale known-suite known-bench
 
 PORT ?= 8000
 DATA ?= var
@@ -10,6 +10,8 @@ DEMO ?= 1
 SUITE ?= spine
 NAME ?= tracepoint
 export PORT DATA DEMO SEED DEMO_FAULT
+SUITES = $(shell grep -l __main__ tests/eval/*.py | sed -n 's,^tests/eval/\([a-z]*\)\.py$$,\1,p')
+BENCHES = $(shell grep -l __main__ tests/bench/*.py | sed -n 's,^tests/bench/\([a-z]*\)\.py$$,\1,p')
 
 # The first Python that is new enough; empty when there is none (preflight says so).
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do \
@@ -38,8 +40,8 @@ help:
 	@echo "make test                                  install what tests need and run all of them"
 	@echo "make check                                 the fast part of it"
 	@echo "make timescale                             the trace store's tests on TimescaleDB, which make test runs too"
-	@echo "make eval SUITE=spine [SEED=n]             an accuracy suite"
-	@echo "make bench NAME=tracepoint                 a speed benchmark"
+	@echo "make eval SUITE=spine [SEED=n]             an accuracy suite: $(SUITES)"
+	@echo "make bench NAME=tracepoint                 a speed benchmark: $(BENCHES)"
 	@echo "make lock | build | clean                  pin dependencies | build only | remove what was built"
 
 # ---- run ------------------------------------------------------------------------------------------------------------
@@ -124,7 +126,7 @@ test: preflight-dev $(DEV_STAMP) $(NPM_STAMP) browser $(DIST_STAMP)
 	$(MAKE) timescale
 
 # What stores, reads, sums, keeps and survives, on the other store: TimescaleDB in WebAssembly, in PostgreSQL's place.
-STORE_TESTS := tests/timescale $(addprefix tests/ingest/test_,receive.py read.py retention.py rollup.py exact_rollups.py outage.py)
+STORE_TESTS := tests/timescale $(addprefix tests/ingest/test_,receive.py read.py retention.py rollup.py exact_rollups.py old_writers.py outage.py)
 timescale: preflight-dev $(DEV_STAMP) $(ENGINE_STAMP)
 	DIOGENES_TEST_STORE=timescale $(PY) -m pytest --durations=5 $(STORE_TESTS)
 
@@ -137,10 +139,17 @@ browser:
 			>/dev/null 2>&1 || echo "Chromium could not be installed: browser tests will be skipped"; \
 	else echo "No Chromium here and no right to install it: browser tests will be skipped"; fi
 
-eval: build $(DEV_STAMP)
+known-suite:
+	@case " $(SUITES) " in *" $(SUITE) "*) ;; *) echo "SUITE=$(SUITE) is no suite: choose one of $(SUITES)." >&2; exit 1;; esac
+	@case "$(SEED)" in *[!0-9]*) echo "SEED=$(SEED) is no whole number." >&2; exit 1;; esac
+
+known-bench:
+	@case " $(BENCHES) " in *" $(NAME) "*) ;; *) echo "NAME=$(NAME) is no benchmark: choose one of $(BENCHES)." >&2; exit 1;; esac
+
+eval: known-suite build $(DEV_STAMP)
 	$(PY) -m tests.eval.$(SUITE) $(if $(SEED),--seed $(SEED))
 
-bench: build $(DEV_STAMP)
+bench: known-bench build $(DEV_STAMP)
 	$(PY) -m tests.bench.$(NAME)
 
 # ---- upkeep ---------------------------------------------------------------------------------------------------------

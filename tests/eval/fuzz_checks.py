@@ -30,7 +30,7 @@ SECONDS_MAX: Final = 5.0
 
 def check_bytes(raw: bytes) -> bool:
     """Whether the bytes were accepted. Raises whatever ingest would, and AssertionError where a promise is broken."""
-    began = time.monotonic()
+    began = time.process_time()
     try:
         arrival = receive_batch(1, raw, NOW_NS)
     except BadBatch as refused:
@@ -45,7 +45,7 @@ def check_bytes(raw: bytes) -> bool:
 
 
 def _check_time(began: float) -> None:
-    assert time.monotonic() - began < SECONDS_MAX, "a batch that takes seconds"
+    assert time.process_time() - began < SECONDS_MAX, "a batch that takes seconds"
 
 
 def _check_rows(arrival: Arrival) -> None:

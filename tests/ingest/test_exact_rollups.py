@@ -8,8 +8,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,6 @@ from psycopg.conninfo import make_conninfo
 from ingest import rollup, sums, writers
 from ingest.database import conninfo
 from ingest.models import Attempt, OpRollup, Team
-from ingest.retention import keep_house
 from ingest.sums import as_multirange
 from ingest.tokens import make_agent_token
 from ingest.writers import Writer
@@ -338,76 +337,6 @@ async def test_ops_that_found_no_room_are_shown(ingest: Ingest, monkeypatch: pyt
     await ingest.write_ledger()
     assert (await ingest.health())["ops_not_summed"] == 8
     assert await recovered() == 0  # counted is dealt with
-
-
-async def test_what_a_writer_left_before_an_outage_of_days_is_summed_before_it_is_dropped(ingest: Ingest) -> None:
-    for number in range(3):
-        await ingest.send(FakeJob().batch(0, number))
-    expected = await sync_to_async(stored_totals)()
-    await sync_to_async(died)("2 days")
-    await sync_to_async(keep_house)(SENT_AT + timedelta(hours=26))
-    assert await sync_to_async(n_stored)() == 0
-    assert await sync_to_async(rolled_up)() == expected
-    await sync_to_async(keep_house)(SENT_AT + timedelta(hours=26))
-    assert await sync_to_async(n_rows_of_writers)() == 0
-
-
-def died(ago: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE ingest_writer SET summed_at = now() - %s::interval", [ago])
-
-
-def n_rows_of_writers() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM ingest_writer")
-        return int(cursor.fetchone()[0])
-
-
-@pytest.fixture
-def one_attempt_is_refused(no_writers: None) -> Iterator[None]:
-    """The database refuses every roll-up of the first attempt there is."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " IF NEW.attempt_id = (SELECT min(id) FROM ingest_attempt) THEN RAISE 'refused'; END IF;"
-            " RETURN NEW; END $$"
-        )
-        cursor.execute("CREATE TRIGGER refuse BEFORE INSERT ON ingest_oprollup FOR EACH ROW EXECUTE FUNCTION refuse()")
-    yield
-    with connection.cursor() as cursor:
-        cursor.execute("DROP FUNCTION refuse CASCADE")
-
-
-async def test_a_writer_that_can_never_be_summed_hides_no_other_and_stops_no_retention(
-    ingest: Ingest, one_attempt_is_refused: None
-) -> None:
-    other = Ingest(type(ingest.application)(), ingest.token, ingest.team)
-    await ingest.send(FakeJob(name="a").batch())
-    await other.send(FakeJob(name="b").batch())
-    await other.application.stop()
-    await sync_to_async(OpRollup.objects.all().delete)()
-    await sync_to_async(forget_summed)()
-    kept = await sync_to_async(keep_house)(SENT_AT + timedelta(hours=26))
-    assert await OpRollup.objects.filter(attempt__job__name="b").acount() > 0
-    assert any("refused" in said for said in kept.failed)
-    assert await sync_to_async(n_stored)() == 2  # of that hour, not all is summed: it waits a day
-    assert await sync_to_async(n_rows_of_writers)() == 1
-    kept = await sync_to_async(keep_house)(SENT_AT + timedelta(hours=51))
-    assert kept.lost == 1
-    assert await sync_to_async(n_stored)() == 0
-
-
-def forget_summed() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE ingest_writer SET summed = '{}', summed_at = now() - interval '2 days'")
-
-
-def test_old_writers_are_forgotten_once_all_is_summed() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("INSERT INTO ingest_writer (summed_at) VALUES (now() - interval '25 hours'), (now())")
-        keep_house()
-        cursor.execute("SELECT count(*) FROM ingest_writer")
-        assert cursor.fetchone()[0] == 1
 
 
 def test_commit_numbers_are_kept_as_ranges() -> None:
