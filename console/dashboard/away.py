@@ -10,13 +10,10 @@ from typing import Final
 
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.template.loader import render_to_string
 
 AGAIN_SECONDS: Final = 5
 SENTENCE: Final = "The database does not answer. Agents keep what they trace; nothing acknowledged is lost."
-PAGE: Final = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Diogenes</title>
-<meta http-equiv="refresh" content="{AGAIN_SECONDS}"></head>
-<body><p role="alert">{SENTENCE}</p><p>This page asks again every {AGAIN_SECONDS} seconds.</p></body></html>
-"""
 
 
 class DatabaseAway:
@@ -33,4 +30,5 @@ class DatabaseAway:
         headers = {"Retry-After": str(AGAIN_SECONDS), "Cache-Control": "no-store"}
         if request.path.startswith("/api/"):
             return JsonResponse({"error": SENTENCE, "code": "database_away"}, status=503, headers=headers)
-        return HttpResponse(PAGE, status=503, headers=headers)
+        given = {"request": request, "sentence": SENTENCE, "again_seconds": AGAIN_SECONDS}
+        return HttpResponse(render_to_string("503.html", given), status=503, headers=headers)

@@ -64,7 +64,7 @@ def _text(job: str, rates: dict[int, dict[int, float]]) -> str:
     for func, series in sorted(rates.items()):
         values = list(series.values())
         latest, mean = values[-1], sum(values) / len(values)
-        sentences.append(f"{FUNCS[func]}: {latest:g} in the newest ten seconds, {mean:.4g} on average.")
+        sentences.append(f"{FUNCS[func]}: {latest:g} in the newest ten seconds, {round(mean, 2):g} on average.")
     return " ".join(sentences)
 
 

@@ -30,6 +30,15 @@ def page(request: HttpRequest) -> HttpResponse:
     return render(request, "app.html", entry)
 
 
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Within the console for who is signed in, as for a page that the address only seems to name; else a sheet."""
+    entry = _entry(settings.FRONTEND_DIST / ".vite" / "manifest.json")
+    is_page = not request.path.startswith(("/api/", settings.STATIC_URL)) and request.user.is_authenticated
+    if entry is None or not is_page:
+        return render(request, "404.html", status=404)
+    return render(request, "app.html", entry, status=404)
+
+
 def _entry(manifest: Path) -> dict[str, Any] | None:
     """Script, styles and preloads of the entry in Vite's manifest, as static addresses; None before the first build."""
     try:

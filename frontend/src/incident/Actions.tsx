@@ -6,9 +6,8 @@
 import { useState } from "preact/hooks";
 import type { IncidentRow } from "../live/rows";
 import { Dialog, ReasonDialog } from "../parts/Dialog";
-import { actOn, isUnderWay } from "../state/actions";
+import { actOn, isMine, isUnderWay } from "../state/actions";
 import { useKeys } from "../state/keys";
-import { session } from "../state/team";
 
 interface ActionsProps {
   row: IncidentRow;
@@ -29,7 +28,8 @@ export function Actions({ row, may, onActed, onComment }: ActionsProps) {
     void actOn(row, verb, verb === "resolve" ? { reason: text } : { note: text }).then(onActed);
   };
   const offered = offers(row, isViewer);
-  const giveBack = () => (isSomebodyElses(row) ? setAsking("unacknowledge") : acts("unacknowledge"));
+  // Somebody else's: taking it from them needs a second thought.
+  const giveBack = () => (!isMine(row) ? setAsking("unacknowledge") : acts("unacknowledge"));
   useKeys({
     // Acknowledges only: the same key twice must not take back what a colleague did in between.
     a: () => offered.acknowledge && !busy && acts("acknowledge"),
@@ -97,12 +97,6 @@ function offers(row: IncidentRow, isViewer: boolean) {
     resolve: !isViewer && row.state !== "resolved",
     reopen: !isViewer && row.state === "resolved",
   };
-}
-
-/** Somebody else holds it: taking it from them needs a second thought. */
-function isSomebodyElses(row: IncidentRow): boolean {
-  const me = session.value;
-  return row.acknowledged_by !== null && row.acknowledged_by !== me?.user && row.acknowledged_by !== me?.name;
 }
 
 function TakeBackDialog({ row, onClose, onSay }: { row: IncidentRow; onClose: () => void; onSay: () => void }) {

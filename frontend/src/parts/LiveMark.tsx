@@ -27,7 +27,7 @@ export function LiveMark() {
     >
       <i aria-hidden="true" />
       {WORD[seen]}
-      {phase.value === "stale" && ` ${silence()}`}
+      {phase.value === "stale" && <span class="wide-only">{silence()}</span>}
     </span>
   );
 }

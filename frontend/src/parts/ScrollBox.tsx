@@ -1,5 +1,6 @@
 /*
- * A box that may scroll sideways. While it does, the keyboard can reach it; while it does not, it is no extra stop.
+ * A box that may scroll sideways. While it does it says so, as a cut table looks whole, and the keyboard can reach it;
+ * while it does not, it is no extra stop.
  */
 
 import type { ComponentChildren } from "preact";
@@ -27,6 +28,7 @@ export function ScrollBox({ class: name, label, children }: ScrollBoxProps) {
   const reach = scrolls ? { tabIndex: 0, role: "group" as const, "aria-label": `${label}, scrolls sideways` } : {};
   return (
     <div ref={box} class={name} {...reach}>
+      {scrolls && <p class="scroll-hint">Scroll sideways for the rest →</p>}
       {children}
     </div>
   );

@@ -30,7 +30,7 @@ export function TopBar() {
       </nav>
       <div class="topbar-end">
         {session.value?.demo && (
-          <span class="demo-mark wide-only" title="A small live job on this machine; a fault is injected into it.">
+          <span class="demo-mark" title="A small live job on this machine; a fault is injected into it.">
             Demo
           </span>
         )}

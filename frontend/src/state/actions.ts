@@ -65,17 +65,24 @@ export function expected(row: IncidentRow, verb: Act): IncidentRow {
   }
 }
 
-/** Who was first, in words; null when the refusal had another cause. */
+/** Who was first, in words. */
 export function whoWasFirst(now: IncidentRow): string {
+  if (isMine(now)) return "You have acknowledged it already.";
   if (now.state === "acknowledged" && now.acknowledged_by) return `${now.acknowledged_by} acknowledged it first.`;
   if (now.state === "resolved") return "It has been resolved in the meantime.";
   return "It changed in the meantime; this is how it is now.";
 }
 
+/** Whether it is ours: then a refusal says only that we acted twice, from two windows perhaps. */
+export function isMine(row: IncidentRow): boolean {
+  const me = session.value;
+  return row.state === "acknowledged" && me !== null && [me.user, me.name].includes(row.acknowledged_by ?? "");
+}
+
 function takeBack(row: IncidentRow, verb: Act, error: Error): void {
   const current = error instanceof ApiError && error.status === 409 ? (error.answer.incident as IncidentRow) : null;
   if (verb !== "comments") show(current ?? row);
-  notify(current ? whoWasFirst(current) : error.message, "bad");
+  notify(current ? whoWasFirst(current) : error.message, current && isMine(current) ? "calm" : "bad");
 }
 
 function showAnswer({ incident, entry }: ActAnswer): void {

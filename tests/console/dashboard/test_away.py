@@ -34,7 +34,11 @@ def test_a_page_says_it_and_asks_again(responder: Persona, broken: Exception) ->
     browser.cookies["sessionid"] = "a" * 32
     answer = browser.get("/")
     assert answer.status_code == 503
-    assert 'http-equiv="refresh" content="5"' in answer.content.decode()
+    shown = answer.content.decode()
+    assert 'http-equiv="refresh" content="5"' in shown
+    assert "does not answer" in shown
+    assert 'class="brand" href="/"' in shown
+    assert "signin.css" in shown, "it looks like the other pages that the server draws"
 
 
 def test_a_bug_is_not_called_an_outage(responder: Persona, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,19 @@ def test_the_shell_loads_what_vite_built(viewer: Persona, settings: Any, tmp_pat
     assert not re.search(r"<script(?![^>]*\bsrc=)", shown)
 
 
+def test_who_is_signed_in_finds_nothing_within_the_console(
+    viewer: Persona, client: Client, settings: Any, tmp_path: Path
+) -> None:
+    settings.FRONTEND_DIST = tmp_path
+    (tmp_path / ".vite").mkdir()
+    manifest = {"index.html": {"file": "assets/index-abc.js", "isEntry": True}}
+    (tmp_path / ".vite" / "manifest.json").write_text(json.dumps(manifest))
+    shown = viewer.browser.get("/no/such/page")
+    assert (shown.status_code, "assets/index-abc.js" in shown.content.decode()) == (404, True)
+    for answer in (client.get("/no/such/page"), viewer.browser.get("/api/v1/none")):
+        assert (answer.status_code, "nothing at this address." in answer.content.decode()) == (404, True)
+
+
 @pytest.mark.parametrize("path", ["/", "/incidents", "/incidents/12", "/jobs/3", "/nodes", "/settings"])
 def test_every_page_has_an_address(viewer: Persona, path: str) -> None:
     assert viewer.browser.get(path).status_code in (200, 503)
