@@ -69,7 +69,10 @@ DEBUG = _flag("DIOGENES_DEBUG")
 DEMO = _flag("DIOGENES_DEMO")
 SECRET_KEY = os.environ.get("DIOGENES_SECRET_KEY") or _noted("secret_key") or ("only-for-debugging" if DEBUG else "")
 if not SECRET_KEY:
-    raise ImproperlyConfigured("Set DIOGENES_SECRET_KEY, or DIOGENES_DATA to the data folder of a running stack.")
+    raise ImproperlyConfigured(
+        f"Nothing runs in {DATA_FOLDER}: set DIOGENES_DATA (`make`: DATA=) to the data folder of a running stack, or"
+        " DIOGENES_SECRET_KEY, DATABASE_URL and REDIS_URL to servers of your own."
+    )
 
 ALLOWED_HOSTS = _names("DIOGENES_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
 CSRF_TRUSTED_ORIGINS = _names("DIOGENES_TRUSTED_ORIGINS")

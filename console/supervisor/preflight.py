@@ -25,6 +25,7 @@ NODE_MIN = 20
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_BYTES_MIN = 2_000_000_000
 DATA_BYTES_MIN = 500_000_000
+WORDS_FIT = (errno.EACCES, errno.EPERM, errno.EROFS)  # the system's other words (/proc: "No such file") mislead
 FAULTS_THAT_HANG = [
     name for name, kind in KINDS.items() if kind.kind.endswith("fail-stop") or kind.default == FOR_EVER_S
 ]
@@ -97,25 +98,36 @@ def node_problem() -> str | None:
 
 
 def writable_problem(folder: Path, what: str) -> str | None:
-    """The folder must take new files. Tried, not asked: root may write everywhere, and still not below /proc."""
+    """The folder must take new files. Tried, not asked: root may write everywhere, and still not below /proc.
+
+    One that is missing is made only when everything else is right; tried is the folder it would lie in.
+    """
+    existing = first_existing(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=existing):
             return None
     except OSError as error:
         if error.errno == errno.ENOSPC:
             return f"The disk of {folder} is full."
-        return f"The {what} folder {folder} cannot be written ({error.strerror})."
+        if error.errno == errno.ENOTDIR:
+            return f"The {what} folder {folder} cannot be made: {existing} is a file."
+        reason = error.strerror if error.errno in WORDS_FIT else "this file system takes no files of ours"
+        return f"The {what} folder {folder} cannot be written ({reason}): choose another{' with DATA=' * (what == 'data')}."
+
+
+def first_existing(folder: Path) -> Path:
+    """The folder itself, or the nearest one above it that is there."""
+    existing = folder.absolute()
+    while not os.path.exists(existing) and existing != existing.parent:
+        existing = existing.parent
+    return existing
 
 
 def disk_problem(folder: Path, bytes_min: int) -> str | None:
-    existing = folder.absolute()
-    while not existing.exists():
-        existing = existing.parent
-    free = shutil.disk_usage(existing).free
+    free = shutil.disk_usage(first_existing(folder)).free
     if free >= bytes_min:
         return None
-    return f"The disk of {folder} is full: {free // 1_000_000} MB free, {bytes_min // 1_000_000} MB needed."
+    return f"The disk of {folder} has too little room: {free // 1_000_000} MB free, {bytes_min // 1_000_000} MB needed."
 
 
 def in_use_problem(folder: Path) -> str | None:

@@ -50,9 +50,10 @@ def run(data_folder: Path, port: int, with_demo: bool, say: Callable[[str], None
     """Start, keep running, stop. Raises FolderInUse or ServerFailed when it cannot."""
     refuse_if(demo_problems(str(int(with_demo)), os.environ.get("DEMO_FAULT", "")))
     refuse_if(data_problems(data_folder))
-    folder = claim(
-        data_folder
-    )  # before the ports are looked at: what a killed start left may still hold them for a moment
+    if not data_folder.exists():
+        refuse_if(port_problems(port))  # a start that is refused leaves no folder behind
+    # Claimed before the ports are looked at: what a killed start left may still hold them for a moment.
+    folder = claim(data_folder)
     stack = Stack(folder, port, say)
     try:
         refuse_if(port_problems(port))

@@ -159,7 +159,7 @@ def failed_looks(stack: RunningStack) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED") or random.randrange(10**6)))
+    parser.add_argument("--seed", type=int, default=os.environ.get("SEED") or random.randrange(10**6))
     parser.add_argument("--decoder", type=int, default=DECODER_INPUTS)
     parser.add_argument("--endpoint", type=int, default=ENDPOINT_INPUTS)
     parser.add_argument("--rest", type=int, default=REST_INPUTS)

@@ -324,7 +324,7 @@ def drill_stack(seed: int, order: Sequence[str], n_nodes: int, outage_s: float, 
 def main() -> int:
     logging.getLogger("diogenes.agent").setLevel(logging.ERROR)
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED") or random.randrange(10**6)))
+    parser.add_argument("--seed", type=int, default=os.environ.get("SEED") or random.randrange(10**6))
     parser.add_argument("--parts", default=",".join(parts.PARTS), help="comma-separated, for a shorter run")
     parser.add_argument("--repeats", type=int, default=3, help="kills of each part")
     parser.add_argument(

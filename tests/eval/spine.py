@@ -156,7 +156,7 @@ def summary(results: Sequence[CaseResult], suite: str, seed: int, overridden: li
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED") or random.randrange(10**6)))
+    parser.add_argument("--seed", type=int, default=os.environ.get("SEED") or random.randrange(10**6))
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--faults", default=",".join(FAULTS), help="comma-separated, for a shorter run")
     chosen = parser.parse_args()

@@ -111,7 +111,8 @@ def test_only_faults_that_hang_the_job_make_a_demo() -> None:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    assert "is full" in str(preflight.disk_problem(tmp_path / "not" / "yet", 10**18))
+    said = str(preflight.disk_problem(tmp_path / "not" / "yet", 10**18))
+    assert "has too little room: " in said and said.endswith(" MB free, 1000000000000 MB needed.")
     assert preflight.disk_problem(tmp_path, 1) is None
 
 
@@ -123,13 +124,15 @@ def test_a_data_folder_that_is_not_ours(tmp_path: Path) -> None:
 
 def test_a_data_folder_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "cannot be written" in str(preflight.writable_problem(tmp_path / "file" / "var", "data"))
+    assert preflight.writable_problem(tmp_path / "file" / "var", "data") == (
+        f"The data folder {tmp_path / 'file' / 'var'} cannot be made: {tmp_path / 'file'} is a file."
+    )
 
 
 @pytest.mark.parametrize("folder", ["/proc/x", "/proc"])
 def test_a_data_folder_that_no_user_can_write_is_not_called_full(folder: str) -> None:
     assert preflight.data_problems(Path(folder)) == [
-        f"The data folder {folder} cannot be written (No such file or directory)."
+        f"The data folder {folder} cannot be written (this file system takes no files of ours): choose another with DATA=."
     ]
 
 

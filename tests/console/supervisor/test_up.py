@@ -134,7 +134,7 @@ def test_a_link_of_a_stack_that_does_not_run_is_refused_in_one_sentence(tmp_path
     command = [sys.executable, str(ROOT / "manage.py"), "signin_link"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    assert "DIOGENES_DATA to the data folder of a running stack" in done.stderr
+    assert done.stderr.startswith(f"Nothing runs in {tmp_path}: set DIOGENES_DATA (`make`: DATA=) to the data folder")
     (tmp_path / "secret_key").write_text("key")
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
