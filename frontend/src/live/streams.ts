@@ -100,7 +100,7 @@ export class Connection {
 
   constructor(url: string) {
     this.socket = new LiveSocket(url, {
-      onOpen: () => this.eachNamed((stream) => this.subscribe(stream)),
+      onOpen: () => this.eachNamed((stream) => this.resume(stream)),
       onFrame: (frame) => this.read(frame),
     });
   }
@@ -122,6 +122,12 @@ export class Connection {
   subscribe(stream: LiveStream): void {
     const place = stream.snapshot.value?.stream;
     if (place) this.socket.send({ subscribe: place.name, epoch: place.epoch, offset: place.offset });
+  }
+
+  /** A stream whose last fetch failed shows old rows: a server that is back is asked at once. */
+  private resume(stream: LiveStream): void {
+    this.subscribe(stream);
+    if (stream.failure.value) void stream.load();
   }
 
   private poll(): void {
