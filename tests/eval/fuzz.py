@@ -114,11 +114,18 @@ def attack_endpoint(stack: RunningStack, n_inputs: int, seed: int) -> tuple[Tall
     return tally, ingest_rss_mb(stack) - before
 
 
+def _command_line(pid: int) -> bytes:
+    """Empty for a process that has ended meanwhile: parts of the stack come and go."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def ingest_rss_mb(stack: RunningStack) -> float:
     """Resident memory of all ingest processes of the stack."""
     assert stack.process is not None
-    children = _children(stack.process.pid)
-    found = [pid for pid in children if b"ingest.serve" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    found = [pid for pid in _children(stack.process.pid) if b"ingest.serve" in _command_line(pid)]
     assert found, "the stack has no ingest process"
     return sum(_rss_kb(pid) for pid in found) / 1024
 
