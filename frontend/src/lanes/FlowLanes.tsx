@@ -176,6 +176,9 @@ function LaneLabel({ lane, ns, blamed, onSelect }: LaneLabelProps) {
   );
 }
 
+/** "first symptom" stands left of its mark, where a phone may have no room for it. */
+const FIRST_WORD_PX = 100;
+
 function Ruler({ lanes, width }: { lanes: Lanes; width: number }) {
   const { stepS, at } = rulerTicks(lanes.from_ns, lanes.to_ns, width);
   const marks: [number | null, string, string][] = [
@@ -197,7 +200,7 @@ function Ruler({ lanes, width }: { lanes: Lanes; width: number }) {
             ns >= lanes.from_ns &&
             ns <= lanes.to_ns && (
               <b key={kind} class={`ruler-mark mark-${kind}`} style={{ left: `${timeX(lanes, ns, width)}px` }}>
-                {word}
+                {kind === "first" && timeX(lanes, ns, width) < FIRST_WORD_PX ? "first" : word}
               </b>
             ),
         )}
