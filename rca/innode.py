@@ -56,8 +56,10 @@ def hidden_in_node(known: Known, members: Members, fronts: Fronts, certain: Edge
     found: list[Edges] = []
     is_asked = is_waited_for & ~waits
     in_local = is_asked[members.rank_at] & members.is_local[members.comm]
-    for mine in np.flatnonzero(in_local & (members.entered > 0) & ~has_passed):
-        found += _in_own_op(int(mine), members, has_passed)
+    asking = np.flatnonzero(in_local & (members.entered > 0) & ~has_passed)
+    ran_to, stuck_at = _reached(known, members, fronts, np.unique(members.comm[asking]))
+    for mine in asking:
+        found += _in_own_op(int(mine), members, has_passed, ran_to >= stuck_at[mine])
     return joined([*found, *_behind_over(known, members, fronts, is_asked)])
 
 
@@ -106,14 +108,44 @@ def _passed(known: Known, members: Members, fronts: Fronts) -> Mask:
     return members.is_local[members.comm] & (ran[members.rank_at] > members.last_enqueued_ns)
 
 
-def _in_own_op(mine: int, members: Members, has_passed: Mask) -> list[Edges]:
-    """Edges from a member to its mates, unless its last op there is over or a mate has not even entered it."""
+def _reached(known: Known, members: Members, fronts: Fronts, comms: Ints) -> tuple[Ints, Ints]:
+    """(M,) of the members of these communicators: the last op there that the GPU is known to have run, and the last that it
+    can be in.
+
+    Both follow from what the rank enqueued before and after it: what has run over the network, and what has not.
+    """
+    done = known.window.rows("op")
+    done = done[(done["done_ns"] > 0) & (done["rank"] >= 0)]
+    ran, stuck = np.zeros(len(known.ranks.rank), np.int64), np.full(len(known.ranks.rank), NEVER, np.int64)
+    np.maximum.at(ran, known.ranks.position(done["rank"]), done["enqueued_ns"])
+    begun = fronts.has_begun & (fronts.enqueued_ns != NEVER)
+    np.maximum.at(ran, fronts.at[begun], fronts.enqueued_ns[begun])
+    np.minimum.at(stuck, fronts.at, fronts.enqueued_ns)
+    ran_to, stuck_at = np.zeros(len(members.comm), np.int64), members.entered.copy()
+    ids = members.comm_ids[comms]
+    for table in ("op", "live_op"):
+        rows = known.window.rows(table)
+        rows = rows[np.isin(rows["comm_id"], ids) & (rows["enqueued_ns"] > 0)]
+        mine = members.find(rows["comm_id"], rows["comm_rank"].astype(np.int64))
+        rows, mine = rows[mine >= 0], mine[mine >= 0]
+        at, op, enqueued = members.rank_at[mine], rows["op"].astype(np.int64), rows["enqueued_ns"]
+        has_run, is_behind = enqueued < ran[at], enqueued > stuck[at]
+        np.maximum.at(ran_to, mine[has_run], op[has_run])
+        np.minimum.at(stuck_at, mine[is_behind], op[is_behind] - 1)
+    return ran_to, stuck_at
+
+
+def _in_own_op(mine: int, members: Members, has_passed: Mask, is_ahead: Mask) -> list[Edges]:
+    """Edges from a member to its mates, unless its last op there is over or a mate has not even entered it.
+
+    is_ahead: (M,) members that have run every op there that this one can be in: it does not wait for them.
+    """
     comm, at = int(members.comm[mine]), int(members.rank_at[mine])
     part = members.of(comm)
     entered, op = members.entered[part], members.entered[mine]
     if (has_passed[part] & (entered == op)).any() or (entered < op).any():
         return []
-    mates = members.rank_at[part][members.rank_at[part] != at]
+    mates = members.rank_at[part][(members.rank_at[part] != at) & ~is_ahead[part]]
     return [edges(np.full(len(mates), at), mates, Why.IN_NODE, *_place(comm, int(op), len(mates)))]
 
 

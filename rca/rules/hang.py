@@ -36,7 +36,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 1
+VERSION = 2
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 
@@ -67,7 +67,7 @@ def _is_told_better(finding: Finding, told: set[int]) -> bool:
     """A GPU that seems to do nothing is explained by what its rank's proxy or NIC leaves lying, or by the op it is in, which
     is another than its peers'."""
     ranks = {*finding.culprits, *(rank for tied in finding.tied for rank in tied.ranks)}
-    return finding.component is Component.GPU and bool(ranks & told)
+    return finding.subject.kind == "gpu" and bool(ranks & told)
 
 
 def _explain_sink(state: Progress, sink: Sink, settings: Settings) -> Finding:
@@ -83,7 +83,10 @@ def _explain_sink(state: Progress, sink: Sink, settings: Settings) -> Finding:
         stalled = settled(stalled, state.ranks.names(np.array(sink.ranks)), component)
     return Finding(
         rule=RULE, version=VERSION, subject=rank_subject(state, sink.ranks, _kind_of_subject(component)),
-        component=component, kind=kind, culprits=() if ties else state.ranks.names(np.array(sink.ranks)),
+        # A GPU that executes nothing stops its process as if it had failed; whether the GPU, a kernel or the driver is broken
+        # cannot be told from here. So the fault table counts it to the process, and the subject says that it is the GPU.
+        component=Component.PROCESS if component is Component.GPU else component, kind=kind,
+        culprits=() if ties else state.ranks.names(np.array(sink.ranks)),
         score=score(Grade.WEAK if ties else grade, len(sink.waiters), state.n_ranks),
         grade=Grade.WEAK if ties else grade, sentence=f"{sentence}; {waiting(len(sink.waiters))}.",
         evidence=_evidence(state, sink, settings),
@@ -92,6 +95,8 @@ def _explain_sink(state: Progress, sink: Sink, settings: Settings) -> Finding:
 
 
 def _kind_of_subject(component: Component) -> str:
+    if component is Component.GPU:
+        return "gpu"
     return "process" if component in (Component.PROCESS, Component.PROXY, Component.SOFTWARE) else "rank"
 
 
@@ -119,9 +124,11 @@ def _answer(state: Progress, sink: Sink) -> Answer:
         )
     told = advice.for_gpu(state, sink.ranks)
     if not state.fronts.has_begun[place].any():
-        sentence = f"The GPU of {who} has not started the op the others wait in"
+        sentence = f"The GPU of {who} has not started the op the others wait in, though the process lives"
         return Component.GPU, stop, Grade.MODERATE, sentence, told
-    sentence = f"{_first(who)} has sent least and has all it needs to go on, but its GPU produces nothing"
+    sentence = (
+        f"{_first(who)} has sent least and has all it needs to go on, but its GPU executes nothing; its process lives"
+    )
     return Component.GPU, stop, Grade.MODERATE, sentence, told
 
 

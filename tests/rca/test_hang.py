@@ -100,14 +100,15 @@ def test_the_conditions_of_a_dead_nic_are_on_the_finding() -> None:
 
 def test_a_gpu_that_hangs_is_a_tie_with_the_mate_on_its_node() -> None:
     best = diagnosis_of(gpu_hung=6).findings[0]
-    assert best.component is Component.GPU
+    assert (best.component, best.subject.kind) == (Component.PROCESS, "gpu")
     assert 6 in best.culprits or 6 in {rank for tied in best.tied for rank in tied.ranks}
     assert set(best.subject.ranks) <= {6, 7}
 
 
 def test_a_gpu_that_hangs_alone_on_its_node_is_named() -> None:
     best = diagnosis_of(ranks=4, tp=1, pp=1, ranks_per_node=1, gpu_hung=2).findings[0]
-    assert (best.culprits, best.component, best.kind) == ((2,), Component.GPU, STOP_COMPUTE)
+    assert (best.culprits, best.component, best.kind) == ((2,), Component.PROCESS, STOP_COMPUTE)
+    assert best.subject.kind == "gpu"
 
 
 def test_the_path_leads_from_every_victim_to_the_culprit() -> None:

@@ -24,8 +24,10 @@ LAYOUTS = {"8": EIGHT, "16": Layout(tp=4, pp=2, dp=2, ranks_per_node=4), "fours"
 
 
 @cache
-def window(name: str, layout: str = "8", victim: int = 5, transport: str = "IB", seconds: float = 13.5) -> Window:
-    return window_after(name, LAYOUTS[layout], victim, at_s=2.0, seconds=seconds, transport=transport)
+def window(
+    name: str, layout: str = "8", victim: int = 5, transport: str = "IB", seconds: float = 13.5, at_s: float = 2.0
+) -> Window:
+    return window_after(name, LAYOUTS[layout], victim, at_s=at_s, seconds=seconds, transport=transport)
 
 
 @cache
@@ -33,8 +35,8 @@ def healthy() -> Window:
     return window_of(run(EIGHT, seconds=6.0))
 
 
-def diagnosed(name: str, layout: str = "8", victim: int = 5, transport: str = "IB") -> Diagnosis:
-    cut = window(name, layout, victim, transport)
+def diagnosed(name: str, layout: str = "8", victim: int = 5, transport: str = "IB", at_s: float = 2.0) -> Diagnosis:
+    cut = window(name, layout, victim, transport, at_s + 11.5, at_s)
     seen = look(cut, Normal())
     assert seen.symptoms, f"no symptom: {seen.held}"
     return diagnose(cut, seen.symptoms[0])
@@ -147,3 +149,26 @@ def test_while_an_agent_is_silent_no_rank_of_the_running_job_is_said_to_be_stuck
         cut = window("agent_silent", "8", 0, seconds=seconds)
         (symptom,) = look(cut, Normal()).symptoms
         assert {finding.rule for finding in diagnose(cut, symptom).findings} == {"silence"}
+
+
+# ---- a GPU that executes nothing ----
+
+
+@pytest.mark.parametrize(("layout", "victim", "at_s"), [("8", 2, 2.0), ("8", 5, 2.0), ("8", 5, 4.0), ("16", 5, 4.0)])
+def test_a_gpu_that_stops_is_told_from_its_mates_who_wait_for_it_inside_the_node(
+    layout: str, victim: int, at_s: float
+) -> None:
+    found = diagnosed("gpu_error", layout, victim, at_s=at_s)
+    best = found.findings[0]
+    assert (best.culprits, best.component, best.kind) == (
+        (victim,), Component.PROCESS, FaultKind.COMPUTATION_FAIL_STOP,
+    )  # fmt: skip
+    assert (best.subject.kind, best.grade) == ("gpu", Grade.MODERATE)
+    assert len(found.victims) == LAYOUTS[layout].n_ranks - 1
+
+
+@pytest.mark.parametrize("victim", range(8))
+def test_a_gpu_that_stops_is_named_or_tied_and_no_mate_is_blamed(victim: int) -> None:
+    best = diagnosed("gpu_error", "8", victim).findings[0]
+    assert best.culprits in ((), (victim,))
+    assert victim in {*best.culprits, *(rank for tied in best.tied for rank in tied.ranks)}
