@@ -18,11 +18,17 @@ class StaticParts:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self.get_response(request)
-        if isinstance(request, ASGIRequest) and isinstance(response, StreamingHttpResponse) and not response.is_async:
-            response.streaming_content = _parts(response.streaming_content)
+        if isinstance(request, ASGIRequest) and isinstance(response, StreamingHttpResponse):
+            content = response.streaming_content
+            if isinstance(content, Iterable):
+                response.streaming_content = _parts(content)
         return response
 
 
 async def _parts(content: Iterable[bytes]) -> AsyncIterator[bytes]:
-    for part in await sync_to_async(list)(content):
+    for part in await sync_to_async(_read)(content):
         yield part
+
+
+def _read(content: Iterable[bytes]) -> list[bytes]:
+    return list(content)
