@@ -11,7 +11,7 @@ import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV
 from rca.fronts import NEVER, Fronts
-from rca.keys import Ints, Mask, mix
+from rca.keys import Index, Ints, Mask, mix
 from rca.known import Known
 from rca.members import Members
 from rca.pairs import SEEN, Pairs
@@ -66,12 +66,19 @@ def hidden_in_node(known: Known, members: Members, fronts: Fronts, certain: Edge
 def _behind_over(known: Known, members: Members, fronts: Fronts, is_asked: Mask) -> list[Edges]:
     """Edges to mates still in an op that is over here as far as flows tell: its kernel may wait for them inside."""
     node, mates_of = known.ranks.node, _mates(known, members)
+    # A kernel that has begun and waits for nobody visibly is stuck by itself: the rank is not in anything enqueued after it.
+    stuck = np.full(len(node), NEVER, np.int64)
+    np.minimum.at(stuck, fronts.at[fronts.has_begun], fronts.enqueued_ns[fronts.has_begun])
+    by_live = Index(mix(known.live_at, known.live_key))
     found = []
     for i in np.flatnonzero(fronts.is_front & ~fronts.p2p & (fronts.comm >= 0)):
         mates = np.array(mates_of.get((int(fronts.comm[i]), int(node[fronts.at[i]])), []), np.int64)
         mates = mates[members.entered[mates] >= fronts.op[i]]
         asked = members.rank_at[mates[is_asked[members.rank_at[mates]]]]
         over = asked[fronts.find(asked, np.full(len(asked), fronts.key[i])) < 0] if len(asked) else asked
+        live = by_live.find(mix(over, np.full(len(over), fronts.key[i])))
+        enqueued = np.where(live >= 0, known.live["enqueued_ns"][live], 0) if len(known.live) else np.zeros(len(over))
+        over = over[enqueued <= stuck[over]]
         if len(over):
             place = _place(int(fronts.comm[i]), int(fronts.op[i]), len(over))
             found.append(edges(over, np.full(len(over), fronts.at[i]), Why.IN_NODE, *place))
@@ -114,6 +121,9 @@ def _reached(known: Known, members: Members, fronts: Fronts, comms: Ints) -> tup
 
     Both follow from what the rank enqueued before and after it: what has run over the network, and what has not.
     """
+    ran_to, stuck_at = np.zeros(len(members.comm), np.int64), members.entered.copy()
+    if not len(comms):
+        return ran_to, stuck_at
     done = known.window.rows("op")
     done = done[(done["done_ns"] > 0) & (done["rank"] >= 0)]
     ran, stuck = np.zeros(len(known.ranks.rank), np.int64), np.full(len(known.ranks.rank), NEVER, np.int64)
@@ -121,7 +131,6 @@ def _reached(known: Known, members: Members, fronts: Fronts, comms: Ints) -> tup
     begun = fronts.has_begun & (fronts.enqueued_ns != NEVER)
     np.maximum.at(ran, fronts.at[begun], fronts.enqueued_ns[begun])
     np.minimum.at(stuck, fronts.at, fronts.enqueued_ns)
-    ran_to, stuck_at = np.zeros(len(members.comm), np.int64), members.entered.copy()
     ids = members.comm_ids[comms]
     for table in ("op", "live_op"):
         rows = known.window.rows(table)

@@ -154,7 +154,9 @@ def test_while_an_agent_is_silent_no_rank_of_the_running_job_is_said_to_be_stuck
 # ---- a GPU that executes nothing ----
 
 
-@pytest.mark.parametrize(("layout", "victim", "at_s"), [("8", 2, 2.0), ("8", 5, 2.0), ("8", 5, 4.0), ("16", 5, 4.0)])
+@pytest.mark.parametrize(
+    ("layout", "victim", "at_s"), [("8", 2, 2.0), ("8", 5, 2.0), ("8", 5, 4.0), ("16", 5, 4.0), ("16", 5, 2.0)]
+)
 def test_a_gpu_that_stops_is_told_from_its_mates_who_wait_for_it_inside_the_node(
     layout: str, victim: int, at_s: float
 ) -> None:
