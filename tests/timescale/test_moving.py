@@ -18,7 +18,7 @@ from ingest.hypertables import is_hypertable
 from ingest.models import Attempt
 from ingest.moving import MoveFailed, Progress, move
 from ingest.read import RollupPoint, read_rollups, read_window
-from ingest.retention import keep_house, pin_window
+from ingest.retention import copy_pinned, keep_house, pin_window
 from ingest.store import TraceStore
 from ingest.stores import HYPERTABLES, NATIVE, active_store
 from ingest.window import Window
@@ -94,6 +94,7 @@ async def test_everything_reads_the_same_on_the_other_store_and_back(ingest: Ing
     await fill(ingest)
     attempt = await Attempt.objects.aget()
     await aio(pin_window)(attempt.pk, WALL_NS, WALL_NS + 3 * SECOND)
+    assert await aio(copy_pinned)(SENT_AT) > 0
     before, form = await aio(held)(), await aio(shape)()
     assert before.n_pinned > 0
     assert form["hypertables"] == [True, True]
