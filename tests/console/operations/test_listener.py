@@ -36,7 +36,8 @@ def roll(valkey: object) -> Iterator[None]:
 
 
 @pytest.fixture
-def door(roll: None) -> Iterator[Listener]:
+def door(roll: None, settings: Any) -> Iterator[Listener]:
+    settings.METRICS_TOKEN = ""
     listener = Listener("127.0.0.1", 0, Operations([Need("database", fine)]), is_child=False)
     listener.start()
     yield listener
