@@ -66,9 +66,17 @@ def op_keys(rows: Rows) -> Keys:
 
     Sends and receives are numbered per pair and direction, so the pair belongs to the key.
     """
+    return mix(rows["comm_id"], rows["op"], *_pair(rows))
+
+
+def stream_keys(rows: Rows) -> Keys:
+    """(n,) key of the ops an op follows by number: its communicator's collectives, or those of its pair and direction."""
+    return mix(rows["comm_id"], *_pair(rows))
+
+
+def _pair(rows: Rows) -> tuple[Mask, Ints, Ints]:
+    """(n,) p2p or not, sender and receiver of each op's or flow's pair; -1 for collectives."""
     p2p = is_p2p(rows)
     mine, other = rows["comm_rank"].astype(np.int64), rows["peer"].astype(np.int64)
     sends = rows["direction"] == SEND if "direction" in (rows.dtype.names or ()) else rows["func"] == FUNC_SEND
-    sender = np.where(p2p, np.where(sends, mine, other), -1)
-    receiver = np.where(p2p, np.where(sends, other, mine), -1)
-    return mix(rows["comm_id"], rows["op"], p2p, sender, receiver)
+    return p2p, np.where(p2p, np.where(sends, mine, other), -1), np.where(p2p, np.where(sends, other, mine), -1)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nccl_instrument.tables import FUNC_SEND
-from rca.keys import Ints, Keys, Mask, Rows, is_p2p, mix
+from rca.keys import Ints, Keys, Mask, Rows, mix, stream_keys
 
 PATTERN_MAX = 512
 REPEATS_MIN = 4
@@ -38,16 +37,6 @@ class Streams:
     per_iteration: Ints
     iteration_ns: float
     of_row: Ints
-
-
-def stream_keys(rows: Rows) -> Keys:
-    """(n,) the stream each op belongs to: its communicator, or the pair for a send and the receive that answers it."""
-    p2p = is_p2p(rows)
-    mine, other = rows["comm_rank"].astype(np.int64), rows["peer"].astype(np.int64)
-    sends = rows["func"] == FUNC_SEND
-    sender = np.where(p2p, np.where(sends, mine, other), -1)
-    receiver = np.where(p2p, np.where(sends, other, mine), -1)
-    return mix(rows["comm_id"], p2p, sender, receiver)
 
 
 def known_streams(rows: Rows) -> Streams:
