@@ -20,6 +20,7 @@ from rca.progress import Progress, state_of
 from rca.rules import deadlock, hang, mismatch, silence
 from rca.settings import DEFAULT, Settings
 from rca.transport import UNKNOWN
+from rca.words import communicator_names
 
 Rule = Callable[[Progress, Symptom, Settings], tuple[Finding, ...]]
 
@@ -46,9 +47,7 @@ def _communicators(state: Progress, path: tuple[WaitEdge, ...]) -> dict[str, str
     """Number → name of every communicator that blocks somebody or lies on the path."""
     comms = np.unique(state.fronts.comm[state.fronts.is_front & (state.fronts.comm >= 0)])
     ids = {*state.members.comm_ids[comms].tolist(), *(edge.comm_id for edge in path if edge.comm_id)}
-    rows = state.window.members
-    names = dict(zip(rows["comm_id"].tolist(), rows["name"].tolist(), strict=True))
-    return {str(comm_id): str(names.get(comm_id, "")) for comm_id in sorted(ids)}
+    return communicator_names(state.window, ids)
 
 
 def _missing(state: Progress) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from rca.ranks import known_ranks
 from rca.rules import late_start, slow_copy, slow_nic, slow_proxy
 from rca.settings import Settings
 from rca.slowdown import Slowdown, slowdown_of
+from rca.words import communicator_names
 
 Rule = Callable[[Slowdown, Symptom, Settings], tuple[Finding, ...]]
 
@@ -40,7 +41,7 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
         missing = (*missing, "Too few iterations before or after the slowdown are in this window to compare them.")
     return Diagnosis(
         symptom=symptom, findings=tuple(findings[: settings.findings_max]), victims=victims, path=path,
-        communicators=_communicators(window, path), missing=missing, downgraded=downgraded,
+        communicators=communicator_names(window, {edge.comm_id for edge in path}), missing=missing, downgraded=downgraded,
         thresholds=settings.thresholds(), analysed_ns=window.end_ns,
     )  # fmt: skip
 
@@ -83,9 +84,3 @@ def _victims(slowdown: Slowdown, culprits: tuple[int, ...], limit: int) -> tuple
                         edges.append(WaitEdge(other, rank, int(comm_id), 0, "is kept waiting in every iteration"))
         front = following
     return tuple(sorted(reached - set(culprits))), tuple(edges[:limit])
-
-
-def _communicators(window: Window, path: tuple[WaitEdge, ...]) -> dict[str, str]:
-    members = window.members
-    names = dict(zip(members["comm_id"].tolist(), members["name"].tolist(), strict=True))
-    return {str(comm): str(names.get(comm, "")) for comm in sorted({edge.comm_id for edge in path})}

@@ -8,7 +8,7 @@ from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject
 from rca.settings import SECOND_NS
 from rca.slowdown import Slowdown
 from rca.streams import Floats
-from rca.words import named
+from rca.words import capitalised, named
 
 MS = 1_000_000
 STRONG_SHARE = 0.5
@@ -28,7 +28,7 @@ def finding_of(
     return Finding(
         rule=rule, version=version, subject=subject, component=component, kind=kind, culprits=ranks,
         score=round(min(0.5 + 0.5 * share, 1.0) * (1.0 if grade is Grade.STRONG else 0.8), 4), grade=grade,
-        sentence=f"{said[:1].upper()}{said[1:]}: {excess_ns / MS:.0f} ms of every iteration, {where}.",
+        sentence=f"{capitalised(said)}: {excess_ns / MS:.0f} ms of every iteration, {where}.",
         evidence=(*_lengths(slowdown), Evidence(measured, round(excess_ns / MS, 1), "ms per iteration", "op", ranks[0])),
         advice=f"On {node or f'the node of {named(ranks)}'}: {told}.",
     )  # fmt: skip

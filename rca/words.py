@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ingest.window import Window
 from nccl_instrument.tables import PORT_STATES
 from rca.findings import Evidence, Grade, Subject
 from rca.pairs import ABSENT, FINISHED, NO_FLOWS, SEEN, UNHEARD
@@ -26,6 +27,18 @@ def named(ranks: Iterable[int]) -> str:
     if len(numbers) > _NAMES_SHOWN:
         return f"ranks {', '.join(shown)} and {len(numbers) - _NAMES_SHOWN} more"
     return f"rank {shown[0]}" if len(shown) == 1 else f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def capitalised(words: str) -> str:
+    """The sentence with its first letter large, and nothing else changed."""
+    return words[:1].upper() + words[1:]
+
+
+def communicator_names(window: Window, comm_ids: Iterable[int]) -> dict[str, str]:
+    """Number → name of these communicators, '' where it is not known."""
+    rows = window.members
+    names = dict(zip(rows["comm_id"].tolist(), rows["name"].tolist(), strict=True))
+    return {str(comm_id): str(names.get(comm_id, "")) for comm_id in sorted(comm_ids)}
 
 
 def waiting(n: int) -> str:

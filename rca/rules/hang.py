@@ -23,6 +23,7 @@ from rca.settled import settled
 from rca.sinks import Sink, sinks
 from rca.table4 import conditions
 from rca.words import (
+    capitalised,
     entered_evidence,
     flow_evidence,
     named,
@@ -111,10 +112,10 @@ def _answer(state: Progress, sink: Sink) -> Answer:
     place = state.fronts.is_front & (state.fronts.at == at)
     if not place.any():
         told = advice.for_missing(state, sink.ranks)
-        sentence = f"{_first(who)} has not entered the op the others wait in, though its process lives"
+        sentence = f"{capitalised(who)} has not entered the op the others wait in, though its process lives"
         return Component.SOFTWARE, stop, Grade.STRONG, sentence, told
     if state.fronts.is_mute[place].all():
-        sentence = f"{_first(who)} has enqueued its op, but its proxy has posted nothing for it"
+        sentence = f"{capitalised(who)} has enqueued its op, but its proxy has posted nothing for it"
         return (
             Component.PROXY,
             FaultKind.COMPUTATION_FAIL_SLOW,
@@ -126,16 +127,14 @@ def _answer(state: Progress, sink: Sink) -> Answer:
     if not state.fronts.has_begun[place].any():
         sentence = f"The GPU of {who} has not started the op the others wait in, though the process lives"
         return Component.GPU, stop, Grade.MODERATE, sentence, told
-    sentence = (
-        f"{_first(who)} has sent least and has all it needs to go on, but its GPU executes nothing; its process lives"
-    )
+    sentence = f"{capitalised(who)} has sent least and has all it needs to go on, but its GPU executes nothing; its process lives"
     return Component.GPU, stop, Grade.MODERATE, sentence, told
 
 
 def _direct(state: Progress, who: str, places: tuple[int, ...]) -> dict[Callable[[int], np.bool_], Answer]:
     """What is seen of a rank without reasoning about ops, the surest first."""
     ranks, stop = state.ranks, FaultKind.COMPUTATION_FAIL_STOP
-    who_first = _first(who)
+    who_first = capitalised(who)
     return {
         lambda at: ranks.is_gone[at]: (
             Component.PROCESS, stop, Grade.STRONG, f"The process of {who} has ended",
@@ -155,10 +154,6 @@ def _direct(state: Progress, who: str, places: tuple[int, ...]) -> dict[Callable
             advice.for_unheard(state, places[0]),
         ),
     }  # fmt: skip
-
-
-def _first(words: str) -> str:
-    return words[:1].upper() + words[1:]
 
 
 def _touching(state: Progress, ranks: tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
