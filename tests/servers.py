@@ -34,7 +34,8 @@ class TestServers:
         """What settings need to find the servers."""
         return {"DATABASE_URL": servers.database_url(self.folder), "REDIS_URL": servers.redis_url(self.folder)}
 
-    def start_postgres(self, settings: Mapping[str, str] = {}) -> None:
+    def start_postgres(self, settings: Mapping[str, str] = {}, log_folder: Path | None = None) -> None:
+        """log_folder: where a new cluster's write-ahead log lies, when not beside its tables."""
         if "postgres" in self.running:
             return
         if engine.IS_WANTED:
@@ -42,7 +43,14 @@ class TestServers:
             return
         account = servers.postgres_account()
         data = self.folder / "pg"
+        is_new = not data.exists()
         servers.prepare_postgres(data, account)
+        if log_folder is not None and is_new:
+            shutil.copytree(data / "pg_wal", log_folder, dirs_exist_ok=True)
+            shutil.rmtree(data / "pg_wal")
+            (data / "pg_wal").symlink_to(log_folder)
+            for path in (log_folder, *log_folder.rglob("*")) if account.run_as else ():
+                os.chown(path, *account.run_as)
         child = self._start(servers.postgres_recipe(data, self.folder, account, {**FAST, **settings}))
         servers.wait_for_postgres(child, self.folder)
         servers.ensure_database(self.folder)

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.cache import cache
 from django.utils import timezone
 from rest_framework.test import APIClient
 
 from console.accounts.models import Membership, Role
 from ingest.models import Attempt, Job, Team
+from tests.servers import TestServers
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,12 @@ def make_persona(name: str, team: Team, role: Role) -> Persona:
     browser = APIClient()
     browser.force_login(user)
     return Persona(user, browser)
+
+
+@pytest.fixture(autouse=True)
+def no_guesses(valkey: TestServers) -> None:
+    """All tests come from one address: what earlier ones guessed is forgotten."""
+    cache.clear()
 
 
 @pytest.fixture

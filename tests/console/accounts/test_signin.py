@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -20,9 +19,8 @@ PASSWORD = "correct horse battery"
 
 
 @pytest.fixture(autouse=True)
-def rita(valkey: object) -> Iterator[User]:
-    cache.clear()
-    yield User.objects.create_user("rita", password=PASSWORD)
+def rita() -> User:
+    return User.objects.create_user("rita", password=PASSWORD)
 
 
 def test_the_right_password_leads_to_where_one_wanted_to_go(client: Client) -> None:

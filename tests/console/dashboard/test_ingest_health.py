@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.cache import cache
 from django.utils import timezone
 
 from console.dashboard.ingest_health import read_ingest_row, read_ingest_total
@@ -29,7 +28,6 @@ WORDS = Path(__file__).parents[3] / "frontend" / "src" / "state" / "words.ts"
 @pytest.fixture(autouse=True)
 def empty_valkey(valkey: object, db: None) -> None:
     alive.valkey().delete(alive.KEY)
-    cache.clear()
 
 
 def listen(since_s: float = 600.0, until_s: float = 0.0) -> None:
