@@ -22,6 +22,7 @@ class SymptomKind(StrEnum):
 
     FAILURE = "failure"  # ops in progress, none completed for Δ (Mycroft Alg. 1)
     STRAGGLER = "straggler"  # throughput halved or op interval doubled
+    IDLE = "idle"  # no op in flight anywhere for far longer than usual
     SILENCE = "silence"  # a node or rank sends nothing while others do
     EXTERNAL = "external"  # a person, the API or a watchdog asked
 
@@ -92,6 +93,47 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
+class Cover:
+    """How much of a larger whole shows what a finding says: `n` of the `of` things of this kind that `whole` has.
+
+    kind: flow, op, rank, nic, node, communicator. From the smallest step to the largest, as the finding grew.
+    """
+
+    kind: str
+    n: int
+    of: int
+    whole: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One quantity as it usually is and as it is now; NaN never: what is unknown is left out."""
+
+    what: str
+    usual: float
+    now: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another subject that could have been blamed, and why it was not, in one sentence."""
+
+    subject: Subject
+    why_not: str
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClock:
+    """By how much a node's clock is ahead of the median of all, read off the ends of collectives; error_ns: plus or minus."""
+
+    node: str
+    offset_ns: int
+    error_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Condition:
     """A condition of Table 4 that holds on a flow, with its two readings and which one both ends' counters support."""
 
@@ -142,6 +184,8 @@ class Finding:
     """A rule's answer. culprits: where it started; empty means the rule names a subject but blames no rank.
 
     score: 0 to 1. tied: other subjects the evidence cannot tell from this one. version: the rule's formula version.
+    cover: from flow to everything. parts: where the time of the slow op went, component by component (Mycroft Figure 2).
+    began_ns: data time at which the fault set in by this evidence; 0 when it does not say.
     """
 
     rule: str
@@ -157,6 +201,9 @@ class Finding:
     conditions: tuple[Condition, ...] = ()
     tied: tuple[Subject, ...] = ()
     advice: str = ""
+    cover: tuple[Cover, ...] = ()
+    parts: tuple[Compared, ...] = ()
+    began_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +212,8 @@ class Diagnosis:
 
     culprits are the first finding's; victims only wait; path: edges from victims to culprits. communicators: id → name
     of those involved. missing: what was not seen, in sentences. downgraded: why grades were lowered. thresholds: the
-    settings in force. analysed_ns: data time of the window's end.
+    settings in force. analysed_ns: data time of the window's end. alternatives: who else could have been blamed.
+    compared: the job's own usual against now. clocks: of the nodes whose offset could be estimated.
     """
 
     symptom: Symptom
@@ -177,7 +225,10 @@ class Diagnosis:
     downgraded: tuple[str, ...]
     thresholds: dict[str, float]
     analysed_ns: int
-    version: int = 1
+    version: int = 2
+    alternatives: tuple[Alternative, ...] = ()
+    compared: tuple[Compared, ...] = ()
+    clocks: tuple[NodeClock, ...] = ()
 
     @property
     def culprits(self) -> tuple[int, ...]:

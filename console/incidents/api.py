@@ -107,7 +107,7 @@ class IncidentDetail(APIView):
                 "server_at": iso(timezone.now()),
                 "incident": dataclasses.asdict(incident_row(incident)),
                 "job": dataclasses.asdict(read_job_row(incident.job)),
-                "diagnosis": revision and read.browser_safe(revision.body),
+                "diagnosis": revision and read.diagnosis_for_browser(revision.body),
                 "diagnosis_id": revision and revision.number,
                 "revisions": [dataclasses.asdict(row) for row in read.read_revisions(incident)],
                 "timeline": [dataclasses.asdict(row) for row in read.read_timeline(incident)],
@@ -127,7 +127,7 @@ class IncidentDiagnosis(APIView):
         """One revision of an incident's diagnosis, as it was when it was made."""
         incident = read.find_incident(number, caller_of(request.user).team_ids)
         found = incident.revisions.get(number=revision)
-        return Response({"id": found.number, "at": iso(found.at), "diagnosis": read.browser_safe(found.body)})
+        return Response({"id": found.number, "at": iso(found.at), "diagnosis": read.diagnosis_for_browser(found.body)})
 
 
 class ActFields(Fields):

@@ -16,6 +16,7 @@ from django.utils import timezone
 from console.incidents.live import IncidentRow, TimelineRow
 from console.incidents.models import DiagnosisRevision, Incident, State
 from console.incidents.rows import incident_row, iso, timeline_row
+from rca.findings import diagnosis_from_json, to_json
 
 PAGE_SIZE: Final = 50
 TIMELINE_MAX: Final = 500
@@ -94,11 +95,16 @@ def newest_revision(incident: Incident) -> DiagnosisRevision | None:
     return incident.revisions.order_by("-number").first()
 
 
-def browser_safe(body: Any) -> Any:
-    """A diagnosis for browsers: communicator ids have 64 bits, which JavaScript's numbers cannot hold, so they are text."""
+def diagnosis_for_browser(body: Any) -> Any:
+    """A stored diagnosis with every field of today's; one of an older version has the later ones empty."""
+    return _browser_safe(to_json(diagnosis_from_json(body)))
+
+
+def _browser_safe(body: Any) -> Any:
+    """Communicator ids have 64 bits, which JavaScript's numbers cannot hold, so they are text."""
     if isinstance(body, dict):
-        return {key: str(value) if key == "comm_id" else browser_safe(value) for key, value in body.items()}
-    return [browser_safe(one) for one in body] if isinstance(body, list) else body
+        return {key: str(value) if key == "comm_id" else _browser_safe(value) for key, value in body.items()}
+    return [_browser_safe(one) for one in body] if isinstance(body, list) else body
 
 
 def read_neighbours(incident: Incident, team_ids: Sequence[int]) -> tuple[int | None, int | None]:

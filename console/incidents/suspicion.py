@@ -13,6 +13,7 @@ HEADLINE_CHARS_MAX: Final = 500
 HEADLINES: Final = {
     SymptomKind.FAILURE: "Suspected hang",
     SymptomKind.STRAGGLER: "Suspected straggler",
+    SymptomKind.IDLE: "Suspected idle job",
     SymptomKind.SILENCE: "Silence",
     SymptomKind.EXTERNAL: "Reported by hand",
 }

@@ -65,6 +65,36 @@ export interface Finding {
   conditions: Condition[];
   tied: Subject[];
   advice: string;
+  cover: Cover[];
+  parts: Compared[];
+  began_ns: number;
+}
+
+/** `n` of the `of` things of a kind that `whole` has show what the finding says. */
+export interface Cover {
+  kind: string;
+  n: number;
+  of: number;
+  whole: string;
+}
+
+export interface Compared {
+  what: string;
+  usual: number;
+  now: number;
+  unit: string;
+}
+
+export interface Alternative {
+  subject: Subject;
+  why_not: string;
+  evidence: Evidence[];
+}
+
+export interface NodeClock {
+  node: string;
+  offset_ns: number;
+  error_ns: number;
 }
 
 export interface Diagnosis {
@@ -77,6 +107,9 @@ export interface Diagnosis {
   downgraded: string[];
   thresholds: Record<string, number>;
   analysed_ns: number;
+  alternatives: Alternative[];
+  compared: Compared[];
+  clocks: NodeClock[];
   version: number;
 }
 

@@ -100,6 +100,9 @@ export function makeFinding(changes: Partial<Finding> = {}): Finding {
     conditions: [],
     tied: [],
     advice: "",
+    cover: [],
+    parts: [],
+    began_ns: 0,
     ...changes,
   };
 }

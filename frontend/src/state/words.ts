@@ -5,6 +5,7 @@
 export const SYMPTOM: Record<string, string> = {
   failure: "Hang",
   straggler: "Straggler",
+  idle: "Idle",
   silence: "Silence",
   external: "Asked for",
 };
