@@ -48,7 +48,9 @@ async def test_while_other_upkeep_runs_nothing_is_copied(job: StallingJob) -> No
     def copy_meanwhile() -> int:
         with connect() as other:
             other.execute("SELECT pg_advisory_lock(%s)", [UPKEEP_LOCK])
-            return copy_evidence()
+            n_copied = copy_evidence()
+            other.execute("SELECT pg_advisory_unlock(%s)", [UPKEEP_LOCK])  # a server ends a closed session when it gets to it
+            return n_copied
 
     assert await sync_to_async(copy_meanwhile)() == 0
     assert await sync_to_async(copy_evidence)() > 0
