@@ -49,7 +49,8 @@ async def test_while_other_upkeep_runs_nothing_is_copied(job: StallingJob) -> No
         with connect() as other:
             other.execute("SELECT pg_advisory_lock(%s)", [UPKEEP_LOCK])
             n_copied = copy_evidence()
-            other.execute("SELECT pg_advisory_unlock(%s)", [UPKEEP_LOCK])  # a server ends a closed session when it gets to it
+            # A server ends a closed session, and frees what it held, when it gets to it.
+            other.execute("SELECT pg_advisory_unlock(%s)", [UPKEEP_LOCK])
             return n_copied
 
     assert await sync_to_async(copy_meanwhile)() == 0
