@@ -15,7 +15,7 @@ from nccl_instrument.tables import TRANSPORTS
 from rca.diagnose_slowdown import diagnose_slowdown
 from rca.findings import Diagnosis, Finding, Symptom, SymptomKind, WaitEdge
 from rca.holes import downgrade, ranked, unseen
-from rca.paths import victims_and_path
+from rca.paths import paths_to, victims_and_path
 from rca.progress import Progress, state_of
 from rca.rules import deadlock, hang, mismatch, silence
 from rca.settings import DEFAULT, Settings
@@ -35,7 +35,8 @@ def diagnose(window: Window, symptom: Symptom, settings: Settings = DEFAULT) -> 
     findings = ranked([finding for rule in RULES for finding in rule(state, symptom, settings)])
     downgraded, findings = downgrade(window, state.ranks, findings)
     best = findings[0] if findings else None
-    victims, path = victims_and_path(state, best, settings.path_edges_max)
+    paths = paths_to(state, best)
+    victims, path = victims_and_path(paths, settings.path_edges_max)
     return Diagnosis(
         symptom=symptom, findings=tuple(findings[: settings.findings_max]), victims=victims, path=path,
         communicators=_communicators(state, path), missing=_missing(state), downgraded=downgraded,

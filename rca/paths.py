@@ -5,6 +5,8 @@ The graph also has vertices for ops, links and NICs; they are folded into the ed
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from rca.findings import Finding, WaitEdge
@@ -12,16 +14,48 @@ from rca.progress import Progress
 from rca.waits import SENTENCES, Edges, Why, joined
 
 
-def victims_and_path(state: Progress, best: Finding | None, limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
-    """Ranks that only wait for what `best` names, and at most `limit` edges that lead there, nearest first."""
-    blamed = _vertices(state, best)
-    hops = state.graph.next_hops(blamed)
-    culprits = set(blamed) | _ranks_of(state, best)
-    waiting = [vertex for vertex in hops if vertex < state.n_ranks and vertex not in culprits]
-    edges = joined([state.certain, state.hidden])
-    reasons = _oldest(edges, len(state.certain))
-    path = [_edge(state, vertex, hops, edges, reasons, culprits) for vertex in waiting[:limit]]
-    ranks = state.ranks.names(np.array(waiting, np.int64))
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """What leads to what a finding names. hops: vertex → next one on a shortest chain there. blamed: rank positions.
+
+    reasons: (waiter, target) → its edge, see `_oldest`.
+    """
+
+    state: Progress
+    blamed: frozenset[int]
+    hops: dict[int, int]
+    edges: Edges
+    reasons: dict[tuple[int, int], int]
+
+    def waiting(self) -> list[int]:
+        """Positions of the ranks that only wait, nearest first."""
+        return [vertex for vertex in self.hops if vertex < self.state.n_ranks and vertex not in self.blamed]
+
+    def edge(self, at: int) -> WaitEdge | None:
+        """What the rank at this position waits for next; None when that is no rank."""
+        return _edge(self.state, at, self.hops, self.edges, self.reasons, set(self.blamed))
+
+    def chain(self, at: int) -> list[int]:
+        """Positions of the ranks from this one (left out) to what is named, which comes last; [] when it leads nowhere."""
+        found, vertex = [], at
+        while vertex in self.hops and vertex not in self.blamed and self.hops[vertex] != vertex:
+            vertex = self.hops[vertex]
+            found += [vertex] if vertex < self.state.n_ranks else []
+        return found
+
+
+def paths_to(state: Progress, best: Finding | None) -> Paths:
+    """Everything that waits for what `best` names."""
+    vertices, edges = _vertices(state, best), joined([state.certain, state.hidden])
+    blamed = frozenset(vertex for vertex in vertices if vertex < state.n_ranks) | _ranks_of(state, best)
+    return Paths(state, blamed, state.graph.next_hops(vertices), edges, _oldest(edges, len(state.certain)))
+
+
+def victims_and_path(paths: Paths, limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
+    """Ranks that only wait for what `paths` lead to, and at most `limit` edges that lead there, nearest first."""
+    waiting = paths.waiting()
+    path = [paths.edge(vertex) for vertex in waiting[:limit]]
+    ranks = paths.state.ranks.names(np.array(waiting, np.int64))
     return ranks, tuple(edge for edge in path if edge is not None)
 
 
