@@ -1,47 +1,102 @@
-"""The thresholds of triggers and rules, with the paper's defaults.
+"""The thresholds of triggers and rules, with the paper's defaults, and what each may be changed to.
 
 One frozen dataclass, so that a diagnosis can be stored with the thresholds that were in force and repeated with them
-later. Durations are nanoseconds of data time. The paper's Δ is a ceiling here: a job whose ops normally finish every
-20 ms need not wait 10 s before a stall is believed (docs/rules/hang.md).
+later. Durations are nanoseconds of data time; people name and set them in seconds. The paper's Δ is a ceiling here: a
+job whose ops normally finish every 20 ms need not wait 10 s before a stall is believed (docs/rules/hang.md).
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
 
 SECOND_NS = 1_000_000_000
 
 
+class BadSetting(ValueError):
+    """A setting that does not exist, or a value it may not have; the message is a sentence for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a setting may be changed to: low ≤ value ≤ high, in `unit`; `whole` numbers only where half a one means nothing."""
+
+    name: str
+    group: str
+    default: float
+    low: float
+    high: float
+    unit: str
+    whole: bool
+    about: str
+
+
+def _seconds(group: str, default: float, low: float, high: float, about: str) -> Any:
+    limits = {"group": group, "low": low, "high": high, "unit": "s", "about": about}
+    return dataclasses.field(default=int(default * SECOND_NS), metadata=limits)
+
+
+def _number(group: str, default: float, low: float, high: float, unit: str, about: str) -> Any:
+    limits = {"group": group, "low": low, "high": high, "unit": unit, "about": about}
+    return dataclasses.field(default=default, metadata=limits)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Thresholds of one job. Algorithm 1 reads the first group, the rules the second."""
+    """Thresholds of one job. Those with limits may be changed while it runs; the others are what the rules are made of."""
 
-    delta_max_ns: int = 10 * SECOND_NS  # the paper's Δ; holds while no normal is known
-    delta_min_ns: int = 2 * SECOND_NS
-    delta_intervals: float = 10.0  # Δ = this many times the p99 of the sampled ranks' op interval
-    intervals_min: int = 50  # fewer than this are not yet a normal
-    sampled_ranks_max: int = 10
-    silence_ns: int = 10 * SECOND_NS  # a node without data for so long, while others report
-    return_ns: int = 30 * SECOND_NS  # so long after an outage of ours an agent may take to be heard again
-    gone_ns: int = 2 * SECOND_NS  # a process gone for so long, while others wait in ops
-    spread_ns: int = SECOND_NS  # a stall reaches every rank, and news of it the server, within about so long
-    io_bytes_per_s: int = 1_000_000  # a missing rank that reads or writes this much is late, not stuck
-    io_patience_ns: int = 120 * SECOND_NS
+    delta_max_ns: int = _seconds("failure", 10, 1, 600, "Δ at most, as in the paper; holds while no normal is known.")
+    delta_min_ns: int = _seconds("failure", 2, 0.5, 600, "Δ at least, however short the job's ops are.")
+    delta_intervals: float = _number(
+        "failure", 10.0, 1, 1000, "intervals", "Δ is so many times the p99 of the watched ranks' op interval."
+    )
+    intervals_min: int = _number("failure", 50, 10, 10_000, "intervals", "Fewer than this are not yet a normal.")
+    sampled_ranks_max: int = _number("failure", 10, 1, 64, "ranks", "How many ranks a job is watched by at most.")
+    spread_ns: int = _seconds(
+        "failure", 1, 0.1, 60, "A stall reaches every rank, and news of it the server, within about so long."
+    )
+    io_bytes_per_s: int = _number(
+        "failure", 1_000_000, 1000, 10**12, "B/s", "A missing rank that reads or writes this much is late, not stuck."
+    )
+    io_patience_ns: int = _seconds("failure", 120, 0, 86_400, "For so long file traffic excuses a stall.")
+    silence_ns: int = _seconds(
+        "silence", 10, 3, 3600, "A node without data for so long, while others report, is silent."
+    )
+    return_ns: int = _seconds("silence", 30, 0, 3600, "So long after an outage of ours an agent may take to return.")
+    gone_ns: int = _seconds("silence", 2, 0.5, 600, "A process gone for so long, while others wait in ops, is told.")
 
-    slow_factor: float = 2.0  # iterations this many times as long: throughput halves, op interval doubles
-    halved_iterations: int = 3
-    small_share: float = 0.05  # a slowdown below this share is not looked for
-    small_deviations: float = 6.0  # and it must stand out of what iterations usually vary by
-    small_iterations: int = 10
-    small_ns: int = 10 * SECOND_NS
-    recurring_min: int = 3  # long iterations that come and go, within pace_ns
-    recurring_share: float = 0.05  # of the time, lost to them
-    pace_ns: int = 60 * SECOND_NS
-    judged_ns: int = 20 * SECOND_NS  # iterations this old have been judged, and are normal if nothing was found
-    history_pause_ns: int = 10 * SECOND_NS  # between two readings of a longer history, for jobs with long iterations
-    history_max_ns: int = 240 * SECOND_NS
-    warm_up_iterations: int = 20
-    usual_iterations_min: int = 20
+    slow_factor: float = _number(
+        "straggler", 2.0, 1.1, 100, "times", "Throughput halved or op interval doubled, as in the paper."
+    )
+    halved_iterations: int = _number("straggler", 3, 2, 100, "iterations", "So many in a row must be that slow.")
+    small_share: float = _number("straggler", 0.05, 0.01, 1, "share", "A slowdown below this share is not looked for.")
+    small_deviations: float = _number(
+        "straggler", 6.0, 2, 100, "deviations", "A small slowdown must stand out so far of what iterations vary by."
+    )
+    small_iterations: int = _number("straggler", 10, 3, 200, "iterations", "A small slowdown must last so many.")
+    small_ns: int = _seconds("straggler", 10, 1, 600, "And so long.")
+    recurring_min: int = _number(
+        "straggler", 3, 2, 100, "iterations", "So many long iterations that come and go are a symptom."
+    )
+    recurring_share: float = _number("straggler", 0.05, 0.01, 1, "share", "Of the time, lost to them.")
+    pace_ns: int = _seconds("straggler", 60, 10, 600, "The time in which iterations are compared with the usual.")
+    judged_ns: int = _seconds(
+        "straggler", 20, 1, 600, "Iterations this old have been judged, and are normal if nothing was found."
+    )
+    history_pause_ns: int = _seconds(
+        "straggler", 10, 1, 600, "Between two readings of a longer history, for jobs with long iterations."
+    )
+    history_max_ns: int = _seconds("straggler", 240, 15, 600, "That history reaches back so far at most.")
+    warm_up_iterations: int = _number("straggler", 20, 0, 10_000, "iterations", "The first ones are not judged.")
+    usual_iterations_min: int = _number("straggler", 20, 5, 200, "iterations", "Fewer than this are not yet a normal.")
+
+    idle_ns: int = _seconds("idle", 60, 10, 86_400, "No op in flight anywhere for so long is an idle job.")
+    idle_intervals: float = _number("idle", 10.0, 1, 10_000, "intervals", "And for so many of its usual op intervals.")
+    idle_patience_ns: int = _seconds("idle", 1800, 0, 7 * 86_400, "For so long file traffic excuses an idle job.")
+    idle_stacks_ns: int = _seconds("idle", 30, 0, 3600, "An idle job pages so long after its stacks were asked for.")
 
     still_ns: int = SECOND_NS // 2  # a flow that moved more recently than this is not stalled
     fresh_ns: int = 3 * SECOND_NS // 2  # rows older than the rank's newest by more than this are history
@@ -53,12 +108,64 @@ class Settings:
 
     def thresholds(self) -> dict[str, float]:
         """Name → number, as stored with every diagnosis; durations in seconds."""
-        return {
-            (name[:-3] + "_s" if name.endswith("_ns") else name): (
-                value / SECOND_NS if name.endswith("_ns") else float(value)
-            )
-            for name, value in asdict(self).items()
-        }
+        return {_said(name): _number_of(name, value) for name, value in asdict(self).items()}
 
 
 DEFAULT = Settings()
+
+
+@lru_cache(maxsize=1)
+def limits() -> dict[str, Limit]:
+    """Name (durations in seconds) → what it may be, of every setting that people may change."""
+    shipped, found = Settings(), {}
+    for one in dataclasses.fields(Settings):
+        if one.metadata:
+            name, default = _said(one.name), _number_of(one.name, getattr(shipped, one.name))
+            found[name] = Limit(name=name, default=default, whole=_is_whole(one), **one.metadata)
+    return found
+
+
+def checked(name: str, value: object) -> float:
+    """`value` if the setting may have it. Raises BadSetting."""
+    limit = limits().get(name)
+    if limit is None:
+        raise BadSetting(f"There is no setting {name[:64]!r} that can be changed.")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadSetting(f"{name} must be a number ({limit.unit}).")
+    if not limit.low <= value <= limit.high:
+        given = f", not {value:.10g}" if isinstance(value, float) or abs(value) < 10**15 else ""
+        raise BadSetting(f"{name} must be between {limit.low:,.10g} and {limit.high:,.10g} {limit.unit}{given}.")
+    if limit.whole and value != int(value):
+        raise BadSetting(f"{name} must be a whole number of {limit.unit}, not {value:.10g}.")
+    return float(value)
+
+
+def settings_with(overrides: Mapping[str, object], base: Settings = DEFAULT) -> Settings:
+    """`base` with these values, names and units as in `limits()`. Raises BadSetting."""
+    fields = {_said(one.name): one for one in dataclasses.fields(Settings)}
+    values: dict[str, Any] = {}
+    for name, value in overrides.items():
+        number = checked(name, value)
+        one = fields[name]
+        if one.name.endswith("_ns"):
+            number *= SECOND_NS
+        values[one.name] = round(number) if one.type == "int" else number
+    made = dataclasses.replace(base, **values)
+    if made.delta_min_ns > made.delta_max_ns:
+        raise BadSetting(
+            f"delta_min_s ({made.delta_min_ns / SECOND_NS:g} s) must not be above"
+            f" delta_max_s ({made.delta_max_ns / SECOND_NS:g} s)."
+        )
+    return made
+
+
+def _said(name: str) -> str:
+    return name[:-3] + "_s" if name.endswith("_ns") else name
+
+
+def _number_of(name: str, value: float) -> float:
+    return value / SECOND_NS if name.endswith("_ns") else float(value)
+
+
+def _is_whole(one: dataclasses.Field[Any]) -> bool:
+    return one.type == "int" and not one.name.endswith("_ns")
