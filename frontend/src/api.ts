@@ -5,7 +5,18 @@
 
 import type { StreamPlace } from "./live/apply";
 import type { IncidentRow, IngestRow, JobRow, TimelineRow } from "./live/rows";
-import type { Diagnosis, GridColumns, Lanes, Look, NodeRow, PlotlyFigure, Revision, TokenRow } from "./types";
+import type {
+  Alternative,
+  Diagnosis,
+  GridColumns,
+  JobSettings,
+  Lanes,
+  Look,
+  NodeRow,
+  PlotlyFigure,
+  Revision,
+  TokenRow,
+} from "./types";
 
 export class ApiError extends Error {
   constructor(
@@ -63,6 +74,13 @@ export interface IncidentAnswer {
   may: string[];
   previous: number | null;
   next: number | null;
+  diagnosis_id: number | null;
+  /** Since when a diagnosis is asked for and not there yet. */
+  asked_at: string | null;
+  /** False while it is kept from paging people: an idle job, until its stacks are there. */
+  pages: boolean;
+  /** What is wanted from the nodes: "stacks". */
+  dumps_wanted: string[];
 }
 
 export interface ActAnswer {
@@ -74,9 +92,22 @@ export interface JobAnswer {
   job: JobRow;
   looks: Look[];
   incidents: IncidentRow[];
+  /** Of "configure", "pause", "trigger". */
+  may: string[];
+  pause: Pause | null;
 }
 
-export type Act = "acknowledge" | "unacknowledge" | "resolve" | "reopen" | "comments";
+/** A time in which nothing is expected of a job. */
+export interface Pause {
+  id: number;
+  attempt: number;
+  reason: string;
+  declared_at: string;
+  declared_by: string;
+  until: string;
+}
+
+export type Act = "acknowledge" | "unacknowledge" | "resolve" | "reopen" | "comments" | "diagnose";
 
 const ANSWER_MS = 20_000;
 
@@ -94,9 +125,20 @@ export const readIncidents = (query: string) => ask<IncidentsAnswer>(`incidents$
 export const readIncident = (number: number) => ask<IncidentAnswer>(`incidents/${number}`);
 export const readIncidentGrid = (number: number) => ask<GridColumns>(`incidents/${number}/grid`);
 export const readLanes = (number: number, query = "") => ask<Lanes>(`incidents/${number}/lanes${query}`);
+export const readWhyNot = (number: number, rank: number) =>
+  ask<Alternative>(`incidents/${number}/why-not?rank=${rank}`);
 export const readJob = (id: number) => ask<JobAnswer>(`jobs/${id}`);
 export const readJobGrid = (id: number) => ask<GridColumns>(`jobs/${id}/grid`);
 export const readThroughput = (id: number) => ask<PlotlyFigure>(`jobs/${id}/figures/throughput`);
+export const readJobSettings = (id: number) => ask<JobSettings>(`jobs/${id}/settings`);
+/** All of them or none; null puts one back to its default. */
+export const changeJobSettings = (id: number, changes: Record<string, number | null>, reason: string) =>
+  ask<JobSettings>(`jobs/${id}/settings`, "PATCH", { changes, reason });
+export const declarePause = (id: number, reason: string, minutes: number) =>
+  ask<{ pause: Pause | null }>(`jobs/${id}/pause`, "POST", { reason, minutes });
+export const endPause = (id: number) => ask<{ pause: Pause | null }>(`jobs/${id}/pause`, "DELETE");
+export const reportProblem = (id: number, note: string, since?: string) =>
+  ask<ActAnswer & { opened: boolean }>(`jobs/${id}/triggers`, "POST", since ? { note, since } : { note });
 export const readNodes = () => ask<{ nodes: NodeRow[] }>("nodes");
 export const readTokens = () => ask<{ tokens: TokenRow[]; teams: string[] }>("tokens");
 /** `team` must be named by who administers several. */

@@ -212,3 +212,45 @@ export interface PlotlyFigure {
   config: Record<string, unknown>;
   text: string;
 }
+
+export interface Setting {
+  name: string;
+  group: string;
+  unit: string;
+  about: string;
+  value: number;
+  default: number;
+  low: number;
+  high: number;
+  /** Whole numbers only. */
+  whole: boolean;
+  overridden: boolean;
+  changed_at: string | null;
+  changed_by: string | null;
+  reason: string | null;
+}
+
+export interface SettingChange {
+  id: number;
+  at: string;
+  actor: string;
+  actor_kind: string;
+  name: string;
+  /** null: the default. */
+  before: number | null;
+  after: number | null;
+  unit: string;
+  reason: string;
+}
+
+export interface JobSettings {
+  job_id: number;
+  job: string;
+  team: string;
+  may: string[];
+  settings: Setting[];
+  overridden: string[];
+  /** Stored changes that the rules of today cannot use, in sentences. */
+  ignored: string[];
+  history: SettingChange[];
+}

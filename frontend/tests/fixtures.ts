@@ -1,7 +1,7 @@
 /* Made-up grids and lanes: a job of any size, and a flow that runs and then stops. */
 
 import type { IncidentRow, JobRow } from "../src/live/rows";
-import type { Condition, Finding, GridColumns, Lane, Lanes } from "../src/types";
+import type { Condition, Diagnosis, Finding, GridColumns, Lane, Lanes } from "../src/types";
 
 export const STATES = ["ok", "waiting", "culprit", "silent", "dead", "unknown", "not_visible"];
 
@@ -103,6 +103,35 @@ export function makeFinding(changes: Partial<Finding> = {}): Finding {
     cover: [],
     parts: [],
     began_ns: 0,
+    ...changes,
+  };
+}
+
+export function makeDiagnosis(changes: Partial<Diagnosis> = {}): Diagnosis {
+  return {
+    symptom: {
+      kind: "failure",
+      job: "llama",
+      attempt: 1,
+      at_ns: 5 * SECOND,
+      seen_ns: 8 * SECOND,
+      comm_id: 0,
+      ranks: [0, 4],
+      sentence: "No op has completed for 3.0 s on ranks 0 and 4, with ops in progress.",
+      numbers: {},
+    },
+    findings: [makeFinding()],
+    victims: [0, 1, 2, 3, 5, 6, 7],
+    path: [{ waiter: 6, waits_for: 4, comm_id: "77", op: 12, why: "no chunk came" }],
+    communicators: { 77: "dp_0" },
+    missing: [],
+    downgraded: [],
+    thresholds: {},
+    analysed_ns: 9 * SECOND,
+    alternatives: [],
+    compared: [],
+    clocks: [],
+    version: 2,
     ...changes,
   };
 }

@@ -1,18 +1,22 @@
 import { describe, expect, it } from "vitest";
-import { tellingFirst } from "../src/lanes/order";
+import { affectedNames } from "../src/lanes/affected";
+import { firstOf, laneGroups, tellingFirst } from "../src/lanes/order";
+import { laneTops } from "../src/lanes/paint";
 import {
   conditionAt,
   conditionWords,
   freshTickAt,
   laneColumns,
+  momentsOf,
   notKeptUntil,
+  onOneClock,
   opStarts,
   rulerTicks,
   shownRange,
   tellingTickAt,
   tickAt,
 } from "../src/lanes/scale";
-import { makeCondition, makeFinding, makeLane, makeLanes, SECOND } from "./fixtures";
+import { makeCondition, makeDiagnosis, makeFinding, makeLane, makeLanes, SECOND } from "./fixtures";
 
 describe("columns of a lane", () => {
   it("show the least progress and the stall when ticks share a pixel", () => {
@@ -120,14 +124,84 @@ describe("the order of lanes", () => {
     conditions: [makeCondition({ peer_rank: 5, channel: 3 })],
   });
 
+  const verdict = { culprits: [4], victims: [0, 5], finding, affected: [] };
+
   it("is: cited by the verdict, stuck at culprits, stuck elsewhere, moving, idle", () => {
-    const ids = tellingFirst(lanes, [4], finding).map((lane) => lane.id);
+    const ids = tellingFirst(lanes, verdict).map((lane) => lane.id);
     expect(ids).toEqual(["cited by a condition", "cited by evidence", "other", "victim", "moving", "idle"]);
   });
 
   it("does not depend on the order in which they came", () => {
     const turned = { ...lanes, lanes: lanes.lanes.toReversed() };
-    expect(tellingFirst(turned, [4], finding)).toEqual(tellingFirst(lanes, [4], finding));
+    expect(tellingFirst(turned, verdict)).toEqual(tellingFirst(lanes, verdict));
+  });
+
+  it("puts culprits before those who only wait, and others last", () => {
+    const more = makeLanes([...lanes.lanes, makeLane({ id: "bystander", rank: 9, peer_rank: 10 })]);
+    expect(laneGroups(more, verdict).map(({ role, lanes }) => [role, lanes[0].id, lanes.length])).toEqual([
+      ["culprit", "cited by a condition", 4],
+      ["victim", "cited by evidence", 2],
+      ["other", "bystander", 1],
+    ]);
+  });
+
+  it("puts communicators the waiting does not go through behind those it does", () => {
+    const two = makeLanes([makeLane({ id: "a" }), makeLane({ id: "b", comm_name: "tp-1" })]);
+    const affected = { culprits: [4], victims: [], finding: null, affected: ["tp-1"] };
+    expect(tellingFirst(two, affected).map((lane) => lane.id)).toEqual(["b", "a"]);
+  });
+
+  it("never lets one group's lanes crowd out the next", () => {
+    const many = (rank: number) => Array.from({ length: 20 }, (_, channel) => makeLane({ rank, channel }));
+    const groups = laneGroups(makeLanes([...many(4), ...many(0)]), verdict);
+    expect(firstOf(groups, 12).map(({ lanes }) => lanes.length)).toEqual([6, 6]);
+    expect(
+      firstOf([groups[0], { role: "victim", lanes: many(0).slice(0, 2) }], 12).map(({ lanes }) => lanes.length),
+    ).toEqual([10, 2]);
+  });
+
+  it("leaves room for a heading above each group, and for none where there is one", () => {
+    const groups = laneGroups(lanes, verdict);
+    const { tops, height } = laneTops(groups);
+    expect(tops).toHaveLength(6);
+    expect(tops[4] - tops[3]).toBeGreaterThan(tops[1] - tops[0]);
+    expect(height).toBeGreaterThan(tops[5]);
+    expect(laneTops(groups.slice(0, 1)).tops[0]).toBe(0);
+  });
+});
+
+describe("the time axis", () => {
+  const nodeOf = (rank: number) => (rank === 4 ? "node-1" : "node-2");
+
+  it("puts lanes of a node whose clock is ahead back by that much, and leaves the others", () => {
+    const lanes = makeLanes([makeLane(), makeLane({ id: "other", rank: 6 })]);
+    const clocks = [
+      { node: "node-1", offset_ns: 0.3 * SECOND, error_ns: 1e6 },
+      { node: "node-2", offset_ns: 2e6, error_ns: 5e6 },
+    ];
+    const [mine, other] = onOneClock(lanes, clocks, nodeOf).lanes;
+    expect(mine.t_ns[10]).toBeCloseTo(0.7 * SECOND, -2);
+    expect(other).toBe(lanes.lanes[1]);
+  });
+
+  it("marks when the fault began, was first seen and noticed, as far as that is known and shown", () => {
+    expect(momentsOf(makeLanes(), 4.6 * SECOND).map(({ word }) => word)).toEqual([
+      "fault began",
+      "first symptom",
+      "triggered",
+    ]);
+    expect(momentsOf(makeLanes(), 0).map(({ kind }) => kind)).toEqual(["first", "trigger"]);
+    expect(momentsOf({ ...makeLanes(), from_ns: 6 * SECOND }, 4.6 * SECOND).map(({ kind }) => kind)).toEqual([
+      "trigger",
+    ]);
+  });
+
+  it("is of the communicators the path goes through, else of the one the symptom speaks of", () => {
+    const diagnosis = makeDiagnosis({ communicators: { 77: "dp_0", 78: "tp_2" } });
+    expect(affectedNames({ ...diagnosis, path: [{ waiter: 6, waits_for: 4, comm_id: "78", op: 1, why: "" }] })).toEqual(
+      ["tp_2"],
+    );
+    expect(affectedNames({ ...diagnosis, path: [], symptom: { ...diagnosis.symptom, comm_id: 77 } })).toEqual(["dp_0"]);
   });
 });
 

@@ -6,6 +6,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useWidth } from "../parts/useWidth";
 import { query, setQuery } from "../state/address";
+import { pointAt, pointedRanks } from "../state/pointed";
 import { paletteVersion } from "../state/theme";
 import { RANK_STATE } from "../state/words";
 import type { GridColumns } from "../types";
@@ -92,10 +93,15 @@ function Canvas({ columns, order, selected, onSelect }: TopologyGridProps & { or
   useEffect(() => {
     if (canvas.current && width > 0) paintGrid(canvas.current, layout, columns);
   }, [layout, columns, palette, width]);
+  const pointed = pointedRanks.value;
   useEffect(() => {
-    const marks = { selected: chosen, hovered: cursor >= 0 ? cursor : hovered };
-    if (marked.current && width > 0) paintMarks(marked.current, layout, marks);
-  }, [layout, chosen, hovered, cursor, palette, width]);
+    const cells = cursor >= 0 ? [cursor] : cellsOf(columns, pointed);
+    if (marked.current && width > 0) paintMarks(marked.current, layout, { selected: chosen, pointed: cells });
+  }, [layout, chosen, pointed, cursor, palette, width]);
+  const point = (cell: number) => {
+    setHovered(cell);
+    pointAt(isCell(columns, cell) ? [columns.rank[cell]] : []);
+  };
 
   const cellUnder = (pointer: PointerEvent | MouseEvent) => {
     const at = canvas.current?.getBoundingClientRect();
@@ -123,8 +129,8 @@ function Canvas({ columns, order, selected, onSelect }: TopologyGridProps & { or
         onKeyDown={press}
         onFocus={() => cursor < 0 && setCursor(Math.max(0, chosen))}
         onBlur={() => setCursor(-1)}
-        onPointerMove={(pointer) => setHovered(cellUnder(pointer))}
-        onPointerLeave={() => setHovered(-1)}
+        onPointerMove={(pointer) => point(cellUnder(pointer))}
+        onPointerLeave={() => point(-1)}
         onPointerDown={(pointer) => pointer.preventDefault()}
         onClick={(click) => toggle(cellUnder(click))}
       >
@@ -138,6 +144,12 @@ function Canvas({ columns, order, selected, onSelect }: TopologyGridProps & { or
       {isCell(columns, shown) && <Tooltip columns={columns} cell={shown} layout={layout} />}
     </div>
   );
+}
+
+function cellsOf(columns: GridColumns, ranks: readonly number[]): number[] {
+  if (ranks.length === 0) return [];
+  const wanted = new Set(ranks);
+  return columns.rank.flatMap((rank, cell) => (wanted.has(rank) ? [cell] : []));
 }
 
 /** A newer grid may have fewer ranks than the one the cursor was placed in. */

@@ -29,7 +29,7 @@ const NUMBER_MIN_PX = 20;
 
 export interface Marks {
   selected: number;
-  hovered: number;
+  pointed: readonly number[];
 }
 
 export function fillName(state: string): string {
@@ -50,7 +50,7 @@ export function paintGrid(canvas: HTMLCanvasElement, layout: GridLayout, columns
 export function paintMarks(canvas: HTMLCanvasElement, layout: GridLayout, marks: Marks): void {
   const context = prepared(canvas, layout.width, layout.height);
   if (!context) return;
-  outline(context, layout, marks.hovered, 1);
+  for (const cell of marks.pointed) outline(context, layout, cell, 1);
   outline(context, layout, marks.selected, 2);
 }
 

@@ -62,3 +62,9 @@ export function countsByState(columns: GridColumns): { state: string; n: number 
   for (const code of columns.state) if (counts[code]) counts[code].n += 1;
   return counts;
 }
+
+/** The node of a rank by name; "" where it is not known. */
+export function nodeNames(columns: GridColumns | null): (rank: number) => string {
+  const names = new Map(columns?.rank.map((rank, i) => [rank, columns.nodes[columns.node[i]] ?? ""]));
+  return (rank) => names.get(rank) ?? "";
+}

@@ -1,11 +1,16 @@
-/* What the verdict rests on: measurements with units and sources, the conditions of Table 4, other explanations. */
+/*
+ * What the verdict rests on: measurements with units and sources, the conditions of Table 4, other explanations, the
+ * numbers in force and the clocks of the nodes.
+ */
 
 import { GradeMark } from "../parts/bits";
-import { ScrollBox } from "../parts/ScrollBox";
+import { type Column, Table } from "../parts/Table";
 import { absolute } from "../state/clock";
-import { COMPONENT, FLOW_STATE, numberWords, readable, worded } from "../state/words";
-import type { Condition, Diagnosis, Evidence, Finding, Revision } from "../types";
-import { agrees, type EndReading, type FlowCounters, flowCounters } from "./reading";
+import { COMPONENT, count, FLOW_STATE, numberWords, readable, worded } from "../state/words";
+import type { Condition, Diagnosis, Finding, NodeClock, Revision } from "../types";
+import { quantity } from "./compare";
+import { EvidenceTable } from "./EvidenceTable";
+import { agrees } from "./reading";
 
 interface EvidenceTabProps {
   diagnosis: Diagnosis | null;
@@ -18,11 +23,12 @@ export function EvidenceTab({ diagnosis, revisions }: EvidenceTabProps) {
   return (
     <>
       <SymptomLine diagnosis={diagnosis} />
-      {best && best.evidence.length > 0 && <EvidenceTable rows={best.evidence} />}
+      {best && best.evidence.length > 0 && <EvidenceTable rows={best.evidence} caption="Evidence for the verdict" />}
       {best && best.conditions.length > 0 && <ConditionsTable finding={best} />}
       {others.length > 0 && <Others findings={others} />}
       {revisions.length > 1 && <Revisions rows={revisions} />}
       <Thresholds diagnosis={diagnosis} />
+      <Clocks clocks={diagnosis.clocks} />
     </>
   );
 }
@@ -35,87 +41,6 @@ function SymptomLine({ diagnosis }: { diagnosis: Diagnosis }) {
   );
 }
 
-function EvidenceTable({ rows }: { rows: Evidence[] }) {
-  return (
-    <ScrollBox class="table-box" label="Evidence">
-      <table>
-        <caption>Evidence for the verdict</caption>
-        <thead>
-          <tr>
-            <th scope="col">What was measured</th>
-            <th scope="col" class="num">
-              Value
-            </th>
-            <th scope="col" class="num">
-              Rank
-            </th>
-            <th scope="col">Source</th>
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map((row, n) => (
-            <tr key={n}>
-              <Measured row={row} />
-              <td class="num">{row.rank ?? "–"}</td>
-              <td>
-                <code>{row.source || "–"}</code>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </ScrollBox>
-  );
-}
-
-function Measured({ row }: { row: Evidence }) {
-  const flow = flowCounters(row);
-  return (
-    <>
-      <th scope="row">{flow ? flow.flow : row.what}</th>
-      <td class="num">
-        {flow ? (
-          <EndCounters flow={flow} />
-        ) : (
-          <>
-            {typeof row.value === "number"
-              ? row.value.toLocaleString("en-US", { maximumFractionDigits: 3 })
-              : row.value}
-            {row.unit && <span class="faint"> {row.unit}</span>}
-          </>
-        )}
-      </td>
-    </>
-  );
-}
-
-function Counters({ end }: { end: EndReading }) {
-  return (
-    <dl>
-      {end.counters.map(([name, value]) => (
-        <div key={name}>
-          <dt>{name}</dt>
-          <dd>{value}</dd>
-        </div>
-      ))}
-    </dl>
-  );
-}
-
-function EndCounters({ flow }: { flow: FlowCounters }) {
-  return (
-    <div class="ends">
-      {flow.ends.map((end) => (
-        <div key={end.who}>
-          <p class="faint">{end.who}</p>
-          {end.unseen ? <p>{end.unseen}</p> : <Counters end={end} />}
-        </div>
-      ))}
-      <p class="faint">of {flow.total} chunks</p>
-    </div>
-  );
-}
-
 const VERDICT: Record<string, string> = {
   local: "its own side",
   remote: "the other side",
@@ -123,58 +48,65 @@ const VERDICT: Record<string, string> = {
   overruled: "overruled by direct evidence",
 };
 
-/** A cause of Table 4 as a cell: marked when the verdict agrees, muted when direct evidence says otherwise. */
-function Cause({ row, side, finding }: { row: Condition; side: "local" | "remote"; finding: Finding }) {
-  const cause = side === "local" ? row.local_cause : row.remote_cause;
-  if (row.verdict !== side) return <td>{cause}</td>;
-  if (agrees(row, finding)) return <td class="supported">{cause}</td>;
-  return (
-    <td>
-      {cause} <span class="faint">{finding.grade === "strong" ? "overruled by direct evidence" : "overruled"}</span>
-    </td>
-  );
+/** A cause of Table 4: marked when the verdict agrees, muted when direct evidence says otherwise. */
+function causeColumn(side: "local" | "remote", word: string, finding: Finding): Column<Condition> {
+  return {
+    word,
+    class: (row) => (row.verdict === side && agrees(row, finding) ? "supported" : ""),
+    cell: (row) => (
+      <>
+        {side === "local" ? row.local_cause : row.remote_cause}
+        {row.verdict === side && !agrees(row, finding) && (
+          <span class="faint"> {finding.grade === "strong" ? "overruled by direct evidence" : "overruled"}</span>
+        )}
+      </>
+    ),
+  };
 }
+
+const conditionColumns = (finding: Finding): Column<Condition>[] => [
+  {
+    word: "Flow",
+    cell: (row) => (
+      <>
+        {row.rank} {row.direction.startsWith("r") ? "←" : "→"} {row.peer_rank}{" "}
+        <span class="faint">ch {row.channel}</span>
+      </>
+    ),
+  },
+  {
+    word: "Condition",
+    cell: (row) => (
+      <>
+        {FLOW_STATE[row.state]?.word ?? readable(row.state)} <code class="faint">{FLOW_STATE[row.state]?.formula}</code>
+      </>
+    ),
+  },
+  {
+    word: "Counters",
+    title: "posted, ①, ②, ③ of all chunks",
+    isNumber: true,
+    cell: (row) => (
+      <>
+        {row.counters.join(" · ")}
+        <span class="faint"> / {row.total_chunks}</span>
+      </>
+    ),
+  },
+  causeColumn("local", "If the fault is here", finding),
+  causeColumn("remote", "If it is at the peer", finding),
+  { word: "Both ends say", cell: (row) => VERDICT[row.verdict] ?? row.verdict },
+];
 
 function ConditionsTable({ finding }: { finding: Finding }) {
   return (
-    <ScrollBox class="table-box" label="Conditions">
-      <table>
-        <caption>Conditions that hold on its flows, with both readings</caption>
-        <thead>
-          <tr>
-            <th scope="col">Flow</th>
-            <th scope="col">Condition</th>
-            <th scope="col" class="num">
-              Counters
-            </th>
-            <th scope="col">If the fault is here</th>
-            <th scope="col">If it is at the peer</th>
-            <th scope="col">Both ends say</th>
-          </tr>
-        </thead>
-        <tbody>
-          {finding.conditions.map((row, n) => (
-            <tr key={n}>
-              <th scope="row">
-                {row.rank} {row.direction.startsWith("r") ? "←" : "→"} {row.peer_rank}{" "}
-                <span class="faint">ch {row.channel}</span>
-              </th>
-              <td>
-                {FLOW_STATE[row.state]?.word ?? readable(row.state)}{" "}
-                <code class="faint">{FLOW_STATE[row.state]?.formula}</code>
-              </td>
-              <td class="num" title="posted, ①, ②, ③ of all chunks">
-                {row.counters.join(" · ")}
-                <span class="faint"> / {row.total_chunks}</span>
-              </td>
-              <Cause row={row} side="local" finding={finding} />
-              <Cause row={row} side="remote" finding={finding} />
-              <td>{VERDICT[row.verdict] ?? row.verdict}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </ScrollBox>
+    <Table
+      label="Conditions"
+      caption="Conditions that hold on its flows, with both readings"
+      columns={conditionColumns(finding)}
+      rows={finding.conditions}
+      rowKey={(_, n) => n}
+    />
   );
 }
 
@@ -229,4 +161,33 @@ function Thresholds({ diagnosis }: { diagnosis: Diagnosis }) {
       </dl>
     </details>
   );
+}
+
+const CLOCK_COLUMNS: Column<NodeClock>[] = [
+  { word: "Node", cell: ({ node }) => <code>{node}</code> },
+  {
+    word: "Ahead of the others",
+    isNumber: true,
+    cell: ({ offset_ns }) => `${offset_ns < 0 ? "−" : "+"}${quantity(Math.abs(offset_ns), "ns")}`,
+  },
+  { word: "Plus or minus", isNumber: true, cell: ({ error_ns }) => quantity(error_ns, "ns") },
+];
+
+/** Clocks of the nodes, read off the ends of collectives, the farthest off first. */
+function Clocks({ clocks }: { clocks: readonly NodeClock[] }) {
+  if (clocks.length === 0) return null;
+  const sorted = [...clocks].sort((a, b) => Math.abs(b.offset_ns) - Math.abs(a.offset_ns));
+  return (
+    <details>
+      <summary>
+        Clocks of {count(clocks.length, "node")}, apart by {quantity(spread(clocks), "ns")} at most
+      </summary>
+      <Table label="Clocks" columns={CLOCK_COLUMNS} rows={sorted} rowKey={(clock) => clock.node} />
+    </details>
+  );
+}
+
+function spread(clocks: readonly NodeClock[]): number {
+  const offsets = clocks.map((clock) => clock.offset_ns);
+  return Math.max(...offsets) - Math.min(...offsets);
 }

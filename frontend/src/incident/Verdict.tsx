@@ -5,24 +5,41 @@
 
 import type { IncidentRow } from "../live/rows";
 import { Copy, GradeMark } from "../parts/bits";
+import { actOn, isUnderWay } from "../state/actions";
 import { COMPONENT, count, FAULT_KIND, rankRanges, worded } from "../state/words";
-import type { Diagnosis, Finding, GridColumns } from "../types";
+import type { Cover, Diagnosis, Finding, GridColumns } from "../types";
+import { coverWords } from "./compare";
 import { adviceLines } from "./reading";
 
 interface VerdictProps {
   row: IncidentRow;
   diagnosis: Diagnosis | null;
   grid: GridColumns | null;
+  mayDiagnose: boolean;
+  /** A diagnosis is asked for and not there yet. */
+  isAsked: boolean;
+  onActed: () => void;
   onSelect: (rank: number | null) => void;
 }
 
-export function Verdict({ row, diagnosis, grid, onSelect }: VerdictProps) {
+export function Verdict({ row, diagnosis, grid, mayDiagnose, isAsked, onActed, onSelect }: VerdictProps) {
   const finding = diagnosis?.findings[0] ?? null;
   return (
     <section class="verdict" aria-label="Verdict">
       <h1>{row.headline}</h1>
       <p class="verdict-grade">
         <HowSure row={row} finding={finding} />
+        {isAsked && <span role="status">diagnosing …</span>}
+        {mayDiagnose && !isAsked && (
+          <button
+            type="button"
+            class="small"
+            disabled={isUnderWay(row.number, "diagnose")}
+            onClick={() => void actOn(row, "diagnose").then(onActed)}
+          >
+            Diagnose again
+          </button>
+        )}
       </p>
       <div class="verdict-cards">
         <Culprit row={row} finding={finding} grid={grid} onSelect={onSelect} />
@@ -64,6 +81,7 @@ function Culprit({ row, finding, grid, onSelect }: CulpritProps) {
         <h2>Started by</h2>
         <p class="big">{row.certainty === "suspected" ? "Looking …" : "Nobody named"}</p>
         {finding && <p>{finding.subject.name}</p>}
+        <CoverSteps steps={finding?.cover ?? []} />
       </div>
     );
   }
@@ -77,7 +95,23 @@ function Culprit({ row, finding, grid, onSelect }: CulpritProps) {
         {row.n_culprits > ranks.length && <span class="faint"> of {row.n_culprits}</span>}
       </p>
       <Names rank={ranks[0]} several={ranks.length > 1} finding={finding} grid={grid} />
+      <CoverSteps steps={finding?.cover ?? []} />
     </div>
+  );
+}
+
+/** How far it reaches, from the smallest part that shows it to the largest: "1 of 32 flows", "all 8 ranks of node-1". */
+function CoverSteps({ steps }: { steps: readonly Cover[] }) {
+  if (steps.length === 0) return null;
+  return (
+    <ol class="cover" aria-label="How far it reaches">
+      {steps.map((step) => (
+        <li key={`${step.kind} ${step.whole}`} class={step.n === step.of ? "whole" : ""}>
+          <i aria-hidden="true" style={{ "--share": `${(100 * step.n) / Math.max(1, step.of)}%` }} />
+          {coverWords(step)}
+        </li>
+      ))}
+    </ol>
   );
 }
 

@@ -1,122 +1,178 @@
 /*
- * The waiting path as a small drawing: the culprit on the left, arrows from everyone to whom they wait for. The same in
- * sentences below it, which is also what a screen reader hears.
+ * The waiting path as a drawing: vivid where it started, arrows from everyone to whom they wait for, each with the
+ * communicator and op. Pointing at a box marks its ranks in the grid and the lanes. The same in sentences below it, which
+ * is also what a screen reader hears.
  */
 
 import { useMemo } from "preact/hooks";
-import { ScrollBox } from "../parts/ScrollBox";
-import { count, rankRanges } from "../state/words";
+import { useWidth } from "../parts/useWidth";
+import { pointAt, pointedRanks } from "../state/pointed";
+import { count } from "../state/words";
 import type { Diagnosis } from "../types";
-import { type PathBox, pathBoxes, pathSentences } from "./path";
+import { type PathGraph, pathGraph, pathSentences, rankWords } from "./path";
+import { arrowPath, BOX_H, GAP_X, type Placed, type Placement, placeBoxes } from "./place";
 
-/** Wide boxes while the path is short; deep paths must fit too. */
-const boxWidth = (layers: number) => (layers <= 3 ? 176 : 118);
-const BOX_H = 40;
-const GAP_X = 38;
-const GAP_Y = 14;
-
-interface Placed extends PathBox {
-  width: number;
-  x: number;
-  y: number;
+interface WaitPathProps {
+  diagnosis: Diagnosis;
+  culprits: readonly number[];
+  nodeOf: (rank: number) => string;
 }
 
-export function WaitPath({ diagnosis, culprits }: { diagnosis: Diagnosis; culprits: readonly number[] }) {
-  const boxes = useMemo(
-    () => pathBoxes(culprits, diagnosis.path, diagnosis.communicators),
-    [diagnosis, culprits.join()],
+export function WaitPath({ diagnosis, culprits, nodeOf }: WaitPathProps) {
+  const ends = culprits.length > 0 ? culprits : (diagnosis.findings[0]?.subject.ranks ?? []);
+  const graph = useMemo(
+    () => pathGraph(ends, diagnosis.path, diagnosis.communicators, diagnosis.victims, nodeOf),
+    [diagnosis, ends.join(), nodeOf],
   );
-  if (boxes.length < 2) return null;
-  const sentences = pathSentences(boxes);
+  if (graph.boxes.every((box) => box.waitsFor.length === 0)) return null;
+  const sentences = pathSentences(graph);
   return (
     <section class="panel wait-path" aria-labelledby="waiting-path">
       <div class="panel-head">
         <h2 id="waiting-path">Who waits for whom</h2>
-        <span class="faint">an arrow points at what is waited for</span>
+        <span class="faint">
+          an arrow points at what is waited for
+          {graph.unlisted > 0 && ` · the nearest ${drawn(graph)} of ${count(diagnosis.victims.length, "waiting rank")}`}
+        </span>
       </div>
-      <ScrollBox class="path-scroll" label="Who waits for whom">
-        <Drawing boxes={boxes} />
-      </ScrollBox>
+      <Drawing graph={graph} nodeOf={nodeOf} isBlamed={culprits.length > 0} />
       <ol class="path-words">
-        {sentences.slice(0, 8).map((sentence) => (
+        {sentences.map((sentence) => (
           <li key={sentence}>{sentence}</li>
         ))}
-        {sentences.length > 8 && <li>{count(sentences.length - 8, "more group")} of waiting ranks.</li>}
       </ol>
     </section>
   );
 }
 
-function Drawing({ boxes }: { boxes: PathBox[] }) {
-  const { placed, width, height } = place(boxes);
+function drawn({ boxes }: PathGraph): string {
+  const n = boxes.filter((box) => box.layer > 0).reduce((sum, box) => sum + box.ranks.length, 0);
+  return n.toLocaleString("en-US");
+}
+
+/** Wide enough for most paths until the panel is measured. */
+const WIDTH_AT_FIRST = 900;
+
+function Drawing({
+  graph,
+  nodeOf,
+  isBlamed,
+}: {
+  graph: PathGraph;
+  nodeOf: WaitPathProps["nodeOf"];
+  isBlamed: boolean;
+}) {
+  const [box, width] = useWidth<HTMLDivElement>();
+  const placement = useMemo(() => placeBoxes(graph.boxes, (width || WIDTH_AT_FIRST) - 4), [graph, width]);
   return (
-    <svg
-      class="path-drawing"
-      viewBox={`-2 -2 ${width + 4} ${height + 4}`}
-      width={width + 4}
-      height={height + 4}
-      aria-hidden="true"
-    >
-      <defs>
-        <pattern id="culprit-hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-          <rect width="6" height="6" />
-          <line x1="3" y1="0" x2="3" y2="6" />
-        </pattern>
-        <marker id="path-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
-          <path d="M1 1l6 3-6 3" />
-        </marker>
-      </defs>
-      {placed.flatMap((box) => box.waitsFor.map((id) => <Arrow key={`${box.id}-${id}`} from={box} to={placed[id]} />))}
-      {placed.map((box) => (
-        <Box key={box.id} box={box} />
-      ))}
-    </svg>
+    <div ref={box} class="path-box">
+      <svg
+        class="path-drawing"
+        aria-hidden="true"
+        viewBox={`-2 -2 ${placement.width + 4} ${placement.height + 4}`}
+        width={placement.width + 4}
+        height={placement.height + 4}
+      >
+        <Patterns />
+        {placement.placed.map((one) => (
+          <Arrows key={one.id} from={one} placement={placement} />
+        ))}
+        {placement.placed.map((one) => (
+          <Box key={one.id} box={one} where={nodeWords(one.ranks, nodeOf)} isBlamed={isBlamed} />
+        ))}
+      </svg>
+    </div>
   );
 }
 
-function Box({ box }: { box: Placed }) {
-  const culprit = box.layer === 0;
+function Patterns() {
   return (
-    <g transform={`translate(${box.x} ${box.y})`} class={culprit ? "path-culprit" : "path-victim"}>
+    <defs>
+      <pattern id="culprit-hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+        <rect width="6" height="6" />
+        <line x1="3" y1="0" x2="3" y2="6" />
+      </pattern>
+      <marker id="path-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
+        <path d="M1 1l6 3-6 3" />
+      </marker>
+    </defs>
+  );
+}
+
+/** "node-3", "63 nodes"; "" where no node is known. */
+function nodeWords(ranks: readonly number[], nodeOf: WaitPathProps["nodeOf"]): string {
+  const nodes = new Set(ranks.map(nodeOf).filter(Boolean));
+  return nodes.size <= 1 ? ([...nodes][0] ?? "") : count(nodes.size, "node");
+}
+
+function Box({ box, where, isBlamed }: { box: Placed; where: string; isBlamed: boolean }) {
+  const isEnd = box.layer === 0;
+  const isPointed = pointedRanks.value.length > 0 && box.ranks.some((rank) => pointedRanks.value.includes(rank));
+  const letters = (box.width - 24) / 7.4;
+  const place = where && (/^\d/.test(where) ? `on ${where}` : where);
+  const role = isEnd ? (isBlamed ? "started it" : "where the path ends") : count(box.ranks.length, "rank");
+  return (
+    <g
+      transform={`translate(${box.x} ${box.y})`}
+      class={`${isEnd && isBlamed ? "path-culprit" : "path-victim"} ${isPointed ? "pointed" : ""}`}
+      onPointerEnter={() => pointAt(box.ranks)}
+      onPointerLeave={() => pointAt([])}
+    >
       <rect width={box.width} height={BOX_H} rx="7" />
-      {culprit && <rect class="path-hatch" width="9" height={BOX_H} rx="4" />}
-      <text x="16" y="17" class="path-title">
-        {short(`${box.ranks.length === 1 ? "rank" : "ranks"} ${rankRanges(box.ranks, 6)}`, box.width / 8)}
+      {isEnd && isBlamed && <rect class="path-hatch" width="9" height={BOX_H} rx="4" />}
+      <text x="17" y="18" class="path-title">
+        {short(boxTitle(box.ranks, letters), letters)}
       </text>
-      <text x="16" y="31" class="path-sub">
-        {culprit ? "started it" : short(box.comm || "waits", box.width / 7)}
+      <text x="17" y="34" class="path-sub">
+        {short([place, isEnd || box.ranks.length > 1 ? role : ""].filter(Boolean).join(" · "), letters + 3)}
       </text>
     </g>
   );
 }
 
-function Arrow({ from, to }: { from: Placed; to: Placed }) {
-  const [x1, y1] = [from.x - 2, from.y + BOX_H / 2];
-  const [x2, y2] = [to.x + to.width + 4, to.y + BOX_H / 2];
-  const bend = (x1 - x2) / 2;
+/** Fewer pieces of a range rather than a cut number. */
+function boxTitle(ranks: readonly number[], letters: number): string {
+  for (let pieces = 6; pieces > 0; pieces--) {
+    const words = rankWords(ranks, "rank", pieces);
+    if (words.length <= letters) return words;
+  }
+  return count(ranks.length, "rank");
+}
+
+function Arrows({ from, placement: { placed, isTall } }: { from: Placed; placement: Placement }) {
+  const label = [from.comm, from.ops].filter(Boolean);
   return (
-    <path
-      class="path-edge"
-      d={`M${x1} ${y1}C${x1 - bend} ${y1} ${x2 + bend} ${y2} ${x2} ${y2}`}
-      marker-end="url(#path-arrow)"
-    />
+    <>
+      {from.waitsFor.map((id) => (
+        <path
+          key={id}
+          class={from.layer === 0 ? "path-edge path-circle" : "path-edge"}
+          d={arrowPath(from, placed[id], isTall)}
+          marker-end="url(#path-arrow)"
+        />
+      ))}
+      {isTall && from.layer > 0 ? (
+        <text class="path-label" x={from.x} y={from.y - 6}>
+          {label.join(" ")}
+        </text>
+      ) : (
+        from.layer > 0 &&
+        label.map((line, n) => (
+          <text
+            key={line}
+            class="path-label"
+            x={from.x - 8}
+            y={from.y + BOX_H / 2 + (n === 0 ? -6 : 15)}
+            text-anchor="end"
+          >
+            {short(line, (GAP_X - 30) / 6.2)}
+          </text>
+        ))
+      )}
+    </>
   );
 }
 
-function place(boxes: PathBox[]): { placed: Placed[]; width: number; height: number } {
-  const layers = 1 + Math.max(...boxes.map((box) => box.layer));
-  const boxW = boxWidth(layers);
-  const perLayer = Array.from({ length: layers }, (_, layer) => boxes.filter((box) => box.layer === layer));
-  const tallest = Math.max(...perLayer.map((layer) => layer.length));
-  const height = tallest * (BOX_H + GAP_Y) - GAP_Y;
-  const placed = boxes.map((box) => {
-    const layer = perLayer[box.layer];
-    const top = (height - (layer.length * (BOX_H + GAP_Y) - GAP_Y)) / 2;
-    return { ...box, width: boxW, x: box.layer * (boxW + GAP_X), y: top + layer.indexOf(box) * (BOX_H + GAP_Y) };
-  });
-  return { placed, width: layers * (boxW + GAP_X) - GAP_X, height };
-}
-
 function short(text: string, length: number): string {
-  return text.length <= length ? text : `${text.slice(0, length - 1)}…`;
+  return text.length <= length ? text : `${text.slice(0, Math.max(1, Math.floor(length) - 1))}…`;
 }

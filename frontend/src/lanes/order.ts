@@ -1,6 +1,7 @@
 /*
- * The order of the lanes: what the verdict rests on first, then what else stands still, flows without an op last. Ties
- * fall to the flow's name, so that a lane keeps its place while its counters move.
+ * The order of the lanes: culprits, then who only waits, then others; within each what the verdict rests on first, then
+ * what else stands still, flows without an op last. Ties fall to the flow's name, so that a lane keeps its place while
+ * its counters move.
  */
 
 import type { Finding, Lane, Lanes } from "../types";
@@ -32,17 +33,59 @@ function key(rank: number, peer: number, channel: number, receives: boolean, com
   return `${rank} ${receives ? "from" : "to"} ${peer} ${channel} ${comm}`;
 }
 
-export function tellingFirst(lanes: Lanes, culprits: readonly number[], finding: Finding | null): Lane[] {
+/** Of a rank that is blamed, one that only waits, or neither. */
+export type Role = "culprit" | "victim" | "other";
+
+export interface Verdict {
+  culprits: readonly number[];
+  victims: readonly number[];
+  finding: Finding | null;
+  /** Names of the communicators in which the waiting goes on; none: nothing is known of it. */
+  affected: readonly string[];
+}
+
+export function tellingFirst(lanes: Lanes, { culprits, finding, affected }: Verdict): Lane[] {
   const cited = citedFlows(finding);
+  const known = new Set(affected);
   const weight = (lane: Lane) => {
     const isCited = citedKeys(lane).some((one) => cited.has(one));
     const i = tellingTickAt(lane, lanes.to_ns);
-    if (i < 0) return isCited ? 4 : 5;
+    if (i < 0) return isCited ? 5 : 6;
     if (isCited) return 0;
-    if (!isStuck(lane, i)) return 3;
+    if (!isStuck(lane, i)) return 4;
+    if (known.size > 0 && !known.has(lane.comm_name)) return 3;
     return culprits.includes(lane.rank) ? 1 : 2;
   };
-  return lanes.lanes.toSorted((a, b) => weight(a) - weight(b) || byName(a, b));
+  const weights = new Map(lanes.lanes.map((lane) => [lane, weight(lane)]));
+  return lanes.lanes.toSorted((a, b) => (weights.get(a) ?? 0) - (weights.get(b) ?? 0) || byName(a, b));
+}
+
+export interface LaneGroup {
+  role: Role;
+  lanes: Lane[];
+}
+
+/** Lanes by role, culprits first; empty groups are left out. */
+export function laneGroups(lanes: Lanes, verdict: Verdict): LaneGroup[] {
+  const [blamed, waiting] = [new Set(verdict.culprits), new Set(verdict.victims)];
+  const roleOf = ({ rank }: Lane): Role => (blamed.has(rank) ? "culprit" : waiting.has(rank) ? "victim" : "other");
+  const ordered = tellingFirst(lanes, verdict);
+  return (["culprit", "victim", "other"] as const)
+    .map((role) => ({ role, lanes: ordered.filter((lane) => roleOf(lane) === role) }))
+    .filter((group) => group.lanes.length > 0);
+}
+
+/** The first lanes of every group, `most` in all: no group may crowd out those after it. */
+export function firstOf(groups: readonly LaneGroup[], most: number): LaneGroup[] {
+  let room = most;
+  return groups
+    .map(({ role, lanes }, n) => {
+      const later = groups.slice(n + 1).reduce((sum, group) => sum + group.lanes.length, 0);
+      const shown = lanes.slice(0, Math.max(Math.ceil(room / 2), room - later));
+      room -= shown.length;
+      return { role, lanes: shown };
+    })
+    .filter((group) => group.lanes.length > 0);
 }
 
 function byName(a: Lane, b: Lane): number {

@@ -6,7 +6,8 @@
 import { hatchPattern, prepared } from "../grid/paint";
 import { colour } from "../state/theme";
 import type { Lane, Lanes } from "../types";
-import { type Column, laneColumns, notKeptUntil, opStarts, rulerTicks } from "./scale";
+import type { LaneGroup } from "./order";
+import { type Column, laneColumns, type Moment, notKeptUntil, opStarts, rulerTicks } from "./scale";
 
 export const LANE_PX = 46;
 const INSET_PX = 7;
@@ -14,36 +15,66 @@ const NOT_KEPT_WORD_PX = 72;
 /** Ops that begin closer together than this would only draw a fence. */
 const OP_MARK_APART_PX = 12;
 
+/** A heading above the lanes of one role. */
+export const HEADING_PX = 26;
+
 interface Look {
   stall: string;
   hatch: CanvasPattern | null;
 }
 
-export function paintLanes(canvas: HTMLCanvasElement, lanes: Lanes, culprits: readonly number[], width: number): void {
-  const context = prepared(canvas, width, lanes.lanes.length * LANE_PX);
+/** Tops of every lane in order, and the height of all: a heading stands above each group's first. */
+export function laneTops(groups: readonly LaneGroup[]): { tops: number[]; height: number } {
+  const tops: number[] = [];
+  let y = 0;
+  for (const { lanes } of groups) {
+    if (groups.length > 1) y += HEADING_PX;
+    for (const _ of lanes) {
+      tops.push(y);
+      y += LANE_PX;
+    }
+  }
+  return { tops, height: y };
+}
+
+export function paintLanes(
+  canvas: HTMLCanvasElement,
+  lanes: Lanes,
+  groups: readonly LaneGroup[],
+  moments: readonly Moment[],
+  width: number,
+): void {
+  const { tops, height } = laneTops(groups);
+  const context = prepared(canvas, width, height);
   if (!context) return;
-  paintRules(context, lanes, width);
+  paintRules(context, lanes, tops, height, width);
   const [stalled, waiting] = ["lane-stall", "lane-wait"].map((name) => ({
     stall: colour(name),
     hatch: hatchPattern(context, name === "lane-stall" ? "rising" : "falling", colour(`${name}-mark`)),
   }));
-  lanes.lanes.forEach((lane, n) => {
-    paintLane(context, lanes, lane, n * LANE_PX, width, culprits.includes(lane.rank) ? stalled : waiting);
+  const drawn = groups.flatMap(({ role, lanes: some }) => some.map((lane) => ({ role, lane })));
+  drawn.forEach(({ role, lane }, n) => {
+    paintLane(context, lanes, lane, tops[n], width, role === "culprit" ? stalled : waiting);
   });
-  paintMarker(context, lanes, lanes.first_symptom_ns, width, "lane-first");
-  paintMarker(context, lanes, lanes.triggered_ns, width, "lane-trigger");
+  for (const moment of moments) paintMoment(context, moment, timeX(lanes, moment.ns, width), height);
 }
 
-function paintRules(context: CanvasRenderingContext2D, lanes: Lanes, width: number): void {
-  const height = lanes.lanes.length * LANE_PX;
+function paintRules(
+  context: CanvasRenderingContext2D,
+  lanes: Lanes,
+  tops: readonly number[],
+  height: number,
+  width: number,
+): void {
   context.fillStyle = colour("line-2");
   for (const ns of rulerTicks(lanes.from_ns, lanes.to_ns, width).at) {
     context.fillRect(Math.round(timeX(lanes, ns, width)), 0, 1, height);
   }
   context.fillStyle = colour("line");
-  for (let n = 1; n < lanes.lanes.length; n++) context.fillRect(0, n * LANE_PX, width, 1);
+  for (const top of tops) if (top > 0) context.fillRect(0, top, width, 1);
 }
 
+/** One lane: progress, hatch where it stands still, and small marks where ops begin. */
 function paintLane(
   context: CanvasRenderingContext2D,
   lanes: Lanes,
@@ -99,21 +130,16 @@ function fillColumns(
   }
 }
 
-function paintMarker(
-  context: CanvasRenderingContext2D,
-  lanes: Lanes,
-  ns: number | null,
-  width: number,
-  name: string,
-): void {
-  if (ns === null || ns < lanes.from_ns || ns > lanes.to_ns) return;
-  context.strokeStyle = colour(name);
-  context.lineWidth = 1.5;
-  context.setLineDash(name === "lane-first" ? [] : [4, 3]);
-  const x = Math.round(timeX(lanes, ns, width)) + 0.5;
+const MOMENT_COLOUR = { began: "rank-culprit-ring", first: "lane-first", trigger: "lane-trigger" };
+const MOMENT_DASH = { began: [], first: [7, 3], trigger: [3, 3] };
+
+function paintMoment(context: CanvasRenderingContext2D, { kind }: Moment, x: number, height: number): void {
+  context.strokeStyle = colour(MOMENT_COLOUR[kind]);
+  context.lineWidth = kind === "began" ? 2.5 : 1.5;
+  context.setLineDash(MOMENT_DASH[kind]);
   context.beginPath();
-  context.moveTo(x, 0);
-  context.lineTo(x, lanes.lanes.length * LANE_PX);
+  context.moveTo(Math.round(x) + 0.5, 0);
+  context.lineTo(Math.round(x) + 0.5, height);
   context.stroke();
   context.setLineDash([]);
 }

@@ -4,7 +4,7 @@
  */
 
 import { FLOW_STATE } from "../state/words";
-import type { Lane, Lanes } from "../types";
+import type { Lane, Lanes, NodeClock } from "../types";
 
 /** A flow that made no progress for this long is drawn as stalled. */
 export const STALL_MS = 500;
@@ -18,6 +18,40 @@ export function shownRange(lanes: Lanes): Lanes {
   const triggered = lanes.triggered_ns ?? lanes.to_ns;
   const late = triggered > lanes.to_ns && triggered - lanes.to_ns < 5e9;
   return late ? { ...lanes, to_ns: triggered + (lanes.to_ns - lanes.from_ns) / 50 } : lanes;
+}
+
+/** Clocks that differ by less do not show, whatever the width. */
+const CLOCK_SHOWN_NS = 1e6;
+
+/** Lanes on one clock: each node's ticks are put back by what its clock is ahead, where that is known. */
+export function onOneClock(lanes: Lanes, clocks: readonly NodeClock[], nodeOf: (rank: number) => string): Lanes {
+  const wrong = clocks.filter((clock) => Math.abs(clock.offset_ns) > Math.max(CLOCK_SHOWN_NS, clock.error_ns));
+  if (wrong.length === 0) return lanes;
+  const ahead = new Map(wrong.map((clock) => [clock.node, clock.offset_ns]));
+  const put = (lane: Lane) => {
+    const by = ahead.get(nodeOf(lane.rank));
+    return by ? { ...lane, t_ns: lane.t_ns.map((ns) => ns - by) } : lane;
+  };
+  return { ...lanes, lanes: lanes.lanes.map(put) };
+}
+
+/** A moment that all lanes share, drawn through them. */
+export interface Moment {
+  kind: "began" | "first" | "trigger";
+  word: string;
+  ns: number;
+}
+
+/** When it began by the evidence, was first seen and noticed; what lies outside the window is left out. */
+export function momentsOf(lanes: Lanes, beganNs: number): Moment[] {
+  const moments: [Moment["kind"], string, number | null][] = [
+    ["began", "fault began", beganNs || null],
+    ["first", "first symptom", lanes.first_symptom_ns],
+    ["trigger", "triggered", lanes.triggered_ns],
+  ];
+  return moments.flatMap(([kind, word, ns]) =>
+    ns !== null && ns >= lanes.from_ns && ns <= lanes.to_ns ? [{ kind, word, ns }] : [],
+  );
 }
 
 export interface Column {

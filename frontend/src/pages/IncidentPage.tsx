@@ -6,14 +6,17 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { IncidentAnswer } from "../api";
 import { TopologyGrid } from "../grid/TopologyGrid";
+import { nodeNames } from "../grid/words";
 import { Actions } from "../incident/Actions";
 import { ActivityTab } from "../incident/ActivityTab";
 import { ClockStrip } from "../incident/ClockStrip";
+import { ComparedPanel } from "../incident/ComparedPanel";
 import { IncidentDetail } from "../incident/detail";
 import { EvidenceTab } from "../incident/EvidenceTab";
 import { LooksOfJob, RawTab } from "../incident/OtherTabs";
 import { Verdict } from "../incident/Verdict";
 import { WaitPath } from "../incident/WaitPath";
+import { WhyNot } from "../incident/WhyNot";
 import { FlowLanes } from "../lanes/FlowLanes";
 import type { Snapshot } from "../live/apply";
 import type { IncidentRow, JobRow } from "../live/rows";
@@ -27,7 +30,7 @@ import { useKeys } from "../state/keys";
 import { blindWords } from "../state/sight";
 import { liveJob } from "../state/team";
 import { SYMPTOM, worded } from "../state/words";
-import type { Revision } from "../types";
+import type { Diagnosis, Revision } from "../types";
 
 export function IncidentPage({ number }: { number: number }) {
   const detail = useMemo(() => new IncidentDetail(number), [number]);
@@ -71,7 +74,10 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
   const job = liveJob(row.job_id) ?? answer.job;
   const blind = row.state === "resolved" ? null : blindWords(row, job, serverNow());
   const culprits = row.culprits.length > 0 ? row.culprits : (diagnosis?.findings[0]?.culprits ?? []);
-  const tabs = tabsOf(row, answer, snapshot, focusComment);
+  const tabs = tabsOf({ row, answer, snapshot, focusComment, rank });
+  const grid = detail.grid.value;
+  const nodes = grid?.nodes.join();
+  const nodeOf = useMemo(() => nodeNames(grid), [nodes, grid?.rank.length]);
   const comment = () => {
     showTab(tabs, "activity");
     setFocusComment((n) => n + 1);
@@ -85,7 +91,15 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
     <div class="page incident">
       <Head row={row} answer={answer} job={job} />
       <div class="incident-top">
-        <Verdict row={row} diagnosis={diagnosis} grid={detail.grid.value} onSelect={selectRank} />
+        <Verdict
+          row={row}
+          diagnosis={diagnosis}
+          grid={detail.grid.value}
+          mayDiagnose={answer.may.includes("diagnose")}
+          isAsked={Boolean(answer.asked_at)}
+          onActed={() => detail.refreshMay()}
+          onSelect={selectRank}
+        />
         <div class="action-bar">
           <Actions row={row} may={answer.may} onActed={() => detail.refreshMay()} onComment={comment} />
         </div>
@@ -94,14 +108,16 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
       <Doubts answer={answer} />
       {blind && <p class="warning blind">{sentence(blind)} Topology and flows show what was known then.</p>}
       <div class={`pictures ${isSmall(detail) ? "compact" : ""} ${blind ? "blind" : ""}`}>
-        {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} />}
+        {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} nodeOf={nodeOf} />}
         {detail.grid.value && <TopologyGrid columns={detail.grid.value} selected={rank} onSelect={selectRank} />}
+        {diagnosis && <UsualAndNow diagnosis={diagnosis} />}
         {detail.lanes.value && (
           <FlowLanes
             lanes={detail.lanes.value}
             selected={rank}
             culprits={culprits}
-            finding={diagnosis?.findings[0] ?? null}
+            diagnosis={diagnosis}
+            nodeOf={nodeOf}
             onSelect={selectRank}
           />
         )}
@@ -127,12 +143,45 @@ function isSmall(detail: IncidentDetail): boolean {
   );
 }
 
-function tabsOf(row: IncidentRow, answer: IncidentAnswer, snapshot: Snapshot, focusComment: number): Tab[] {
+/** Where the time of the slow op goes, and the job's usual against now, side by side. */
+function UsualAndNow({ diagnosis: { findings, compared } }: { diagnosis: Diagnosis }) {
+  const parts = findings[0]?.parts ?? [];
+  if (parts.length + compared.length === 0) return null;
+  return (
+    <div class="usual-and-now">
+      <ComparedPanel id="parts" title="Where the slow op’s time goes" hint="part by part" rows={parts} marksWorst />
+      <ComparedPanel id="compared" title="Normal against now" hint="of the whole job" rows={compared} />
+    </div>
+  );
+}
+
+interface TabsOf {
+  row: IncidentRow;
+  answer: IncidentAnswer;
+  snapshot: Snapshot;
+  focusComment: number;
+  rank: number | null;
+}
+
+function tabsOf({ row, answer, snapshot, focusComment, rank }: TabsOf): Tab[] {
   return [
     {
       id: "evidence",
       word: "Evidence",
       content: () => <EvidenceTab diagnosis={answer.diagnosis} revisions={answer.revisions} />,
+    },
+    {
+      id: "why-not",
+      word: "Why not …?",
+      content: () => (
+        <WhyNot
+          number={row.number}
+          diagnosis={answer.diagnosis}
+          revision={answer.diagnosis_id ?? 0}
+          rank={rank}
+          onSelect={selectRank}
+        />
+      ),
     },
     {
       id: "activity",
@@ -172,6 +221,11 @@ function Head({ row, answer, job }: { row: IncidentRow; answer: IncidentAnswer; 
         <span>
           resolved <Ago at={row.resolved_at} />
           {row.resolution ? `: ${row.resolution}` : ""}
+        </span>
+      )}
+      {answer.pages === false && row.state !== "resolved" && (
+        <span class="tag" title="It waits for evidence that nothing harmless explains it.">
+          pages nobody yet{answer.dumps_wanted.includes("stacks") ? ": stacks are asked for first" : ""}
         </span>
       )}
       {row.regressed && <span class="tag">came back after it was resolved</span>}

@@ -14,9 +14,12 @@ import { session, team } from "./team";
 /** Acts under way, by incident and lane; see `isUnderWay`. */
 const underWay = signal<ReadonlySet<string>>(new Set());
 
-/** Moves of an incident wait for each other; a comment waits for comments only, as it conflicts with nothing. */
+/** Acts that conflict with nothing: they move no state, so they send no version and show nothing beforehand. */
+const BARE: readonly Act[] = ["comments", "diagnose"];
+
+/** Moves of an incident wait for each other; other acts wait for their like only. */
 function laneOf(number: number, verb: Act): string {
-  return `${number} ${verb === "comments" ? "comment" : "move"}`;
+  return `${number} ${BARE.includes(verb) ? verb : "move"}`;
 }
 
 export function isUnderWay(number: number, verb: Act = "acknowledge"): boolean {
@@ -35,9 +38,10 @@ export async function actOn(row: IncidentRow, verb: Act, body: Record<string, un
   const lane = laneOf(row.number, verb);
   if (underWay.value.has(lane)) return false;
   underWay.value = new Set([...underWay.value, lane]);
-  if (verb !== "comments") show(expected(row, verb));
+  const isBare = BARE.includes(verb);
+  if (!isBare) show(expected(row, verb));
   try {
-    const answer = await act(row.number, verb, verb === "comments" ? body : { version: row.version, ...body });
+    const answer = await act(row.number, verb, isBare ? body : { version: row.version, ...body });
     showAnswer(answer);
     return true;
   } catch (error) {
@@ -61,6 +65,7 @@ export function expected(row: IncidentRow, verb: Act): IncidentRow {
     case "resolve":
       return { ...row, state: "resolved", resolved_at: at };
     case "comments":
+    case "diagnose":
       return row;
   }
 }
@@ -81,7 +86,7 @@ export function isMine(row: IncidentRow): boolean {
 
 function takeBack(row: IncidentRow, verb: Act, error: Error): void {
   const current = error instanceof ApiError && error.status === 409 ? (error.answer.incident as IncidentRow) : null;
-  if (verb !== "comments") show(current ?? row);
+  if (!BARE.includes(verb)) show(current ?? row);
   notify(current ? whoWasFirst(current) : error.message, current && isMine(current) ? "calm" : "bad");
 }
 

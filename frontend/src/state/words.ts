@@ -7,7 +7,7 @@ export const SYMPTOM: Record<string, string> = {
   straggler: "Straggler",
   idle: "Idle",
   silence: "Silence",
-  external: "Asked for",
+  external: "Reported by hand",
 };
 
 export const COMPONENT: Record<string, string> = {
@@ -86,6 +86,12 @@ export const VERB: Record<string, string> = {
   diagnosed: "named a cause",
   revised: "revised the diagnosis",
   condition_changed: "saw the condition change",
+  "asked again": "asked for another diagnosis",
+  confirmed: "came to the same diagnosis",
+  reported: "reported it by hand",
+  "wants stacks": "asked the nodes for stacks",
+  pages: "let it page people",
+  "diagnosis failed": "could not diagnose",
 };
 
 /** What agents counted as lost or odd: the kinds of nccl_instrument/tables.py. */

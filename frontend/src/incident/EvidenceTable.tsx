@@ -1,0 +1,62 @@
+/* Measurements with values, units and sources; the counters of a flow's two ends stand side by side. */
+
+import { type Column, Table } from "../parts/Table";
+import type { Evidence } from "../types";
+import { type EndReading, type FlowCounters, flowCounters } from "./reading";
+
+interface Read {
+  row: Evidence;
+  flow: FlowCounters | null;
+}
+
+const COLUMNS: Column<Read>[] = [
+  { word: "What was measured", cell: ({ row, flow }) => (flow ? flow.flow : row.what) },
+  {
+    word: "Value",
+    isNumber: true,
+    cell: ({ row, flow }) => (flow ? <EndCounters flow={flow} /> : <Value row={row} />),
+  },
+  { word: "Rank", isNumber: true, cell: ({ row }) => row.rank ?? "–" },
+  { word: "Source", cell: ({ row }) => <code>{row.source || "–"}</code> },
+];
+
+export function EvidenceTable({ rows, caption }: { rows: readonly Evidence[]; caption: string }) {
+  const read = rows.map((row) => ({ row, flow: flowCounters(row) }));
+  return <Table label="Evidence" caption={caption} columns={COLUMNS} rows={read} rowKey={(_, n) => n} />;
+}
+
+function Value({ row: { value, unit } }: { row: Evidence }) {
+  return (
+    <>
+      {typeof value === "number" ? value.toLocaleString("en-US", { maximumFractionDigits: 3 }) : value}
+      {unit && <span class="faint"> {unit}</span>}
+    </>
+  );
+}
+
+function Counters({ end }: { end: EndReading }) {
+  return (
+    <dl>
+      {end.counters.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function EndCounters({ flow }: { flow: FlowCounters }) {
+  return (
+    <div class="ends">
+      {flow.ends.map((end) => (
+        <div key={end.who}>
+          <p class="faint">{end.who}</p>
+          {end.unseen ? <p>{end.unseen}</p> : <Counters end={end} />}
+        </div>
+      ))}
+      <p class="faint">of {flow.total} chunks</p>
+    </div>
+  );
+}

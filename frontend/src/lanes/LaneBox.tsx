@@ -1,0 +1,182 @@
+/*
+ * The lanes themselves: labels on the left, one canvas with the ruler above it, and the crosshair over it. Labels and
+ * canvas agree on tops, as headings stand between the lanes of culprits, victims and others.
+ */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { useWidth } from "../parts/useWidth";
+import { timeOfDay, zone, zoneLabel } from "../state/clock";
+import { pointAt, pointedRanks } from "../state/pointed";
+import { paletteVersion } from "../state/theme";
+import type { Lane, Lanes } from "../types";
+import type { LaneGroup, Role } from "./order";
+import { HEADING_PX, LANE_PX, paintLanes, timeX } from "./paint";
+import { conditionWords, counterNames, isReceive, isStuck, type Moment, rulerTicks, tellingTickAt } from "./scale";
+
+interface LaneBoxProps {
+  lanes: Lanes;
+  groups: readonly LaneGroup[];
+  moments: readonly Moment[];
+  onSelect: (rank: number | null) => void;
+}
+
+const HEADING: Record<Role, string> = { culprit: "Started it", victim: "Only wait", other: "Others" };
+
+export function LaneBox({ lanes, groups, moments, onSelect }: LaneBoxProps) {
+  const [box, width] = useWidth<HTMLDivElement>();
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [crosshair, setCrosshair] = useState<number | null>(null);
+  const palette = paletteVersion.value;
+  useEffect(() => {
+    if (canvas.current && width > 0) paintLanes(canvas.current, lanes, groups, moments, width);
+  }, [lanes, groups, width, palette]);
+  const readAt = crosshair ?? lanes.to_ns;
+  return (
+    <div class="lanes">
+      <Ruler lanes={lanes} moments={moments} width={width} />
+      <div class="lane-groups">
+        {groups.map((group) => (
+          <section key={group.role} aria-label={HEADING[group.role]}>
+            {groups.length > 1 && (
+              <h3 class={`lane-heading lane-heading-${group.role}`} style={{ height: `${HEADING_PX}px` }}>
+                {HEADING[group.role]}
+              </h3>
+            )}
+            <ol class="lane-labels">
+              {group.lanes.map((lane) => (
+                <LaneLabel
+                  key={lane.id}
+                  lane={lane}
+                  ns={readAt}
+                  blamed={group.role === "culprit"}
+                  onSelect={onSelect}
+                />
+              ))}
+            </ol>
+          </section>
+        ))}
+      </div>
+      <div class="lane-canvas" ref={box}>
+        <canvas ref={canvas} aria-hidden="true" />
+        <Crosshair lanes={lanes} width={width} ns={crosshair} onMove={setCrosshair} />
+      </div>
+    </div>
+  );
+}
+
+interface LaneLabelProps {
+  lane: Lane;
+  ns: number;
+  blamed: boolean;
+  onSelect: (rank: number | null) => void;
+}
+
+function LaneLabel({ lane, ns, blamed, onSelect }: LaneLabelProps) {
+  const i = tellingTickAt(lane, ns);
+  const [first, second, third] = counterNames(lane);
+  const stuck = isStuck(lane, i);
+  return (
+    <li
+      style={{ height: `${LANE_PX}px` }}
+      class={`${blamed ? "blamed" : ""} ${pointedRanks.value.includes(lane.rank) ? "pointed" : ""}`}
+      onPointerEnter={() => pointAt([lane.rank])}
+      onPointerLeave={() => pointAt([])}
+    >
+      <p class="lane-name">
+        <button type="button" class="link" onClick={() => onSelect(lane.rank)} title="Show this rank only">
+          {isReceive(lane) ? `${lane.rank} ← ${lane.peer_rank}` : `${lane.rank} → ${lane.peer_rank}`}
+        </button>
+        <span>
+          {lane.comm_name} <span class="faint">ch {lane.channel}</span>
+        </span>
+        <span class="faint">{i >= 0 && `${lane.func} ${lane.ops[i]}`}</span>
+        {i >= 0 && (
+          <span class="lane-counters" title={`${first}, ${second}, ${third} of ${lane.total_chunks} chunks`}>
+            {lane.ready[i]}·{lane.transmitted[i]}·{lane.done[i]}
+            <span class="faint">/{lane.total_chunks}</span>
+          </span>
+        )}
+      </p>
+      <p class={`lane-words ${stuck ? "stuck" : "faint"}`}>
+        {conditionWords(lane, i)}
+        {stuck ? ` · ${(lane.stuck_ms[i] / 1000).toFixed(1)} s` : ""}
+      </p>
+    </li>
+  );
+}
+
+/** Words stand left of the marks of what came first, where a phone may have no room for them. */
+const LEFT_WORD_PX = 100;
+
+function Ruler({ lanes, moments, width }: { lanes: Lanes; moments: readonly Moment[]; width: number }) {
+  const { stepS, at } = rulerTicks(lanes.from_ns, lanes.to_ns, width);
+  const rows = moments.some(({ kind }) => kind === "began") ? "ruler-tall" : "";
+  return (
+    <>
+      <div class="ruler-zone faint">{zone.value ? zoneLabel() : ""}</div>
+      <div class={`ruler ${rows}`} aria-hidden="true">
+        {at.map((ns) => (
+          <span key={ns} style={{ left: `${timeX(lanes, ns, width)}px` }}>
+            {timeOfDay(ns / 1e6, stepS < 1 ? 1 : 0)}
+          </span>
+        ))}
+        {moments.map(({ kind, word, ns }) => (
+          <b key={kind} class={`ruler-mark mark-${kind}`} style={{ left: `${timeX(lanes, ns, width)}px` }}>
+            {kind !== "trigger" && timeX(lanes, ns, width) < LEFT_WORD_PX
+              ? word.split(" ").at(kind === "first" ? 0 : -1)
+              : word}
+          </b>
+        ))}
+      </div>
+      <p class="visually-hidden">{moments.map(({ word, ns }) => `${word} at ${timeOfDay(ns / 1e6, 1)}`).join(", ")}</p>
+    </>
+  );
+}
+
+interface CrosshairProps {
+  lanes: Lanes;
+  width: number;
+  ns: number | null;
+  onMove: (ns: number | null) => void;
+}
+
+const STEP_NS = 1e8;
+
+function Crosshair({ lanes, width, ns, onMove }: CrosshairProps) {
+  const clamp = (at: number) => Math.max(lanes.from_ns, Math.min(lanes.to_ns, at));
+  const follow = (pointer: PointerEvent) => {
+    const left = (pointer.currentTarget as Element).getBoundingClientRect().left;
+    onMove(clamp(lanes.from_ns + ((pointer.clientX - left) / width) * (lanes.to_ns - lanes.from_ns)));
+  };
+  const press = (key: KeyboardEvent) => {
+    const step = { ArrowLeft: -STEP_NS, ArrowRight: STEP_NS, PageDown: -10 * STEP_NS, PageUp: 10 * STEP_NS }[key.key];
+    if (key.key === "Escape") onMove(null);
+    else if (key.key === "Home") onMove(lanes.from_ns);
+    else if (key.key === "End") onMove(lanes.to_ns);
+    else if (step) onMove(clamp((ns ?? lanes.to_ns) + step));
+    else return;
+    key.preventDefault();
+  };
+  const at = ns ?? lanes.to_ns;
+  return (
+    <div
+      class="crosshair"
+      role="slider"
+      tabIndex={0}
+      aria-label="Moment read by the lanes"
+      aria-valuemin={0}
+      aria-valuemax={Math.round((lanes.to_ns - lanes.from_ns) / 1e6)}
+      aria-valuenow={Math.round((at - lanes.from_ns) / 1e6)}
+      aria-valuetext={`${timeOfDay(at / 1e6, 1)} ${zoneLabel()}`}
+      onPointerMove={follow}
+      onPointerLeave={() => onMove(null)}
+      onKeyDown={press}
+    >
+      {ns !== null && (
+        <i style={{ left: `${timeX(lanes, ns, width)}px` }}>
+          <b>{timeOfDay(ns / 1e6, 1)}</b>
+        </i>
+      )}
+    </div>
+  );
+}
