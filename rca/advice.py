@@ -100,6 +100,14 @@ def for_missing(state: Progress, places: Sequence[int]) -> str:
     return "\n".join([*lines, "If it is stuck for good: save the stack, then restart the job."])
 
 
+def for_idle(state: Progress, places: Sequence[int]) -> str:
+    """Nothing is in flight; these ranks have been quiet longest."""
+    lines = _per_rank(state, places, "py-spy dump --pid {pid}", "cat /proc/{pid}/stack")
+    lines.append("Compare the stacks of all ranks: who stands elsewhere than most (data loader, checkpoint, a lock)?")
+    lines.append("If all stand in evaluation, a checkpoint or compilation, the job may be well: declare the pause.")
+    return "\n".join(lines)
+
+
 def for_gpu(state: Progress, places: Sequence[int]) -> str:
     """GPUs that produce nothing."""
     lines = _per_rank(state, places, "nvidia-smi -q -d ECC,PERFORMANCE", "dmesg -T | grep -i xid")

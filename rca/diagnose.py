@@ -7,40 +7,65 @@ A pure function of its arguments, so that a saved window gives the same diagnosi
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from ingest.window import Window
 from nccl_instrument.tables import TRANSPORTS
+from rca.clocks import node_clocks
 from rca.diagnose_slowdown import diagnose_slowdown
+from rca.external import taken_as
 from rca.findings import Diagnosis, Finding, Symptom, SymptomKind, WaitEdge
 from rca.holes import downgrade, ranked, unseen
 from rca.paths import paths_to, victims_and_path
 from rca.progress import Progress, state_of
-from rca.rules import deadlock, hang, mismatch, silence
+from rca.rules import deadlock, hang, idle, mismatch, silence
 from rca.settings import DEFAULT, Settings
 from rca.transport import UNKNOWN
+from rca.why_not import of_hang
 from rca.words import communicator_names
 
 Rule = Callable[[Progress, Symptom, Settings], tuple[Finding, ...]]
 
-RULES: tuple[Rule, ...] = (mismatch.explain, hang.explain, silence.explain, deadlock.explain)
+RULES: tuple[Rule, ...] = (mismatch.explain, hang.explain, silence.explain, deadlock.explain, idle.explain)
+NOTHING_TO_EXPLAIN = "No op stands still, and the newest iterations are not longer than those before."
 
 
 def diagnose(window: Window, symptom: Symptom, settings: Settings = DEFAULT) -> Diagnosis:
     """Everything the rules say about `symptom`, best finding first."""
-    if symptom.kind is SymptomKind.STRAGGLER:
-        return diagnose_slowdown(window, symptom, settings)
+    if symptom.kind is SymptomKind.EXTERNAL:
+        found = _diagnose_asked(window, symptom, settings)
+    elif symptom.kind is SymptomKind.STRAGGLER:
+        found = diagnose_slowdown(window, symptom, settings)
+    else:
+        found = _diagnose_standing(window, symptom, settings)
+    return replace(found, symptom=symptom, clocks=node_clocks(window))
+
+
+def _diagnose_asked(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:
+    """What the rules of hangs or of slowdowns say, whichever have something to explain."""
+    taken = taken_as(window, symptom, settings)
+    if taken.kind is SymptomKind.STRAGGLER:
+        found = diagnose_slowdown(window, taken, settings)
+        if found.findings:
+            return found
+        taken = replace(taken, kind=SymptomKind.SILENCE)
+    found = _diagnose_standing(window, taken, settings)
+    return found if found.findings else replace(found, missing=(*found.missing, NOTHING_TO_EXPLAIN))
+
+
+def _diagnose_standing(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:
     state = state_of(window, settings)
     findings = ranked([finding for rule in RULES for finding in rule(state, symptom, settings)])
     downgraded, findings = downgrade(window, state.ranks, findings)
-    best = findings[0] if findings else None
-    paths = paths_to(state, best)
+    shown = tuple(findings[: settings.findings_max])
+    paths = paths_to(state, shown[0] if shown else None)
     victims, path = victims_and_path(paths, settings.path_edges_max)
     return Diagnosis(
-        symptom=symptom, findings=tuple(findings[: settings.findings_max]), victims=victims, path=path,
-        communicators=_communicators(state, path), missing=_missing(state), downgraded=downgraded,
-        thresholds=settings.thresholds(), analysed_ns=window.end_ns,
+        symptom=symptom, findings=shown, victims=victims, path=path, communicators=_communicators(state, path),
+        missing=_missing(state), downgraded=downgraded, thresholds=settings.thresholds(), analysed_ns=window.end_ns,
+        alternatives=of_hang(paths, shown, settings),
     )  # fmt: skip
 
 

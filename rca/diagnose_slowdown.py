@@ -17,6 +17,7 @@ from rca.ranks import known_ranks
 from rca.rules import late_start, slow_copy, slow_nic, slow_proxy
 from rca.settings import Settings
 from rca.slowdown import Slowdown, slowdown_of
+from rca.why_not import of_slowdown
 from rca.words import communicator_names
 
 Rule = Callable[[Slowdown, Symptom, Settings], tuple[Finding, ...]]
@@ -43,6 +44,7 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
         symptom=symptom, findings=tuple(findings[: settings.findings_max]), victims=victims, path=path,
         communicators=communicator_names(window, {edge.comm_id for edge in path}), missing=missing, downgraded=downgraded,
         thresholds=settings.thresholds(), analysed_ns=window.end_ns,
+        alternatives=of_slowdown(slowdown, tuple(findings)) if slowdown else (),
     )  # fmt: skip
 
 

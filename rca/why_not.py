@@ -1,0 +1,107 @@
+""" "Why not rank 12?": who else could have been blamed, and why each was not.
+
+A name alone asks to be believed. For every rank of the job the evidence also says why it is not the one: it waits
+itself, keeps nobody waiting, has inherited its delay, or is slow in too few places. The few that anybody would suspect
+come with every diagnosis; any other rank can be asked about later, from the same window.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ingest.window import Window
+from rca.external import taken_as
+from rca.findings import Alternative, Diagnosis, Finding, Subject, Symptom, SymptomKind
+from rca.paths import Paths, paths_to
+from rca.progress import state_of
+from rca.ranks import Ranks, known_ranks
+from rca.settings import DEFAULT, Settings
+from rca.slowdown import Slowdown, slowdown_of
+from rca.why_not_hang import cleared as cleared_of_hang
+from rca.why_not_hang import hang_alternatives
+from rca.why_not_slow import cleared as cleared_of_slowness
+from rca.why_not_slow import shares_of, slow_alternatives
+from rca.words import named
+
+ALTERNATIVES_MAX = 6
+
+
+def why_not(
+    window: Window, symptom: Symptom, diagnosis: Diagnosis, rank: int, settings: Settings = DEFAULT
+) -> Alternative:
+    """Why `rank` was not blamed, or that it was. `window` is the one the diagnosis was made from, or a part of it."""
+    ranks = known_ranks(window, settings)
+    at = int(ranks.position(np.array([rank], np.int64))[0])
+    subject = Subject("rank", named([rank]), (rank,), _node_name(window, ranks, at))
+    said = _unknown(window, ranks, rank, at) or _said(diagnosis, rank)
+    if said:
+        return Alternative(subject, said)
+    if symptom.kind is SymptomKind.EXTERNAL:
+        symptom = taken_as(window, symptom, settings)
+    if symptom.kind is not SymptomKind.STRAGGLER:
+        best = diagnosis.findings[0] if diagnosis.findings else None
+        state = state_of(window, settings)
+        place = int(state.ranks.position(np.array([rank], np.int64))[0])
+        return cleared_of_hang(paths_to(state, best), place, settings)
+    slowdown = slowdown_of(window, symptom.at_ns, settings)
+    if slowdown is None:
+        return Alternative(subject, "Too few iterations before or after the slowdown are in this window to tell.")
+    return cleared_of_slowness(shares_of(slowdown, diagnosis.culprits), rank)
+
+
+def of_hang(paths: Paths, findings: tuple[Finding, ...], settings: Settings) -> tuple[Alternative, ...]:
+    """The few that come with the diagnosis of a hang."""
+    return _few(findings, hang_alternatives(paths, findings, settings))
+
+
+def of_slowdown(slowdown: Slowdown, findings: tuple[Finding, ...]) -> tuple[Alternative, ...]:
+    """The few that come with the diagnosis of a slowdown."""
+    culprits = findings[0].culprits if findings else ()
+    return _few(findings, slow_alternatives(shares_of(slowdown, culprits), findings) if findings else [])
+
+
+def _few(findings: tuple[Finding, ...], others: list[Alternative]) -> tuple[Alternative, ...]:
+    """Ties first, then other findings, then those that were cleared; nobody twice."""
+    if not findings:
+        return ()
+    ties = [Alternative(tied, _tied(findings[0]), findings[0].evidence[:4]) for tied in findings[0].tied]
+    weaker = [Alternative(one.subject, _weaker(one), one.evidence[:4]) for one in findings[1:]]
+    found = {(one.subject.kind, one.subject.name): one for one in [*others, *weaker, *ties][::-1]}
+    return tuple(found.values())[:ALTERNATIVES_MAX]
+
+
+def _said(diagnosis: Diagnosis, rank: int) -> str:
+    """What the findings themselves say of this rank; '' when nothing."""
+    for number, finding in enumerate(diagnosis.findings):
+        if rank in finding.culprits:
+            return f"It is blamed: {finding.sentence}" if number == 0 else _weaker(finding)
+        if any(rank in tied.ranks for tied in finding.tied):
+            return _tied(finding)
+    return ""
+
+
+def _tied(finding: Finding) -> str:
+    if finding.culprits:
+        return f"It may be the one: the evidence does not rule it out beside {finding.subject.kind} {finding.subject.name}."
+    others = " from ".join(f"{one.kind} {one.name}" for one in finding.tied[:4])
+    return f"It may be the one: the evidence cannot tell {others}, so none is blamed."
+
+
+def _weaker(finding: Finding) -> str:
+    return f"It is named too, with {finding.grade} evidence and a score of {finding.score:.2f}: {finding.sentence}"
+
+
+def _unknown(window: Window, ranks: Ranks, rank: int, at: int) -> str:
+    """That nothing can be said of a rank; '' when something can."""
+    if window.world_size and not 0 <= rank < window.world_size:
+        return f"There is no such rank: the job has {window.world_size}."
+    if at < 0:
+        return "Nothing in this window mentions it: whether it is to blame is not known."
+    if ranks.seen_ns[at] == 0 and not (window.rows("op")["rank"] == rank).any():
+        return "It sent nothing in this window: whether it is to blame cannot be told from its own data."
+    return ""
+
+
+def _node_name(window: Window, ranks: Ranks, at: int) -> str:
+    node = int(ranks.node[at]) if at >= 0 else -1
+    return str(window.nodes["name"][node]) if node >= 0 else ""
