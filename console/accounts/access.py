@@ -14,7 +14,10 @@ from django.contrib.auth.models import AnonymousUser, User
 
 from console.accounts.models import ApiToken, Membership, Role
 
-Verb = Literal["acknowledge", "unacknowledge", "resolve", "reopen", "comment", "export", "administer", "look"]
+Verb = Literal[
+    "acknowledge", "unacknowledge", "resolve", "reopen", "comment", "export", "administer", "look", "diagnose",
+    "configure", "pause", "trigger",
+]  # fmt: skip
 
 _ORDER: Final = (Role.VIEWER, Role.RESPONDER, Role.ADMIN)
 _NEEDS: Final[dict[str, Role]] = {
@@ -25,6 +28,10 @@ _NEEDS: Final[dict[str, Role]] = {
     "reopen": Role.RESPONDER,
     "comment": Role.RESPONDER,
     "export": Role.RESPONDER,
+    "diagnose": Role.RESPONDER,
+    "configure": Role.RESPONDER,
+    "pause": Role.RESPONDER,
+    "trigger": Role.RESPONDER,
     "administer": Role.ADMIN,
 }
 

@@ -11,7 +11,7 @@ from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler, set_rollback
 
-from console.incidents.lifecycle import BadAct, IllegalMove, StaleVersion
+from console.incidents.lifecycle import BadAct, IllegalMove, StaleVersion, TooMany
 from console.incidents.rows import incident_row
 
 NOT_FOUND = "There is nothing here, or it belongs to another team."
@@ -37,6 +37,10 @@ def _domain_answer(error: Exception) -> Response | None:
         return Response({"error": str(error) or FORBIDDEN, "code": "forbidden"}, 403)
     if isinstance(error, BadAct):
         return Response({"error": str(error), "code": "bad_act"}, 400)
+    if isinstance(error, TooMany):
+        return Response(
+            {"error": str(error), "code": "too_many"}, 429, headers={"Retry-After": str(error.retry_after_s)}
+        )
     if isinstance(error, StaleVersion | IllegalMove):
         code = "stale_version" if isinstance(error, StaleVersion) else "illegal_move"
         row = dataclasses.asdict(incident_row(error.incident))

@@ -8,13 +8,13 @@ accounts/access.py, what is legal is decided here.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from console.incidents.models import ActorKind, ConditionState, Incident, OutboxRow, State, TimelineEntry
@@ -42,6 +42,12 @@ class IllegalMove(Exception):
     def __init__(self, incident: Incident, verb: str) -> None:
         super().__init__(f"Incident {incident.pk} is {incident.state}: it cannot be {_PARTICIPLE[verb]} now.")
         self.incident = incident
+
+
+class TooMany(Exception):
+    """Asked too often; the message says what the limit is."""
+
+    retry_after_s: Final = 60
 
 
 class StaleVersion(Exception):
@@ -72,12 +78,14 @@ _PARTICIPLE: Final = {
 _PAST: Final = {**_PARTICIPLE, "unacknowledge": "unacknowledged"}
 
 
-def open_incident(fields: Mapping[str, Any], actor: Actor = DETECTOR, note: str = "") -> Incident:
+def open_incident(
+    fields: Mapping[str, Any], actor: Actor = DETECTOR, note: str = "", request_key: str = ""
+) -> Incident:
     """A new incident from `fields`. IntegrityError when its key or its attempt has an unresolved one already."""
     now = timezone.now()
     with transaction.atomic():
         incident = Incident.objects.create(**fields, opened_at=now, updated_at=now)
-        _note(incident, actor, "opened", now, after=State.OPEN, note=note, message="incident.opened")
+        _note(incident, actor, "opened", now, "", State.OPEN, note, request_key, message="incident.opened")
     INCIDENTS_OPENED.labels(incident.symptom).inc()
     return incident
 
@@ -96,10 +104,10 @@ def move(
 
     Raises BadAct, StaleVersion, IllegalMove. A request_key seen before changes nothing and returns what it did then.
     """
-    note = _checked_note(note, needed=verb == "resolve")
+    note = checked_note(note, needed=verb == "resolve")
     with transaction.atomic():
         incident = Incident.objects.select_for_update().get(pk=number)
-        if done := _done_before(incident, actor, _PAST[verb], request_key):
+        if done := done_before(incident.timeline.all(), actor, (_PAST[verb],), request_key):
             return incident, done
         if version is not None and version != incident.version:
             raise StaleVersion(incident)
@@ -115,13 +123,18 @@ def move(
 
 def comment(number: int, actor: Actor, text: str, request_key: str = "") -> tuple[Incident, TimelineEntry]:
     """Add a comment. The version stays: a comment must not make somebody else's acknowledgement stale."""
-    text = _checked_note(text, needed=True)
+    return remark(number, actor, "commented", checked_note(text, needed=True), request_key)
+
+
+def remark(number: int, actor: Actor, verb: str, note: str, request_key: str = "") -> tuple[Incident, TimelineEntry]:
+    """Note what somebody did that changes nothing the incident shows. Repeated with its key, it is the same act."""
+    note = checked_note(note, needed=False)
     with transaction.atomic():
         incident = Incident.objects.select_for_update().get(pk=number)
-        if done := _done_before(incident, actor, "commented", request_key):
+        if done := done_before(incident.timeline.all(), actor, (verb,), request_key):
             return incident, done
         message = "timeline.appended"
-        entry = _note(incident, actor, "commented", timezone.now(), note=text, request_key=request_key, message=message)
+        entry = _note(incident, actor, verb, timezone.now(), note=note, request_key=request_key, message=message)
     return incident, entry
 
 
@@ -193,10 +206,13 @@ def _note(
     return entry
 
 
-def _done_before(incident: Incident, actor: Actor, verb: str, request_key: str) -> TimelineEntry | None:
+def done_before(
+    entries: QuerySet[TimelineEntry], actor: Actor, verbs: Sequence[str], request_key: str
+) -> TimelineEntry | None:
+    """What this actor did earlier with the same key."""
     if not request_key:
         return None
-    return incident.timeline.filter(verb=verb, request_key=_stored_key(actor, request_key)).first()
+    return entries.filter(verb__in=verbs, request_key=_stored_key(actor, request_key)).first()
 
 
 def _stored_key(actor: Actor, request_key: str) -> str:
@@ -206,7 +222,8 @@ def _stored_key(actor: Actor, request_key: str) -> str:
     return hashlib.sha256(f"{actor.kind}:{actor.id}:{actor.name}:{request_key}".encode()).hexdigest()
 
 
-def _checked_note(note: str, needed: bool) -> str:
+def checked_note(note: str, needed: bool) -> str:
+    """`note` without white space around it. Raises BadAct when it is too long, or empty and needed."""
     note = note.strip()
     if needed and not note:
         raise BadAct("Say why: a reason (or the comment's text) is needed.")

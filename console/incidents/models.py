@@ -47,7 +47,9 @@ class Incident(models.Model):
 
     key: job, attempt, symptom kind and communicator, never the culprit. version rises with every change and is the
     precondition of the next. last_seen_ns: data time of the newest look that saw the symptom; analysed_at: when it was last
-    diagnosed; clean_looks, clean_look_at: the hysteresis of the condition. These four change without a new version.
+    diagnosed; clean_looks, clean_look_at: the hysteresis of the condition; asked_at: since when somebody waits for a
+    diagnosis. These five change without a new version. pages: people should be woken for it. dumps_wanted: what the nodes
+    should be asked for, such as stacks.
     """
 
     team = models.ForeignKey("ingest.Team", models.PROTECT, related_name="incidents")
@@ -85,6 +87,9 @@ class Incident(models.Model):
     clean_looks = models.PositiveIntegerField(default=0)
     clean_look_at = models.DateTimeField(null=True, blank=True)
     cleared_at = models.DateTimeField(null=True, blank=True)
+    asked_at = models.DateTimeField(null=True, blank=True)
+    pages = models.BooleanField(default=True)
+    dumps_wanted = models.JSONField(default=list, blank=True)
     updated_at = models.DateTimeField()
 
     class Meta:
@@ -115,6 +120,7 @@ class Incident(models.Model):
         indexes = [
             models.Index(fields=["team", "state", "-id"], name="incident_lists"),
             models.Index(fields=["key", "-id"], name="incident_by_key"),
+            models.Index(fields=["asked_at"], condition=Q(asked_at__isnull=False), name="incident_asked"),
         ]
 
     def __str__(self) -> str:
@@ -214,3 +220,53 @@ class JobNormal(models.Model):
 
     def __str__(self) -> str:
         return f"normal of attempt {self.attempt_id}"
+
+
+class SettingChange(models.Model):
+    """A threshold of a job that somebody changed. Never changed, never deleted: the newest of a name is in force.
+
+    name: as rca/settings.py names it for people. before, after: null is the default.
+    """
+
+    job = models.ForeignKey("ingest.Job", models.PROTECT, related_name="setting_changes")
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=150)
+    actor_kind = models.CharField(max_length=16, choices=ActorKind.choices)
+    name = models.CharField(max_length=64)
+    before = models.FloatField(null=True)
+    after = models.FloatField(null=True)
+    reason = models.TextField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(actor_kind__in=ActorKind.values), name="setting_actor_kind_is_known"),
+            models.CheckConstraint(condition=~Q(reason=""), name="a_setting_is_changed_for_a_reason"),
+        ]
+        indexes = [models.Index(fields=["job", "name", "-id"], name="newest_settings")]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.job}"
+
+
+class DeclaredPause(models.Model):
+    """Nothing is expected of an attempt until `until_at`, or until somebody ended the pause: it may be idle."""
+
+    attempt = models.ForeignKey("ingest.Attempt", models.CASCADE, related_name="pauses")
+    reason = models.TextField()
+    declared_at = models.DateTimeField()
+    declared_by = models.CharField(max_length=150)
+    until_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+    ended_by = models.CharField(max_length=150, default="", blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=~Q(reason=""), name="a_pause_has_a_reason"),
+            models.CheckConstraint(condition=Q(until_at__gt=models.F("declared_at")), name="a_pause_ends_later"),
+            models.UniqueConstraint(
+                fields=["attempt"], condition=Q(ended_at=None), name="one_pause_per_attempt_is_not_ended"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"pause of {self.attempt}"

@@ -20,12 +20,13 @@ from console.incidents.changes import changes
 from console.incidents.models import Certainty, DiagnosisRevision, Incident
 from console.incidents.rows import CULPRITS_SHOWN_MAX
 from console.incidents.suspicion import UNDIAGNOSED, suspected_headline
+from console.incidents.thresholds import settings_of
 from ingest.models import Node
 from ingest.read import has_new_batches, read_window
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Grade, Symptom, SymptomKind, diagnosis_from_json, to_json
-from rca.settings import DEFAULT
+from rca.settings import Settings
 from rca.triggers import is_halved
 
 SECOND: Final = 1_000_000_000
@@ -41,14 +42,14 @@ COMMIT_SECONDS: Final = 10.0  # a batch may be received before a diagnosis reads
 LATE_INCIDENTS_MAX: Final = 3  # of an attempt, the newest
 
 
-def revise(incident: Incident, symptom: Symptom, seen: Window) -> None:
+def revise(incident: Incident, symptom: Symptom, seen: Window, thresholds: Settings) -> None:
     """Diagnose the incident again if it is time to, and store the answer if it is another one.
 
     `seen` is the window of the look; it is used as it is while it reaches back to before the trouble.
     """
     if _is_due(incident):
         since = replace(symptom, at_ns=min(symptom.at_ns, incident.first_symptom_ns))  # later looks see less far back
-        _diagnose(incident, since, _evidence(incident, since, seen))
+        _diagnose(incident, since, _evidence(incident, since, seen), thresholds)
 
 
 def revise_late(attempt_id: int) -> None:
@@ -58,9 +59,10 @@ def revise_late(attempt_id: int) -> None:
         if newest is None or incident.analysed_at is None:
             continue
         symptom = diagnosis_from_json(newest.body).symptom
-        span = _span(incident, symptom)
+        span = evidence_span(incident, symptom)
         if _has_late_news(newest, incident.analysed_at, span):
-            _diagnose(incident, symptom, read_window(attempt_id, *span, now_ns=span[1]))
+            window = read_window(attempt_id, *span, now_ns=span[1])
+            _diagnose(incident, symptom, window, settings_of(incident.job_id))
 
 
 def _has_late_news(newest: DiagnosisRevision, analysed_at: datetime, span: tuple[int, int]) -> bool:
@@ -76,46 +78,46 @@ def _has_late_news(newest: DiagnosisRevision, analysed_at: datetime, span: tuple
     return has_caught_up or has_new_batches(attempt_id, *span, since)
 
 
-def _span(incident: Incident, symptom: Symptom) -> tuple[int, int]:
-    """What late batches are looked at: the time of the evidence, up to where the symptom was last seen."""
-    start_ns = _start_ns(symptom, incident.triggered_ns)
+def evidence_span(incident: Incident, symptom: Symptom) -> tuple[int, int]:
+    """The time of the evidence, up to where the symptom was last seen, to be diagnosed again."""
+    start_ns = evidence_start_ns(symptom, incident.triggered_ns)
     end_ns = min(max(incident.last_seen_ns, incident.triggered_ns), incident.triggered_ns + FROZEN_NS)
     return min(start_ns, end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND)), end_ns
 
 
-def _diagnose(incident: Incident, symptom: Symptom, window: Window) -> None:
-    diagnosis = diagnose(window, symptom, DEFAULT)
+def _diagnose(incident: Incident, symptom: Symptom, window: Window, thresholds: Settings) -> None:
+    diagnosis = diagnose(window, symptom, thresholds)
     Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
     newest = incident.revisions.order_by("-number").first()
     number = newest.number + 1 if newest else 1
     if number <= settings.REVISIONS_MAX and _is_news(incident, newest, diagnosis):
-        _store(incident, diagnosis, number, window, newest)
+        store(incident, diagnosis, number, window, newest)
 
 
 def _evidence(incident: Incident, symptom: Symptom, seen: Window) -> Window:
     """From shortly before the first sign (but no longer back than is bearable to read) to when the picture is frozen."""
-    start_ns = _start_ns(symptom, incident.triggered_ns)
+    start_ns = evidence_start_ns(symptom, incident.triggered_ns)
     end_ns = incident.triggered_ns + FROZEN_NS
     if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
         return seen
     return read_window(incident.attempt_id, min(start_ns, seen.start_ns), min(seen.end_ns, end_ns))
 
 
-def _start_ns(symptom: Symptom, triggered_ns: int) -> int:
+def evidence_start_ns(symptom: Symptom, triggered_ns: int) -> int:
     """Where the evidence begins: shortly before the first sign; for a slowdown, some of its usual iterations before."""
-    if symptom.kind is not SymptomKind.STRAGGLER:
+    if symptom.kind not in (SymptomKind.STRAGGLER, SymptomKind.EXTERNAL):
         return max(symptom.at_ns - BEFORE_NS, triggered_ns - BACK_NS_MAX)
-    usual_ns = int(symptom.numbers["iteration_usual_s"] * SECOND)
+    usual_ns = int(symptom.numbers.get("iteration_usual_s", 0.0) * SECOND)
     before_ns = max(SLOWDOWN_BEFORE_NS, SLOWDOWN_BEFORE_ITERATIONS * usual_ns)
     return max(symptom.at_ns - before_ns, triggered_ns - SLOWDOWN_BACK_NS_MAX)
 
 
-def is_worth_an_incident(attempt_id: int, symptom: Symptom, seen: Window) -> bool:
+def is_worth_an_incident(attempt_id: int, symptom: Symptom, seen: Window, thresholds: Settings) -> bool:
     """A small slowdown opens an incident once somebody, or what everybody shares, can be named; all else does at once."""
-    if symptom.kind is not SymptomKind.STRAGGLER or is_halved(symptom, DEFAULT):
+    if symptom.kind is not SymptomKind.STRAGGLER or is_halved(symptom, thresholds):
         return True
-    start_ns = min(_start_ns(symptom, seen.end_ns), seen.start_ns)
-    diagnosis = diagnose(read_window(attempt_id, start_ns, seen.end_ns), symptom, DEFAULT)
+    start_ns = min(evidence_start_ns(symptom, seen.end_ns), seen.start_ns)
+    diagnosis = diagnose(read_window(attempt_id, start_ns, seen.end_ns), symptom, thresholds)
     return any(finding.grade is not Grade.WEAK for finding in diagnosis.findings)
 
 
@@ -135,19 +137,20 @@ def _is_news(incident: Incident, newest: DiagnosisRevision | None, diagnosis: Di
     before = diagnosis_from_json(newest.body)
     if not diagnosis.findings and before.findings and before.findings[0].grade is not Grade.WEAK:
         return False  # evidence that scrolled away does not take back a name
-    return _answer(diagnosis) != _answer(before)
+    return answer(diagnosis) != answer(before)
 
 
-def _answer(diagnosis: Diagnosis) -> tuple[Any, ...]:
+def answer(diagnosis: Diagnosis) -> tuple[Any, ...]:
     """What makes two diagnoses the same answer."""
     best = diagnosis.findings[0] if diagnosis.findings else None
     said = (best.rule, best.component, best.kind, best.grade, best.culprits, best.tied) if best else None
     return said, frozenset(diagnosis.victims), diagnosis.missing, diagnosis.downgraded
 
 
-def _store(
+def store(
     incident: Incident, diagnosis: Diagnosis, number: int, window: Window, newest: DiagnosisRevision | None
 ) -> None:
+    """The diagnosis as the incident's newest revision, and what the incident shows of it."""
     now, best = timezone.now(), diagnosis.findings[0] if diagnosis.findings else None
     fields: dict[str, Any] = {"window_end_ns": window.end_ns, "n_victims": len(diagnosis.victims)}
     if best is not None:

@@ -21,28 +21,28 @@ from django.utils import timezone
 
 from console.dashboard.jobs import newest_look, read_job_row
 from console.incidents import lifecycle
-from console.incidents.models import LOOK_FAILED, ConditionState, Incident, JobNormal, Look, State
+from console.incidents.again import diagnose_asked
+from console.incidents.kept import EVIDENCE_BEFORE_NS, keep_evidence, keep_failure, keep_look, load_normal
+from console.incidents.models import LOOK_FAILED, ConditionState, Incident, State
 from console.incidents.over import is_over
 from console.incidents.publish import publish_job
 from console.incidents.revise import is_worth_an_incident, revise, revise_late
 from console.incidents.suspicion import UNDIAGNOSED, communicator_name, suspected_headline
+from console.incidents.thresholds import settings_of
 from console.operations.metrics import LOOKS, count_look
 from ingest.endings import end_if_all_gone
-from ingest.models import Attempt, PinnedWindow
+from ingest.models import Attempt
 from ingest.read import latest_data_ns, read_window
-from ingest.retention import pin_window
 from ingest.window import Window
 from rca import triggers
-from rca.findings import Symptom
-from rca.normal import Normal, normal_from_json, normal_to_json
+from rca.findings import Symptom, SymptomKind
+from rca.normal import Normal
 from rca.pace import history_ns
 from rca.sampling import sampled_ranks
-from rca.settings import DEFAULT
+from rca.settings import Settings
 
 SECOND: Final = 1_000_000_000
 WATCH_LOCK: Final = 0x44474F57  # first key of the advisory locks that looks take; the second is the attempt
-EVIDENCE_BEFORE_NS: Final = 20 * SECOND
-EVIDENCE_AFTER_NS: Final = 100 * SECOND
 ALSO_SEEN_MAX: Final = 5
 
 
@@ -56,6 +56,7 @@ def watch_job(attempt_id: int) -> None:
             if attempt.state == Attempt.State.RUNNING and not end_if_all_gone(attempt.pk):
                 _look(attempt)
             close_ended(attempt.job_id)
+            diagnose_asked(attempt.pk)
             revise_late(attempt.pk)
         finally:
             publish_job(attempt.job.team_id, read_job_row(attempt.job))
@@ -78,29 +79,30 @@ def _look(attempt: Attempt) -> None:
     began = time.monotonic()
     try:
         window = read_window(attempt.pk, end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND), end_ns)
-        normal = _load_normal(attempt)
-        seen = triggers.look(window, normal, DEFAULT, _history(attempt, window, normal))
+        normal, thresholds = load_normal(attempt.pk), settings_of(attempt.job_id)
+        history = _history(attempt, window, normal, thresholds)
+        seen = triggers.look(window, normal, thresholds, history)
         if is_over(window):
             seen = dataclasses.replace(seen, symptoms=(), held="Every process of the job is gone.")
-        _follow(attempt, window, seen.symptoms)
-        _keep_look(attempt, end_ns, seen)  # last: a look counts when all of it succeeded
+        _follow(attempt, window, seen.symptoms, thresholds)
+        keep_look(attempt, end_ns, seen)  # last: a look counts when all of it succeeded
         count_look(began, end_ns, seen.symptoms[0].kind.value if seen.symptoms else "none")
     except Exception as error:
         LOOKS.labels("failed").inc()
-        _keep_failure(attempt, end_ns, error)  # a job nobody can look at must not seem healthy
+        keep_failure(attempt, end_ns, error)  # a job nobody can look at must not seem healthy
         raise
 
 
-def _follow(attempt: Attempt, window: Window, symptoms: tuple[Symptom, ...]) -> None:
+def _follow(attempt: Attempt, window: Window, symptoms: tuple[Symptom, ...], thresholds: Settings) -> None:
     """One incident follows the attempt's trouble until its condition is clear, whatever people do with it."""
     following = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED, condition=ConditionState.CLEAR)
     incident = following.order_by("-id").first()
-    if symptoms and incident is None and not is_worth_an_incident(attempt.pk, symptoms[0], window):
+    if symptoms and incident is None and not is_worth_an_incident(attempt.pk, symptoms[0], window, thresholds):
         return
     if symptoms:
         incident = _fire(incident, symptoms, window) if incident else _raise(attempt, symptoms[0], window)
-        _keep_evidence(incident)
-        revise(incident, symptoms[0], window)
+        keep_evidence(incident)
+        revise(incident, symptoms[0], window, thresholds)
     elif incident is not None:
         _calm(incident, window)
 
@@ -133,13 +135,6 @@ def _fire(incident: Incident, symptoms: tuple[Symptom, ...], window: Window) -> 
     for symptom in symptoms:
         _also_seen(incident, symptom, window)
     return incident
-
-
-def _keep_evidence(incident: Incident) -> None:
-    """Pin what led to the symptom; asked with every look, since whoever opened the incident may have died before it could."""
-    start_ns, end_ns = incident.first_symptom_ns - EVIDENCE_BEFORE_NS, incident.first_symptom_ns + EVIDENCE_AFTER_NS
-    if not PinnedWindow.objects.filter(attempt=incident.attempt_id, start_ns=start_ns).exists():
-        pin_window(incident.attempt_id, start_ns, end_ns)
 
 
 def _calm(incident: Incident, window: Window) -> None:
@@ -212,6 +207,8 @@ def _resolve_when_long_clear(incident: Incident, window: Window) -> None:
     """Time in which nobody could hear of the job was not quiet: an outage of ours starts the patience anew."""
     if incident.state == State.RESOLVED or incident.cleared_at is None:
         return
+    if incident.symptom == SymptomKind.EXTERNAL:  # no trigger saw it, so that none sees it ends nothing: people do
+        return
     seen_since = max(incident.cleared_at, datetime.fromtimestamp(window.heard_since_ns / 1e9, UTC))
     if timezone.now() - seen_since > timedelta(seconds=settings.RESOLVE_AFTER_CLEAR_SECONDS):
         _resolve(incident, "condition cleared")
@@ -231,51 +228,13 @@ def _mark(incident: Incident, **fields: Any) -> None:
         setattr(incident, name, value)
 
 
-def _history(attempt: Attempt, window: Window, normal: Normal) -> Window | None:
+def _history(attempt: Attempt, window: Window, normal: Normal, thresholds: Settings) -> Window | None:
     """The ops of the sampled ranks over a longer time, for a job whose iterations a look's window does not hold."""
-    back_ns = history_ns(normal.pace, window.end_ns, DEFAULT)
+    back_ns = history_ns(normal.pace, window.end_ns, thresholds)
     if not back_ns:
         return None
-    ranks = sampled_ranks(window, DEFAULT).tolist()
+    ranks = sampled_ranks(window, thresholds).tolist()
     return read_window(attempt.pk, window.end_ns - back_ns, window.end_ns, ("op",), ranks=ranks)
-
-
-def _load_normal(attempt: Attempt) -> Normal:
-    found = JobNormal.objects.filter(attempt=attempt).first()
-    return normal_from_json(found.body) if found else Normal()
-
-
-def _saw(seen: triggers.Look) -> str:
-    """What a look saw, in sentences."""
-    if seen.symptoms:
-        return " ".join(symptom.sentence for symptom in seen.symptoms)
-    return seen.held or f"Nothing wrong on {len(seen.watched)} watched ranks."
-
-
-def _keep_look(attempt: Attempt, end_ns: int, seen: triggers.Look) -> None:
-    """The look and the normal it leaves behind; of the looks only the newest are kept."""
-    now, first = timezone.now(), seen.symptoms[0] if seen.symptoms else None
-    look = Look.objects.create(
-        attempt=attempt, taken_at=now, seen_ns=end_ns, saw=_saw(seen), kind=first.kind.value if first else "",
-        thresholds={"delta_s": round(seen.delta_ns / SECOND, 3)},
-    )  # fmt: skip
-    body = normal_to_json(seen.normal)
-    JobNormal.objects.update_or_create(attempt=attempt, defaults={"body": body, "updated_at": now})
-    _keep_newest(attempt, look)
-
-
-def _keep_newest(attempt: Attempt, look: Look) -> None:
-    """Drop the oldest looks, every now and then."""
-    if look.pk % 100 == 0:
-        kept = Look.objects.filter(attempt=attempt).order_by("-id")[: settings.LOOKS_KEPT_PER_ATTEMPT]
-        oldest = list(kept.values_list("pk", flat=True))[-1]
-        Look.objects.filter(attempt=attempt, pk__lt=oldest).delete()
-
-
-def _keep_failure(attempt: Attempt, end_ns: int, error: Exception) -> None:
-    saw = f"The look failed: {type(error).__name__}: {error}"[:1000]
-    look = Look.objects.create(attempt=attempt, taken_at=timezone.now(), seen_ns=end_ns, kind=LOOK_FAILED, saw=saw)
-    _keep_newest(attempt, look)
 
 
 @contextmanager

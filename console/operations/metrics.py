@@ -34,6 +34,9 @@ LOOK_LAG_SECONDS: Final = Histogram(
     "diogenes_look_lag_seconds", "How old the newest data was that a look saw.", buckets=SLOW
 )
 INCIDENTS_OPENED: Final = Counter("diogenes_incidents_opened", "Incidents opened, by symptom.", ["symptom"])
+ASKED_TOO_OFTEN: Final = Counter(
+    "diogenes_asked_too_often", "Reports and wishes for another diagnosis that were refused: too many."
+)
 GUESSES: Final = Counter(
     "diogenes_guesses", "Passwords tried, unknown API tokens and sign-in links, by kind.", ["kind"]
 )

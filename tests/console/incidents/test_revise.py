@@ -13,6 +13,7 @@ from console.incidents import revise
 from console.incidents.models import Incident
 from ingest.models import Attempt, Node
 from rca.findings import Diagnosis, Grade
+from rca.settings import DEFAULT
 from tests.console.incidents.making import make_diagnosis, make_incident, make_symptom
 from tests.windows import make_window
 
@@ -26,7 +27,7 @@ def revise_as(incident: Incident, diagnosis: Diagnosis, monkeypatch: pytest.Monk
     """A revision with this diagnosis, whatever the rules would say."""
     monkeypatch.setattr(revise, "diagnose", lambda *_: diagnosis)
     monkeypatch.setattr(revise, "_evidence", lambda *_: make_window())
-    revise.revise(incident, diagnosis.symptom, make_window())
+    revise.revise(incident, diagnosis.symptom, make_window(), DEFAULT)
     return Incident.objects.get(pk=incident.pk)
 
 

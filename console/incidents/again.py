@@ -1,0 +1,97 @@
+"""Diagnoses that somebody asked for: of an incident once more, or of a job that was only reported.
+
+Made from the pinned traces by today's rules and today's thresholds of the job. Another answer is a new revision; the same
+answer is said too, since whoever asked waits for one. A report names no trigger's symptom: its evidence lies around the
+time it names, and if that says nothing, in the newest traces.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Final
+
+from django.conf import settings
+from django.utils import timezone
+
+from console.incidents import lifecycle
+from console.incidents.kept import keep_evidence, load_normal
+from console.incidents.models import DiagnosisRevision, Incident
+from console.incidents.revise import SECOND, answer, evidence_span, evidence_start_ns, store
+from console.incidents.thresholds import settings_of
+from ingest.read import latest_data_ns, read_window
+from ingest.window import Window
+from rca.diagnose import diagnose
+from rca.findings import Diagnosis, Symptom, SymptomKind, diagnosis_from_json
+
+GIVEN_UP_AFTER: Final = timedelta(minutes=5)
+REPORT_AFTER_NS: Final = 60 * SECOND  # of the time after the reported beginning
+NEWEST_NS: Final = 60 * SECOND
+
+log = logging.getLogger(__name__)
+
+
+def diagnose_asked(attempt_id: int) -> None:
+    """Answer everybody who waits for a diagnosis of this attempt's incidents."""
+    for incident in Incident.objects.filter(attempt=attempt_id, asked_at__isnull=False).select_related("attempt__job"):
+        asked_at = incident.asked_at
+        try:
+            if asked_at is not None and timezone.now() - asked_at > GIVEN_UP_AFTER:
+                lifecycle.observe(incident, "diagnosis failed", {}, note="It was tried for too long.")
+            else:
+                _answer_one(incident)
+        except Exception as error:
+            log.exception("a diagnosis that was asked for failed", extra={"incident": incident.pk})
+            lifecycle.observe(incident, "diagnosis failed", {}, note=f"{type(error).__name__}: {error}"[:1000])
+        Incident.objects.filter(pk=incident.pk, asked_at=asked_at).update(asked_at=None)
+
+
+def _answer_one(incident: Incident) -> None:
+    keep_evidence(incident)
+    newest = incident.revisions.order_by("-number").first()
+    window, diagnosis = _diagnose(incident, symptom_of(incident, newest))
+    Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
+    if not any(len(window.rows(table)) for table in ("op", "live_op", "progress", "process")):
+        return lifecycle.observe(incident, "confirmed", {}, note="The traces of that time are no longer stored.")
+    number = newest.number + 1 if newest else 1
+    if newest is not None and answer(diagnosis) == answer(diagnosis_from_json(newest.body)):
+        note = f"Diagnosed again: the same answer as revision {newest.number}."
+        return lifecycle.observe(incident, "confirmed", {}, note=note)
+    if number > settings.REVISIONS_MAX:
+        note = f"Another answer, but {settings.REVISIONS_MAX} revisions are kept already: {diagnosis.verdict}"
+        return lifecycle.observe(incident, "confirmed", {}, note=note)
+    store(incident, diagnosis, number, window, newest)
+
+
+def symptom_of(incident: Incident, newest: DiagnosisRevision | None) -> Symptom:
+    """The symptom that was diagnosed last; before any diagnosis the one the incident opened with."""
+    if newest is not None:
+        return diagnosis_from_json(newest.body).symptom
+    opened = incident.timeline.filter(verb="opened").first()
+    usual = load_normal(incident.attempt_id).pace.usual_ns
+    return Symptom(
+        kind=SymptomKind(incident.symptom), job=incident.attempt.job.name, attempt=incident.attempt.number,
+        at_ns=incident.first_symptom_ns, seen_ns=incident.triggered_ns, comm_id=int(incident.comm_id or "0", 16),
+        ranks=(), sentence=opened.note if opened else incident.headline,
+        numbers={"iteration_usual_s": sorted(usual)[len(usual) // 2] / SECOND} if usual else {},
+    )  # fmt: skip
+
+
+def _diagnose(incident: Incident, symptom: Symptom) -> tuple[Window, Diagnosis]:
+    thresholds = settings_of(incident.job_id)
+    for start_ns, end_ns in _spans(incident, symptom):
+        window = read_window(incident.attempt_id, start_ns, end_ns, now_ns=end_ns)
+        diagnosis = diagnose(window, symptom, thresholds)
+        if diagnosis.findings:
+            break
+    return window, diagnosis
+
+
+def _spans(incident: Incident, symptom: Symptom) -> list[tuple[int, int]]:
+    """What is read: the evidence; of a report, the time around what it names and then the newest, if that is another."""
+    if symptom.kind is not SymptomKind.EXTERNAL:
+        return [evidence_span(incident, symptom)]
+    newest_ns = latest_data_ns(incident.attempt_id) + 1
+    after_ns = min(newest_ns, symptom.at_ns + REPORT_AFTER_NS)
+    around = (evidence_start_ns(symptom, after_ns), after_ns)
+    return [around] if around[1] == newest_ns else [around, (newest_ns - NEWEST_NS, newest_ns)]
