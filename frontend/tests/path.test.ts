@@ -37,10 +37,10 @@ describe("the waiting path", () => {
       [1, [6]],
       [2, [0]],
     ]);
-    expect(pathSentences(graph)).toEqual([
-      "Rank 6 waits for 4 in dp_0 op 12: no chunk came.",
-      "Rank 0 waits for 6 in dp_0 op 12: no chunk came.",
-    ]);
+    expect(pathSentences(graph)).toEqual({
+      near: ["Rank 6 waits for 4 in dp_0 op 12: no chunk came."],
+      far: ["Rank 0 waits for 6 in dp_0 op 12: no chunk came."],
+    });
   });
 
   it("keeps apart who waits in different communicators", () => {
@@ -79,7 +79,9 @@ describe("the waiting path", () => {
       names,
       ranks(10_000).filter((rank) => rank !== 4),
     );
-    expect(pathSentences(graph).at(-1)).toBe("9,998 more ranks wait behind these; the path lists the nearest only.");
+    expect(pathSentences(graph).near.at(-1)).toBe(
+      "9,998 more ranks wait behind these; the path lists the nearest only.",
+    );
   });
 
   it("puts culprits of a node in one box", () => {
@@ -95,7 +97,7 @@ describe("the waiting path", () => {
       [[2], [0]],
       [[5], [0]],
     ]);
-    expect(pathSentences(graph)).toHaveLength(3);
+    expect(pathSentences(graph).near).toHaveLength(3);
   });
 
   it("is nothing without a culprit", () => {

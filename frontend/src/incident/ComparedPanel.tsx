@@ -19,7 +19,7 @@ const COLUMNS: Column<BarRow>[] = [
       </div>
     ),
   },
-  { word: "Usual", isNumber: true, cell: (row) => <span class="faint">{quantity(row.usual, row.unit)}</span> },
+  { word: "Usual", isNumber: true, class: () => "faint", cell: (row) => quantity(row.usual, row.unit) },
   { word: "Now", isNumber: true, cell: (row) => <b>{quantity(row.now, row.unit)}</b> },
   { word: "Change", isNumber: true, class: (row) => (row.isWorst ? "old" : ""), cell: (row) => row.change },
 ];

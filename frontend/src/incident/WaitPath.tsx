@@ -25,7 +25,7 @@ export function WaitPath({ diagnosis, culprits, nodeOf }: WaitPathProps) {
     [diagnosis, ends.join(), nodeOf],
   );
   if (graph.boxes.every((box) => box.waitsFor.length === 0)) return null;
-  const sentences = pathSentences(graph);
+  const { near, far } = pathSentences(graph);
   return (
     <section class="panel wait-path" aria-labelledby="waiting-path">
       <div class="panel-head">
@@ -36,12 +36,24 @@ export function WaitPath({ diagnosis, culprits, nodeOf }: WaitPathProps) {
         </span>
       </div>
       <Drawing graph={graph} nodeOf={nodeOf} isBlamed={culprits.length > 0} />
-      <ol class="path-words">
-        {sentences.map((sentence) => (
-          <li key={sentence}>{sentence}</li>
-        ))}
-      </ol>
+      <Sentences lines={near} />
+      {far.length > 0 && (
+        <details>
+          <summary>Who waits farther out, in words</summary>
+          <Sentences lines={far} />
+        </details>
+      )}
     </section>
+  );
+}
+
+function Sentences({ lines }: { lines: readonly string[] }) {
+  return (
+    <ol class="path-words">
+      {lines.map((line) => (
+        <li key={line}>{line}</li>
+      ))}
+    </ol>
   );
 }
 

@@ -15,7 +15,7 @@ export interface BarRow extends Compared {
   isWorst: boolean;
 }
 
-const WORTH_SAYING = 1.05;
+const WORTH_SAYING = 1.1;
 const WORST_FROM = 1.25;
 
 export function barRows(rows: readonly Compared[], marksWorst: boolean): BarRow[] {
@@ -35,10 +35,11 @@ export function barRows(rows: readonly Compared[], marksWorst: boolean): BarRow[
   }));
 }
 
-/** "3.2 × as much", "0.4 × as much", "as usual". */
+/** "3.2 ×" the usual, "0.4 ×", "as usual". */
 export function changeWords({ usual, now }: Compared): string {
   if (usual === now) return "as usual";
-  if (usual <= 0 || now < 0) return usual === 0 && now > 0 ? "usually none" : "";
+  if (now === 0) return "none";
+  if (usual <= 0 || now < 0) return usual === 0 ? "usually none" : "";
   const times = now / usual;
   if (times < WORTH_SAYING && times > 1 / WORTH_SAYING) return "as usual";
   return `${times >= 10 ? Math.round(times) : Number(times.toPrecision(2))} ×`;

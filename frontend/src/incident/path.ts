@@ -76,6 +76,11 @@ function layersOf(culprits: readonly number[], edges: readonly WaitEdge[]): Step
   return layers;
 }
 
+/** Layers of the path, the culprits' own included. */
+export function pathDepth(culprits: readonly number[], edges: readonly WaitEdge[]): number {
+  return layersOf(culprits, edges).length;
+}
+
 /** A box per node; culprits that wait for each other are a circle, in which every one counts. */
 function culpritBoxes(
   culprits: readonly number[],
@@ -178,14 +183,16 @@ export function commName(comms: Names, id: number | string): string {
   return key ? comms[key] : "";
 }
 
-/** The path in sentences, nearest to the culprit first. */
-export function pathSentences({ boxes, unlisted }: PathGraph): string[] {
-  const waiting = boxes.filter((box) => box.waitsFor.length > 0).map((box) => sentence(box, boxes));
-  if (unlisted === 0) return waiting;
-  return [
-    ...waiting,
-    `${count(unlisted, "more rank")} ${unlisted === 1 ? "waits" : "wait"} behind these; the path lists the nearest only.`,
-  ];
+/** The path in sentences: who waits for a culprit and how many are not listed, then who waits farther out. */
+export function pathSentences({ boxes, unlisted }: PathGraph): { near: string[]; far: string[] } {
+  const said = (isNear: boolean) =>
+    boxes.filter((box) => box.waitsFor.length > 0 && box.layer < 2 === isNear).map((box) => sentence(box, boxes));
+  const near = said(true);
+  if (unlisted > 0) {
+    const who = `${count(unlisted, "more rank")} ${unlisted === 1 ? "waits" : "wait"}`;
+    near.push(`${who} behind these; the path lists the nearest only.`);
+  }
+  return { near, far: said(false) };
 }
 
 function sentence(box: PathBox, boxes: readonly PathBox[]): string {

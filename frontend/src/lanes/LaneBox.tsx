@@ -105,31 +105,39 @@ function LaneLabel({ lane, ns, blamed, onSelect }: LaneLabelProps) {
   );
 }
 
-/** Words stand left of the marks of what came first, where a phone may have no room for them. */
+/** Words stand left of the marks of what came first, where a phone may have no room, and of a last mark at the edge. */
 const LEFT_WORD_PX = 100;
+const RIGHT_WORD_PX = 80;
 
 function Ruler({ lanes, moments, width }: { lanes: Lanes; moments: readonly Moment[]; width: number }) {
   const { stepS, at } = rulerTicks(lanes.from_ns, lanes.to_ns, width);
-  const rows = moments.some(({ kind }) => kind === "began") ? "ruler-tall" : "";
+  const isTall = moments.some(({ kind }) => kind === "began");
   return (
     <>
       <div class="ruler-zone faint">{zone.value ? zoneLabel() : ""}</div>
-      <div class={`ruler ${rows}`} aria-hidden="true">
+      <div class={`ruler ${isTall ? "ruler-tall" : ""}`} aria-hidden="true">
         {at.map((ns) => (
           <span key={ns} style={{ left: `${timeX(lanes, ns, width)}px` }}>
             {timeOfDay(ns / 1e6, stepS < 1 ? 1 : 0)}
           </span>
         ))}
-        {moments.map(({ kind, word, ns }) => (
-          <b key={kind} class={`ruler-mark mark-${kind}`} style={{ left: `${timeX(lanes, ns, width)}px` }}>
-            {kind !== "trigger" && timeX(lanes, ns, width) < LEFT_WORD_PX
-              ? word.split(" ").at(kind === "first" ? 0 : -1)
-              : word}
-          </b>
+        {moments.map((moment) => (
+          <Mark key={moment.kind} moment={moment} x={timeX(lanes, moment.ns, width)} width={width} />
         ))}
       </div>
       <p class="visually-hidden">{moments.map(({ word, ns }) => `${word} at ${timeOfDay(ns / 1e6, 1)}`).join(", ")}</p>
     </>
+  );
+}
+
+const SHORT_WORD: Record<Moment["kind"], string> = { began: "began", first: "first", trigger: "triggered" };
+
+function Mark({ moment: { kind, word }, x, width }: { moment: Moment; x: number; width: number }) {
+  const isLeft = kind !== "trigger" || x > width - RIGHT_WORD_PX;
+  return (
+    <b class={`ruler-mark mark-${kind} ${isLeft ? "mark-left" : ""}`} style={{ left: `${x}px` }}>
+      {isLeft && x < LEFT_WORD_PX ? SHORT_WORD[kind] : word}
+    </b>
   );
 }
 

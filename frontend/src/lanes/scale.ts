@@ -20,8 +20,8 @@ export function shownRange(lanes: Lanes): Lanes {
   return late ? { ...lanes, to_ns: triggered + (lanes.to_ns - lanes.from_ns) / 50 } : lanes;
 }
 
-/** Clocks that differ by less do not show, whatever the width. */
-const CLOCK_SHOWN_NS = 1e6;
+/** Clocks that differ by less do not show on an axis of seconds. */
+const CLOCK_SHOWN_NS = 20e6;
 
 /** Lanes on one clock: each node's ticks are put back by what its clock is ahead, where that is known. */
 export function onOneClock(lanes: Lanes, clocks: readonly NodeClock[], nodeOf: (rank: number) => string): Lanes {

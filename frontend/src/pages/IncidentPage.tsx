@@ -14,6 +14,7 @@ import { ComparedPanel } from "../incident/ComparedPanel";
 import { IncidentDetail } from "../incident/detail";
 import { EvidenceTab } from "../incident/EvidenceTab";
 import { LooksOfJob, RawTab } from "../incident/OtherTabs";
+import { pathDepth } from "../incident/path";
 import { Verdict } from "../incident/Verdict";
 import { WaitPath } from "../incident/WaitPath";
 import { WhyNot } from "../incident/WhyNot";
@@ -107,7 +108,7 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
       <ClockStrip row={row} />
       <Doubts answer={answer} />
       {blind && <p class="warning blind">{sentence(blind)} Topology and flows show what was known then.</p>}
-      <div class={`pictures ${isSmall(detail) ? "compact" : ""} ${blind ? "blind" : ""}`}>
+      <div class={`pictures ${isSmall(detail, culprits) ? "compact" : ""} ${blind ? "blind" : ""}`}>
         {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} nodeOf={nodeOf} />}
         {detail.grid.value && <TopologyGrid columns={detail.grid.value} selected={rank} onSelect={selectRank} />}
         {diagnosis && <UsualAndNow diagnosis={diagnosis} />}
@@ -133,14 +134,13 @@ function sentence(words: string): string {
 }
 
 const SIDE_BY_SIDE_MAX = 64;
+const LAYERS_BESIDE_MAX = 3;
 
-/** A small job's path and grid fit side by side. */
-function isSmall(detail: IncidentDetail): boolean {
-  const grid = detail.grid.value;
-  if (query.value.get("grid") === "table") return false;
-  return (
-    grid !== null && grid.rank.length <= SIDE_BY_SIDE_MAX && (detail.answer.value?.diagnosis?.path.length ?? 0) > 0
-  );
+/** A small job's path and grid fit side by side, unless the waiting goes far out. */
+function isSmall(detail: IncidentDetail, culprits: readonly number[]): boolean {
+  const [grid, diagnosis] = [detail.grid.value, detail.answer.value?.diagnosis];
+  if (query.value.get("grid") === "table" || !grid || !diagnosis || diagnosis.path.length === 0) return false;
+  return grid.rank.length <= SIDE_BY_SIDE_MAX && pathDepth(culprits, diagnosis.path) <= LAYERS_BESIDE_MAX;
 }
 
 /** Where the time of the slow op goes, and the job's usual against now, side by side. */

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { readNodes } from "../api";
 import { Ago, Empty, Loading } from "../parts/bits";
 import { Failure } from "../parts/Failure";
-import { ScrollBox } from "../parts/ScrollBox";
+import { type Column, Table } from "../parts/Table";
 import { pageTitle } from "../state/badge";
 import { spanWords } from "../state/clock";
 import { count, lossWords, NODE_STATE, ONLY_ODD, worded } from "../state/words";
@@ -38,7 +38,9 @@ export function NodesPage() {
           <p>A node appears when its agent sends the first batch.</p>
         </Empty>
       )}
-      {nodes && nodes.length > 0 && <NodeTable nodes={sorted(nodes)} />}
+      {nodes && nodes.length > 0 && (
+        <Table label="Nodes" isCards columns={COLUMNS} rows={sorted(nodes)} rowKey={keyOf} />
+      )}
     </div>
   );
 }
@@ -48,81 +50,36 @@ function sorted(nodes: NodeRow[]): NodeRow[] {
   return [...nodes].sort((a, b) => weight(a) - weight(b) || a.name.localeCompare(b.name, "en", { numeric: true }));
 }
 
-function NodeTable({ nodes }: { nodes: NodeRow[] }) {
-  return (
-    <ScrollBox class="table-box cards" label="Nodes">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Node</th>
-            <th scope="col">State</th>
-            <th scope="col">Job</th>
-            <th scope="col" class="num">
-              Ranks
-            </th>
-            <th scope="col" class="num">
-              Last batch
-            </th>
-            <th scope="col" class="num">
-              Data up to
-            </th>
-            <th scope="col" class="num">
-              Clock
-            </th>
-            <th scope="col">NICs</th>
-            <th scope="col">Losses</th>
-            <th scope="col" class="num">
-              Batches
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {nodes.map((node) => (
-            <NodeLine key={`${node.job} ${node.attempt} ${node.name}`} node={node} />
-          ))}
-        </tbody>
-      </table>
-    </ScrollBox>
-  );
+const COLUMNS: Column<NodeRow>[] = [
+  { word: "Node", cell: (node) => <code>{node.name}</code> },
+  { word: "State", cell: (node) => <NodeState node={node} /> },
+  {
+    word: "Job",
+    cell: (node) => (
+      <>
+        {node.job} <span class="faint">attempt {node.attempt}</span>
+      </>
+    ),
+  },
+  { word: "Ranks", isNumber: true, cell: (node) => node.n_ranks },
+  { word: "Last batch", isNumber: true, cell: (node) => <Ago at={node.last_seen_at} /> },
+  { word: "Data up to", isNumber: true, cell: (node) => <Ago at={node.watermark_at} never="unknown" /> },
+  {
+    word: "Clock",
+    isNumber: true,
+    class: (node) => (isClockOff(node) ? "old" : ""),
+    cell: (node) => <Clock node={node} />,
+  },
+  { word: "NICs", cell: (node) => <Nics node={node} /> },
+  { word: "Losses", cell: (node) => <Losses node={node} /> },
+  { word: "Batches", isNumber: true, cell: (node) => node.batches.toLocaleString("en-US") },
+];
+
+function isClockOff(node: NodeRow): boolean {
+  return node.clock_offset_ms !== null && Math.abs(node.clock_offset_ms) > CLOCK_OFF_MS;
 }
 
-function NodeLine({ node }: { node: NodeRow }) {
-  const clockOff = node.clock_offset_ms !== null && Math.abs(node.clock_offset_ms) > CLOCK_OFF_MS;
-  return (
-    <tr>
-      <th scope="row">
-        <code>{node.name}</code>
-      </th>
-      <td data-word="State">
-        <NodeState node={node} />
-      </td>
-      <td data-word="Job">
-        {node.job} <span class="faint">attempt {node.attempt}</span>
-      </td>
-      <td class="num" data-word="Ranks">
-        {node.n_ranks}
-      </td>
-      <td class="num" data-word="Last batch">
-        <Ago at={node.last_seen_at} />
-      </td>
-      <td class="num" data-word="Data up to">
-        <Ago at={node.watermark_at} never="unknown" />
-      </td>
-      <td class={`num ${clockOff ? "old" : ""}`} data-word="Clock">
-        <Clock node={node} />
-      </td>
-      <td data-word="NICs">
-        <Nics node={node} />
-      </td>
-      <td data-word="Losses">
-        <Losses node={node} />
-      </td>
-      <td class="num" data-word="Batches">
-        {node.batches.toLocaleString("en-US")}
-      </td>
-    </tr>
-  );
-}
+const keyOf = (node: NodeRow) => `${node.job} ${node.attempt} ${node.name}`;
 
 function isDown(nic: NodeRow["nics"][number]): boolean {
   return !["up", "active", "unknown"].includes(nic.port_state.toLowerCase());

@@ -9,7 +9,7 @@ import { Ago, ConditionChip, Empty, JobStateMark, Loading } from "../parts/bits"
 import { Failure } from "../parts/Failure";
 import { IncidentCard } from "../parts/IncidentCard";
 import { IngestHealth, rate } from "../parts/IngestHealth";
-import { ScrollBox } from "../parts/ScrollBox";
+import { type Column, Table } from "../parts/Table";
 import { go } from "../state/address";
 import { pageTitle } from "../state/badge";
 import { serverNow } from "../state/clock";
@@ -139,85 +139,67 @@ function Recent({ rows, jobs }: { rows: IncidentRow[]; jobs: JobRow[] }) {
   );
 }
 
-function Jobs({ jobs }: { jobs: JobRow[] }) {
-  return (
-    <section aria-labelledby="jobs">
-      <h2 id="jobs">Jobs</h2>
-      <ScrollBox class="table-box cards" label="Jobs">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Job</th>
-              <th scope="col">State</th>
-              <th scope="col" class="num">
-                Ranks
-              </th>
-              <th scope="col" class="num">
-                Nodes
-              </th>
-              <th scope="col" class="num">
-                Ops
-              </th>
-              <th scope="col" class="num">
-                Op interval
-              </th>
-              <th scope="col" class="num">
-                Last data
-              </th>
-              <th scope="col" class="num">
-                Last look
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {jobs.map((job) => (
-              <JobLine key={job.id} job={job} />
-            ))}
-          </tbody>
-        </table>
-      </ScrollBox>
-    </section>
-  );
-}
-
-const STALE_DATA_MS = 5000;
-
-function JobLine({ job }: { job: JobRow }) {
-  const old = job.last_data_at && serverNow() - Date.parse(job.last_data_at) > STALE_DATA_MS && job.state !== "ended";
-  return (
-    <tr class="clickable" onClick={(click) => (click.target as Element).closest("a") ?? go(`/jobs/${job.id}`)}>
-      <th scope="row">
+const COLUMNS: Column<JobRow>[] = [
+  {
+    word: "Job",
+    cell: (job) => (
+      <>
         <a href={`/jobs/${job.id}`}>{job.name}</a> <span class="faint">attempt {job.attempt}</span>
         {job.incident !== null && (
           <a class="row-incident" href={`/incidents/${job.incident}`}>
             #{job.incident}
           </a>
         )}
-      </th>
-      <td data-word="State">
-        <JobStateMark job={job} />
-      </td>
-      <td class="num" data-word="Ranks">
-        {job.n_ranks}
-        <span class="faint"> / {job.world_size}</span>
-      </td>
-      <td class="num" data-word="Nodes">
-        {job.nodes_reporting}
-        <span class="faint"> / {job.n_nodes}</span>
-      </td>
-      <td class="num" data-word="Ops">
-        {job.ops_per_s === null ? <Unknown /> : `${rate(job.ops_per_s)}/s`}
-      </td>
-      <td class="num" data-word="Op interval">
-        <OpInterval job={job} />
-      </td>
-      <td class={`num ${old ? "old" : ""}`} data-word="Last data">
-        <Ago at={job.last_data_at} />
-      </td>
-      <td class="num" data-word="Last look">
-        <Ago at={job.looked_at} never="not yet" />
-      </td>
-    </tr>
+      </>
+    ),
+  },
+  { word: "State", cell: (job) => <JobStateMark job={job} /> },
+  { word: "Ranks", isNumber: true, cell: (job) => <OutOf n={job.n_ranks} of={job.world_size} /> },
+  { word: "Nodes", isNumber: true, cell: (job) => <OutOf n={job.nodes_reporting} of={job.n_nodes} /> },
+  { word: "Ops", isNumber: true, cell: (job) => (job.ops_per_s === null ? <Unknown /> : `${rate(job.ops_per_s)}/s`) },
+  { word: "Op interval", isNumber: true, cell: (job) => <OpInterval job={job} /> },
+  {
+    word: "Last data",
+    isNumber: true,
+    class: (job) => (isDataOld(job) ? "old" : ""),
+    cell: (job) => <Ago at={job.last_data_at} />,
+  },
+  { word: "Last look", isNumber: true, cell: (job) => <Ago at={job.looked_at} never="not yet" /> },
+];
+
+function Jobs({ jobs }: { jobs: JobRow[] }) {
+  return (
+    <section aria-labelledby="jobs">
+      <h2 id="jobs">Jobs</h2>
+      <Table
+        label="Jobs"
+        isCards
+        columns={COLUMNS}
+        rows={jobs}
+        rowKey={(job) => job.id}
+        line={(job) => ({
+          class: "clickable",
+          onClick: (click) => (click.target as Element).closest("a") ?? go(`/jobs/${job.id}`),
+        })}
+      />
+    </section>
+  );
+}
+
+function OutOf({ n, of }: { n: number; of: number }) {
+  return (
+    <>
+      {n}
+      <span class="faint"> / {of}</span>
+    </>
+  );
+}
+
+const STALE_DATA_MS = 5000;
+
+function isDataOld(job: JobRow): boolean {
+  return (
+    job.last_data_at !== null && serverNow() - Date.parse(job.last_data_at) > STALE_DATA_MS && job.state !== "ended"
   );
 }
 

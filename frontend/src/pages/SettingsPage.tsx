@@ -6,7 +6,7 @@ import { Ago, Copy, Empty } from "../parts/bits";
 import { Dialog } from "../parts/Dialog";
 import { Failure } from "../parts/Failure";
 import { KeyboardMap } from "../parts/Help";
-import { ScrollBox } from "../parts/ScrollBox";
+import { type Column, Table } from "../parts/Table";
 import { pageTitle } from "../state/badge";
 import { setZone, zone } from "../state/clock";
 import { setShortcuts, shortcuts } from "../state/keys";
@@ -210,40 +210,23 @@ function TokenTable({ tokens, hasTeams, onGone }: TableProps) {
     }
     onGone();
   };
+  const columns: Column<TokenRow>[] = [
+    { word: "Label", cell: (token) => token.label },
+    ...(hasTeams ? [{ word: "Team", cell: (token: TokenRow) => token.team }] : []),
+    { word: "Created", cell: (token) => <Ago at={token.created_at} /> },
+    { word: "Last used", cell: (token) => <Ago at={token.last_used_at} /> },
+    {
+      word: "Acts",
+      isNumber: true,
+      cell: (token) => (
+        <button type="button" onClick={() => setDoomed(token)} aria-label={`Delete token ${token.label}`}>
+          Delete
+        </button>
+      ),
+    },
+  ];
   return (
-    <ScrollBox class="table-box" label="Agent tokens">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Label</th>
-            {hasTeams && <th scope="col">Team</th>}
-            <th scope="col">Created</th>
-            <th scope="col">Last used</th>
-            <th scope="col">
-              <span class="visually-hidden">Acts</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {tokens.map((token) => (
-            <tr key={token.id}>
-              <th scope="row">{token.label}</th>
-              {hasTeams && <td>{token.team}</td>}
-              <td>
-                <Ago at={token.created_at} />
-              </td>
-              <td>
-                <Ago at={token.last_used_at} />
-              </td>
-              <td class="num">
-                <button type="button" onClick={() => setDoomed(token)} aria-label={`Delete token ${token.label}`}>
-                  Delete
-                </button>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+    <Table label="Agent tokens" columns={columns} rows={tokens} rowKey={(token) => token.id}>
       {doomed && (
         <Dialog title={`Delete “${doomed.label}”?`} onClose={() => setDoomed(null)}>
           <p>Agents that use it will be refused from now on.</p>
@@ -257,6 +240,6 @@ function TokenTable({ tokens, hasTeams, onGone }: TableProps) {
           </div>
         </Dialog>
       )}
-    </ScrollBox>
+    </Table>
   );
 }

@@ -8,7 +8,7 @@ import { spanWords } from "../state/clock";
 import { numberWords, SYMPTOM, worded } from "../state/words";
 import type { Look } from "../types";
 import { Ago } from "./bits";
-import { ScrollBox } from "./ScrollBox";
+import { type Column, Table } from "./Table";
 
 export interface Run {
   newest: Look;
@@ -35,47 +35,13 @@ function gist(sentence: string): string {
 
 const SHOWN_AT_FIRST = 10;
 
-export function LooksTable({ looks }: { looks: Look[] }) {
-  const [all, setAll] = useState(false);
-  if (looks.length === 0) return <p class="faint">Nobody has looked at this job yet.</p>;
-  const runs = foldLooks(looks);
-  return (
-    <ScrollBox class="table-box" label="Looks">
-      <table>
-        <caption class="visually-hidden">Newest looks of the trigger</caption>
-        <thead>
-          <tr>
-            <th scope="col">When</th>
-            <th scope="col">Trigger</th>
-            <th scope="col">What it saw</th>
-            <th scope="col" class="wide-only">
-              Thresholds in force
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {runs.slice(0, all ? runs.length : SHOWN_AT_FIRST).map((run) => (
-            <Line key={`${run.newest.at} ${run.newest.kind}`} run={run} />
-          ))}
-        </tbody>
-      </table>
-      {!all && runs.length > SHOWN_AT_FIRST && (
-        <button type="button" class="more" onClick={() => setAll(true)}>
-          {runs.length - SHOWN_AT_FIRST} more
-        </button>
-      )}
-    </ScrollBox>
-  );
-}
-
-function Line({ run: { newest, n, oldestAt } }: { run: Run }) {
-  return (
-    <tr>
-      <td class="nowrap">
-        <Ago at={newest.at} />
-      </td>
-      <td>{newest.kind && worded(SYMPTOM, newest.kind)}</td>
-      <td>
+const COLUMNS: Column<Run>[] = [
+  { word: "When", class: () => "nowrap", cell: ({ newest }) => <Ago at={newest.at} /> },
+  { word: "Trigger", cell: ({ newest }) => newest.kind && worded(SYMPTOM, newest.kind) },
+  {
+    word: "What it saw",
+    cell: ({ newest, n, oldestAt }) => (
+      <>
         <span class={newest.kind ? "" : "faint"}>{newest.saw}</span>
         {n > 1 && (
           <span class="faint">
@@ -83,12 +49,36 @@ function Line({ run: { newest, n, oldestAt } }: { run: Run }) {
             {n} looks over {spanWords(Date.parse(newest.at) - Date.parse(oldestAt))} said so.
           </span>
         )}
-      </td>
-      <td class="faint wide-only">
-        {Object.entries(newest.thresholds ?? {})
-          .map(([name, value]) => numberWords(name, value).join(" "))
-          .join(", ")}
-      </td>
-    </tr>
+      </>
+    ),
+  },
+  {
+    word: "Thresholds in force",
+    isWideOnly: true,
+    class: () => "faint",
+    cell: ({ newest }) =>
+      Object.entries(newest.thresholds ?? {})
+        .map(([name, value]) => numberWords(name, value).join(" "))
+        .join(", "),
+  },
+];
+
+export function LooksTable({ looks }: { looks: Look[] }) {
+  const [all, setAll] = useState(false);
+  if (looks.length === 0) return <p class="faint">Nobody has looked at this job yet.</p>;
+  const runs = foldLooks(looks);
+  return (
+    <Table
+      label="Looks"
+      columns={COLUMNS}
+      rows={runs.slice(0, all ? runs.length : SHOWN_AT_FIRST)}
+      rowKey={({ newest }) => `${newest.at} ${newest.kind}`}
+    >
+      {!all && runs.length > SHOWN_AT_FIRST && (
+        <button type="button" class="more" onClick={() => setAll(true)}>
+          {runs.length - SHOWN_AT_FIRST} more
+        </button>
+      )}
+    </Table>
   );
 }
