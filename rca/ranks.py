@@ -62,17 +62,19 @@ class Ranks:
 def known_ranks(window: Window, settings: Settings) -> Ranks:
     """Every rank that any table of `window` mentions."""
     places = window.ranks
-    tables = {name: _of_known_ranks(window.rows(name)) for name in _TICKED}
-    mentioned = [places["rank"], window.members["rank"], *(rows["rank"] for rows in tables.values())]
+    tables = [_newest_ticks(window.rows(name)) for name in _TICKED]
+    mentioned = [places["rank"], window.members["rank"], *(of_rank for of_rank, _ in tables)]
     rank = np.unique(np.concatenate(mentioned)).astype(np.int64)
     rank = rank[rank >= 0]
     at = np.searchsorted(rank, places["rank"])
     node = np.full(len(rank), -1, np.int64)
     node[at] = places["node"]
     seen = np.zeros(len(rank), np.int64)
-    for rows in tables.values():
-        np.maximum.at(seen, np.searchsorted(rank, rows["rank"]), rows["tick_ns"])
-    state, is_alive, last_callback, io_rate = _processes(tables["process"], rank)
+    for of_rank, tick in tables:
+        place = np.searchsorted(rank, of_rank)
+        seen[place] = np.maximum(seen[place], tick)
+    process = window.rows("process")
+    state, is_alive, last_callback, io_rate = _processes(process[process["rank"] >= 0], rank)
     nics, nic = _nics(window, at, len(rank))
     port = np.where(nic >= 0, nics["port_state"][nic] if len(nics) else 0, PORT_UNKNOWN)
     return Ranks(
@@ -111,8 +113,16 @@ def _living(window: Window) -> tuple[Mask, Mask]:
     return has_rows, lives
 
 
-def _of_known_ranks(rows: Rows) -> Rows:
-    return rows[rows["rank"] >= 0]
+def _newest_ticks(rows: Rows) -> tuple[Ints, Ints]:
+    """Every known rank that these rows speak of, and the newest of their ticks."""
+    rank, tick = np.ascontiguousarray(rows["rank"]), np.ascontiguousarray(rows["tick_ns"])
+    starts = np.flatnonzero(np.append(True, rank[1:] != rank[:-1])[: len(rank)])  # rows come in long runs of one rank
+    if not len(starts):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    found, place = np.unique(rank[starts], return_inverse=True)
+    newest = np.zeros(len(found), np.int64)
+    np.maximum.at(newest, place, np.maximum.reduceat(tick, starts))
+    return found[found >= 0].astype(np.int64), newest[found >= 0]
 
 
 def _processes(rows: Rows, rank: Ints) -> tuple[Ints, Mask, Ints, Ints]:
