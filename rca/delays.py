@@ -45,12 +45,12 @@ class Delays:
         return np.where(np.diff(self.first) > 0, total, 0.0)
 
 
-def own_delays(iterations: Iterations, group: Ints, usual: Mask) -> Delays:
-    """Own delays against the iterations in `usual`. group: (R,) see `node_groups`."""
+def own_delays(iterations: Iterations, group: Ints, usual: Mask, on_wire: Floats) -> Delays:
+    """Own delays against the iterations in `usual`. group: (R,) see `node_groups`; on_wire: (P,) ns, see `Inside`."""
     own = np.full(iterations.row.shape, np.nan)
     mates = _mates(iterations, group)
     for places, ends in _programs(iterations, group, mates):
-        own[places] = _own(iterations, ends, places, usual)
+        own[places] = _own(iterations, ends, places, usual, np.nan_to_num(on_wire))
     noise = 1.4826 * _median(np.abs(own - _median(own[:, usual])[:, None])[:, usual])
     return Delays(own, noise, group, iterations.first)
 
@@ -91,37 +91,63 @@ def _programs(
             yield iterations.first[at][:, None] + np.arange(n_places), np.stack(ends)
 
 
-def _own(iterations: Iterations, ends: Floats, places: Ints, usual: Mask) -> Floats:
-    """(R, K, I) own delays of ranks with K places each; places: (R, K); ends: (R, E, I), the K of their own program first."""
+def _own(iterations: Iterations, mates: Floats, places: Ints, usual: Mask, on_wire: Floats) -> Floats:
+    """(R, K, I) own delays of ranks with K places each; places: (R, K); mates: (R, E, I) ends of their groups."""
     ready = iterations.ready[places]
-    earlier = np.concatenate([np.full((*ends.shape[:2], 1), np.nan), ends[:, :, :-1]], axis=2)
-    both = np.concatenate([ends, earlier], axis=1)
-    candidates = _candidates(ready, both, usual)
+    tail = np.median(on_wire[places], axis=0)
     own = np.full(ready.shape, np.inf)
-    for k in range(ready.shape[1]):
-        for j in candidates[k]:
-            own[:, k] = np.minimum(own[:, k], _shift(ready[:, k] - both[:, j], usual))
+    for ends, is_own in ((_with_earlier(mates), False), (_with_earlier(iterations.end[places]), True)):
+        began = _with_earlier(ready) if is_own else None
+        candidates = _candidates(ready, ends, usual, began, tail)
+        for k in range(ready.shape[1]):
+            for j, late_ns in candidates[k]:
+                own[:, k] = np.minimum(own[:, k], _shift(ready[:, k] - ends[:, j], usual, late_ns))
     own = np.where(np.isinf(own), np.nan, own)
     return _explained_by_arrival(own, ready, iterations.arrived[places], usual)
 
 
-def _candidates(ready: Floats, ends: Floats, usual: Mask) -> list[Ints]:
-    """For each of K places, which of the 2E ends usually came before it: the latest EXPLAINED_BY_MAX of them."""
+def _with_earlier(ends: Floats) -> Floats:
+    """(R, 2E, I) the ends (R, E, I) of an iteration, then those of the one before."""
+    earlier = np.concatenate([np.full((*ends.shape[:2], 1), np.nan), ends[:, :, :-1]], axis=2)
+    return np.concatenate([ends, earlier], axis=1)
+
+
+def _candidates(
+    ready: Floats, ends: Floats, usual: Mask, began: Floats | None, tail: Floats
+) -> list[list[tuple[int, float]]]:
+    """For each of K places, the latest EXPLAINED_BY_MAX of the ends that usually came before it, and by how much later
+    than the place each may have come.
+
+    A rank's own op is over for its GPU when the last chunk lies ready: what comes after may begin while that is still on
+    the wire. Of two such ops the one that began first may explain the other, never both each other.
+    """
     base = np.fmin.reduce(ready, axis=1, keepdims=True)
-    began = np.nanmedian((ready - base)[:, :, usual].reshape(ready.shape[0], ready.shape[1], -1), axis=(0, 2))
-    ended = np.nanmedian((ends - base)[:, :, usual], axis=(0, 2))
+    at = _typical(ready - base, usual)
+    ended = _typical(ends - base, usual)
+    late = np.full(len(ended), BEFORE_NS)
+    since = np.full(len(ended), -np.inf)
+    if began is not None:
+        late, since = np.maximum(np.tile(tail, 2), BEFORE_NS), _typical(began - base, usual)
     found = []
-    for k, start in enumerate(began):
-        before = np.flatnonzero((ended <= start + BEFORE_NS) & (np.arange(len(ended)) != k))
-        found.append(before[np.argsort(-ended[before], kind="stable")][:EXPLAINED_BY_MAX])
+    for k, start in enumerate(at):
+        before = np.flatnonzero((ended <= start + late) & (since < start))
+        if began is None:
+            before = before[before != k]
+        before = before[np.argsort(-ended[before], kind="stable")][:EXPLAINED_BY_MAX]
+        found.append([(int(j), float(late[j])) for j in before])
     return found
 
 
-def _shift(gap: Floats, usual: Mask) -> Floats:
+def _typical(times: Floats, usual: Mask) -> Floats:
+    """(n,) medians of (R, n, I) over ranks and usual iterations."""
+    found: Floats = np.nanmedian(times[:, :, usual], axis=(0, 2))
+    return found
+
+
+def _shift(gap: Floats, usual: Mask, late_ns: float) -> Floats:
     """(R, I) by how much a gap exceeds its usual length: ∞ where the end did not usually come first, NaN where unknown."""
     typical = _median(gap[:, usual])
-    explains = typical >= -BEFORE_NS
-    return np.where(explains[:, None], gap - typical[:, None], np.inf)
+    return np.where((typical >= -late_ns)[:, None], gap - typical[:, None], np.inf)
 
 
 def _explained_by_arrival(own: Floats, ready: Floats, arrived: Floats, usual: Mask) -> Floats:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ingest.window import Window
-from rca.keys import Ints, Keys, Mask, Rows, mix
+from rca.keys import Ints, Keys, Mask, Rows, is_p2p, mix
 from rca.streams import Floats, known_streams
 
 ITERATIONS_MAX = 2_000
@@ -24,10 +24,10 @@ class Iterations:
     """Ops by place (P, ordered by rank, then launch order) and iteration (I).
 
     rank, order, stream, func, comm_id, peer: (P,). first: (R + 1,) the places of the r-th rank are first[r]:first[r + 1].
-    ranks: (R,) global ranks. kind: (P,) equal for the same call with the same size. row: (P, I) position in `ops`, -1
-    where nothing was seen. ready, end, arrived: (P, I) ns since start_ns, NaN unknown: when the rank's GPU touched the
-    first chunk, when the op was over, and when a peer's data came that the GPU had not yet asked for. began: (R, I) when
-    the rank launched the iteration. length_ns: of an iteration in the whole window, 0 when nothing repeats.
+    ranks: (R,) global ranks. kind: (P,) equal for the same call, of collectives with the same size. row: (P, I) position
+    in `ops`, -1 where nothing was seen. ready, end, arrived: (P, I) ns since start_ns, NaN unknown: when the rank's GPU
+    touched the first chunk, when the op was over, and when a peer's data came that the GPU had not yet asked for. began:
+    (R, I) when the rank launched the iteration. length_ns: of an iteration in the whole window, 0 when nothing repeats.
     """
 
     ops: Rows
@@ -79,6 +79,7 @@ def iterations_of(window: Window) -> Iterations:
         ops, per_iteration = ops[:0], per_iteration[:0]
     ranks, rank_at = np.unique(ops["rank"], return_inverse=True)
     index, began = _count(ops, rank_at, streams.of_row[: len(ops)], per_iteration, window.start_ns, len(ranks))
+    per_iteration = _recounted(rank_at, streams.of_row[: len(ops)], per_iteration, index)
     kept = np.flatnonzero((per_iteration > 0) & (index >= 0))
     ops, rank_at, n = ops[kept], rank_at[kept], per_iteration[kept]
     phase = ops["op"].astype(np.int64) % n
@@ -138,6 +139,25 @@ def _count(
     return np.where(index < n, index, -1), began
 
 
+def _recounted(rank_at: Ints, stream: Ints, per_iteration: Ints, index: Ints) -> Ints:
+    """(n,) ops of each op's stream in an iteration, counted where whole iterations were seen.
+
+    Told from how often they come (streams.py) it may be off by one in seventy, and each op then is compared with another.
+    """
+    last = np.zeros(int(rank_at.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(last, rank_at, index)
+    whole = np.flatnonzero((per_iteration > 0) & (index >= 0) & (index < last[rank_at]))
+    if not len(whole):
+        return per_iteration
+    _, sample, counts = np.unique(
+        mix(stream[whole], rank_at[whole], index[whole]), return_index=True, return_counts=True
+    )
+    n_streams = int(stream.max()) + 1
+    medians = _medians(stream[whole][sample], counts, n_streams)
+    counted = np.where(np.bincount(stream[whole], minlength=n_streams) > 0, medians, 0).astype(np.int64)[stream]
+    return np.where((per_iteration > 0) & (counted > 0), counted, per_iteration)
+
+
 def _anchors(rank_at: Ints, stream: Ints, per_iteration: Ints, ops: Rows, n_ranks: int) -> Ints:
     """(R,) the stream by which each rank's iterations are counted: the rarest, of equals the one most ranks share."""
     anchor = np.full(n_ranks, -1, np.int64)
@@ -172,10 +192,16 @@ def _laid_out(
         ops=ops, ranks=ranks, first=first, rank=ops["rank"][sample].astype(np.int64),
         order=(np.arange(len(order)) - first[rank_at[sample]]).astype(np.int64),
         func=ops["func"][sample].astype(np.int64), comm_id=ops["comm_id"][sample], peer=ops["peer"][sample].astype(np.int64),
-        kind=mix(ops["func"][sample], ops["count"][sample], ops["dtype"][sample]), row=rows,
+        kind=_kinds(ops[sample]), row=rows,
         ready=ready, end=end, arrived=np.where(came < ready, came, np.nan), began=began,
         start_ns=start_ns, length_ns=length_ns,
     )  # fmt: skip
+
+
+def _kinds(ops: Rows) -> Keys:
+    """(n,) what is called; sends are of no size: those of experts differ from rank to rank and from time to time."""
+    sends = is_p2p(ops)
+    return mix(ops["func"], np.where(sends, 0, ops["count"]), np.where(sends, 0, ops["dtype"]))
 
 
 def _at(ops: Rows, rows: Ints, name: str, start_ns: int) -> Floats:

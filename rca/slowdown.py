@@ -14,7 +14,7 @@ import numpy as np
 from ingest.window import Window
 from nccl_instrument.tables import OP_HAS_FLOWS
 from rca.delays import Delays, own_delays
-from rca.inside import Inside, inside_of
+from rca.inside import Inside, Wait, inside_of
 from rca.iterations import Iterations, iterations_of, stretches
 from rca.keys import Ints, Mask
 from rca.ranks import Ranks, known_ranks
@@ -65,10 +65,11 @@ def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown |
         return None
     ranks = known_ranks(window, settings)
     group = node_groups(window, iterations.ranks)
+    inside = inside_of(iterations, usual, slow)
     return Slowdown(
         window=window, iterations=iterations, ranks=ranks, at=ranks.position(iterations.ranks), usual=usual, slow=slow,
         usual_ns=usual_ns, slow_ns=slow_ns,
-        delays=own_delays(iterations, group, usual), inside=inside_of(iterations, usual, slow),
+        delays=own_delays(iterations, group, usual, inside.usual[Wait.NETWORK]), inside=inside,
     )  # fmt: skip
 
 
