@@ -81,8 +81,11 @@ static int64_t number_of(struct sim *sim, struct member *member, const struct pa
 {
     if (part->func != F_SEND && part->func != F_RECV)
         return (int64_t)++member->n_enqueued;
+    const struct group_spec *group = &sim->groups[member->spec.group].spec;
+    int32_t n_channels = group->n_channels, n_peers = group->n_ranks - 1;
     member->n_p2p_enqueued++;
-    int32_t n_channels = sim->groups[member->spec.group].spec.n_channels;
+    if (member->spec.first_p2p == NONE) /* inside the node: no lanes to count on, and only all-to-alls come here */
+        return (int64_t)((member->n_p2p_enqueued - 1) / (uint64_t)(2 * n_peers)) + 1;
     return ++sim->lanes[member->spec.first_p2p + (part->neighbour * 2 + (part->func == F_RECV)) * n_channels].n_p2p;
 }
 

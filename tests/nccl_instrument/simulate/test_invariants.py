@@ -168,3 +168,13 @@ def _story(ops: Rows, rank: int) -> list[tuple[int, ...]]:
         "net_wait_ns",
     ]
     return [tuple(row) for row in mine[names].tolist()]
+
+
+def test_exchanges_inside_a_node_are_numbered_per_peer() -> None:
+    inside = Layout(tp=2, pp=1, dp=4, ep=4, ranks_per_node=8)
+    ops = table(decoded(run(inside, seconds=1.5, physics=FASTER)), "op")
+    sends = ops[(ops["comm_rank"] == 0) & (ops["func"] == FUNCS.index("Send"))]
+    assert len(sends)
+    for comm_id, peer in np.unique(sends[["comm_id", "peer"]]).tolist():
+        mine = sends[(sends["comm_id"] == comm_id) & (sends["peer"] == peer)]
+        assert sorted(mine["op"].tolist()) == list(range(1, len(mine) + 1))
