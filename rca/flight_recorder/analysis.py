@@ -1,0 +1,248 @@
+"""From Flight Recorder dumps to findings: who is behind, who entered something else, who waits for whom in a circle.
+
+    rank 1 ─┐
+    rank 2 ─┼─▶ op 20 of dp0 ──▶ rank 0, which has not entered it and waits in no op: it is stuck in front of it
+    rank 3 ─┘
+
+Ranks and the ops they wait in are one graph. Its sinks are the answers: a rank that waits nowhere, a circle, or an op that
+everybody is in, where the recorder's sight ends and the layer below is to be asked (Mycroft §6.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, WaitEdge
+from rca.flight_recorder.disagreement import Disagreement, disagreement_in
+from rca.flight_recorder.habit import overdue_by
+from rca.flight_recorder.progress import GroupProgress, Stop, collective_stops, group_progress, p2p_stops
+from rca.flight_recorder.recording import NOWHERE, Recording
+from rca.graph import Graph
+from rca.words import capitalised, named, waiting
+
+RULE: Final = "flight_recorder"
+VERSION: Final = 1
+FINDINGS_MAX: Final = 5
+EVIDENCE_MAX: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Who waits for whom by the recorder. Vertices of `graph`: positions in `ranks`, then len(ranks) + number of the stop."""
+
+    recording: Recording
+    groups: list[GroupProgress]
+    stops: list[Stop]
+    ranks: tuple[int, ...]
+    graph: Graph
+
+
+def waiting_of(recording: Recording, members: Mapping[str, tuple[int, ...]] | None = None) -> Waiting:
+    """The graph of what is in progress. members: group → ranks, where the launcher says what the dumps do not."""
+    groups = group_progress(recording, members)
+    stops = collective_stops(groups) + p2p_stops(recording, groups)
+    ranks = tuple(sorted({*recording.ranks, *(rank for stop in stops for rank in (*stop.waiting, *stop.behind))}))
+    at = {rank: position for position, rank in enumerate(ranks)}
+    edges = [(at[rank], len(ranks) + number) for number, stop in enumerate(stops) for rank in stop.waiting]
+    edges += [(len(ranks) + number, at[rank]) for number, stop in enumerate(stops) for rank in stop.behind]
+    pairs = np.array(edges, np.int64).reshape(-1, 2)
+    return Waiting(recording, groups, stops, ranks, Graph(len(ranks) + len(stops), pairs[:, 0], pairs[:, 1]))
+
+
+def findings_of(state: Waiting) -> tuple[Finding, ...]:
+    """What the dumps say, best first; () when no op is in progress."""
+    disputes = [one for stop in state.stops if (one := disagreement_in(state.recording, stop)) is not None]
+    found = [_mismatch(state, one) for one in _first_of_group(disputes)]
+    disputed = {(one.stop.group, one.stop.seq) for one in disputes}
+    for component in state.graph.components():
+        if _is_sink(state, component):
+            found += _of_sink(state, component, disputed)
+    order = {Grade.STRONG: 0, Grade.MODERATE: 1, Grade.WEAK: 2}
+    return tuple(sorted(found, key=lambda one: (order[one.grade], -one.score))[:FINDINGS_MAX])
+
+
+def edges_of(state: Waiting, culprits: tuple[int, ...], limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
+    """(victims, edges): who waits for the culprits, directly or through others, nearest first."""
+    at = {rank: position for position, rank in enumerate(state.ranks)}
+    hops = state.graph.next_hops([at[rank] for rank in culprits if rank in at])
+    victims: list[int] = []
+    edges: list[WaitEdge] = []
+    for vertex, stop_at in hops.items():
+        if vertex >= len(state.ranks) or state.ranks[vertex] in culprits or stop_at == vertex:
+            continue
+        stop, waiter = state.stops[stop_at - len(state.ranks)], state.ranks[vertex]
+        victims.append(waiter)
+        if len(edges) < limit:
+            group = state.groups[stop.group]
+            why = f"has not entered op {stop.seq} of {group.title}"
+            edges.append(WaitEdge(waiter, state.ranks[hops[stop_at]], 0, stop.seq, why))
+    return tuple(sorted(victims)), tuple(edges)
+
+
+def _is_sink(state: Waiting, component: list[int]) -> bool:
+    inside = set(component)
+    leaves = any(other not in inside for vertex in component for other in state.graph.out[vertex])
+    return not leaves and (len(component) > 1 or bool(state.graph.into[component[0]]))
+
+
+def _of_sink(state: Waiting, component: list[int], disputed: set[tuple[int, int]]) -> list[Finding]:
+    n = len(state.ranks)
+    if len(component) > 1:
+        return [_skipped(state, component) or _circle(state, component)]
+    if component[0] < n:
+        return [_absent(state, component[0])]
+    stop = state.stops[component[0] - n]
+    return [] if (stop.group, stop.seq) in disputed else [_inside(state, component[0])]
+
+
+def _waiters(state: Waiting, targets: list[int]) -> int:
+    return sum(vertex < len(state.ranks) for vertex in state.graph.reaching(targets) - set(targets))
+
+
+def _scored(grade: Grade, n_waiters: int, state: Waiting) -> float:
+    base = {Grade.STRONG: 0.9, Grade.MODERATE: 0.7, Grade.WEAK: 0.5}[grade]
+    return round(base + 0.1 * min(1.0, n_waiters / max(1, len(state.ranks) - 1)), 4)
+
+
+def _absent(state: Waiting, vertex: int) -> Finding:
+    """A rank for which others wait and which waits in no op itself."""
+    rank, n_waiters = state.ranks[vertex], _waiters(state, [vertex])
+    stops = [state.stops[one - len(state.ranks)] for one in state.graph.into[vertex]]
+    first = min(stops, key=lambda stop: (-len(stop.waiting), stop.seq))
+    title = state.groups[first.group].title
+    is_heard = rank in state.recording.ranks
+    kind = "p2p op" if first.is_p2p else "op"
+    said = f"rank {rank} has not entered {kind} {first.seq} of {title} and is in no other; {waiting(n_waiters)}."
+    if not is_heard:
+        said = f"rank {rank} sent no dump; {waiting(n_waiters)}, first in {kind} {first.seq} of {title}."
+    grade = Grade.STRONG if is_heard else Grade.WEAK
+    return Finding(
+        rule=RULE, version=VERSION, subject=Subject("rank", f"rank {rank}", (rank,)),
+        component=Component.SOFTWARE if is_heard else Component.UNKNOWN, kind=FaultKind.COMPUTATION_FAIL_STOP,
+        culprits=(rank,), score=_scored(grade, n_waiters, state), grade=grade, sentence=capitalised(said),
+        evidence=(*_last_op(state, rank), *(_stop_evidence(state, stop) for stop in stops[: EVIDENCE_MAX - 1])),
+        advice=f"Look at the Python stack of rank {rank}: `py-spy dump --pid PID` shows where it is stuck.",
+    )  # fmt: skip
+
+
+def _circle(state: Waiting, component: list[int]) -> Finding:
+    """Ranks that wait for each other in different ops."""
+    n = len(state.ranks)
+    ranks = tuple(sorted(state.ranks[one] for one in component if one < n))
+    stops = [state.stops[one - n] for one in component if one >= n]
+    titles = sorted({state.groups[stop.group].title for stop in stops})
+    n_waiters = _waiters(state, component)
+    said = (
+        f"{named(ranks)} wait for each other in {' and '.join(titles[:4])}: the groups were entered in different orders"
+    )
+    return Finding(
+        rule=RULE, version=VERSION, subject=Subject("rank", named(ranks), ranks), component=Component.SOFTWARE,
+        kind=FaultKind.DEADLOCK, culprits=ranks, score=_scored(Grade.STRONG, n_waiters, state), grade=Grade.STRONG,
+        sentence=f"{capitalised(said)}; {waiting(n_waiters)}.",
+        evidence=tuple(_stop_evidence(state, stop) for stop in stops[:EVIDENCE_MAX]),
+        advice="Let every rank enter these groups' ops in the same order.",
+    )  # fmt: skip
+
+
+def _skipped(state: Waiting, component: list[int]) -> Finding | None:
+    """A circle that one rank closed by going on without an op that it never left out before; None when it is no such circle.
+
+    One op too many may still be an exchange of two: then both sides of the circle are to be looked at.
+    """
+    n = len(state.ranks)
+    overdue = [
+        (extra, rank, stop)
+        for stop in (state.stops[one - n] for one in component if one >= n)
+        for rank in stop.behind
+        if (extra := overdue_by(state.recording, rank, state.groups[stop.group].name)) > 1
+    ]
+    if len({rank for _, rank, _ in overdue}) != 1:
+        return None
+    extra, rank, stop = max(overdue, key=lambda one: one[0])
+    n_waiters, title = len({state.ranks[one] for one in component if one < n}) - 1, state.groups[stop.group].title
+    n_waiters += _waiters(state, component)
+    return Finding(
+        rule=RULE, version=VERSION, subject=Subject("rank", f"rank {rank}", (rank,)), component=Component.SOFTWARE,
+        kind=FaultKind.MISMATCH, culprits=(rank,), score=_scored(Grade.STRONG, n_waiters, state), grade=Grade.STRONG,
+        sentence=f"Rank {rank} left out op {stop.seq} of {title} and went on to later ones; {waiting(n_waiters)}.",
+        evidence=(
+            Evidence(f"ops since its last of {title}", extra, "more than ever before", "flight_recorder", rank),
+            *_last_op(state, rank),
+            _stop_evidence(state, stop),
+        ),
+        advice=f"Look for a branch or a swallowed exception in front of this call on rank {rank}.",
+    )  # fmt: skip
+
+
+def _mismatch(state: Waiting, found: Disagreement) -> Finding:
+    """Members that entered different ops as the same number."""
+    title, seq = state.groups[found.stop.group].title, found.stop.seq
+    is_tie = not found.deviating
+    ranks = tuple(sorted(found.deviating or found.said))
+    n_waiters = len(found.said) - (0 if is_tie else len(ranks))
+    said = f"{named(ranks)} entered different ops as number {seq} of {title}, without a majority"
+    if not is_tie:
+        said = f"{named(ranks)} entered another op than the rest as number {seq} of {title}"
+    grade = Grade.MODERATE if is_tie else Grade.STRONG
+    evidence = [
+        Evidence(f"op {seq} of {title}", found.said[rank], "", "flight_recorder", rank)
+        for rank in sorted(found.said, key=lambda rank: rank not in found.deviating)[:8]
+    ]
+    return Finding(
+        rule=RULE, version=VERSION, subject=Subject("rank", named(ranks), ranks), component=Component.SOFTWARE,
+        kind=FaultKind.MISMATCH, culprits=() if is_tie else ranks, score=_scored(grade, n_waiters, state), grade=grade,
+        sentence=f"{capitalised(said)}.", evidence=tuple(evidence),
+        tied=tuple(Subject("rank", f"rank {rank}", (rank,)) for rank in ranks[:64]) if is_tie else (),
+        advice="Compare what these ranks pass to this call: condition, size, type.",
+    )  # fmt: skip
+
+
+def _inside(state: Waiting, vertex: int) -> Finding:
+    """An op that every member has entered and that does not end: nobody's Python is to blame for it."""
+    stop = state.stops[vertex - len(state.ranks)]
+    n_waiters = _waiters(state, [vertex])
+    ranks = tuple(sorted(stop.waiting))
+    return Finding(
+        rule=RULE, version=VERSION, subject=Subject("communicator", state.groups[stop.group].title, ranks),
+        component=Component.UNKNOWN, kind=FaultKind.UNKNOWN, culprits=(),
+        score=_scored(Grade.MODERATE, n_waiters, state), grade=Grade.MODERATE,
+        sentence=f"All members have entered op {stop.seq} of {state.groups[stop.group].title} and agree on it; it does not "
+        f"end at {named(ranks)}: the trouble is inside the collective.",
+        evidence=(_stop_evidence(state, stop),),
+        advice="Ask the layer below: the flows of this communicator, its NICs and links.",
+    )  # fmt: skip
+
+
+def _first_of_group(disputes: list[Disagreement]) -> list[Disagreement]:
+    """The oldest of each group: the later ones follow from it."""
+    first: dict[int, Disagreement] = {}
+    for one in disputes:
+        if one.stop.group not in first or one.stop.seq < first[one.stop.group].stop.seq:
+            first[one.stop.group] = one
+    return list(first.values())
+
+
+def _stop_evidence(state: Waiting, stop: Stop) -> Evidence:
+    row = stop.rows[0]
+    name = state.recording.names[state.recording.entries["name"][row]]
+    what = f"{name}, op {stop.seq} of {state.groups[stop.group].title}"
+    said = f"{named(stop.waiting)} in it, {named(stop.behind) if stop.behind else 'nobody'} missing"
+    return Evidence(what, said, "", "flight_recorder", stop.waiting[0])
+
+
+def _last_op(state: Waiting, rank: int) -> list[Evidence]:
+    """What a rank recorded last, and where its code called it."""
+    rows = state.recording.entries
+    mine = np.flatnonzero(rows["rank"] == rank)
+    if not len(mine):
+        return []
+    last = rows[mine[-1]]
+    group = state.recording.groups[last["group"]]
+    place = state.recording.places[last["place"]] if last["place"] != NOWHERE else ""
+    called = f", called at {place}" if place else ""
+    value = f"{state.recording.names[last['name']]} {int(last['seq'])} of {group.what or group.name}{called}"
+    return [Evidence("last op it entered", value, "", "flight_recorder", rank)]

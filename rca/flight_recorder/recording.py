@@ -1,0 +1,124 @@
+"""What PyTorch's Flight Recorder kept of a job: one row per op and rank, the same whatever the dump looked like.
+
+A dump is one rank's ring buffer of its newest ops. Numbers of process groups differ from rank to rank, so groups go by
+their names; the words of a dump (names, call sites, sizes) are kept once and rows refer to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+SCHEDULED: Final = 0
+STARTED: Final = 1
+COMPLETED: Final = 2
+STATES: Final = ("scheduled", "started", "completed")
+NOWHERE: Final = -1
+
+ENTRY: Final = np.dtype(
+    [
+        ("rank", "<i4"),
+        ("record_id", "<i8"),
+        ("group", "<i4"),
+        ("seq", "<i8"),
+        ("is_p2p", "?"),
+        ("state", "u1"),
+        ("is_finished", "?"),
+        ("created_ns", "<i8"),
+        ("completed_ns", "<i8"),
+        ("name", "<i4"),
+        ("shape", "<i4"),
+        ("place", "<i4"),
+    ]
+)
+"""seq: the op's number in its group, counted apart for p2p. state: of STATES. name, shape, place, group: in the words;
+shape and place are NOWHERE for ops that were over long ago. is_finished: completed, or retired (all that gloo says)."""
+
+Entries = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group as one dump names it. ranks: its members where the dump says so, else ()."""
+
+    name: str
+    what: str = ""
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Dumps of one or more ranks. entries: (n,) ENTRY, ordered by rank, then as recorded.
+
+    ranks: who sent a dump, also an empty one. groups, names, shapes, places: what the rows' columns refer to.
+    """
+
+    entries: Entries
+    ranks: tuple[int, ...]
+    groups: tuple[Group, ...]
+    names: tuple[str, ...]
+    shapes: tuple[str, ...]
+    places: tuple[str, ...]
+    versions: tuple[str, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def merge(recordings: list[Recording]) -> Recording:
+    """All ranks in one. Of two dumps of one rank the one that recorded longer counts."""
+    newest: dict[int, Recording] = {}
+    for one in recordings:
+        for rank in one.ranks:
+            if rank not in newest or _last_ns(one, rank) > _last_ns(newest[rank], rank):
+                newest[rank] = one
+    groups, names, shapes, places = _Words(), _Words(), _Words(), _Words()
+    members: dict[str, Group] = {}
+    parts = []
+    for rank in sorted(newest):
+        one = newest[rank]
+        for group in one.groups:
+            groups.number(group.name)
+            known = members.get(group.name)
+            if known is None or (group.ranks and not known.ranks) or (group.what and not known.what):
+                members[group.name] = replace(
+                    group,
+                    ranks=group.ranks or (known.ranks if known else ()),
+                    what=group.what or (known.what if known else ""),
+                )
+        part = one.entries[one.entries["rank"] == rank].copy()
+        part["group"] = groups.renumber([group.name for group in one.groups], part["group"])
+        part["name"] = names.renumber(one.names, part["name"])
+        part["shape"] = shapes.renumber(one.shapes, part["shape"])
+        part["place"] = places.renumber(one.places, part["place"])
+        parts.append(part)
+    return Recording(
+        entries=np.concatenate(parts) if parts else np.zeros(0, ENTRY), ranks=tuple(sorted(newest)),
+        groups=tuple(members[name] for name in groups.words), names=tuple(names.words), shapes=tuple(shapes.words),
+        places=tuple(places.words), versions=tuple(sorted({version for one in recordings for version in one.versions})),
+        refused={name: why for one in recordings for name, why in one.refused.items()},
+    )  # fmt: skip
+
+
+def _last_ns(recording: Recording, rank: int) -> int:
+    return int(recording.entries["created_ns"][recording.entries["rank"] == rank].max(initial=-1))
+
+
+class _Words:
+    """Numbers for words, in the order they came."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def words(self) -> list[str]:
+        return list(self._numbers)
+
+    def number(self, word: str) -> int:
+        return self._numbers.setdefault(word, len(self._numbers))
+
+    def renumber(self, words: list[str] | tuple[str, ...], numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """(n,) numbers of another list of words as numbers of these; NOWHERE stays."""
+        table = np.array([*(self.number(word) for word in words), NOWHERE], np.int32)
+        return table[numbers]

@@ -1,0 +1,147 @@
+"""Dumps are read in processes of their own, with limits on memory and processor time.
+
+A few bytes can ask an unpickler for gigabytes, or a parser for minutes; here that ends one reading process, and the
+dumps it had not got to are read by the next. Several processes share many dumps, which also halves the time.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import IO, Final
+
+import numpy as np
+
+from rca.flight_recorder.reading import DUMP_BYTES_MAX, BadDump, rank_in_name, read_dump
+from rca.flight_recorder.recording import ENTRY, Group, Recording, merge
+
+MEMORY_BYTES: Final = 3 * 2**30
+CPU_SECONDS: Final = 30
+READERS_MAX: Final = 4
+DUMPS_PER_READER: Final = 8
+DUMPS_MAX: Final = 20_000
+_HEAD: Final = struct.Struct("<II")
+
+Named = tuple[str, bytes]
+
+
+def read_dumps(dumps: Sequence[Named]) -> Recording:
+    """All ranks' recordings in one; `refused` says of each dump that could not be read why not."""
+    if len(dumps) > DUMPS_MAX:
+        raise BadDump(f"{len(dumps)} dumps, at most {DUMPS_MAX} are read")
+    n_readers = max(1, min(READERS_MAX, os.cpu_count() or 1, len(dumps) // DUMPS_PER_READER))
+    with ThreadPoolExecutor(n_readers) as threads:
+        shares = threads.map(_read_share, [dumps[at::n_readers] for at in range(n_readers)])
+        return merge([one for share in shares for one in share])
+
+
+def _read_share(dumps: Sequence[Named]) -> list[Recording]:
+    """Read by one process after another, each going on where the one before died."""
+    found: list[Recording] = []
+    at = 0
+    while at < len(dumps):
+        answered = _run_reader(dumps[at:])
+        found += answered
+        at += len(answered)
+        if at < len(dumps):
+            found.append(_refusal(dumps[at][0], "reading it takes more memory or time than it may"))
+            at += 1
+    return found
+
+
+def _run_reader(dumps: Sequence[Named]) -> list[Recording]:
+    argv = [sys.executable, "-m", "rca.flight_recorder.sandbox"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
+    with subprocess.Popen(
+        argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as reader:
+        assert reader.stdin is not None and reader.stdout is not None
+        with ThreadPoolExecutor(1) as thread:
+            sending = thread.submit(_send, reader.stdin, dumps)
+            found = list(_answers(reader.stdout))
+            sending.result()
+    return found
+
+
+def _send(pipe: IO[bytes], dumps: Sequence[Named]) -> None:
+    try:
+        with pipe:
+            for name, raw in dumps:
+                _write(pipe, name.encode("utf-8", "replace"), raw[: DUMP_BYTES_MAX + 1])
+    except BrokenPipeError:
+        return  # it died; what it did not answer is asked again
+
+
+def _answers(pipe: IO[bytes]) -> Iterator[Recording]:
+    while (framed := _read(pipe)) is not None:
+        yield _from_bytes(*framed)
+
+
+def _refusal(name: str, why: str) -> Recording:
+    return Recording(np.zeros(0, ENTRY), (), (), (), (), (), refused={name: why})
+
+
+# ---- frames: two byte strings, each with its length before it -----------------------------------------------------------
+
+
+def _write(pipe: IO[bytes], first: bytes, second: bytes) -> None:
+    pipe.write(_HEAD.pack(len(first), len(second)))
+    pipe.write(first)
+    pipe.write(second)
+    pipe.flush()
+
+
+def _read(pipe: IO[bytes]) -> tuple[bytes, bytes] | None:
+    head = pipe.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    first, second = _HEAD.unpack(head)
+    parts = pipe.read(first), pipe.read(second)
+    return parts if (len(parts[0]), len(parts[1])) == (first, second) else None
+
+
+def _as_bytes(recording: Recording) -> tuple[bytes, bytes]:
+    words = {name: value for name, value in asdict(recording).items() if name != "entries"}
+    return json.dumps(words).encode(), recording.entries.tobytes()
+
+
+def _from_bytes(words: bytes, entries: bytes) -> Recording:
+    said = json.loads(words)
+    groups = tuple(Group(one["name"], one["what"], tuple(one["ranks"])) for one in said["groups"])
+    return Recording(
+        np.frombuffer(entries, ENTRY), tuple(said["ranks"]), groups, tuple(said["names"]), tuple(said["shapes"]),
+        tuple(said["places"]), tuple(said["versions"]), said["refused"],
+    )  # fmt: skip
+
+
+# ---- the reading process ------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Read dumps from standard input, answer each on standard output."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    gc.disable()  # a dump is millions of small objects and no cycle
+    with open(sys.stdin.fileno(), "rb", buffering=2**20) as asked:
+        while (framed := _read(asked)) is not None:
+            name = framed[0].decode()
+            try:
+                answer = read_dump(framed[1], rank_in_name(name))
+            except BadDump as error:
+                answer = _refusal(name, str(error))
+            except MemoryError:
+                answer = _refusal(name, "it asks for more memory than reading a dump may take")
+            _write(sys.stdout.buffer, *_as_bytes(answer))
+
+
+if __name__ == "__main__":
+    main()
