@@ -13,11 +13,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ingest.saved import BYTES_MAX, read_arrays
 from nccl_instrument.tables import DTYPE
 
 Rows = npt.NDArray[np.void]
@@ -117,28 +118,43 @@ def save_window(path: Path, window: Window) -> None:
         np.savez_compressed(file, head=head, **arrays)
 
 
-def load_window(path: Path) -> Window:
-    """Read a window written by `save_window`. Raises BadWindow; never loads pickled objects."""
+def load_window(path: Path, bytes_max: int = BYTES_MAX) -> Window:
+    """Read a window written by `save_window`, of at most bytes_max in memory. Raises BadWindow; never loads pickles."""
     try:
-        with np.load(path, allow_pickle=False) as saved:
-            arrays = {name: saved[name] for name in saved.files}
-        head = json.loads(str(arrays.pop("head")))
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise BadWindow(f"{path} is not a saved window: {error}") from error
-    if not isinstance(head, dict) or head.pop("format", None) != FORMAT:
-        raise BadWindow(f"{path} has another window format than {FORMAT}")
+        text, arrays = read_arrays(path, _STORED, bytes_max)
+        head = json.loads(text)
+    except OSError as error:
+        raise BadWindow(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise BadWindow(f"{path} is not a saved window: {error}.") from error
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        written = head.get("format") if isinstance(head, dict) else None
+        raise BadWindow(f"{path} has window format {str(written)[:20]}; this version reads {FORMAT}.")
     tables = {name.removeprefix("table_"): rows for name, rows in arrays.items() if name.startswith("table_")}
-    for name, rows in (*tables.items(), *((name, arrays.get(name)) for name in _ARRAYS)):
-        if rows is None or rows.dtype != _DTYPES.get(name):
-            raise BadWindow(f"{path}: table {name!r} is missing or has other columns")
-    if not isinstance(head.get("unreadable", {}), dict):
-        raise BadWindow(f"{path}: what could not be read is not said per node")
-    try:
-        return Window(**head, **{name: arrays[name] for name in _ARRAYS}, tables=tables)
-    except TypeError as error:
-        raise BadWindow(f"{path}: {error}") from error
+    missing = [name for name in _ARRAYS if name not in arrays]
+    if missing:
+        raise BadWindow(f"{path} lacks {', '.join(missing)}.")
+    for name, rows in (*tables.items(), ("ranks", arrays["ranks"])):
+        if len(rows) and not -1 <= rows["node"].min() <= rows["node"].max() < len(arrays["nodes"]):
+            raise BadWindow(f"{path}: {name} speaks of a node that is not in it.")
+    nodes, ranks, members = (arrays[name] for name in _ARRAYS)
+    return Window(**_checked(path, head), nodes=nodes, ranks=ranks, members=members, tables=tables)
+
+
+def _checked(path: Path, head: Mapping[str, Any]) -> dict[str, Any]:
+    """The head's fields, each of its type."""
+    found = {name: head[name] for name in ("job", "unreadable", *_NUMBERS) if name in head}
+    is_whole = {"job", *_NUMBERS[:5]} <= found.keys() and head.keys() <= {*found, "format"}
+    are_numbers = all(type(found[name]) is int and abs(found[name]) < 2**62 for name in _NUMBERS if name in found)
+    unreadable = found.get("unreadable", {})
+    is_said = isinstance(unreadable, dict) and all(type(n) is int for n in unreadable.values())
+    if not (is_whole and are_numbers and is_said and isinstance(found["job"], str)):
+        raise BadWindow(f"{path} does not say of which job and time it is.")
+    return found
 
 
 _NUMBERS = ("attempt", "start_ns", "end_ns", "now_ns", "world_size", "heard_since_ns")
 _ARRAYS = ("nodes", "ranks", "members")
-_DTYPES = {"nodes": NODE, "ranks": RANK, "members": MEMBER, **WINDOW_DTYPE}
+_STORED: Final[dict[str, np.dtype[Any]]] = {
+    "nodes": NODE, "ranks": RANK, "members": MEMBER, **{f"table_{name}": dtype for name, dtype in WINDOW_DTYPE.items()}
+}  # fmt: skip
