@@ -1,7 +1,7 @@
 """`python -m rca window.npz`: the diagnosis of a saved window, on any machine that has numpy.
 
-Looks for symptoms as the live system does and prints what the rules make of each. --json prints the same as JSON. Exit
-status: 0 something or nothing found, 2 the file is not a window.
+Looks for symptoms as the live system does and prints what the rules make of each; --why-not RANK adds why that rank was
+not blamed. --json prints the same as JSON. Exit status: 0 something or nothing found, 2 the file cannot be diagnosed.
 """
 
 from __future__ import annotations
@@ -11,61 +11,75 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
+
+from ingest.saved import BYTES_MAX
 from ingest.window import BadWindow, Window, load_window
 from rca.diagnose import diagnose
-from rca.findings import Diagnosis, Symptom, SymptomKind, to_json
+from rca.findings import Symptom, SymptomKind, to_json
 from rca.normal import Normal
+from rca.printed import alternative_lines, text
 from rca.settings import DEFAULT
 from rca.triggers import look
+from rca.why_not import why_not
+
+GIB = 2**30
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m rca", description=__doc__.split("\n", 1)[0])
-    parser.add_argument("window", type=Path, help="a window saved by the console or by ingest.window.save_window")
-    parser.add_argument("--json", action="store_true", help="print symptoms and diagnoses as JSON")
-    parser.add_argument("--anyway", action="store_true", help="run the rules even when no trigger fires")
-    chosen = parser.parse_args(arguments)
+    chosen = _parser().parse_args(arguments)
     try:
-        window = load_window(chosen.window)
+        window = _loaded(chosen.window, int(chosen.max_gib * GIB))
     except BadWindow as error:
         print(error, file=sys.stderr)
         return 2
     seen = look(window, Normal(), DEFAULT)
-    symptoms = seen.symptoms or ((_asked(window),) if chosen.anyway else ())
+    is_asked = chosen.anyway or chosen.why_not is not None
+    symptoms = seen.symptoms or ((_asked(window),) if is_asked else ())
     diagnoses = [diagnose(window, symptom, DEFAULT) for symptom in symptoms]
+    ranks = [chosen.why_not] if chosen.why_not is not None else []
+    others = [[why_not(window, one.symptom, one, rank) for rank in ranks] for one in diagnoses]
     if chosen.json:
-        print(json.dumps({"diagnoses": [to_json(one) for one in diagnoses], "held": seen.held}, indent=2))
+        told = [[to_json(other) for other in row] for row in others]
+        print(
+            json.dumps({"diagnoses": [to_json(one) for one in diagnoses], "held": seen.held, "why_not": told}, indent=2)
+        )
     else:
-        print("\n\n".join(text(one) for one in diagnoses) or f"Nothing is wrong that a trigger would see. {seen.held}")
+        parts = [
+            "\n".join([text(one), *(line for other in row for line in alternative_lines(other))])
+            for one, row in zip(diagnoses, others, strict=True)
+        ]
+        print("\n\n".join(parts) or f"Nothing is wrong that a trigger would see. {seen.held}")
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m rca", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("window", type=Path, help="a window saved by the console or by ingest.window.save_window")
+    parser.add_argument("--json", action="store_true", help="print symptoms and diagnoses as JSON")
+    parser.add_argument("--anyway", action="store_true", help="run the rules even when no trigger fires")
+    parser.add_argument("--why-not", type=int, metavar="RANK", help="say why this rank is not blamed")
+    help_ = "memory the window may take; a larger one is refused unread (%(default)g)"
+    parser.add_argument("--max-gib", type=float, default=BYTES_MAX / GIB, metavar="GIB", help=help_)
+    return parser
+
+
+def _loaded(path: Path, bytes_max: int) -> Window:
+    """The window. BadWindow also for one from which nobody can be told from anybody."""
+    window = load_window(path, bytes_max)
+    known = np.unique(np.concatenate([window.ranks["rank"], window.members["rank"]]))
+    n_ranks = int((known >= 0).sum())
+    if n_ranks < 2:
+        said = "one rank" if n_ranks else "no rank"
+        raise BadWindow(f"{path} holds {said}: who waits for whom cannot be told from it.")
+    return window
 
 
 def _asked(window: Window) -> Symptom:
     return Symptom(
         SymptomKind.EXTERNAL, window.job, window.attempt, window.start_ns, window.now_ns, 0, (), "Asked for by hand."
     )
-
-
-def text(diagnosis: Diagnosis) -> str:
-    """The diagnosis as lines for a terminal."""
-    symptom = diagnosis.symptom
-    lines = [f"{symptom.kind}: {symptom.sentence}", diagnosis.verdict]
-    for number, finding in enumerate(diagnosis.findings, 1):
-        lines.append(
-            f"  {number}. {finding.subject.name}: {finding.component} / {finding.kind}, {finding.grade}, "
-            f"score {finding.score:.2f} ({finding.rule} v{finding.version})"
-        )
-        lines += [f"     {finding.sentence}"] if number > 1 else []
-        lines += [f"     - {fact.what}: {fact.value} {fact.unit}".rstrip() for fact in finding.evidence]
-        lines += [f"     could also be: {tied.kind} {tied.name}" for tied in finding.tied]
-        lines += [f"     next: {finding.advice}"] if finding.advice else []
-    if diagnosis.victims:
-        lines.append(f"Only waiting: {', '.join(map(str, diagnosis.victims[:32]))}")
-    lines += [f"  {edge.waiter} waits for {edge.waits_for}: {edge.why}" for edge in diagnosis.path[:16]]
-    lines += [f"Not seen: {sentence}" for sentence in diagnosis.missing]
-    lines += [f"Graded down: {sentence}" for sentence in diagnosis.downgraded]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ingest.window import save_window
+from ingest.window import Window, save_window
 from rca.__main__ import main
+from rca.diagnose import diagnose
+from rca.findings import Compared, Cover, NodeClock, Symptom, SymptomKind
+from rca.printed import text
 from tests.windows import make_window
 
 
@@ -56,3 +59,74 @@ def test_it_needs_nothing_but_numpy(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path / "w.npz")], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip().endswith("[]")
+
+
+def only_ranks(window: Window, *kept: int) -> Window:
+    tables = {
+        name: rows[np.isin(rows["rank"], kept)] if name not in ("nic", "loss") else rows
+        for name, rows in window.tables.items()
+    }
+    members, ranks = (rows[np.isin(rows["rank"], kept)] for rows in (window.members, window.ranks))
+    return replace(window, tables=tables, members=members, ranks=ranks)
+
+
+@pytest.mark.parametrize(("kept", "said"), [((3,), "holds one rank"), ((), "holds no rank")])
+def test_a_window_of_one_rank_is_refused_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: tuple[int, ...], said: str
+) -> None:
+    save_window(tmp_path / "w.npz", only_ranks(make_window(nic_down=3), *kept))
+    assert main([str(tmp_path / "w.npz")]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and len(printed.err.splitlines()) == 1 and not printed.out
+
+
+def test_files_cut_off_of_other_versions_or_with_objects_are_refused_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "w.npz"
+    save_window(path, make_window(nic_down=3))
+    whole = path.read_bytes()
+    np.savez(tmp_path / "version.npz", head=np.array('{"format": 99}'))
+    np.savez(tmp_path / "objects.npz", head=np.array('{"format": 1}'), nodes=np.array([{}], dtype=object))
+    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    for name in ("version", "objects", "cut", "nothing"):
+        assert main([str(tmp_path / f"{name}.npz")]) == 2
+        printed = capsys.readouterr()
+        assert len(printed.err.splitlines()) == 1 and not printed.out
+    assert main([str(path), "--max-gib", "0.00001"]) == 2
+    assert "allowed" in capsys.readouterr().err
+
+
+def test_why_not_another_rank_is_answered_with_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_window(tmp_path / "w.npz", make_window(nic_down=3))
+    assert main([str(tmp_path / "w.npz"), "--why-not", "6"]) == 0
+    answer = capsys.readouterr().out.split("Why not rank 6")[-1]
+    assert answer.startswith(" (node3)? It waits for rank")
+    assert "- process state: S" in answer
+    assert main([str(tmp_path / "w.npz"), "--why-not", "6", "--json"]) == 0
+    ((one,),) = json.loads(capsys.readouterr().out)["why_not"]
+    assert one["subject"]["ranks"] == [6]
+
+
+def test_why_not_is_answered_of_a_healthy_job_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_window(tmp_path / "w.npz", make_window())
+    assert main([str(tmp_path / "w.npz"), "--why-not", "99"]) == 0
+    assert "There is no such rank: the job has 8." in capsys.readouterr().out
+
+
+def test_everything_a_diagnosis_holds_is_printed() -> None:
+    found = diagnose(make_window(nic_down=3), Symptom(SymptomKind.FAILURE, "job", 1, 1, 2, 0, (), ""))
+    best = replace(
+        found.findings[0], cover=(Cover("flow", 1, 32, "rank 3"),), parts=(Compared("copies", 30.0, 75.0, "ms"),)
+    )
+    printed = text(
+        replace(
+            found, findings=(best,), clocks=(NodeClock("node1", 40_000_000, 1_000_000), NodeClock("node0", 0, 1_000_000)),
+            compared=(Compared("iteration", 0.18, 0.4, "s"),),
+        )
+    )  # fmt: skip
+    for said in (
+        "1 of 32 flows of rank 3", "copies: 75 ms, usually 30 ms", "iteration: 0.4 s, usually 0.18 s",
+        "node1 +40.0 ±1.0 ms", "next: On node1: `ip -s link show nic1`", "Why not rank",
+    ):  # fmt: skip
+        assert said in printed, printed

@@ -1,0 +1,77 @@
+"""A diagnosis as lines for a terminal: the verdict first, then what carries it, what speaks against others, what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rca.findings import Alternative, Compared, Diagnosis, Evidence, Finding
+
+PATH_SHOWN = 16
+VICTIMS_SHOWN = 32
+CLOCKS_SHOWN = 8
+FACTS_SHOWN = 6
+MS = 1_000_000
+
+
+def text(diagnosis: Diagnosis) -> str:
+    """The whole diagnosis."""
+    symptom = diagnosis.symptom
+    lines = [f"{symptom.kind}: {symptom.sentence}", diagnosis.verdict, *map(_compared, diagnosis.compared)]
+    for number, finding in enumerate(diagnosis.findings, 1):
+        lines += _finding(number, finding)
+    if diagnosis.victims:
+        rest = len(diagnosis.victims) - VICTIMS_SHOWN
+        more = f" and {rest} more" if rest > 0 else ""
+        lines.append(f"Only waiting: {', '.join(map(str, diagnosis.victims[:VICTIMS_SHOWN]))}{more}")
+    lines += [f"  {edge.waiter} waits for {edge.waits_for}: {edge.why}" for edge in diagnosis.path[:PATH_SHOWN]]
+    for other in diagnosis.alternatives:
+        lines += alternative_lines(other)
+    lines += _clocks(diagnosis)
+    lines += [f"Not seen: {sentence}" for sentence in diagnosis.missing]
+    lines += [f"Graded down: {sentence}" for sentence in diagnosis.downgraded]
+    return "\n".join(lines)
+
+
+def alternative_lines(other: Alternative) -> list[str]:
+    """Why somebody else was not blamed."""
+    lines = [f"Why not {other.subject.name}{_of_node(other)}? {other.why_not}"]
+    return [*lines, *(f"  - {_fact(fact)}" for fact in other.evidence[:FACTS_SHOWN])]
+
+
+def _of_node(other: Alternative) -> str:
+    return f" ({other.subject.node})" if other.subject.node else ""
+
+
+def _finding(number: int, finding: Finding) -> Iterator[str]:
+    yield (
+        f"  {number}. {finding.subject.name}: {finding.component} / {finding.kind}, {finding.grade}, "
+        f"score {finding.score:.2f} ({finding.rule} v{finding.version})"
+    )
+    if number > 1:
+        yield f"     {finding.sentence}"
+    yield from (f"     {part.n} of {part.of} {part.kind}s of {part.whole}" for part in finding.cover)
+    yield from (f"     {_compared(part)}" for part in finding.parts)
+    yield from (f"     - {_fact(fact)}" for fact in finding.evidence)
+    yield from (f"     could also be: {tied.kind} {tied.name}" for tied in finding.tied)
+    yield from (f"     next: {line}" for line in finding.advice.splitlines())
+
+
+def _fact(fact: Evidence) -> str:
+    return f"{fact.what}: {fact.value} {fact.unit}".rstrip()
+
+
+def _compared(part: Compared) -> str:
+    return f"{part.what}: {part.now:g} {part.unit}, usually {part.usual:g} {part.unit}"
+
+
+def _clocks(diagnosis: Diagnosis) -> list[str]:
+    """Those that are further from the others than the error told; all of them agree otherwise."""
+    if not diagnosis.clocks:
+        return []
+    off = [clock for clock in diagnosis.clocks if abs(clock.offset_ns) > clock.error_ns]
+    if not off:
+        worst = max(clock.error_ns for clock in diagnosis.clocks)
+        return [f"Clocks of {len(diagnosis.clocks)} nodes agree to ±{worst / MS:.1f} ms."]
+    said = [f"{one.node} {one.offset_ns / MS:+.1f} ±{one.error_ns / MS:.1f} ms" for one in off[:CLOCKS_SHOWN]]
+    rest = f" and {len(off) - CLOCKS_SHOWN} more" if len(off) > CLOCKS_SHOWN else ""
+    return [f"Clocks that differ from the others: {', '.join(said)}{rest}."]
