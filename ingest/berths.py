@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
 from ingest.arrival import Arrival
-from ingest.roster import Berth, find_berth, pids_of
+from ingest.known_boots import pids_of
+from ingest.roster import Berth, find_berths
 from nccl_instrument.wire import Rows, TraceBatch
 
 BERTHS_MAX: Final = 50_000
@@ -27,30 +28,40 @@ Key = tuple[int, str, str, bytes]
 class Berths:
     """The berths of one ingest process."""
 
-    def __init__(self, worker: Executor, rosters: set[int]) -> None:
-        """rosters: gets the attempts whose members may have changed."""
-        self._worker, self._rosters = worker, rosters
+    def __init__(self, worker: Executor) -> None:
+        self._worker = worker
         self._known: OrderedDict[Key, Berth] = OrderedDict()
 
     async def find(self, arrival: Arrival) -> Berth:
-        """The berth of `arrival`. Raises Django's database errors."""
-        key = _key_of(arrival)
-        known = self._known.get(key)
+        """The berth of `arrival`. Raises Django's database errors and OverLimit."""
+        known = self._known.get(_key_of(arrival))
         if known is not None and not says_something_new(known, arrival.batch):
             return known
-        found = await asyncio.get_running_loop().run_in_executor(self._worker, find_berth, arrival)
+        (found,) = await self.find_all([arrival])
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def find_all(self, arrivals: Sequence[Arrival]) -> list[Berth | Exception]:
+        """Look up the berths of those that are not remembered; of one that has none, why."""
+        outcomes = await asyncio.get_running_loop().run_in_executor(self._worker, find_berths, arrivals)
+        for arrival, found in zip(arrivals, outcomes, strict=True):
+            if isinstance(found, Berth):
+                self._remember(arrival, found)
+        return outcomes
+
+    def _remember(self, arrival: Arrival, found: Berth) -> None:
+        key = _key_of(arrival)
+        known = self._known.get(key)
         if found.started_attempt:
             self.forget_job(found.job_id)
         if known is not None:
             found.clock, found.asked_at = known.clock, known.asked_at
-        if "comm" in arrival.columns:
-            self._rosters.add(found.attempt_id)
         _remember_said(found, arrival, known)
         self._known[key] = found
         self._known.move_to_end(key)
         if len(self._known) > BERTHS_MAX:
             self._known.popitem(last=False)
-        return found
 
     def remembers(self, arrival: Arrival) -> bool:
         """Whether `find` will answer at once."""

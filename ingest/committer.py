@@ -39,6 +39,7 @@ from ingest.writers import Commit
 
 BATCHES_PER_COMMIT: Final = 32
 WAITING_MAX: Final = 512
+STRANGERS_AT_ONCE: Final = 32
 COMMITTERS: Final = 2
 ASK_AGAIN_SECONDS: Final = 5.0
 MEMBER_TABLES: Final = ("progress", "live_op", "op")
@@ -100,7 +101,7 @@ class Committer:
         self._store = store
         self._ledger = ledger
         self._worker = worker
-        self.berths = Berths(worker, ledger.rosters)
+        self.berths = Berths(worker)
         self._numbers = Numbers()
         self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue(WAITING_MAX)
         self._strangers: asyncio.Queue[_Waiting] = asyncio.Queue(WAITING_MAX)
@@ -132,15 +133,24 @@ class Committer:
                 _fail([w for w in handful if not w.receipt.done()], NotNow("internal error"))
 
     async def welcome(self) -> None:
-        """Look up the berths of those who are not remembered, one by one, so that nobody else waits for it."""
+        """Look up the berths of those who are not remembered, as many as wait, so that nobody else waits for it."""
         while True:
-            waiting = await self._strangers.get()
+            strangers = [await self._strangers.get()]
+            while len(strangers) < STRANGERS_AT_ONCE and not self._strangers.empty():
+                strangers.append(self._strangers.get_nowait())
             try:
-                if await self._place(waiting) is not None:
-                    await self._waiting.put(waiting)
+                await self._introduce(strangers)
             except BaseException:
-                _fail([waiting], StoreAway("ingest is stopping"))
+                _fail(strangers, StoreAway("ingest is stopping"))
                 raise
+
+    async def _introduce(self, strangers: Sequence[_Waiting]) -> None:
+        outcomes = await self.berths.find_all([waiting.arrival for waiting in strangers])
+        for waiting, outcome in zip(strangers, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                _no_place(waiting, outcome)
+            else:
+                await self._waiting.put(waiting)
 
     async def _commit(self, handful: Sequence[_Waiting], *, is_again: bool = False) -> None:
         placed = [one for waiting in handful if (one := await self._place(waiting)) is not None]
@@ -179,14 +189,9 @@ class Committer:
             self._numbers.note(berth.boot_pk, waiting.arrival.batch.number)
             placement = _place(waiting.arrival, berth)
             return _Placed(waiting, berth, placement, _row(waiting.arrival, berth, placement))
-        except (DjangoOperationalError, DjangoInterfaceError) as error:
-            _fail([waiting], _away(error))
-        except (OverLimit, Scattered) as error:
-            _fail([waiting], error)
         except Exception as error:
-            log.exception("no place for a batch", extra={"batch": batch_words(waiting.arrival.batch)})
-            _fail([waiting], NotStored(str(error)))
-        return None
+            _no_place(waiting, error)
+            return None
 
     async def _store_all(self, rows: Sequence[StoredBatch]) -> list[Commit | Exception | None]:
         """The commit in which each was new, None: it was there before.
@@ -327,6 +332,15 @@ def _are_known(columns: Columns, berth: Berth) -> bool:
 def _away(error: Exception) -> StoreAway:
     is_full = isinstance(error, psycopg.errors.DiskFull) or isinstance(error.__cause__, psycopg.errors.DiskFull)
     return NoRoom(str(error)) if is_full else StoreAway(str(error))
+
+
+def _no_place(waiting: _Waiting, error: Exception) -> None:
+    if isinstance(error, DjangoOperationalError | DjangoInterfaceError):
+        error = _away(error)
+    elif not isinstance(error, OverLimit | Scattered):
+        log.error("no place for a batch", exc_info=error, extra={"batch": batch_words(waiting.arrival.batch)})
+        error = NotStored(str(error))
+    _fail([waiting], error)
 
 
 def _fail(waiting: Sequence[_Waiting], error: Exception) -> None:

@@ -51,7 +51,9 @@ def infer_ranks(members: npt.NDArray[np.void], n_processes: int) -> Ranks:
 def infer_coordinates(members: npt.NDArray[np.void], ranks: Ranks) -> dict[str, npt.NDArray[np.int16]]:
     """Axis → (n_processes,) coordinate, -1 where unknown. `ranks` as of infer_ranks or declared."""
     found = {axis: np.full(len(ranks), -1, np.int16) for axis in AXES}
-    named = {axis: members[[axis_of(str(name)) == axis for name in members["name"]]] for axis in AXES}
+    names, which = np.unique(members["name"], return_inverse=True)  # few, of many members
+    axes = np.array([axis_of(str(name)) or "" for name in names], "U2")[which]
+    named = {axis: members[axes == axis] for axis in AXES}
     families = named if any(len(rows) for rows in named.values()) else _tiling(members, ranks)
     for axis, rows in families.items():
         if _is_partition(rows):
@@ -79,8 +81,8 @@ def _tiling(members: npt.NDArray[np.void], ranks: Ranks) -> dict[str, npt.NDArra
     known = members[ranks[members["process"]] >= 0]
     world = len(ranks)
     strides: dict[tuple[int, int], list[npt.NDArray[np.void]]] = {}
-    for comm_id in np.unique(known["comm_id"]):
-        rows = np.sort(known[known["comm_id"] == comm_id], order="comm_rank")
+    known = known[np.lexsort((known["comm_rank"], known["comm_id"]))]
+    for rows in np.split(known, np.flatnonzero(np.diff(known["comm_id"])) + 1) if len(known) else ():
         steps = np.diff(ranks[rows["process"]])
         if not _holds_all(rows) or len(rows) in (1, world):
             continue

@@ -1,14 +1,17 @@
-"""The berth of a boot that was heard before, in one query: nothing about it has to be decided again.
+"""The berths of boots that were heard before, in one query: nothing about them has to be decided again.
 
 An ingest process that starts knows no berth, and every agent of the cluster comes to it at once. What an agent says after
-its first batches is only who lives, so when the newest attempt runs and knows all of those processes, that is where the
-boot goes on. In every other case roster.py decides, under the job's lock.
+its first batches is who lives, and twice a minute the same table of communicators; so when the newest attempt runs, knows
+all of those processes, and the node says nothing but what was stored of it, that is where the boot goes on. In every
+other case roster.py decides, under the job's lock.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +19,11 @@ from django.db import connection
 
 from ingest.arrival import Arrival
 from ingest.clock import BootClock
+from nccl_instrument.wire import Rows, TraceBatch
 
 MEMBER = np.dtype([("comm_id", "<u8"), ("comm_rank", "<i4")])
+DIGEST_BYTES: Final = 8
+TABLES_KEPT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,40 +40,61 @@ class KnownBoot:
 
 
 _FIND = """
-SELECT j.id, a.id, n.id, b.id, b.sync_ns, b.newest_mono_ns, b.pace,
+SELECT g.place, j.id, a.id, n.id, b.id, b.sync_ns, b.newest_mono_ns, b.pace, n.comm_tables,
     (SELECT array_agg(ARRAY[r.pid, r.gone_ns]) FROM ingest_rank r WHERE r.node_id = n.id AND NOT r.replaced),
     (SELECT array_agg(ARRAY[c.comm_id, m.comm_rank]) FROM ingest_rank r JOIN ingest_commmember m ON m.process_id = r.id
         JOIN ingest_communicator c ON c.id = m.communicator_id WHERE r.node_id = n.id)
-FROM ingest_job j
-JOIN ingest_boot b ON b.job_id = j.id AND b.node_name = %(node)s AND b.boot_id = %(boot_id)s
+FROM unnest(%s::int[], %s::bigint[], %s::text[], %s::text[], %s::bytea[]) AS g(place, team_id, job, node, boot_id)
+JOIN ingest_job j ON j.team_id = g.team_id AND j.name = g.job
+JOIN ingest_boot b ON b.job_id = j.id AND b.node_name = g.node AND b.boot_id = g.boot_id
 JOIN ingest_attempt a ON a.job_id = j.id AND a.state = 'running'
     AND a.number = (SELECT max(number) FROM ingest_attempt WHERE job_id = j.id)
-JOIN ingest_node n ON n.attempt_id = a.id AND n.name = %(node)s
-WHERE j.team_id = %(team_id)s AND j.name = %(job)s
-    AND NOT EXISTS (SELECT 1 FROM ingest_rank r WHERE r.node_id = n.id AND r.replaced)
+JOIN ingest_node n ON n.attempt_id = a.id AND n.name = g.node
+WHERE NOT EXISTS (SELECT 1 FROM ingest_rank r WHERE r.node_id = n.id AND r.replaced)
 """
 
 
-def find_again(arrival: Arrival, pids: frozenset[int]) -> KnownBoot | None:
-    """Where the boot of `arrival`, which speaks of `pids`, goes on; None when roster.py has to decide."""
-    batch = arrival.batch
-    if not pids or len(batch.rows("comm")):
-        return None
-    named: dict[str, Any] = {"team_id": arrival.team_id, "job": batch.job, "node": batch.node, "boot_id": batch.boot_id}
+def find_again(arrivals: Sequence[Arrival]) -> list[KnownBoot | None]:
+    """Where the boot of each arrival goes on; None when roster.py has to decide."""
+    asked = [(place, one) for place, one in enumerate(arrivals) if pids_of(one.batch)]
+    found: list[KnownBoot | None] = [None] * len(arrivals)
+    if not asked:
+        return found
+    rows = [(place, a.team_id, a.batch.job, a.batch.node, a.batch.boot_id) for place, a in asked]
     with connection.cursor() as cursor:
-        cursor.execute(_FIND, named)
-        row: Any = cursor.fetchone()
-    if row is None or not row[7]:
+        cursor.execute(_FIND, [list(column) for column in zip(*rows, strict=True)])
+        for place, *row in cursor.fetchall():
+            found[place] = _known(arrivals[place].batch, row)
+    return found
+
+
+def pids_of(batch: TraceBatch) -> frozenset[int]:
+    """Processes the batch speaks of."""
+    return frozenset(batch.rows("process")["pid"].tolist() + batch.rows("comm")["pid"].tolist())
+
+
+def digest_of(rows: Rows) -> bytes:
+    """A whole table of comm rows, to know it again: the same in every process."""
+    return hashlib.blake2b(rows.tobytes(), digest_size=DIGEST_BYTES).digest()
+
+
+def _known(batch: TraceBatch, row: Sequence[Any]) -> KnownBoot | None:
+    job_id, attempt_id, node_id, boot_pk, sync_ns, newest_mono_ns, pace, tables, processes, pairs = row
+    gone_ns = {int(pid): int(at_ns) for pid, at_ns in processes or ()}
+    if not pids_of(batch) <= gone_ns.keys() or not _is_stored(batch.rows("comm"), bytes(tables)):
         return None
-    gone_ns = {int(pid): int(at_ns) for pid, at_ns in row[7]}
-    if not pids <= gone_ns.keys():
-        return None
-    job_id, attempt_id, node_id, boot_pk, sync_ns, newest_mono_ns, pace, _, pairs = row
     clock = BootClock(sync_ns, newest_mono_ns, pace)
-    return KnownBoot(job_id, attempt_id, node_id, boot_pk, clock, gone_ns, _members(pairs or []))
+    return KnownBoot(job_id, attempt_id, node_id, boot_pk, clock, gone_ns, as_members(pairs or []))
 
 
-def _members(pairs: list[list[int]]) -> npt.NDArray[np.void]:
+def _is_stored(rows: Rows, tables: bytes) -> bool:
+    """Whether these comm rows are one of the tables (Node.comm_tables) that were stored."""
+    known = (tables[at : at + DIGEST_BYTES] for at in range(0, len(tables), DIGEST_BYTES))
+    return not len(rows) or digest_of(rows) in known
+
+
+def as_members(pairs: Sequence[Sequence[int]]) -> npt.NDArray[np.void]:
+    """(m,) MEMBER of pairs (comm_id as stored, comm_rank)."""
     members = np.zeros(len(pairs), MEMBER)
     numbers = np.array(pairs, np.int64).reshape(-1, 2)
     members["comm_id"], members["comm_rank"] = numbers[:, 0].view(np.uint64), numbers[:, 1]

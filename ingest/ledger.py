@@ -27,15 +27,11 @@ Refused = tuple[int, str, str]
 
 @dataclass(slots=True)
 class Ledger:
-    """The counts of one ingest process. rosters: attempts whose ranks may need inferring.
-
-    gone: (node id, pid) → Rank.gone_ns to write.
-    """
+    """The counts of one ingest process. gone: (node id, pid) → Rank.gone_ns to write."""
 
     writer: Writer = field(default_factory=Writer)
     heard: dict[int, int] = field(default_factory=dict)
     marks: set[int] = field(default_factory=set)
-    rosters: set[int] = field(default_factory=set)
     gone: dict[tuple[int, int], int] = field(default_factory=dict)
     refused: Counter[Refused] = field(default_factory=Counter)
     reasons: dict[int, str] = field(default_factory=dict)

@@ -1,80 +1,100 @@
-"""Ranks and members of communicators: stores what comm rows declare, infers what they leave open.
+"""Ranks and members of communicators as comm rows declare them; inferring.py adds what they leave open.
 
 A process is a row of Rank; which rank it is may be declared by its launcher, follow from the communicators later, or
 stay unknown. When a process takes a place that another holds, the younger one has it: the older is marked `replaced`,
-and roster.py decides whether so many were that this is another attempt.
+and takeover.py decides whether so many were that this is another attempt.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from django.db import transaction
+from django.db import connection
 from django.db.models import F, Q, QuerySet
 
 from ingest import limits
-from ingest.attempts import Process
-from ingest.infer import AXES, MEMBERSHIP, infer_coordinates, infer_ranks
+from ingest.infer import AXES
+from ingest.known_boots import DIGEST_BYTES, TABLES_KEPT, digest_of
 from ingest.models import Attempt, CommMember, Communicator, Node, Rank
-from nccl_instrument.wire import Rows, TraceBatch
+from ingest.takeover import note_change
+from nccl_instrument.wire import Rows
 
 _NUMBERS = ("local_rank", *AXES, "transport", "abi", "counters_seen", "library_version")
 _TEXTS = ("ip", "gpu_bus_id", "gpu_uuid", "nic", "gid")
 
+Place = tuple[int, int, int]
+"""(node id, pid, process_started): whose process it is."""
 
-def store_members(attempt: Attempt, node: Node, batch: TraceBatch) -> bool:
-    """Add what the batch's comm rows declare to `attempt`; whether a process took over another's rank.
 
-    Rows beyond limits.py are left out and counted at the node.
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The comm rows of a batch of one node; adding shift_ns makes their times unix ns."""
+
+    node: Node
+    rows: Rows
+    shift_ns: int
+
+
+class TakenPlaces(Exception):
+    """Processes of several nodes want places that are taken: who gets them is decided for one node after the other."""
+
+
+def store_members(attempt: Attempt, said: Sequence[Said]) -> bool:
+    """Add what these comm rows of different nodes declare to `attempt`; whether a process took over another's rank.
+
+    Rows beyond limits.py are left out and counted at the node. Raises TakenPlaces.
     """
-    rows = batch.rows("comm")
-    processes, added = _store_processes(attempt, node, rows)
-    communicators, sized = _store_communicators(attempt, rows)
-    room = limits.MEMBERS_MAX - CommMember.objects.filter(process__node=node).count()
-    joined, n_left_out = _store_memberships(communicators, processes, rows, batch.wall_ns - batch.mono_ns, room)
-    if n_left_out:
-        Node.objects.filter(pk=node.pk).update(rows_dropped=F("rows_dropped") + n_left_out)
+    processes, added = _store_processes(attempt, said)
+    communicators, sized = _store_communicators(attempt, np.concatenate([one.rows for one in said]))
+    joined, left_out = _store_memberships(communicators, processes, said)
+    for node_id, n in left_out.items():
+        Node.objects.filter(pk=node_id).update(rows_dropped=F("rows_dropped") + n)
     if added or joined or sized:
-        Attempt.objects.filter(pk=attempt.pk).update(roster_version=F("roster_version") + 1)
+        note_change([attempt.pk])
+    with connection.cursor() as cursor:
+        nodes, digests = [one.node.pk for one in said], [digest_of(one.rows) for one in said]
+        cursor.execute(_NOTE_TABLES, [nodes, digests, TABLES_KEPT * DIGEST_BYTES])
     return any(rank.replaces for rank in added)
 
 
-def infer_roster(attempt_id: int) -> bool:
-    """Fill in ranks and coordinates that nobody declared, for the whole attempt; whether anything changed."""
-    with transaction.atomic():
-        Attempt.objects.select_for_update().get(pk=attempt_id)
-        processes = list(Rank.objects.filter(attempt_id=attempt_id, replaced=False).order_by("pk"))
-        if all(_is_declared(process) and _has_coordinates(process) for process in processes):
-            return False
-        members = _membership(attempt_id, {process.pk: i for i, process in enumerate(processes)})
-        changed = _apply(processes, members)
-        if changed:
-            # The ranks may be permuted: take all places away before giving them out again.
-            Rank.objects.filter(pk__in=[p.pk for p in changed]).update(rank=-1)
-            Rank.objects.bulk_update(changed, ["rank", "rank_inferred", "coordinates_inferred", *AXES], batch_size=1000)
-            Attempt.objects.filter(pk=attempt_id).update(roster_version=F("roster_version") + 1)
-        return bool(changed)
+_NOTE_TABLES = """
+WITH heard AS (
+    SELECT n.id, g.digest FROM unnest(%s::bigint[], %s::bytea[]) AS g(id, digest)
+    JOIN ingest_node n ON n.id = g.id ORDER BY n.id FOR NO KEY UPDATE OF n
+)
+UPDATE ingest_node n SET comm_tables = substr(heard.digest || n.comm_tables, 1, %s) FROM heard WHERE n.id = heard.id
+"""
+"""Newest first. Commits lock their nodes by id too: in another order the two could wait for each other."""
 
 
-def _store_processes(attempt: Attempt, node: Node, rows: Rows) -> tuple[dict[Process, Rank], list[Rank]]:
-    """Every process of the node, and those that were new."""
-    known = {(rank.pid, rank.process_started): rank for rank in node.ranks.all()}
-    declared: dict[Process, Any] = {}
-    for row in rows:
-        process = (int(row["pid"]), int(row["process_started"]))
-        if process not in known and (process not in declared or declared[process]["global_rank"] < 0):
-            declared[process] = row
+def _store_processes(attempt: Attempt, said: Sequence[Said]) -> tuple[dict[Place, Rank], list[Rank]]:
+    """Every process of the nodes, and those that were new."""
+    nodes = [one.node for one in said]
+    known = {(rank.node_id, rank.pid, rank.process_started): rank for rank in Rank.objects.filter(node__in=nodes)}
+    declared: dict[Place, tuple[Node, Any]] = {}
+    for one in said:
+        for row in one.rows:
+            place = (one.node.pk, int(row["pid"]), int(row["process_started"]))
+            if place not in known and (place not in declared or declared[place][1]["global_rank"] < 0):
+                declared[place] = one.node, row
     room = max(limits.PROCESSES_MAX - attempt.ranks.count(), 0) if declared else 0
-    added = [_rank_of(attempt, node, process, row) for process, row in list(declared.items())[:room]]
-    for older in _give_places(node, added, list(_holders(attempt, node, added))):
-        older.save(update_fields=["replaced"])
+    added = [_rank_of(attempt, *of) for of in list(declared.values())[:room]]
+    holders = list(_holders(attempt, nodes, added)) if added else []
+    if len(said) == 1:
+        for older in _give_places(nodes[0], added, holders):
+            older.save(update_fields=["replaced"])
+    elif holders or _wanted_twice(added):
+        raise TakenPlaces
     Rank.objects.bulk_create(added)
-    return known | {(rank.pid, rank.process_started): rank for rank in added}, added
+    return known | {(rank.node_id, rank.pid, rank.process_started): rank for rank in added}, added
 
 
-def _rank_of(attempt: Attempt, node: Node, process: Process, row: Any) -> Rank:
-    new = Rank(attempt=attempt, node=node, pid=process[0], process_started=process[1])
+def _rank_of(attempt: Attempt, node: Node, row: Any) -> Rank:
+    new = Rank(attempt=attempt, node=node, pid=int(row["pid"]), process_started=int(row["process_started"]))
     new.rank = max(int(row["global_rank"]), -1)
     for name in _NUMBERS:
         setattr(new, name, int(row[name]))
@@ -83,11 +103,15 @@ def _rank_of(attempt: Attempt, node: Node, process: Process, row: Any) -> Rank:
     return new
 
 
-def _holders(attempt: Attempt, node: Node, added: list[Rank]) -> QuerySet[Rank]:
+def _holders(attempt: Attempt, nodes: list[Node], added: list[Rank]) -> QuerySet[Rank]:
     """Processes that may have a place one of `added` wants: its rank or, where none is declared, its GPU."""
     gpus = [rank.gpu_bus_id for rank in added if rank.rank < 0 and rank.gpu_bus_id]
-    wanted = Q(rank__in=[rank.rank for rank in added if rank.rank >= 0]) | Q(node=node, gpu_bus_id__in=gpus)
+    wanted = Q(rank__in=[rank.rank for rank in added if rank.rank >= 0]) | Q(node__in=nodes, gpu_bus_id__in=gpus)
     return attempt.ranks.filter(wanted, replaced=False)
+
+
+def _wanted_twice(added: list[Rank]) -> bool:
+    return any(n > 1 for n in Counter(rank.rank for rank in added if rank.rank >= 0).values())
 
 
 def _give_places(node: Node, added: list[Rank], holders: list[Rank]) -> list[Rank]:
@@ -142,82 +166,41 @@ def _communicator_of(attempt: Attempt, row: Any) -> Communicator:
 
 
 def _store_memberships(
-    communicators: dict[int, Communicator], processes: dict[Process, Rank], rows: Rows, shift_ns: int, room: int
-) -> tuple[bool, int]:
-    """Add the memberships that are new; whether there were any, and how many rows were beyond the limits."""
-    known = set(
-        CommMember.objects.filter(communicator__in=communicators.values(), process__in=processes.values()).values_list(
-            "communicator_id", "comm_rank", "process_id"
-        )
-    )
+    communicators: dict[int, Communicator], processes: dict[Place, Rank], said: Sequence[Said]
+) -> tuple[bool, Counter[int]]:
+    """Add the memberships that are new; whether there were any, and node → rows beyond the limits."""
+    known: dict[int, set[tuple[int, int, int]]] = defaultdict(set)
+    of_nodes = CommMember.objects.filter(process__node__in=[one.node for one in said])
+    for node_id, *held in of_nodes.values_list("process__node_id", "communicator_id", "comm_rank", "process_id"):
+        known[node_id].add((held[0], held[1], held[2]))
     members: dict[tuple[int, int], CommMember] = {}
-    n_left_out = 0
-    for row in rows:
-        communicator = communicators.get(signed(int(row["comm_id"])))
-        process = processes.get((int(row["pid"]), int(row["process_started"])))
-        if communicator is None or process is None:
-            n_left_out += 1
-            continue
-        if process.replaced or 0 < communicator.n_ranks <= int(row["comm_rank"]):
-            continue
-        if (communicator.pk, int(row["comm_rank"]), process.pk) in known:
-            continue
-        if len(members) >= room:
-            n_left_out += 1
-            continue
-        joined = int(row["joined_ns"])
-        members[communicator.pk, int(row["comm_rank"])] = CommMember(
-            communicator=communicator,
-            comm_rank=int(row["comm_rank"]),
-            process=process,
-            joined_ns=joined + shift_ns if joined else 0,
-        )
+    left_out: Counter[int] = Counter()
+    for one in said:
+        n_before, room = len(members), limits.MEMBERS_MAX - len(known[one.node.pk])
+        for row in one.rows:
+            communicator = communicators.get(signed(int(row["comm_id"])))
+            process = processes.get((one.node.pk, int(row["pid"]), int(row["process_started"])))
+            place = int(row["comm_rank"])
+            if communicator is None or process is None:
+                left_out[one.node.pk] += 1
+                continue
+            if process.replaced or 0 < communicator.n_ranks <= place:
+                continue
+            if (communicator.pk, place, process.pk) in known[one.node.pk]:
+                continue
+            if len(members) - n_before >= room:
+                left_out[one.node.pk] += 1
+                continue
+            member = CommMember(communicator=communicator, comm_rank=place, process=process)
+            member.joined_ns = int(row["joined_ns"]) + one.shift_ns if row["joined_ns"] else 0
+            members[communicator.pk, place] = member
     CommMember.objects.bulk_create(
         members.values(),
         update_conflicts=True,
         unique_fields=["communicator", "comm_rank"],
         update_fields=["process", "joined_ns"],
     )
-    return bool(members), n_left_out
-
-
-def _membership(attempt_id: int, index: dict[int, int]) -> Any:
-    found = CommMember.objects.filter(communicator__attempt_id=attempt_id, process__in=list(index)).values_list(
-        "communicator__comm_id", "comm_rank", "process_id", "communicator__n_ranks", "communicator__name"
-    )
-    rows = [(unsigned(comm_id), place, index[pk], n, name) for comm_id, place, pk, n, name in found]
-    return np.array(rows, MEMBERSHIP)
-
-
-def _apply(processes: list[Rank], members: Any) -> list[Rank]:
-    before = [_inferable(process) for process in processes]
-    inferred = infer_ranks(members, len(processes))
-    taken = {process.rank for process in processes if _is_declared(process)}
-    for process, rank in zip(processes, inferred.tolist(), strict=True):
-        if not _is_declared(process):
-            process.rank = rank if rank not in taken else -1
-            process.rank_inferred = process.rank >= 0
-    ranks = np.array([process.rank for process in processes], np.int32)
-    coordinates = infer_coordinates(members, ranks)
-    for i, process in enumerate(processes):
-        if not _has_coordinates(process):
-            for axis in AXES:
-                setattr(process, axis, int(coordinates[axis][i]))
-            process.coordinates_inferred = any(getattr(process, axis) >= 0 for axis in AXES)
-    return [process for process, was in zip(processes, before, strict=True) if _inferable(process) != was]
-
-
-def _is_declared(process: Rank) -> bool:
-    return process.rank >= 0 and not process.rank_inferred
-
-
-def _has_coordinates(process: Rank) -> bool:
-    return not process.coordinates_inferred and any(getattr(process, axis) >= 0 for axis in AXES)
-
-
-def _inferable(process: Rank) -> tuple[Any, ...]:
-    axes = (getattr(process, axis) for axis in AXES)
-    return (process.rank, process.rank_inferred, process.coordinates_inferred, *axes)
+    return bool(members), left_out
 
 
 def signed(comm_id: int) -> int:

@@ -56,8 +56,8 @@ class Attempt(models.Model):
     """One start of a job's processes. restart_count and world_size are -1 and 0 while nobody declared them.
 
     heard_since: since when some node has been heard at any time; None while none is (listening.py). roster_version rises
-    when a rank or a member of a communicator changes: readers may cache by it. end_reason is empty
-    while it runs.
+    when a rank or a member of a communicator changes: readers may cache by it; to_infer: it has risen since ranks were last
+    inferred. end_reason is empty while it runs.
     """
 
     class State(models.TextChoices):
@@ -80,8 +80,10 @@ class Attempt(models.Model):
     state = models.CharField(max_length=16, choices=State.choices, default=State.RUNNING)
     end_reason = models.CharField(max_length=16, choices=EndReason.choices, default="", blank=True)
     roster_version = models.BigIntegerField(default=0)
+    to_infer = models.BooleanField(default=False)
 
     class Meta:
+        indexes = [models.Index(fields=["id"], condition=Q(to_infer=True), name="attempts_to_infer")]
         constraints = [
             models.UniqueConstraint(fields=["job", "number"], name="attempts_are_numbered"),
             models.UniqueConstraint(fields=["job"], condition=Q(state="running"), name="one_running_attempt_per_job"),
@@ -110,6 +112,7 @@ class Node(models.Model):
 
     late_received_ns: when a batch from a spool last came; fresh batches overtake those, so `catching_up` outlasts them.
     batches_after_end: cut by living processes after the attempt had ended: nobody looks at those.
+    comm_tables: digests of the comm tables that were stored of it, the newest few (known_boots.py).
     """
 
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="nodes")
@@ -126,6 +129,7 @@ class Node(models.Model):
     batches_refused = models.BigIntegerField(default=0)
     batches_after_end = models.BigIntegerField(default=0)
     losses = models.JSONField(default=dict)
+    comm_tables = models.BinaryField(default=b"")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["attempt", "name"], name="one_node_per_attempt_and_name")]
@@ -138,8 +142,9 @@ class Boot(models.Model):
     """One life of an agent, as a job sees it: which batch numbers arrived, and how its two clocks relate to ours.
 
     The column `received` (int8multirange, made by migration) holds the numbers: it is what makes a resent batch change
-    nothing. sync_ns is the smallest (received − monotonic) seen; pace counts batches in a row that came as far apart as
-    they were cut.
+    nothing. floor: numbers below it, when too many were missing to remember which, are given up: whether they arrived
+    is not known any more. sync_ns is the smallest (received − monotonic) seen; pace counts batches in a row that came as
+    far apart as they were cut.
     """
 
     job = models.ForeignKey(Job, models.CASCADE, related_name="boots")
@@ -148,6 +153,7 @@ class Boot(models.Model):
     sync_ns = models.BigIntegerField(null=True)
     newest_mono_ns = models.BigIntegerField(default=0)
     pace = models.IntegerField(default=0)
+    floor = models.BigIntegerField(default=0)
     first_received_at = models.DateTimeField(auto_now_add=True)
     last_received_at = models.DateTimeField(auto_now_add=True)
 

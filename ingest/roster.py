@@ -1,30 +1,34 @@
 """Who belongs to a job: finds or makes the job, attempt, node and boot of a batch, and keeps ranks and communicators.
 
 The slow path of ingest, taken when an agent starts, a communicator is made or a process appears; every other batch is
-placed from memory. One lock on the job's row makes the choice of an attempt the same in every ingest process. Runs in
-a thread of its own: Django's models are not for an event loop.
+placed from memory. When a job starts, all its nodes come at once: those who wait are taken together, in the queries one
+of them takes. One lock on the job's row makes the choice of an attempt the same in every ingest process. Runs in a
+thread of its own: Django's models are not for an event loop.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from django.db import connection, transaction
-from django.db.models import F
+from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db.models import Count
 
 from ingest import limits
 from ingest.arrival import Arrival, Columns
-from ingest.attempts import Declared, KnownAttempt, Process, choose_attempt, is_taken_over
+from ingest.attempts import Declared, KnownAttempt, Process, choose_attempt
 from ingest.clock import BootClock
-from ingest.endings import end_for_restart, lives_of
-from ingest.known_boots import find_again
+from ingest.endings import lives_of
+from ingest.known_boots import as_members, find_again, pids_of
 from ingest.listening import listening_since
-from ingest.members import store_members
-from ingest.models import Attempt, Boot, CommMember, Communicator, Job, Node, Rank
+from ingest.members import Said, TakenPlaces, store_members
+from ingest.models import Attempt, Boot, CommMember, Job, Node, Rank
+from ingest.takeover import split_if_taken_over, start_attempt
 from nccl_instrument.wire import TraceBatch
 
 ATTEMPTS_LOOKED_AT: Final = 4
@@ -32,6 +36,9 @@ OVER_AFTER: Final = timedelta(minutes=10)
 """Processes never seen before start a new attempt when the job has been silent for so long."""
 HEARD_WITHIN: Final = timedelta(seconds=10)
 """An attempt heard so lately, of processes that are not gone, lives on, even when another has begun."""
+AWAY: Final = (OperationalError, InterfaceError)
+
+Members = npt.NDArray[np.uint64]
 
 
 @dataclass(slots=True)
@@ -49,7 +56,7 @@ class Berth:
     boot_pk: int
     clock: BootClock
     pids: frozenset[int]
-    members: npt.NDArray[np.uint64]
+    members: Members
     gone: dict[int, int]
     started_attempt: bool = False
     seen: set[int] = field(default_factory=set)
@@ -57,28 +64,26 @@ class Berth:
     asked_at: float = 0.0
 
 
-def find_berth(arrival: Arrival) -> Berth:
-    """The berth of `arrival`, with its comm rows stored. Creates what is missing; raises django.db.Error, OverLimit."""
-    try:
-        known = find_again(arrival, pids_of(arrival.batch))
-        if known is not None:
-            ids = (known.job_id, known.attempt_id, known.node_id, known.boot_pk)
-            return _berth(*ids, known.clock, known.gone_ns, np.sort(member_keys(known.members)))
-        with transaction.atomic():
-            return _find_berth(arrival)
-    except Exception:
-        connection.close()  # it may be broken, and nothing else would notice in this thread
-        raise
+class Apart(Exception):
+    """These arrivals do not go the same way: each has to be looked up alone."""
 
 
-def member_keys(rows: Columns) -> npt.NDArray[np.uint64]:
+def find_berths(arrivals: Sequence[Arrival]) -> list[Berth | Exception]:
+    """The berth of each arrival, with its comm rows stored; django.db.Error or OverLimit of those that have none.
+
+    Creates what is missing.
+    """
+    found = _together(_find_again, arrivals)
+    strangers = [place for place, berth in enumerate(found) if berth is None]
+    for places in _by_job(strangers, arrivals):
+        for place, berth in zip(places, _together(_join, [arrivals[place] for place in places]), strict=True):
+            found[place] = berth
+    return [berth for berth in found if berth is not None]
+
+
+def member_keys(rows: Columns) -> Members:
     """(n,) one number for (comm_id, comm_rank), to compare sets of members without a loop."""
     return rows["comm_id"].astype(np.uint64) ^ (rows["comm_rank"].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
-
-
-def pids_of(batch: TraceBatch) -> frozenset[int]:
-    """Processes the batch speaks of."""
-    return frozenset(batch.rows("process")["pid"].tolist() + batch.rows("comm")["pid"].tolist())
 
 
 def declared_of(batch: TraceBatch) -> Declared:
@@ -95,96 +100,166 @@ def declared_of(batch: TraceBatch) -> Declared:
     )
 
 
-def _find_berth(arrival: Arrival) -> Berth:
-    batch, at = arrival.batch, datetime.fromtimestamp(arrival.received_ns / 1e9, UTC)
-    declared = declared_of(batch)
-    job = _job(arrival.team_id, batch.job)
-    Job.objects.select_for_update().get(pk=job.pk)
-    attempt, is_new = _attempt(job, batch, declared, at)
-    node = _node(attempt, batch.node)
-    if len(batch.rows("comm")) and store_members(attempt, node, batch):
-        taken_over = _split_if_taken_over(attempt, at)
-        if taken_over:
-            attempt, is_new = taken_over, True
-            node = _node(attempt, batch.node)
-    boot = _boot(job, batch.node, batch.boot_id)
-    clock = BootClock(boot.sync_ns, boot.newest_mono_ns, boot.pace)
-    gone_ns = dict(Rank.objects.filter(node=node).order_by("-replaced", "pk").values_list("pid", "gone_ns"))
-    return _berth(job.pk, attempt.pk, node.pk, boot.pk, clock, gone_ns, _members(node), is_new)
+def _together(
+    work: Callable[[Sequence[Arrival]], Sequence[Berth | None]], arrivals: Sequence[Arrival]
+) -> list[Berth | Exception | None]:
+    """What `work` finds for all of them at once; where that fails, for each alone, so that none spoils another's."""
+    try:
+        return list(work(arrivals))
+    except Exception as error:
+        if not isinstance(error, Apart | TakenPlaces):
+            connection.close()  # it may be broken, and nothing else would notice in this thread
+        if len(arrivals) == 1 or isinstance(error, AWAY):
+            return [error] * len(arrivals)
+    return [found for arrival in arrivals for found in _together(work, [arrival])]
+
+
+def _by_job(places: Sequence[int], arrivals: Sequence[Arrival]) -> Iterable[list[int]]:
+    """Places of arrivals of one job, of each node at most one: its second may depend on what becomes of the first."""
+    groups: dict[tuple[int, str, int], list[int]] = defaultdict(list)
+    nth: Counter[tuple[int, str, str]] = Counter()
+    for place in places:
+        team_id, job, node = arrivals[place].team_id, arrivals[place].batch.job, arrivals[place].batch.node
+        groups[team_id, job, nth[team_id, job, node]].append(place)
+        nth[team_id, job, node] += 1
+    return groups.values()
+
+
+def _find_again(arrivals: Sequence[Arrival]) -> list[Berth | None]:
+    found: list[Berth | None] = []
+    for known in find_again(arrivals):
+        if known is None:
+            found.append(None)
+            continue
+        ids = (known.job_id, known.attempt_id, known.node_id, known.boot_pk)
+        found.append(_berth(*ids, known.clock, known.gone_ns, np.sort(member_keys(known.members))))
+    return found
+
+
+def _join(arrivals: Sequence[Arrival]) -> list[Berth]:
+    """The berths of different nodes of one job. Raises Apart and TakenPlaces when they cannot be found together."""
+    batches = [arrival.batch for arrival in arrivals]
+    names = [batch.node for batch in batches]
+    with transaction.atomic():
+        job = _job(arrivals[0].team_id, batches[0].job)
+        attempt, is_new = _attempt(job, arrivals)
+        nodes = _nodes(attempt, names)
+        said = [Said(nodes[b.node], b.rows("comm"), b.wall_ns - b.mono_ns) for b in batches if len(b.rows("comm"))]
+        if said and store_members(attempt, said):
+            taken_over = split_if_taken_over(attempt, _received_at(arrivals[0]))
+            if taken_over:
+                attempt, is_new = taken_over, True
+                nodes = _nodes(attempt, names)
+        boots = _boots(job, batches)
+        gone_ns, members = _processes(nodes.values()), _members(nodes.values())
+    berths = []
+    for batch in batches:
+        node, boot = nodes[batch.node].pk, boots[batch.node, batch.boot_id]
+        clock = BootClock(boot.sync_ns, boot.newest_mono_ns, boot.pace)
+        berths.append(_berth(job.pk, attempt.pk, node, boot.pk, clock, gone_ns[node], members[node], is_new))
+        is_new = False  # once said is enough: what is remembered of the others here is not void
+    return berths
 
 
 def _berth(
     job_id: int, attempt_id: int, node_id: int, boot_pk: int, clock: BootClock, gone_ns: dict[int, int],
-    members: npt.NDArray[np.uint64], is_new: bool = False,
+    members: Members, is_new: bool = False,
 ) -> Berth:  # fmt: skip
     gone = {pid: at_ns for pid, at_ns in gone_ns.items() if at_ns}
     return Berth(job_id, attempt_id, node_id, boot_pk, clock, frozenset(gone_ns), members, gone, is_new)
 
 
+def _received_at(arrival: Arrival) -> datetime:
+    return datetime.fromtimestamp(arrival.received_ns / 1e9, UTC)
+
+
 def _job(team_id: int, name: str) -> Job:
+    """The job, locked."""
     jobs = Job.objects.filter(team_id=team_id)
-    if not jobs.filter(name=name).exists():
+    locked = jobs.filter(name=name).select_for_update()
+    found = locked.first()
+    if found is None:
         limits.check_room(jobs.count(), limits.JOBS_MAX, "jobs of this team")
-    return jobs.get_or_create(team_id=team_id, name=name)[0]
-
-
-def _node(attempt: Attempt, name: str) -> Node:
-    found = attempt.nodes.filter(name=name).first()
-    if found is None:
-        limits.check_room(attempt.nodes.count(), limits.NODES_MAX, "nodes of this attempt")
-        found = Node.objects.create(attempt=attempt, name=name)
+        jobs.get_or_create(team_id=team_id, name=name)
+        found = locked.get()
     return found
 
 
-def _boot(job: Job, node_name: str, boot_id: bytes) -> Boot:
-    boots = job.boots.filter(node_name=node_name)
-    found = boots.filter(boot_id=boot_id).first()
-    if found is None:
-        # An agent that crashes all day must not be shut out: the life silent for longest makes room.
-        oldest = boots.order_by("-last_received_at", "-pk").values_list("pk", flat=True)[limits.BOOTS_MAX - 1 :]
-        Boot.objects.filter(pk__in=list(oldest)).delete()
-        found = Boot.objects.create(job=job, node_name=node_name, boot_id=boot_id)
-    return found
+def _nodes(attempt: Attempt, names: Sequence[str]) -> dict[str, Node]:
+    nodes = {node.name: node for node in attempt.nodes.filter(name__in=names)}
+    new = [Node(attempt=attempt, name=name) for name in names if name not in nodes]
+    if new:
+        limits.check_room(attempt.nodes.count() + len(new) - 1, limits.NODES_MAX, "nodes of this attempt")
+        Node.objects.bulk_create(new)
+    return nodes | {node.name: node for node in new}
 
 
-def _attempt(job: Job, batch: TraceBatch, declared: Declared, at: datetime) -> tuple[Attempt, bool]:
+def _boots(job: Job, batches: Sequence[TraceBatch]) -> dict[tuple[str, bytes], Boot]:
+    """By (node name, boot id)."""
+    names, boot_ids = [batch.node for batch in batches], [batch.boot_id for batch in batches]
+    of_nodes = job.boots.filter(node_name__in=names)
+    boots = {(boot.node_name, bytes(boot.boot_id)): boot for boot in of_nodes.filter(boot_id__in=boot_ids)}
+    new = [Boot(job=job, node_name=node, boot_id=boot_id)
+           for node, boot_id in zip(names, boot_ids, strict=True) if (node, boot_id) not in boots]  # fmt: skip
+    if new:
+        counted = of_nodes.values("node_name").annotate(n=Count("pk")).filter(n__gte=limits.BOOTS_MAX)
+        for node in counted.values_list("node_name", flat=True):
+            _forget_oldest(job, node)
+        Boot.objects.bulk_create(new)
+    return boots | {(boot.node_name, bytes(boot.boot_id)): boot for boot in new}
+
+
+def _forget_oldest(job: Job, node: str) -> None:
+    """An agent that crashes all day must not be shut out: the life silent for longest makes room."""
+    of_node = job.boots.filter(node_name=node).order_by("-last_received_at", "-pk")
+    oldest = of_node.values_list("pk", flat=True)[limits.BOOTS_MAX - 1 :]
+    Boot.objects.filter(pk__in=list(oldest)).delete()
+
+
+def _attempt(job: Job, arrivals: Sequence[Arrival]) -> tuple[Attempt, bool]:
+    """The attempt all of them belong to, and whether it is new. Raises Apart, OverLimit."""
     attempts = list(job.attempts.order_by("-number")[:ATTEMPTS_LOOKED_AT])
-    processes: dict[int, set[Process]] = {}
-    rows = Rank.objects.filter(attempt__in=attempts, node__name=batch.node)
-    for attempt_id, *process in rows.values_list("attempt_id", "pid", "process_started"):
-        processes.setdefault(attempt_id, set()).add((process[0], process[1]))
-    known = [_known(attempt, processes.get(attempt.pk, set()), at) for attempt in attempts]
-    chosen = choose_attempt(declared, known)
-    if chosen is None:
-        return start_attempt(job, declared, at), True
-    attempt = next(a for a in attempts if a.pk == chosen)
-    lives = lives_of(batch.rows("process")).values()
-    is_alive = not lives or any(alive for alive, _ in lives)
-    _adopt(attempt, declared, may_run=attempt is attempts[0] and is_alive)
-    return attempt, False
+    processes = _processes_by_attempt(attempts, [arrival.batch.node for arrival in arrivals])
+    lives = [attempt is not attempts[0] and _lives(attempt, _received_at(arrivals[0])) for attempt in attempts]
+    since = listening_since(_received_at(arrivals[0])) if attempts else None
+    chosen, is_new = set[int](), False
+    for arrival in arrivals:
+        declared, at = declared_of(arrival.batch), _received_at(arrival)
+        ours = [processes.get((attempt.pk, arrival.batch.node), set()) for attempt in attempts]
+        known = [_known(*of, since, at) for of in zip(attempts, ours, lives, strict=True)]
+        pk = choose_attempt(declared, known)
+        if pk is None:
+            attempts.insert(0, start_attempt(job, declared, at))
+            lives, is_new, pk = [False, *lives], True, attempts[0].pk
+        attempt = next(a for a in attempts if a.pk == pk)
+        alive = lives_of(arrival.batch.rows("process")).values()
+        is_alive = not alive or any(lives_now for lives_now, _ in alive)
+        _adopt(attempt, declared, may_run=attempt is attempts[0] and is_alive)
+        chosen.add(pk)
+        if len(chosen) > 1:
+            raise Apart
+    return attempt, is_new
 
 
-def _known(attempt: Attempt, processes: set[Process], at: datetime) -> KnownAttempt:
-    heard_at = max(attempt.last_received_at, listening_since(at) or at)  # while nobody listened, it was not silent
+def _processes_by_attempt(attempts: list[Attempt], nodes: list[str]) -> dict[tuple[int, str], set[Process]]:
+    processes: dict[tuple[int, str], set[Process]] = defaultdict(set)
+    rows = Rank.objects.filter(attempt__in=attempts, node__name__in=nodes) if attempts else Rank.objects.none()
+    for attempt_id, node, pid, started in rows.values_list("attempt_id", "node__name", "pid", "process_started"):
+        processes[attempt_id, node].add((pid, started))
+    return processes
+
+
+def _known(
+    attempt: Attempt, processes: set[Process], lives: bool, listening: datetime | None, at: datetime
+) -> KnownAttempt:
+    heard_at = max(attempt.last_received_at, listening or at)  # while nobody listened, it was not silent
     over = attempt.state == Attempt.State.ENDED or at - heard_at > OVER_AFTER
-    is_heard = at - attempt.last_received_at < HEARD_WITHIN
-    lives = is_heard and attempt.ranks.filter(replaced=False, gone_ns=0).exists()
     return KnownAttempt(attempt.pk, attempt.restart_count, attempt.world_size, frozenset(processes), over, lives)
 
 
-def start_attempt(job: Job, declared: Declared, at: datetime) -> Attempt:
-    """End the job's running attempt and begin the next."""
-    last = job.attempts.order_by("-number").first()
-    limits.check_room(last.number if last else 0, limits.ATTEMPTS_MAX, "attempts of this job")
-    end_for_restart(job.pk, at)
-    return Attempt.objects.create(
-        job=job,
-        number=last.number + 1 if last else 1,
-        restart_count=declared.restart_count,
-        world_size=declared.world_size,
-        started_at=at,
-        last_received_at=at,
-    )
+def _lives(attempt: Attempt, at: datetime) -> bool:
+    is_heard = at - attempt.last_received_at < HEARD_WITHIN
+    return is_heard and attempt.ranks.filter(replaced=False, gone_ns=0).exists()
 
 
 def _adopt(attempt: Attempt, declared: Declared, may_run: bool) -> None:
@@ -203,56 +278,19 @@ def _adopt(attempt: Attempt, declared: Declared, may_run: bool) -> None:
         attempt.save(update_fields=changed)
 
 
-def _split_if_taken_over(attempt: Attempt, at: datetime) -> Attempt | None:
-    """A new attempt of the processes that took over most ranks of `attempt`; None when they are still few."""
-    current = attempt.ranks.filter(replaced=False)
-    successors = current.filter(replaces=True)
-    if not is_taken_over(successors.count(), current.count()):
-        return None
-    moved = list(successors.select_related("node"))
-    new = start_attempt(attempt.job, Declared(attempt.restart_count, attempt.world_size), at)
-    nodes = {old.node.name for old in moved}
-    Node.objects.bulk_create([Node(attempt=new, name=name) for name in sorted(nodes)])
-    by_name = {node.name: node for node in new.nodes.all()}
-    for rank in moved:
-        rank.attempt, rank.node, rank.replaces = new, by_name[rank.node.name], False
-    Rank.objects.bulk_update(moved, ["attempt", "node", "replaces"], batch_size=1000)
-    _give_places_back(attempt)
-    _move_members(attempt, new)
-    Attempt.objects.filter(pk__in=[attempt.pk, new.pk]).update(roster_version=F("roster_version") + 1)
-    return new
+def _processes(nodes: Iterable[Node]) -> dict[int, dict[int, int]]:
+    """Node → pid → Rank.gone_ns; of two processes with one pid the one that was not replaced."""
+    found: dict[int, dict[int, int]] = {node.pk: {} for node in nodes}
+    ranks = Rank.objects.filter(node__in=list(found)).order_by("-replaced", "pk")
+    for node_id, pid, gone_ns in ranks.values_list("node_id", "pid", "gone_ns"):
+        found[node_id][pid] = gone_ns
+    return found
 
 
-def _give_places_back(attempt: Attempt) -> None:
-    """Who lost a place to a process that has moved on has it again; of several that claimed a rank, the newest."""
-    taken = set(attempt.ranks.filter(replaced=False, rank__gte=0).values_list("rank", flat=True))
-    back = {rank if rank >= 0 else -pk: pk for pk, rank in _replaced(attempt) if rank not in taken}
-    attempt.ranks.filter(pk__in=list(back.values())).update(replaced=False)
-
-
-def _replaced(attempt: Attempt) -> list[tuple[int, int]]:
-    return list(attempt.ranks.filter(replaced=True).order_by("process_started", "pk").values_list("pk", "rank"))
-
-
-def _move_members(old: Attempt, new: Attempt) -> None:
-    moved = Communicator.objects.filter(attempt=old, members__process__attempt=new).distinct()
-    Communicator.objects.bulk_create(
-        [Communicator(attempt=new, comm_id=c.comm_id, n_ranks=c.n_ranks, n_nodes=c.n_nodes, name=c.name) for c in moved]
-    )
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE ingest_commmember m SET communicator_id = b.id"
-            " FROM ingest_communicator a JOIN ingest_communicator b ON b.comm_id = a.comm_id AND b.attempt_id = %s"
-            " WHERE m.communicator_id = a.id AND a.attempt_id = %s"
-            " AND m.process_id IN (SELECT id FROM ingest_rank WHERE attempt_id = %s)",
-            [new.pk, old.pk, new.pk],
-        )
-    Communicator.objects.filter(attempt=old, members=None).delete()
-
-
-def _members(node: Node) -> npt.NDArray[np.uint64]:
-    rows = CommMember.objects.filter(process__node=node).values_list("communicator__comm_id", "comm_rank")
-    ids = np.array([comm_id for comm_id, _ in rows], np.int64).view(np.uint64)
-    keys = np.zeros(len(ids), [("comm_id", "<u8"), ("comm_rank", "<i4")])
-    keys["comm_id"], keys["comm_rank"] = ids, [comm_rank for _, comm_rank in rows]
-    return np.sort(member_keys(keys))
+def _members(nodes: Iterable[Node]) -> dict[int, Members]:
+    """Node → its member_keys, sorted."""
+    of_node: dict[int, list[list[int]]] = {node.pk: [] for node in nodes}
+    rows = CommMember.objects.filter(process__node__in=list(of_node))
+    for node_id, *member in rows.values_list("process__node_id", "communicator__comm_id", "comm_rank"):
+        of_node[node_id].append(member)
+    return {node_id: np.sort(member_keys(as_members(members))) for node_id, members in of_node.items()}

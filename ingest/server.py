@@ -26,12 +26,11 @@ from ingest.auth import TokenCheck
 from ingest.committer import COMMITTERS, Committer, create_partitions
 from ingest.crowd import CROWD
 from ingest.database import make_pool
+from ingest.inferring import attempts_to_infer, infer_roster
 from ingest.ledger import Ledger
 from ingest.listening import note_heard, note_listening
 from ingest.marks import mark_heard
-from ingest.members import infer_roster
 from ingest.metrics import BATCHES_WAITING, BYTES_HELD
-from ingest.models import Attempt
 from ingest.presence import Presence
 from ingest.retention import keep_house
 from ingest.space import SpaceWatch
@@ -39,6 +38,8 @@ from ingest.stores import FollowedStore
 from ingest.sums import DEAD_SECONDS
 
 LEDGER_SECONDS: Final = 1.0
+INFER_SECONDS: Final = 1.0
+INFER_PAUSE: Final = 19.0  # times what it took: a twentieth of a process at most
 TICK_SECONDS: Final = 1.0
 MARKS_SECONDS: Final = 0.1
 SPACE_SECONDS: Final = 1.0
@@ -82,6 +83,7 @@ class Server:
         loops += [
             _every(TICK_SECONDS, self._tick),
             _every(LEDGER_SECONDS, self.write_ledger),
+            _every(INFER_SECONDS, self._infer_at_leisure),
             _every(DEAD_SECONDS, self.ledger.writer.sum_left_behind),
             _every(MARKS_SECONDS, self._mark),
             _every(SPACE_SECONDS, self._look_for_room),
@@ -101,7 +103,7 @@ class Server:
         await self.pool.close()
 
     async def write_ledger(self) -> None:
-        """Write what is summed in memory, infer what rosters leave open, notice attempts started elsewhere."""
+        """Write what is summed in memory, notice attempts started elsewhere."""
         async with self.pool.connection() as connection:
             await note_heard(connection)  # first: what follows closes the gap that an outage left
             await self.ledger.writer.write(connection, self.counts())
@@ -113,13 +115,16 @@ class Server:
                 [list(self.committer.berths.jobs())],
             )
             self.committer.berths.forget_outdated(dict(await rows.fetchall()))
-        while self.ledger.rosters:
-            attempt_id = self.ledger.rosters.pop()
-            try:
-                await asyncio.get_running_loop().run_in_executor(self.worker, _infer, attempt_id)
-            except BaseException:
-                self.ledger.rosters.add(attempt_id)
-                raise
+
+    async def infer_rosters(self) -> None:
+        """Infer what the rosters that have changed leave open."""
+        await asyncio.get_running_loop().run_in_executor(self.worker, _infer_rosters)
+
+    async def _infer_at_leisure(self) -> None:
+        """The more it costs, the longer until the next time: while a large job joins, its roster changes all the time."""
+        began = time.monotonic()
+        await self.infer_rosters()
+        await asyncio.sleep((time.monotonic() - began) * INFER_PAUSE)
 
     async def _tick(self) -> None:
         """The event loop came round: nothing here may wait."""
@@ -171,9 +176,9 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
         _, pending = await asyncio.wait(pending, timeout=0.5)
 
 
-def _infer(attempt_id: int) -> None:
+def _infer_rosters() -> None:
     try:
-        with contextlib.suppress(Attempt.DoesNotExist):  # deleted meanwhile
+        for attempt_id in attempts_to_infer():
             infer_roster(attempt_id)
     except Exception:
         connections["default"].close()

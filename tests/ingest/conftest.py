@@ -85,7 +85,9 @@ class Ingest:
 
     async def write_ledger(self) -> None:
         """What happens once a second."""
-        await (await self.application.server()).write_ledger()
+        server = await self.application.server()
+        await server.write_ledger()
+        await server.infer_rosters()
 
 
 @pytest.fixture

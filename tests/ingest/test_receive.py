@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from ingest import receive
 from ingest.arrival import Arrival
 from ingest.committer import WAITING_MAX
 from ingest.models import AgentToken, Job, Node, Team
-from ingest.roster import Berth, find_berth
+from ingest.roster import Berth, find_berths
 from ingest.stores import active_store
 from ingest.tokens import make_agent_token, revoke_agent_token
 from nccl_instrument.wire import BATCH_BYTES_MAX, decode_batch, encode_batch, promised_bytes
@@ -202,14 +203,12 @@ async def test_impossible_rows_are_dropped_and_counted_and_the_rest_is_kept(inge
 async def test_a_batch_nobody_can_place_is_500_and_the_others_are_stored(
     ingest: Ingest, monkeypatch: pytest.MonkeyPatch, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def find(arrival: Arrival) -> Berth:
-        if arrival.batch.node == "node-1":
-            raise error
-        return find_berth(arrival)
+    def find(arrivals: Sequence[Arrival]) -> list[Berth | Exception]:
+        return [error if one.batch.node == "node-1" else find_berths([one])[0] for one in arrivals]
 
     await ingest.send(make_batch(node=1))
     (await ingest.application.server()).committer.berths.forget_all()
-    monkeypatch.setattr("ingest.berths.find_berth", find)
+    monkeypatch.setattr("ingest.berths.find_berths", find)
     ingest.clock_ns = make_batch(number=1).wall_ns
     bodies = [encode_batch(make_batch(node=node, number=1)) for node in range(4)]
     replies = await asyncio.gather(*(ingest.post(body) for body in bodies))
