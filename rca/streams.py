@@ -18,6 +18,7 @@ from rca.keys import Ints, Keys, Mask, Rows, mix, stream_keys
 PATTERN_MAX = 512
 REPEATS_MIN = 4
 BEATS_MAX = 256
+RANKS_ASKED = 128
 UNEVEN_MIN = 0.1
 WHOLE_SHARE = 0.8
 ROUND_TOLERANCE = 0.12
@@ -51,46 +52,69 @@ def known_streams(rows: Rows) -> Streams:
     bounds = np.searchsorted(of_row[seen], np.arange(len(key) + 1))
     kind = mix(rows["func"][seen], rows["count"][seen], rows["dtype"][seen])
     at = rows["first_ready_ns"][seen].astype(np.float64)
-    interval, pattern = np.zeros(len(key)), np.zeros(len(key))
-    for one in range(len(key)):
+    pattern = np.zeros(len(key))
+    told = _of_some(rows["rank"])
+    for one in np.unique(of_row[told]):
         first, last = bounds[one], bounds[one + 1]
-        interval[one], pattern[one] = _rhythm(kind[first:last], at[first:last])
-    iteration = _iteration_ns(pattern, of_row, rows["rank"])
+        pattern[one] = _pattern_ns(kind[first:last], at[first:last])
+    iteration = _iteration_ns(pattern, of_row[told], rows["rank"][told])
+    interval = _intervals(at, bounds)
     whole = iteration / np.where(interval > 0, interval, np.inf)
     return Streams(key, interval, np.rint(whole).astype(np.int64), iteration, of_row)
 
 
-def _rhythm(kind: Keys, at: Floats) -> tuple[float, float]:
-    """(time between ops, time of the shortest pattern that repeats); zeros when it does not repeat often enough."""
+def _of_some(rank: npt.NDArray[np.int32]) -> Mask:
+    """(n,) the rows of RANKS_ASKED ranks, of all where there are no more: the loop is the same everywhere."""
+    ranks = np.flatnonzero(np.bincount(rank)) if len(rank) else np.zeros(0, np.int64)
+    chosen = ranks[np.argsort(mix(ranks), kind="stable")][:RANKS_ASKED]  # mixed: a stride would meet one stage alone
+    found: Mask = np.isin(rank, chosen)
+    return found
+
+
+def _intervals(at: Floats, bounds: Ints) -> Floats:
+    """(S,) mean time between the ops of each stream; 0 for streams of too few."""
+    n, found = np.diff(bounds), np.zeros(len(bounds) - 1)
+    known = np.flatnonzero(n >= REPEATS_MIN)
+    found[known] = (at[bounds[known + 1] - 1] - at[bounds[known]]) / (n[known] - 1)
+    return found
+
+
+def _pattern_ns(kind: Keys, at: Floats) -> float:
+    """Time of the shortest pattern that repeats; 0 when none repeats often enough."""
     if len(kind) < REPEATS_MIN:
-        return 0.0, 0.0
+        return 0.0
     interval = float(at[-1] - at[0]) / (len(at) - 1)
     for period in range(1, min(len(kind) // REPEATS_MIN, PATTERN_MAX) + 1):
         if (kind[period:] == kind[:-period]).mean() > 0.98:
-            return interval, interval * period * _beats(np.diff(at[::period]))
-    return interval, 0.0
+            return interval * period * _beats(np.diff(at[::period]))
+    return 0.0
 
 
 def _beats(steps: Floats) -> int:
     """After how many of these steps their lengths repeat: calls of one size may still come in bursts. 1: at once."""
     if len(steps) < 2 * REPEATS_MIN:
         return 1
-    lengths = steps / max(float(steps.mean()), 1.0)
-    changes = [_change(lengths, lag) for lag in range(1, min(len(lengths) // REPEATS_MIN, BEATS_MAX) + 1)]
-    if max(changes) < UNEVEN_MIN:
+    changes = _changes(steps / max(float(steps.mean()), 1.0))
+    if changes.max() < UNEVEN_MIN:
         return 1
-    return next((lag for lag, change in enumerate(changes, 1) if change <= 0.3 * max(changes)), 1)
+    return int(np.argmax(changes <= 0.3 * changes.max())) + 1 if (changes <= 0.3 * changes.max()).any() else 1
 
 
-def _change(lengths: Floats, lag: int) -> float:
-    """By how much lengths differ from those `lag` before, on average; the largest tenth may be accidents."""
-    changes = np.sort(np.abs(lengths[lag:] - lengths[:-lag]))
-    return float(changes[: max(1, int(0.9 * len(changes)))].mean())
+def _changes(lengths: Floats) -> Floats:
+    """(L,) by how much lengths differ from those 1, 2, … L before, on average; the largest tenth may be accidents."""
+    n = len(lengths)
+    lags = np.arange(1, min(n // REPEATS_MIN, BEATS_MAX) + 1)
+    later = lags[:, None] + np.arange(n)
+    steps = np.where(later < n, np.abs(lengths[np.minimum(later, n - 1)] - lengths), np.inf)
+    counted = np.maximum(1, (0.9 * (n - lags)).astype(np.int64))
+    summed = np.cumsum(np.sort(steps, axis=1), axis=1)
+    found: Floats = np.take_along_axis(summed, counted[:, None] - 1, axis=1)[:, 0] / counted
+    return found
 
 
 def _iteration_ns(pattern: Floats, of_row: Ints, rank: Ints) -> float:
     """The shortest pattern time in which most streams of the ranks come back a whole number of times."""
-    pairs = np.unique(np.stack([of_row, rank]), axis=1)[0]
+    pairs = np.unique(of_row << 32 | rank) >> 32
     weight = np.bincount(pairs, minlength=len(pattern)) * (pattern > 0)
     known = np.sort(pattern[pattern > 0])
     if not len(known):
