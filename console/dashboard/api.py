@@ -15,20 +15,22 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from console.accounts.access import Caller, caller_of
+from console.accounts.access import caller_of
 from console.dashboard import jobs
 from console.dashboard.deviations import settings_overridden
 from console.dashboard.figures import throughput_figure
 from console.dashboard.ingest_health import read_ingest_total
+from console.dashboard.job_api import find_job, job_acts
 from console.dashboard.schema import ERROR, an_object, schema_of
 from console.incidents.api import STREAM, STREAMS, team_streams
 from console.incidents.evidence import job_grid
 from console.incidents.grid import Grid
 from console.incidents.live import IncidentRow, IngestRow, JobRow
+from console.incidents.pauses import PauseRow, read_pause
 from console.incidents.read import read_current, visible_incidents
 from console.incidents.rows import incident_row, iso
 from console.operations.metrics import SNAPSHOTS
-from ingest.models import Job, Team
+from ingest.models import Team
 
 INCIDENTS_OF_JOB_MAX = 50
 
@@ -65,7 +67,7 @@ class Session(APIView):
                 "server_at": iso(timezone.now()),
                 "version": settings.VERSION,
                 "demo": settings.DEMO,
-                "settings_overridden": settings_overridden(),
+                "settings_overridden": settings_overridden(caller.team_ids),
             }
         )
 
@@ -118,7 +120,14 @@ class JobDetail(APIView):
     @extend_schema(
         operation_id="job_read",
         responses={
-            200: an_object(server_at=str, job=JobRow, looks=list[jobs.LookRow], incidents=list[IncidentRow]),
+            200: an_object(
+                server_at=str,
+                job=JobRow,
+                looks=list[jobs.LookRow],
+                incidents=list[IncidentRow],
+                may=list[str],
+                pause=PauseRow | None,
+            ),
             404: ERROR,
         },
     )
@@ -126,6 +135,7 @@ class JobDetail(APIView):
         """One job, its newest incidents, and every look the trigger took lately."""
         caller = caller_of(request.user)
         job = find_job(caller, job_id)
+        pause = read_pause(jobs.newest_attempt(job))
         incidents = visible_incidents(caller.team_ids).filter(job=job).order_by("-id")[:INCIDENTS_OF_JOB_MAX]
         return Response(
             {
@@ -133,6 +143,8 @@ class JobDetail(APIView):
                 "job": dataclasses.asdict(jobs.read_job_row(job)),
                 "looks": [dataclasses.asdict(row) for row in jobs.read_looks(job)],
                 "incidents": [dataclasses.asdict(incident_row(incident)) for incident in incidents],
+                "may": job_acts(caller, job),
+                "pause": dataclasses.asdict(pause) if pause else None,
             }
         )
 
@@ -166,8 +178,3 @@ class NodeList(APIView):
         """Every node of every job's newest attempt."""
         rows = jobs.read_node_rows(caller_of(request.user).team_ids)
         return Response({"server_at": iso(timezone.now()), "nodes": [dataclasses.asdict(row) for row in rows]})
-
-
-def find_job(caller: Caller, job_id: int) -> Job:
-    """Job.DoesNotExist when there is none, or when it is another team's."""
-    return jobs.visible_jobs(caller.team_ids).get(pk=job_id)

@@ -6,8 +6,9 @@ from django.urls import path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
 from console.dashboard import api as dashboard
-from console.dashboard import tokens
+from console.dashboard import job_api, tokens
 from console.incidents import api as incidents
+from console.incidents.why_not_api import IncidentWhyNot
 
 urlpatterns = [
     path("session", dashboard.Session.as_view()),
@@ -18,14 +19,19 @@ urlpatterns = [
     path("incidents/<int:number>/grid", incidents.IncidentGrid.as_view()),
     path("incidents/<int:number>/lanes", incidents.IncidentLanes.as_view()),
     path("incidents/<int:number>/window", incidents.IncidentWindow.as_view()),
+    path("incidents/<int:number>/why-not", IncidentWhyNot.as_view()),
     path("incidents/<int:number>/acknowledge", incidents.Acknowledge.as_view()),
     path("incidents/<int:number>/unacknowledge", incidents.Unacknowledge.as_view()),
     path("incidents/<int:number>/resolve", incidents.Resolve.as_view()),
     path("incidents/<int:number>/reopen", incidents.Reopen.as_view()),
+    path("incidents/<int:number>/diagnose", incidents.DiagnoseAgain.as_view()),
     path("incidents/<int:number>/comments", incidents.Comment.as_view()),
     path("jobs", dashboard.JobList.as_view()),
     path("jobs/<int:job_id>", dashboard.JobDetail.as_view()),
     path("jobs/<int:job_id>/grid", dashboard.JobGrid.as_view()),
+    path("jobs/<int:job_id>/settings", job_api.JobSettings.as_view()),
+    path("jobs/<int:job_id>/pause", job_api.JobPause.as_view()),
+    path("jobs/<int:job_id>/triggers", job_api.JobTriggers.as_view()),
     path("jobs/<int:job_id>/figures/throughput", dashboard.JobThroughput.as_view()),
     path("nodes", dashboard.NodeList.as_view()),
     path("tokens", tokens.TokenList.as_view()),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from django.conf import settings
 
+from console.incidents.thresholds import overridden
+from ingest.models import Job
 from rca.settings import DEFAULT, Settings
 
 SHIPPED: Final[dict[str, Any]] = {
@@ -21,9 +24,11 @@ SHIPPED: Final[dict[str, Any]] = {
 """Name in console/settings.py → value as shipped; a test keeps the two alike."""
 
 
-def settings_overridden() -> list[str]:
-    """`name=value` of every trigger's threshold and every setting of looks that differs from what is shipped."""
+def settings_overridden(team_ids: Sequence[int] = ()) -> list[str]:
+    """`name=value` of every trigger's threshold and every setting of looks that differs from what is shipped, and
+    `job: name=value` of what was changed for one of these teams' jobs."""
     thresholds, shipped = DEFAULT.thresholds(), Settings().thresholds()
     changed = {name: value for name, value in thresholds.items() if value != shipped[name]}
     changed |= {name: getattr(settings, name) for name, value in SHIPPED.items() if getattr(settings, name) != value}
-    return [f"{name}={value:g}" for name, value in sorted(changed.items())]
+    of_jobs = overridden(Job.objects.filter(team__in=team_ids)) if team_ids else []
+    return [*(f"{name}={value:g}" for name, value in sorted(changed.items())), *of_jobs]

@@ -21,7 +21,7 @@ from console.accounts.access import Caller, caller_of
 from console.dashboard.given import Fields
 from console.dashboard.jobs import read_job_row
 from console.dashboard.schema import ERROR, an_object, schema_of
-from console.incidents import lifecycle, read
+from console.incidents import asking, lifecycle, read
 from console.incidents.evidence import incident_grid, incident_lanes
 from console.incidents.export import SECONDS, incident_window, window_bytes
 from console.incidents.grid import Grid
@@ -29,6 +29,7 @@ from console.incidents.lanes import Lanes
 from console.incidents.live import IncidentRow, JobRow, TimelineRow
 from console.incidents.models import ActorKind, Incident
 from console.incidents.rows import incident_row, iso, timeline_row
+from console.incidents.seen_before import SeenBefore, read_seen_before
 from console.incidents.streams import Position, incident_stream, position, team_stream
 from console.operations.metrics import SNAPSHOTS
 
@@ -51,6 +52,11 @@ def team_streams(caller: Caller) -> dict[str, Any]:
     """`streams`: where each of the caller's teams' streams stands; `stream`: the first of them."""
     streams = [stream_of(position(team_stream(team_id))) for team_id in caller.team_ids]
     return {"stream": streams[0] if streams else stream_of(Position("", "", 0)), "streams": streams}
+
+
+def actor_of(caller: Caller) -> lifecycle.Actor:
+    """The caller as timelines and histories name them."""
+    return lifecycle.Actor(caller.name, ActorKind(caller.kind), caller.id)
 
 
 class IncidentList(APIView):
@@ -89,6 +95,8 @@ class IncidentDetail(APIView):
                 stream=STREAM, server_at=str, incident=IncidentRow, job=JobRow,
                 diagnosis=dict[str, Any] | None, diagnosis_id=int | None, revisions=list[read.RevisionRow],
                 timeline=list[TimelineRow], may=list[str], previous=int | None, next=int | None,
+                seen_before=list[SeenBefore],
+                asked_at=str | None, pages=bool, dumps_wanted=list[str],
             ),
             404: ERROR,
         },
@@ -114,6 +122,10 @@ class IncidentDetail(APIView):
                 "may": acts_allowed(caller, incident),
                 "previous": before,
                 "next": after,
+                "seen_before": [dataclasses.asdict(one) for one in read_seen_before(incident)],
+                "asked_at": iso(incident.asked_at),
+                "pages": incident.pages,
+                "dumps_wanted": incident.dumps_wanted,
             }
         )
 
@@ -142,6 +154,10 @@ class ResolveFields(Fields):
     reason = serializers.CharField(max_length=lifecycle.NOTE_CHARS_MAX)
 
 
+class AgainFields(Fields):
+    note = serializers.CharField(required=False, allow_blank=True, default="", max_length=lifecycle.NOTE_CHARS_MAX)
+
+
 class CommentFields(Fields):
     text = serializers.CharField(max_length=lifecycle.NOTE_CHARS_MAX)
 
@@ -165,7 +181,7 @@ class _Act(APIView):
             raise PermissionDenied
         given = self.fields(data=request.data)
         given.is_valid(raise_exception=True)
-        actor = lifecycle.Actor(caller.name, ActorKind(caller.kind), caller.id)
+        actor = actor_of(caller)
         key = request.headers.get("Idempotency-Key", "")[:REQUEST_KEY_MAX]
         changed, entry = self.call(number, actor, key, given.validated_data)
         changed = read.find_incident(changed.pk, caller.team_ids)
@@ -228,10 +244,25 @@ class Comment(_Act):
         return lifecycle.comment(number, actor, given["text"], key)
 
 
+class DiagnoseAgain(_Act):
+    verb = "diagnose"
+    fields = AgainFields
+
+    @extend_schema(
+        "incident_diagnose", request=AgainFields, responses={**ACT_ANSWERS, 429: ERROR}, parameters=[REQUEST_KEY]
+    )
+    def post(self, request: Request, number: int) -> Response:
+        """Diagnose it again from its pinned traces, by today's rules and thresholds; the answer is in the timeline."""
+        return self.act(request, number)
+
+    def call(self, number: int, actor: lifecycle.Actor, key: str, given: dict[str, Any]) -> Any:
+        return asking.diagnose_again(number, actor, given["note"], key)
+
+
 def acts_allowed(caller: Caller, incident: Incident) -> list[str]:
     """What this caller may do with the incident now."""
     legal = [verb for verb, (allowed, _) in lifecycle.MOVES.items() if incident.state in allowed]
-    return [verb for verb in [*legal, "comment"] if caller.may(verb, incident.team_id)]
+    return [verb for verb in [*legal, "comment", "diagnose"] if caller.may(verb, incident.team_id)]
 
 
 @method_decorator(gzip_page, name="dispatch")

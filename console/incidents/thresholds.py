@@ -6,12 +6,13 @@ them here. A change that today's limits refuse (they were others when it was mad
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from console.incidents.lifecycle import Actor, BadAct, checked_note
@@ -118,9 +119,9 @@ def ignored(job_id: int) -> list[str]:
     return _usable(_overrides(job_id))[1]
 
 
-def overridden(job_ids: Sequence[int]) -> list[str]:
+def overridden(jobs: QuerySet[Job]) -> list[str]:
     """`job: name=value` of every threshold of these jobs that differs from the default."""
-    newest = SettingChange.objects.filter(job__in=job_ids).order_by("job", "name", "-id").distinct("job", "name")
+    newest = SettingChange.objects.filter(job__in=jobs).order_by("job", "name", "-id").distinct("job", "name")
     return [
         f"{one.job.name}: {one.name}={one.after:g}"
         for one in newest.select_related("job")

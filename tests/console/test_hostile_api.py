@@ -56,7 +56,7 @@ def test_what_belongs_to_another_team_is_absent_whatever_the_address(
     client = Client(headers={"Authorization": f"Token {token}"}, SERVER_NAME="localhost")
     below = ("", "/diagnoses/1", "/grid", "/lanes", "/window")
     asked = [client.get(f"/api/v1/incidents/{incident.pk}{path}").status_code for path in below]
-    asked += [client.get(f"/api/v1/jobs/{attempt.job_id}{path}").status_code for path in ("", "/grid")]
+    asked += [client.get(f"/api/v1/jobs/{attempt.job_id}{path}").status_code for path in ("", "/grid", "/settings")]
     for verb in ("acknowledge", "unacknowledge", "resolve", "reopen", "comments"):
         body = {"version": 1, "reason": "x", "text": "x"}
         asked.append(client.post(f"/api/v1/incidents/{incident.pk}/{verb}", body, "application/json").status_code)

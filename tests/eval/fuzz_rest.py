@@ -33,11 +33,15 @@ NAMES: Final = (
     "q",
     "job",
     "state",
+    "changes",
+    "minutes",
+    "since",
 )
 PATHS: Final = (
     "session", "now", "incidents", "incidents/{n}", "incidents/{n}/diagnoses/{n}", "incidents/{n}/grid", "incidents/{n}/lanes",
     "incidents/{n}/window", "incidents/{n}/acknowledge", "incidents/{n}/unacknowledge", "incidents/{n}/resolve",
-    "incidents/{n}/reopen", "incidents/{n}/comments", "jobs", "jobs/{n}", "jobs/{n}/grid", "jobs/{n}/figures/throughput", "nodes",
+    "incidents/{n}/reopen", "incidents/{n}/comments", "incidents/{n}/diagnose", "jobs/{n}/settings", "jobs/{n}/pause",
+    "jobs/{n}/triggers", "jobs", "jobs/{n}", "jobs/{n}/grid", "jobs/{n}/figures/throughput", "nodes",
     "tokens", "tokens/{n}", "schema", "docs", "nothing", "",
 )  # fmt: skip
 NUMBERS: Final = ("0", "1", "2", "3", "-1", "9223372036854775807", "9223372036854775808", "1" * 60, "x", "1%00", "٣")

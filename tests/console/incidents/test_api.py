@@ -35,7 +35,7 @@ def test_a_responder_sees_the_incident_and_what_they_may_do(incident: Incident, 
     answer = responder.browser.get(f"/api/v1/incidents/{incident.pk}").json()
     assert set(answer["incident"]) == set(IncidentRow.__dataclass_fields__)
     assert answer["stream"]["name"] == f"incident:{incident.pk}"
-    assert (answer["diagnosis"], answer["may"]) == (None, ["acknowledge", "resolve", "comment"])
+    assert (answer["diagnosis"], answer["may"]) == (None, ["acknowledge", "resolve", "comment", "diagnose"])
     assert [entry["verb"] for entry in answer["timeline"]] == ["opened"]
 
 

@@ -1,0 +1,143 @@
+"""The REST API of what people tell us about a job: its thresholds, a pause, a report that something is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from console.accounts.access import Caller, caller_of
+from console.dashboard.given import Fields
+from console.dashboard.jobs import visible_jobs
+from console.dashboard.schema import ERROR, an_object
+from console.incidents import asking, pauses, thresholds
+from console.incidents.api import REQUEST_KEY, REQUEST_KEY_MAX, actor_of
+from console.incidents.lifecycle import NOTE_CHARS_MAX
+from console.incidents.live import IncidentRow, TimelineRow
+from console.incidents.rows import incident_row, iso, timeline_row
+from ingest.models import Job
+
+SETTINGS = an_object(
+    server_at=str, job_id=int, job=str, team=str, may=list[str], settings=list[thresholds.SettingRow],
+    overridden=list[str], ignored=list[str], history=list[thresholds.ChangeRow],
+)  # fmt: skip
+
+
+class ChangeFields(Fields):
+    """`changes`: name → number, or null for back to the default; all or none are made."""
+
+    changes = serializers.DictField(child=serializers.JSONField(allow_null=True))
+    reason = serializers.CharField(max_length=NOTE_CHARS_MAX)
+
+
+class PauseFields(Fields):
+    reason = serializers.CharField(max_length=NOTE_CHARS_MAX)
+    minutes = serializers.IntegerField(min_value=1, max_value=pauses.MINUTES_MAX)
+
+
+class ReportFields(Fields):
+    note = serializers.CharField(max_length=asking.REPORT_CHARS_MAX)
+    since = serializers.DateTimeField(required=False)
+
+
+class JobSettings(APIView):
+    @extend_schema("job_settings", responses={200: SETTINGS, 404: ERROR})
+    def get(self, request: Request, job_id: int) -> Response:
+        """The job's thresholds: what is in force, what it may be, who changed it and why."""
+        caller = caller_of(request.user)
+        return Response(_settings(caller, find_job(caller, job_id)))
+
+    @extend_schema(
+        "job_settings_change", request=ChangeFields, responses={200: SETTINGS, 400: ERROR, 403: ERROR, 404: ERROR}
+    )
+    def patch(self, request: Request, job_id: int) -> Response:
+        """Change thresholds while the job runs; the next look uses them."""
+        caller, job = _allowed(request, job_id, "configure")
+        given = _given(ChangeFields, request)
+        thresholds.change_settings(job, given["changes"], actor_of(caller), given["reason"])
+        return Response(_settings(caller, job))
+
+
+class JobPause(APIView):
+    @extend_schema(
+        "job_pause",
+        request=PauseFields,
+        responses={200: an_object(pause=pauses.PauseRow | None), 400: ERROR, 403: ERROR, 404: ERROR},
+    )
+    def post(self, request: Request, job_id: int) -> Response:
+        """Say that nothing is expected of the job for a while, so that it may be idle."""
+        caller, job = _allowed(request, job_id, "pause")
+        given = _given(PauseFields, request)
+        pause = pauses.declare_pause(job, actor_of(caller), given["reason"], given["minutes"])
+        return Response({"pause": dataclasses.asdict(pause)})
+
+    @extend_schema("job_pause_end", responses={200: an_object(pause=pauses.PauseRow | None), 403: ERROR, 404: ERROR})
+    def delete(self, request: Request, job_id: int) -> Response:
+        """End the pause early."""
+        caller, job = _allowed(request, job_id, "pause")
+        pauses.end_pause(job, actor_of(caller))
+        return Response({"pause": None})
+
+
+class JobTriggers(APIView):
+    @extend_schema(
+        "job_report",
+        request=ReportFields,
+        parameters=[REQUEST_KEY],
+        responses={
+            200: an_object(incident=IncidentRow, entry=TimelineRow, opened=bool),
+            400: ERROR, 403: ERROR, 404: ERROR, 429: ERROR,
+        },
+    )  # fmt: skip
+    def post(self, request: Request, job_id: int) -> Response:
+        """Report that something is wrong with the job: opens an incident, or adds to the one it has, and diagnoses it."""
+        caller, job = _allowed(request, job_id, "trigger")
+        given = _given(ReportFields, request)
+        key = request.headers.get("Idempotency-Key", "")[:REQUEST_KEY_MAX]
+        incident, entry, opened = asking.report(job, actor_of(caller), given["note"], given.get("since"), key)
+        row, noted = dataclasses.asdict(incident_row(incident)), dataclasses.asdict(timeline_row(entry))
+        return Response({"incident": row, "entry": noted, "opened": opened})
+
+
+def find_job(caller: Caller, job_id: int) -> Job:
+    """Job.DoesNotExist when there is none, or when it is another team's."""
+    return visible_jobs(caller.team_ids).get(pk=job_id)
+
+
+def job_acts(caller: Caller, job: Job) -> list[str]:
+    """What this caller may do with the job."""
+    return [verb for verb in ("configure", "pause", "trigger") if caller.may(verb, job.team_id)]
+
+
+def _allowed(request: Request, job_id: int, verb: str) -> tuple[Caller, Job]:
+    caller = caller_of(request.user)
+    job = find_job(caller, job_id)
+    if not caller.may(verb, job.team_id):
+        raise PermissionDenied
+    return caller, job
+
+
+def _given(fields: type[Fields], request: Request) -> dict[str, Any]:
+    given = fields(data=request.data)
+    given.is_valid(raise_exception=True)
+    found: dict[str, Any] = given.validated_data
+    return found
+
+
+def _settings(caller: Caller, job: Job) -> dict[str, Any]:
+    rows = thresholds.read_settings(job.pk)
+    return {
+        "server_at": iso(timezone.now()), "job_id": job.pk, "job": job.name, "team": job.team.name,
+        "may": [verb for verb in job_acts(caller, job) if verb == "configure"],
+        "settings": [dataclasses.asdict(row) for row in rows],
+        "overridden": [f"{row.name}={row.value:g}" for row in rows if row.overridden],
+        "ignored": thresholds.ignored(job.pk),
+        "history": [dataclasses.asdict(row) for row in thresholds.read_history(job.pk)],
+    }  # fmt: skip
