@@ -17,6 +17,10 @@ from rca.streams import Floats, known_streams
 
 ITERATIONS_MAX = 2_000
 FILLED_MIN = 0.5
+_PLACED = (
+    "comm_id", "comm_rank", "op", "func", "flags", "peer", "count", "dtype", "rank", "enqueued_ns", "first_ready_ns",
+    "first_transfer_ns", "done_ns",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +58,9 @@ class Iterations:
 
     def column(self, name: str) -> Floats:
         """(P, I) a column of the ops, NaN where nothing was seen."""
-        values = self.ops[name].astype(np.float64)
-        return np.where(self.row >= 0, values[self.row], np.nan) if len(values) else np.full(self.row.shape, np.nan)
+        if not len(self.ops):
+            return np.full(self.row.shape, np.nan)
+        return np.where(self.row >= 0, self.ops[name][self.row].astype(np.float64), np.nan)
 
     def programs(self) -> Keys:
         """(R,) equal for ranks that launch the same ops in the same order."""
@@ -70,9 +75,10 @@ class Iterations:
 
 def iterations_of(window: Window) -> Iterations:
     """Places and iterations of the ops of `window`; without any when the job does not repeat itself."""
-    ops = window.rows("op")
-    ops = ops[(ops["done_ns"] > 0) & (ops["rank"] >= 0) & (ops["first_ready_ns"] > 0)]
-    ops = ops[np.lexsort((ops["enqueued_ns"], ops["rank"]))]
+    told = window.rows("op")
+    known = np.flatnonzero((told["done_ns"] > 0) & (told["rank"] >= 0) & (told["first_ready_ns"] > 0))
+    known = known[np.lexsort((told["enqueued_ns"][known], told["rank"][known]))]
+    ops = _columns(told, known)
     streams = known_streams(ops)
     per_iteration = streams.per_iteration[streams.of_row]
     if not streams.iteration_ns:
@@ -87,10 +93,21 @@ def iterations_of(window: Window) -> Iterations:
         mix(rank_at, streams.of_row[kept], ops["func"], phase), return_index=True, return_inverse=True
     )
     index = _by_number(place, (ops["op"].astype(np.int64) - phase) // n, index[kept], len(sample))
-    return _laid_out(
+    found = _laid_out(
         ops, rank_at, sample, place, np.clip(index, 0, began.shape[1] - 1), ranks.astype(np.int64), began,
         window.start_ns, streams.iteration_ns,
     )  # fmt: skip
+    known = known[: len(per_iteration)][kept]
+    row = np.where(found.row >= 0, known[found.row], -1) if len(known) else found.row
+    return replace(found, ops=told, row=row)
+
+
+def _columns(rows: Rows, at: Ints) -> Rows:
+    """The rows at these positions with the columns that places are made of: a row of an op is five times as long."""
+    found = np.empty(len(at), [(name, rows.dtype[name]) for name in _PLACED])
+    for name in _PLACED:
+        found[name] = rows[name][at]
+    return found
 
 
 def _by_number(place: Ints, number: Ints, index: Ints, n_places: int) -> Ints:
