@@ -3,19 +3,22 @@
 import type { ComponentChildren } from "preact";
 import { IncidentPage } from "./pages/IncidentPage";
 import { IncidentsPage } from "./pages/IncidentsPage";
-import { JobPage } from "./pages/JobPage";
-import { NodesPage } from "./pages/NodesPage";
 import { NowPage } from "./pages/NowPage";
-import { SettingsPage } from "./pages/SettingsPage";
 import { Loading } from "./parts/bits";
 import { Failure, NotFound } from "./parts/Failure";
 import { Help, helpOpen } from "./parts/Help";
 import { StaleBanner } from "./parts/LiveMark";
+import { later } from "./parts/later";
 import { Notices } from "./parts/Notices";
 import { TopBar } from "./parts/TopBar";
 import { go, path } from "./state/address";
 import { useKeys } from "./state/keys";
 import { away, session, sessionFailure, startTeam } from "./state/team";
+
+const JobPage = later(async () => (await import("./pages/JobPage")).JobPage, "the job");
+const NodesPage = later(async () => (await import("./pages/NodesPage")).NodesPage, "nodes");
+const SettingsPage = later(async () => (await import("./pages/SettingsPage")).SettingsPage, "settings");
+const JobSettingsPage = later(async () => (await import("./pages/JobSettingsPage")).JobSettingsPage, "the settings");
 
 export function App() {
   useKeys({
@@ -49,10 +52,11 @@ function content(): ComponentChildren {
 }
 
 function page(at: string): ComponentChildren {
-  const [, room, id] = at.split("/");
+  const [, room, id, part] = at.split("/");
   if (room === "") return <NowPage />;
   if (room === "incidents" && id) return <IncidentPage key={id} number={Number(id)} />;
   if (room === "incidents") return <IncidentsPage />;
+  if (room === "jobs" && part === "settings") return <JobSettingsPage key={id} id={Number(id)} />;
   if (room === "jobs" && id) return <JobPage key={id} id={Number(id)} />;
   if (room === "nodes") return <NodesPage />;
   if (room === "settings") return <SettingsPage />;

@@ -3,7 +3,7 @@
  * what the server has.
  */
 
-import { describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { applyMessage, emptySnapshot, type Snapshot } from "../src/live/apply";
 import type { LiveMessage } from "../src/live/rows";
 import { type Connection, LiveStream } from "../src/live/streams";
@@ -53,20 +53,62 @@ describe("a live stream", () => {
     expect(server.fetches).toBe(1);
   });
 
-  it("is fetched again and again though messages come, when parts of it change without one", async () => {
-    const { server } = serverAndStream();
-    const options = { fetchSnapshot: server.fetch };
-    const [followed, polled] = [{}, { isPolled: true }].map(
-      (one) => new LiveStream(noConnection, { ...options, ...one }),
-    );
-    await Promise.all([followed.load(), polled.load()]);
-    followed.poll(true);
-    expect(server.fetches).toBe(2);
-    polled.poll(true);
-    polled.poll(true);
-    expect(server.fetches, "a fetch under way is not repeated").toBe(3);
-    followed.poll(false);
-    expect(server.fetches).toBe(4);
+  describe("while the socket is live", () => {
+    beforeEach(() => void vi.useFakeTimers({ toFake: ["Date"] }));
+    afterEach(() => void vi.useRealTimers());
+
+    async function polled(options: { isTalkative?: boolean; isPartial?: () => boolean }) {
+      const { server, messages } = serverAndStream();
+      const stream = new LiveStream(noConnection, { fetchSnapshot: server.fetch, ...options });
+      await stream.load();
+      return {
+        server,
+        stream,
+        hear: () => stream.take(messages[0]),
+        wait: (ms: number) => vi.setSystemTime(Date.now() + ms),
+      };
+    }
+
+    it("is not asked for as long as it is told, and is once it has fallen quiet", async () => {
+      const { server, stream, hear, wait } = await polled({ isTalkative: true });
+      for (let n = 0; n < 20; n++) {
+        wait(4000);
+        hear();
+        stream.poll(true);
+      }
+      await settle();
+      expect(server.fetches).toBe(1);
+      wait(5000);
+      stream.poll(true);
+      stream.poll(true);
+      expect(server.fetches, "a fetch under way is not repeated").toBe(2);
+    });
+
+    it("may be quiet when nothing need happen, and is asked as soon as the socket is not live", async () => {
+      const { server, stream, wait } = await polled({});
+      wait(60_000);
+      stream.poll(true);
+      expect(server.fetches).toBe(1);
+      stream.poll(false);
+      expect(server.fetches).toBe(2);
+    });
+
+    it("is asked for whatever is told when its messages tell only a part", async () => {
+      const { server, stream, hear } = await polled({ isPartial: () => true });
+      hear();
+      stream.poll(true);
+      expect(server.fetches).toBe(2);
+    });
+
+    it("is asked again after an answer that failed, though messages come", async () => {
+      const { server, stream, hear } = await polled({ isTalkative: true });
+      stream.failure.value = new Error("away");
+      hear();
+      stream.poll(true);
+      await settle();
+      expect(server.fetches).toBe(2);
+      expect(stream.failure.value).toBeNull();
+    });
   });
 
   it("tells when it last had an answer, and that it waits for one", async () => {

@@ -45,7 +45,13 @@ export function ComparedPanel({ id, title, hint, rows, marksWorst = false }: Com
         <h2 id={id}>{title}</h2>
         <span class="faint">{hint}</span>
       </div>
-      <Table label={title} columns={COLUMNS} rows={barRows(rows, marksWorst)} rowKey={(row, n) => `${row.what} ${n}`} />
+      <Table
+        label={title}
+        isCards
+        columns={COLUMNS}
+        rows={barRows(rows, marksWorst)}
+        rowKey={(row, n) => `${row.what} ${n}`}
+      />
       <p class="bars-legend faint" aria-hidden="true">
         <i class="bar-usual" /> usual <i class="bar-now" /> now
       </p>

@@ -62,8 +62,9 @@ function drawn({ boxes }: PathGraph): string {
   return n.toLocaleString("en-US");
 }
 
-/** Wide enough for most paths until the panel is measured. */
+/** Taken until the panel is measured, and where it has hardly any width. */
 const WIDTH_AT_FIRST = 900;
+const WIDTH_MIN = 200;
 
 function Drawing({
   graph,
@@ -75,7 +76,10 @@ function Drawing({
   isBlamed: boolean;
 }) {
   const [box, width] = useWidth<HTMLDivElement>();
-  const placement = useMemo(() => placeBoxes(graph.boxes, (width || WIDTH_AT_FIRST) - 4), [graph, width]);
+  const placement = useMemo(
+    () => placeBoxes(graph.boxes, (width < WIDTH_MIN ? WIDTH_AT_FIRST : width) - 4),
+    [graph, width],
+  );
   return (
     <div ref={box} class="path-box">
       <svg

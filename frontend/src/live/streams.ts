@@ -1,7 +1,8 @@
 /*
  * Streams: a REST snapshot kept current by live messages. While a snapshot is on its way, messages wait; a gap, a
  * server's "resync" or a subscription that could not resume fetches it again. While the socket is down every stream is
- * polled, so the page stays right without it, only later; a stream of which parts change without a message always is.
+ * polled, so the page stays right without it, only later; so is a stream that should be talking and has fallen quiet, as
+ * who died says nothing.
  */
 
 import { type Signal, signal } from "@preact/signals";
@@ -12,13 +13,17 @@ import { LiveSocket, phase } from "./socket";
 
 const POLL_MS = 5000;
 const WAITING_MAX = 1000;
+/** A little less than the poll's period, so that every poll of a quiet stream asks. */
+const QUIET_MS = POLL_MS - 500;
 
 export interface StreamOptions {
   /** Fetches the snapshot; a rejected promise leaves the old one standing. */
   fetchSnapshot: () => Promise<Snapshot>;
   onMessage?: (message: LiveMessage) => void;
-  /** Fetched every few seconds also while messages come: who has died says nothing. */
-  isPolled?: boolean;
+  /** Messages come every few seconds while all is well: silence is a reason to ask. */
+  isTalkative?: boolean;
+  /** Whether it holds more than its messages tell, and is asked for whatever comes. */
+  isPartial?: () => boolean;
 }
 
 export class LiveStream {
@@ -28,6 +33,7 @@ export class LiveStream {
   /** When the newest snapshot was fetched, and since when one is waited for: this browser's clock, ms. */
   readonly fetchedAt: Signal<number | null> = signal(null);
   readonly askingSince: Signal<number | null> = signal(null);
+  private heardAt = 0;
   private loading = false;
   private again = false;
   private waiting: LiveMessage[] = [];
@@ -67,12 +73,20 @@ export class LiveStream {
     }
   }
 
-  /** What the poll does: a fetch that is under way is waited for. `isLive`: messages come. */
+  /** What the poll does: a fetch that is under way is waited for. `isLive`: the socket stands. */
   poll(isLive: boolean): void {
-    if (!this.loading && (this.options.isPolled || !isLive)) void this.load();
+    if (!this.loading && (!isLive || this.isDue())) void this.load();
+  }
+
+  private isDue(): boolean {
+    if (this.options.isPartial?.()) return true;
+    if (!this.options.isTalkative) return false;
+    const newsAt = Math.max(this.heardAt, this.fetchedAt.value ?? 0);
+    return this.failure.value !== null || Date.now() - newsAt >= QUIET_MS;
   }
 
   take(message: LiveMessage): void {
+    this.heardAt = Date.now();
     if (this.loading) {
       if (this.waiting.length < WAITING_MAX) this.waiting.push(message);
       else this.again = true;

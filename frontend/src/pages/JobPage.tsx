@@ -1,5 +1,6 @@
 /* One job: its ranks, its throughput, what the trigger saw at every look, and its incidents. */
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { type JobAnswer, readJob, readJobGrid, readThroughput } from "../api";
 import { TopologyGrid } from "../grid/TopologyGrid";
@@ -12,6 +13,7 @@ import { query, setQuery } from "../state/address";
 import { pageTitle } from "../state/badge";
 import { team } from "../state/team";
 import type { GridColumns, PlotlyFigure } from "../types";
+import { JobActs } from "./JobActs";
 import { OpInterval, Unknown } from "./NowPage";
 
 const REFRESH_MS = 5000;
@@ -39,7 +41,9 @@ export function JobPage({ id }: { id: number }) {
   if (!job || !answer) return <Loading what="the job" />;
   return (
     <div class="page job">
-      <JobHead job={job} />
+      <JobHead job={job}>
+        <JobActs job={job} may={answer.may} pause={answer.pause} onActed={load} />
+      </JobHead>
       {grid && <JobGrid grid={grid} />}
       <section class="panel" aria-labelledby="throughput">
         <div class="panel-head">
@@ -69,7 +73,7 @@ function JobGrid({ grid }: { grid: GridColumns }) {
   );
 }
 
-function JobHead({ job }: { job: JobRow }) {
+function JobHead({ job, children }: { job: JobRow; children: ComponentChildren }) {
   return (
     <div class="job-head">
       <h1>
@@ -96,11 +100,12 @@ function JobHead({ job }: { job: JobRow }) {
           <Ago at={job.looked_at} never="not yet" />
         </Fact>
       </dl>
+      {children}
     </div>
   );
 }
 
-function Fact({ word, children }: { word: string; children: preact.ComponentChildren }) {
+function Fact({ word, children }: { word: string; children: ComponentChildren }) {
   return (
     <div>
       <dt>{word}</dt>

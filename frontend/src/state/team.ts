@@ -22,8 +22,10 @@ export const connection = new Connection(`${location.protocol === "https:" ? "ws
 export const lastTeamMessage = signal<LiveMessage | null>(null);
 
 export const team = new LiveStream(connection, {
-  // Ingest, the worker and whole nodes die without a message; and of several teams only the first's stream is followed.
-  isPolled: true,
+  // Every look tells of its job, and every ten seconds of ingest: a worker, ingest or database that died falls quiet.
+  isTalkative: true,
+  // Of several teams only the first's stream is followed.
+  isPartial: () => Object.keys(session.value?.roles ?? {}).length > 1,
   fetchSnapshot: async () => {
     const now = await readNow();
     return { ...emptySnapshot(now.stream), incidents: now.incidents, jobs: now.jobs, ingest: now.ingest };

@@ -60,7 +60,9 @@ def test_who_is_signed_in_finds_nothing_within_the_console(
         assert (answer.status_code, "nothing at this address." in answer.content.decode()) == (404, True)
 
 
-@pytest.mark.parametrize("path", ["/", "/incidents", "/incidents/12", "/jobs/3", "/nodes", "/settings"])
+@pytest.mark.parametrize(
+    "path", ["/", "/incidents", "/incidents/12", "/jobs/3", "/jobs/3/settings", "/nodes", "/settings"]
+)
 def test_every_page_has_an_address(viewer: Persona, path: str) -> None:
     assert viewer.browser.get(path).status_code in (200, 503)
 

@@ -1,0 +1,215 @@
+/*
+ * What people tell the console about a job: that something is wrong which no trigger saw, and that for a while nothing is
+ * expected of it.
+ */
+
+import { useState } from "preact/hooks";
+import { declarePause, endPause, type Pause, reportProblem } from "../api";
+import type { JobRow } from "../live/rows";
+import { Ago } from "../parts/bits";
+import { Dialog } from "../parts/Dialog";
+import { go } from "../state/address";
+import { absolute, serverNow, spanWords } from "../state/clock";
+import { notify } from "../state/notices";
+
+interface JobActsProps {
+  job: JobRow;
+  may: readonly string[];
+  pause: Pause | null;
+  onActed: () => void;
+}
+
+type Asking = "report" | "pause" | null;
+
+export function JobActs({ job, may, pause, onActed }: JobActsProps) {
+  const [asking, setAsking] = useState<Asking>(null);
+  const [busy, setBusy] = useState(false);
+  const close = () => setAsking(null);
+  const attempt = async (act: () => Promise<void>) => {
+    setBusy(true);
+    await act().then(close, (error: Error) => notify(error.message, "bad"));
+    setBusy(false);
+    onActed();
+  };
+  const report = (note: string, since: string) =>
+    attempt(async () => {
+      const { incident, opened } = await reportProblem(job.id, note, since);
+      notify(
+        opened
+          ? `Incident ${incident.number} is open; it is being diagnosed.`
+          : `Added to incident ${incident.number}.`,
+      );
+      go(`/incidents/${incident.number}`);
+    });
+  return (
+    <>
+      <div class="job-acts">
+        {may.includes("trigger") && (
+          <button type="button" onClick={() => setAsking("report")}>
+            Report a problem …
+          </button>
+        )}
+        {may.includes("pause") && (
+          <button type="button" onClick={() => setAsking("pause")}>
+            {pause ? "Change the pause …" : "Declare a pause …"}
+          </button>
+        )}
+        <a href={`/jobs/${job.id}/settings`}>Settings of this job</a>
+      </div>
+      {pause && (
+        <PauseNote
+          pause={pause}
+          onEnd={may.includes("pause") && !busy ? () => void attempt(async () => void (await endPause(job.id))) : null}
+        />
+      )}
+      {asking === "report" && <ReportDialog job={job} busy={busy} onClose={close} onSay={report} />}
+      {asking === "pause" && (
+        <PauseDialog
+          job={job}
+          busy={busy}
+          onClose={close}
+          onSay={(why, minutes) => attempt(async () => void (await declarePause(job.id, why, minutes)))}
+        />
+      )}
+    </>
+  );
+}
+
+function PauseNote({ pause, onEnd }: { pause: Pause; onEnd: (() => void) | null }) {
+  const left = Date.parse(pause.until) - serverNow();
+  return (
+    <div class="pause-note">
+      <p>
+        <b>Nothing is expected of this job until {absolute(pause.until, false)}</b>
+        {left > 0 && <span class="faint"> ({spanWords(left)} left)</span>}: {pause.reason}{" "}
+        <span class="faint">
+          {pause.declared_by}, <Ago at={pause.declared_at} />. Hangs and silence are still told.
+        </span>
+      </p>
+      {onEnd && (
+        <button type="button" class="small" onClick={onEnd}>
+          End the pause
+        </button>
+      )}
+    </div>
+  );
+}
+
+interface AskProps<Say> {
+  job: JobRow;
+  busy: boolean;
+  onClose: () => void;
+  onSay: Say;
+}
+
+const MINUTE_MS = 60_000;
+const BEGAN: [minutes: number, word: string][] = [
+  [0, "just now"],
+  [5, "5 minutes ago"],
+  [15, "15 minutes ago"],
+  [60, "an hour ago"],
+  [360, "6 hours ago"],
+  [1430, "a day ago"],
+];
+
+function ReportDialog({ job, busy, onClose, onSay }: AskProps<(note: string, since: string) => void>) {
+  const [note, setNote] = useState("");
+  const [ago, setAgo] = useState(0);
+  const since = () => (ago === 0 ? "" : new Date(serverNow() - ago * MINUTE_MS).toISOString());
+  return (
+    <Dialog title={`Something is wrong with ${job.name}`} onClose={onClose}>
+      <form
+        onSubmit={(submit) => {
+          submit.preventDefault();
+          if (note.trim()) onSay(note.trim(), since());
+        }}
+      >
+        <p>It is diagnosed at once: in an incident of its own, or in the one that is open for this attempt.</p>
+        <label for="report-note">What did you see?</label>
+        <textarea
+          id="report-note"
+          rows={4}
+          required
+          maxLength={2000}
+          value={note}
+          onInput={(input) => setNote(input.currentTarget.value)}
+        />
+        <Choice id="report-since" word="Since when?" options={BEGAN} value={ago} onChoose={setAgo} />
+        <Buttons word="Report" busy={busy} onClose={onClose} />
+      </form>
+    </Dialog>
+  );
+}
+
+const LONG: [minutes: number, word: string][] = [
+  [30, "30 minutes"],
+  [60, "an hour"],
+  [240, "4 hours"],
+  [720, "12 hours"],
+  [1440, "a day"],
+  [10_080, "a week"],
+];
+
+function PauseDialog({ job, busy, onClose, onSay }: AskProps<(why: string, minutes: number) => void>) {
+  const [why, setWhy] = useState("");
+  const [minutes, setMinutes] = useState(60);
+  return (
+    <Dialog title={`Nothing is expected of ${job.name}`} onClose={onClose}>
+      <form
+        onSubmit={(submit) => {
+          submit.preventDefault();
+          if (why.trim()) onSay(why.trim(), minutes);
+        }}
+      >
+        <p>Until the pause is over an idle job opens no incident. Hangs and silent nodes still do.</p>
+        <label for="pause-why">Why?</label>
+        <textarea
+          id="pause-why"
+          rows={3}
+          required
+          maxLength={2000}
+          value={why}
+          onInput={(input) => setWhy(input.currentTarget.value)}
+        />
+        <Choice id="pause-long" word="For how long?" options={LONG} value={minutes} onChoose={setMinutes} />
+        <Buttons word="Declare the pause" busy={busy} onClose={onClose} />
+      </form>
+    </Dialog>
+  );
+}
+
+interface ChoiceProps {
+  id: string;
+  word: string;
+  options: [number, string][];
+  value: number;
+  onChoose: (value: number) => void;
+}
+
+function Choice({ id, word, options, value, onChoose }: ChoiceProps) {
+  return (
+    <>
+      <label for={id}>{word}</label>
+      <select id={id} value={value} onChange={(change) => onChoose(Number(change.currentTarget.value))}>
+        {options.map(([minutes, name]) => (
+          <option key={minutes} value={minutes} selected={minutes === value}>
+            {name}
+          </option>
+        ))}
+      </select>
+    </>
+  );
+}
+
+function Buttons({ word, busy, onClose }: { word: string; busy: boolean; onClose: () => void }) {
+  return (
+    <div class="dialog-actions">
+      <button type="button" onClick={onClose}>
+        Cancel
+      </button>
+      <button type="submit" class="primary" disabled={busy}>
+        {word}
+      </button>
+    </div>
+  );
+}

@@ -1,0 +1,248 @@
+/*
+ * What the triggers and rules go by in one job: every value with its default, range and unit; changes need a reason,
+ * are made together, and are kept.
+ */
+
+import { useEffect, useState } from "preact/hooks";
+import { changeJobSettings, readJobSettings } from "../api";
+import { Ago, Empty, Loading } from "../parts/bits";
+import { Failure } from "../parts/Failure";
+import { type Column, Table } from "../parts/Table";
+import { pageTitle } from "../state/badge";
+import { notify } from "../state/notices";
+import { count, readable } from "../state/words";
+import type { JobSettings, Setting, SettingChange } from "../types";
+import { type Edits, readEdits, settingValue } from "./settingEdits";
+
+const GROUP: Record<string, [title: string, about: string]> = {
+  failure: ["Hang", "Ops are in progress and none completes."],
+  straggler: ["Slowdown", "Iterations take longer than they usually do."],
+  idle: ["Idle", "No op is in flight anywhere."],
+  silence: ["Silence", "A node or rank sends nothing while others do."],
+  rules: ["Rules", "What the search for the cause goes by."],
+};
+
+export function JobSettingsPage({ id }: { id: number }) {
+  const [answer, setAnswer] = useState<JobSettings | null>(null);
+  const [failure, setFailure] = useState<Error | null>(null);
+  const load = () => void readJobSettings(id).then(setAnswer, setFailure);
+  useEffect(load, [id]);
+  useEffect(() => {
+    pageTitle.value = answer ? `Settings of ${answer.job}` : "Settings";
+  }, [answer?.job]);
+  if (failure && !answer) return <Failure error={failure} again={load} />;
+  if (!answer) return <Loading what="the settings" />;
+  return (
+    <div class="page job-settings">
+      <div>
+        <p>
+          <a href={`/jobs/${id}`}>← {answer.job}</a>
+        </p>
+        <h1>Settings of {answer.job}</h1>
+        <p class="faint">
+          A change counts from the next look on, for this job only. Every diagnosis keeps the values it was made with.
+        </p>
+      </div>
+      {answer.ignored.map((sentence) => (
+        <p key={sentence} class="warning">
+          {sentence}
+        </p>
+      ))}
+      <Groups id={id} answer={answer} onChanged={setAnswer} />
+      <History rows={answer.history} />
+    </div>
+  );
+}
+
+interface GroupsProps {
+  id: number;
+  answer: JobSettings;
+  onChanged: (answer: JobSettings) => void;
+}
+
+function Groups({ id, answer, onChanged }: GroupsProps) {
+  const [edits, setEdits] = useState<Edits>({});
+  const mayChange = answer.may.includes("configure");
+  const edit = (name: string, text: string | null) => setEdits({ ...edits, [name]: text });
+  const columns = columnsOf(mayChange, edits, edit);
+  const save = async (reason: string) => {
+    const { changes } = readEdits(answer.settings, edits);
+    try {
+      onChanged(await changeJobSettings(id, changes, reason));
+      setEdits({});
+      notify(`${count(Object.keys(changes).length, "setting")} changed.`);
+    } catch (error) {
+      notify((error as Error).message, "bad");
+    }
+  };
+  return (
+    <>
+      {[...new Set(answer.settings.map((one) => one.group))].map((group) => (
+        <section key={group} class="setting-group" aria-labelledby={`group-${group}`}>
+          <div class="group-head">
+            <h2 id={`group-${group}`}>{GROUP[group]?.[0] ?? readable(group)}</h2>
+            <span class="faint">{GROUP[group]?.[1]}</span>
+          </div>
+          <Table
+            label={GROUP[group]?.[0] ?? group}
+            isCards
+            columns={columns}
+            rows={answer.settings.filter((one) => one.group === group)}
+            rowKey={(one) => one.name}
+            line={(one) => (one.overridden || edits[one.name] !== undefined ? { class: "changed" } : {})}
+          />
+        </section>
+      ))}
+      {mayChange && <SaveBar settings={answer.settings} edits={edits} onSave={save} onDiscard={() => setEdits({})} />}
+    </>
+  );
+}
+
+type Edit = (name: string, text: string | null) => void;
+
+function columnsOf(mayChange: boolean, edits: Edits, edit: Edit): Column<Setting>[] {
+  return [
+    {
+      word: "Setting",
+      cell: (one) => (
+        <>
+          <span class="setting-about">{one.about}</span> <code class="faint">{one.name}</code>
+        </>
+      ),
+    },
+    {
+      word: "Value",
+      class: () => "setting-value",
+      cell: (one) =>
+        mayChange ? <ValueField setting={one} edits={edits} edit={edit} /> : settingValue(one.value, one.unit),
+    },
+    { word: "Default", isNumber: true, class: () => "faint", cell: (one) => settingValue(one.default, one.unit) },
+    {
+      word: "Range",
+      isNumber: true,
+      class: () => "faint",
+      cell: (one) => `${settingValue(one.low, "")} – ${settingValue(one.high, one.unit)}`,
+    },
+    { word: "Changed", cell: (one) => <Changed setting={one} /> },
+  ];
+}
+
+function ValueField({ setting, edits, edit }: { setting: Setting; edits: Edits; edit: Edit }) {
+  const { name, unit, whole, low, high } = setting;
+  const edited = edits[name];
+  const shown = edited === null ? setting.default : (edited ?? setting.value);
+  const isDefault = edited === null || (edited === undefined && !setting.overridden);
+  return (
+    <span class="value-field">
+      <input
+        type="number"
+        aria-label={`${name}, ${unit}`}
+        min={low}
+        max={high}
+        step={whole ? 1 : "any"}
+        value={shown}
+        onInput={(input) => edit(name, input.currentTarget.value)}
+      />
+      <span class="faint">{unit}</span>
+      {!isDefault && (
+        <button type="button" class="small" onClick={() => edit(name, null)} aria-label={`Default of ${name}`}>
+          Default
+        </button>
+      )}
+    </span>
+  );
+}
+
+function Changed({ setting: { overridden, changed_at, changed_by, reason } }: { setting: Setting }) {
+  if (!overridden) return <span class="faint">–</span>;
+  return (
+    <>
+      {changed_by}, <Ago at={changed_at} />
+      {reason && <p class="faint">{reason}</p>}
+    </>
+  );
+}
+
+interface SaveBarProps {
+  settings: readonly Setting[];
+  edits: Edits;
+  onSave: (reason: string) => Promise<void>;
+  onDiscard: () => void;
+}
+
+/** Appears with the first change: what would change, why, and whether it may. */
+function SaveBar({ settings, edits, onSave, onDiscard }: SaveBarProps) {
+  const [reason, setReason] = useState("");
+  const [busy, setBusy] = useState(false);
+  const { words, problems } = readEdits(settings, edits);
+  if (words.length + problems.length === 0) return null;
+  const save = async () => {
+    setBusy(true);
+    await onSave(reason.trim());
+    setBusy(false);
+    setReason("");
+  };
+  return (
+    <form
+      class="save-bar"
+      aria-label="Changes"
+      onSubmit={(submit) => {
+        submit.preventDefault();
+        if (reason.trim() && problems.length === 0) void save();
+      }}
+    >
+      <ul>
+        {words.map((change) => (
+          <li key={change}>{change}</li>
+        ))}
+        {problems.map((problem) => (
+          <li key={problem} class="old" role="alert">
+            {problem}
+          </li>
+        ))}
+      </ul>
+      <label for="settings-reason">Why?</label>
+      <input
+        id="settings-reason"
+        required
+        maxLength={2000}
+        value={reason}
+        onInput={(input) => setReason(input.currentTarget.value)}
+      />
+      <button type="button" onClick={onDiscard}>
+        Discard
+      </button>
+      <button type="submit" class="primary" disabled={busy || problems.length > 0 || !reason.trim()}>
+        Change
+      </button>
+    </form>
+  );
+}
+
+const HISTORY: Column<SettingChange>[] = [
+  { word: "When", class: () => "nowrap", cell: ({ at }) => <Ago at={at} /> },
+  { word: "Who", cell: ({ actor, actor_kind }) => (actor_kind === "api" ? `${actor}, through the API` : actor) },
+  { word: "Setting", cell: ({ name }) => <code>{name}</code> },
+  { word: "From", isNumber: true, cell: ({ before, unit }) => historyValue(before, unit) },
+  { word: "To", isNumber: true, cell: ({ after, unit }) => historyValue(after, unit) },
+  { word: "Why", cell: ({ reason }) => reason },
+];
+
+function historyValue(value: number | null, unit: string) {
+  return value === null ? <span class="faint">default</span> : settingValue(value, unit);
+}
+
+function History({ rows }: { rows: readonly SettingChange[] }) {
+  return (
+    <section aria-labelledby="history">
+      <div class="group-head">
+        <h2 id="history">History</h2>
+      </div>
+      {rows.length === 0 ? (
+        <Empty title="Nothing was ever changed: all values are the defaults." />
+      ) : (
+        <Table label="History" isCards columns={HISTORY} rows={rows} rowKey={(row) => row.id} />
+      )}
+    </section>
+  );
+}

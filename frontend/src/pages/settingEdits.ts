@@ -1,0 +1,44 @@
+/* What somebody typed into settings, read: the changes to send, the same in words, and what is wrong with them. Pure. */
+
+import type { Setting } from "../types";
+
+/** Text typed for a setting; null: back to its default. */
+export type Edits = Readonly<Record<string, string | null>>;
+
+export interface ReadEdits {
+  changes: Record<string, number | null>;
+  words: string[];
+  problems: string[];
+}
+
+export function settingValue(value: number, unit: string): string {
+  const number = value.toLocaleString("en-US", { maximumSignificantDigits: 6 });
+  return unit ? `${number} ${unit}` : number;
+}
+
+export function readEdits(settings: readonly Setting[], edits: Edits): ReadEdits {
+  const read: ReadEdits = { changes: {}, words: [], problems: [] };
+  for (const setting of settings) {
+    const text = edits[setting.name];
+    if (text === undefined) continue;
+    const problem = text === null ? "" : problemOf(setting, text);
+    const after = text === null ? setting.default : Number(text);
+    if (problem) read.problems.push(problem);
+    else if (after !== setting.value || (text === null && setting.overridden)) {
+      read.changes[setting.name] = text === null ? null : after;
+      const to =
+        text === null ? `its default, ${settingValue(after, setting.unit)}` : settingValue(after, setting.unit);
+      read.words.push(`${setting.name}: ${settingValue(setting.value, setting.unit)} → ${to}`);
+    }
+  }
+  return read;
+}
+
+function problemOf({ name, low, high, unit, whole }: Setting, text: string): string {
+  const value = Number(text);
+  if (!text.trim() || !Number.isFinite(value)) return `${name} needs a number.`;
+  if (whole && !Number.isInteger(value)) return `${name} must be a whole number.`;
+  if (value < low || value > high)
+    return `${name} must be between ${settingValue(low, "")} and ${settingValue(high, unit)}.`;
+  return "";
+}
