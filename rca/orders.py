@@ -10,7 +10,9 @@ earlier ops of the same two communicators, which completed, prove nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from rca.keys import Ints, Rows, is_p2p
 from rca.progress import Progress
 
 _NEVER = np.iinfo(np.int64).max
+Enqueued = dict[int, dict[int, int]]  # rank position → op → when it was enqueued
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +43,20 @@ def crossing_at(state: Progress, ranks: tuple[int, ...]) -> Crossing | None:
     comms = members.comm[np.isin(members.rank_at, ranks) & members.is_local[members.comm]]
     for inside in np.unique(comms).tolist():
         mates = members.rank_at[members.of(inside)]
-        fronts = state.fronts
+        fronts, enqueued = state.fronts, cache(partial(_enqueued, state, _collectives_of(state, mates)))
         mine = np.isin(fronts.at, mates) & ~fronts.p2p & (fronts.comm >= 0)
         for over, op in sorted(set(zip(fronts.comm[mine].tolist(), fronts.op[mine].tolist(), strict=True))):
-            found = _crossing(state, inside, (over, op), mates)
+            found = _crossing(state, inside, (over, op), mates, enqueued)
             if found is not None:
                 return found
     return None
 
 
-def _crossing(state: Progress, inside: int, over: tuple[int, int], mates: Ints) -> Crossing | None:
+def _crossing(
+    state: Progress, inside: int, over: tuple[int, int], mates: Ints, enqueued: Callable[[int], Enqueued]
+) -> Crossing | None:
     ids = state.members.comm_ids
-    inner = _enqueued(state, mates, int(ids[inside]))
-    outer = _enqueued(state, mates, int(ids[over[0]]))
+    inner, outer = enqueued(int(ids[inside])), enqueued(int(ids[over[0]]))
     places = {at: _ops_before(inner.get(at, {}), outer[at].get(over[1])) for at in mates.tolist() if at in outer}
     known = {at: place for at, place in places.items() if place is not None}
     if len(set(known.values())) < 2 or _differed_before(inner, outer, over[1]):
@@ -66,14 +70,19 @@ def _crossing(state: Progress, inside: int, over: tuple[int, int], mates: Ints) 
     return Crossing((inside, op), over, over_first, inside_first)
 
 
-def _enqueued(state: Progress, mates: Ints, comm_id: int) -> dict[int, dict[int, int]]:
-    """Rank position → op → when it was enqueued, of the collectives of a communicator."""
-    found: dict[int, dict[int, int]] = {}
-    for table in ("op", "live_op"):
-        rows = state.window.rows(table)
-        rows = rows[(rows["comm_id"] == comm_id) & ~is_p2p(rows) & (rows["enqueued_ns"] > 0)]
-        at = state.ranks.position(rows["rank"])
-        for place, op, ns in _cells(rows[np.isin(at, mates)], at[np.isin(at, mates)]):
+def _collectives_of(state: Progress, mates: Ints) -> tuple[Rows, ...]:
+    """Rows of the collectives these ranks enqueued, over and in progress; picked once, since a job has millions."""
+    tables = (state.window.rows(table) for table in ("op", "live_op"))
+    own = (rows[np.isin(rows["rank"], state.ranks.rank[mates])] for rows in tables)
+    return tuple(rows[~is_p2p(rows) & (rows["enqueued_ns"] > 0)] for rows in own)
+
+
+def _enqueued(state: Progress, collectives: tuple[Rows, ...], comm_id: int) -> Enqueued:
+    """When the collectives of a communicator were enqueued."""
+    found: Enqueued = {}
+    for rows in collectives:
+        mine = rows[rows["comm_id"] == comm_id]
+        for place, op, ns in _cells(mine, state.ranks.position(mine["rank"])):
             found.setdefault(place, {})[op] = ns
     return found
 
@@ -90,7 +99,7 @@ def _ops_before(inner: dict[int, int], enqueued_ns: int | None) -> int | None:
     return max(before) if before else None
 
 
-def _differed_before(inner: dict[int, dict[int, int]], outer: dict[int, dict[int, int]], op: int) -> bool:
+def _differed_before(inner: Enqueued, outer: Enqueued, op: int) -> bool:
     """Whether members enqueued an earlier op over the network at different places among the ops inside."""
     earlier = sorted({one for of_rank in outer.values() for one in of_rank if one < op})[-3:]
     for one in earlier:
