@@ -39,8 +39,9 @@ def is_unusual(recording: Recording, row: int) -> bool:
 
 
 def _collectives(recording: Recording, rank: int) -> Entries:
-    rows: Entries = recording.entries[recording.entries["rank"] == rank]
-    return rows[~rows["is_p2p"]]
+    rows = recording.entries
+    mine: Entries = rows[(rows["rank"] == rank) & ~rows["is_p2p"]]
+    return mine
 
 
 def _number(recording: Recording, group: str) -> int:

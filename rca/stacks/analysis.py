@@ -1,0 +1,103 @@
+"""From stacks to findings: who is doing something else while the others wait for it (Mycroft §6.2, case study two).
+
+    rank 0, 1, 3 … in a collective         rank 2 … data loader: __getitem__ (dataset.py:41)   ← the others wait for it
+
+Abstains when nobody waits in a collective, and when most ranks are elsewhere: then the job is at work. Where everybody
+waits, the trouble is in or below the collective. A second look at the same processes tells a frozen rank from one that
+goes on slowly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject
+from rca.stacks.places import WAITS, Place, place_of
+from rca.stacks.process import LOADER, TRAINER, Frame, Process
+from rca.stacks.reading import as_text
+from rca.words import capitalised, named, waiting
+
+RULE: Final = "stacks"
+VERSION: Final = 1
+TELLING: Final = frozenset({Place.DATA_LOADER, Place.CHECKPOINT_SAVE, Place.CHECKPOINT_LOAD, Place.COMPILE, Place.LOCK})
+EVIDENCE_RANKS_MAX: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What a rank's trainer is doing. is_frozen: it was at the same lines at both looks; None: looked at once."""
+
+    rank: int
+    place: Place
+    at: Frame | None
+    is_frozen: bool | None
+    process: Process
+
+
+def doing_of(processes: Sequence[Process], later: Sequence[Process] = ()) -> list[Doing]:
+    """What each rank's trainer is doing, by rank; ranks of which nothing could be read are left out."""
+    again = {(one.rank, one.pid): one for one in later if not one.silent}
+    found = {}
+    for one in processes:
+        if one.silent or one.kind != TRAINER or not one.main:
+            continue
+        second = again.get((one.rank, one.pid))
+        newest = second or one
+        is_frozen = None if second is None else second.main == one.main
+        found[one.rank] = Doing(one.rank, *place_of(newest.main), is_frozen, newest)
+    return [found[rank] for rank in sorted(found)]
+
+
+def findings_of(processes: Sequence[Process], later: Sequence[Process] = ()) -> tuple[Finding, ...]:
+    """A finding per place in which few ranks are while the others wait; () when stacks name nobody."""
+    doing = doing_of(processes, later)
+    waiters = [one for one in doing if one.place in WAITS]
+    elsewhere = [one for one in doing if one.place not in WAITS]
+    if not waiters or not elsewhere or len(elsewhere) > len(waiters):
+        return ()
+    places = dict.fromkeys(one.place for one in elsewhere)
+    found = [_finding([one for one in elsewhere if one.place is place], waiters, processes) for place in places]
+    order = list(Grade)
+    return tuple(sorted(found, key=lambda one: (order.index(one.grade), -one.score)))
+
+
+def _finding(those: list[Doing], waiters: list[Doing], processes: Sequence[Process]) -> Finding:
+    ranks = tuple(one.rank for one in those)
+    place, at = those[0].place, those[0].at
+    is_frozen = all(one.is_frozen for one in those)
+    is_moving = any(one.is_frozen is False for one in those)
+    grade = Grade.STRONG if place in TELLING and is_frozen else Grade.MODERATE
+    verb = "is" if len(ranks) == 1 else "are"
+    where = f"{verb} {'in the ' if place is Place.DATA_LOADER else ''}{place.value}" + (f", {at}" if at else "")
+    pace = ", still moving" if is_moving else ", and does not move" if is_frozen else ""
+    return Finding(
+        rule=RULE, version=VERSION, subject=Subject("process", named(ranks), ranks), component=Component.SOFTWARE,
+        kind=FaultKind.COMPUTATION_FAIL_STOP, culprits=ranks, score=0.9 if grade is Grade.STRONG else 0.7, grade=grade,
+        sentence=capitalised(f"{named(ranks)} {where}{pace}; {waiting(len(waiters))}."),
+        evidence=(
+            *(_evidence(one) for one in those[:EVIDENCE_RANKS_MAX]),
+            *_workers(ranks, processes),
+            Evidence("ranks waiting for others", len(waiters), "ranks", "stacks"),
+        ),
+        advice=f"`py-spy dump --native --pid {those[0].process.pid}` shows what this call waits for.",
+    )  # fmt: skip
+
+
+def _evidence(one: Doing) -> Evidence:
+    return Evidence(one.place.value, as_text(one.process.main[:4]), "", "stacks", one.rank)
+
+
+def _workers(ranks: tuple[int, ...], processes: Sequence[Process]) -> list[Evidence]:
+    """What the data-loader workers of these ranks are doing: the trainer only waits for them."""
+    busy = [
+        (one, place, at)
+        for one in processes
+        if one.rank in ranks and not one.silent and one.kind == LOADER
+        for place, at in (place_of(one.main),)
+        if at is not None and "multiprocessing/" not in one.main[0].file and one.main[0].file != "selectors.py"
+    ]
+    return [
+        Evidence("data-loader worker", f"{place.value}: {at}", "", "stacks", one.rank) for one, place, at in busy[:4]
+    ]
