@@ -1,0 +1,84 @@
+"""Why not rank 5? Asked of a running stack's incident, answered from its pinned traces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+from rest_framework.test import APIClient
+
+from console.accounts.models import Membership, Role
+from console.incidents import watch, why_not
+from console.incidents.lifecycle import BadAct
+from console.incidents.models import Incident
+from ingest.models import Attempt
+from tests.console.conftest import Persona
+from tests.console.incidents.making import make_incident
+from tests.console.incidents.stalling import StallingJob
+from tests.ingest.conftest import Ingest, ingest, no_traces
+
+__all__ = ["ingest", "no_traces"]  # fixtures
+
+
+@pytest.fixture
+async def incident(ingest: Ingest) -> Incident:
+    """Of a job that ran for eight seconds and has stood still for fourteen, because rank 3 entered no further op."""
+    job = StallingJob(ingest)
+    await job.run(8)
+    job.stall()
+    await job.run(14)
+    await sync_to_async(watch.watch_job)((await Attempt.objects.alatest("pk")).pk)
+    return await Incident.objects.select_related("team", "job").alatest("pk")
+
+
+def ask(incident: Incident, query: str, role: Role = Role.VIEWER) -> Any:
+    user = User.objects.create(username=f"asks {query}")
+    Membership.objects.create(user=user, team=incident.team, role=role)
+    browser = APIClient()
+    browser.force_login(user)
+    return browser.get(f"/api/v1/incidents/{incident.pk}/why-not{query}")
+
+
+async def test_a_victim_is_cleared_the_culprit_is_not_and_what_is_no_rank_is_said(incident: Incident) -> None:
+    victim = (await sync_to_async(ask)(incident, "?rank=6")).json()
+    assert (victim["rank"], victim["diagnosis_id"]) == (6, 1)
+    assert victim["alternative"]["why_not"].startswith("It waits for rank")
+    assert victim["alternative"]["evidence"]
+    culprit = (await sync_to_async(ask)(incident, "?rank=3")).json()
+    assert culprit["alternative"]["why_not"].startswith("It is blamed: Rank 3 has not entered the op")
+    nobody = (await sync_to_async(ask)(incident, "?rank=8")).json()
+    assert nobody["alternative"]["why_not"] == "There is no such rank: the job has 8."
+
+
+@pytest.mark.parametrize("query", ["", "?rank=", "?rank=x", "?rank=-1", "?rank=99999999999", "?rank=1&other=2"])
+async def test_a_question_without_a_rank_is_refused(incident: Incident, query: str) -> None:
+    assert (await sync_to_async(ask)(incident, query)).status_code == 400
+
+
+async def test_a_job_too_large_is_answered_from_less_or_not_at_all(
+    incident: Incident, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(why_not, "RANK_SECONDS_MAX", 16)
+    answer = await sync_to_async(ask)(incident, "?rank=6")
+    assert answer.json()["alternative"]["why_not"].startswith("It waits for rank"), "3 seconds tell a hang"
+    revision = await incident.revisions.alatest("number")
+    revision.pk, revision.number = None, revision.number + 1
+    revision.body["symptom"]["kind"] = "straggler"
+    await revision.asave()
+    monkeypatch.setattr(why_not, "RANK_SECONDS_MAX", 1)
+    with pytest.raises(BadAct, match=r"python -m rca window.npz --why-not"):
+        await sync_to_async(why_not.why_not_rank)(incident, 6)
+
+
+@pytest.mark.django_db
+def test_before_anything_is_diagnosed_it_says_so_and_strangers_see_nothing(
+    attempt: Attempt, viewer: Persona, stranger: Persona
+) -> None:
+    made = make_incident(attempt)
+    path = f"/api/v1/incidents/{made.pk}/why-not?rank=3"
+    answer = viewer.browser.get(path).json()
+    assert (answer["diagnosis_id"], answer["alternative"]["why_not"]) == (None, "Nothing has been diagnosed yet.")
+    assert stranger.browser.get(path).status_code == 404
+    assert APIClient().get(path).status_code in (401, 403)
