@@ -2,54 +2,79 @@
 
 Pure functions of the REST API's JSON and the truth, so that the scoring itself is unit-tested. Two diagnoses of an
 incident count, the first and the one 30 s later; the worse is the score. A set that merely contains the truth is tied,
-not named.
+not named; so is a link of which one end is meant, except where the truth says that the two ends may look alike.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from nccl_instrument.simulate.faults import KINDS
 from rca.findings import Component, FaultKind
 
-FAULTS: Final[dict[str, tuple[Component, FaultKind]]] = {
-    "nic_down": (Component.NIC, FaultKind.COMMUNICATION_FAIL_STOP),
-    "rank_frozen": (Component.PROCESS, FaultKind.COMPUTATION_FAIL_STOP),
-    "rank_killed": (Component.PROCESS, FaultKind.COMPUTATION_FAIL_STOP),
+Answer = tuple[Component, FaultKind]
+
+LIVE_FAULTS: Final[dict[str, Answer]] = {
+    "nic_limit": (Component.NIC, FaultKind.COMMUNICATION_FAIL_SLOW),
+    "slow_copies": (Component.COPY, FaultKind.COMPUTATION_FAIL_SLOW),
+    "slow_compute": (Component.GPU, FaultKind.COMPUTATION_FAIL_SLOW),
     "proxy_sleep": (Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW),
-    "stuck_before": (Component.SOFTWARE, FaultKind.COMPUTATION_FAIL_STOP),
 }
-"""Fault → what a right diagnosis must say; the rows of the fault table that the spine injects."""
+FAULTS: Final[dict[str, Answer]] = LIVE_FAULTS | {
+    name: (Component(kind.component), FaultKind(kind.kind)) for name, kind in KINDS.items() if not kind.is_healthy
+}
+"""Fault (of the testbed or the simulator) → what a right diagnosis must say: the evaluation's fault table."""
+LINK_WILL_DO: Final = ("nic_down",)
+"""Faults of which "link A–B" is right where the two ends cannot be told apart and the diagnosis says so."""
+COMMUNICATION, COMPUTATION = "communication", "computation"
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What was injected: the fault's name and the set of ranks that are to be blamed."""
+    """What was injected: the fault and the ranks to be blamed, none for what befell everybody.
+
+    others: sets as right as `ranks` (both sides of a deadlock's cycle). group: the two of a mismatch without a majority.
+    """
 
     fault: str
     ranks: frozenset[int]
+    others: tuple[frozenset[int], ...] = ()
+    group: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One diagnosis against the truth; ordered by how good it is (larger is better)."""
+    """One diagnosis against the truth. blamed: culprits; nodes: theirs; kind: the anomaly said, "" when nobody says any."""
 
     named: bool
     component_right: bool
     tied: bool
     wrongly_blamed: int
+    machine_level: bool = False
+    group_level: bool = False
+    misjudged: bool = False
+    is_kind_right: bool = False
+    nodes: frozenset[str] = frozenset()
 
     @property
-    def goodness(self) -> tuple[bool, bool, int, bool]:
-        return (self.named, self.component_right, -self.wrongly_blamed, self.tied)
+    def goodness(self) -> tuple[bool, bool, int, bool, bool]:
+        """Larger is better."""
+        return (self.named, self.component_right, -self.wrongly_blamed, self.machine_level, self.tied)
 
 
 NOTHING: Final = Score(named=False, component_right=False, tied=False, wrongly_blamed=0)
+NodeOf = Callable[[int], str]
 
 
-def score_diagnosis(truth: Truth, diagnosis: dict[str, Any] | None) -> Score:
+def node_unknown(rank: int) -> str:
+    """Where nobody asks for nodes, every rank is its own."""
+    return f"rank {rank}"
+
+
+def score_diagnosis(truth: Truth, diagnosis: Mapping[str, Any] | None, node_of: NodeOf = node_unknown) -> Score:
     """Score of one diagnosis (JSON of rca.findings.Diagnosis); none at all, or one naming nobody, scores NOTHING."""
     findings = (diagnosis or {}).get("findings") or []
     if not findings:
@@ -57,13 +82,60 @@ def score_diagnosis(truth: Truth, diagnosis: dict[str, Any] | None) -> Score:
     best = findings[0]
     blamed = frozenset(best["culprits"])
     also = blamed.union(*(subject["ranks"] for subject in best["tied"]))
-    named = blamed == truth.ranks
+    named = _is_named(truth, best, blamed, also)
+    is_machine = named or (bool(blamed) and _nodes(blamed, node_of) == _nodes(truth.ranks, node_of))
+    allowed = truth.ranks.union(*truth.others)
+    component, kind = Component(best["component"]), FaultKind(best["kind"])
     return Score(
         named=named,
-        component_right=(best["component"], best["kind"]) == FAULTS[truth.fault],
-        tied=not named and truth.ranks <= also,
-        wrongly_blamed=len(blamed - truth.ranks),
+        component_right=component is FAULTS[truth.fault][0] and _is_kind(kind, truth.fault),
+        tied=not named and bool(truth.ranks) and truth.ranks <= also,
+        wrongly_blamed=len(blamed - allowed),
+        machine_level=is_machine,
+        group_level=not is_machine and truth.ranks <= also.union(_subject(best).get("ranks", ())),
+        misjudged=_is_misjudged(truth.fault, component, kind),
+        is_kind_right=_is_kind(kind, truth.fault),
+        nodes=_nodes(blamed or (truth.ranks if named else frozenset()), node_of),
     )
+
+
+def _is_named(truth: Truth, best: Mapping[str, Any], blamed: frozenset[int], also: frozenset[int]) -> bool:
+    kind = FaultKind(best["kind"])
+    if not truth.ranks:
+        return not blamed and not also and kind is FaultKind.GROUP_ANOMALY
+    if blamed == truth.ranks or blamed in truth.others:
+        return True
+    if truth.group and kind is FaultKind.MISMATCH and also == truth.group:
+        return True
+    is_link = truth.fault in LINK_WILL_DO and _subject(best).get("kind") == "link" and not blamed
+    return is_link and len(best["tied"]) == 2 and any(frozenset(end["ranks"]) == truth.ranks for end in best["tied"])
+
+
+def _subject(best: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = best.get("subject") or {}
+    return found
+
+
+def _nodes(ranks: Iterable[int], node_of: NodeOf) -> frozenset[str]:
+    return frozenset(node_of(rank) for rank in ranks)
+
+
+def _is_kind(kind: FaultKind, fault: str) -> bool:
+    wanted = FAULTS[fault][1]
+    orders = (FaultKind.MISMATCH, FaultKind.DEADLOCK)
+    return kind is wanted or (kind in orders and wanted in orders)
+
+
+def family(component: Component, kind: FaultKind) -> str:
+    """Communication or computation; "" where an anomaly is neither."""
+    if kind is FaultKind.GROUP_ANOMALY:
+        return COMMUNICATION if component in (Component.NETWORK, Component.NIC) else COMPUTATION
+    return next((name for name in (COMMUNICATION, COMPUTATION) if kind.value.startswith(name)), "")
+
+
+def _is_misjudged(fault: str, component: Component, kind: FaultKind) -> bool:
+    wanted, said = family(*FAULTS[fault]), family(component, kind)
+    return bool(wanted and said) and wanted != said
 
 
 def worse(first: Score, second: Score) -> Score:

@@ -23,9 +23,10 @@ from typing import Any
 
 from console.supervisor.demo import LiveJob
 from nccl_instrument.testbed.control import ask
-from tests.eval.scoring import FAULTS, NOTHING, Score, Truth, quantiles, score_diagnosis, worse
+from tests.eval.scoring import NOTHING, Score, Truth, quantiles, score_diagnosis, worse
 from tests.eval.stack import RunningStack
 
+FAULTS = ("nic_down", "rank_frozen", "rank_killed", "proxy_sleep", "stuck_before")
 TRAIN_SECONDS = 12.0
 SETTLE_SECONDS = 30.0
 GIVE_UP_SECONDS = 40.0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.eval.scoring import NOTHING, Truth, quantiles, score_diagnosis, worse
+from nccl_instrument.simulate.faults import KINDS
+from tests.eval.localization_cases import HEALTHY, ROWS
+from tests.eval.scoring import FAULTS, LIVE_FAULTS, NOTHING, Truth, quantiles, score_diagnosis, worse
 
 TRUTH = Truth("nic_down", frozenset({3}))
 
@@ -51,3 +53,92 @@ def test_the_worse_of_two_counts() -> None:
 def test_quantiles_of_nothing_are_unknown() -> None:
     assert quantiles([]) == {"p50": None, "p90": None, "max": None}
     assert quantiles([1, 2, 3]) == {"p50": 2, "p90": 3, "max": 3}
+
+
+def said(culprits: list[int], **more: object) -> dict:
+    """A diagnosis with one finding, a dead NIC's unless told otherwise."""
+    plain = {
+        "component": "nic",
+        "kind": "communication_fail_stop",
+        "tied": [],
+        "subject": {"kind": "rank", "ranks": []},
+    }
+    return {"findings": [{**plain, "culprits": culprits, **more}]}
+
+
+def on_node(rank: int) -> str:
+    return f"node{rank // 2}"
+
+
+def link(*ends: int) -> dict:
+    tied = [{"ranks": [end]} for end in ends]
+    return said([], tied=tied, subject={"kind": "link", "ranks": list(ends)})
+
+
+def test_a_link_with_the_dead_nic_at_one_end_is_right() -> None:
+    assert score_diagnosis(TRUTH, link(3, 7)).named
+
+
+def test_a_link_elsewhere_is_not() -> None:
+    score = score_diagnosis(TRUTH, link(1, 7))
+    assert (score.named, score.tied, score.wrongly_blamed) == (False, False, 0)
+
+
+def test_a_link_is_not_enough_where_the_truth_tells_its_ends_apart() -> None:
+    score = score_diagnosis(Truth("nic_limited", frozenset({3})), link(3, 7))
+    assert (score.named, score.tied) == (False, True)
+
+
+def test_a_part_of_the_ranks_of_a_shared_nic_is_not_named() -> None:
+    score = score_diagnosis(Truth("nic_down", frozenset({2, 3})), said([3]), on_node)
+    assert (score.named, score.wrongly_blamed, score.machine_level) == (False, 0, True)
+
+
+def test_victims_are_not_blamed() -> None:
+    diagnosis = {**said([3]), "victims": [0, 1, 2, 4]}
+    assert score_diagnosis(TRUTH, diagnosis).wrongly_blamed == 0
+
+
+def test_the_right_node_with_another_rank_is_machine_level_and_blames_wrongly() -> None:
+    score = score_diagnosis(TRUTH, said([2]), on_node)
+    assert (score.named, score.machine_level, score.wrongly_blamed) == (False, True, 1)
+
+
+def test_a_communicator_that_holds_the_truth_is_group_level() -> None:
+    score = score_diagnosis(TRUTH, said([], subject={"kind": "communicator", "ranks": [1, 3, 5]}), on_node)
+    assert (score.machine_level, score.group_level) == (False, True)
+
+
+def test_computation_for_communication_is_misjudged() -> None:
+    score = score_diagnosis(TRUTH, said([3], component="gpu", kind="computation_fail_slow"), on_node)
+    assert (score.misjudged, score.is_kind_right, score.named) == (True, False, True)
+
+
+def test_another_kind_of_the_same_family_is_not_misjudged_but_not_right() -> None:
+    score = score_diagnosis(TRUTH, said([3], kind="communication_fail_slow"), on_node)
+    assert (score.misjudged, score.is_kind_right, score.component_right) == (False, False, False)
+
+
+@pytest.mark.parametrize(("culprits", "named", "blamed"), [([], True, 0), ([5], False, 1)])
+def test_what_befell_everybody_is_nobodys(culprits: list[int], named: bool, blamed: int) -> None:
+    score = score_diagnosis(Truth("links_slow", frozenset()), said(culprits, component="network", kind="group_anomaly"))
+    assert (score.named, score.component_right, score.wrongly_blamed) == (named, True, blamed)
+
+
+@pytest.mark.parametrize(("culprits", "named"), [([4], True), ([4, 5, 6, 7], True), ([4, 5], False)])
+def test_both_sides_of_a_cycle_are_as_right_as_the_rank_that_erred(culprits: list[int], named: bool) -> None:
+    truth = Truth("different_order", frozenset({4}), others=(frozenset({4, 5, 6, 7}),))
+    score = score_diagnosis(truth, said(culprits, component="software", kind="deadlock"))
+    assert (score.named, score.component_right, score.wrongly_blamed) == (named, True, 0)
+
+
+def test_two_that_contradict_each_other_without_a_majority_are_a_tie_that_counts() -> None:
+    truth = Truth("different_op", frozenset({1}), group=frozenset({1, 3}))
+    tied = said([], component="software", kind="mismatch", tied=[{"ranks": [1]}, {"ranks": [3]}])
+    assert score_diagnosis(truth, tied).named
+    assert not score_diagnosis(Truth("different_op", frozenset({1})), tied).named
+
+
+def test_every_fault_of_the_simulator_has_a_row_of_the_truth_table() -> None:
+    assert {name for names in ROWS.values() for name in names} | {"proxy_stuck"} == set(FAULTS) - set(LIVE_FAULTS)
+    assert all(KINDS[name].is_healthy for name in HEALTHY)

@@ -14,7 +14,7 @@ import pytest
 
 from console.supervisor import preflight
 from console.supervisor.folder import claim
-from tests.eval.scoring import FAULTS
+from tests.eval.spine import FAULTS
 
 
 @pytest.fixture

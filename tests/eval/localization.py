@@ -1,0 +1,102 @@
+"""Accuracy suite `localization`: hundreds of simulated jobs of 64 to 10,000 GPUs, half of them with a fault of each kind.
+
+Every job's batches go through the functions by which the console looks at a live job (tests/eval/watching.py); the first
+diagnosis and the one 30 s of data later count, the worse of them is the score. Each case is kept as a line of a file, so
+that a run that was interrupted goes on. Run by `make eval SUITE=localization [SEED=n]`; the last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from nccl_instrument.simulate.bar import Bar
+from tests.eval.localization_cases import CASES_AT, draw_case, planned
+from tests.eval.localization_report import is_miss, summary, table, told
+from tests.eval.localization_run import run_case
+from tests.eval.stack import ROOT
+
+Row = dict[str, Any]
+Plan = tuple[int, int, str, str]  # gpus, number, row of the fault table, fault
+CODE: Final = ("rca", "ingest", "nccl_instrument/simulate", "tests/eval")
+
+
+def main() -> int:
+    chosen = parser().parse_args()
+    plans = plans_of(chosen)
+    kept = chosen.results or ROOT / "var" / "eval" / f"localization-{chosen.seed}.jsonl"
+    known = {} if chosen.only else read_results(kept, code_version())
+    todo = [plan for plan in plans if plan[:2] not in known]
+    print(
+        f"localization: {len(plans)} cases, {len(plans) - len(todo)} known from {kept}, seed {chosen.seed}", flush=True
+    )
+    rows = {**known, **run_all(chosen.seed, todo, kept, code_version(), is_told=bool(chosen.only))}
+    wanted = [rows[plan[:2]] for plan in plans]
+    print(table(wanted))
+    print(json.dumps(summary(wanted, chosen.seed, overridden=[])))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--seed", type=int, default=os.environ.get("SEED") or random.randrange(10**6))
+    made.add_argument("--sizes", default=",".join(map(str, CASES_AT)), help="numbers of GPUs")
+    made.add_argument("--cases", type=int, help="faulty cases at each size, and as many healthy ones")
+    made.add_argument("--faults", default="", help="of these faults (or rows of the fault table) only")
+    made.add_argument("--only", type=int, action="append", help="the case of this number; may be given again")
+    made.add_argument("--results", type=Path, help="file to keep cases in, and to go on from")
+    return made
+
+
+def plans_of(chosen: argparse.Namespace) -> list[Plan]:
+    """What is to be run, size by size."""
+    faults = tuple(filter(None, chosen.faults.split(",")))
+    sizes = [int(size) for size in chosen.sizes.split(",")]
+    found = [(gpus, *one) for gpus in sizes for one in planned(gpus, chosen.cases or CASES_AT.get(gpus, 64), faults)]
+    return [plan for plan in found if not chosen.only or plan[1] in chosen.only]
+
+
+def run_all(seed: int, plans: Sequence[Plan], kept: Path, version: str, is_told: bool) -> dict[tuple[int, int], Row]:
+    """Runs every case; keeps each one as soon as it is known."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    bar, rows = Bar(len(plans), "cases"), {}
+    for done, (gpus, number, row, fault) in enumerate(plans):
+        case = draw_case(seed, gpus, number, row, fault)
+        bar.tell(done, f"{fault} at {gpus}")
+        found = run_case(case, lambda share, done=done: bar.tell(done + share))  # type: ignore[misc]
+        rows[gpus, number] = found
+        with kept.open("a") as file:
+            file.write(json.dumps({"code": version, **found}) + "\n")
+        if is_told or is_miss(found):
+            print("\n".join(told(found)), flush=True)
+    bar.end()
+    return rows
+
+
+def read_results(kept: Path, version: str) -> dict[tuple[int, int], Row]:
+    """Cases that this very code has run before; what other code found says nothing about it."""
+    if not kept.exists():
+        return {}
+    rows = [json.loads(line) for line in kept.read_text().splitlines() if line.endswith("}")]
+    return {(row["gpus"], row["number"]): row for row in rows if row.pop("code") == version}
+
+
+def code_version() -> str:
+    """A digest of the sources that decide a case's result."""
+    digest = hashlib.sha256()
+    for folder in CODE:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".py", ".c", ".h"):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""Which jobs and faults the suite `localization` draws: every row of the evaluation's fault table equally often.
+
+A case follows from (seed, size, number) alone, so that a single one can be repeated. Layout, physics, victim and severity
+are random; a slowdown is drawn again until it makes the job's iterations 1.25 to 5 times as long, which a short run of
+the engine without agents tells. Steps are shorter than a large job's, since a minute must hold a normal and a change.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from nccl_instrument.simulate.effects import effects_of
+from nccl_instrument.simulate.faults import Fault, Scenario, make_fault
+from nccl_instrument.simulate.job import JobSettings, make_engine
+from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.simulate.physics import KIB, LARGE_RING, MIB, Physics
+
+ROWS: Final[dict[str, tuple[str, ...]]] = {
+    "NIC down": ("nic_down",),
+    "NIC bandwidth limited": ("nic_limited",),
+    "background traffic": ("background_traffic",),
+    "PCIe of a NIC": ("nic_pcie_slow",),
+    "PCIe of a GPU": ("gpu_pcie_slow",),
+    "GPU power limit": ("gpu_slow",),
+    "background computation": ("background_compute",),
+    "CPU contention or throttling": ("cpu_contention", "cpu_throttled"),
+    "proxy sleeps": ("proxy_sleeps",),
+    "execution error, frozen or killed": ("gpu_error", "rank_frozen", "rank_killed"),
+    "stuck before the collective": ("stuck_before",),
+    "different op, size or order": ("different_op", "different_size", "different_order"),
+    "cross-NUMA": ("cross_numa",),
+    "expert imbalance": ("hot_expert",),
+    "everything slow": ("links_slow", "gpus_slow"),
+    "node or agent silent": ("node_silent", "agent_silent"),
+}
+HEALTHY: Final = ("warm_up", "evaluation_pause", "checkpoint", "recompile", "overlap", "heavy_master", "warm_experts",
+                  "clock_skew", "clock_drift", "agent_restart", "spool_drain", "server_outage")  # fmt: skip
+FROM_THE_START: Final = ("warm_up", "overlap", "heavy_master", "warm_experts", "clock_drift", "clock_skew")
+CASES_AT: Final = {64: 80, 1024: 64, 10_000: 64}
+NODE_RANKS: Final = 8
+WARM_ITERATIONS: Final = 60  # those left out and those a normal needs, and some
+HEALTHY_SECONDS: Final = 60.0
+STEADY_SECONDS: Final = 36.0  # a node is not called silent before its job was heard for half a minute
+SLOWDOWN_LEAST, SLOWDOWN_MOST = 1.25, 5.0
+DRAWS_MAX: Final = 12
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job and what befalls it. slowdown: how much longer its iterations get, 0 where that is not the point."""
+
+    seed: int
+    gpus: int
+    number: int
+    row: str
+    fault: Fault
+    layout: Layout
+    physics: Physics
+    transport: str
+    job_seed: int
+    iteration_s: float
+    slowdown: float = 0.0
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.fault.kind.is_healthy
+
+    @property
+    def settings(self) -> JobSettings:
+        return JobSettings(self.layout, self.physics, Scenario((self.fault,), self.job_seed), transport=self.transport)
+
+    @property
+    def command(self) -> str:
+        """Repeats this case alone."""
+        return f"python -m tests.eval.localization --seed {self.seed} --sizes {self.gpus} --only {self.number}"
+
+
+def planned(gpus: int, n_cases: int, faults: tuple[str, ...] = ()) -> list[tuple[int, str, str]]:
+    """(number, row, fault) of n_cases faulty cases and as many healthy ones, in turn; of `faults` only, where given."""
+    rows = list(ROWS.items())
+    found = []
+    for at in range(n_cases):
+        row, names = rows[at % len(rows)]
+        found.append((2 * at, row, names[at // len(rows) % len(names)]))
+        found.append((2 * at + 1, "healthy", HEALTHY[at % len(HEALTHY)]))
+    return [one for one in found if not faults or one[2] in faults or one[1] in faults]
+
+
+def draw_case(seed: int, gpus: int, number: int, row: str, fault: str) -> Case:
+    """The case of this number; the same for the same arguments."""
+    drawn = None
+    for attempt in range(DRAWS_MAX):
+        drawn = _draw(seed, gpus, number, row, fault, random.Random(f"{seed}/{gpus}/{number}/{attempt}"))
+        if not _must_slow(drawn.fault) or SLOWDOWN_LEAST <= drawn.slowdown <= SLOWDOWN_MOST:
+            break
+    assert drawn is not None
+    return drawn
+
+
+def _draw(seed: int, gpus: int, number: int, row: str, name: str, draw: random.Random) -> Case:
+    layout = draw_layout(gpus, name, draw)
+    physics = draw_physics(layout, draw)
+    job_seed = draw.randrange(1, 2**31)
+    transport = "Socket" if draw.random() < 0.2 else "IB"
+    fault = make_fault(name, layout, 1.0, seed=job_seed)
+    usual_s, now_s = iteration_seconds(layout, physics, fault, transport, job_seed)
+    start_s = WARM_ITERATIONS * usual_s + draw.uniform(0, 5)
+    if name in FROM_THE_START:
+        start_s = 0.0
+    elif row in ("node or agent silent", "healthy"):
+        start_s = max(start_s, STEADY_SECONDS)
+    slowdown = now_s / usual_s if _must_slow(fault) else 0.0
+    return Case(
+        seed, gpus, number, row, replace(fault, start_s=round(start_s, 3)), layout, physics, transport, job_seed,
+        round(usual_s, 4), round(slowdown, 3),
+    )  # fmt: skip
+
+
+def _must_slow(fault: Fault) -> bool:
+    is_slow = fault.kind.kind.endswith("fail_slow") or fault.kind.kind == "group_anomaly"
+    return is_slow and fault.name != "proxy_sleeps"  # a second in every five, whatever the job
+
+
+def draw_layout(gpus: int, fault: str, draw: random.Random) -> Layout:
+    """TP × PP × DP, half of them with experts, on nodes of eight GPUs with a NIC each or for two."""
+    while True:
+        tp = draw.choice((8, 8, 4, 2)) if gpus <= 1024 else 8
+        pp = draw.choice((1, 2, 4) if gpus <= 64 else (2, 4, 8) if gpus <= 1024 else (5, 10, 25))
+        dp = gpus // (tp * pp)
+        has_experts = fault in ("hot_expert", "warm_experts") or draw.random() < 0.5
+        ep = draw.choice([n for n in (2, 4, 5, 8) if dp % n == 0 and n <= dp] or [1]) if has_experts else 1
+        nics = 4 if draw.random() < 0.2 else 0
+        is_seen = fault != "hot_expert" or tp * ep > NODE_RANKS  # an exchange inside a node leaves no trace
+        if tp * pp * dp == gpus and dp > 1 and is_seen and not (has_experts and ep == 1):
+            return Layout(tp, pp, dp, ep, NODE_RANKS, nics)
+
+
+def draw_physics(layout: Layout, draw: random.Random) -> Physics:
+    """A step of a quarter to half a second, of which gradients take a quarter to a half on 400 Gbit/s."""
+    step_ms = draw.uniform(250, 450)
+    n_microbatches = max(layout.pp, draw.choice((2, 3, 4)))
+    share = draw.uniform(0.25, 0.5)
+    passes = n_microbatches + layout.pp - 1
+    forward_ms = step_ms * (1 - share) / (3 * passes)
+    made = Physics(
+        n_microbatches=n_microbatches, n_layers=1, n_buckets=draw.choice((1, 2)), forward_ms=forward_ms,
+        backward_ms=2 * forward_ms, optimizer_ms=8.0, step_gap_ms=3.0, jitter=draw.uniform(0.003, 0.01),
+        dp_reduce=draw.choice(("sharded", "sharded", "ring", "tree")), ep_kib=128 * KIB, tp_kib=32 * KIB,
+    )  # fmt: skip
+    users = layout.ranks_per_node // layout.n_nics_per_node
+    dp_kib = int(share * step_ms / 1000 * made.link_bytes_per_s / 2 / KIB / users / made.n_buckets)
+    return replace(made, dp_kib=dp_kib, pp_kib=draw.choice((16, 32)) * MIB // KIB, **_slots(layout, made, dp_kib))
+
+
+def _slots(layout: Layout, physics: Physics, dp_kib: int) -> dict[str, int]:
+    """As cluster_physics has them: transfers that grow with the ring, not with the bytes."""
+    slices = 1 if layout.dp >= LARGE_RING else 2
+    part = dp_kib // physics.n_channels // max(layout.dp, 2)
+    return {"slices": slices, "slot_kib": max(min(part // slices, physics.slot_kib), 256)}
+
+
+def iteration_seconds(layout: Layout, physics: Physics, fault: Fault, transport: str, seed: int) -> tuple[float, float]:
+    """(usual, under the fault) seconds of an iteration, by the engine alone; a fault that is no slowdown is not tried."""
+    usual_s = _measured(layout, physics, (), transport, seed)
+    is_tried = _must_slow(fault) or fault.name == "heavy_master"
+    now_s = _measured(layout, physics, (replace(fault, start_s=0.001),), transport, seed) if is_tried else usual_s
+    return (now_s if fault.name == "heavy_master" else usual_s), now_s
+
+
+def _measured(layout: Layout, physics: Physics, faults: tuple[Fault, ...], transport: str, seed: int) -> float:
+    engine = make_engine(layout, effects_of(Scenario(faults, seed), layout, physics), seed, transport == "IB")
+    ranks = np.arange(layout.n_ranks, dtype=np.int32)
+    began, now_ns = {}, 0
+    try:
+        while len(began) < 2 and now_ns < 60 * 10**9:
+            now_ns += 20_000_000
+            engine.run(now_ns)
+            done = int(engine.processes(ranks)["iteration"].min())
+            for wanted in (2, 8):
+                if done >= wanted and wanted not in began:
+                    began[wanted] = (now_ns, done)
+    finally:
+        engine.close()
+    if len(began) < 2:
+        return 10.0
+    (first_ns, first), (last_ns, last) = began[2], began[8]
+    return (last_ns - first_ns) / 1e9 / (last - first)

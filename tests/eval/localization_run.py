@@ -1,0 +1,144 @@
+"""One case of the suite `localization`, from its simulation to its score, as a row that can be kept.
+
+The job's batches reach the watch in the order they would reach a server; the simulation ends when the second diagnosis
+that counts is known, or when patience is over. What is true of the fault is used for scoring alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, Final
+
+from nccl_instrument.simulate.faults import truth
+from nccl_instrument.simulate.files import in_order
+from nccl_instrument.simulate.job import SimulatedJob
+from nccl_instrument.simulate.layout import Layout
+from rca.findings import Diagnosis, FaultKind, to_json
+from tests.eval.localization_cases import FROM_THE_START, HEALTHY_SECONDS, Case
+from tests.eval.scoring import FAULTS, NOTHING, Score, Truth, score_diagnosis, worse
+from tests.eval.watching import SECOND, SETTLE_NS, Followed, Watch
+
+Row = dict[str, Any]
+PATIENCE_SECONDS: Final = 60.0  # of data, for an incident after a fault
+AFTERWARDS_SECONDS: Final = 35.0  # of data, after something healthy
+PAUSE_NS: Final = {64: 2 * SECOND, 1024: 2 * SECOND}  # between looks, else 5 s; a live job is looked at every second
+
+
+def run_case(case: Case, tell: Callable[[float], None] = lambda share: None) -> Row:
+    """The case's row: what it was, what was said, how it scores and how long it took."""
+    began_s = time.monotonic()
+    job, watch = SimulatedJob(case.settings), Watch(PAUSE_NS.get(case.gpus, 5 * SECOND))
+    total_s = seconds_at_most(case)
+    try:
+        _follow(watch, job, case, total_s, tell)
+        happened = truth(case.fault, case.layout, case.settings.origin_ns)
+    finally:
+        job.close()
+    took = {"took_s": round(time.monotonic() - began_s, 1), "analysis_s": round(watch.analysis_s, 1)}
+    return {**describe(case), **took, **result(case, watch.incident, happened)}
+
+
+def seconds_at_most(case: Case) -> float:
+    """How much of the job is simulated unless all is known earlier."""
+    if not case.is_healthy:
+        return case.fault.start_s + PATIENCE_SECONDS + SETTLE_NS / SECOND
+    if case.fault.name in FROM_THE_START:
+        return max(HEALTHY_SECONDS, case.fault.start_s + 70 * case.iteration_s)
+    return case.fault.start_s + case.fault.amount + AFTERWARDS_SECONDS
+
+
+def _follow(watch: Watch, job: SimulatedJob, case: Case, total_s: float, tell: Callable[[float], None]) -> None:
+    origin_ns = case.settings.origin_ns
+    for now_ns in watch.follow(in_order(job.batches(total_s))):
+        at_s = (now_ns - origin_ns) / SECOND
+        tell(min(at_s / total_s, 1.0))
+        if watch.incident is None:
+            if not case.is_healthy and at_s > case.fault.start_s + PATIENCE_SECONDS:
+                return
+        elif watch.incident.is_settled(now_ns):
+            return
+
+
+def describe(case: Case) -> Row:
+    """What a reader of a miss wants to know."""
+    layout, physics = case.layout, case.physics
+    return {
+        "seed": case.seed, "gpus": case.gpus, "number": case.number, "row": case.row, "fault": case.fault.name,
+        "amount": round(case.fault.amount, 3), "slowdown": case.slowdown, "ranks": list(case.fault.ranks),
+        "layout": asdict(layout), "transport": case.transport, "dp_reduce": physics.dp_reduce,
+        "iteration_s": case.iteration_s, "start_s": case.fault.start_s, "command": case.command,
+    }  # fmt: skip
+
+
+def result(case: Case, incident: Followed | None, happened: Row) -> Row:
+    """Score and words. Of a healthy job the incident itself is the miss; so is one before the fault began."""
+    starts_ns = int(happened["starts_ns"])
+    is_false = incident is not None and (case.is_healthy or incident.triggered_ns < starts_ns)
+    found: Row = {"healthy": case.is_healthy, "false_incident": is_false, "said": _said(incident)}
+    if case.is_healthy:
+        return found
+    detect_s = None if incident is None or is_false else round((incident.triggered_ns - starts_ns) / SECOND, 2)
+    score = NOTHING if incident is None or is_false else score_incident(case, incident)
+    return {**found, "detect_s": detect_s, "truth": sorted(true_of(case).ranks)[:16], **score_json(case, score)}
+
+
+def score_incident(case: Case, incident: Followed) -> Score:
+    """The worse of the first diagnosis and the one that stands 30 s later."""
+    true = true_of(case)
+    scores = [score_diagnosis(true, _json(one), lambda rank: node_name(case.layout, rank))
+              for one in (incident.first, incident.answer)]  # fmt: skip
+    return worse(*scores)
+
+
+def _json(diagnosis: Diagnosis | None) -> Row | None:
+    return to_json(diagnosis) if diagnosis is not None else None
+
+
+def node_name(layout: Layout, rank: int) -> str:
+    return f"node{rank // layout.ranks_per_node}"
+
+
+def true_of(case: Case) -> Truth:
+    """What a right diagnosis names, after the evaluation's fault table."""
+    fault, layout = case.fault, case.layout
+    if fault.kind.target == "job":
+        return Truth(fault.name, frozenset())
+    ranks, others, group = frozenset(fault.ranks), (), frozenset[int]()
+    if fault.name == "different_order":  # the cycle: the rank and those it makes wait inside its tensor group
+        return Truth(fault.name, ranks, others=(frozenset(_mates(layout, "tp", fault.ranks[0])),))
+    if fault.name.startswith("different") and layout.dp == 2:
+        group = frozenset(_mates(layout, "dp", fault.ranks[0]))
+    return Truth(fault.name, ranks, others, group)
+
+
+def _mates(layout: Layout, kind: str, rank: int) -> list[int]:
+    groups = layout.groups[kind]
+    return [int(one) for one in groups[(groups == rank).any(axis=1)][0]]
+
+
+def score_json(case: Case, score: Score) -> Row:
+    """The score, with the nodes it counts: right ones of the right kind, wrongly reported, missed, and all others."""
+    true_nodes = {node_name(case.layout, rank) for rank in true_of(case).ranks}
+    right = score.nodes & true_nodes if score.is_kind_right else frozenset()
+    wrong = score.nodes - right
+    return {
+        "named": score.named, "component_right": score.component_right, "tied": score.tied,
+        "wrongly_blamed": score.wrongly_blamed, "machine_level": score.machine_level, "group_level": score.group_level,
+        "misjudged": score.misjudged, "true_positives": len(right), "false_positives": len(wrong),
+        "false_negatives": len(true_nodes - right), "true_negatives": case.layout.n_nodes - len(true_nodes | score.nodes),
+        "type": type_of(FAULTS[case.fault.name][1]),
+    }  # fmt: skip
+
+
+def type_of(kind: FaultKind) -> str:
+    """One of Pulse's four anomaly types, else the kind itself."""
+    return kind.value.replace("computation", "comp").replace("communication", "comm")
+
+
+def _said(incident: Followed | None) -> list[str]:
+    if incident is None:
+        return []
+    answers = [one.verdict if one is not None else "no diagnosis" for one in (incident.first, incident.answer)]
+    return [incident.symptom.sentence, *answers]

@@ -1,0 +1,77 @@
+"""The suite `localization` itself: cases follow from the seed, every row is as frequent, rows add up to the right numbers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.eval.localization import read_results
+from tests.eval.localization_cases import CASES_AT, HEALTHY, ROWS, draw_case, planned
+from tests.eval.localization_report import misses, summary
+from tests.eval.localization_run import run_case
+
+
+def row(**more: Any) -> dict[str, Any]:
+    """A faulty case that was named."""
+    plain = {
+        "gpus": 64, "number": 0, "healthy": False, "fault": "gpu_slow", "type": "comp_fail_slow", "amount": 2.0, "named": True,
+        "component_right": True, "tied": False, "wrongly_blamed": 0, "machine_level": True, "group_level": False,
+        "misjudged": False, "false_incident": False, "detect_s": 9.0, "took_s": 8.0, "slowdown": 1.5, "said": ["slow"],
+        "truth": [3], "true_positives": 1, "false_positives": 0, "false_negatives": 0, "true_negatives": 7,
+        "layout": {"tp": 8, "pp": 1, "dp": 8, "ep": 1}, "transport": "IB", "dp_reduce": "ring", "command": "repeat it",
+    }  # fmt: skip
+    return {**plain, **more}
+
+
+MISSED = row(
+    named=False, component_right=False, machine_level=False, misjudged=True, wrongly_blamed=1, true_positives=0,
+    false_positives=1, false_negatives=1, true_negatives=6,
+)  # fmt: skip
+HEALTHY_ROW = {"gpus": 64, "healthy": True, "fault": "overlap", "false_incident": False, "took_s": 5.0, "said": []}
+
+
+@pytest.mark.parametrize(("gpus", "n_cases"), CASES_AT.items())
+def test_every_row_of_the_fault_table_is_as_frequent_and_half_the_jobs_are_healthy(gpus: int, n_cases: int) -> None:
+    plans = planned(gpus, n_cases)
+    counts = Counter(name for _, name, _ in plans)
+    assert counts.pop("healthy") == n_cases >= 60
+    assert set(counts) == set(ROWS) and len(set(counts.values())) == 1
+    assert {fault for _, name, fault in plans if name == "healthy"} == set(HEALTHY)
+
+
+def test_a_case_follows_from_its_number() -> None:
+    first, again = (draw_case(7, 16, 10, "GPU power limit", "gpu_slow") for _ in range(2))
+    assert first == again
+    assert first != draw_case(8, 16, 10, "GPU power limit", "gpu_slow")
+    assert 1.25 <= first.slowdown <= 5
+
+
+def test_shares_and_node_counts() -> None:
+    found = summary([row(), MISSED, HEALTHY_ROW], 1, [])
+    assert (found["cases"], found["healthy"], found["rank_level"], found["misjudged"]) == (2, 1, 0.5, 1)
+    assert (found["precision"], found["recall"], found["false_positive_rate"]) == (0.5, 0.5, round(1 / 14, 6))
+    assert found["by_type"]["comp_fail_slow"]["recall"] == 0.5
+    assert found["by_type"]["comm_fail_stop"]["recall"] is None
+    assert found["by_size"]["64"]["cases"] == 2
+
+
+def test_a_miss_is_told_with_the_command_that_repeats_it() -> None:
+    assert "repeat it" in "\n".join(misses([row(), MISSED]))
+    assert misses([row()]) == ["0 of 1 cases missed."]
+
+
+def test_what_other_code_found_is_not_taken_over(tmp_path: Path) -> None:
+    kept = tmp_path / "rows.jsonl"
+    lines = [{"code": "old", **row()}, {"code": "new", **row(number=2)}]
+    kept.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"code": "new", "cut o')
+    assert set(read_results(kept, "new")) == {(64, 2)}
+
+
+def test_a_dead_nic_goes_all_the_way_to_a_score() -> None:
+    found = run_case(draw_case(1, 16, 0, "NIC down", "nic_down"))
+    assert (found["named"], found["component_right"], found["wrongly_blamed"]) == (True, True, 0)
+    assert found["detect_s"] < 13

@@ -1,0 +1,177 @@
+"""A simulated job as the console's watch sees it: looks in data time, one incident, its diagnoses; no database, no server.
+
+The looks, the span of their windows, when a diagnosis is due, on what evidence it rests and whether it is news are the
+watch's own functions and numbers (console/incidents/watch.py, revise.py); what is left out is Postgres between ingest and
+the look, and people. It makes an accuracy suite of hundreds of jobs possible.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, Final
+
+import django
+import numpy as np
+from django.apps import apps
+
+if not apps.ready:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+    os.environ.setdefault("DIOGENES_SECRET_KEY", "evaluation")
+    django.setup()
+
+from django.conf import settings as console_settings
+
+from console.incidents import revise
+from console.incidents.models import Certainty
+from console.incidents.over import is_over
+from ingest.listening import GAP
+from ingest.window import Window
+from nccl_instrument.simulate.agents import Sent
+from rca import triggers
+from rca.diagnose import diagnose
+from rca.findings import Diagnosis, Grade, Symptom, SymptomKind, to_json
+from rca.normal import Normal
+from rca.pace import history_ns
+from rca.sampling import sampled_ranks
+from rca.settings import DEFAULT
+from tests.replay import Replay
+
+SECOND: Final = 1_000_000_000
+SETTLE_NS: Final = 30 * SECOND
+KEEP_NS: Final = revise.SLOWDOWN_BACK_NS_MAX + 30 * SECOND
+GAP_NS: Final = int(GAP.total_seconds() * SECOND)
+
+
+@dataclass
+class Followed:
+    """An incident: what was seen first, and the answers. Times are unix ns in data time."""
+
+    symptom: Symptom
+    triggered_ns: int
+    last_seen_ns: int
+    analysed_ns: int | None = None
+    answer: Diagnosis | None = None
+    first: Diagnosis | None = None
+    first_ns: int = 0
+
+    def is_settled(self, now_ns: int) -> bool:
+        """Whether the second diagnosis that counts is known."""
+        return self.first is not None and now_ns - self.first_ns >= SETTLE_NS
+
+
+@dataclass
+class Watch:
+    """Takes a job's batches as they arrive and looks every `pause_ns`; `incident` is what it would show."""
+
+    pause_ns: int = SECOND
+    replay: Replay = field(default_factory=lambda: Replay(keep_ns=KEEP_NS))
+    normal: Normal = field(default_factory=Normal)
+    incident: Followed | None = None
+    n_looks: int = 0
+    analysis_s: float = 0.0
+    now_ns: int = 0
+    _heard_since_ns: int = 0
+    _heard_ns: int = 0
+    _look_ns: int = 0
+    _seen_ns: int = 0
+
+    def follow(self, batches: Iterable[Sent]) -> Iterable[int]:
+        """Takes every batch; after each look, the time it was taken at."""
+        for sent in batches:
+            if self._look_ns and sent.arrives_ns >= self._look_ns:
+                self.now_ns, self._look_ns = self._look_ns, sent.arrives_ns + self.pause_ns
+                began_s = time.monotonic()
+                self.look()
+                self.analysis_s += time.monotonic() - began_s
+                yield self.now_ns
+            self._take(sent)
+
+    def _take(self, sent: Sent) -> None:
+        if not self._heard_ns or sent.arrives_ns - self._heard_ns > GAP_NS:
+            self._heard_since_ns = sent.arrives_ns
+        self._heard_ns = max(self._heard_ns, sent.arrives_ns)
+        self._look_ns = self._look_ns or sent.arrives_ns + self.pause_ns
+        self.replay.take(sent.arrives_ns, sent.encoded)
+
+    def look(self) -> None:
+        """As watch._look does: the window, the triggers, the incident, its diagnosis."""
+        end_ns = self.replay.newest_ns + 1
+        if end_ns <= self._seen_ns:
+            return  # nothing new
+        self._seen_ns = end_ns
+        self.n_looks += 1
+        window = self._window(end_ns - int(console_settings.LOOK_WINDOW_SECONDS * SECOND), end_ns)
+        seen = triggers.look(window, self.normal, DEFAULT, self._history(window))
+        self.normal = seen.normal
+        if seen.symptoms and not is_over(window):
+            self._fire(seen.symptoms[0], window)
+
+    def _window(self, start_ns: int, end_ns: int) -> Window:
+        window = self.replay.window((end_ns - start_ns) / SECOND, end_ns)
+        return replace(window, now_ns=max(self.now_ns, end_ns), heard_since_ns=self._heard_since_ns)
+
+    def _history(self, window: Window) -> Window | None:
+        back_ns = history_ns(self.normal.pace, window.end_ns, DEFAULT)
+        if not back_ns:
+            return None
+        longer = self._window(window.end_ns - back_ns, window.end_ns)
+        ops = longer.rows("op")
+        nodes = window.ranks["node"][np.isin(window.ranks["rank"], sampled_ranks(window, DEFAULT))]
+        return replace(longer, tables={"op": ops[np.isin(ops["node"], nodes)]})
+
+    def _fire(self, symptom: Symptom, window: Window) -> None:
+        if self.incident is None:
+            if not self._is_worth_an_incident(symptom, window):
+                return
+            self.incident = Followed(symptom, symptom.seen_ns, window.end_ns)
+        self.incident.last_seen_ns = window.end_ns
+        if _is_due(self.incident, window.end_ns):
+            since = replace(symptom, at_ns=min(symptom.at_ns, self.incident.symptom.at_ns))
+            _store(self.incident, diagnose(self._evidence(since, window), since, DEFAULT), window.end_ns)
+
+    def _is_worth_an_incident(self, symptom: Symptom, seen: Window) -> bool:
+        if symptom.kind is not SymptomKind.STRAGGLER or triggers.is_halved(symptom, DEFAULT):
+            return True
+        start_ns = min(revise.evidence_start_ns(symptom, seen.end_ns), seen.start_ns)
+        found = diagnose(self._window(start_ns, seen.end_ns), symptom, DEFAULT)
+        return any(finding.grade is not Grade.WEAK for finding in found.findings)
+
+    def _evidence(self, symptom: Symptom, seen: Window) -> Window:
+        assert self.incident is not None
+        start_ns = revise.evidence_start_ns(symptom, self.incident.triggered_ns)
+        end_ns = self.incident.triggered_ns + revise.FROZEN_NS
+        if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
+            return seen
+        return self._window(min(start_ns, seen.start_ns), min(seen.end_ns, end_ns))
+
+
+def _is_due(incident: Followed, now_ns: int) -> bool:
+    """revise._is_due with data time for wall time."""
+    age_ns = incident.last_seen_ns - incident.triggered_ns
+    if incident.analysed_ns is None or age_ns < revise.EAGER_NS:
+        return True
+    if now_ns - incident.analysed_ns < revise.PATIENT_SECONDS * SECOND:
+        return False
+    return age_ns < revise.FROZEN_NS
+
+
+def _store(incident: Followed, diagnosis: Diagnosis, now_ns: int) -> None:
+    incident.analysed_ns = now_ns
+    if not _is_news(incident, diagnosis):
+        return
+    incident.answer = diagnosis
+    if incident.first is None:
+        incident.first, incident.first_ns = diagnosis, now_ns
+
+
+def _is_news(incident: Followed, diagnosis: Diagnosis) -> bool:
+    """revise._is_news, which asks for rows of the database, with stand-ins of the same names."""
+    before = incident.answer
+    certainty = Certainty.DIAGNOSED if before is not None and before.findings else Certainty.SUSPECTED
+    stored: Any = SimpleNamespace(certainty=certainty)
+    newest: Any = SimpleNamespace(body=to_json(before)) if before is not None else None
+    return revise._is_news(stored, newest, diagnosis)
