@@ -3,7 +3,7 @@
 Failure: a watched rank has ops in progress and none completed for Δ. Ops inside a node never count as completed, and a
 rank between ops is not stuck: a pause with nothing in flight is nobody's fault, while a single rank that is missing
 keeps the others in an op, and those are stuck. Straggler: iterations take longer than they did (pace.py). Silence: a
-node or process is gone while others go on or wait.
+node or process is gone while others go on or wait. Idle: nothing is in flight anywhere for far too long (idle.py).
 
 Looks reason in data time: each rank is judged at the newest moment its own node has told of, so a node that is late
 or draining its spool is judged late, not stuck.
@@ -19,6 +19,7 @@ from ingest.window import Window
 from rca import pace
 from rca.findings import Symptom, SymptomKind
 from rca.holes import unread
+from rca.idle import file_traffic, idle_of, idle_symptom
 from rca.iterations import iteration_lengths
 from rca.keys import Ints, Mask, latest, mix
 from rca.normal import Normal, learn
@@ -36,7 +37,8 @@ class Look:
     """What one look at a job saw.
 
     symptoms: at most one of each kind. normal: to be handed to the next look. watched: the sampled ranks. delta_ns: Δ in
-    force. held: why a stall was not reported, or what of the window could not be read; '' when all was looked at.
+    force. held: why a stall was not reported, or what of the window could not be read; '' when all was looked at. excused:
+    why a job that does nothing is not reported.
     """
 
     symptoms: tuple[Symptom, ...]
@@ -44,6 +46,7 @@ class Look:
     watched: tuple[Watched, ...]
     delta_ns: int
     held: str = ""
+    excused: str = ""
 
 
 def look(
@@ -51,10 +54,12 @@ def look(
     normal: Normal = Normal(),  # noqa: B008
     settings: Settings = DEFAULT,
     history: Window | None = None,
+    paused: str = "",
 ) -> Look:
     """One look at `window`. Pure: the same arguments give the same look.
 
-    history: the ops of the sampled ranks over a longer time, when pace.history_ns asks for it.
+    history: the ops of the sampled ranks over a longer time, when pace.history_ns asks for it. paused: a sentence when
+    somebody declared that nothing is expected of the job now.
     """
     ranks = sampled_ranks(window, settings)
     delta = delta_ns(normal, settings)
@@ -85,7 +90,11 @@ def look(
     slow = pace.slowing(learned.pace, settings) if not found and not held else None
     if slow is not None:
         found.append(_straggler(window, complete, slow))
-    return Look(tuple(found), learned, watched, delta, held or unread(window))
+    still = idle_of(window, watched, normal, settings) if not found and not held else None
+    excused = (paused or file_traffic(window, still, settings)) if still else ""
+    if still and not excused:
+        found.append(idle_symptom(window, still, normal))
+    return Look(tuple(found), learned, watched, delta, held or unread(window), excused)
 
 
 def _paced(before: pace.Pace, window: Window, history: Window | None, ranks: Ints, settings: Settings) -> pace.Pace:

@@ -66,6 +66,14 @@ def read_pause(attempt: Attempt | None) -> PauseRow | None:
     return _row(found) if found else None
 
 
+def pause_sentence(attempt: Attempt) -> str:
+    """Why nothing is expected of the attempt now; '' without a pause."""
+    found = read_pause(attempt)
+    return (
+        f"Paused by {found.declared_by} until {found.until[:16].replace('T', ' ')} UTC: {found.reason}" if found else ""
+    )
+
+
 def _end(attempt: Attempt, actor: Actor) -> None:
     DeclaredPause.objects.filter(attempt=attempt, ended_at=None).update(ended_at=timezone.now(), ended_by=actor.name)
 

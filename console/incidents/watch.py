@@ -25,6 +25,8 @@ from console.incidents.again import diagnose_asked
 from console.incidents.kept import EVIDENCE_BEFORE_NS, keep_evidence, keep_failure, keep_look, load_normal
 from console.incidents.models import LOOK_FAILED, ConditionState, Incident, State
 from console.incidents.over import is_over
+from console.incidents.paging import note_wanted_dumps, page_if_due, paging
+from console.incidents.pauses import pause_sentence
 from console.incidents.publish import publish_job
 from console.incidents.revise import is_worth_an_incident, revise, revise_late
 from console.incidents.suspicion import UNDIAGNOSED, communicator_name, suspected_headline
@@ -81,10 +83,10 @@ def _look(attempt: Attempt) -> None:
         window = read_window(attempt.pk, end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND), end_ns)
         normal, thresholds = load_normal(attempt.pk), settings_of(attempt.job_id)
         history = _history(attempt, window, normal, thresholds)
-        seen = triggers.look(window, normal, thresholds, history)
+        seen = triggers.look(window, normal, thresholds, history, pause_sentence(attempt))
         if is_over(window):
             seen = dataclasses.replace(seen, symptoms=(), held="Every process of the job is gone.")
-        _follow(attempt, window, seen.symptoms, thresholds)
+        _follow(attempt, window, seen, thresholds)
         keep_look(attempt, end_ns, seen)  # last: a look counts when all of it succeeded
         count_look(began, end_ns, seen.symptoms[0].kind.value if seen.symptoms else "none")
     except Exception as error:
@@ -93,18 +95,28 @@ def _look(attempt: Attempt) -> None:
         raise
 
 
-def _follow(attempt: Attempt, window: Window, symptoms: tuple[Symptom, ...], thresholds: Settings) -> None:
+def _follow(attempt: Attempt, window: Window, seen: triggers.Look, thresholds: Settings) -> None:
     """One incident follows the attempt's trouble until its condition is clear, whatever people do with it."""
+    symptoms = seen.symptoms
     following = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED, condition=ConditionState.CLEAR)
     incident = following.order_by("-id").first()
     if symptoms and incident is None and not is_worth_an_incident(attempt.pk, symptoms[0], window, thresholds):
         return
     if symptoms:
         incident = _fire(incident, symptoms, window) if incident else _raise(attempt, symptoms[0], window)
+        page_if_due(incident, symptoms[0], window.end_ns, thresholds)
         keep_evidence(incident)
         revise(incident, symptoms[0], window, thresholds)
+    elif incident is not None and seen.excused and incident.symptom == SymptomKind.IDLE:
+        _excuse(incident, seen.excused)
     elif incident is not None:
         _calm(incident, window)
+
+
+def _excuse(incident: Incident, why: str) -> None:
+    """What nobody needs to wake up for has been explained, as by a pause that was declared meanwhile."""
+    if incident.condition != ConditionState.CLEAR:
+        _set_condition(incident, ConditionState.CLEAR, why, cleared_at=timezone.now())
 
 
 def _raise(attempt: Attempt, symptom: Symptom, window: Window) -> Incident:
@@ -118,8 +130,10 @@ def _raise(attempt: Attempt, symptom: Symptom, window: Window) -> Incident:
         return earlier
     fields = {"team": attempt.job.team, "job": attempt.job, "attempt": attempt, "key": key}
     fields |= {"symptom": symptom.kind.value, "recurrence_of": earlier, **_suspicion(symptom, window)}
+    fields |= paging(symptom)
     try:
         incident = lifecycle.open_incident(fields, note=symptom.sentence)
+        note_wanted_dumps(incident)
     except IntegrityError:  # the database's own rule: somebody opened one by another door
         incident = Incident.objects.exclude(state=State.RESOLVED).get(attempt=attempt)
     return incident
@@ -162,7 +176,7 @@ def _went_on(window: Window, since_ns: int) -> bool:
 def _start_anew(incident: Incident, symptom: Symptom, window: Window) -> None:
     """The same trouble from the start: the old diagnosis stays in the revisions, but is no longer the answer."""
     fields = {**UNDIAGNOSED, **_suspicion(symptom, window), "condition": ConditionState.FIRING}
-    fields |= {"n_victims": 0, "cleared_at": None, "analysed_at": None}
+    fields |= {"n_victims": 0, "cleared_at": None, "analysed_at": None, **paging(symptom)}
     before = incident.condition
     lifecycle.observe(
         incident, "fired again", fields, before=before, after=ConditionState.FIRING, note=symptom.sentence
