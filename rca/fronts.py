@@ -86,6 +86,15 @@ def known_fronts(known: Known, members: Members, awaited: Keys, settings: Settin
     )  # fmt: skip
 
 
+def can_wait_for_data(fronts: Fronts, at: Ints, key: Keys) -> Mask:
+    """(n,) whether a rank in an op can be waiting for data there: not while its kernel, which sends first, has not started."""
+    place = fronts.find(at, key)
+    if not len(fronts.at):
+        return np.zeros(len(at), bool)
+    found: Mask = (place < 0) | fronts.has_begun[place] | ~fronts.sends_first[place]
+    return found
+
+
 def _begun(known: Known, by_rank: Index, n: int, live: Ints) -> tuple[Mask, Mask]:
     """Which ops have begun on the GPU, and of which the proxy has posted nothing at all."""
     counters, n_rows = known.flow["counters"], np.zeros(n, np.int64)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV
-from rca.fronts import NEVER, Fronts
+from rca.fronts import NEVER, Fronts, can_wait_for_data
 from rca.keys import Index, Ints, Mask, mix
 from rca.known import Known
 from rca.members import Members
@@ -54,16 +54,18 @@ def hidden_in_node(known: Known, members: Members, fronts: Fronts, certain: Edge
     waits[certain.waiter[certain.waiter < n_ranks]] = True
     has_passed = _passed(known, members, fronts)
     found: list[Edges] = []
-    is_asked = is_waited_for & ~waits
+    # Who waits for such a rank inside the node makes it one itself: so all of its node that wait for nobody visibly.
+    node = known.ranks.node
+    is_asked = ~waits & (is_waited_for | np.isin(node, node[is_waited_for & ~waits & (node >= 0)]))
     in_local = is_asked[members.rank_at] & members.is_local[members.comm]
     asking = np.flatnonzero(in_local & (members.entered > 0) & ~has_passed)
     ran_to, stuck_at = _reached(known, members, fronts, np.unique(members.comm[asking]))
     for mine in asking:
         found += _in_own_op(int(mine), members, has_passed, ran_to >= stuck_at[mine])
-    return joined([*found, *_behind_over(known, members, fronts, is_asked)])
+    return joined([*found, _behind_over(known, members, fronts, is_asked)])
 
 
-def _behind_over(known: Known, members: Members, fronts: Fronts, is_asked: Mask) -> list[Edges]:
+def _behind_over(known: Known, members: Members, fronts: Fronts, is_asked: Mask) -> Edges:
     """Edges to mates still in an op that is over here as far as flows tell: its kernel may wait for them inside."""
     node, mates_of = known.ranks.node, _mates(known, members)
     # A kernel that has begun and waits for nobody visibly is stuck by itself: the rank is not in anything enqueued after it.
@@ -79,10 +81,9 @@ def _behind_over(known: Known, members: Members, fronts: Fronts, is_asked: Mask)
         live = by_live.find(mix(over, np.full(len(over), fronts.key[i])))
         enqueued = np.where(live >= 0, known.live["enqueued_ns"][live], 0) if len(known.live) else np.zeros(len(over))
         over = over[enqueued <= stuck[over]]
-        if len(over):
-            place = _place(int(fronts.comm[i]), int(fronts.op[i]), len(over))
-            found.append(edges(over, np.full(len(over), fronts.at[i]), Why.IN_NODE, *place))
-    return found
+        place = _place(int(fronts.comm[i]), int(fronts.op[i]), len(over))
+        found.append(edges(over, np.full(len(over), fronts.at[i]), Why.IN_NODE, *place))
+    return joined(found)
 
 
 def _place(comm: int, op: int, n: int) -> tuple[Ints, Ints]:
@@ -168,6 +169,9 @@ def ring_hop_edges(known: Known, members: Members, fronts: Fronts, pairs: Pairs)
     starved = (pairs.sender_end == SEEN) & (posted > ready) & (ready == done)
     asked, received = pairs.taken[:, 0], pairs.taken[:, 1]
     full = (pairs.receiver_end == SEEN) & (asked == received) & (received > 0)
+    # A kernel that has not started is not in the op yet: whatever its rank waits for comes before.
+    starved &= can_wait_for_data(fronts, pairs.sender, pairs.key)
+    full &= can_wait_for_data(fronts, pairs.receiver, pairs.key)
     found, mates_of = [], _mates(known, members)
     for mask, at, other in ((starved, pairs.sender, pairs.receiver), (full, pairs.receiver, pairs.sender)):
         sending, taking = mix(at, pairs.key, pairs.channel), mix(other, pairs.key, pairs.channel)

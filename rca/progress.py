@@ -16,7 +16,7 @@ from ingest.window import Window
 from nccl_instrument.tables import IB
 from rca import deaf
 from rca.disputed import Disputed, disputed_ops
-from rca.fronts import Fronts, known_fronts
+from rca.fronts import Fronts, can_wait_for_data, known_fronts
 from rca.graph import Graph
 from rca.innode import hidden_in_node, late_in_node, ring_hop_edges
 from rca.keys import Ints, Keys, Mask, mix
@@ -206,7 +206,7 @@ def _flow_edges(
     n = len(ranks.rank)
     sender, receiver, key = pairs.sender, pairs.receiver, pairs.key
     sends_here, takes_here = fronts.blocks(sender, key), fronts.blocks(receiver, key)
-    has_begun = _has_begun(fronts, receiver, key)
+    has_begun = can_wait_for_data(fronts, receiver, key)
     lost = stalls.is_lost | stalls.not_taken | stalls.not_noticed
     place = np.where(nic >= 0, n + nic, np.where(link_of >= 0, n + len(ranks.nics) + link_of, -1))
     cut_sender, cut_receiver = _of_rank(is_cut, sender), _of_rank(is_cut, receiver)
@@ -225,14 +225,6 @@ def _flow_edges(
     found.append(_masked(sender, place, Why.LOST, pairs, lost & ~not_taken & sends_here))
     found.append(_masked(receiver, place, Why.LOST, pairs, lost & ~not_taken & takes_here))
     return found
-
-
-def _has_begun(fronts: Fronts, at: Ints, key: Keys) -> Mask:
-    """Whether a rank in an op can be waiting for data there: not while its kernel, which sends first, has not started."""
-    place = fronts.find(at, key)
-    if not len(fronts.at):
-        return np.zeros(len(at), bool)
-    return (place < 0) | fronts.has_begun[place] | ~fronts.sends_first[place]
 
 
 def _masked(waiter: Ints, target: Ints, why: Why, pairs: Pairs, mask: Mask) -> Edges:

@@ -20,7 +20,15 @@ from rca.triggers import look
 from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_after, window_of
 
 FOURS = Layout(tp=4, pp=1, dp=4, ranks_per_node=4)
-LAYOUTS = {"8": EIGHT, "16": Layout(tp=4, pp=2, dp=2, ranks_per_node=4), "fours": FOURS}
+LAYOUTS = {
+    "8": EIGHT,
+    "16": Layout(tp=4, pp=2, dp=2, ranks_per_node=4),
+    "fours": FOURS,
+    "wide": Layout(tp=2, pp=1, dp=8, ranks_per_node=4),
+    "stages": Layout(tp=1, pp=4, dp=4, ranks_per_node=4),
+    "shared nics": Layout(tp=2, pp=2, dp=4, ranks_per_node=4, nics_per_node=2),
+    "deep": Layout(tp=2, pp=4, dp=2, ranks_per_node=4),
+}
 
 
 @cache
@@ -174,3 +182,15 @@ def test_a_gpu_that_stops_is_named_or_tied_and_no_mate_is_blamed(victim: int) ->
     best = diagnosed("gpu_error", "8", victim).findings[0]
     assert best.culprits in ((), (victim,))
     assert victim in {*best.culprits, *(rank for tied in best.tied for rank in tied.ranks)}
+
+
+@pytest.mark.parametrize("layout", ["wide", "stages", "shared nics", "deep"])
+@pytest.mark.parametrize(("victim", "at_s"), [(1, 2.3), (4, 2.1), (13, 2.9)])
+def test_ranks_that_wait_inside_the_node_before_their_op_has_begun_are_not_blamed(
+    layout: str, victim: int, at_s: float
+) -> None:
+    found = diagnosed("gpu_error", layout, victim, at_s=at_s)
+    best = found.findings[0]
+    assert best.culprits in ((), (victim,))
+    assert victim in {*best.culprits, *(rank for tied in best.tied for rank in tied.ranks)}
+    assert len(found.findings) == 1
