@@ -64,20 +64,35 @@ def is_in_order(table: str, columns: PlaneTable, mono_ns: int) -> bool:
         ticks, counters = columns["tick_ns"], [columns.number("counters", k) for k in range(4)]
         in_order = all(not (below > above).any() for above, below in pairwise((columns["total_chunks"], *counters)))
         return in_order and ticks.min() >= 0 and ticks.max() <= latest
-    if any(columns.largest(start, stop) > latest for start, stop in look.times):
+    if not _are_past(columns, peaks, look, latest):
         return False
-    if table in ("op", "live_op"):
+    if any(peaks[at] for at in look.ends):
         done = columns["done_ns"]
         return not ((done < columns["enqueued_ns"]) & (done != 0)).any()
     return True
 
 
+def _are_past(columns: PlaneTable, peaks: bytes, look: _Look, latest: int) -> bool:
+    """No time of any row is later. No number of a column is larger than the one made of its largest bytes."""
+    if columns.sent.is_by_rows and all(
+        int.from_bytes(peaks[at : at + 8], "little") <= latest
+        for start, stop in look.times
+        for at in range(start, stop, 8)
+    ):
+        return True
+    return all(columns.largest(start, stop) <= latest for start, stop in look.times)
+
+
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What to look at. most: byte of a row and the most it may be; times: bytes of neighbouring columns of times."""
+    """What to look at. most: byte of a row and the most it may be; times: bytes of neighbouring columns of times.
+
+    ends: bytes that say when an op was over; none, in tables without ops.
+    """
 
     most: tuple[tuple[int, int], ...]
     times: tuple[tuple[int, int], ...]
+    ends: range
 
 
 @functools.cache
@@ -96,7 +111,8 @@ def _look(table: str) -> _Look | None:
     times: list[tuple[int, int]] = []
     for start, stop in sorted((columns[name].start, columns[name].stop) for name in TIME_COLUMNS[table]):
         times[-1:] = [(times[-1][0], stop)] if times and times[-1][1] == start else [*times[-1:], (start, stop)]
-    return _Look(tuple(most.items()), tuple(times))
+    ends = range(columns["done_ns"].start, columns["done_ns"].stop) if "done_ns" in columns else range(0)
+    return _Look(tuple(most.items()), tuple(times), ends)
 
 
 def impossible_rows(table: str, rows: Rows | PlaneTable, mono_ns: int) -> npt.NDArray[np.bool_]:

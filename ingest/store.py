@@ -15,10 +15,12 @@ statement says that it found no node, or the boot does not know the number, and 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
+import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection
 from psycopg.types.json import Jsonb
 
@@ -158,19 +160,33 @@ async def store_batches(
     """
     # Locks are taken in one order everywhere, or two processes that got the same resent batches would deadlock.
     order = sorted(range(len(batches)), key=lambda i: (batches[i].node_id, batches[i].boot_pk))
+    rows = [_fields(batches[i], writer_id, commit_number) for i in order]
+    try:
+        async with connection.pipeline():  # not connection.transaction(), which waits for the answer to BEGIN
+            await connection.execute("BEGIN")
+            outcomes = await _store(connection, [batches[i] for i in order], rows)
+            await connection.execute("COMMIT")
+    except BaseException:
+        with suppress(psycopg.Error):  # it may have died
+            await connection.rollback()
+        raise
     is_new = [False] * len(batches)
-    async with connection.transaction(), connection.pipeline():
-        cursor = connection.cursor(binary=True)
-        await cursor.executemany(
-            STORE_ONE, [_fields(batches[i], writer_id, commit_number) for i in order], returning=True
-        )
-        for i in order:
-            is_fresh, is_seen = await cursor.fetchone() or (0, 0)
-            is_new[i] = bool(is_fresh)
-            if is_fresh and not is_seen:
-                raise BerthGone(f"node {batches[i].node_id} is gone")
-            cursor.nextset()
-        await _check_known(cursor, [batch for batch, new in zip(batches, is_new, strict=True) if not new])
+    for i, outcome in zip(order, outcomes, strict=True):
+        is_new[i] = outcome
+    return is_new
+
+
+async def _store(connection: AsyncConnection[Any], batches: Sequence[StoredBatch], rows: list[Fields]) -> list[bool]:
+    is_new = []
+    cursor = connection.cursor(binary=True)
+    await cursor.executemany(STORE_ONE, rows, returning=True)
+    for batch in batches:
+        is_fresh, is_seen = await cursor.fetchone() or (0, 0)
+        is_new.append(bool(is_fresh))
+        if is_fresh and not is_seen:
+            raise BerthGone(f"node {batch.node_id} is gone")
+        cursor.nextset()
+    await _check_known(cursor, [batch for batch, new in zip(batches, is_new, strict=True) if not new])
     return is_new
 
 

@@ -77,16 +77,15 @@ class PlaneTable:
             column = self._columns[name] = self._column(name)
         return column
 
-    def peaks(self) -> list[int]:
+    def peaks(self) -> bytes:
         """For each byte of a row its largest value in any; of columns sent as differences it says nothing."""
         width = max(self.sent.row_bytes, DTYPE[self.sent.table].itemsize)
         if self.sent.is_by_rows:
-            found: list[int] = self._matrix.max(axis=0).tolist()
-            return found + [0] * (width - len(found))
-        found = [0] * width
-        for plane, peak in zip(self.sent.planes, self._matrix.max(axis=1).tolist(), strict=True):
+            return np.maximum.reduce(self._matrix, axis=0).tobytes().ljust(width, b"\0")
+        found = bytearray(width)
+        for plane, peak in zip(self.sent.planes, np.maximum.reduce(self._matrix, axis=1).tolist(), strict=True):
             found[plane] = peak
-        return found
+        return bytes(found)
 
     def largest(self, start: int, stop: int) -> int:
         """The largest of the 8-byte numbers between two bytes of all rows; negative ones count as very large."""

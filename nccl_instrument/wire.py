@@ -75,6 +75,7 @@ _HEAD = struct.Struct("<4sBBHII16sQqqHH")
 _SECTION = struct.Struct("<8sIH")
 _ENTRY = struct.Struct("<8sHI")
 _CRC_FROM = 16
+_EMPTY: Final = {table: empty_rows(table) for table in TABLES}
 
 
 class BadBatch(ValueError):
@@ -101,7 +102,7 @@ class TraceBatch:
     def rows(self, table: str) -> Rows:
         """(n,) rows of `table`, empty when the batch has none."""
         found = self.tables.get(table)
-        return empty_rows(table) if found is None else found
+        return _EMPTY[table] if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
