@@ -1,0 +1,154 @@
+"""Each label where the paper says it belongs, each downgrade with its reason, and none on a healthy window."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rca.frontier.accounting import Seconds
+from rca.frontier.labels import label
+from rca.frontier.report import DEFAULT_STAGES, FORWARD, STRONG, DeviceEvents, Label, StageWindow
+
+BASE = np.array([0.005, 0.060, 0.100, 0.004, 0.020, 0.003])
+DATA, FORWARD_AT, BACKWARD, CALLBACK, OPTIMIZER = range(5)
+
+
+def ddp(n_ranks: int = 8, n_steps: int = 120, seed: int = 1, **changes: Any) -> StageWindow:
+    """A healthy window of synchronous data parallelism: everybody leaves backward together."""
+    rng = np.random.default_rng(seed)
+    own = BASE * rng.normal(1.0, 0.02, (n_steps, n_ranks, len(BASE))).clip(0.8, 1.2)
+    return StageWindow(synchronised(own), DEFAULT_STAGES, tuple(range(n_ranks)), **changes)
+
+
+def synchronised(own: Seconds, at: int = BACKWARD) -> Seconds:
+    """All ranks' own work with the wait that the stage `at` ends with."""
+    done = np.cumsum(own, axis=2)[:, :, at]
+    waited = own.copy()
+    waited[:, :, at] += done.max(axis=1, keepdims=True) - done
+    return waited
+
+
+def stalled(stage: int, seconds: float, rank: int = 3, every: int = 1, **changes: Any) -> StageWindow:
+    rng = np.random.default_rng(5)
+    own = BASE * rng.normal(1.0, 0.02, (120, 8, len(BASE))).clip(0.8, 1.2)
+    own[::every, rank, stage] += seconds
+    return StageWindow(synchronised(own), DEFAULT_STAGES, tuple(range(8)), **changes)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("fits", [False, True])
+def test_a_healthy_window_gets_no_strong_label(seed: int, fits: bool) -> None:
+    report = label(ddp(seed=seed, fits_wait_model=fits))
+    assert not report.is_strong
+    assert report.leader is None or report.lead_s < 0.01
+
+
+def test_a_data_stall_of_one_rank_routes_to_data_and_the_rank() -> None:
+    report = label(stalled(DATA, 0.3, fits_wait_model=True))
+    assert report.routing[0] == "data.next_wait"
+    assert (report.leader, round(report.lead_s, 1)) == (3, 0.3)
+    assert {Label.SYNC_WAIT_DEPENDENT, Label.LIKELY_SYNC_WAIT} <= set(report.labels)
+
+
+def test_without_a_wait_model_the_same_window_is_co_critical_and_says_why() -> None:
+    report = label(stalled(DATA, 0.3))
+    assert not report.is_strong
+    assert Label.CO_CRITICAL in report.labels
+    assert "data.next_wait" in report.co_critical_stages
+    assert "nothing shows that the others wait" in report.downgrades[0]
+
+
+def test_a_stage_at_the_end_that_nobody_waits_for_is_exposed_directly() -> None:
+    report = label(stalled(OPTIMIZER, 0.3))
+    assert Label.DIRECT_EXPOSURE in report.labels
+    assert report.gains["optim.step_cpu_wall"] > 0.1
+
+
+def test_a_periodic_stall_that_a_median_hides_has_its_share() -> None:
+    report = label(stalled(CALLBACK, 3.0, every=10))
+    assert report.routing[0] == "callbacks.cpu_wall"
+    assert report.shares["callbacks.cpu_wall"] > 0.5
+    assert report.leader == 3
+
+
+def test_two_stages_that_are_tied_are_named_both() -> None:
+    window = ddp()
+    window.durations[:, :, DATA] = window.durations[:, :, BACKWARD] = 0.2
+    report = label(window)
+    assert not report.is_strong
+    assert set(report.co_critical_stages) == {"data.next_wait", "model.backward_cpu_wall"}
+
+
+def test_a_leader_that_keeps_changing_is_no_single_cause() -> None:
+    rng = np.random.default_rng(2)
+    own = np.tile(BASE, (120, 8, 1))
+    own[np.arange(120), rng.integers(0, 8, 120), DATA] += 0.4
+    report = label(StageWindow(synchronised(own), DEFAULT_STAGES, tuple(range(8)), fits_wait_model=True))
+    assert not report.is_strong
+    assert any("leading rank changed" in why for why in report.downgrades)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "why"),
+    [
+        ({"n_missing": 1}, Label.TELEMETRY_LIMITED, "sent nothing"),
+        ({"trouble": ("The gather failed.",)}, Label.TELEMETRY_LIMITED, "gather failed"),
+        ({"overlap_s": np.full((120, 8), 0.2)}, Label.TELEMETRY_LIMITED, "counted in two stages"),
+        ({"roles": ("first stage",) * 4 + ("last stage",) * 4}, Label.ROLE_AWARE_NEEDED, "several roles"),
+        ({"accumulation": 4}, Label.GRADIENT_ACCUMULATION_AMBIGUOUS, "4 micro-steps"),
+    ],
+)
+def test_what_limits_the_evidence_takes_the_strong_labels_away(changes: Any, expected: Label, why: str) -> None:
+    window = stalled(DATA, 0.3, fits_wait_model=True)
+    assert label(window).is_strong
+    report = label(replace(window, **changes))
+    assert expected in report.labels
+    assert not report.is_strong
+    assert any(why in said for said in report.downgrades)
+
+
+def test_time_outside_all_stages_takes_them_away_too() -> None:
+    report = label(stalled(DEFAULT_STAGES.index("step.other_cpu_wall"), 1.0))
+    assert Label.TELEMETRY_LIMITED in report.labels
+    assert not report.is_strong
+
+
+def test_accumulation_with_indexed_stages_is_not_ambiguous() -> None:
+    report = label(stalled(DATA, 0.3, accumulation=4, is_indexed=True, fits_wait_model=True))
+    assert Label.GRADIENT_ACCUMULATION_AMBIGUOUS not in report.labels
+
+
+def test_an_empty_window_says_nothing_about_shares() -> None:
+    report = label(StageWindow(np.zeros((3, 2, 6)), DEFAULT_STAGES, (0, 1)))
+    assert (report.routing, report.leader) == ((), None)
+    assert Label.TELEMETRY_LIMITED in report.labels
+
+
+@pytest.mark.parametrize(
+    ("stage", "device_s", "n_ready", "expected"),
+    [
+        (FORWARD_AT, 0.35, 40, {Label.FORWARD_DEVICE_SUPPORTED}),
+        (BACKWARD, 0.35, 40, {Label.FORWARD_DEVICE_SUPPORTED, Label.FORWARD_SPILLOVER_SUSPECTED}),
+        (FORWARD_AT, 0.06, 40, {Label.FORWARD_HOST_OVERHEAD_SUSPECTED}),
+        (FORWARD_AT, 0.35, 3, {Label.FORWARD_EVENT_SCOPE_LIMITED}),
+        (FORWARD_AT, 0.35, 20, {Label.FORWARD_EVENT_SCOPE_LIMITED}),
+    ],
+)
+def test_sampled_device_time_tells_what_the_host_cannot_see(
+    stage: int, device_s: float, n_ready: int, expected: set[Label]
+) -> None:
+    mean_s = np.full(8, 0.055)
+    mean_s[3] = device_s
+    window = stalled(stage, 0.12, fits_wait_model=True, events=DeviceEvents(mean_s, n_ready, 40))
+    found = {one for one in label(window).labels if one.value.startswith("forward")}
+    assert found == expected
+    assert FORWARD in DEFAULT_STAGES
+
+
+def test_the_same_window_always_gets_the_same_report() -> None:
+    window = stalled(DATA, 0.3, fits_wait_model=True)
+    assert label(window) == label(window)
+    assert all(one in Label for one in STRONG)
