@@ -31,6 +31,12 @@ NEWEST_NS: Final = 60 * SECOND
 log = logging.getLogger(__name__)
 
 
+def attempts_asked_for() -> list[int]:
+    """Attempts with an incident that waits for a diagnosis, ended ones too."""
+    waiting = Incident.objects.filter(asked_at__isnull=False)
+    return list(waiting.order_by("attempt").values_list("attempt_id", flat=True).distinct())
+
+
 def diagnose_asked(attempt_id: int) -> None:
     """Answer everybody who waits for a diagnosis of this attempt's incidents."""
     for incident in Incident.objects.filter(attempt=attempt_id, asked_at__isnull=False).select_related("attempt__job"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from console.incidents import publish, retention, watch
+from console.incidents.again import attempts_asked_for
 from console.incidents.health import publish_health
 from ingest.marks import take_heard
 from ingest.read import running_attempts
@@ -12,10 +13,10 @@ from ingest.read import running_attempts
 
 @shared_task
 def watch_all_jobs() -> None:
-    """The regular look at every job; also notices attempts that ended."""
+    """The regular look at every job; also notices attempts that ended, and those somebody asks a diagnosis of."""
     watch.close_ended()
-    for attempt in running_attempts():
-        watch_job.delay(attempt.id)
+    for attempt_id in {*(attempt.id for attempt in running_attempts()), *attempts_asked_for()}:
+        watch_job.delay(attempt_id)
     publish_health()
 
 

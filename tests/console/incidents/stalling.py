@@ -18,13 +18,14 @@ WORLD = Group(0xF000_0000_0000_0001, tuple(range(8)), "dp0")
 class StallingJob:
     """Eight ranks on four nodes in one communicator; `missing` is the rank that stops from second `stalls_from` on.
 
-    `gone`: ranks whose processes have ended.
+    `gone`: ranks whose processes have ended. From second `idles_from` on nobody enters any op.
     """
 
     ingest: Ingest
     missing: int = 3
     stalls_from: int = 10**6
     gone: tuple[int, ...] = ()
+    idles_from: int = 10**6
     number: int = 0
     fake: FakeJob = field(default_factory=lambda: FakeJob(groups=(WORLD,)))
 
@@ -39,8 +40,11 @@ class StallingJob:
     def stall(self) -> None:
         self.stalls_from = self.number
 
+    def idle(self) -> None:
+        self.idles_from = self.number
+
     def go_on(self) -> None:
-        self.stalls_from = 10**6
+        self.stalls_from = self.idles_from = 10**6
 
     def kill(self, *ranks: int) -> None:
         """End the processes of these ranks."""
@@ -48,6 +52,8 @@ class StallingJob:
 
     def batch(self, node: int) -> TraceBatch:
         made = self._with_the_dead(self.fake.batch(node, self.number))
+        if self.number >= self.idles_from:
+            return self._idle(made, node)
         if self.number < self.stalls_from:
             return made
         return self._stalled(made, node)
@@ -57,6 +63,14 @@ class StallingJob:
         is_dead = np.isin(process["pid"], [self.fake.pid(rank) for rank in self.gone])
         process["alive"][is_dead], process["state"][is_dead] = 0, PROCESS_GONE
         return with_rows(made, process=process)
+
+    def _idle(self, made: TraceBatch, node: int) -> TraceBatch:
+        """What a node sends when the last op is over and no other follows."""
+        last = self.fake.batch(node, self.idles_from - 1)
+        progress = last.rows("progress").copy()
+        progress["tick_ns"], progress["n_done"] = made.mono_ns, progress["n_enqueued"]
+        nothing = {name: made.rows(name)[:0] for name in ("op", "live_op", "flow")}
+        return with_rows(made, progress=progress, **nothing)
 
     def _stalled(self, made: TraceBatch, node: int) -> TraceBatch:
         """What a node sends while the op after second `stalls_from` does not end: nothing moves, only time passes."""
