@@ -81,6 +81,23 @@ export interface IncidentAnswer {
   pages: boolean;
   /** What is wanted from the nodes: "stacks". */
   dumps_wanted: string[];
+  /** Earlier incidents whose culprits sat where this one's sit, newest first. */
+  seen_before: SeenBefore[];
+}
+
+export interface SeenBefore {
+  incident: number;
+  at: string;
+  /** What both share: "GPU 3 of node-1, NIC eth0 of node-1". */
+  what: string;
+  ranks: number[];
+}
+
+export interface WhyNotAnswer {
+  rank: number;
+  /** The diagnosis asked about; null when there is none yet. */
+  diagnosis_id: number | null;
+  alternative: Alternative;
 }
 
 export interface ActAnswer {
@@ -126,7 +143,7 @@ export const readIncident = (number: number) => ask<IncidentAnswer>(`incidents/$
 export const readIncidentGrid = (number: number) => ask<GridColumns>(`incidents/${number}/grid`);
 export const readLanes = (number: number, query = "") => ask<Lanes>(`incidents/${number}/lanes${query}`);
 export const readWhyNot = (number: number, rank: number) =>
-  ask<Alternative>(`incidents/${number}/why-not?rank=${rank}`);
+  ask<WhyNotAnswer>(`incidents/${number}/why-not?rank=${rank}`);
 export const readJob = (id: number) => ask<JobAnswer>(`jobs/${id}`);
 export const readJobGrid = (id: number) => ask<GridColumns>(`jobs/${id}/grid`);
 export const readThroughput = (id: number) => ask<PlotlyFigure>(`jobs/${id}/figures/throughput`);

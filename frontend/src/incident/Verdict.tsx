@@ -3,8 +3,9 @@
  * only waits, and what to do next.
  */
 
+import type { SeenBefore } from "../api";
 import type { IncidentRow } from "../live/rows";
-import { Copy, GradeMark } from "../parts/bits";
+import { Ago, Copy, GradeMark } from "../parts/bits";
 import { actOn, isUnderWay } from "../state/actions";
 import { COMPONENT, count, FAULT_KIND, rankRanges, worded } from "../state/words";
 import type { Cover, Diagnosis, Finding, GridColumns } from "../types";
@@ -18,11 +19,13 @@ interface VerdictProps {
   mayDiagnose: boolean;
   /** A diagnosis is asked for and not there yet. */
   isAsked: boolean;
+  seenBefore: readonly SeenBefore[];
   onActed: () => void;
   onSelect: (rank: number | null) => void;
 }
 
-export function Verdict({ row, diagnosis, grid, mayDiagnose, isAsked, onActed, onSelect }: VerdictProps) {
+export function Verdict(props: VerdictProps) {
+  const { row, diagnosis, grid, mayDiagnose, isAsked, seenBefore, onActed, onSelect } = props;
   const finding = diagnosis?.findings[0] ?? null;
   return (
     <section class="verdict" aria-label="Verdict">
@@ -42,7 +45,7 @@ export function Verdict({ row, diagnosis, grid, mayDiagnose, isAsked, onActed, o
         )}
       </p>
       <div class="verdict-cards">
-        <Culprit row={row} finding={finding} grid={grid} onSelect={onSelect} />
+        <Culprit row={row} finding={finding} grid={grid} seenBefore={seenBefore} onSelect={onSelect} />
         <Victims row={row} diagnosis={diagnosis} />
         <Advice row={row} finding={finding} />
       </div>
@@ -70,10 +73,11 @@ interface CulpritProps {
   row: IncidentRow;
   finding: Finding | null;
   grid: GridColumns | null;
+  seenBefore: readonly SeenBefore[];
   onSelect: (rank: number | null) => void;
 }
 
-function Culprit({ row, finding, grid, onSelect }: CulpritProps) {
+function Culprit({ row, finding, grid, seenBefore, onSelect }: CulpritProps) {
   const ranks = row.culprits.length > 0 ? row.culprits : (finding?.culprits ?? []);
   if (ranks.length === 0) {
     return (
@@ -96,6 +100,29 @@ function Culprit({ row, finding, grid, onSelect }: CulpritProps) {
       </p>
       <Names rank={ranks[0]} several={ranks.length > 1} finding={finding} grid={grid} />
       <CoverSteps steps={finding?.cover ?? []} />
+      <BlamedBefore rows={seenBefore} />
+    </div>
+  );
+}
+
+const BEFORE_SHOWN = 3;
+
+/** The same GPU, NIC or node was blamed in an earlier incident: suspect before any rule has run. */
+function BlamedBefore({ rows }: { rows: readonly SeenBefore[] }) {
+  if (rows.length === 0) return null;
+  return (
+    <div class="blamed-before">
+      <h3>Blamed before{rows.length > BEFORE_SHOWN ? `, ${rows.length} times in 30 days` : ""}</h3>
+      <ul>
+        {rows.slice(0, BEFORE_SHOWN).map((one) => (
+          <li key={one.incident}>
+            <a href={`/incidents/${one.incident}`}>#{one.incident}</a> {one.what}{" "}
+            <span class="faint">
+              <Ago at={one.at} />
+            </span>
+          </li>
+        ))}
+      </ul>
     </div>
   );
 }

@@ -75,7 +75,7 @@ function Answer({ number, rank }: { number: number; rank: number }) {
   const [failure, setFailure] = useState<Error | null>(null);
   const load = () =>
     void readWhyNot(number, rank).then((found) => {
-      setAnswer(found);
+      setAnswer(found.alternative);
       setFailure(null);
     }, setFailure);
   useEffect(load, [number, rank]);

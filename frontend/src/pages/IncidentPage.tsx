@@ -97,7 +97,8 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
           diagnosis={diagnosis}
           grid={detail.grid.value}
           mayDiagnose={answer.may.includes("diagnose")}
-          isAsked={Boolean(answer.asked_at)}
+          isAsked={answer.asked_at !== null}
+          seenBefore={answer.seen_before}
           onActed={() => detail.refreshMay()}
           onSelect={selectRank}
         />
@@ -223,7 +224,7 @@ function Head({ row, answer, job }: { row: IncidentRow; answer: IncidentAnswer; 
           {row.resolution ? `: ${row.resolution}` : ""}
         </span>
       )}
-      {answer.pages === false && row.state !== "resolved" && (
+      {!answer.pages && row.state !== "resolved" && (
         <span class="tag" title="It waits for evidence that nothing harmless explains it.">
           pages nobody yet{answer.dumps_wanted.includes("stacks") ? ": stacks are asked for first" : ""}
         </span>
