@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from ingest.arrival import receive_batch
 from ingest.models import Attempt, Node
-from ingest.read import _cut, _Group, latest_data_ns, read_nodes, read_rollups, read_window, running_attempts
+from ingest.read import latest_data_ns, read_nodes, read_rollups, read_window, running_attempts
 from ingest.roster_columns import Roster, read_roster
+from ingest.stored import Group as StoredGroup
+from ingest.stored import cut
 from ingest.window import MEMBER, RANK, TRACE_TABLES, Window
 from nccl_instrument.tables import DTYPE, OP_REOPENED, TIME_COLUMNS, empty_rows
 from nccl_instrument.wire import TraceBatch, decode_batch, encode_batch
@@ -279,8 +281,8 @@ def assert_round_trip(batch: TraceBatch) -> None:
 def cut_without_a_database(batch: TraceBatch) -> np.ndarray:
     arrival = receive_batch(1, encode_batch(batch), batch.wall_ns)
     assert arrival.n_dropped == 0
-    group = _Group(5, SHIFT, batch.wall_ns, decode_batch(arrival.groups["flow"] or b""))
-    return _cut("flow", [group], EMPTY, WALL_NS, WALL_NS + 100 * SECOND)
+    group = StoredGroup(5, SHIFT, batch.wall_ns, decode_batch(arrival.groups["flow"] or b""))
+    return cut("flow", [group], EMPTY, WALL_NS, WALL_NS + 100 * SECOND)
 
 
 @pytest.mark.parametrize("table", ["spans", "slice"])
@@ -297,7 +299,7 @@ async def test_a_node_that_joins_while_a_window_is_read_is_not_taken_for_another
     await ingest.send(make_batch(node=0))
     await ingest.send(make_batch(node=1))
     for known in (0, 1):
-        monkeypatch.setattr("ingest.read.read_roster", lambda *_, known=known: before_the_other_joined(known))
+        monkeypatch.setattr("ingest.frame.read_roster", lambda *_, known=known: before_the_other_joined(known))
         window = await whole()
         assert len(window.rows("flow")) == len(make_batch().rows("flow"))
         assert set(window.rows("flow")["node"]) == {0}

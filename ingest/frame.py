@@ -1,0 +1,57 @@
+"""What a window of an attempt says beside its trace rows: its nodes as they are now, its ranks and communicators."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from ingest.listening import heard_since_ns
+from ingest.models import Attempt
+from ingest.roster_columns import Roster, read_roster
+from ingest.stored import GROUP_OF, Groups, cut, of_known_nodes
+from ingest.window import TRACE_TABLES, Rows, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A window of [start_ns, end_ns) before its rows are read. nodes: (N,) NODE."""
+
+    attempt: Attempt
+    roster: Roster
+    nodes: Rows
+    start_ns: int
+    end_ns: int
+    now_ns: int
+
+    def window(self, stored: Groups, unreadable: Mapping[int, int], tables: Collection[str] = TRACE_TABLES) -> Window:
+        """The window with the rows of `stored`. unreadable: node id → groups of it that cannot be read."""
+        batches = of_known_nodes(self.roster, stored)
+        cut_to = (self.roster, self.start_ns, self.end_ns)
+        return Window(
+            job=self.attempt.job.name,
+            attempt=self.attempt.number,
+            start_ns=self.start_ns,
+            end_ns=self.end_ns,
+            now_ns=self.now_ns,
+            world_size=self.attempt.world_size or self.roster.largest_communicator(),
+            nodes=self.nodes,
+            ranks=self.roster.ranks,
+            members=self.roster.members,
+            tables={table: cut(table, batches.get(GROUP_OF[table], []), *cut_to) for table in tables},
+            heard_since_ns=heard_since_ns(self.attempt, self.now_ns),
+            unreadable=_by_name(self.roster, self.nodes, unreadable),
+        )
+
+
+def read_frame(attempt_id: int, start_ns: int, end_ns: int, now_ns: int | None = None) -> Frame:
+    """Raises Attempt.DoesNotExist."""
+    attempt = Attempt.objects.select_related("job").get(pk=attempt_id)
+    roster = read_roster(attempt_id, attempt.roster_version)
+    now_ns = time.time_ns() if now_ns is None else now_ns
+    return Frame(attempt, roster, roster.nodes(), start_ns, end_ns, now_ns)
+
+
+def _by_name(roster: Roster, nodes: Rows, counts: Mapping[int, int]) -> dict[str, int]:
+    names = dict(zip(roster.node_ids.tolist(), nodes["name"].tolist(), strict=True))
+    return {names[node_id]: n for node_id, n in sorted(counts.items()) if node_id in names}

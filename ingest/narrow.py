@@ -1,0 +1,93 @@
+"""Less than everything: what a look needs of a job that goes on, and a diagnosis of one that stands still or is slow.
+
+Everything of 10,000 GPUs is 150 MB for each second of the job. A look needs the sampled ranks and who is silent or gone;
+of a job that stands still only the end is of interest, node by node, also of those that fell silent. Nodes of which
+somebody asks how they came there (a process gone, a port that fell) are read whole, so that narrow readings give the same
+answers as wide ones (tests/console/incidents/test_narrow.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Final
+
+import numpy as np
+
+from ingest.frame import Frame, read_frame
+from ingest.models import Rank
+from ingest.stored import Groups, Reading, read_groups
+from ingest.window import Window
+from nccl_instrument.tables import GROUPS, PORT_STATES
+
+SECOND_NS: Final = 1_000_000_000
+LAGS_NS: Final = 3 * SECOND_NS
+"""A node that is further behind the others than this may be on its way to silence."""
+REST_NS: Final = {"live": 4 * SECOND_NS, "flow": 2 * SECOND_NS}
+"""Rows of what was in progress are compared over so long at most (rca: IO_SPAN_NS, fresh_ns), and batches take a second."""
+ALL: Final = tuple(sorted(GROUPS))
+_DOWN: Final = PORT_STATES.index("down")
+
+
+def read_glance(
+    attempt_id: int,
+    start_ns: int,
+    end_ns: int,
+    ranks_of: Callable[[Window], Collection[int]],
+    now_ns: int | None = None,
+) -> Window:
+    """A window for a look: everything of the nodes of `ranks_of(the window without rows)`; of the others their processes,
+    if any node lags or any process is gone.
+    """
+    frame = read_frame(attempt_id, start_ns, end_ns, now_ns)
+    sampled = frame.roster.nodes_of((), ranks_of(frame.window({}, {}, ())))
+    found, unreadable = read_groups(_resting(frame, ALL, sampled))
+    if _lags(frame) or Rank.objects.filter(attempt_id=attempt_id, replaced=False, gone_ns__gt=0).exists():
+        others = sorted(set(frame.roster.node_ids.tolist()) - set(sampled))
+        more, also = read_groups(_resting(frame, ("live",), others))
+        found, unreadable = _joined(found, more), unreadable + also
+    return frame.window(found, unreadable)
+
+
+def read_evidence(
+    attempt_id: int, start_ns: int, end_ns: int, onset_ns: int | None = None, now_ns: int | None = None
+) -> Window:
+    """A window for a diagnosis. onset_ns: since when the job is slow; None: it stands still."""
+    frame = read_frame(attempt_id, start_ns, end_ns, now_ns)
+    if onset_ns is not None:
+        return frame.window(*read_groups(Reading(attempt_id, start_ns, end_ns, ALL, since_ns={"flow": onset_ns})))
+    found, unreadable = read_groups(_resting(frame, ALL, None))
+    whole = _with_a_past(frame, found)
+    if whole:
+        more, also = read_groups(Reading(attempt_id, start_ns, end_ns, ALL, whole))
+        found = {group: [one for one in held if one.node_id not in whole] for group, held in found.items()}
+        found, unreadable = _joined(found, more), Counter({**unreadable, **also})
+    return frame.window(found, unreadable)
+
+
+def _resting(frame: Frame, groups: Collection[str], node_ids: list[int] | None) -> Reading:
+    """Ops of all the time; of what was in progress, what each node told last."""
+    rest_ns = {group: ns for group, ns in REST_NS.items() if group in groups}
+    return Reading(frame.attempt.pk, frame.start_ns, frame.end_ns, tuple(groups), node_ids, rest_ns=rest_ns)
+
+
+def _joined(first: Groups, second: Groups) -> Groups:
+    return {group: [*first.get(group, []), *second.get(group, [])] for group in {*first, *second}}
+
+
+def _lags(frame: Frame) -> bool:
+    """Whether some node is behind the newest."""
+    told = frame.nodes["watermark_ns"]
+    return bool(len(told)) and int(told.max() - told.min()) > LAGS_NS
+
+
+def _with_a_past(frame: Frame, found: Groups) -> list[int]:
+    """Ids of nodes whose last rows do not tell all: a process is gone or unheard of, or a port is down and may be anybody's."""
+    rows = frame.window({"live": found["live"]}, {}, ("process", "nic"))
+    process, nic, ranks = rows.rows("process"), rows.rows("nic"), rows.ranks
+    unheard = ranks["node"][~np.isin(ranks["rank"], process["rank"])]
+    unnamed = ranks["node"][ranks["nic"] == ""]
+    fallen = nic["node"][(nic["port_state"] == _DOWN) & np.isin(nic["node"], unnamed)]
+    nodes = np.unique(np.concatenate([process["node"][process["alive"] == 0], unheard, fallen]))
+    ids: list[int] = frame.roster.node_ids[nodes[nodes >= 0]].tolist()
+    return ids

@@ -1,0 +1,168 @@
+"""Stored batches as the rows of a window: the only SELECT on the trace tables, decoding, and the cut to a stretch of time.
+
+Rows of the batches that touch the window are decoded, joined and shifted together as numpy columns; there is no Python
+per row. A look does not need every row: a reading says, per table group, from when on batches are unpacked, in the job's
+time or counted back from the newest that each node has told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import psycopg
+from django.db import connection
+
+from ingest.arrival import completed_ns
+from ingest.roster_columns import Roster, place_ranks
+from ingest.window import WINDOW_DTYPE, Rows
+from nccl_instrument.tables import DTYPE, GROUPS, TIME_COLUMNS
+from nccl_instrument.wire import BadBatch, TraceBatch, decode_batch
+
+log = logging.getLogger(__name__)
+
+RECEIVED_SLACK: Final = timedelta(minutes=2)
+"""Rows may be stamped this much later than they were received: tolerated clocks, ticks ahead of the anchor."""
+GROUP_OF: Final = {table: group for group, held in GROUPS.items() for table in held}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is read of an attempt: batches that touch [start_ns, end_ns), of these nodes (None: of all).
+
+    since_ns: group → batches that ended before are left out. rest_ns: group → batches are left out that ended so much
+    earlier than the newest told of their own node: what is in progress when a node falls silent is read, and no more.
+    """
+
+    attempt_id: int
+    start_ns: int
+    end_ns: int
+    groups: Sequence[str]
+    node_ids: Sequence[int] | None = None
+    since_ns: Mapping[str, int] = field(default_factory=dict)
+    rest_ns: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One table group of one stored batch, decoded once for all its tables."""
+
+    node_id: int
+    shift_ns: int
+    end_ns: int
+    held: TraceBatch
+
+
+Groups = dict[str, list[Group]]
+
+
+def read_groups(reading: Reading) -> tuple[Groups, Counter[int]]:
+    """What is stored, by group, and node id → groups of it that cannot be read. Pinned batches are included once."""
+    found: Groups = {group: [] for group in reading.groups}
+    unreadable = Counter[int]()
+    if not reading.groups or (reading.node_ids is not None and not reading.node_ids):
+        return found, unreadable
+    connection.ensure_connection()
+    cursor = psycopg.Cursor(connection.connection)  # binary results: Django's cursor would send bytea as hex text
+    cursor.execute(*_select(reading), binary=True)
+    for node_id, shift_ns, batch_end_ns, *packed in cursor:
+        for group, raw in zip(reading.groups, packed, strict=True):
+            try:
+                if raw is not None:
+                    found[group].append(Group(node_id, shift_ns, batch_end_ns, decode_batch(raw)))
+            except BadBatch:  # damaged, or of a version that is no longer read: the rest is still worth a look
+                unreadable[node_id] += 1
+    if unreadable:
+        log.warning(
+            "%d stored table groups of attempt %d cannot be read and are left out",
+            unreadable.total(), reading.attempt_id,
+        )  # fmt: skip
+    return found, unreadable
+
+
+def _select(reading: Reading) -> tuple[str, dict[str, Any]]:
+    """The statement and its parameters."""
+    received_from = datetime.fromtimestamp(max(reading.start_ns, 0) / 1e9, UTC) - RECEIVED_SLACK
+    given: dict[str, Any] = {
+        "attempt": reading.attempt_id, "start": reading.start_ns, "end": reading.end_ns, "received_from": received_from,
+    }  # fmt: skip
+    columns, of_nodes, nodes = [], "", ""
+    for group in reading.groups:
+        column = f"t.{group}"
+        if group in reading.since_ns:
+            given[f"since_{group}"] = reading.since_ns[group]
+            column = f"CASE WHEN t.end_ns >= %(since_{group})s THEN {column} END"
+        elif group in reading.rest_ns:
+            given[f"rest_{group}"] = reading.rest_ns[group]
+            column = f"CASE WHEN t.end_ns >= LEAST(n.watermark_ns, %(end)s) - %(rest_{group})s THEN {column} END"
+            nodes = "JOIN ingest_node n ON n.id = t.node_id"
+        columns.append(column)
+    if reading.node_ids is not None:
+        given["nodes"], of_nodes = list(reading.node_ids), "AND t.node_id = ANY(%(nodes)s)"
+    return _SELECT.format(columns=", ".join(columns), of_nodes=of_nodes, nodes=nodes), given
+
+
+_SELECT: Final = """
+SELECT t.node_id, t.shift_ns, t.end_ns, {columns} FROM ingest_trace_batch t {nodes}
+WHERE t.attempt_id = %(attempt)s AND t.end_ns >= %(start)s AND t.start_ns < %(end)s
+    AND t.received_at >= %(received_from)s {of_nodes}
+UNION ALL
+SELECT t.node_id, t.shift_ns, t.end_ns, {columns} FROM ingest_pinned_batch t {nodes}
+WHERE t.attempt_id = %(attempt)s AND t.end_ns >= %(start)s AND t.start_ns < %(end)s {of_nodes} AND NOT EXISTS (
+    SELECT 1 FROM ingest_trace_batch k WHERE k.attempt_id = t.attempt_id AND k.end_ns = t.end_ns
+    AND k.boot_pk = t.boot_pk AND k.number = t.number AND k.received_at = t.received_at
+)
+"""
+
+
+def of_known_nodes(roster: Roster, batches: Groups) -> Groups:
+    """Without those of nodes that joined since the roster was read: the next window will have them."""
+    known = set(roster.node_ids.tolist())
+    return {group: [one for one in held if one.node_id in known] for group, held in batches.items()}
+
+
+def cut(table: str, groups: Sequence[Group], roster: Roster, start_ns: int, end_ns: int) -> Rows:
+    """The rows of `table` inside the window, with ranks and nodes joined and times in unix ns."""
+    pieces = [group.held.rows(table) for group in groups]
+    lengths = [len(rows) for rows in pieces]
+    rows = _widened(table, pieces, sum(lengths))
+    _shift(table, rows, np.repeat(_column(groups, "shift_ns"), lengths))
+    node_ids = np.repeat(_column(groups, "node_id"), lengths)
+    at = _when(table, rows, np.repeat(_column(groups, "end_ns"), lengths))
+    inside = (at >= start_ns) & (at < end_ns)
+    rows, node_ids = rows[inside], node_ids[inside]
+    rows["node"] = roster.node_index(node_ids)
+    rows["rank"] = place_ranks(roster, table, rows)
+    return rows
+
+
+def _column(groups: Sequence[Group], name: str) -> npt.NDArray[np.int64]:
+    return np.array([getattr(group, name) for group in groups], np.int64)
+
+
+def _widened(table: str, pieces: Sequence[Rows], n_rows: int) -> Rows:
+    """The pieces, end to end, in the window's dtype: its leading bytes are the trace table's, so bytes are copied."""
+    rows = np.zeros(n_rows, WINDOW_DTYPE[table])
+    if n_rows:
+        flat = rows.view(np.uint8).reshape(n_rows, -1)
+        packed = np.concatenate(pieces).view(np.uint8).reshape(n_rows, -1)
+        flat[:, : DTYPE[table].itemsize] = packed
+    return rows
+
+
+def _shift(table: str, rows: Rows, shift_ns: npt.NDArray[np.int64]) -> None:
+    for name in TIME_COLUMNS[table]:
+        rows[name] = np.where(rows[name] != 0, rows[name] + shift_ns, 0)
+
+
+def _when(table: str, rows: Rows, batch_end_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The time a row belongs to: completion of an op, tick of a sample, end of its batch for a loss."""
+    if table == "op":
+        return completed_ns(rows)
+    return batch_end_ns if table == "loss" else rows["tick_ns"]
