@@ -67,16 +67,16 @@ class Replay:
     def newest_ns(self) -> int:
         return max(node.watermark_ns for node in self.nodes.values())
 
-    def window(self, span_s: float = 60.0, end_ns: int | None = None) -> Window:
-        """The last `span_s` seconds, in data time."""
+    def window(self, span_s: float = 60.0, end_ns: int | None = None, tables: Iterable[str] = TRACE_TABLES) -> Window:
+        """The last `span_s` seconds, in data time; of the trace tables only those asked for."""
         end_ns = self.newest_ns + 1 if end_ns is None else end_ns
         start_ns = end_ns - int(span_s * SECOND)
         names = sorted(self.nodes)
         index = {name: at for at, name in enumerate(names)}
         ranks, members, world_size = self._roster(index)
-        tables = {table: self._table(table, names, members, start_ns, end_ns) for table in TRACE_TABLES}
+        found = {table: self._table(table, names, members, start_ns, end_ns) for table in tables}
         nodes = np.array([self._node_row(name, ranks, index[name]) for name in names], NODE)
-        return Window(self.job, 1, start_ns, end_ns, end_ns, world_size, nodes, ranks, members, tables)
+        return Window(self.job, 1, start_ns, end_ns, end_ns, world_size, nodes, ranks, members, found)
 
     def _node_row(self, name: str, ranks: Rows, at: int) -> tuple[Any, ...]:
         node, n_ranks = self.nodes[name], int((ranks["node"] == at).sum())
@@ -103,27 +103,34 @@ class Replay:
 
     def _table(self, table: str, names: list[str], members: Rows, start_ns: int, end_ns: int) -> Rows:
         pieces = [
-            _placed(table, arrival, shift_ns, at, start_ns, end_ns)
+            (arrival.batch.rows(table), shift_ns, arrival.end_mono_ns + shift_ns, at)
             for at, name in enumerate(names)
             for shift_ns, arrival in self.nodes[name].placed
             if arrival.end_mono_ns + shift_ns >= start_ns and arrival.start_mono_ns + shift_ns < end_ns
         ]
-        rows = np.concatenate([np.zeros(0, WINDOW_DTYPE[table]), *pieces])
+        lengths = [len(rows) for rows, *_ in pieces]
+        shift_ns, batch_end_ns, node = (
+            np.repeat(np.array([piece[i] for piece in pieces], np.int64), lengths) for i in (1, 2, 3)
+        )
+        rows = _widened(table, [rows for rows, *_ in pieces], sum(lengths))
+        for name in TIME_COLUMNS[table]:
+            rows[name] = np.where(rows[name] != 0, rows[name] + shift_ns, 0)
+        rows["node"] = node
+        at_ns = completed_ns(rows) if table == "op" else batch_end_ns if table == "loss" else rows["tick_ns"]
+        rows = rows[(at_ns >= start_ns) & (at_ns < end_ns)]
         rows["rank"] = _ranks_of(table, rows, members)
         return rows
 
 
-def _placed(table: str, arrival: Arrival, shift_ns: int, node: int, start_ns: int, end_ns: int) -> Rows:
-    found = arrival.batch.rows(table)
-    rows = np.zeros(len(found), WINDOW_DTYPE[table])
-    for name in DTYPE[table].names or ():
-        rows[name] = found[name]
-    for name in TIME_COLUMNS[table]:
-        rows[name] = np.where(rows[name] != 0, rows[name] + shift_ns, 0)
-    rows["node"] = node
-    batch_end = np.full(len(rows), arrival.end_mono_ns + shift_ns)
-    at = completed_ns(rows) if table == "op" else batch_end if table == "loss" else rows["tick_ns"]
-    return rows[(at >= start_ns) & (at < end_ns)]
+def _widened(table: str, pieces: list[Rows], n_rows: int) -> Rows:
+    """End to end in the window's dtype, of which the leading bytes are the trace table's."""
+    rows = np.zeros(n_rows, WINDOW_DTYPE[table])
+    wide, width = rows.view(np.uint8).reshape(n_rows, rows.itemsize), DTYPE[table].itemsize
+    first = 0
+    for piece in pieces:
+        wide[first : first + len(piece), :width] = np.ascontiguousarray(piece).view(np.uint8).reshape(len(piece), width)
+        first += len(piece)
+    return rows
 
 
 def _ranks_of(table: str, rows: Rows, members: Rows) -> Any:

@@ -90,19 +90,19 @@ def planned(gpus: int, n_cases: int, faults: tuple[str, ...] = ()) -> list[tuple
     return [one for one in found if not faults or one[2] in faults or one[1] in faults]
 
 
-def draw_case(seed: int, gpus: int, number: int, row: str, fault: str) -> Case:
-    """The case of this number; the same for the same arguments."""
+def draw_case(seed: int, gpus: int, number: int, row: str, fault: str, layout: Layout | None = None) -> Case:
+    """The case of this number; the same for the same arguments. layout: drawn, unless it is given."""
     drawn = None
     for attempt in range(DRAWS_MAX):
-        drawn = _draw(seed, gpus, number, row, fault, random.Random(f"{seed}/{gpus}/{number}/{attempt}"))
+        drawn = _draw(seed, gpus, number, row, fault, layout, random.Random(f"{seed}/{gpus}/{number}/{attempt}"))
         if not _must_slow(drawn.fault) or SLOWDOWN_LEAST <= drawn.slowdown <= SLOWDOWN_MOST:
             break
     assert drawn is not None
     return drawn
 
 
-def _draw(seed: int, gpus: int, number: int, row: str, name: str, draw: random.Random) -> Case:
-    layout = draw_layout(gpus, name, draw)
+def _draw(seed: int, gpus: int, number: int, row: str, name: str, given: Layout | None, draw: random.Random) -> Case:
+    layout = given or draw_layout(gpus, name, draw)
     physics = draw_physics(layout, draw)
     job_seed = draw.randrange(1, 2**31)
     transport = "Socket" if draw.random() < 0.2 else "IB"

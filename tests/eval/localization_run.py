@@ -23,13 +23,13 @@ from tests.eval.watching import SECOND, SETTLE_NS, Followed, Watch
 Row = dict[str, Any]
 PATIENCE_SECONDS: Final = 60.0  # of data, for an incident after a fault
 AFTERWARDS_SECONDS: Final = 35.0  # of data, after something healthy
-PAUSE_NS: Final = {64: 2 * SECOND, 1024: 2 * SECOND}  # between looks, else 5 s; a live job is looked at every second
+PAUSE_SECONDS: Final = 3.0  # between looks
 
 
 def run_case(case: Case, tell: Callable[[float], None] = lambda share: None) -> Row:
     """The case's row: what it was, what was said, how it scores and how long it took."""
     began_s = time.monotonic()
-    job, watch = SimulatedJob(case.settings), Watch(PAUSE_NS.get(case.gpus, 5 * SECOND))
+    job, watch = SimulatedJob(case.settings), Watch(int(PAUSE_SECONDS * SECOND))
     total_s = seconds_at_most(case)
     try:
         _follow(watch, job, case, total_s, tell)

@@ -75,13 +75,15 @@ def run_case(stack: RunningStack, fault: str, victim: int, name: str, train_s: f
         return follow(stack, name, injected_at, result)
 
 
-def follow(stack: RunningStack, name: str, injected_at: float, result: CaseResult) -> CaseResult:
+def follow(
+    stack: RunningStack, name: str, injected_at: float, result: CaseResult, give_up_s: float = GIVE_UP_SECONDS
+) -> CaseResult:
     """Wait for the incident, its first diagnosis, and the one that stands 30 s later."""
-    row = await_incident(stack, name, injected_at + GIVE_UP_SECONDS)
+    row = await_incident(stack, name, injected_at + give_up_s)
     if row is None:
         return result
     result.detect_s = time.time() - injected_at
-    first = await_diagnosis(stack, row["number"], injected_at + GIVE_UP_SECONDS)
+    first = await_diagnosis(stack, row["number"], injected_at + give_up_s)
     if first is None:
         return result
     began = time.time()

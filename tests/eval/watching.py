@@ -29,7 +29,7 @@ from console.incidents import revise
 from console.incidents.models import Certainty
 from console.incidents.over import is_over
 from ingest.listening import GAP
-from ingest.window import Window
+from ingest.window import TRACE_TABLES, Window
 from nccl_instrument.simulate.agents import Sent
 from rca import triggers
 from rca.diagnose import diagnose
@@ -42,6 +42,7 @@ from tests.replay import Replay
 
 SECOND: Final = 1_000_000_000
 SETTLE_NS: Final = 30 * SECOND
+ANSWERED_PAUSE_NS: Final = 10 * SECOND  # between looks once there is a first diagnosis
 KEEP_NS: Final = revise.SLOWDOWN_BACK_NS_MAX + 30 * SECOND
 GAP_NS: Final = int(GAP.total_seconds() * SECOND)
 
@@ -65,7 +66,10 @@ class Followed:
 
 @dataclass
 class Watch:
-    """Takes a job's batches as they arrive and looks every `pause_ns`; `incident` is what it would show."""
+    """Takes a job's batches as they arrive and looks every `pause_ns`; `incident` is what it would show.
+
+    A live job is looked at every second. Fewer looks see the same batches, a little later, and take less of our time.
+    """
 
     pause_ns: int = SECOND
     replay: Replay = field(default_factory=lambda: Replay(keep_ns=KEEP_NS))
@@ -83,10 +87,12 @@ class Watch:
         """Takes every batch; after each look, the time it was taken at."""
         for sent in batches:
             if self._look_ns and sent.arrives_ns >= self._look_ns:
-                self.now_ns, self._look_ns = self._look_ns, sent.arrives_ns + self.pause_ns
+                self.now_ns = self._look_ns
                 began_s = time.monotonic()
                 self.look()
                 self.analysis_s += time.monotonic() - began_s
+                is_answered = self.incident is not None and self.incident.first is not None
+                self._look_ns = sent.arrives_ns + (ANSWERED_PAUSE_NS if is_answered else self.pause_ns)
                 yield self.now_ns
             self._take(sent)
 
@@ -110,15 +116,15 @@ class Watch:
         if seen.symptoms and not is_over(window):
             self._fire(seen.symptoms[0], window)
 
-    def _window(self, start_ns: int, end_ns: int) -> Window:
-        window = self.replay.window((end_ns - start_ns) / SECOND, end_ns)
+    def _window(self, start_ns: int, end_ns: int, tables: Iterable[str] = TRACE_TABLES) -> Window:
+        window = self.replay.window((end_ns - start_ns) / SECOND, end_ns, tables)
         return replace(window, now_ns=max(self.now_ns, end_ns), heard_since_ns=self._heard_since_ns)
 
     def _history(self, window: Window) -> Window | None:
         back_ns = history_ns(self.normal.pace, window.end_ns, DEFAULT)
         if not back_ns:
             return None
-        longer = self._window(window.end_ns - back_ns, window.end_ns)
+        longer = self._window(window.end_ns - back_ns, window.end_ns, ("op",))
         ops = longer.rows("op")
         nodes = window.ranks["node"][np.isin(window.ranks["rank"], sampled_ranks(window, DEFAULT))]
         return replace(longer, tables={"op": ops[np.isin(ops["node"], nodes)]})
