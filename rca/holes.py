@@ -52,6 +52,8 @@ def unseen(window: Window, ranks: Ranks) -> tuple[str, ...]:
         found.append(f"Still catching up: {', '.join(map(str, late[:8]))}.")
     nothing = (ranks.seen_ns == 0) & ~ranks.is_silent
     if nothing.any():
+        nothing &= ~np.isin(ranks.rank, window.rows("op")["rank"])
+    if nothing.any():
         found.append(f"Nothing in this window from {named(ranks.names(np.flatnonzero(nothing)))}.")
     if window.world_size > len(ranks.rank):
         found.append(f"{window.world_size - len(ranks.rank)} of {window.world_size} ranks never reported.")

@@ -27,7 +27,7 @@ def cleared(paths: Paths, at: int, settings: Settings) -> Alternative:
     """Why the rank at this position is not what the waiting ends at."""
     state = paths.state
     found = [*_own_part(state, at), *process_evidence(state, at), *entered_evidence(state, at, settings)]
-    said = _waits(paths, at) or _waits_elsewhere(state, at) or _is_free(state, at)
+    said = _waits(paths, at) or _waits_elsewhere(paths, at) or _is_free(state, at)
     return Alternative(rank_subject(state, (at,)), said, tuple(found[: settings.evidence_max]))
 
 
@@ -92,9 +92,12 @@ def _own_part(state: Progress, at: int) -> list[Evidence]:
     return found
 
 
-def _waits_elsewhere(state: Progress, at: int) -> str:
+def _waits_elsewhere(paths: Paths, at: int) -> str:
     """What else its waiting ends at; '' when it waits for nothing."""
+    state = paths.state
     for sink in sinks(state):
+        if at in sink.ranks and not paths.hops:
+            return "At this moment others wait for it. In a job of which nothing else is wrong, that blames nobody."
         if at in sink.ranks:
             return "Others wait for it and it seems to wait for nobody; what was found explains that better."
         if at in sink.waiters and sink.ranks:

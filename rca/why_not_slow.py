@@ -163,14 +163,13 @@ def _channels(slowdown: Slowdown, at: np.ndarray[tuple[int], np.dtype[np.int64]]
     last = iterations.end[mine] - iterations.ready[mine]
     several = (iterations.column("channels")[mine] > 1) & (iterations.column("fastest_done_ns")[mine] > 0)
     fast, last = np.where(several, fast, np.nan), np.where(several, last, np.nan)
-    if not all(np.isfinite(one[:, those]).any() for one in (fast, last) for those in (slowdown.usual, slowdown.slow)):
+    end_was, was = _median(last[:, slowdown.usual]), _median(fast[:, slowdown.usual])
+    is_slow = slowdown.slow & (last > (1 + MOVED_MIN) * end_was)  # it may come and go
+    end_now, now = _median(last[is_slow]), _median(fast[is_slow])
+    if not now <= (1 + MOVED_MIN) * was:  # also where one of them is not known
         return "", []
-    was, now = (float(np.nanmedian(fast[:, those])) for those in (slowdown.usual, slowdown.slow))
-    end_was, end_now = (float(np.nanmedian(last[:, those])) for those in (slowdown.usual, slowdown.slow))
-    if now > (1 + MOVED_MIN) * was or end_now <= (1 + MOVED_MIN) * end_was:
-        return "", []
-    slowest = iterations.column("slowest_channel")[mine][:, slowdown.slow]
-    channel = int(np.bincount(slowest[np.isfinite(slowest)].astype(np.int64)).argmax())
+    slowest = iterations.column("slowest_channel")[mine][is_slow]
+    channel = int(np.bincount(slowest.astype(np.int64)).argmax())
     facts = [
         Evidence("fastest channel of its ops is through after, usually", _ms(was), "ms", "op"),
         Evidence("fastest channel of its ops is through after, now", _ms(now), "ms", "op"),
@@ -178,6 +177,12 @@ def _channels(slowdown: Slowdown, at: np.ndarray[tuple[int], np.dtype[np.int64]]
         Evidence(f"slowest channel (mostly {channel}), now", _ms(end_now), "ms", "op"),
     ]
     return f" The other channels are normal: only channel {channel} is slow, and all of them use the network.", facts
+
+
+def _median(values: Floats) -> float:
+    """Of what is known; NaN when nothing is."""
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else float("nan")
 
 
 def _parents(slowdown: Slowdown, culprits: Sequence[int]) -> dict[int, tuple[int, int]]:

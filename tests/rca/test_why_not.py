@@ -126,4 +126,4 @@ def test_without_findings_nobody_needs_to_be_cleared() -> None:
     window = make_window()
     found = diagnose(window, Symptom(SymptomKind.SILENCE, "job", 1, 1, 2, 0, (), ""))
     assert (found.findings, found.alternatives) == ((), ())
-    assert "waits" in asked((window, found), 3)
+    assert all("blamed" not in asked((window, found), rank) for rank in range(8))
