@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from rca.keys import Ints
-from rca.orders import Crossing, crossing_at
+from rca.orders import Crossing, Orders
 from rca.pairs import SEEN
 from rca.progress import Progress
 from rca.waits import Edges
@@ -26,7 +26,7 @@ class Sink:
     """One end of waiting. Exactly one of ranks, nic (≥ 0) and link (≥ 0) is given. waiters: rank positions that reach it.
 
     is_deadlock: `ranks` wait for each other in different ops. tied: ranks inside a cycle that cannot be told apart from
-    `ranks`. is_least: chosen because it has sent least. crossing: the two ops of a deadlock of which one is inside a node.
+    `ranks`. is_least: chosen because it has sent least. crossing: the two ops of a deadlock that the order of enqueueing shows.
     """
 
     vertex: int
@@ -46,7 +46,9 @@ _FOUND: WeakKeyDictionary[Progress, list[Sink]] = WeakKeyDictionary()
 def sinks(state: Progress) -> list[Sink]:
     """The sinks that somebody waits for, those with most waiters first; found once per state, since several rules ask."""
     if state not in _FOUND:
-        found = [_crossed(state, _sink(state, component)) for component in _last_components(state)]
+        plain = [_sink(state, component) for component in _last_components(state)]
+        orders = Orders(state, np.array([at for sink in plain for at in sink.ranks], np.int64))
+        found = _once([_crossed(state, sink, orders) for sink in plain])
         _FOUND[state] = sorted(found, key=lambda sink: (-len(sink.waiters), sink.vertex))
     return _FOUND[state]
 
@@ -81,14 +83,20 @@ def _sink(state: Progress, component: list[int]) -> Sink:
     return _cycle(state, component, ranks, reached)
 
 
-def _crossed(state: Progress, sink: Sink) -> Sink:
-    """The sink as a deadlock, where its ranks are held by the order of an op that the network does not see."""
-    if sink.is_deadlock or not sink.ranks or state.is_cut[list(sink.ranks)].any():
+def _once(found: list[Sink]) -> list[Sink]:
+    """Without the sinks that the same crossing explains."""
+    crossings = [sink.crossing for sink in found]
+    return [sink for i, sink in enumerate(found) if sink.crossing is None or sink.crossing not in crossings[:i]]
+
+
+def _crossed(state: Progress, sink: Sink, orders: Orders) -> Sink:
+    """The sink as a deadlock, where its ranks are held by the order in which some enqueued two ops."""
+    if not sink.ranks or state.is_cut[list(sink.ranks)].any():
         return sink
-    crossing = crossing_at(state, sink.ranks)
-    if crossing is None:
+    crossing = orders.crossing_at(sink.ranks)
+    if crossing is None or (sink.is_deadlock and not crossing.deviating):
         return sink
-    ranks, waiters = crossing.ranks, state.graph.reaching({*sink.ranks, *crossing.ranks})
+    ranks, waiters = crossing.deviating or crossing.ranks, state.graph.reaching({*sink.ranks, *crossing.ranks})
     reached = frozenset(v for v in waiters if v < state.n_ranks) - set(ranks)
     return Sink(sink.vertex, reached, ranks, is_deadlock=True, crossing=crossing)
 

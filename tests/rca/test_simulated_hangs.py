@@ -27,6 +27,7 @@ LAYOUTS = {
     "wide": Layout(tp=2, pp=1, dp=8, ranks_per_node=4),
     "stages": Layout(tp=1, pp=4, dp=4, ranks_per_node=4),
     "shared nics": Layout(tp=2, pp=2, dp=4, ranks_per_node=4, nics_per_node=2),
+    "tensor over nodes": Layout(tp=8, pp=1, dp=2, ranks_per_node=4),
     "deep": Layout(tp=2, pp=4, dp=2, ranks_per_node=4),
 }
 
@@ -120,18 +121,32 @@ def test_an_order_that_differed_before_without_harm_is_no_deadlock() -> None:
     assert FaultKind.DEADLOCK not in kinds(diagnose(cut, look(cut, Normal()).symptoms[0]))
 
 
-@pytest.mark.parametrize(("layout", "ranks"), [("8", (4, 5)), ("16", (4, 5, 6, 7))])
+@pytest.mark.parametrize(
+    ("layout", "victim"), [("8", 5), ("16", 5), ("deep", 1), ("tensor over nodes", 4), ("wide", 6)]
+)
 @pytest.mark.parametrize("transport", ["IB", "Socket"])
-def test_two_orders_on_one_node_are_a_deadlock_though_one_op_is_invisible(
-    layout: str, ranks: tuple[int, ...], transport: str
+def test_the_rank_whose_order_changed_is_named_whether_the_network_sees_both_ops_or_not(
+    layout: str, victim: int, transport: str
 ) -> None:
-    found = diagnosed("different_order", layout, 5, transport)
+    found = diagnosed("different_order", layout, victim, transport)
     best = found.findings[0]
-    assert (best.culprits, best.component, best.kind) == (ranks, Component.SOFTWARE, FaultKind.DEADLOCK)
+    assert (best.culprits, best.component, best.kind) == ((victim,), Component.SOFTWARE, FaultKind.DEADLOCK)
     assert {
-        str(fact.value).split()[0] for fact in best.evidence if fact.what == "order of enqueueing" and fact.rank == 5
+        str(fact.value).split()[0]
+        for fact in best.evidence
+        if fact.what == "order of enqueueing" and fact.rank == victim
     } == {"world"}
     assert len(found.findings) == 1
+
+
+def test_where_the_orders_before_are_not_known_both_sides_of_a_deadlock_are_named() -> None:
+    cut = window("different_order")
+    world = cut.members["comm_id"][cut.members["name"] == "world"][0]
+    tables = {name: cut.rows(name) for name in ("op", "live_op")}
+    newest = max(int(rows["op"][rows["comm_id"] == world].max()) for rows in tables.values())
+    tables = {name: rows[(rows["comm_id"] != world) | (rows["op"] == newest)] for name, rows in tables.items()}
+    found = diagnose(replace(cut, tables={**cut.tables, **tables}), look(cut, Normal()).symptoms[0])
+    assert (found.culprits, found.findings[0].kind) in [((4, 5), FaultKind.DEADLOCK), ((5, 7), FaultKind.DEADLOCK)]
 
 
 # ---- silence ----
