@@ -151,7 +151,7 @@ async def late(job: StallingJob, numbers: range, node: int) -> None:
 async def test_late_batches_revise_the_diagnosis_whose_window_they_fall_in(
     job: StallingJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.read.heard_since_ns", lambda *_: 0)  # at any time, though the job's clock is not ours
+    monkeypatch.setattr("ingest.frame.heard_since_ns", lambda *_: 0)  # at any time, though the job's clock is not ours
     began = job.number
     await job.run(20, nodes=(0, 2, 3))  # the culprit's node cannot reach us
     job.stall()
@@ -243,7 +243,7 @@ async def test_while_one_process_is_left_the_others_end_is_an_incident(job: Stal
 async def test_a_silent_node_is_an_incident_while_the_others_report(
     job: StallingJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.read.heard_since_ns", lambda *_: 0)  # at any time, though the job's clock is not ours
+    monkeypatch.setattr("ingest.frame.heard_since_ns", lambda *_: 0)  # at any time, though the job's clock is not ours
     await job.run(15, nodes=(0, 1, 2))
     await look()
     assert (await the_incident()).symptom in ("silence", "failure")
