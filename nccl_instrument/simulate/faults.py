@@ -192,16 +192,30 @@ def _partner(layout: Layout, rank: int, random: np.random.Generator) -> int:
 
 
 def truth(fault: Fault, layout: Layout, origin_ns: int) -> dict[str, Any]:
-    """What is true of a fault, for the side file. origin_ns: unix time of the job's start."""
+    """What is true of a fault, for the side file. origin_ns: unix time of the job's start.
+
+    cycle: both sides of a deadlock, which are as right as the rank that erred. tie: the two of a mismatch of which nobody
+    can say who errs.
+    """
     blamed = () if fault.kind.is_healthy or fault.kind.target == "job" else fault.ranks
     return {
         "fault": fault.name,
         "component": fault.kind.component,
         "kind": fault.kind.kind,
         "ranks": list(blamed),
+        "cycle": _mates(layout, "tp", fault) if fault.name == "different_order" else [],
+        "tie": _mates(layout, "dp", fault)
+        if fault.name in ("different_op", "different_size") and layout.dp == 2
+        else [],
         "nodes": [f"node{node}" for node in fault.nodes] if blamed else [],
         "nics": [f"node{nic // layout.n_nics_per_node}/nic{nic % layout.n_nics_per_node}" for nic in fault.nics],
         "amount": fault.amount,
         "starts_ns": origin_ns + int(fault.start_s * 1e9),
         "ends_ns": origin_ns + int(fault.end_s * 1e9) if fault.end_s < FOR_EVER_S else None,
     }
+
+
+def _mates(layout: Layout, kind: str, fault: Fault) -> list[int]:
+    """The victim's group of this kind, itself included."""
+    groups = layout.groups[kind]
+    return [int(rank) for rank in groups[(groups == fault.ranks[0]).any(axis=1)][0]]

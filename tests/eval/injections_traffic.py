@@ -8,34 +8,39 @@ from __future__ import annotations
 import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Final
 
 PORT: Final = 9
 DATAGRAM: Final = bytes(8000)
-PAUSE_SECONDS: Final = 0.01
+PAUSE_SECONDS: Final = 0.005
+BUFFER_BYTES: Final = 1 << 20
 
 
 def main(own: str, other: str, bytes_per_s: int) -> None:
     """Until it is killed."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
         door.setblocking(False)
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         door.bind((own, PORT))
-        began_s, n_sent = time.monotonic(), 0
+        left, now_s = 0.0, time.monotonic()
         while True:
-            due = (time.monotonic() - began_s) * bytes_per_s
-            while n_sent < due:
-                n_sent += _exchange(door, other)
+            before_s, now_s = now_s, time.monotonic()
+            left = min(left + (now_s - before_s) * bytes_per_s, float(BUFFER_BYTES))
+            while left > 0 and _does(lambda: door.sendto(DATAGRAM, (other, PORT))):
+                left -= len(DATAGRAM)
+            while _does(lambda: door.recv(len(DATAGRAM))):
+                pass
             time.sleep(PAUSE_SECONDS)
 
 
-def _exchange(door: socket.socket, other: str) -> int:
-    """Sends one and receives one, where that can be done at once; what it counted for."""
-    for does in (lambda: door.sendto(DATAGRAM, (other, PORT)), lambda: door.recv(len(DATAGRAM))):
-        try:
-            does()
-        except OSError:  # the queue is full, or nothing has come
-            continue
-    return len(DATAGRAM)
+def _does(call: Callable[[], object]) -> bool:
+    """Whether it could be done at once."""
+    try:
+        call()
+    except OSError:  # the queue is full, or nothing has come
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def draw_layout(gpus: int, fault: str, draw: random.Random) -> Layout:
         pp = draw.choice((1, 2, 4) if gpus <= 64 else (2, 4, 8) if gpus <= 1024 else (5, 10, 25))
         dp = gpus // (tp * pp)
         has_experts = fault in ("hot_expert", "warm_experts") or draw.random() < 0.5
-        ep = draw.choice([n for n in (2, 4, 5, 8) if dp % n == 0 and n <= dp] or [1]) if has_experts else 1
+        ep = draw.choice([n for n in (2, 4, 5) if dp % n == 0 and n <= dp] or [1]) if has_experts else 1
         nics = 4 if draw.random() < 0.2 else 0
         is_seen = fault != "hot_expert" or tp * ep > NODE_RANKS  # an exchange inside a node leaves no trace
         if tp * pp * dp == gpus and dp > 1 and is_seen and not (has_experts and ep == 1):
@@ -142,12 +142,13 @@ def draw_layout(gpus: int, fault: str, draw: random.Random) -> Layout:
 def draw_physics(layout: Layout, draw: random.Random) -> Physics:
     """A step of a quarter to half a second, of which gradients take a quarter to a half on 400 Gbit/s."""
     step_ms = draw.uniform(250, 450)
-    n_microbatches = max(layout.pp, draw.choice((2, 3, 4)))
+    n_microbatches = max(layout.pp, draw.choice((2, 3)))
     share = draw.uniform(0.25, 0.5)
     passes = n_microbatches + layout.pp - 1
     forward_ms = step_ms * (1 - share) / (3 * passes)
     made = Physics(
-        n_microbatches=n_microbatches, n_layers=1, n_buckets=draw.choice((1, 2)), forward_ms=forward_ms,
+        n_microbatches=n_microbatches, n_layers=1, n_channels=draw.choice((1, 2)),
+        n_buckets=draw.choice((1, 2)), forward_ms=forward_ms,
         backward_ms=2 * forward_ms, optimizer_ms=8.0, step_gap_ms=3.0, jitter=draw.uniform(0.003, 0.01),
         dp_reduce=draw.choice(("sharded", "sharded", "ring", "tree")), ep_kib=128 * KIB, tp_kib=32 * KIB,
     )  # fmt: skip

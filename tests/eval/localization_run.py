@@ -80,13 +80,13 @@ def result(case: Case, incident: Followed | None, happened: Row) -> Row:
     if case.is_healthy:
         return found
     detect_s = None if incident is None or is_false else round((incident.triggered_ns - starts_ns) / SECOND, 2)
-    score = NOTHING if incident is None or is_false else score_incident(case, incident)
-    return {**found, "detect_s": detect_s, "truth": sorted(true_of(case).ranks)[:16], **score_json(case, score)}
+    true = true_of(happened)
+    score = NOTHING if incident is None or is_false else score_incident(case, true, incident)
+    return {**found, "detect_s": detect_s, "truth": sorted(true.ranks)[:16], **score_json(case, true, score)}
 
 
-def score_incident(case: Case, incident: Followed) -> Score:
+def score_incident(case: Case, true: Truth, incident: Followed) -> Score:
     """The worse of the first diagnosis and the one that stands 30 s later."""
-    true = true_of(case)
     scores = [score_diagnosis(true, _json(one), lambda rank: node_name(case.layout, rank))
               for one in (incident.first, incident.answer)]  # fmt: skip
     return worse(*scores)
@@ -100,27 +100,15 @@ def node_name(layout: Layout, rank: int) -> str:
     return f"node{rank // layout.ranks_per_node}"
 
 
-def true_of(case: Case) -> Truth:
-    """What a right diagnosis names, after the evaluation's fault table."""
-    fault, layout = case.fault, case.layout
-    if fault.kind.target == "job":
-        return Truth(fault.name, frozenset())
-    ranks, others, group = frozenset(fault.ranks), (), frozenset[int]()
-    if fault.name == "different_order":  # the cycle: the rank and those it makes wait inside its tensor group
-        return Truth(fault.name, ranks, others=(frozenset(_mates(layout, "tp", fault.ranks[0])),))
-    if fault.name.startswith("different") and layout.dp == 2:
-        group = frozenset(_mates(layout, "dp", fault.ranks[0]))
-    return Truth(fault.name, ranks, others, group)
+def true_of(happened: Row) -> Truth:
+    """What a right diagnosis names, from the side file."""
+    cycle = (frozenset(happened["cycle"]),) if happened["cycle"] else ()
+    return Truth(happened["fault"], frozenset(happened["ranks"]), cycle, frozenset(happened["tie"]))
 
 
-def _mates(layout: Layout, kind: str, rank: int) -> list[int]:
-    groups = layout.groups[kind]
-    return [int(one) for one in groups[(groups == rank).any(axis=1)][0]]
-
-
-def score_json(case: Case, score: Score) -> Row:
+def score_json(case: Case, true: Truth, score: Score) -> Row:
     """The score, with the nodes it counts: right ones of the right kind, wrongly reported, missed, and all others."""
-    true_nodes = {node_name(case.layout, rank) for rank in true_of(case).ranks}
+    true_nodes = {node_name(case.layout, rank) for rank in true.ranks}
     right = score.nodes & true_nodes if score.is_kind_right else frozenset()
     wrong = score.nodes - right
     return {

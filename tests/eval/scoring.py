@@ -83,7 +83,8 @@ def score_diagnosis(truth: Truth, diagnosis: Mapping[str, Any] | None, node_of: 
     blamed = frozenset(best["culprits"])
     also = blamed.union(*(subject["ranks"] for subject in best["tied"]))
     named = _is_named(truth, best, blamed, also)
-    is_machine = named or (bool(blamed) and _nodes(blamed, node_of) == _nodes(truth.ranks, node_of))
+    nodes = _reported(best, blamed, also, node_of) or _nodes(truth.ranks if named else (), node_of)
+    is_machine = named or (bool(nodes) and nodes == _nodes(truth.ranks, node_of))
     allowed = truth.ranks.union(*truth.others)
     component, kind = Component(best["component"]), FaultKind(best["kind"])
     return Score(
@@ -95,7 +96,7 @@ def score_diagnosis(truth: Truth, diagnosis: Mapping[str, Any] | None, node_of: 
         group_level=not is_machine and truth.ranks <= also.union(_subject(best).get("ranks", ())),
         misjudged=_is_misjudged(truth.fault, component, kind),
         is_kind_right=_is_kind(kind, truth.fault),
-        nodes=_nodes(blamed or (truth.ranks if named else frozenset()), node_of),
+        nodes=nodes,
     )
 
 
@@ -109,6 +110,12 @@ def _is_named(truth: Truth, best: Mapping[str, Any], blamed: frozenset[int], als
         return True
     is_link = truth.fault in LINK_WILL_DO and _subject(best).get("kind") == "link" and not blamed
     return is_link and len(best["tied"]) == 2 and any(frozenset(end["ranks"]) == truth.ranks for end in best["tied"])
+
+
+def _reported(best: Mapping[str, Any], blamed: frozenset[int], also: frozenset[int], node_of: NodeOf) -> frozenset[str]:
+    """Nodes of the culprits; where no rank is blamed, the one node that holds all it could be."""
+    places = _nodes(also.union(_subject(best).get("ranks", ())), node_of)
+    return _nodes(blamed, node_of) if blamed else places if len(places) == 1 else frozenset()
 
 
 def _subject(best: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -81,6 +81,7 @@ def follow(
     """Wait for the incident, its first diagnosis, and the one that stands 30 s later."""
     row = await_incident(stack, name, injected_at + give_up_s)
     if row is None:
+        result.verdicts.append(f"newest look: {newest_look(stack, name)}")
         return result
     result.detect_s = time.time() - injected_at
     first = await_diagnosis(stack, row["number"], injected_at + give_up_s)
@@ -114,6 +115,13 @@ def await_incident(stack: RunningStack, name: str, deadline: float) -> dict[str,
             return found[-1]
         time.sleep(POLL_SECONDS)
     return None
+
+
+def newest_look(stack: RunningStack, name: str) -> str:
+    """What the console last saw of the job, which says why there is no incident."""
+    number = next((job["id"] for job in stack.get("jobs")["jobs"] if job["name"] == name), None)
+    looks = stack.get(f"jobs/{number}")["looks"] if number is not None else []
+    return str(looks[0]["saw"]) if looks else "none"
 
 
 def await_diagnosis(stack: RunningStack, number: int, deadline: float) -> dict[str, Any] | None:

@@ -109,6 +109,12 @@ def test_a_communicator_that_holds_the_truth_is_group_level() -> None:
     assert (score.machine_level, score.group_level) == (False, True)
 
 
+def test_a_tie_inside_one_node_names_the_node() -> None:
+    tied = said([], tied=[{"ranks": [2]}, {"ranks": [3]}])
+    score = score_diagnosis(TRUTH, tied, on_node)
+    assert (score.named, score.tied, score.machine_level, score.nodes) == (False, True, True, {"node1"})
+
+
 def test_computation_for_communication_is_misjudged() -> None:
     score = score_diagnosis(TRUTH, said([3], component="gpu", kind="computation_fail_slow"), on_node)
     assert (score.misjudged, score.is_kind_right, score.named) == (True, False, True)

@@ -43,7 +43,7 @@ from tests.replay import Replay
 SECOND: Final = 1_000_000_000
 SETTLE_NS: Final = 30 * SECOND
 ANSWERED_PAUSE_NS: Final = 10 * SECOND  # between looks once there is a first diagnosis
-KEEP_NS: Final = revise.SLOWDOWN_BACK_NS_MAX + 30 * SECOND
+KEEP_NS: Final = 120 * SECOND  # more than any window of these jobs goes back
 GAP_NS: Final = int(GAP.total_seconds() * SECOND)
 
 
