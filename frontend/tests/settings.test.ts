@@ -41,8 +41,8 @@ describe("what was typed into settings", () => {
   it.each([
     ["", "delta_max_s needs a number."],
     ["many", "delta_max_s needs a number."],
-    ["0", "delta_max_s must be between 1 and 600 s."],
-    ["601", "delta_max_s must be between 1 and 600 s."],
+    ["0", "delta_max_s must be 1 to 600 s."],
+    ["601", "delta_max_s must be 1 to 600 s."],
   ])("is refused as %j, in a sentence", (text, problem) => {
     expect(readEdits([setting()], { delta_max_s: text })).toEqual({ changes: {}, words: [], problems: [problem] });
   });

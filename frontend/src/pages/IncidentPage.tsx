@@ -109,7 +109,7 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
       <ClockStrip row={row} />
       <Doubts answer={answer} />
       {blind && <p class="warning blind">{sentence(blind)} Topology and flows show what was known then.</p>}
-      <div class={`pictures ${isSmall(detail, culprits) ? "compact" : ""} ${blind ? "blind" : ""}`}>
+      <div class={`pictures ${besides(detail, culprits)} ${blind ? "blind" : ""}`}>
         {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} nodeOf={nodeOf} />}
         {detail.grid.value && <TopologyGrid columns={detail.grid.value} selected={rank} onSelect={selectRank} />}
         {diagnosis && <UsualAndNow diagnosis={diagnosis} />}
@@ -135,13 +135,14 @@ function sentence(words: string): string {
 }
 
 const SIDE_BY_SIDE_MAX = 64;
-const LAYERS_BESIDE_MAX = 3;
 
-/** A small job's path and grid fit side by side, unless the waiting goes far out. */
-function isSmall(detail: IncidentDetail, culprits: readonly number[]): boolean {
+/** A small job's path and grid fit side by side: the farther out the waiting goes, the more of the width is the path's. */
+function besides(detail: IncidentDetail, culprits: readonly number[]): string {
   const [grid, diagnosis] = [detail.grid.value, detail.answer.value?.diagnosis];
-  if (query.value.get("grid") === "table" || !grid || !diagnosis || diagnosis.path.length === 0) return false;
-  return grid.rank.length <= SIDE_BY_SIDE_MAX && pathDepth(culprits, diagnosis.path) <= LAYERS_BESIDE_MAX;
+  const isAlone = query.value.get("grid") === "table" || !diagnosis || diagnosis.path.length === 0;
+  if (isAlone || !grid || grid.rank.length > SIDE_BY_SIDE_MAX) return "";
+  const depth = pathDepth(culprits, diagnosis.path);
+  return depth <= 2 ? "compact" : depth <= 4 ? "compact path-wide" : "";
 }
 
 /** Where the time of the slow op goes, and the job's usual against now, side by side. */

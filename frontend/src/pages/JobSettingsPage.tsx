@@ -12,7 +12,7 @@ import { pageTitle } from "../state/badge";
 import { notify } from "../state/notices";
 import { count, readable } from "../state/words";
 import type { JobSettings, Setting, SettingChange } from "../types";
-import { type Edits, readEdits, settingValue } from "./settingEdits";
+import { type Edits, rangeWords, readEdits, settingValue } from "./settingEdits";
 
 const GROUP: Record<string, [title: string, about: string]> = {
   failure: ["Hang", "Ops are in progress and none completes."],
@@ -121,7 +121,7 @@ function columnsOf(mayChange: boolean, edits: Edits, edit: Edit): Column<Setting
       word: "Range",
       isNumber: true,
       class: () => "faint",
-      cell: (one) => `${settingValue(one.low, "")} – ${settingValue(one.high, one.unit)}`,
+      cell: rangeWords,
     },
     { word: "Changed", cell: (one) => <Changed setting={one} /> },
   ];

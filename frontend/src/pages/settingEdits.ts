@@ -1,5 +1,6 @@
 /* What somebody typed into settings, read: the changes to send, the same in words, and what is wrong with them. Pure. */
 
+import { quantity } from "../incident/compare";
 import type { Setting } from "../types";
 
 /** Text typed for a setting; null: back to its default. */
@@ -12,6 +13,7 @@ export interface ReadEdits {
 }
 
 export function settingValue(value: number, unit: string): string {
+  if (unit === "B/s") return quantity(value, unit);
   const number = value.toLocaleString("en-US", { maximumSignificantDigits: 6 });
   return unit ? `${number} ${unit}` : number;
 }
@@ -34,11 +36,16 @@ export function readEdits(settings: readonly Setting[], edits: Edits): ReadEdits
   return read;
 }
 
-function problemOf({ name, low, high, unit, whole }: Setting, text: string): string {
+function problemOf(setting: Setting, text: string): string {
+  const { name, low, high, whole } = setting;
   const value = Number(text);
   if (!text.trim() || !Number.isFinite(value)) return `${name} needs a number.`;
   if (whole && !Number.isInteger(value)) return `${name} must be a whole number.`;
-  if (value < low || value > high)
-    return `${name} must be between ${settingValue(low, "")} and ${settingValue(high, unit)}.`;
+  if (value < low || value > high) return `${name} must be ${rangeWords(setting)}.`;
   return "";
+}
+
+/** "1 to 600 s", "1 kB/s to 1 TB/s". */
+export function rangeWords({ low, high, unit }: Setting): string {
+  return `${settingValue(low, unit === "B/s" ? unit : "")} to ${settingValue(high, unit)}`;
 }
