@@ -71,6 +71,13 @@ class NotStored(Exception):
     """This batch could not be stored, though the database is there; others were not held up by it."""
 
 
+class GivenUp(Exception):
+    """So many of this boot's batches were missing for so long that nobody knows any more which were stored."""
+
+    def __init__(self) -> None:
+        super().__init__("given up: too many earlier batches of this agent were missing for too long")
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What became of a batch. resend: tables the agent should send again in full."""
@@ -91,6 +98,10 @@ class _Placed:
     berth: Berth
     placement: Placement
     row: StoredBatch
+
+
+Outcome = Commit | Exception | None
+"""The commit that stored a batch; why it was not stored; None: it was there before."""
 
 
 class Committer:
@@ -172,7 +183,7 @@ class Committer:
         if gone:
             await self._commit(gone, is_again=True)
 
-    def _note_stored(self, placed: Sequence[_Placed], outcomes: Sequence[Commit | Exception | None]) -> None:
+    def _note_stored(self, placed: Sequence[_Placed], outcomes: Sequence[Outcome]) -> None:
         """All of a commit or none: what is not said to the writer is read from the store."""
         for one, outcome in zip(placed, outcomes, strict=True):
             if isinstance(outcome, Commit):
@@ -193,25 +204,25 @@ class Committer:
             _no_place(waiting, error)
             return None
 
-    async def _store_all(self, rows: Sequence[StoredBatch]) -> list[Commit | Exception | None]:
+    async def _store_all(self, rows: Sequence[StoredBatch]) -> list[Outcome]:
         """The commit in which each was new, None: it was there before.
 
         Raises OperationalError when the database is away, even for a second try.
         """
         try:
-            return list(await self._store_twice(rows))
+            return await self._store_twice(rows)
         except psycopg.OperationalError:
             raise
         except (psycopg.Error, BerthGone) as error:
             log.warning("a handful of %d batches was refused; storing them one by one: %s", len(rows), error)
-        outcomes: list[Commit | Exception | None] = []
+        outcomes: list[Outcome] = []
         for row in rows:
             outcomes.append(await self._store_alone(row))
             if isinstance(outcomes[-1], StoreAway):  # what is stored stays known; the rest need not wait as long
                 return outcomes + outcomes[-1:] * (len(rows) - len(outcomes))
         return outcomes
 
-    async def _store_twice(self, rows: Sequence[StoredBatch]) -> list[Commit | None]:
+    async def _store_twice(self, rows: Sequence[StoredBatch]) -> list[Outcome]:
         try:
             return await self._store_once(rows)
         except psycopg.OperationalError:
@@ -221,7 +232,7 @@ class Committer:
             await asyncio.get_running_loop().run_in_executor(self._worker, create_partitions, self._store, received_at)
         return await self._store_once(rows)
 
-    async def _store_alone(self, row: StoredBatch) -> Commit | Exception | None:
+    async def _store_alone(self, row: StoredBatch) -> Outcome:
         try:
             return (await self._store_once([row]))[0]
         except psycopg.OperationalError as error:
@@ -233,7 +244,7 @@ class Committer:
             log.exception("a batch was refused by the database", extra={"batch": named})
             return NotStored(str(error))
 
-    async def _store_once(self, rows: Sequence[StoredBatch]) -> list[Commit | None]:
+    async def _store_once(self, rows: Sequence[StoredBatch]) -> list[Outcome]:
         COMMIT_BATCHES.observe(len(rows))
         async with self._pool.connection() as connection:
             commit = await self._ledger.writer.begin(connection)
@@ -246,9 +257,9 @@ class Committer:
                 raise
             if not any(is_new):
                 self._ledger.writer.empty(commit)
-        return [commit if new else None for new in is_new]
+        return [GivenUp() if new is None else commit if new else None for new in is_new]
 
-    def _finish(self, placed: _Placed, outcome: Commit | Exception | None) -> None:
+    def _finish(self, placed: _Placed, outcome: Outcome) -> None:
         arrival, berth = placed.waiting.arrival, placed.berth
         if isinstance(outcome, BerthGone):
             outcome = NotNow(str(outcome))

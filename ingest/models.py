@@ -264,6 +264,17 @@ class OpRollup(models.Model):
         ]
 
 
+class LetGo(models.Model):
+    """How much of a kind retention let go of, ever (let_go.py)."""
+
+    kind = models.CharField(max_length=16, primary_key=True)
+    n = models.BigIntegerField()
+    last_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.n} {self.kind}"
+
+
 class PinnedWindow(models.Model):
     """A stretch of an attempt's traces that retention must keep: an incident's evidence."""
 

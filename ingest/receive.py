@@ -18,7 +18,7 @@ from psycopg_pool import PoolTimeout
 
 from ingest.arrival import Arrival, receive_batch
 from ingest.auth import Bearer, TooManyFailures, Unauthorised
-from ingest.committer import NoRoom, NotStored, QueueFull, Receipt, StoreAway
+from ingest.committer import GivenUp, NoRoom, NotStored, QueueFull, Receipt, StoreAway
 from ingest.limits import OverLimit
 from ingest.numbers import Scattered
 from ingest.operations import may_see
@@ -212,6 +212,9 @@ async def _commit(server: Server, arrival: Arrival) -> Receipt:
         _count_refusal(server, arrival, str(error))
         REFUSALS.note(400, str(error), batch_words(arrival.batch))
         raise _Refused(400, str(error)) from error
+    except GivenUp as error:
+        _count_refusal(server, arrival, str(error))
+        raise _Refused(410, str(error)) from error
     except NotStored as error:
         _count_refusal(server, arrival, "the batch could not be stored; why is in the log of ingest")
         raise _Refused(500, "the batch could not be stored") from error

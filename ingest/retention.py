@@ -21,6 +21,7 @@ from psycopg import Connection
 
 from ingest.database import connect
 from ingest.endings import end_gone_attempts, end_idle_attempts
+from ingest.let_go import note_let_go
 from ingest.models import Boot, PinnedWindow
 from ingest.repeats import Repeats
 from ingest.stores import store_in
@@ -137,6 +138,7 @@ class _Pass:
     def _lose_but(self, needed: Sequence[datetime], why: str) -> int:
         n_lost = self._drop_but(needed)
         self.lost += n_lost
+        self.tried("counting what was lost", note_let_go, "hours", n_lost)
         log.error("%d hours of traces were dropped, not all copied and summed: %s", n_lost, why)
         return n_lost
 
@@ -165,8 +167,10 @@ def pin_window(attempt_id: int, start_ns: int, end_ns: int) -> None:
     """
     if end_ns <= start_ns:
         raise ValueError("a pinned window must not be empty")
-    end_ns = min(end_ns, start_ns + PINNED_MAX_NS)
-    PinnedWindow.objects.get_or_create(attempt_id=attempt_id, start_ns=start_ns, end_ns=end_ns)
+    kept_ns = min(end_ns, start_ns + PINNED_MAX_NS)
+    _, is_new = PinnedWindow.objects.get_or_create(attempt_id=attempt_id, start_ns=start_ns, end_ns=kept_ns)
+    if is_new and kept_ns < end_ns:
+        note_let_go("windows_cut", 1)
 
 
 def copy_pinned(since: datetime) -> int:
@@ -177,8 +181,9 @@ def copy_pinned(since: datetime) -> int:
 
 
 def unpin_window(attempt_id: int, start_ns: int, end_ns: int) -> None:
-    """Let retention take the window; rows that another pinned window needs stay."""
-    PinnedWindow.objects.filter(attempt_id=attempt_id, start_ns=start_ns, end_ns=end_ns).delete()
+    """Let retention take the window, counted; rows that another pinned window needs stay."""
+    window = PinnedWindow.objects.filter(attempt_id=attempt_id, start_ns=start_ns, end_ns=end_ns)
+    note_let_go("windows", window.delete()[0])
     with connect() as connection:
         connection.execute(
             "DELETE FROM ingest_pinned_batch b WHERE attempt_id = %s AND NOT EXISTS ("
@@ -205,13 +210,13 @@ def _forget_boots(now: datetime) -> int:
 
 
 def _close_gaps(connection: Connection[Any]) -> int:
-    """Bound what a boot remembers: below its newest RANGES_MAX ranges, all numbers count as received."""
+    """Bound what a boot remembers: its newest RANGES_MAX ranges. What was missing below them is given up."""
     return connection.execute(
-        "UPDATE ingest_boot b SET received = b.received + int8multirange(int8range(lower(b.received), kept.floor))"
+        "UPDATE ingest_boot b SET received = b.received * int8multirange(int8range(kept.floor, NULL)), floor = kept.floor"
         " FROM (SELECT id, (SELECT lower(r) FROM unnest(received) r ORDER BY r DESC OFFSET %s LIMIT 1) AS floor"
         "       FROM ingest_boot) kept"
         " WHERE kept.id = b.id AND kept.floor > lower(b.received)",
-        [RANGES_MAX],
+        [RANGES_MAX - 1],
     ).rowcount
 
 

@@ -8,6 +8,9 @@ span partitions, and a key per batch would be 108 million rows a day at 10,000 G
 it has received as a multirange, one range as long as none is missing. One statement adds the number if it is absent,
 and only then stores the rows and raises the node's counters; the row's lock makes concurrent duplicates wait for it.
 
+Where too many numbers were missing for too long, `floor` says from where on the set is complete: below it nobody knows
+any more what was stored, and nothing is acknowledged.
+
 What a process remembers of a boot, node or attempt may have been deleted since. Nothing is acknowledged then: the
 statement says that it found no node, or the boot does not know the number, and the transaction is undone.
 """
@@ -18,7 +21,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection
@@ -109,7 +112,7 @@ WITH fresh AS (
         received = received + int8multirange(int8range(%(number)s::bigint, %(number)s::bigint + 1)),
         sync_ns = %(sync_ns)s, newest_mono_ns = greatest(newest_mono_ns, %(newest_mono_ns)s), pace = %(pace)s,
         last_received_at = %(received_at)s
-    WHERE id = %(boot_pk)s AND NOT received @> %(number)s::bigint
+    WHERE id = %(boot_pk)s AND NOT received @> %(number)s::bigint AND %(number)s::bigint >= floor
     RETURNING id
 ), stored AS (
     INSERT INTO ingest_trace_batch
@@ -147,13 +150,14 @@ WITH fresh AS (
 )
 SELECT (SELECT count(*) FROM fresh), (SELECT count(*) FROM seen)
 """
-_IS_KNOWN: Final = "SELECT 1 FROM ingest_boot WHERE id = %s AND received @> %s::bigint"
+_IS_KNOWN: Final = "SELECT received @> %s::bigint FROM ingest_boot WHERE id = %s"
 
 
 async def store_batches(
     connection: AsyncConnection[Any], batches: Sequence[StoredBatch], writer_id: int, commit_number: int
-) -> list[bool]:
-    """Store all in one transaction; per batch False when it was there before and nothing changed.
+) -> list[bool | None]:
+    """Store all in one transaction; per batch False when it was there before and nothing changed, None when nobody can
+    say any more whether it was (Boot.floor): then it is not stored either.
 
     writer_id, commit_number: who committed what, so that what a process stored and had not summed is found (sums.py).
     Raises BerthGone, and stores none, when one of them has no boot or node any more.
@@ -170,14 +174,13 @@ async def store_batches(
         with suppress(psycopg.Error):  # it may have died
             await connection.rollback()
         raise
-    is_new = [False] * len(batches)
-    for i, outcome in zip(order, outcomes, strict=True):
-        is_new[i] = outcome
-    return is_new
+    return [outcome for _, outcome in sorted(zip(order, outcomes, strict=True))]
 
 
-async def _store(connection: AsyncConnection[Any], batches: Sequence[StoredBatch], rows: list[Fields]) -> list[bool]:
-    is_new = []
+async def _store(
+    connection: AsyncConnection[Any], batches: Sequence[StoredBatch], rows: list[Fields]
+) -> list[bool | None]:
+    is_new: list[bool | None] = []
     cursor = connection.cursor(binary=True)
     await cursor.executemany(STORE_ONE, rows, returning=True)
     for batch in batches:
@@ -186,16 +189,18 @@ async def _store(connection: AsyncConnection[Any], batches: Sequence[StoredBatch
         if is_fresh and not is_seen:
             raise BerthGone(f"node {batch.node_id} is gone")
         cursor.nextset()
-    await _check_known(cursor, [batch for batch, new in zip(batches, is_new, strict=True) if not new])
-    return is_new
+    return [new or await _is_known(cursor, batch) for batch, new in zip(batches, is_new, strict=True)]
 
 
-async def _check_known(cursor: AsyncCursor[Any], batches: Sequence[StoredBatch]) -> None:
-    """Raise BerthGone unless each of these was received before: asked afterwards, which sees what others committed."""
-    for batch in batches:
-        await cursor.execute(_IS_KNOWN, [batch.boot_pk, batch.number])
-        if await cursor.fetchone() is None:
-            raise BerthGone(f"boot {batch.boot_pk} is gone")
+async def _is_known(cursor: AsyncCursor[Any], batch: StoredBatch) -> Literal[False] | None:
+    """False when the batch was received before, None when it was given up; asked afterwards, which sees what others
+    committed. Raises BerthGone.
+    """
+    await cursor.execute(_IS_KNOWN, [batch.number, batch.boot_pk])
+    row = await cursor.fetchone()
+    if row is None:
+        raise BerthGone(f"boot {batch.boot_pk} is gone")
+    return False if row[0] else None
 
 
 def _fields(batch: StoredBatch, writer_id: int, commit_number: int) -> Fields:

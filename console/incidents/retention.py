@@ -1,7 +1,7 @@
 """What is forgotten, and when: traces by ingest's own rule, evidence, looks, relayed outbox rows, used links.
 
 Incidents, timelines and diagnoses are kept. The traces around an incident are kept while it is open and for a month
-after it was resolved; what is let go is logged. All this takes long and may wait, so only one of it runs at a time:
+after it was resolved; what is let go is logged and counted. All this takes long and may wait, so only one of it runs at a time:
 looks have the other processes of the worker.
 """
 

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core import checks
 from django.db.models import Count, Max, Q
+from django.utils import timezone
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect as connect_socket
 from websockets.typing import Origin
@@ -31,6 +32,8 @@ from console.incidents.consumers import NOT_SIGNED_IN
 from console.operations.alive import Note, read_alive
 from console.operations.checks import TAG
 from console.operations.needs import ask_pages, ask_roll, ask_valkey
+from ingest.let_go import KINDS, read_let_go
+from ingest.listening import hears
 from ingest.models import AgentToken, Attempt, Node
 from ingest.needs import Missing, ask_database, ask_disk, ask_migrations, ask_room
 from ingest.stores import active_store
@@ -110,6 +113,7 @@ def _questions(places: Places) -> list[Question]:
         Question("store", lambda: active_store().name, "database"),
         Question("room for traces", ask_room, "database"),
         Question("disk", ask_disk),
+        Question("let go of", _let_go, "database"),
         Question("Valkey", ask_valkey),
         Question("front end", ask_pages),
         Question("web", lambda: _health(places.web)),
@@ -244,11 +248,24 @@ def _agents() -> str:
     found = nodes.aggregate(all=Count("pk"), reporting=Count("pk", filter=heard), newest=Max("received_ns"))
     if not found["all"]:
         raise Doubt("no job is running", "")
+    if found["reporting"] < found["all"] and not hears(timezone.now()):
+        raise Doubt(f"{found['all'] - found['reporting']} of {found['all']} nodes are unheard: ingest was not listening",
+                    "That says nothing of the nodes: see what ingest says here and in its log.")  # fmt: skip
     if found["reporting"] < found["all"]:
         age = (time.time_ns() - found["newest"]) / 1e9
         raise Doubt(f"{found['all'] - found['reporting']} of {found['all']} nodes are silent; newest batch {age:.0f} s old",
                     "See the page Nodes, then the agents' logs.")  # fmt: skip
     return f"all {found['all']} nodes report"
+
+
+def _let_go() -> str:
+    found = read_let_go()
+    said = ", ".join(f"{n} {KINDS.get(kind, kind)}" for kind, n in found.items() if n)
+    if found["windows_cut"] or found["hours"]:
+        raise Doubt(
+            said, "Which they were is in the worker's log. Give the database more disk, or keep fewer days of traces."
+        )
+    return said or "nothing"
 
 
 def _clocks() -> str:

@@ -35,7 +35,7 @@ STATEMENT_MS: Final = 2_000
 QUEUES: Final = ("watch", "celery")
 MEANING: Final = {
     "diogenes_processes": "Processes heard from in the last 15 s, by kind.",
-    "diogenes_nodes": "Nodes of running attempts: reporting, catching_up, silent.",
+    "diogenes_nodes": "Nodes of running attempts: reporting, catching_up, silent; unheard: ingest was not listening.",
     "diogenes_job_lag_seconds": "How far behind now the slowest reporting node of a job is; the 50 jobs that lag most.",
     "diogenes_jobs_left_out": "Running jobs that diogenes_job_lag_seconds leaves out.",
     "diogenes_incidents": "Incidents that are not resolved, by state.",
@@ -47,6 +47,7 @@ MEANING: Final = {
     "diogenes_disk_free_bytes": "Room left for the database; absent where it is on a machine nobody here can look at.",
     "diogenes_disk_reserve_bytes": "What of it traces may not use.",
     "diogenes_disk_short": "1 while traces are refused for want of room.",
+    "diogenes_let_go": "What retention let go of so far: evidence after its time, hours for want of room.",
     "diogenes_restarts": "How often `manage.py up` started a process again since it began; absent where it did not.",
     "diogenes_unreadable": "1 when these numbers could not be read: database or valkey.",
 }
@@ -55,6 +56,10 @@ SELECT CASE WHEN n.received_ns < %(reporting)s THEN 'silent' WHEN n.catching_up 
     count(*)
 FROM ingest_node n JOIN ingest_attempt a ON a.id = n.attempt_id WHERE a.state = 'running' GROUP BY 1
 """
+_HEARS: Final = """
+SELECT count(*) FROM ingest_listening WHERE now() - until <= interval '3 s' AND now() - since >= interval '10 s'
+"""
+"""As ingest.listening.hears, which needs models: this module is loaded before there are any."""
 _LAGS: Final = """
 SELECT j.name, min(n.watermark_ns) FROM ingest_node n JOIN ingest_attempt a ON a.id = n.attempt_id
 JOIN ingest_job j ON j.id = a.job_id WHERE a.state = 'running' AND n.received_ns >= %(reporting)s AND n.watermark_ns > 0
@@ -108,9 +113,8 @@ def _of_the_database() -> Iterator[Metric]:
     with connect() as connection:
         connection.execute(f"SET statement_timeout = {STATEMENT_MS}")
         since = {"reporting": now_ns - REPORTING_NS}
-        states = {"reporting": 0, "catching_up": 0, "silent": 0}
-        states.update(dict(connection.execute(_NODES, since).fetchall()))
-        yield _by("diogenes_nodes", "state", states)
+        found = dict(connection.execute(_NODES, since).fetchall())
+        yield _by("diogenes_nodes", "state", _states(found, bool(_one(connection, _HEARS))))
         yield from _lags(connection.execute(_LAGS, since).fetchall(), now_ns)
         yield _gauge("diogenes_looks_overdue", _one(connection, _OVERDUE, since))
         incidents = "SELECT state, count(*) FROM incidents_incident WHERE state <> 'resolved' GROUP BY 1"
@@ -118,12 +122,26 @@ def _of_the_database() -> Iterator[Metric]:
         yield _by("diogenes_incidents", "state", {"open": 0, "acknowledged": 0, **found})
         waiting = "SELECT count(*) FROM incidents_outboxrow WHERE relayed_at IS NULL"
         yield _gauge("diogenes_outbox_waiting", _one(connection, waiting))
+        yield _by("diogenes_let_go", "kind", _let_go(connection))
         ahead = partitions_ahead(connection, now)
         if ahead is not None:
             yield _gauge("diogenes_partitions_ahead", ahead)
         (age,) = connection.execute(_ROLLUP_AGE).fetchone() or (None,)
         if age is not None:
             yield _gauge("diogenes_rollup_lag_seconds", max(0.0, age))
+
+
+def _states(found: dict[str, int], is_heard: bool) -> dict[str, int]:
+    """Who is not heard is silent only while ingest would hear it."""
+    states = {"reporting": 0, "catching_up": 0, "silent": 0, "unheard": 0} | found
+    if not is_heard:
+        states |= {"silent": 0, "unheard": states["silent"]}
+    return states
+
+
+def _let_go(connection: Connection[Any]) -> dict[str, int]:
+    found = dict(connection.execute("SELECT kind, n FROM ingest_letgo").fetchall())
+    return {"windows": 0, "windows_cut": 0, "hours": 0} | found
 
 
 def _lags(rows: list[Any], now_ns: int) -> Iterator[Metric]:

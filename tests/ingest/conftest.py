@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.conf import settings
 from django.db import connection, connections
 
 from ingest.asgi import Application
@@ -91,12 +90,14 @@ class Ingest:
 
 
 @pytest.fixture
-async def ingest(transactional_db: None, no_traces: None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ingest]:
+async def ingest(
+    transactional_db: None, no_traces: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Ingest]:
     """The application with one team's token. Its clock is set by what is sent."""
     application = Application()
     running = await make_ingest(application, "research")
     monkeypatch.setattr("ingest.receive.time.time_ns", lambda: running.clock_ns)
-    monkeypatch.setattr(settings, "METRICS_TOKEN", METRICS_TOKEN)
+    settings.METRICS_TOKEN = METRICS_TOKEN
     yield running
     await application.stop()
     await sync_to_async(connections.close_all)()

@@ -10,8 +10,10 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection
 
+from ingest import retention
 from ingest.database import connect
-from ingest.models import Attempt, Boot, OpRollup, PinnedWindow
+from ingest.let_go import read_let_go
+from ingest.models import Attempt, Boot, Node, OpRollup, PinnedWindow, Team
 from ingest.read import read_rollups, read_window
 from ingest.retention import RANGES_MAX, UNSAVED_KEPT, copy_pinned, keep_house, pin_window, trace_age, unpin_window
 from ingest.stores import active_store
@@ -233,9 +235,36 @@ async def test_what_a_boot_remembers_is_bounded(ingest: Ingest) -> None:
     await send_some(ingest, 1)
     await aio(make_gaps)(3 * RANGES_MAX)
     await aio(keep_house)(SENT_AT)
-    assert await aio(received)() <= RANGES_MAX + 1
-    assert (await ingest.send(FakeJob().batch(0, 1))).body["duplicate"] is True  # counts as received
-    assert (await ingest.send(FakeJob().batch(0, 6 * RANGES_MAX - 3))).body["duplicate"] is False
+    assert await aio(received)() == RANGES_MAX
+    assert (await ingest.send(FakeJob().batch(0, 6 * RANGES_MAX - 3))).body == {"duplicate": False}
+    assert (await ingest.send(FakeJob().batch(0, 6 * RANGES_MAX - 4))).body == {"duplicate": True}
+
+
+async def test_a_batch_that_was_given_up_is_not_said_to_be_stored(ingest: Ingest) -> None:
+    await send_some(ingest, 1)
+    await aio(make_gaps)(3 * RANGES_MAX)
+    await aio(keep_house)(SENT_AT)
+    n_rows = (await Node.objects.aget()).batches
+    for number in (1, 2):  # one that never came, and one that had
+        reply = await ingest.send(FakeJob().batch(0, number))
+        assert (reply.status, "given up" in reply.body["error"]) == (410, True)
+    await ingest.write_ledger()
+    node = await Node.objects.aget()
+    assert (node.batches, node.batches_refused, (await Team.objects.aget()).batches_refused) == (n_rows, 2, 2)
+
+
+async def test_what_is_let_go_of_is_counted(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "PINNED_MAX_NS", 10 * SECOND)
+    await send_some(ingest, 1)
+    attempt = await Attempt.objects.aget()
+    for start_ns in (0, 5 * SECOND):
+        await aio(pin_window)(attempt.pk, start_ns, start_ns + 10 * SECOND)
+    for _ in range(2):
+        await aio(pin_window)(attempt.pk, 5 * SECOND, 16 * SECOND)  # again, but one second of it is not kept
+    await aio(pin_window)(attempt.pk, 9 * SECOND, 30 * SECOND)
+    for start_ns in (0, 5 * SECOND, 7 * SECOND):  # the last one is none
+        await aio(unpin_window)(attempt.pk, start_ns, start_ns + 10 * SECOND)
+    assert await aio(read_let_go)() == {"windows": 2, "windows_cut": 1, "hours": 0}
 
 
 async def test_the_database_refuses_two_running_attempts_of_a_job(ingest: Ingest) -> None:

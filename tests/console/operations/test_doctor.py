@@ -23,7 +23,9 @@ from console.operations.doctor import Finding, Places, examine
 from console.operations.startup import log_problems
 from console.supervisor.folder import DataFolder
 from ingest.database import connect
-from ingest.models import Attempt, Node
+from ingest.let_go import note_let_go
+from ingest.listening import ROW
+from ingest.models import Attempt, Listening, Node
 from ingest.tokens import make_agent_token
 
 NOWHERE = Places("http://127.0.0.1:9", "http://127.0.0.1:9", "")
@@ -119,8 +121,12 @@ def test_silent_nodes_and_wrong_clocks_are_doubts(
     late = now - timedelta(minutes=5)
     Node.objects.create(attempt=attempt, name="n2", received_ns=int(late.timestamp() * 1e9), wrong_clock=True)
     make_agent_token(team, "a")
+    assert diagnose()["agents"].found == "1 of 2 nodes are unheard: ingest was not listening"
+    Listening.objects.create(pk=ROW, since=now - timedelta(minutes=1), until=now + timedelta(minutes=1))
+    note_let_go("hours", 2)
     found = diagnose()
-    assert (found["agents"].mark, found["agents"].found[:7]) == ("warning", "1 of 2 ")
+    assert (found["agents"].mark, found["agents"].found[:22]) == ("warning", "1 of 2 nodes are silen")
+    assert (found["let go of"].mark, found["let go of"].found[:8]) == ("warning", "2 hours ")
     assert found["node clocks"].found == "1 wrong: n2"
     assert found["agent tokens"].found == "1, never used"
 

@@ -12,7 +12,8 @@ from django.utils import timezone
 from console.operations import stack
 from console.operations.stack import MEANING, StackCollector
 from console.supervisor.folder import DataFolder
-from ingest.models import Attempt, Node, Team
+from ingest.listening import ROW
+from ingest.models import Attempt, Listening, Node, Team
 
 SECOND = 1_000_000_000
 
@@ -47,9 +48,19 @@ def test_every_number_has_a_meaning_and_the_other_way_round(lively: None, team: 
     make_job(team, "llama")
     told = read(StackCollector())
     assert set(told) | {"diogenes_rollup_lag_seconds", "diogenes_restarts"} == set(MEANING)
-    assert told["diogenes_nodes"] == {"reporting": 0, "catching_up": 1, "silent": 0}
+    assert told["diogenes_nodes"] == {"reporting": 0, "catching_up": 1, "silent": 0, "unheard": 0}
+    assert told["diogenes_let_go"] == {"windows": 0, "windows_cut": 0, "hours": 0}
     assert told["diogenes_looks_overdue"] == {"": 1}
     assert told["diogenes_unreadable"] == {"database": 0, "valkey": 0}
+
+
+def test_nodes_are_silent_only_while_ingest_listens(lively: None, team: Team) -> None:
+    make_job(team, "llama")
+    Node.objects.update(received_ns=0)
+    assert read(StackCollector())["diogenes_nodes"]["unheard"] == 1
+    now = timezone.now()
+    Listening.objects.create(pk=ROW, since=now - timedelta(minutes=1), until=now)
+    assert read(StackCollector())["diogenes_nodes"] == {"reporting": 0, "catching_up": 0, "silent": 1, "unheard": 0}
 
 
 def test_only_the_jobs_that_lag_most_are_named(lively: None, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
