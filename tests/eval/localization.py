@@ -21,7 +21,8 @@ from nccl_instrument.simulate.bar import Bar
 from tests.eval.localization_cases import CASES_AT, draw_case, planned
 from tests.eval.localization_report import is_miss, summary, table, told
 from tests.eval.localization_run import run_case
-from tests.eval.stack import ROOT
+from tests.eval.localization_server import run_through
+from tests.eval.stack import ROOT, RunningStack
 
 Row = dict[str, Any]
 Plan = tuple[int, int, str, str]  # gpus, number, row of the fault table, fault
@@ -31,16 +32,36 @@ CODE: Final = ("rca", "ingest", "nccl_instrument/simulate", "tests/eval")
 def main() -> int:
     chosen = parser().parse_args()
     plans = plans_of(chosen)
+    if chosen.through_server:
+        return compare(chosen.seed, [plan for plan in plans if plan[2] != "healthy"][: chosen.through_server])
     kept = chosen.results or ROOT / "var" / "eval" / f"localization-{chosen.seed}.jsonl"
     known = {} if chosen.only else read_results(kept, code_version())
     todo = [plan for plan in plans if plan[:2] not in known]
     print(
         f"localization: {len(plans)} cases, {len(plans) - len(todo)} known from {kept}, seed {chosen.seed}", flush=True
     )
-    rows = {**known, **run_all(chosen.seed, todo, kept, code_version(), is_told=bool(chosen.only))}
+    rows = {**known, **run_all(chosen, todo, kept)}
     wanted = [rows[plan[:2]] for plan in plans]
     print(table(wanted))
     print(json.dumps(summary(wanted, chosen.seed, overridden=[])))
+    return 0
+
+
+def compare(seed: int, plans: Sequence[Plan]) -> int:
+    """Runs these cases both ways and says where the answers differ."""
+    rows, n_alike = [], 0
+    with RunningStack() as stack:
+        overridden = stack.settings_overridden()
+        for gpus, number, row, fault in plans:
+            case = draw_case(seed, gpus, number, row, fault)
+            served, plain = run_through(stack, case), run_case(case)
+            rows.append(served)
+            is_alike = all(served[key] == plain[key] for key in ("named", "component_right", "wrongly_blamed"))
+            n_alike += is_alike
+            print(f"{fault} at {gpus} GPUs: {'the same score' if is_alike else 'ANOTHER SCORE'}", flush=True)
+            print(f"    server: {served['said']}\n    without: {plain['said']}", flush=True)
+    print(table(rows))
+    print(json.dumps({**summary(rows, seed, overridden), "through_server": len(rows), "same_score": n_alike}))
     return 0
 
 
@@ -51,7 +72,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--cases", type=int, help="faulty cases at each size, and as many healthy ones")
     made.add_argument("--faults", default="", help="of these faults (or rows of the fault table) only")
     made.add_argument("--only", type=int, action="append", help="the case of this number; may be given again")
+    made.add_argument("--windows", type=Path, help="folder for the window of each case's newest diagnosis")
     made.add_argument("--results", type=Path, help="file to keep cases in, and to go on from")
+    made.add_argument(
+        "--through-server", type=int, default=0, help="so many cases through a running stack, and compare"
+    )
     return made
 
 
@@ -63,18 +88,18 @@ def plans_of(chosen: argparse.Namespace) -> list[Plan]:
     return [plan for plan in found if not chosen.only or plan[1] in chosen.only]
 
 
-def run_all(seed: int, plans: Sequence[Plan], kept: Path, version: str, is_told: bool) -> dict[tuple[int, int], Row]:
+def run_all(chosen: argparse.Namespace, plans: Sequence[Plan], kept: Path) -> dict[tuple[int, int], Row]:
     """Runs every case; keeps each one as soon as it is known."""
     kept.parent.mkdir(parents=True, exist_ok=True)
-    bar, rows = Bar(len(plans), "cases"), {}
+    bar, rows, version = Bar(len(plans), "cases"), {}, code_version()
     for done, (gpus, number, row, fault) in enumerate(plans):
-        case = draw_case(seed, gpus, number, row, fault)
         bar.tell(done, f"{fault} at {gpus}")
-        found = run_case(case, lambda share, done=done: bar.tell(done + share))  # type: ignore[misc]
+        case = draw_case(chosen.seed, gpus, number, row, fault)
+        found = run_case(case, lambda share, done=done: bar.tell(done + share), chosen.windows)  # type: ignore[misc]
         rows[gpus, number] = found
         with kept.open("a") as file:
             file.write(json.dumps({"code": version, **found}) + "\n")
-        if is_told or is_miss(found):
+        if chosen.only or is_miss(found):
             print("\n".join(told(found)), flush=True)
     bar.end()
     return rows

@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
+from ingest.window import save_window
 from nccl_instrument.simulate.faults import truth
 from nccl_instrument.simulate.files import in_order
 from nccl_instrument.simulate.job import SimulatedJob
@@ -26,8 +28,11 @@ AFTERWARDS_SECONDS: Final = 35.0  # of data, after something healthy
 PAUSE_SECONDS: Final = 3.0  # between looks
 
 
-def run_case(case: Case, tell: Callable[[float], None] = lambda share: None) -> Row:
-    """The case's row: what it was, what was said, how it scores and how long it took."""
+def run_case(case: Case, tell: Callable[[float], None] = lambda share: None, windows: Path | None = None) -> Row:
+    """The case's row: what it was, what was said, how it scores and how long it took.
+
+    windows: folder for the window of the newest diagnosis, for `python -m rca`.
+    """
     began_s = time.monotonic()
     job, watch = SimulatedJob(case.settings), Watch(int(PAUSE_SECONDS * SECOND))
     total_s = seconds_at_most(case)
@@ -36,6 +41,9 @@ def run_case(case: Case, tell: Callable[[float], None] = lambda share: None) -> 
         happened = truth(case.fault, case.layout, case.settings.origin_ns)
     finally:
         job.close()
+    if windows is not None and watch.evidence is not None:
+        windows.mkdir(parents=True, exist_ok=True)
+        save_window(windows / f"{case.gpus}-{case.number}.npz", watch.evidence)
     took = {"took_s": round(time.monotonic() - began_s, 1), "analysis_s": round(watch.analysis_s, 1)}
     return {**describe(case), **took, **result(case, watch.incident, happened)}
 

@@ -68,6 +68,7 @@ class Followed:
 class Watch:
     """Takes a job's batches as they arrive and looks every `pause_ns`; `incident` is what it would show.
 
+    evidence: the window of its newest diagnosis.
     A live job is looked at every second. Fewer looks see the same batches, a little later, and take less of our time.
     """
 
@@ -75,6 +76,7 @@ class Watch:
     replay: Replay = field(default_factory=lambda: Replay(keep_ns=KEEP_NS))
     normal: Normal = field(default_factory=Normal)
     incident: Followed | None = None
+    evidence: Window | None = None
     n_looks: int = 0
     analysis_s: float = 0.0
     now_ns: int = 0
@@ -137,7 +139,8 @@ class Watch:
         self.incident.last_seen_ns = window.end_ns
         if _is_due(self.incident, window.end_ns):
             since = replace(symptom, at_ns=min(symptom.at_ns, self.incident.symptom.at_ns))
-            _store(self.incident, diagnose(self._evidence(since, window), since, DEFAULT), window.end_ns)
+            self.evidence = self._evidence(since, window)
+            _store(self.incident, diagnose(self.evidence, since, DEFAULT), window.end_ns)
 
     def _is_worth_an_incident(self, symptom: Symptom, seen: Window) -> bool:
         if symptom.kind is not SymptomKind.STRAGGLER or triggers.is_halved(symptom, DEFAULT):
