@@ -1,4 +1,8 @@
-"""What was not seen: nodes whose trace data was lost or cannot be read, and findings that rest on them graded down."""
+"""What was not seen: nodes whose trace data was lost or cannot be read, and findings that rest on them graded down.
+
+Losses are told by the agent that counted them, or by the node's own silence: what it tells every second is missing for
+a while, inside the window.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,11 @@ from ingest.window import Window
 from nccl_instrument.tables import DATA_LOSSES, LOSSES
 from rca.findings import Finding, Grade
 from rca.ranks import Ranks
+from rca.settings import SECOND_NS
 from rca.words import lower, named
 
+GAP_TICKS = 3.5
+"""Usual distances between a node's ticks: less apart is a late sweep, or one batch of many."""
 _HOLES = [LOSSES.index(name) for name in DATA_LOSSES]
 _GRADES = list(Grade)
 
@@ -25,19 +32,43 @@ def downgrade(window: Window, ranks: Ranks, findings: list[Finding]) -> tuple[tu
     """(why, findings): one grade less for findings about nodes of which data is missing inside the window."""
     losses = window.rows("loss")
     serious = losses[np.isin(losses["kind"], _HOLES) & (losses["count"] > 0)]
-    lossy = {str(window.nodes["name"][node]) for node in serious["node"] if node >= 0}
+    lossy = {str(window.nodes["name"][node]) for node in serious["node"] if node >= 0} | window.unreadable.keys()
+    gaps = _gaps_s(window) if findings else {}
     reasons, found = [], []
     for finding in findings:
-        nodes = _nodes_of(window, ranks, finding) & (lossy | window.unreadable.keys())
-        if nodes:
-            names = ", ".join(sorted(nodes))
-            reasons.append(
-                f"Trace data of {names} was lost or cannot be read: '{finding.subject.name}' is graded down."
-            )
-        found.append(
-            replace(finding, grade=lower(finding.grade), score=round(finding.score - 0.2, 4)) if nodes else finding
-        )
+        nodes = _nodes_of(window, ranks, finding)
+        lost, gone = sorted(nodes & lossy), sorted(nodes & gaps.keys() - lossy)
+        if lost:
+            told = f"Trace data of {', '.join(lost)} was lost or cannot be read"
+        elif gone:
+            told = f"For {gaps[gone[0]]:.1f} s nothing is known of {', '.join(gone)}"
+        else:
+            found.append(finding)
+            continue
+        reasons.append(f"{told}: '{finding.subject.name}' is graded down.")
+        found.append(replace(finding, grade=lower(finding.grade), score=round(finding.score - 0.2, 4)))
     return tuple(reasons), ranked(found)
+
+
+def _gaps_s(window: Window) -> dict[str, float]:
+    """Node → its longest time without a tick between two, or before its first, where that is no accident."""
+    rows = window.rows("process")
+    rows = rows[rows["node"] >= 0]
+    order = np.lexsort((rows["tick_ns"], rows["node"]))
+    node, tick = rows["node"][order].astype(np.int64), rows["tick_ns"][order].astype(np.int64)
+    apart = np.where(node[1:] == node[:-1], np.diff(tick), 0)
+    steps = apart[apart > SECOND_NS // 10]  # ranks of a node are told at nearly the same time
+    if not len(steps):
+        return {}
+    nodes, first = np.unique(node, return_index=True)
+    # Who was there before the window began tells of it as early as the others do.
+    is_older = window.nodes["first_ns"][nodes] < window.start_ns
+    late = np.where(is_older, tick[first] - np.median(tick[first]), 0)
+    longest = np.zeros(len(window.nodes), np.int64)
+    np.maximum.at(longest, node[1:], apart)
+    np.maximum.at(longest, nodes, late.astype(np.int64))
+    long = np.flatnonzero(longest > GAP_TICKS * np.median(steps))
+    return {str(window.nodes["name"][i]): float(longest[i]) / SECOND_NS for i in long}
 
 
 def unseen(window: Window, ranks: Ranks) -> tuple[str, ...]:
