@@ -1,4 +1,4 @@
-"""`python -m rca window.npz`: the diagnosis of a saved window, on any machine that has numpy.
+"""`python -m rca window.npz`: the diagnosis of a saved window; `python -m rca bundle FOLDER_OR_ZIP`: that of dumps.
 
 Looks for symptoms as the live system does and prints what the rules make of each; --why-not RANK adds why that rank was
 not blamed. --json prints the same as JSON. Exit status: 0 something or nothing found, 2 the file cannot be diagnosed.
@@ -15,6 +15,7 @@ import numpy as np
 
 from ingest.saved import BYTES_MAX
 from ingest.window import BadWindow, Window, load_window
+from rca.bundle.command import main as bundle
 from rca.diagnose import diagnose
 from rca.findings import Symptom, SymptomKind, to_json
 from rca.normal import Normal
@@ -28,7 +29,10 @@ GIB = 2**30
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    chosen = _parser().parse_args(arguments)
+    said = sys.argv[1:] if arguments is None else arguments
+    if said[:1] == ["bundle"]:
+        return bundle(said[1:])
+    chosen = _parser().parse_args(said)
     try:
         window = _loaded(chosen.window, int(chosen.max_gib * GIB))
     except BadWindow as error:

@@ -1,0 +1,61 @@
+"""`python -m rca bundle FOLDER_OR_ZIP`: the diagnosis of dumps of a job that was never traced, offline.
+
+Reads PyTorch Flight Recorder dumps (pickle, JSON), py-spy stacks (JSON, text) and NCCL RAS reports (JSON, text), whatever
+they are called, as long as a dump's name ends with its rank. Exit status: 0 something or nothing found, 2 nothing that
+can be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rca.bundle.contents import read_contents
+from rca.bundle.diagnosis import BundleDiagnosis, diagnose_bundle
+from rca.bundle.unpack import BadBundle, Unpacked
+from rca.findings import to_json
+from rca.printed import text
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m rca bundle", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("path", type=Path, help="a folder or zip archive of dumps")
+    parser.add_argument("--json", action="store_true", help="print the diagnosis as JSON")
+    parser.add_argument("--group", action="append", default=[], metavar="NAME=RANKS", help=_GROUP_HELP)
+    chosen = parser.parse_args(arguments)
+    try:
+        members = dict(_group(said) for said in chosen.group)
+        contents = read_contents(Unpacked(chosen.path))
+    except (BadBundle, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    if contents.recording is None and not contents.stacks and not contents.ras:
+        said = "; ".join(f"{name}: {why}" for name, why in list(contents.refused.items())[:3])
+        print(f"{chosen.path} holds no dump that can be read{': ' + said if said else ''}.", file=sys.stderr)
+        return 2
+    found = diagnose_bundle(contents, chosen.path.stem, members)
+    print(_as_json(found) if chosen.json else _as_text(found))
+    return 0
+
+
+_GROUP_HELP = "who is in a process group whose dumps do not say so, as tp0=0,1,2 (may be given again)"
+
+
+def _group(said: str) -> tuple[str, tuple[int, ...]]:
+    name, _, ranks = said.partition("=")
+    if not name or not all(one.isdigit() for one in ranks.split(",")):
+        raise ValueError(f"--group {said}: expected a name, =, and ranks with commas between them")
+    return name, tuple(int(one) for one in ranks.split(","))
+
+
+def _as_json(found: BundleDiagnosis) -> str:
+    body = {"diagnosis": to_json(found.diagnosis), "agreement": list(found.agreement), "layer": found.layer}
+    return json.dumps(body, indent=2)
+
+
+def _as_text(found: BundleDiagnosis) -> str:
+    lines = [text(found.diagnosis), f"Layer: {found.layer or 'cannot be told'}."]
+    return "\n".join([*lines, *found.agreement])

@@ -1,0 +1,64 @@
+"""What the files of a bundle are: told by what is in them, not by their names, since everybody names dumps differently.
+
+Flight Recorder dumps and stacks belong to a rank, which their names end with; a name that ends with anything else is
+refused, since a guess could blame the wrong rank.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from rca.bundle.unpack import Unpacked
+from rca.flight_recorder.reading import BadDump, rank_in_name
+from rca.flight_recorder.recording import Recording
+from rca.flight_recorder.sandbox import read_dumps
+from rca.ras.reading import BadRas, read_ras
+from rca.ras.report import RasReport
+from rca.stacks.process import Process
+from rca.stacks.reading import BadStacks, read_stacks
+
+_STACKS_TEXT: Final = re.compile(rb"\A\s*Process \d+: ")
+_STACKS_JSON: Final = re.compile(rb'\A\s*\[\s*\{[^\[\]]{0,2000}"frames"\s*:')
+_RAS_JSON: Final = re.compile(rb'\A\s*\{\s*"nccl_version"')
+_RANK_IN_STACKS: Final = re.compile(r"rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Contents:
+    """Everything that could be read. refused: file → why not."""
+
+    recording: Recording | None = None
+    stacks: list[Process] = field(default_factory=list)
+    ras: list[RasReport] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def read_contents(files: Unpacked) -> Contents:
+    """Read all files. Raises BadBundle."""
+    found, dumps = Contents(), []
+    for name, raw in files:
+        try:
+            if _STACKS_TEXT.match(raw) or _STACKS_JSON.match(raw[:4096]):
+                found.stacks.append(read_stacks(raw, _rank_of_stacks(name)))
+            elif _RAS_JSON.match(raw[:200]) or (b"NCCL version" in raw[:400] and b"Communicators" in raw[:20_000]):
+                found.ras.append(read_ras(raw))
+            elif raw[:1] in (b"\x80", b"}", b"(") or raw.lstrip()[:1] == b"{":
+                rank_in_name(name)
+                dumps.append((name, raw))
+            else:
+                found.refused[name] = "it is no dump of the Flight Recorder, py-spy or NCCL's RAS"
+        except (BadDump, BadStacks, BadRas) as error:
+            found.refused[name] = str(error)
+    if dumps:
+        found.recording = read_dumps(dumps)
+        found.refused |= found.recording.refused
+    found.refused |= files.refused
+    return found
+
+
+def _rank_of_stacks(name: str) -> int:
+    """The rank a file of stacks belongs to: it says `rank`, or ends with it."""
+    said = _RANK_IN_STACKS.search(name)
+    return int(said[1]) if said else rank_in_name(name)

@@ -1,0 +1,150 @@
+"""Dumps of a job nobody traced: recognised by content, fused in the paper's order, and hostile archives refused."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from rca.__main__ import main
+from rca.bundle import unpack
+from rca.bundle.contents import read_contents
+from rca.bundle.diagnosis import diagnose_bundle
+from rca.bundle.unpack import BadBundle, Unpacked
+from tests.rca.flight_recorder.real import FOLDER, dumps_of
+from tests.rca.ras.test_ras import TEXT
+from tests.rca.stacks.real import raw_dumps
+
+
+def folder_of(path: Path, *files: tuple[str, bytes]) -> Path:
+    for name, raw in files:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(raw)
+    return path
+
+
+def stacks_files(look: int) -> list[tuple[str, bytes]]:
+    """The real stacks, of which rank 1 is in its data loader, named as anybody might."""
+    return [
+        (f"stacks/{name.split('_')[1]}_look{look}_rank{name[1]}.json", raw)
+        for name, raw in raw_dumps().items()
+        if name.endswith(f"_{look}.json")
+    ]
+
+
+def test_a_zip_of_dumps_gets_a_diagnosis(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", str(FOLDER / "skip.zip")]) == 0
+    said = capsys.readouterr().out
+    assert "Rank 3 left out op 21 of dp1" in said
+    assert "Layer: out of sync." in said
+    assert "No stacks: it could not be asked." in said
+
+
+def test_every_kind_of_file_is_told_by_what_is_in_it(tmp_path: Path) -> None:
+    dumps = [(f"fr/{name}.bin", raw) for name, raw in dumps_of("loader")]
+    path = folder_of(
+        tmp_path, *dumps, *stacks_files(1), ("ras.txt", TEXT.format(many=3, few=2).encode()), ("notes", b"hi")
+    )
+    found = read_contents(Unpacked(path))
+    assert found.recording is not None
+    assert found.recording.ranks == (0, 1, 2, 3)
+    assert {one.rank for one in found.stacks} == {0, 1, 2, 3}
+    assert len(found.ras) == 1
+    assert found.refused.keys() == {"notes"}
+
+
+def test_where_stacks_and_recorder_name_the_same_rank_the_stacks_say_why(tmp_path: Path) -> None:
+    moved = {0: 0, 1: 2, 2: 1, 3: 3}  # so that both name rank 2
+    stacks = [
+        (name.replace(f"rank{r}", f"rank{moved[r]}"), raw)
+        for r in moved
+        for name, raw in stacks_files(1)
+        if f"rank{r}" in name
+    ]
+    found = diagnose_bundle(read_contents(Unpacked(folder_of(tmp_path, *dumps_of("loader"), *stacks))), "job")
+    assert (found.layer, found.diagnosis.culprits) == ("data loader", (2,))
+    assert any("agrees: rank 2" in said for said in found.agreement)
+    assert found.diagnosis.victims == (0, 1, 3)
+
+
+def test_sources_that_disagree_are_said_to(tmp_path: Path) -> None:
+    path = folder_of(tmp_path, *dumps_of("loader"), *stacks_files(1))
+    found = diagnose_bundle(read_contents(Unpacked(path)), "job")
+    assert found.diagnosis.culprits == (2,)
+    assert any("Stacks disagrees: rank 1" in said for said in found.agreement)
+
+
+def test_two_looks_at_the_same_processes_tell_that_nothing_moves(tmp_path: Path) -> None:
+    found = diagnose_bundle(read_contents(Unpacked(folder_of(tmp_path, *stacks_files(1), *stacks_files(2)))), "job")
+    assert "does not move" in found.diagnosis.verdict
+    assert found.layer == "data loader"
+
+
+def test_healthy_dumps_name_nobody_and_leave_the_layer_below() -> None:
+    found = diagnose_bundle(read_contents(Unpacked(FOLDER / "healthy.zip")), "job")
+    assert (found.diagnosis.findings, found.layer) == ((), "below")
+
+
+def test_json_has_the_diagnosis_the_layer_and_who_agrees(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", "--json", str(FOLDER / "kind.zip")]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["diagnosis"]["findings"][0]["culprits"] == [1]
+    assert said["layer"] == "out of sync"
+
+
+@pytest.mark.parametrize("words", [["/nowhere"], ["--group", "tp0", "x"]])
+def test_what_cannot_be_read_is_one_sentence_and_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", *words]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_an_empty_folder_holds_no_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", str(folder_of(tmp_path, ("a.txt", b"nothing")))]) == 2
+    assert "holds no dump" in capsys.readouterr().err
+
+
+def test_paths_that_lead_out_links_and_bombs_are_left_out_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpack, "FILE_BYTES_MAX", 10**6)
+    path = tmp_path / "b.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("../../etc/passwd-1", b"{}")
+        archive.writestr("/abs-2", b"{}")
+        archive.writestr("bomb-3", bytes(2 * 10**6))
+        link = zipfile.ZipInfo("link-4")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, "/etc/passwd")
+        archive.writestr("good-5", b"{}")
+    files = Unpacked(path)
+    assert [name for name, _ in files] == ["good-5"]
+    assert files.refused.keys() == {"../../etc/passwd-1", "/abs-2", "bomb-3", "link-4"}
+
+
+def test_links_in_a_folder_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "link-1").symlink_to("/etc/passwd")
+    files = Unpacked(tmp_path)
+    assert (list(files), files.refused) == ([], {"link-1": "it is a link"})
+
+
+def test_all_files_together_have_a_limit_and_so_has_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder_of(tmp_path, ("a-1", bytes(60)), ("b-2", bytes(60)))
+    monkeypatch.setattr(unpack, "ALL_BYTES_MAX", 100)
+    files = Unpacked(tmp_path)
+    assert (len(list(files)), list(files.refused)) == (1, ["b-2"])
+    monkeypatch.setattr(unpack, "FILES_MAX", 1)
+    with pytest.raises(BadBundle, match="more than 1 files"):
+        list(Unpacked(tmp_path))
+
+
+def test_a_zip_cut_short_is_refused_or_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    raw = (FOLDER / "skip.zip").read_bytes()
+    for n in range(0, len(raw), 997):
+        path = tmp_path / "cut.zip"
+        path.write_bytes(raw[:n])
+        with pytest.raises(BadBundle):
+            list(Unpacked(path))
