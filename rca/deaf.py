@@ -12,7 +12,7 @@ import numpy as np
 
 from nccl_instrument.tables import FUNCS, GPU_READY, POSTED, SEND
 from rca.fronts import Fronts
-from rca.keys import Ints, Keys, Mask, is_p2p, latest, mix
+from rca.keys import Ints, Keys, Mask, among, is_p2p, latest, mix
 from rca.known import Known
 from rca.members import Members
 from rca.pairs import NO_FLOWS, SEEN, Pairs
@@ -58,7 +58,7 @@ def takes_up_nothing(known: Known, pairs: Pairs, settings: Settings) -> Mask:
     live = known.live
     is_old = (live["n_flows"] == 0) & (live["tick_ns"] - live["enqueued_ns"] >= settings.still_ns)
     found = np.zeros(len(known.ranks.rank), bool)
-    found[known.live_at[is_old & np.isin(mix(known.live_at, known.live_key), awaited)]] = True
+    found[known.live_at[is_old & among(mix(known.live_at, known.live_key), awaited)]] = True
     return found
 
 
@@ -76,7 +76,7 @@ def hides_a_kernel(known: Known, members: Members, fronts: Fronts, pairs: Pairs,
     has_more = (place >= 0) & (pairs.sender_end == SEEN) & ~pairs.p2p & (steps > 0) & (pairs.comm >= 0)
     has_more &= pairs.sent[:, GPU_READY] * steps > pairs.total
     senders = mix(pairs.sender, pairs.key, pairs.channel)
-    one_way = has_more & ~np.isin(senders, mix(pairs.receiver, pairs.key, pairs.channel))
+    one_way = has_more & ~among(senders, mix(pairs.receiver, pairs.key, pairs.channel))
     ignored = _unstarted(known, settings)
     for i in np.flatnonzero(one_way):
         before = _only_mate(known, members, pairs, int(i), senders)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nccl_instrument.tables import FUNCS
-from rca.keys import Ints, Keys, Mask, Rows, is_p2p, latest, mix, op_keys
+from rca.keys import Ints, Keys, Mask, Rows, among, is_p2p, latest, mix
 from rca.known import Known
 
 _SHAPE = ("func", "dtype", "count", "peer")
@@ -39,21 +39,20 @@ def disputed_ops(known: Known) -> Disputed:
     """The ops in progress at some member that another member has, or had, as another function, size, type or root."""
     is_live = _can_compare(known.live)
     live_key = known.live_key[is_live]
-    done = known.window.rows("op")
-    done = done[_can_compare(done) & np.isin(done["comm_id"], known.live["comm_id"][is_live])]
-    done_at, done_key = known.ranks.position(done["rank"]), op_keys(done)
-    chosen = np.flatnonzero(np.isin(done_key, live_key) & (done_at >= 0))
-    chosen = chosen[latest(mix(done_at[chosen], done_key[chosen]), done["done_ns"][chosen])]
+    done = np.flatnonzero(among(known.op_key, live_key) & (known.op_at >= 0))
+    done = done[_can_compare(known.window.rows("op")[done])]
+    rows, done_at, done_key = known.window.rows("op")[done], known.op_at[done], known.op_key[done]
+    chosen = latest(mix(done_at, done_key), rows["done_ns"])
     live_at = known.live_at[is_live]
-    chosen = chosen[~np.isin(mix(done_at[chosen], done_key[chosen]), mix(live_at, live_key))]
+    chosen = chosen[~among(mix(done_at[chosen], done_key[chosen]), mix(live_at, live_key))]
     at, key = np.concatenate([live_at, done_at[chosen]]), np.concatenate([live_key, done_key[chosen]])
-    rows = np.concatenate([_said(known.live[is_live]), _said(done[chosen])])
-    shape = mix(*(rows[name] for name in _SHAPE))
+    says = np.concatenate([_said(known.live[is_live]), _said(rows[chosen])])
+    shape = mix(*(says[name] for name in _SHAPE))
     _, first, op = np.unique(key, return_index=True, return_inverse=True)
     differs = np.isin(op, np.unique(op[shape != shape[first][op]]))
     is_done = np.arange(len(key)) >= len(live_key)
-    comm_id, number = rows["comm_id"][differs], rows["op"][differs].astype(np.int64)
-    return Disputed(at[differs], key[differs], comm_id, number, shape[differs], rows[differs], is_done[differs])
+    comm_id, number = says["comm_id"][differs], says["op"][differs].astype(np.int64)
+    return Disputed(at[differs], key[differs], comm_id, number, shape[differs], says[differs], is_done[differs])
 
 
 def _said(rows: Rows) -> Rows:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nccl_instrument.tables import ALGOS, CONSUMED, FUNCS, GPU_READY, OP_NO_NETWORK, POSTED, SEND
-from rca.keys import Index, Ints, Keys, Mask, is_p2p, mix
+from rca.keys import Index, Ints, Keys, Mask, among, is_p2p, mix
 from rca.known import Known
 from rca.members import Members
 from rca.settings import Settings
@@ -64,9 +64,9 @@ def known_fronts(known: Known, members: Members, awaited: Keys, settings: Settin
     comm = members.comm_of(known.live["comm_id"])
     over_network &= ~members.is_in_node(comm)
     own_flow, own_live = mix(known.flow_at, known.flow_key), mix(known.live_at, known.live_key)
-    has_flows = (known.live["n_flows"] > 0) | np.isin(own_live, own_flow) | np.isin(own_live, awaited)
+    has_flows = (known.live["n_flows"] > 0) | among(own_live, own_flow) | among(own_live, awaited)
     live = np.flatnonzero(over_network & has_flows)
-    unseen = np.flatnonzero(~np.isin(own_flow, own_live))
+    unseen = np.flatnonzero(~among(own_flow, own_live))
     _, first = np.unique(own_flow[unseen], return_index=True)
     young = unseen[first]  # ops newer than the last one-second tick: known by their flows only
     at = np.concatenate([known.live_at[live], known.flow_at[young]])

@@ -11,7 +11,7 @@ import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV
 from rca.fronts import NEVER, Fronts, can_wait_for_data
-from rca.keys import Index, Ints, Mask, mix
+from rca.keys import Index, Ints, Mask, among, mix
 from rca.known import Known
 from rca.members import Members
 from rca.pairs import SEEN, Pairs
@@ -176,7 +176,7 @@ def ring_hop_edges(known: Known, members: Members, fronts: Fronts, pairs: Pairs)
     for mask, at, other in ((starved, pairs.sender, pairs.receiver), (full, pairs.receiver, pairs.sender)):
         sending, taking = mix(at, pairs.key, pairs.channel), mix(other, pairs.key, pairs.channel)
         blocked = mask & ~pairs.p2p & (pairs.comm >= 0) & (at >= 0) & fronts.blocks(at, pairs.key)
-        one_way = blocked & ~np.isin(sending, taking)
+        one_way = blocked & ~among(sending, taking)
         same_way = set(sending.tolist())
         for i in np.flatnonzero(one_way):
             mates = np.array(mates_of.get((int(pairs.comm[i]), int(known.ranks.node[at[i]])), []), np.int64)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ingest.window import Window
-from rca.keys import Ints, Keys, Rows, latest, mix, op_keys
+from rca.keys import Ints, Keys, Rows, in_sorted, latest, mix, op_keys
 from rca.ranks import Ranks, known_ranks
 from rca.settings import Settings
 
@@ -20,7 +20,8 @@ from rca.settings import Settings
 class Known:
     """Newest rows. `*_at`: position of the row's rank in `ranks`; `*_key`: the row's op (keys.op_keys).
 
-    finished: keys of (rank position, op) known to be complete, sorted; finished_ns: when.
+    finished: keys of (rank position, op) known to be complete, sorted; finished_ns: when. op_at, op_key: of the rows of the
+    window's table `op`, completed or not.
     """
 
     window: Window
@@ -35,14 +36,17 @@ class Known:
     progress_at: Ints
     finished: Keys
     finished_ns: Ints
+    op_at: Ints
+    op_key: Keys
 
 
 def last_known(window: Window, settings: Settings) -> Known:
     """The newest rows of `window`."""
     ranks = known_ranks(window, settings)
-    done = window.rows("op")
-    done = done[(done["done_ns"] > 0) & (done["rank"] >= 0)]
-    finished, first = np.unique(mix(ranks.position(done["rank"]), op_keys(done)), return_index=True)
+    ops = window.rows("op")
+    op_at, op_key, done_ns = ranks.position(ops["rank"]), op_keys(ops), ops["done_ns"].astype(np.int64)
+    done = np.flatnonzero((done_ns > 0) & (op_at >= 0))
+    finished, first = np.unique(mix(op_at[done], op_key[done]), return_index=True)
     flow, flow_at, flow_key = _in_progress(window.rows("flow"), ranks, finished, settings)
     live, live_at, live_key = _in_progress(window.rows("live_op"), ranks, finished, settings)
     progress = window.rows("progress")
@@ -50,7 +54,7 @@ def last_known(window: Window, settings: Settings) -> Known:
     progress = progress[latest(mix(progress["rank"], progress["comm_id"]), progress["tick_ns"])]
     return Known(
         window, ranks, flow, flow_at, flow_key, live, live_at, live_key,
-        progress, ranks.position(progress["rank"]), finished, done["done_ns"][first].astype(np.int64),
+        progress, ranks.position(progress["rank"]), finished, done_ns[done[first]], op_at, op_key,
     )  # fmt: skip
 
 
@@ -64,5 +68,5 @@ def _in_progress(rows: Rows, ranks: Ranks, finished: Keys, settings: Settings) -
     is_flow = "counters" in (rows.dtype.names or ())
     own = mix(at, key, rows["channel"], rows["peer"], rows["direction"]) if is_flow else mix(at, key)
     keep = latest(own, rows["tick_ns"])
-    keep = keep[~np.isin(mix(at[keep], key[keep]), finished)]
+    keep = keep[~in_sorted(mix(at[keep], key[keep]), finished)]
     return rows[keep], at[keep], key[keep]

@@ -138,20 +138,20 @@ def _small(state: Progress, ranks: Ints) -> Ints:
 def _enqueued(state: Progress, table: str, relevant: Mask) -> tuple[Ints, Ints, Ints, Ints]:
     """Rank position, communicator, number and time of enqueueing of the relevant ranks' collectives in a table."""
     rows = state.window.rows(table)
-    at = state.ranks.position(rows["rank"])
-    keep = np.flatnonzero((rows["enqueued_ns"] > 0) & (at >= 0))
-    keep = keep[relevant[at[keep]]]
-    rows, at = rows[keep], at[keep]
-    comm = state.members.comm_of(rows["comm_id"])
-    keep = np.flatnonzero(~is_p2p(rows) & (comm >= 0))
-    return at[keep], comm[keep], rows["op"][keep].astype(np.int64), rows["enqueued_ns"][keep].astype(np.int64)
+    at = state.known.op_at if table == "op" else state.ranks.position(rows["rank"])
+    ns = rows["enqueued_ns"].astype(np.int64)
+    keep = np.flatnonzero((ns > 0) & np.append(relevant, False)[at] & ~is_p2p(rows))
+    comm = state.members.comm_of(rows["comm_id"][keep])
+    keep, comm = keep[comm >= 0], comm[comm >= 0]
+    return at[keep], comm, rows["op"][keep].astype(np.int64), ns[keep]
 
 
 def _ran_ns(state: Progress) -> Ints:
     """(R,) when the last op over the network that the rank's GPU has run, or begun, was enqueued."""
-    ran, fronts, done = np.zeros(state.n_ranks, np.int64), state.fronts, state.window.rows("op")
-    done = done[(done["done_ns"] > 0) & (done["rank"] >= 0)]
-    np.maximum.at(ran, state.ranks.position(done["rank"]), done["enqueued_ns"])
+    ran, fronts, ops = np.zeros(state.n_ranks, np.int64), state.fronts, state.window.rows("op")
+    at = state.known.op_at
+    done = np.flatnonzero((ops["done_ns"] > 0) & (at >= 0))
+    np.maximum.at(ran, at[done], ops["enqueued_ns"][done])
     begun = fronts.has_begun & (fronts.enqueued_ns < np.iinfo(np.int64).max) & (fronts.func != FUNC_RECV)
     np.maximum.at(ran, fronts.at[begun], fronts.enqueued_ns[begun])
     return ran

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nccl_instrument.tables import SEND
-from rca.keys import Index, Ints, Keys, Mask, is_p2p, latest, mix
+from rca.keys import Index, Ints, Keys, Mask, in_sorted, is_p2p, latest, mix
 from rca.known import Known
 from rca.members import Members
 
@@ -130,8 +130,8 @@ class _EndLookup:
         self.by_finished = Index(known.finished)
         self.active_ns = np.zeros(len(known.ranks.rank) + 1, np.int64)
         np.maximum.at(self.active_ns, known.flow_at, known.flow["tick_ns"] - known.flow["stuck_ns"])
-        self.live = np.unique(mix(known.live_at, known.live_key))
-        self.has_flows = np.unique(mix(known.flow_at, known.flow_key))
+        self.live = np.sort(mix(known.live_at, known.live_key))
+        self.has_flows = np.sort(mix(known.flow_at, known.flow_key))
         self.by_rank = Index(mix(members.comm, members.rank_at))
 
     def fill(self, pairs: Pairs, rank_at: Ints, end: Ints, counters: Counters) -> None:
@@ -140,10 +140,11 @@ class _EndLookup:
         at, own = rank_at[absent], mix(rank_at[absent], pairs.key[absent])
         member = self.by_rank.find(mix(pairs.comm[absent], at))
         entered = self.members.entered[member] if len(self.members.entered) else np.zeros(len(absent), np.int64)
-        is_in = np.isin(own, self.live) | np.isin(own, self.has_flows)
+        has_flows = in_sorted(own, self.has_flows)
+        is_in = in_sorted(own, self.live) | has_flows
         has_entered = ~pairs.p2p[absent] & (member >= 0) & (entered >= pairs.op[absent])
         # Entered, but the op is neither in progress nor shows this flow: it is over at this end.
-        is_over = np.isin(own, self.finished) | (has_entered & ~is_in) | np.isin(own, self.has_flows)
+        is_over = in_sorted(own, self.finished) | (has_entered & ~is_in) | has_flows
         end[absent[is_in & ~is_over]] = NO_FLOWS
         end[absent[is_over]] = FINISHED
         end[absent[(at < 0)]] = UNHEARD
@@ -152,6 +153,6 @@ class _EndLookup:
     def finished_at(self, pairs: Pairs, rank_at: Ints, end: Ints) -> Ints:
         """(P,) when each FINISHED end finished, at the latest; 0 for other ends, and for ops over before the window."""
         own = mix(rank_at, pairs.key)
-        is_in = np.isin(own, self.has_flows)
+        is_in = in_sorted(own, self.has_flows)
         finished = np.where(is_in, self.active_ns[rank_at], self.finished_ns[self.by_finished.find(own)])
         return np.where(end == FINISHED, finished, 0)

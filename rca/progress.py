@@ -19,7 +19,7 @@ from rca.disputed import Disputed, disputed_ops
 from rca.fronts import Fronts, can_wait_for_data, known_fronts
 from rca.graph import Graph
 from rca.innode import hidden_in_node, late_in_node, ring_hop_edges
-from rca.keys import Ints, Keys, Mask, mix
+from rca.keys import Ints, Keys, Mask, among, mix
 from rca.known import Known, last_known
 from rca.members import Members, known_members
 from rca.pairs import ABSENT, NO_FLOWS, SEEN, UNHEARD, Pairs, paired_flows
@@ -96,7 +96,7 @@ def state_of(window: Window, settings: Settings) -> Progress:
     pairs = with_transport(paired_flows(known, members), settings)
     fronts = known_fronts(known, members, _awaited(pairs), settings)
     disputed = disputed_ops(known)
-    is_same = ~np.isin(pairs.key, disputed.key)
+    is_same = ~among(pairs.key, disputed.key)
     stalls = _stalls(pairs, is_same, known.ranks.is_gone, settings)
     nic = _nic_down(pairs, known.ranks)
     is_deaf = _deaf(known, members, fronts, pairs, is_same, stalls, nic, settings)
