@@ -91,18 +91,24 @@ describe("a live stream", () => {
       expect(server.fetches).toBe(1);
       stream.poll(false);
       expect(server.fetches).toBe(2);
+      await settle();
+      wait(4000);
+      stream.poll(false);
+      expect(server.fetches, "every five seconds").toBe(2);
     });
 
     it("is asked for whatever is told when its messages tell only a part", async () => {
-      const { server, stream, hear } = await polled({ isPartial: () => true });
+      const { server, stream, hear, wait } = await polled({ isPartial: () => true });
+      wait(5000);
       hear();
       stream.poll(true);
       expect(server.fetches).toBe(2);
     });
 
     it("is asked again after an answer that failed, though messages come", async () => {
-      const { server, stream, hear } = await polled({ isTalkative: true });
+      const { server, stream, hear, wait } = await polled({ isTalkative: true });
       stream.failure.value = new Error("away");
+      wait(5000);
       hear();
       stream.poll(true);
       await settle();

@@ -32,9 +32,11 @@ def test_axe_finds_nothing_on_any_page(theme: str, stack: Stack, open_as: OpenAs
         "/incidents": ".incident-list li",
         f"/incidents/{incident.pk}": ".lanes",
         f"/incidents/{incident.pk}?tab=activity": ".timeline",
+        f"/incidents/{incident.pk}?tab=why-not&rank=0": ".answer",
         f"/incidents/{incident.pk}?tab=looks&grid=table&lanes=table": "#tab-panel table",
         f"/incidents/{incident.pk}?tab=raw": "pre",
         f"/jobs/{incident.job_id}": ".figure svg",
+        f"/jobs/{incident.job_id}/settings": ".value-field",
         "/nodes": "tbody tr",
         "/settings": ".token-form",
     }

@@ -262,6 +262,45 @@ def _does_not_scroll_sideways(page: Page) -> bool:
     return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
 
 
+def test_any_rank_can_be_asked_why_it_is_not_blamed(stack: Stack, open_as: OpenAs) -> None:
+    incident = stack.stalling_job()
+    page = open_as("vera", f"/incidents/{incident.pk}?tab=why-not")
+    page.get_by_label("Rank", exact=True).fill("0")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.locator(".answer")).to_contain_text("Why not rank 0?")
+    expect(page).to_have_url(re.compile("rank=0"))
+    expect(page.locator("#flows + span")).to_contain_text("of rank 0")
+
+
+def test_a_pause_a_report_and_a_threshold_are_told_on_the_jobs_pages(stack: Stack, open_as: OpenAs) -> None:
+    incident = stack.stalling_job()
+    page = open_as("rita", f"/jobs/{incident.job_id}")
+    page.get_by_role("button", name="Declare a pause").click()
+    page.get_by_label("Why?").fill("evaluation of step 12000")
+    page.get_by_role("dialog").get_by_role("button", name="Declare").click()
+    expect(page.locator(".pause-note")).to_contain_text("evaluation of step 12000")
+    page.get_by_role("button", name="End the pause").click()
+    expect(page.locator(".pause-note")).to_have_count(0)
+
+    page.get_by_role("link", name="Settings of this job").click()
+    patience = page.get_by_label("delta_max_s, s")
+    patience.fill("9000")
+    expect(page.locator(".save-bar")).to_contain_text("delta_max_s must be 1 to 600 s.")
+    patience.fill("30")
+    page.get_by_label("Why?").fill("its store is slow")
+    page.get_by_role("button", name="Change", exact=True).click()
+    expect(page.get_by_role("region", name="History")).to_contain_text("its store is slow")
+    expect(page.locator("tr.changed")).to_contain_text("rita")
+
+    page.goto(f"{stack.server.url}/jobs/{incident.job_id}")
+    page.get_by_role("button", name="Report a problem").click()
+    page.get_by_label("What did you see?").fill("the loss is flat")
+    page.get_by_role("dialog").get_by_role("button", name="Report").click()
+    expect(page).to_have_url(re.compile(f"/incidents/{incident.pk}$"))
+    page.get_by_role("tab", name="Activity").click()
+    expect(page.locator(".timeline")).to_contain_text("the loss is flat")
+
+
 def test_an_admin_makes_a_token_that_is_shown_once(open_as: OpenAs) -> None:
     page = open_as("ada", "/settings")
     page.get_by_label("Label").fill("cluster b")

@@ -11,10 +11,10 @@ import type { Frame } from "./decode";
 import type { LiveMessage } from "./rows";
 import { LiveSocket, phase } from "./socket";
 
+/** So long after the last question, and after the last message of a stream that should be talking. */
 const POLL_MS = 5000;
+const POLL_LOOK_MS = 1000;
 const WAITING_MAX = 1000;
-/** A little less than the poll's period, so that every poll of a quiet stream asks. */
-const QUIET_MS = POLL_MS - 500;
 
 export interface StreamOptions {
   /** Fetches the snapshot; a rejected promise leaves the old one standing. */
@@ -33,6 +33,7 @@ export class LiveStream {
   /** When the newest snapshot was fetched, and since when one is waited for: this browser's clock, ms. */
   readonly fetchedAt: Signal<number | null> = signal(null);
   readonly askingSince: Signal<number | null> = signal(null);
+  private askedAt = 0;
   private heardAt = 0;
   private loading = false;
   private again = false;
@@ -54,7 +55,8 @@ export class LiveStream {
       return;
     }
     this.loading = true;
-    this.askingSince.value = Date.now();
+    this.askedAt = Date.now();
+    this.askingSince.value = this.askedAt;
     const known = this.name;
     try {
       this.snapshot.value = await this.options.fetchSnapshot();
@@ -75,14 +77,14 @@ export class LiveStream {
 
   /** What the poll does: a fetch that is under way is waited for. `isLive`: the socket stands. */
   poll(isLive: boolean): void {
-    if (!this.loading && (!isLive || this.isDue())) void this.load();
+    if (this.loading || Date.now() - this.askedAt < POLL_MS) return;
+    if (!isLive || this.isDue()) void this.load();
   }
 
   private isDue(): boolean {
     if (this.options.isPartial?.()) return true;
     if (!this.options.isTalkative) return false;
-    const newsAt = Math.max(this.heardAt, this.fetchedAt.value ?? 0);
-    return this.failure.value !== null || Date.now() - newsAt >= QUIET_MS;
+    return this.failure.value !== null || Date.now() - this.heardAt >= POLL_MS;
   }
 
   take(message: LiveMessage): void {
@@ -121,7 +123,7 @@ export class Connection {
 
   start(): void {
     this.socket.start();
-    setInterval(() => this.poll(), POLL_MS);
+    setInterval(() => this.poll(), POLL_LOOK_MS);
   }
 
   add(stream: LiveStream): () => void {

@@ -79,13 +79,15 @@ function PauseNote({ pause, onEnd }: { pause: Pause; onEnd: (() => void) | null 
   const left = Date.parse(pause.until) - serverNow();
   return (
     <div class="pause-note">
-      <p>
-        <b>Nothing is expected of this job until {absolute(pause.until, false)}</b>
-        {left > 0 && <span class="faint"> ({spanWords(left)} left)</span>}: {pause.reason}{" "}
-        <span class="faint">
-          {pause.declared_by}, <Ago at={pause.declared_at} />. Hangs and silence are still told.
-        </span>
-      </p>
+      <div>
+        <p>
+          <b>Nothing is expected of this job until {absolute(pause.until, false)}</b>
+          {left > 0 && <span class="faint"> ({spanWords(left)} left)</span>}: {pause.reason}
+        </p>
+        <p class="faint">
+          Declared by {pause.declared_by} <Ago at={pause.declared_at} />. Hangs and silence are still told.
+        </p>
+      </div>
       {onEnd && (
         <button type="button" class="small" onClick={onEnd}>
           End the pause
