@@ -1,4 +1,4 @@
-"""What is normal for a job: how far apart its ops usually complete, per op kind, kept from look to look.
+"""What is normal for a job: how far apart its ops usually complete, kept from look to look.
 
 A histogram with four buckets to the octave is small, mergeable, good to ±10 %, and plain JSON, so that it survives
 restarts with the job. Old counts are halved now and then: a job that changes its pace gets a new normal.
@@ -13,26 +13,28 @@ from typing import Any
 import numpy as np
 
 from ingest.window import Window
-from nccl_instrument.tables import FUNCS, OP_NO_NETWORK
+from nccl_instrument.tables import OP_NO_NETWORK
 from rca.keys import Ints, Rows
+from rca.kinds import Kind, kinds_from_json, kinds_to_json
 from rca.pace import Pace, pace_from_json, pace_to_json
 
 ALL = "all"
-KINDS_MAX = 64
 _PER_OCTAVE = 4
 _COUNT_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """seen_ns: completions up to here are counted. intervals: op kind → bucket → count; "all" is every op of a rank.
+    """seen_ns: completions up to here are counted. intervals: of every op of a rank ("all"): bucket → count.
 
-    pace: of its iterations.
+    pace: of its iterations. kinds: throughput and interval of each kind of op. looked_ns: end of the newest window.
     """
 
     seen_ns: int = 0
     intervals: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     pace: Pace = Pace()  # noqa: RUF009
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    looked_ns: int = 0
 
     def count(self, kind: str = ALL) -> int:
         """Intervals counted."""
@@ -55,6 +57,8 @@ def normal_to_json(normal: Normal) -> dict[str, Any]:
         "seen_ns": normal.seen_ns,
         "intervals": {kind: {str(b): n for b, n in buckets.items()} for kind, buckets in normal.intervals.items()},
         "pace": pace_to_json(normal.pace),
+        "kinds": kinds_to_json(normal.kinds),
+        "looked_ns": normal.looked_ns,
     }
 
 
@@ -65,7 +69,8 @@ def normal_from_json(raw: Mapping[str, Any]) -> Normal:
             str(kind): {int(b): int(n) for b, n in buckets.items()}
             for kind, buckets in raw.get("intervals", {}).items()
         }
-        return Normal(int(raw.get("seen_ns", 0)), intervals, pace_from_json(raw.get("pace", {})))
+        pace, kinds = pace_from_json(raw.get("pace", {})), kinds_from_json(raw.get("kinds", {}))
+        return Normal(int(raw.get("seen_ns", 0)), intervals, pace, kinds, int(raw.get("looked_ns", 0)))
     except (AttributeError, TypeError) as error:
         raise ValueError(f"not a normal: {error}") from error
 
@@ -76,16 +81,9 @@ def learn(normal: Normal, window: Window, ranks: Ints) -> Normal:
     done = done[np.isin(done["rank"], ranks) & (done["done_ns"] > 0) & ((done["flags"] & OP_NO_NETWORK) == 0)]
     if not len(done) or int(done["done_ns"].max()) <= normal.seen_ns:
         return normal
-    intervals = {kind: dict(buckets) for kind, buckets in normal.intervals.items()}
-    names = dict(zip(window.members["comm_id"].tolist(), window.members["name"].tolist(), strict=True))
+    intervals = {ALL: dict(normal.intervals.get(ALL, {}))}
     for rank in np.unique(done["rank"]):
-        mine = done[done["rank"] == rank]
-        _count(intervals, ALL, mine, normal.seen_ns)
-        for comm_id, func in np.unique(mine[["comm_id", "func"]]):
-            kind = f"{names.get(int(comm_id)) or 'communicator'} {FUNCS[min(int(func), len(FUNCS) - 1)]}"
-            same = mine[(mine["comm_id"] == comm_id) & (mine["func"] == func)]
-            if kind in intervals or len(intervals) < KINDS_MAX:
-                _count(intervals, kind, same, normal.seen_ns)
+        _count(intervals, ALL, done[done["rank"] == rank], normal.seen_ns)
     aged = {kind: _aged(buckets) for kind, buckets in intervals.items() if buckets}
     return replace(normal, seen_ns=int(done["done_ns"].max()), intervals=aged)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from rca.settings import SECOND_NS, Settings
@@ -53,6 +53,14 @@ def history_ns(pace: Pace, end_ns: int, settings: Settings) -> int:
     if is_followed or end_ns - pace.tried_ns < max(settings.history_pause_ns, 2 * usual):
         return 0
     return int(min(max(settings.pace_ns, 8 * usual), settings.history_max_ns))
+
+
+def stretch(pace: Pace, since_ns: int, settings: Settings) -> float | None:
+    """How many times as long as usual the iterations since then are on average; None where they are not followed."""
+    lengths = [length for began, length in pace.recent if began >= since_ns]
+    if len(pace.usual_ns) < settings.usual_iterations_min or not lengths:
+        return None
+    return mean(lengths) / mean(pace.usual_ns)
 
 
 def learn(pace: Pace, began: Sequence[tuple[int, int]], settings: Settings) -> Pace:

@@ -22,6 +22,7 @@ from rca.holes import unread
 from rca.idle import file_traffic, idle_of, idle_symptom
 from rca.iterations import iteration_lengths
 from rca.keys import Ints, Mask, latest, mix
+from rca.kinds import halved_kind, learn_kinds
 from rca.normal import Normal, learn
 from rca.progress import Progress, state_of
 from rca.ranks import silent_nodes
@@ -38,7 +39,7 @@ class Look:
 
     symptoms: at most one of each kind. normal: to be handed to the next look. watched: the sampled ranks. delta_ns: Δ in
     force. held: why a stall was not reported, or what of the window could not be read; '' when all was looked at. excused:
-    why a job that does nothing is not reported.
+    why a job that does nothing is not reported. noted: what is odd and costs the job nothing.
     """
 
     symptoms: tuple[Symptom, ...]
@@ -47,6 +48,7 @@ class Look:
     delta_ns: int
     held: str = ""
     excused: str = ""
+    noted: str = ""
 
 
 def look(
@@ -87,20 +89,46 @@ def look(
     complete = _complete(window, ranks)
     learned = learn(normal, window, complete)
     learned = replace(learned, pace=_paced(normal.pace, window, history, complete, settings))
-    slow = pace.slowing(learned.pace, settings) if not found and not held else None
-    if slow is not None:
-        found.append(_straggler(window, complete, slow))
+    kinds = learn_kinds(normal.kinds, window, complete, normal.looked_ns, settings)
+    learned = replace(learned, kinds=kinds, looked_ns=window.end_ns)
+    noted = ""
+    if not found and not held:
+        symptom, noted = _slow(window, complete, learned, settings)
+        found += [symptom] if symptom else []
     still = idle_of(window, watched, normal, settings) if not found and not held else None
     excused = (paused or file_traffic(window, still, settings)) if still else ""
     if still and not excused:
         found.append(idle_symptom(window, still, normal))
-    return Look(tuple(found), learned, watched, delta, held or unread(window), excused)
+    return Look(tuple(found), learned, watched, delta, held or unread(window), excused, noted)
 
 
 def _paced(before: pace.Pace, window: Window, history: Window | None, ranks: Ints, settings: Settings) -> pace.Pace:
     tried_ns = before.tried_ns if history is None else history.end_ns
     lengths = iteration_lengths(window if history is None else history, ranks)
     return replace(pace.learn(before, lengths, settings), tried_ns=tried_ns)
+
+
+def _slow(window: Window, ranks: Ints, learned: Normal, settings: Settings) -> tuple[Symptom | None, str]:
+    """Whether the job has become slower, by its iterations, else by the kinds of its ops; and what is only to be noted.
+
+    While iterations are about as long as ever, an op kind at half its throughput is hidden behind computation: nobody
+    loses time by it, so it is noted and wakes nobody.
+    """
+    slow = pace.slowing(learned.pace, settings)
+    if slow is not None:
+        return _straggler(window, ranks, slow), ""
+    kind = halved_kind(learned.kinds, settings)
+    if kind is None:
+        return None, ""
+    stretch = pace.stretch(learned.pace, kind.since_ns, settings)
+    if stretch is not None and stretch < (1 + settings.slow_factor) / 2:
+        return None, f"{kind.sentence} Iterations take {stretch:.2f} times as long as usual."
+    unit = "op_interval" if kind.what == "interval" else "byte_time"
+    return Symptom(
+        kind=SymptomKind.STRAGGLER, job=window.job, attempt=window.attempt, at_ns=kind.since_ns, seen_ns=window.now_ns,
+        comm_id=0, ranks=tuple(int(rank) for rank in ranks), sentence=kind.sentence,
+        numbers={f"{unit}_usual_s": kind.usual_s, f"{unit}_s": kind.now_s},
+    ), ""  # fmt: skip
 
 
 def _straggler(window: Window, ranks: Ints, slow: pace.Slowing) -> Symptom:
@@ -115,8 +143,12 @@ def _straggler(window: Window, ranks: Ints, slow: pace.Slowing) -> Symptom:
 
 
 def is_halved(symptom: Symptom, settings: Settings) -> bool:
-    """Whether a straggler symptom reaches the paper's own threshold: half the throughput, twice the interval."""
-    return symptom.numbers["iteration_s"] >= settings.slow_factor * symptom.numbers["iteration_usual_s"]
+    """Whether a straggler symptom reaches the paper's own threshold: half the throughput, twice the interval.
+
+    That of an op kind always does.
+    """
+    usual = symptom.numbers.get("iteration_usual_s")
+    return usual is None or symptom.numbers["iteration_s"] >= settings.slow_factor * usual
 
 
 def _complete(window: Window, ranks: Ints) -> Ints:

@@ -35,7 +35,7 @@ def _saw(seen: Seen) -> str:
     """What a look saw, in sentences."""
     if seen.symptoms:
         return " ".join(symptom.sentence for symptom in seen.symptoms)
-    return seen.held or seen.excused or f"Nothing wrong on {len(seen.watched)} watched ranks."
+    return seen.held or seen.excused or seen.noted or f"Nothing wrong on {len(seen.watched)} watched ranks."
 
 
 def keep_look(attempt: Attempt, end_ns: int, seen: Seen) -> None:

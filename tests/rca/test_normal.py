@@ -42,11 +42,10 @@ def test_it_survives_json() -> None:
     assert normal_from_json({}) == Normal()
 
 
-@pytest.mark.parametrize("raw", [{"intervals": 3}, {"seen_ns": []}, {"intervals": {"all": {"x": 1}}}])
+@pytest.mark.parametrize(
+    "raw",
+    [{"intervals": 3}, {"seen_ns": []}, {"intervals": {"all": {"x": 1}}}, {"kinds": {"a": 3}}, {"kinds": {"a": []}}],
+)
 def test_anything_else_is_refused(raw: dict) -> None:  # type: ignore[type-arg]
     with pytest.raises(ValueError):
         normal_from_json(raw)
-
-
-def test_kinds_are_named_by_communicator_and_function() -> None:
-    assert "world_0_0 AllReduce" in learn(Normal(), make_window(at_ms=800), RANKS).intervals
