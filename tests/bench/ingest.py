@@ -7,7 +7,8 @@ each on a connection of its own. Every acknowledged batch is counted in the data
 `bare_inserts_per_s` is what the same database stores, in the same run, of the same bytes as single-commit INSERTs of one
 bytea into a plain table, over as many connections as ingest commits on, so that commits share flushes there as well;
 `bare_one_connection_per_s` is the same over one. `ratio` is batches_per_s to the former. When less is offered (`--rate`)
-than could be stored, the ratio says so little: a higher rate tells how far it goes.
+than could be stored, the ratio says so little: a higher rate tells how far it goes. `--jobs 1 --nodes 1250 --seconds 20`
+is one job of 10,000 ranks: making its batches beforehand takes minutes, and a gigabyte for each minute that is measured.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tests.bench.ingest_load import Load, Told
 from tests.eval.stack import free_port_pair
 
 JOBS, NODES, RATE, SECONDS, WARM_UP_S = 10, 125, 1_300, 60, 5
+JOIN_AT_ONCE = 256
 COMMITTERS = 2  # of each ingest process (ingest/committer.py, which needs Django)
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -135,7 +137,8 @@ def measure(machine: Machine, chosen: argparse.Namespace) -> dict[str, Any]:
     prepared = prepare(chosen.nodes, n_laps, step_ns)
     load = Load(machine.port, machine.token, prepared, chosen.jobs, step_ns)
     say(f"{len(load.nodes)} nodes of {chosen.jobs} jobs join")
-    joined_s = load.introduce(8)
+    joining, joined_s = machine.costs(), load.introduce(JOIN_AT_ONCE)
+    joining = machine.costs().since(joining)
     say(f"joined in {joined_s:.1f} s; {chosen.rate:.0f} batches/s for {WARM_UP_S} + {chosen.seconds:.0f} s")
     load.send(chosen.rate, WARM_UP_S, lambda told, at: None)
     before = machine.costs()
@@ -152,6 +155,8 @@ def measure(machine: Machine, chosen: argparse.Namespace) -> dict[str, Any]:
         "bare_one_connection_per_s": round(alone, 1),
         "offered_per_s": chosen.rate, "nodes": len(load.nodes), "ingest_processes": len(machine.ingests),
         "acknowledged": n_acknowledged, "lost": n_acknowledged - n_stored, "joined_s": round(joined_s, 1),
+        "join_cpu_ms_per_node": round((joining.ingest + joining.postgres) / len(load.nodes) * 1e3, 2),
+        "jobs": chosen.jobs, "sums_per_10_s": sums_per_10_s(machine),
         "ingest_mb": round(machine.memory_mb(), 1), **durability,
     }  # fmt: skip
 
@@ -176,6 +181,7 @@ def summary(told: Told, seconds: float, used: Costs, bare: float) -> dict[str, A
         "client_cores": round(used.client / seconds, 3), "ingest_cores": round(used.ingest / seconds, 3),
         "postgres_cores": round(used.postgres / seconds, 3),
         "ingest_cpu_ms_per_batch": round(used.ingest / n * 1e3, 3),
+        "postgres_cpu_ms_per_batch": round(used.postgres / n * 1e3, 3),
     }  # fmt: skip
 
 
@@ -190,6 +196,15 @@ def report(told: Told, at: float) -> None:
 def count_stored(machine: Machine) -> int:
     with machine.connect() as connection:
         row = connection.execute("SELECT count(*) FROM ingest_trace_batch").fetchone()
+        assert row
+        return int(row[0])
+
+
+def sums_per_10_s(machine: Machine) -> int:
+    """Of how many communicators and kinds of op there are sums for ten seconds, the fullest ten."""
+    sums = "SELECT bucket_ns, count(DISTINCT (attempt_id, comm_id, func)) AS n FROM ingest_oprollup GROUP BY 1"
+    with machine.connect() as connection:
+        row = connection.execute(f"SELECT coalesce(max(n), 0) FROM ({sums}) buckets").fetchone()
         assert row
         return int(row[0])
 

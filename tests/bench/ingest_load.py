@@ -23,7 +23,10 @@ ANSWER_BYTES = 4096
 
 @dataclass(slots=True)
 class Node:
-    """An agent. due: moments of the batches it has not sent yet; lap: how many it had sent or begun to."""
+    """An agent. due: moments of the batches it has not sent yet; lap: how many it had sent or begun to.
+
+    is_busy: a batch is not answered with 200 yet; is_waiting: it was turned away and is to be sent again.
+    """
 
     job: int
     node: int
@@ -33,6 +36,7 @@ class Node:
     sent_due: float = 0.0
     body: tuple[bytes, bytes] = (b"", b"")
     is_busy: bool = False
+    is_waiting: bool = False
     heard: bytes = b""
 
 
@@ -70,6 +74,8 @@ class Load:
             n_busy = sum(node.is_busy for node in self.nodes)
             for _ in range(min(at_once - n_busy, len(waiting))):
                 self._give(waiting.popleft(), time.monotonic())
+            while self._again and self._again[0][0] <= time.monotonic():
+                self._again_now(heapq.heappop(self._again)[2])
             self._hear(0.05)
         return time.monotonic() - began
 
@@ -84,7 +90,7 @@ class Load:
                 self._give(self.nodes[k % len(self.nodes)], began + k / rate)
                 k += 1
             while self._again and self._again[0][0] <= now:
-                self._write(heapq.heappop(self._again)[2])
+                self._again_now(heapq.heappop(self._again)[2])
             self._hear(max(0.0, min(began + k / rate - time.monotonic(), 0.05)) if k < n_all else 0.05)
             if now - said >= 5:
                 said = now
@@ -113,9 +119,13 @@ class Load:
         node.link.close()
         node.link, node.heard = None, b""
         del self._by_fd[fd]
-        if node.is_busy:
+        if node.is_busy and not node.is_waiting:
             self.told.broken += 1
             self._write(node)
+
+    def _again_now(self, node: Node) -> None:
+        node.is_waiting = False
+        self._write(node)
 
     def _give(self, node: Node, due: float) -> None:
         node.due.append(due)
@@ -154,6 +164,9 @@ class Load:
         if status != 200:
             if status not in (429, 503):
                 raise RuntimeError(f"ingest answers {status}: {body.decode()}")
+            node.is_waiting = (
+                True  # if its connection is closed meanwhile, it must not send twice: the answers would not fit
+            )
             heapq.heappush(self._again, (time.monotonic() + 1, id(node), node))
             return
         self.told.latencies.append(time.monotonic() - node.sent_due)
