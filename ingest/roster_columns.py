@@ -20,7 +20,9 @@ from ingest.window import MEMBER, NODE, RANK, Rows
 from nccl_instrument.tables import DATA_LOSSES
 
 ROSTERS_KEPT: Final = 32
-_RANK_FIELDS = ("pid", "local_rank", "tp", "pp", "dp", "ep", "rank_inferred", "coordinates_inferred", "transport")
+_RANK_FIELDS = (
+    "pid", "local_rank", "tp", "pp", "dp", "ep", "rank_inferred", "coordinates_inferred", "transport", "counters_seen",
+)  # fmt: skip
 _RANK_TEXTS = ("gpu_bus_id", "gpu_uuid", "nic", "ip")
 
 Ints = npt.NDArray[np.int64]

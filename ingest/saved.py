@@ -23,6 +23,8 @@ HEAD_BYTES_MAX: Final = 2**20
 ARRAYS_MAX: Final = 64
 HEAD: Final = "head"
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_EVER: Final = {"rank", "node", "comm_id", "comm_rank", "op", "tick_ns", "name", "kind", "pid"}
+"""Columns without which a row is about nothing; every version has had those of its tables."""
 _DAMAGE: Final = (
     zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeError, MemoryError,
 )  # fmt: skip
@@ -86,7 +88,7 @@ def _read_head(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> str:
 def _read(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo, dtypes: Mapping[str, np.dtype[Any]]) -> Array:
     with archive.open(info) as stream:
         shape, dtype = _header(stream, name)
-        if name not in dtypes or dtype != dtypes[name] or len(shape) != 1:
+        if name not in dtypes or not _is_part_of(dtype, dtypes[name]) or len(shape) != 1:
             raise BadArrays(f"array {name[:40]!r} is none of a window's, or has other columns than this version's")
         n_bytes = math.prod(shape) * dtype.itemsize
         if n_bytes != info.file_size - stream.tell():
@@ -98,6 +100,22 @@ def _read(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo, dtypes: Ma
             at += n
     if at < n_bytes:
         raise BadArrays(f"array {name[:40]!r} is cut off")
+    return found if dtype == dtypes[name] else _widened(found, dtypes[name])
+
+
+def _is_part_of(dtype: np.dtype[Any], whole: np.dtype[Any]) -> bool:
+    """Whether an older version, which had fewer columns, may have written this."""
+    if not dtype.names or not whole.names:
+        return dtype == whole
+    had, has = set(dtype.names), set(whole.names)
+    return _EVER & has <= had <= has and all(dtype[name] == whole[name] for name in had)
+
+
+def _widened(rows: Array, dtype: np.dtype[Any]) -> Array:
+    """`rows` with today's columns; a later one is 0, unknown, as if an old agent had not known it."""
+    found = np.zeros(len(rows), dtype)
+    for name in rows.dtype.names or ():
+        found[name] = rows[name]
     return found
 
 

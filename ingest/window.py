@@ -49,6 +49,7 @@ RANK: Final = np.dtype(
         ("rank_inferred", "?"),  # from the largest communicator, not from the launcher's environment
         ("coordinates_inferred", "?"),
         ("transport", "u1"),
+        ("counters_seen", "u1"),  # bits as in nccl_instrument/tables.py
         ("gpu_bus_id", "U20"), ("gpu_uuid", "U44"), ("nic", "U16"), ("ip", "U40"),
     ]
 )  # fmt: skip

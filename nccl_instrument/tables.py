@@ -54,6 +54,11 @@ OP_HAS_FLOWS: Final = 16
 OP_P2P: Final = 32
 OP_REOPENED: Final = 64  # a flow came after the op was thought complete: this record replaces the earlier one
 
+COUNTERS_SEEN: Final = 1  # bits of `counters_seen`: some flow made progress, so a counter of 0 means "no transfer"
+LACKS_GPU_READY: Final = 2  # what this library cannot count: rules that need it abstain instead of reading 0
+LACKS_TRANSMITTED: Final = 4
+LACKS_DONE: Final = 8
+
 PROCESS_GONE: Final = ord("X")  # /proc has no such process; other states are the letters of /proc/<pid>/stat
 
 LOSSES: Final = (

@@ -14,6 +14,7 @@ import numpy as np
 from ingest.window import Window
 from nccl_instrument.tables import TRANSPORTS
 from rca.clocks import node_clocks
+from rca.counters import absent, judged, marked
 from rca.diagnose_slowdown import diagnose_slowdown
 from rca.external import taken_as
 from rca.findings import Diagnosis, Finding, Symptom, SymptomKind, WaitEdge
@@ -34,6 +35,7 @@ NOTHING_TO_EXPLAIN = "No op stands still, and the newest iterations are not long
 
 def diagnose(window: Window, symptom: Symptom, settings: Settings = DEFAULT) -> Diagnosis:
     """Everything the rules say about `symptom`, best finding first."""
+    window = marked(window)
     if symptom.kind is SymptomKind.EXTERNAL:
         found = _diagnose_asked(window, symptom, settings)
     elif symptom.kind is SymptomKind.STRAGGLER:
@@ -58,14 +60,15 @@ def _diagnose_asked(window: Window, symptom: Symptom, settings: Settings) -> Dia
 def _diagnose_standing(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:
     state = state_of(window, settings)
     findings = ranked([finding for rule in RULES for finding in rule(state, symptom, settings)])
+    findings, abstained = judged(findings, absent(window))
     downgraded, findings = downgrade(window, state.ranks, findings)
     shown = tuple(findings[: settings.findings_max])
     paths = paths_to(state, shown[0] if shown else None)
     victims, path = victims_and_path(paths, settings.path_edges_max)
     return Diagnosis(
         symptom=symptom, findings=shown, victims=victims, path=path, communicators=_communicators(state, path),
-        missing=_missing(state), downgraded=downgraded, thresholds=settings.thresholds(), analysed_ns=window.end_ns,
-        alternatives=of_hang(paths, shown, settings),
+        missing=(*abstained, *_missing(state)), downgraded=downgraded, thresholds=settings.thresholds(),
+        analysed_ns=window.end_ns, alternatives=of_hang(paths, shown, settings),
     )  # fmt: skip
 
 

@@ -11,23 +11,24 @@ from collections.abc import Callable
 import numpy as np
 
 from ingest.window import Window
-from rca.findings import Diagnosis, FaultKind, Finding, Symptom, WaitEdge
+from rca.findings import Diagnosis, Finding, Grade, Symptom, WaitEdge
 from rca.holes import downgrade, ranked, unseen
 from rca.ranks import known_ranks
 from rca.rules import late_start, slow_copy, slow_nic, slow_proxy
 from rca.settings import Settings
+from rca.slow_words import excess_ms
 from rca.slowdown import Slowdown, slowdown_of
 from rca.why_not import of_slowdown
 from rca.words import communicator_names
 
+OWN_OVER_INSIDE = 0.5
+SECOND_MIN = 0.5
+"""Of what the worst accounts for: less, elsewhere, may be how the others fell in line with it."""
+
 Rule = Callable[[Slowdown, Symptom, Settings], tuple[Finding, ...]]
 
-RULES: tuple[tuple[Rule, ...], ...] = (
-    (slow_proxy.explain,),
-    (slow_copy.explain, slow_nic.explain),
-    (late_start.explain,),
-)
-"""Earlier ones explain what later ones would say of the same group of ranks."""
+INSIDE: tuple[Rule, ...] = (slow_proxy.explain, slow_copy.explain, slow_nic.explain)
+"""What shows inside a rank's own ops; the first explains what the others would say of the same rank."""
 
 
 def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:
@@ -49,20 +50,31 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
 
 
 def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[Finding]:
-    """What the rules say, each of ranks whose group no earlier rule has explained."""
+    """What the rules say, each of ranks that no finding before it explains, and which stand beside each other."""
     found: list[Finding] = []
-    for rules in RULES:
-        explained = {group for finding in found for group in _groups(slowdown, finding)}
-        said = [finding for rule in rules for finding in rule(slowdown, symptom, settings)]
-        found += [
-            finding for finding in said if not (_groups(slowdown, finding) & explained or _is_vague(finding, found))
-        ]
-    return ranked(found)
+    for rule in INSIDE:
+        told = {rank for finding in found for rank in finding.culprits}
+        found += [finding for finding in rule(slowdown, symptom, settings) if not told & set(finding.culprits)]
+    if not any(finding.culprits for finding in found):
+        found += slow_proxy.explain_asleep(slowdown, symptom, settings)
+    for late in late_start.explain(slowdown, symptom, settings):
+        found = _beside(slowdown, found, late)
+    most = max((excess_ms(finding) for finding in found if finding.culprits), default=0.0)
+    return ranked([one for one in found if not one.culprits or excess_ms(one) >= SECOND_MIN * most])
 
 
-def _is_vague(finding: Finding, found: list[Finding]) -> bool:
-    """Once somebody is named, that others are slow too is what victims are."""
-    return finding.kind is FaultKind.GROUP_ANOMALY and any(other.culprits for other in found)
+def _beside(slowdown: Slowdown, found: list[Finding], late: Finding) -> list[Finding]:
+    """With a late start: not where half of the lost time is explained inside the ops, nor in a group where something
+    inside explains as much. A group whose own delay is by far the larger has ops that go on slowly too."""
+    if not late.culprits:
+        return found if any(finding.culprits for finding in found) else [*found, late]
+    if any(finding.grade is Grade.STRONG for finding in found):
+        return found
+    group = _groups(slowdown, late)
+    same = [finding for finding in found if _groups(slowdown, finding) & group]
+    if any(excess_ms(finding) >= OWN_OVER_INSIDE * excess_ms(late) for finding in same):
+        return found
+    return [*(finding for finding in found if finding not in same), late]
 
 
 def _groups(slowdown: Slowdown, finding: Finding) -> set[int]:

@@ -89,7 +89,7 @@ class Replay:
         _, first = np.unique(comms["global_rank"], return_index=True)
         ranks = np.zeros(len(first), RANK)
         ranks["rank"], ranks["node"] = comms["global_rank"][first], node[first]
-        for name in ("pid", "local_rank", "tp", "pp", "dp", "ep"):
+        for name in ("pid", "local_rank", "tp", "pp", "dp", "ep", "counters_seen"):
             ranks[name] = comms[name][first]
         for name in ("gpu_bus_id", "gpu_uuid", "nic", "ip"):
             ranks[name] = np.char.decode(comms[name][first])

@@ -82,7 +82,7 @@ def _lead_ns(slowdown: Slowdown, one: int, at: Ints) -> float:
     total, n_slow = 0.0, float(slowdown.slow.sum())
     for op, (delay, noise) in mine.items():
         known = [other[op][0] for other in others if op in other]
-        lead = delay - max(known, default=delay)
+        lead = delay - max(*known, 0.0) if known else 0.0  # that others are early does not make it late
         if lead >= max(LEAD_MIN * delay, LEAD_MIN_NS, LEAD_NOISE * noise / math.sqrt(n_slow)):
             total += lead
     return total
@@ -90,13 +90,14 @@ def _lead_ns(slowdown: Slowdown, one: int, at: Ints) -> float:
 
 def _by_op(slowdown: Slowdown, rank_at: int) -> dict[tuple[int, int], tuple[float, float]]:
     """(call, how often it came before in the iteration) → (mean own delay, its noise), of one rank."""
-    places = slowdown.iterations.places_of(rank_at)
-    delays = np.nan_to_num(np.nanmean(slowdown.delays.own_ns[places][:, slowdown.slow], axis=1))
+    delayed = slowdown.delays
+    places = delayed.launches.places_of(rank_at)
+    own = delayed.own_ns[places][:, slowdown.slow]
+    mean = np.where(np.isfinite(own), own, 0.0).sum(axis=1) / np.maximum(np.isfinite(own).sum(axis=1), 1)
     found: dict[tuple[int, int], tuple[float, float]] = {}
     seen: dict[int, int] = {}
-    for kind, delay, noise in zip(
-        slowdown.iterations.kind[places].tolist(), delays, slowdown.delays.noise_ns[places], strict=True
-    ):
+    for kind, delay, noise in zip(delayed.launches.kind[places].tolist(), mean, delayed.noise_ns[places], strict=True):
         nth = seen[kind] = seen.get(kind, -1) + 1
-        found[kind, nth] = float(delay), float(np.nan_to_num(noise))
+        if np.isfinite(noise):
+            found[kind, nth] = float(delay), float(noise)
     return found

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from nccl_instrument.tables import FUNC_RECV, FUNC_SEND
 from rca.cover import covered
 from rca.findings import Component, FaultKind, Finding, Symptom
 from rca.inside import Wait
 from rca.settings import Settings
 from rca.slow_words import finding_of, for_everybody
 from rca.slowdown import Slowdown
+from rca.streams import Floats
 
 RULE = "slow_copy"
 VERSION = 1
@@ -28,7 +30,7 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     """A finding per rank whose GPU delays its own chunks; () when none does."""
     del symptom, settings
     every_place = np.ones(len(slowdown.iterations.rank), bool)
-    found = covered(slowdown.iterations, slowdown.inside.excess(Wait.COPY), every_place, slowdown.lost_ns)
+    found = covered(slowdown.iterations, own_copy_ns(slowdown), every_place, slowdown.lost_ns)
     if found.is_everybody:
         return (for_everybody(RULE, VERSION, slowdown, Component.GPU, found.excess_ns, "copies more slowly"),)
     return tuple(
@@ -39,3 +41,11 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
         )
         for at in np.flatnonzero(found.is_blamed)
     )  # fmt: skip
+
+
+def own_copy_ns(slowdown: Slowdown) -> Floats:
+    """(P,) what chunks wait for the GPU, less what its own sends are held up: a full way out stops the way in."""
+    excess = slowdown.inside.excess
+    passes_on = (slowdown.iterations.func != FUNC_SEND) & (slowdown.iterations.func != FUNC_RECV)
+    held_up = np.where(passes_on, excess(Wait.NETWORK) + excess(Wait.CREDIT), 0.0)
+    return np.maximum(excess(Wait.COPY) - held_up, 0.0)

@@ -13,8 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nccl_instrument.tables import FUNC_RECV
-from rca.cover import Covered, covered
+from rca.cover import Covered
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.inside import Wait
 from rca.keys import Ints
@@ -34,8 +33,7 @@ TOLD = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `ibstat`"
 def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
     """A finding per NIC whose sends are slow; () when none is."""
     del symptom, settings
-    sends = slowdown.iterations.func != FUNC_RECV
-    found = covered(slowdown.iterations, slowdown.inside.excess(Wait.NETWORK), sends, slowdown.lost_ns)
+    found = slowdown.waits[Wait.NETWORK]
     if found.is_everybody:
         return (for_everybody(RULE, VERSION, slowdown, Component.NETWORK, found.excess_ns, "carries data more slowly"),)
     blamed = np.flatnonzero(found.is_blamed)

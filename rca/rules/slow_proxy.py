@@ -14,8 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nccl_instrument.tables import FUNC_RECV
-from rca.cover import COVERED_MIN, SHARE_MIN, covered
+from rca.cover import BESIDE_MIN, COVERED_MIN, SHARE_MIN
 from rca.findings import Component, FaultKind, Finding, Symptom
 from rca.inside import Wait
 from rca.keys import Ints, Mask
@@ -28,30 +27,44 @@ RULE = "slow_proxy"
 VERSION = 1
 
 COPY_COVERED_MIN = 0.5
+COPY_MIN = 0.5  # of the time on the wire: what comes late off it comes late to it
+CREDIT_MAX = 0.25  # of the time on the wire: who waits for credits waits for somebody else
 EXAMINED_MAX = 5
 CAUGHT_MIN = 2
 TOLD = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`, `numactl -s`"
 
 
 def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
-    """A finding per node, or rank, whose proxies look late, or per rank whose proxy sleeps; () when none does."""
-    del symptom
+    """A finding per node, or rank, whose proxies look late; () when none does."""
+    del symptom, settings
     late = np.flatnonzero(_looks_late(slowdown))
-    if len(late):
-        nodes = slowdown.node(late)
-        return tuple(_slow(slowdown, late[nodes == node]) for node in np.unique(nodes))
+    return tuple(_slow(slowdown, at) for at in _by_node(slowdown, late)) if len(late) else ()
+
+
+def explain_asleep(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
+    """A finding per rank whose proxy was caught asleep; () when none was. What a slow NIC holds up looks like it."""
+    del symptom
     return tuple(_asleep(slowdown, at, times, examined) for at, times, examined in _sleepers(slowdown, settings))
 
 
 def _looks_late(slowdown: Slowdown) -> Mask:
-    """(R,) ranks whose chunks wait more, both on the wire and for being taken."""
-    iterations = slowdown.iterations
-    sends = iterations.func != FUNC_RECV
-    network = covered(iterations, slowdown.inside.excess(Wait.NETWORK), sends, slowdown.lost_ns)
-    copy = covered(iterations, slowdown.inside.excess(Wait.COPY), np.ones(len(sends), bool), slowdown.lost_ns)
-    both = (network.n >= COVERED_MIN * network.of) & (copy.n >= COPY_COVERED_MIN * copy.of) & (copy.of > 0)
+    """(R,) ranks whose chunks wait more, both on the wire and for being taken, and not for a peer's credit."""
+    wire, copy, credit = (slowdown.waits[wait] for wait in (Wait.NETWORK, Wait.COPY, Wait.CREDIT))
+    both = (wire.n >= COVERED_MIN * wire.of) & (copy.n >= COPY_COVERED_MIN * copy.of) & (copy.of > 0)
+    both &= (copy.excess_ns >= COPY_MIN * wire.excess_ns) & (credit.excess_ns <= CREDIT_MAX * wire.excess_ns)
     least = SHARE_MIN * slowdown.lost_ns
-    return both & (network.excess_ns >= least) & (copy.excess_ns >= least)
+    return both & (wire.excess_ns >= least) & (copy.excess_ns >= least)
+
+
+def _by_node(slowdown: Slowdown, late: Ints) -> list[Ints]:
+    """The late ranks of each node; all of the node's, when half of them are late and the others nearly so."""
+    node, wire = slowdown.node(np.arange(len(slowdown.iterations.ranks))), slowdown.waits[Wait.NETWORK].excess_ns
+    found = []
+    for one in np.unique(node[late]):
+        mine, there = late[node[late] == one], np.flatnonzero(node == one)
+        is_whole = 2 * len(mine) >= len(there) > 1 and one >= 0 and (wire[there] >= BESIDE_MIN * wire[mine].max()).all()
+        found.append(there if is_whole else mine)
+    return found
 
 
 def _slow(slowdown: Slowdown, at: Ints) -> Finding:

@@ -130,7 +130,10 @@ def test_a_head_that_is_no_json(saved: Path) -> None:
 
 
 def test_columns_or_arrays_of_other_versions(saved: Path) -> None:
-    assert "other columns" in refused(rewritten(saved, table_op=npy(np.zeros(3, [("op", "<u8")]))))
+    op = make_window().rows("op").dtype
+    few = [(name, op[name]) for name in ("comm_id", "comm_rank", "op", "rank")]
+    for columns in (few, [*few, ("node", "<i8")], [*few, ("node", "<i4"), ("new", "<i4")]):
+        assert "other columns" in refused(rewritten(saved, table_op=npy(np.zeros(3, columns))))
     assert "none of a window's" in refused(rewritten(saved, table_new=npy(np.zeros(3))))
     assert "lacks members" in refused(rewritten(saved, members=None))
     assert "speaks of a node" in refused(rewritten(saved, nodes=npy(make_window().nodes[:1])))
@@ -163,3 +166,13 @@ def test_too_many_arrays_and_one_twice(saved: Path) -> None:
     with zipfile.ZipFile(saved, "a") as archive, pytest.warns(UserWarning):
         archive.writestr("head.npy", head())
     assert "twice" in refused(saved)
+
+
+def test_an_older_window_of_fewer_columns_is_brought_to_todays(saved: Path) -> None:
+    ranks = make_window(nic_down=3).ranks
+    kept = [name for name in ranks.dtype.names or () if name != "counters_seen"]
+    older = np.zeros(len(ranks), [(name, ranks.dtype[name]) for name in kept])
+    for name in kept:
+        older[name] = ranks[name]
+    found = load_window(rewritten(saved, ranks=npy(older)))
+    assert (found.ranks == ranks).all() and found.ranks.dtype == ranks.dtype
