@@ -25,6 +25,8 @@ LAGS_NS: Final = 3 * SECOND_NS
 """A node that is further behind the others than this may be on its way to silence."""
 REST_NS: Final = {"live": 4 * SECOND_NS, "flow": 2 * SECOND_NS}
 """Rows of what was in progress are compared over so long at most (rca: IO_SPAN_NS, fresh_ns), and batches take a second."""
+BEFORE_NS: Final = 5 * SECOND_NS
+"""What the state of a slow iteration is made from begins so long before it (rca/rules/slow_proxy.py)."""
 ALL: Final = tuple(sorted(GROUPS))
 _DOWN: Final = PORT_STATES.index("down")
 
@@ -55,7 +57,8 @@ def read_evidence(
     """A window for a diagnosis. onset_ns: since when the job is slow; None: it stands still."""
     frame = read_frame(attempt_id, start_ns, end_ns, now_ns)
     if onset_ns is not None:
-        return frame.window(*read_groups(Reading(attempt_id, start_ns, end_ns, ALL, since_ns={"flow": onset_ns})))
+        since_ns = {"flow": onset_ns - BEFORE_NS}
+        return frame.window(*read_groups(Reading(attempt_id, start_ns, end_ns, ALL, since_ns=since_ns)))
     found, unreadable = read_groups(_resting(frame, ALL, None))
     whole = _with_a_past(frame, found)
     if whole:

@@ -22,7 +22,8 @@ from console.incidents.rows import CULPRITS_SHOWN_MAX
 from console.incidents.suspicion import UNDIAGNOSED, suspected_headline
 from console.incidents.thresholds import settings_of
 from ingest.models import Node
-from ingest.read import has_new_batches, read_window
+from ingest.narrow import read_evidence
+from ingest.read import has_new_batches
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Grade, Symptom, SymptomKind, diagnosis_from_json, to_json
@@ -61,7 +62,7 @@ def revise_late(attempt_id: int) -> None:
         symptom = diagnosis_from_json(newest.body).symptom
         span = evidence_span(incident, symptom)
         if _has_late_news(newest, incident.analysed_at, span):
-            window = read_window(attempt_id, *span, now_ns=span[1])
+            window = read_evidence(attempt_id, *span, onset_ns(symptom), now_ns=span[1])
             _diagnose(incident, symptom, window, settings_of(incident.job_id))
 
 
@@ -100,7 +101,13 @@ def _evidence(incident: Incident, symptom: Symptom, seen: Window) -> Window:
     end_ns = incident.triggered_ns + FROZEN_NS
     if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
         return seen
-    return read_window(incident.attempt_id, min(start_ns, seen.start_ns), min(seen.end_ns, end_ns))
+    span = min(start_ns, seen.start_ns), min(seen.end_ns, end_ns)
+    return read_evidence(incident.attempt_id, *span, onset_ns(symptom))
+
+
+def onset_ns(symptom: Symptom) -> int | None:
+    """Since when the job is slow, or may be; None when it stands still."""
+    return symptom.at_ns if symptom.kind in (SymptomKind.STRAGGLER, SymptomKind.EXTERNAL) else None
 
 
 def evidence_start_ns(symptom: Symptom, triggered_ns: int) -> int:
@@ -117,7 +124,7 @@ def is_worth_an_incident(attempt_id: int, symptom: Symptom, seen: Window, thresh
     if symptom.kind is not SymptomKind.STRAGGLER or is_halved(symptom, thresholds):
         return True
     start_ns = min(evidence_start_ns(symptom, seen.end_ns), seen.start_ns)
-    diagnosis = diagnose(read_window(attempt_id, start_ns, seen.end_ns), symptom, thresholds)
+    diagnosis = diagnose(read_evidence(attempt_id, start_ns, seen.end_ns, symptom.at_ns), symptom, thresholds)
     return any(finding.grade is not Grade.WEAK for finding in diagnosis.findings)
 
 

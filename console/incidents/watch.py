@@ -34,6 +34,7 @@ from console.incidents.thresholds import settings_of
 from console.operations.metrics import LOOKS, count_look
 from ingest.endings import end_if_all_gone
 from ingest.models import Attempt
+from ingest.narrow import read_evidence, read_glance
 from ingest.read import latest_data_ns, read_window
 from ingest.window import Window
 from rca import triggers
@@ -80,10 +81,14 @@ def _look(attempt: Attempt) -> None:
         return  # nothing new: the same look would see the same
     began = time.monotonic()
     try:
-        window = read_window(attempt.pk, end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND), end_ns)
         normal, thresholds = load_normal(attempt.pk), settings_of(attempt.job_id)
-        history = _history(attempt, window, normal, thresholds)
-        seen = triggers.look(window, normal, thresholds, history, pause_sentence(attempt))
+        span = end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND), end_ns
+        window = read_glance(attempt.pk, *span, lambda frame: sampled_ranks(frame, thresholds).tolist())
+        history, excuse = _history(attempt, window, normal, thresholds), pause_sentence(attempt)
+        seen = triggers.look(window, normal, thresholds, history, excuse)
+        if _asks_for_more(window, seen):
+            window = read_evidence(attempt.pk, *span)
+            seen = triggers.look(window, normal, thresholds, history, excuse)
         if is_over(window):
             seen = dataclasses.replace(seen, symptoms=(), held="Every process of the job is gone.")
         _follow(attempt, window, seen, thresholds)
@@ -93,6 +98,12 @@ def _look(attempt: Attempt) -> None:
         LOOKS.labels("failed").inc()
         keep_failure(attempt, end_ns, error)  # a job nobody can look at must not seem healthy
         raise
+
+
+def _asks_for_more(window: Window, seen: triggers.Look) -> bool:
+    """Whether what a glance at the sampled ranks saw must be judged by everybody's rows; their pace is theirs alone."""
+    is_standing = any(symptom.kind is not SymptomKind.STRAGGLER for symptom in seen.symptoms)
+    return is_standing or bool(seen.held) or bool((window.rows("process")["alive"] == 0).any())
 
 
 def _follow(attempt: Attempt, window: Window, seen: triggers.Look, thresholds: Settings) -> None:

@@ -78,7 +78,7 @@ def test_what_was_missing_for_a_moment_is_taken_back_once_nodes_have_caught_up(
     resolved = {"state": "resolved", "resolved_at": timezone.now(), "resolution": "rebooted"}
     Incident.objects.update(analysed_at=timezone.now() - timedelta(seconds=6), **resolved)
     monkeypatch.setattr(revise, "diagnose", lambda *_: whole)
-    monkeypatch.setattr(revise, "read_window", lambda *_, **__: make_window())
+    monkeypatch.setattr(revise, "read_evidence", lambda *_, **__: make_window())
     revise.revise_late(incident.attempt_id)
     newest = incident.revisions.latest("number")
     assert newest.body["missing"] == missing

@@ -20,6 +20,7 @@ from console.incidents.live import JobRow
 from console.incidents.models import ActorKind, ConditionState, Incident, JobNormal, Look
 from ingest.endings import GONE_NS
 from ingest.models import Attempt, Job, PinnedWindow
+from ingest.narrow import read_glance
 from ingest.read import read_window
 from ingest.window import Window
 from rca.findings import diagnosis_from_json
@@ -254,7 +255,7 @@ async def test_two_looks_at_once_are_one(job: StallingJob, monkeypatch: pytest.M
     entered, leave, windows = threading.Event(), threading.Event(), []
 
     def slow(*args: Any) -> Window:
-        windows.append(read_window(*args))
+        windows.append(read_glance(*args))
         entered.set()
         assert leave.wait(30)
         return windows[-1]
@@ -267,7 +268,7 @@ async def test_two_looks_at_once_are_one(job: StallingJob, monkeypatch: pytest.M
 
     await job.run(1)
     before, attempt = await Look.objects.acount(), await Attempt.objects.alatest("pk")
-    monkeypatch.setattr(watch, "read_window", slow)
+    monkeypatch.setattr(watch, "read_glance", slow)
     first, second = (asyncio.create_task(asyncio.to_thread(in_thread)) for _ in range(2))
     assert await asyncio.to_thread(entered.wait, 30)
     await asyncio.wait({first, second}, return_when=asyncio.FIRST_COMPLETED, timeout=30)
