@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from nccl_instrument.tables import FUNCS, GPU_READY, POSTED, SEND
+from rca.counters import GPU_READY_NAME, absent
 from rca.fronts import Fronts
 from rca.keys import Ints, Keys, Mask, among, is_p2p, latest, mix
 from rca.known import Known
@@ -96,6 +97,8 @@ def has_lost_a_peer(pairs: Pairs, is_gone: Mask) -> Mask:
 
 def _unstarted(known: Known, settings: Settings) -> set[int]:
     """Keys (rank position, op) of ops with a send that was offered long ago, and nothing of it reported ready."""
+    if GPU_READY_NAME in absent(known.window):
+        return set()
     flow = known.flow
     counters = flow["counters"]
     is_offered = (flow["direction"] == SEND) & (counters[:, POSTED] > 0) & (counters[:, GPU_READY] == 0)
