@@ -20,7 +20,7 @@ from nccl_instrument.tables import DATA_LOSSES, FUNCS, LOSSES, OP_NO_NETWORK
 from rca.keys import Ints, Rows, mix
 from rca.settings import SECOND_NS, Settings
 
-KINDS_MAX: Final = 20  # of a job, evenly over the watched ranks
+KINDS_MAX: Final = 12  # of a job, evenly over the watched ranks
 USUAL_KEPT: Final = 32
 RECENT_KEPT: Final = 64
 BLOCK_NS: Final = SECOND_NS  # a block of fewer ops is made longer
@@ -80,16 +80,21 @@ def learn_kinds(
 
     Where ops may have been missed, the block being filled is begun anew.
     """
-    per_rank = max(2, KINDS_MAX // max(len(ranks), 1))
+    per_rank = max(1, KINDS_MAX // max(len(ranks), 1))
     whole = set(ranks.tolist()) - _lossy(window) if window.start_ns <= looked_ns else set()
     found = {key: kind if kind.rank in whole else _restarted(kind) for key, kind in kinds.items()}
-    for key, name, done in _by_kind(window, ranks, per_rank):
+    seen_ns: dict[int, int] = {}
+    for kind in found.values():
+        seen_ns[kind.rank] = max(seen_ns.get(kind.rank, 0), kind.seen_ns)
+    for key, name, done in _by_kind(window, ranks, seen_ns):
         rank = int(done["rank"][0])
         if key not in found:
             if len(found) >= KINDS_MAX or sum(kind.rank == rank for kind in found.values()) >= per_rank:
                 continue
             found[key] = Kind(name, rank, _size(done))
-        found[key] = _settled(_counted(found[key], done), settings)
+        counted = _counted(found[key], done)
+        has_block = counted.began_ns != found[key].began_ns
+        found[key] = _settled(counted, settings) if has_block else counted
     newest = max((kind.seen_ns for kind in found.values()), default=0)
     return {key: kind for key, kind in found.items() if kind.seen_ns >= newest - FORGOTTEN_NS}
 
@@ -142,7 +147,7 @@ def _counted(kind: Kind, done: Rows) -> Kind:
     while kind.n + len(done) >= kind.size:
         taken, done = done[: kind.size - kind.n], done[kind.size - kind.n :]
         n_bytes, busy_ns, end_ns = kind.n_bytes + _bytes(taken), kind.busy_ns + _busy(taken), int(taken["done_ns"][-1])
-        recent.append((kind.began_ns, end_ns - kind.began_ns, round(busy_ns / n_bytes, 9) if n_bytes else 0.0))
+        recent.append((kind.began_ns, end_ns - kind.began_ns, float(f"{busy_ns / n_bytes:.4g}") if n_bytes else 0.0))
         kind = replace(kind, n=0, n_bytes=0, busy_ns=0, began_ns=end_ns, seen_ns=end_ns)
     if len(done):
         n_bytes, busy_ns = kind.n_bytes + _bytes(done), kind.busy_ns + _busy(done)
@@ -193,24 +198,27 @@ def _restarted(kind: Kind) -> Kind:
     return replace(kind, n=0, n_bytes=0, busy_ns=0, began_ns=0)
 
 
-def _by_kind(window: Window, ranks: Ints, per_rank: int) -> Iterator[tuple[str, str, Rows]]:
-    """(key, name, ops by time) of every kind of every rank; of each rank those that move most bytes first."""
+def _by_kind(window: Window, ranks: Ints, seen_ns: Mapping[int, int]) -> Iterator[tuple[str, str, Rows]]:
+    """(key, name, ops by time) of every kind of every rank, newer than what was seen of the rank; most bytes first.
+
+    What a node sends is in order, so no op of the rank that was over before is still to come.
+    """
     done = window.rows("op")
-    done = done[np.isin(done["rank"], ranks) & (done["done_ns"] > 0) & ((done["flags"] & OP_NO_NETWORK) == 0)]
     names = dict(zip(window.members["comm_id"].tolist(), window.members["name"].tolist(), strict=True))
-    for rank in np.unique(done["rank"]):
-        mine = done[done["rank"] == rank]
+    for rank in ranks.tolist():
+        mine = done[(done["rank"] == rank) & (done["done_ns"] > seen_ns.get(rank, 0))]
+        mine = mine[(mine["flags"] & OP_NO_NETWORK) == 0]
         mine = mine[np.argsort(mine["done_ns"], kind="stable")]
         is_small = mine["bytes"] < SMALL_BYTES
         kinds, first, of_row = np.unique(
             mix(mine["comm_id"], mine["func"], is_small), return_index=True, return_inverse=True
         )
         moved = np.bincount(of_row, mine["bytes"].astype(np.float64), minlength=len(kinds))
-        for at in np.argsort(-moved, kind="stable")[:per_rank]:
+        for at in np.argsort(-moved, kind="stable"):
             one = mine[first[at]]
             comm_id, func = int(one["comm_id"]), int(one["func"])
-            said = f"{names.get(comm_id) or f'{comm_id:x}'} {FUNCS[min(func, len(FUNCS) - 1)]} on rank {int(rank)}"
-            yield f"{int(rank)}:{comm_id:x}:{func}:{int(is_small[first[at]])}", said, mine[of_row == at]
+            said = f"{names.get(comm_id) or f'{comm_id:x}'} {FUNCS[min(func, len(FUNCS) - 1)]} on rank {rank}"
+            yield f"{rank}:{comm_id:x}:{func}:{int(is_small[first[at]])}", said, mine[of_row == at]
 
 
 def _size(done: Rows) -> int:
