@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rca.iterations import Iterations
 from rca.keys import Ints, Mask
+from rca.launches import Launches
 from rca.streams import Floats
 
 EXPLAINED_BY_MAX = 16
@@ -25,15 +25,15 @@ NOISE = 4.0  # times the usual deviation: less than this is not a delay
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """own_ns: (P, I) own delay of each op, NaN unknown. noise_ns: (P,) what it usually varies by.
+    """own_ns: (L, I) own delay of each launch, NaN unknown. noise_ns: (L,) what it usually varies by.
 
-    group: (R,) ranks that wait for each other inside a node. first: (R + 1,) the places of each rank.
+    group: (R,) ranks that wait for each other inside a node.
     """
 
+    launches: Launches
     own_ns: Floats
     noise_ns: Floats
     group: Ints
-    first: Ints
 
     def per_iteration_ns(self, those: Mask) -> Floats:
         """(R,) how much of an average iteration of `those` (I,) each rank was late of its own, beyond the noise."""
@@ -41,41 +41,40 @@ class Delays:
         excess = np.where(own > NOISE * self.noise_ns[:, None] + BEFORE_NS, own, 0.0)
         n = np.isfinite(own).sum(axis=1)
         mean = np.where(np.isfinite(own), excess, 0.0).sum(axis=1) / np.maximum(n, 1)
-        total = np.add.reduceat(np.append(mean, 0.0), self.first[:-1])
-        return np.where(np.diff(self.first) > 0, total, 0.0)
+        first = self.launches.first
+        total = np.add.reduceat(np.append(mean, 0.0), first[:-1])
+        return np.where(np.diff(first) > 0, total, 0.0)
 
 
-def own_delays(iterations: Iterations, group: Ints, usual: Mask, on_wire: Floats) -> Delays:
-    """Own delays against the iterations in `usual`. group: (R,) see `node_groups`; on_wire: (P,) ns, see `Inside`."""
-    own = np.full(iterations.row.shape, np.nan)
-    mates = _mates(iterations, group)
-    for places, ends in _programs(iterations, group, mates):
-        own[places] = _own(iterations, ends, places, usual, np.nan_to_num(on_wire))
+def own_delays(launches: Launches, group: Ints, usual: Mask) -> Delays:
+    """Own delays against the iterations in `usual`. group: (R,) see `node_groups`."""
+    own = np.full(launches.ready.shape, np.nan)
+    mates = _mates(launches, group)
+    for places, ends in _programs(launches, group, mates):
+        own[places] = _own(launches, ends, places, usual)
     noise = 1.4826 * _median(np.abs(own - _median(own[:, usual])[:, None])[:, usual])
-    return Delays(own, noise, group, iterations.first)
+    return Delays(launches, own, noise, group)
 
 
-def _mates(iterations: Iterations, group: Ints) -> dict[tuple[int, int], Floats]:
+def _mates(launches: Launches, group: Ints) -> dict[tuple[int, int], Floats]:
     """(group, program) → (K, I) when the last of the group's ranks with that program was through with each op."""
-    programs, found = iterations.programs(), {}
+    programs, found = launches.programs(), {}
     for one in np.unique(group):
         in_group = group == one
         for program in np.unique(programs[in_group]):
             at = np.flatnonzero(in_group & (programs == program))
-            n_places = int(iterations.first[at[0] + 1] - iterations.first[at[0]])
-            places = iterations.first[at][:, None] + np.arange(n_places)
-            found[int(one), int(program)] = np.fmax.reduce(iterations.end[places], axis=0)
+            n_places = int(launches.first[at[0] + 1] - launches.first[at[0]])
+            places = launches.first[at][:, None] + np.arange(n_places)
+            found[int(one), int(program)] = np.fmax.reduce(launches.end[places], axis=0)
     return found
 
 
-def _programs(
-    iterations: Iterations, group: Ints, mates: dict[tuple[int, int], Floats]
-) -> Iterator[tuple[Ints, Floats]]:
+def _programs(launches: Launches, group: Ints, mates: dict[tuple[int, int], Floats]) -> Iterator[tuple[Ints, Floats]]:
     """Ranks with one program, in groups that run the same programs: (R, K) their places and (R, E, I) their groups' ends.
 
     The ends of their own program come first.
     """
-    programs = iterations.programs()
+    programs = launches.programs()
     of_group: dict[int, list[int]] = {}
     for one, program in mates:
         of_group.setdefault(one, []).append(program)
@@ -85,25 +84,25 @@ def _programs(
         kinds.setdefault((program, *others), []).append(rank_at)
     for kind, ranks_at in kinds.items():
         at = np.array(ranks_at)
-        n_places = int(iterations.first[at[0] + 1] - iterations.first[at[0]])
+        n_places = int(launches.first[at[0] + 1] - launches.first[at[0]])
         if n_places:
             ends = [np.concatenate([mates[int(group[one]), program] for program in kind]) for one in at]
-            yield iterations.first[at][:, None] + np.arange(n_places), np.stack(ends)
+            yield launches.first[at][:, None] + np.arange(n_places), np.stack(ends)
 
 
-def _own(iterations: Iterations, mates: Floats, places: Ints, usual: Mask, on_wire: Floats) -> Floats:
+def _own(launches: Launches, mates: Floats, places: Ints, usual: Mask) -> Floats:
     """(R, K, I) own delays of ranks with K places each; places: (R, K); mates: (R, E, I) ends of their groups."""
-    ready = iterations.ready[places]
-    tail = np.median(on_wire[places], axis=0)
+    ready = launches.ready[places]
+    tail = np.median(launches.on_wire_ns[places], axis=0)
     own = np.full(ready.shape, np.inf)
-    for ends, is_own in ((_with_earlier(mates), False), (_with_earlier(iterations.end[places]), True)):
+    for ends, is_own in ((_with_earlier(mates), False), (_with_earlier(launches.end[places]), True)):
         began = _with_earlier(ready) if is_own else None
         candidates = _candidates(ready, ends, usual, began, tail)
         for k in range(ready.shape[1]):
             for j, late_ns in candidates[k]:
                 own[:, k] = np.minimum(own[:, k], _shift(ready[:, k] - ends[:, j], usual, late_ns))
     own = np.where(np.isinf(own), np.nan, own)
-    return _explained_by_arrival(own, ready, iterations.arrived[places], usual)
+    return _explained_by_arrival(own, ready, launches.arrived[places], launches.is_tree[places], usual)
 
 
 def _with_earlier(ends: Floats) -> Floats:
@@ -139,7 +138,7 @@ def _candidates(
 
 
 def _typical(times: Floats, usual: Mask) -> Floats:
-    """(n,) medians of (R, n, I) over ranks and usual iterations."""
+    """(n,) medians of (R, n, I) over ranks and usual launches."""
     found: Floats = np.nanmedian(times[:, :, usual], axis=(0, 2))
     return found
 
@@ -150,13 +149,16 @@ def _shift(gap: Floats, usual: Mask, late_ns: float) -> Floats:
     return np.where((typical >= -late_ns)[:, None], gap - typical[:, None], np.inf)
 
 
-def _explained_by_arrival(own: Floats, ready: Floats, arrived: Floats, usual: Mask) -> Floats:
-    """An op that begins with a peer's data is no later than that data makes it."""
+def _explained_by_arrival(own: Floats, ready: Floats, arrived: Floats, is_tree: Mask, usual: Mask) -> Floats:
+    """A launch that begins with a peer's data is no later than that data makes it. In a tree it may wait for several."""
     waited = np.nan_to_num(ready - arrived)
     is_fed = np.isfinite(arrived[:, :, usual]).mean(axis=2) > 0.5
     typical = np.median(waited[:, :, usual], axis=2)
     since = np.where(np.isfinite(arrived), waited - typical[:, :, None], np.nan)
-    return np.where(is_fed[:, :, None] & np.isfinite(since), np.fmin(own, since), own)
+    since[is_tree] = np.nan
+    explained = np.where(is_fed[:, :, None] & np.isfinite(since), np.fmin(own, since), own)
+    explained[is_fed & is_tree] = np.nan
+    return explained
 
 
 def _median(values: Floats) -> Floats:

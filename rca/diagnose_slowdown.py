@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ingest.window import Window
+from rca.counters import absent, abstentions, is_able
 from rca.findings import Diagnosis, Finding, Grade, Symptom, WaitEdge
 from rca.holes import downgrade, ranked, unseen
 from rca.ranks import known_ranks
@@ -27,8 +28,13 @@ SECOND_MIN = 0.5
 
 Rule = Callable[[Slowdown, Symptom, Settings], tuple[Finding, ...]]
 
-INSIDE: tuple[Rule, ...] = (slow_proxy.explain, slow_copy.explain, slow_nic.explain)
-"""What shows inside a rank's own ops; the first explains what the others would say of the same rank."""
+RULES: tuple[tuple[Rule, ...], ...] = (
+    (slow_proxy.explain, slow_copy.explain, slow_nic.explain),
+    (slow_proxy.explain_asleep,),
+    (late_start.explain,),
+)
+"""What shows inside a rank's own ops, and the first of these explains what the others would say of the same rank; who
+sleeps, which is asked when those name nobody; and what shows before the ops."""
 
 
 def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:
@@ -38,7 +44,8 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
     downgraded, findings = downgrade(window, ranks, _findings(slowdown, symptom, settings) if slowdown else [])
     culprits = findings[0].culprits if findings else ()
     victims, path = _victims(slowdown, culprits, settings.path_edges_max) if slowdown else ((), ())
-    missing = unseen(window, ranks)
+    by_file = {rule.__module__: rule for rules in RULES for rule in rules}
+    missing = (*abstentions(by_file.values(), absent(window)), *unseen(window, ranks))
     if slowdown is None:
         missing = (*missing, "Too few iterations before or after the slowdown are in this window to compare them.")
     return Diagnosis(
@@ -52,12 +59,14 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
 def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[Finding]:
     """What the rules say, each of ranks that no finding before it explains, and which stand beside each other."""
     found: list[Finding] = []
-    for rule in INSIDE:
+    lacking = absent(slowdown.window)
+    inside, asleep, before = ([rule for rule in rules if is_able(rule, lacking)] for rules in RULES)
+    for rule in inside:
         told = {rank for finding in found for rank in finding.culprits}
         found += [finding for finding in rule(slowdown, symptom, settings) if not told & set(finding.culprits)]
     if not any(finding.culprits for finding in found):
-        found += slow_proxy.explain_asleep(slowdown, symptom, settings)
-    for late in late_start.explain(slowdown, symptom, settings):
+        found += [finding for rule in asleep for finding in rule(slowdown, symptom, settings)]
+    for late in [finding for rule in before for finding in rule(slowdown, symptom, settings)]:
         found = _beside(slowdown, found, late)
     most = max((excess_ms(finding) for finding in found if finding.culprits), default=0.0)
     return ranked([one for one in found if not one.culprits or excess_ms(one) >= SECOND_MIN * most])

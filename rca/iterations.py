@@ -8,6 +8,7 @@ same program have the same number of places. Iterations are counted by each rank
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -134,18 +135,14 @@ def _count(
     anchor = _anchors(rank_at, stream, per_iteration, ops, n_ranks)
     is_anchor = (stream == anchor[rank_at]) if len(ops) else np.zeros(0, bool)
     number = ops["op"].astype(np.int64) // np.maximum(per_iteration, 1)
-    base = np.full(n_ranks, np.iinfo(np.int64).max)
-    shared: dict[int, int] = {}
-    for one in np.unique(anchor[anchor >= 0]):
-        shared[int(one)] = int(number[is_anchor & (stream == one)].min())
-    base = np.array([shared.get(int(one), 0) for one in anchor], np.int64)
     at = np.flatnonzero(is_anchor)
     fresh = np.ones(len(at), bool)
     fresh[1:] = (rank_at[at][1:] != rank_at[at][:-1]) | (number[at][1:] != number[at][:-1])
     at = at[fresh]
+    base = _bases(anchor, stream[at], number[at], ops["enqueued_ns"][at])
     n = min(int((number[at] - base[rank_at[at]]).max(initial=-1)) + 1, ITERATIONS_MAX)
     began = np.full((n_ranks, max(n, 0)), np.nan)
-    inside = at[(number[at] - base[rank_at[at]]) < n]
+    inside = at[(number[at] >= base[rank_at[at]]) & (number[at] - base[rank_at[at]] < n)]
     began[rank_at[inside], number[inside] - base[rank_at[inside]]] = ops["enqueued_ns"][inside] - start_ns
     # The anchor op that was launched last at or before an op says which iteration the op belongs to.
     newest = (
@@ -153,7 +150,32 @@ def _count(
     )
     known = (newest >= 0) & (rank_at[newest] == rank_at) if len(ops) else np.zeros(0, bool)
     index = np.where(known, number[newest] - base[rank_at], -1) if len(ops) else np.zeros(0, np.int64)
-    return np.where(index < n, index, -1), began
+    return np.where((index >= 0) & (index < n), index, -1), began
+
+
+def _bases(anchor: Ints, stream: Ints, number: Ints, began_ns: Ints) -> Ints:
+    """(R,) the number that each rank's stream has in iteration 0: at about the same time in all, whatever is counted.
+
+    stream, number, began_ns: of the ops that begin an iteration.
+    """
+    base = np.zeros(len(anchor), np.int64)
+    if not len(stream):
+        return base
+    _, first, of_pair = np.unique(mix(stream, number), return_index=True, return_inverse=True)
+    began = _medians(of_pair, began_ns, len(first))
+    streams, n_ranks = np.unique(anchor[anchor >= 0], return_counts=True)
+    order = np.lexsort((number[first], stream[first]))
+    bounds = np.searchsorted(stream[first][order], np.append(streams, streams[-1] + 1))
+    runs = [order[start:end] for start, end in pairwise(bounds.tolist())]
+    most = runs[int(n_ranks.argmax())]
+    based = np.zeros(len(streams), np.int64)
+    for at, mine in enumerate(runs):
+        since = max(began[mine].min(), began[most].min())
+        same, theirs = (run[np.abs(began[run] - since).argmin()] for run in (mine, most))
+        based[at] = number[first][same] - (number[first][theirs] - number[first][most[0]])
+    known = anchor >= 0
+    base[known] = based[np.searchsorted(streams, anchor[known])]
+    return base
 
 
 def _recounted(rank_at: Ints, stream: Ints, per_iteration: Ints, index: Ints) -> Ints:

@@ -11,6 +11,7 @@ from rca.streams import Floats
 from rca.words import capitalised, named
 
 MS = 1_000_000
+PER_ITERATION = "ms per iteration"
 STRONG_SHARE = 0.5
 
 
@@ -29,7 +30,7 @@ def finding_of(
         rule=rule, version=version, subject=subject, component=component, kind=kind, culprits=ranks,
         score=round(min(0.5 + 0.5 * share, 1.0) * (1.0 if grade is Grade.STRONG else 0.8), 4), grade=grade,
         sentence=f"{capitalised(said)}: {excess_ns / MS:.0f} ms of every iteration, {where}.",
-        evidence=(*_lengths(slowdown), Evidence(measured, round(excess_ns / MS, 1), "ms per iteration", "op", ranks[0])),
+        evidence=(*_lengths(slowdown), Evidence(measured, round(excess_ns / MS, 1), PER_ITERATION, "op", ranks[0])),
         advice=f"On {node or f'the node of {named(ranks)}'}: {told}.",
     )  # fmt: skip
 
@@ -45,10 +46,15 @@ def for_everybody(
         sentence=f"Everybody {what}: {len(ranks)} of {len(slowdown.iterations.ranks)} ranks, no one of them is to blame.",
         evidence=(
             *_lengths(slowdown),
-            Evidence("excess of the ranks, median", round(float(np.median(excess_ns)) / MS, 1), "ms per iteration", "op"),
+            Evidence("excess of the ranks, median", round(float(np.median(excess_ns)) / MS, 1), PER_ITERATION, "op"),
         ),
         advice="Look for what all nodes share: power or clock limits, the fabric, a change of the job's own work.",
     )  # fmt: skip
+
+
+def excess_ms(finding: Finding) -> float:
+    """What a finding of a slowdown accounts for, in ms of every iteration."""
+    return max((float(one.value) for one in finding.evidence if one.unit == PER_ITERATION), default=0.0)
 
 
 def _lengths(slowdown: Slowdown) -> tuple[Evidence, ...]:

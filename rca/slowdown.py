@@ -12,11 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ingest.window import Window
-from nccl_instrument.tables import OP_HAS_FLOWS
+from nccl_instrument.tables import FUNC_RECV
+from rca.cover import Covered, covered
 from rca.delays import Delays, own_delays
 from rca.inside import Inside, Wait, inside_of
 from rca.iterations import Iterations, iterations_of, stretches
-from rca.keys import Ints, Mask
+from rca.keys import Ints, Mask, mix
+from rca.launches import launches_of
 from rca.ranks import Ranks, known_ranks
 from rca.settings import Settings
 
@@ -29,7 +31,8 @@ LOST_MIN = 0.02
 @dataclass(frozen=True, slots=True)
 class Slowdown:
     """usual, slow: (I,) iterations before and after the onset. usual_ns, slow_ns: how long they last; of the slow ones
-    the mean, since a slowdown may come and go. Ranks of `iterations` are at position `at` of `ranks`, (R,).
+    the mean, since a slowdown may come and go. Ranks of `iterations` are at position `at` of `ranks`, (R,). waits: what
+    each rank waits for more than usual, summed over its ops.
     """
 
     window: Window
@@ -42,6 +45,7 @@ class Slowdown:
     slow_ns: float
     delays: Delays
     inside: Inside
+    waits: dict[Wait, Covered]
 
     @property
     def lost_ns(self) -> float:
@@ -64,34 +68,44 @@ def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown |
     if not slow_ns > (1 + LOST_MIN) * usual_ns:
         return None
     ranks = known_ranks(window, settings)
-    group = node_groups(window, iterations.ranks)
+    at = ranks.position(iterations.ranks)
+    group = node_groups(window, iterations.ranks, ranks.node[at])
     inside = inside_of(iterations, usual, slow)
+    launches = launches_of(iterations, inside.usual[Wait.NETWORK], settings.group_ns)
+    sends = iterations.func != FUNC_RECV
+    waits = {
+        wait: covered(iterations, inside.excess(wait), sends | (wait is Wait.COPY), slow_ns - usual_ns) for wait in Wait
+    }
     return Slowdown(
-        window=window, iterations=iterations, ranks=ranks, at=ranks.position(iterations.ranks), usual=usual, slow=slow,
+        window=window, iterations=iterations, ranks=ranks, at=at, usual=usual, slow=slow,
         usual_ns=usual_ns, slow_ns=slow_ns,
-        delays=own_delays(iterations, group, usual, inside.usual[Wait.NETWORK]), inside=inside,
+        delays=own_delays(launches, group, usual), inside=inside, waits=waits,
     )  # fmt: skip
 
 
-def node_groups(window: Window, ranks: Ints) -> Ints:
-    """(R,) the lowest of the ranks each one shares a communicator with that the network does not see; itself if none."""
-    done = window.rows("op")
-    crosses = np.unique(done["comm_id"][(done["flags"] & OP_HAS_FLOWS) != 0])
-    members = window.members[(window.members["rank"] >= 0) & (window.members["n_ranks"] > 1)]
-    hidden = members[(members["n_nodes"] == 1) | ((members["n_nodes"] <= 0) & ~np.isin(members["comm_id"], crosses))]
-    group = {int(rank): int(rank) for rank in ranks}
-    order = np.argsort(hidden["comm_id"], kind="stable")
-    bounds = np.flatnonzero(np.diff(hidden["comm_id"][order])) + 1
-    for mates in np.split(hidden["rank"][order], bounds):
-        mine = [_lowest(group, int(rank)) for rank in mates if int(rank) in group]
-        group.update(dict.fromkeys(mine, min(mine, default=0)))
-    return np.array([_lowest(group, int(rank)) for rank in ranks], np.int64)
+def node_groups(window: Window, ranks: Ints, node: Ints) -> Ints:
+    """(R,) the lowest of the ranks that each one is tied to inside its node; itself if none. node: (R,), -1 unknown.
 
-
-def _lowest(group: dict[int, int], rank: int) -> int:
-    while group[rank] != rank:
-        rank = group[rank]
-    return rank
+    Members of a communicator wait for each other on their node where the network does not see it: in an op of their own
+    there, in a tree's chain, in the sends of an all-to-all that stay inside. A rank of an unknown node is
+    tied to nobody.
+    """
+    members = window.members[window.members["rank"] >= 0]
+    at = np.searchsorted(ranks, members["rank"])
+    is_seen = (at < len(ranks)) & (ranks[np.minimum(at, len(ranks) - 1)] == members["rank"])
+    at, members = at[is_seen], members[is_seen]
+    place = node[at]
+    at, comm, place = at[place >= 0], members["comm_id"][place >= 0], place[place >= 0]
+    _, room = np.unique(mix(comm, place), return_inverse=True)
+    group = np.arange(len(ranks))
+    while True:
+        lowest = np.full(int(room.max(initial=-1)) + 1, len(ranks))
+        np.minimum.at(lowest, room, group[at])
+        merged = group.copy()
+        np.minimum.at(merged, at, lowest[room])
+        if (merged == group).all():
+            return ranks[group]
+        group = merged
 
 
 def lengths_ns(iterations: Iterations) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

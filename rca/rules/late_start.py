@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 
+from rca.counters import GPU_READY_NAME
 from rca.cover import blamed_of
 from rca.findings import Component, FaultKind, Finding, Symptom
 from rca.keys import Ints
@@ -21,7 +22,8 @@ from rca.slowdown import Slowdown
 from rca.streams import Floats
 
 RULE = "late_start"
-VERSION = 1
+VERSION = 2
+NEEDS = frozenset({GPU_READY_NAME})
 
 LEAD_MIN = 0.2  # of the delay before an op
 LEAD_MIN_NS = 300_000.0

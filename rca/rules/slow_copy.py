@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV, FUNC_SEND
+from rca.counters import GPU_READY_NAME
 from rca.cover import covered
 from rca.findings import Component, FaultKind, Finding, Symptom
 from rca.inside import Wait
@@ -21,7 +22,8 @@ from rca.slowdown import Slowdown
 from rca.streams import Floats
 
 RULE = "slow_copy"
-VERSION = 1
+VERSION = 2
+NEEDS = frozenset({GPU_READY_NAME})
 
 TOLD = "`nvidia-smi -q -d PERFORMANCE,CLOCK`, `nvidia-smi --query-gpu=pcie.link.gen.current,pcie.link.width.current --format=csv`"
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rca.counters import DONE_NAME, TRANSMITTED_NAME
 from rca.cover import Covered
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.inside import Wait
@@ -24,7 +25,8 @@ from rca.traffic import foreign_share
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 1
+VERSION = 2
+NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
 TOLD = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `ibstat`"

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rca.counters import DONE_NAME, GPU_READY_NAME, TRANSMITTED_NAME
 from rca.cover import BESIDE_MIN, COVERED_MIN, SHARE_MIN
 from rca.findings import Component, FaultKind, Finding, Symptom
 from rca.inside import Wait
@@ -24,7 +25,8 @@ from rca.slow_words import finding_of
 from rca.slowdown import Slowdown, lengths_ns
 
 RULE = "slow_proxy"
-VERSION = 1
+VERSION = 2
+NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 
 COPY_COVERED_MIN = 0.5
 COPY_MIN = 0.5  # of the time on the wire: what comes late off it comes late to it
