@@ -1,0 +1,130 @@
+"""A look that reads the sampled ranks sees what one that reads everything sees, whatever befalls the job."""
+
+from __future__ import annotations
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from console.incidents.watch import _asks_for_more
+from ingest.models import Attempt
+from ingest.narrow import read_evidence, read_glance
+from ingest.read import latest_data_ns, read_window
+from ingest.window import Window
+from nccl_instrument.simulate.faults import Fault, make_fault
+from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.tables import GROUPS
+from rca.diagnose import diagnose
+from rca.findings import SymptomKind, to_json
+from rca.normal import ALL, Normal
+from rca.sampling import sampled_ranks
+from rca.settings import DEFAULT
+from rca.triggers import Look, look
+from tests.ingest.conftest import Ingest, ingest, no_traces  # noqa: F401
+from tests.nccl_instrument.simulate.jobs import run
+
+SECOND = 10**9
+FIFTEEN_NODES = Layout(tp=2, pp=1, dp=15, ranks_per_node=2)
+"""More nodes than ranks are sampled, so that a glance leaves some out."""
+UNWATCHED = 28  # of the node nobody is sampled on, see the first test
+USUAL = Normal(intervals={ALL: {100: 1000}})
+
+
+def fault(name: str, victim: int, start_s: float = 4.0) -> Fault:
+    return make_fault(name, FIFTEEN_NODES, start_s, None, victim, None, 1)
+
+
+async def sent(ingest: Ingest, monkeypatch: pytest.MonkeyPatch, seconds: float, *faults: Fault) -> int:  # noqa: F811
+    """Store a job of so many seconds; its attempt."""
+    for batch in run(FIFTEEN_NODES, *faults, seconds=seconds):
+        ingest.clock_ns = batch.arrives_ns
+        reply = await ingest.post(batch.encoded)
+        assert reply.status == 200, reply
+    await ingest.write_ledger()
+    monkeypatch.setattr("ingest.frame.heard_since_ns", lambda *_: 0)  # at any time, though the job's clock is not ours
+    return (await Attempt.objects.alatest("pk")).pk
+
+
+def _sampled(frame: Window) -> list[int]:
+    return [int(rank) for rank in sampled_ranks(frame, DEFAULT)]
+
+
+def _glance(attempt_id: int, back_s: float) -> tuple[Window, Look, bool]:
+    """The narrow look, as watch.py takes it, and whether it had to ask for more."""
+    start_ns, end_ns, now_ns = _span(attempt_id, back_s)
+    window = read_glance(attempt_id, start_ns, end_ns, _sampled, now_ns)
+    seen = look(window, USUAL)
+    if not _asks_for_more(window, seen):
+        return window, seen, False
+    window = read_evidence(attempt_id, start_ns, end_ns, now_ns=now_ns)
+    return window, look(window, USUAL), True
+
+
+def _wide(attempt_id: int, back_s: float) -> tuple[Window, Look]:
+    start_ns, end_ns, now_ns = _span(attempt_id, back_s)
+    window = read_window(attempt_id, start_ns, end_ns, now_ns=now_ns)
+    return window, look(window, USUAL)
+
+
+def _span(attempt_id: int, back_s: float) -> tuple[int, int, int]:
+    """A look taken some time ago: what came since is not read."""
+    end_ns = latest_data_ns(attempt_id) + 1 - int(back_s * SECOND)
+    return end_ns - 15 * SECOND, end_ns, end_ns
+
+
+async def test_a_glance_at_a_healthy_job_leaves_nodes_out_and_sees_the_same(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:  # fmt: skip
+    attempt_id = await sent(ingest, monkeypatch, 6.0)
+    narrow, seen, asked = await sync_to_async(_glance)(attempt_id, 0.0)
+    wide, expected = await sync_to_async(_wide)(attempt_id, 0.0)
+    assert not asked and not seen.symptoms
+    assert seen == expected
+    assert UNWATCHED in wide.rows("op")["rank"] and UNWATCHED not in narrow.rows("op")["rank"]
+    assert len(narrow.rows("flow")) < len(wide.rows("flow")) / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "victim", "seconds", "kind"),
+    [
+        ("nic_down", UNWATCHED, 9.0, SymptomKind.FAILURE),
+        ("rank_killed", UNWATCHED, 9.0, SymptomKind.FAILURE),
+        ("stuck_before", 3, 9.0, SymptomKind.FAILURE),
+        ("node_silent", 14, 17.0, SymptomKind.SILENCE),
+    ],
+)
+async def test_a_job_that_stands_still_is_seen_and_diagnosed_as_from_everything(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch, name: str, victim: int, seconds: float, kind: SymptomKind  # noqa: F811
+) -> None:  # fmt: skip
+    attempt_id = await sent(ingest, monkeypatch, seconds, fault(name, victim))
+    narrow, seen, asked = await sync_to_async(_glance)(attempt_id, 0.0)
+    wide, expected = await sync_to_async(_wide)(attempt_id, 0.0)
+    assert asked and kind in {symptom.kind for symptom in seen.symptoms}
+    assert seen == expected
+    assert len(narrow.rows("flow")) < len(wide.rows("flow"))
+    for symptom in seen.symptoms:
+        assert to_json(diagnose(narrow, symptom)) == to_json(diagnose(wide, symptom))
+
+
+async def test_the_pace_of_a_job_that_slows_down_is_learned_from_the_sampled_ranks_alone(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:  # fmt: skip
+    attempt_id = await sent(ingest, monkeypatch, 8.0, fault("gpu_slow", UNWATCHED))
+    _, seen, asked = await sync_to_async(_glance)(attempt_id, 0.0)
+    _, expected = await sync_to_async(_wide)(attempt_id, 0.0)
+    assert not asked and seen == expected
+    assert len(seen.normal.pace.recent) > 5
+
+
+async def test_a_diagnosis_of_a_slow_job_reads_no_flows_of_the_time_before(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:  # fmt: skip
+    attempt_id = await sent(ingest, monkeypatch, 10.0)
+    start_ns, end_ns, _ = await sync_to_async(_span)(attempt_id, 0.0)
+    onset_ns = end_ns - SECOND
+    narrow = await sync_to_async(read_evidence)(attempt_id, start_ns, end_ns, onset_ns, end_ns)
+    wide = await sync_to_async(read_window)(attempt_id, start_ns, end_ns, now_ns=end_ns)
+    tables = [table for group in ("ops", "live") for table in GROUPS[group] if table != "comm"]
+    assert all(len(narrow.rows(table)) == len(wide.rows(table)) for table in tables)
+    assert 0 < len(narrow.rows("flow")) < len(wide.rows("flow"))
+    since = wide.rows("flow")["tick_ns"] >= onset_ns - 5 * SECOND
+    assert len(narrow.rows("flow")) >= since.sum() > 0
