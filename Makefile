@@ -80,8 +80,9 @@ $(DEV_STAMP): requirements/dev.lock | $(VENV)/.stamp-venv
 	@touch $@ $(SERVER_STAMP)
 
 native:
-	@echo "Building the profiler plugin, the testbed and the simulator"
+	@echo "Building the profiler plugin, the measurement core, the testbed and the simulator"
 	@$(MAKE) --silent --no-print-directory -C nccl_instrument/plugin
+	@$(MAKE) --silent --no-print-directory -C nccl_instrument/measure
 	@$(MAKE) --silent --no-print-directory -C nccl_instrument/testbed
 	@$(MAKE) --silent --no-print-directory -C nccl_instrument/simulate
 

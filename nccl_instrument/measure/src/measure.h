@@ -1,0 +1,75 @@
+/*
+ * Bytes per queue pair and epoch (Pulse §4.2): what a network card's own processor would keep, fed by whatever sees
+ * transfers. Three layers:
+ *
+ *   aggregation   transfers ──▶ an event per AGGREGATED bytes of a queue pair
+ *   measurement   event ──▶ table[queue pair] ──▶ flow ──▶ chunk of epochs, taken from a pool when bytes come
+ *   collection    once a poll: non-empty epochs out, flows that stayed silent aged, their memory back in the pool
+ *
+ * Nothing is lost: what does not fit is counted, bytes below one unit are carried to the next event, and every flow's
+ * exact total is reported beside its epochs. One unit is fed by any number of threads, a flow at a time.
+ */
+#ifndef DG_MEASURE_H
+#define DG_MEASURE_H
+
+#include <stdint.h>
+
+#define DGM_QPN_BITS 24
+#define DGM_UNIT_BYTES 32u
+#define DGM_CHUNK_EPOCHS 512u
+
+struct dgm;
+
+struct dgm_settings {
+    uint32_t epoch_ns;       /* 8,000 to 1,000,000 */
+    uint32_t aggregated;     /* bytes of a queue pair per event; 0: every transfer is an event */
+    uint64_t poll_ns;        /* between two polls; twice as much is kept */
+    uint32_t flows_max;
+    uint64_t pool_bytes_max; /* of epochs; the table is not counted */
+};
+
+/* A flow in a poll's answer; its cells follow those of the flows before it. */
+struct dgm_flow {
+    uint32_t qpn;
+    uint32_t n_cells;
+    uint64_t bytes; /* exact, since the poll before */
+};
+
+/* A non-empty epoch: its number since the poll's first, and bytes in units (dgm_unit_bytes). */
+struct dgm_cell {
+    uint32_t epoch;
+    uint32_t units;
+};
+
+struct dgm_counts {
+    uint64_t transfers, events, bytes;
+    uint64_t lost_bytes;      /* no room for the flow or its epochs: in no cell, though in its flow's total if it has one */
+    uint64_t flows_refused;   /* events of flows beyond flows_max */
+    uint64_t late_events;     /* older than the last poll: put into the first epoch after it */
+    uint64_t early_events;    /* beyond what is kept because nobody polled: put into the last epoch kept */
+    uint64_t flows_aged;
+    uint64_t bad_qpns;
+    uint64_t pool_bytes, flows;
+};
+
+/* NULL when memory is short or a setting cannot be. start_ns: the clock's reading at epoch 0. */
+struct dgm *dgm_create(const struct dgm_settings *settings, uint64_t start_ns);
+void dgm_destroy(struct dgm *m);
+
+/* A queue pair handed `bytes` to the wire at now_ns. Any thread. */
+void dgm_transfer(struct dgm *m, uint32_t qpn, uint64_t now_ns, uint64_t bytes);
+
+/* Bytes per unit of a cell: 32, more where epochs are so long that two bytes could not count them. */
+uint32_t dgm_unit_bytes(const struct dgm *m);
+
+/*
+ * Ends the poll period at now_ns: writes flows and cells, ages flows that sent nothing since the last poll. Returns 0, or
+ * -1 when either array is too small; then nothing is taken. Either way *n_flows and *n_cells say how many there are, and
+ * *first_epoch what the cells' epochs count from. An epoch that two polls share has a cell in both.
+ */
+int dgm_poll(struct dgm *m, uint64_t now_ns, uint64_t *first_epoch, struct dgm_flow *flows, uint32_t *n_flows,
+             struct dgm_cell *cells, uint64_t *n_cells);
+
+void dgm_counts(struct dgm *m, struct dgm_counts *counts);
+
+#endif

@@ -1,0 +1,60 @@
+"""How many transfers a second the measurement core takes, in what memory, and what it costs a work request.
+
+`python -m tests.bench.measure`. A C loop (measure.c) feeds 2,000 queue pairs with one data second of a 400 Gbit/s NIC: 4 KiB
+a transfer, 12.2 million in all, each an event; then the poll. MB are 2**20 bytes, as in Pulse §4.3. On one thread, then on as many as there are cores.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+
+RUNS, FLOWS, TRANSFERS = 3, 2_000, 12_200_000
+HERE = Path(__file__).parent
+FOLDER = HERE.parents[1] / "nccl_instrument" / "measure"
+TABLE_BYTES = 4 * 2**24
+
+
+def main() -> None:
+    subprocess.run(["make", "-s", "-C", FOLDER], check=True)
+    cores = os.cpu_count() or 1
+    with tempfile.TemporaryDirectory(prefix="diogenes-bench-") as name:
+        loop = _compiled(Path(name) / "loop")
+        one, all_ = _run(loop, 1), _run(loop, cores)
+    report = {
+        "bench": "measure", "cores": cores, "events_per_s_core": round(one["events"] / one["fed_s"]),
+        "events_per_s_all": round(all_["events"] / all_["fed_s"]), "mb_2000_flows": round((TABLE_BYTES + one["pool_bytes"]) / 2**20, 1),
+        "lost": int(one["lost_bytes"] + all_["lost_bytes"]),
+        "ns_per_work_request": round(one["fed_s"] / one["events"] * 1e9, 1), "poll_s": round(one["poll_s"], 3),
+        "cells_per_s": int(one["cells"]), "raw_mb_per_s": round(one["cells"] * 8 / 1e6, 1),
+    }  # fmt: skip
+    for key, value in report.items():
+        print(f"{key:>22}  {value}")
+    print(json.dumps(report))
+
+
+def _compiled(path: Path) -> Path:
+    sources = [HERE / "measure.c", FOLDER / "src" / "measure.c"]
+    subprocess.run(["cc", "-O2", "-std=c11", "-pthread", "-o", path, *sources], check=True)
+    return path
+
+
+def _run(loop: Path, n_threads: int) -> dict[str, float]:
+    """Medians over RUNS runs, each in a fresh process."""
+    names = ("fed_s", "poll_s", "events", "lost_bytes", "pool_bytes", "cells", "failed")
+    runs = []
+    for number in range(RUNS):
+        print(f"{n_threads} threads, run {number + 1} of {RUNS}", flush=True)
+        said = subprocess.run(
+            [loop, str(n_threads), str(FLOWS), str(TRANSFERS)], capture_output=True, text=True, check=True
+        )
+        runs.append(dict(zip(names, map(float, said.stdout.split()), strict=True)))
+    return {name: statistics.median(run[name] for run in runs) for name in names}
+
+
+if __name__ == "__main__":
+    main()
