@@ -13,6 +13,7 @@ from ingest.window import Window
 from nccl_instrument.tables import TIME_COLUMNS
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Symptom, SymptomKind
+from tests.rca.transforms import renamed, shuffled, with_clocks
 from tests.windows import make_window
 
 FAULTS = ("nic_down", "frozen", "killed", "stuck_before", "proxy_asleep", "gpu_hung")
@@ -26,21 +27,6 @@ def essence(found: Diagnosis, names: np.ndarray | None = None) -> list[tuple[obj
     """What every finding says, with ranks under `names` (new name of each old one)."""
     rename = (lambda ranks: {int(names[rank]) for rank in ranks}) if names is not None else set
     return [(f.rule, f.component, f.kind, f.grade, f.score, frozenset(rename(f.culprits))) for f in found.findings]
-
-
-def renamed(window: Window, names: np.ndarray) -> Window:
-    """The same job with its ranks under other numbers."""
-
-    def under(rows: np.ndarray) -> np.ndarray:
-        rows = rows.copy()
-        rows["rank"] = np.where(rows["rank"] >= 0, names[rows["rank"]], -1)
-        return rows
-
-    ranks = under(window.ranks)
-    return replace(
-        window, ranks=ranks[np.argsort(ranks["rank"])], members=under(window.members),
-        tables={name: under(rows) for name, rows in window.tables.items()},
-    )  # fmt: skip
 
 
 def shifted(window: Window, by_ns: int) -> Window:
@@ -79,22 +65,15 @@ def test_another_time_changes_nothing(fault: str, by_ns: int) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_order_of_rows_changes_nothing(fault: str) -> None:
     window = make_window(**{fault: 3})  # type: ignore[arg-type]
-    shuffle = np.random.default_rng(1).permutation
-    mixed = replace(window, tables={name: rows[shuffle(len(rows))] for name, rows in window.tables.items()})
+    mixed = shuffled(window, seed=1)
     assert essence(diagnosed(window)) == essence(diagnosed(mixed))
 
 
 @pytest.mark.parametrize("fault", FAULTS[:5])
 def test_clocks_of_nodes_that_differ_change_no_culprit(fault: str) -> None:
     window = make_window(**{fault: 3})  # type: ignore[arg-type]
-    tables = {}
-    for name, rows in window.tables.items():
-        rows = rows.copy()
-        for column in TIME_COLUMNS[name]:
-            skew = (rows["node"].astype(np.int64) - 1) * 120_000_000
-            rows[column] += np.where(rows[column] != 0, skew, 0)
-        tables[name] = rows
-    assert diagnosed(replace(window, tables=tables)).culprits == (3,)
+    ahead_ns = (np.arange(len(window.nodes)) - 1) * 120_000_000
+    assert diagnosed(with_clocks(window, ahead_ns)).culprits == (3,)
 
 
 @pytest.mark.parametrize("fault", FAULTS[:5])
