@@ -10,44 +10,63 @@ from __future__ import annotations
 import numpy as np
 
 from ingest.window import Window
-from rca.keys import Ints
+from rca.keys import Ints, Keys, mix
 from rca.settings import Settings
+
+GROUPS_MAX = 64
 
 
 def sampled_ranks(window: Window, settings: Settings) -> Ints:
     """Sorted global ranks to watch."""
-    known = window.ranks[window.ranks["rank"] >= 0]
-    if len(known) <= settings.sampled_ranks_max:
+    known, limit = window.ranks[window.ranks["rank"] >= 0], settings.sampled_ranks_max
+    if len(known) <= limit:
         return np.sort(known["rank"].astype(np.int64))
-    groups = _groups(window)
-    chosen = [int(group[0]) for group in _spread(groups, settings.sampled_ranks_max)]
-    return np.unique(np.array(_filled(chosen, window, settings.sampled_ranks_max), np.int64))
+    chosen = _covering(_groups(window), limit)
+    return np.unique(np.array(_filled(chosen, window, limit), np.int64))
 
 
 def _groups(window: Window) -> list[Ints]:
-    """Data-parallel groups from declared coordinates, else the communicators that cross nodes without spanning the job."""
+    """The ranks of data-parallel groups; of very many, GROUPS_MAX evenly spread.
+
+    From declared coordinates, else all communicators that cross nodes without spanning the job: nobody says which of them
+    are the data-parallel ones, so those of every size are groups.
+    """
     places = window.ranks
     if len(places) and (places["dp"] >= 0).all():
-        keys = (
-            places["tp"].astype(np.int64) << 32
-            | places["pp"].astype(np.int64) << 16
-            | places["ep"].astype(np.int64) & 0xFFFF
-        )
-        return [np.sort(places["rank"][keys == key]).astype(np.int64) for key in np.unique(keys)]
+        keys = mix(places["tp"], places["pp"], places["ep"])
+        _, first = np.unique(keys, return_index=True)
+        spread = _spread(keys[np.sort(first)])  # in the order of the ranks
+        return [np.sort(places["rank"][keys == key]).astype(np.int64) for key in spread]
     members = window.members[(window.members["rank"] >= 0) & (window.members["n_nodes"] != 1)]
-    sizes = members["n_ranks"]
-    partial = members[sizes < max(len(places), 1)]
-    if not len(partial):
-        return []
-    largest = partial[partial["n_ranks"] == partial["n_ranks"].max()]
-    return [np.sort(largest["rank"][largest["comm_id"] == c]).astype(np.int64) for c in np.unique(largest["comm_id"])]
+    members = members[(members["n_ranks"] > 1) & (members["n_ranks"] < max(len(places), 1))]
+    groups = []
+    for size in np.unique(members["n_ranks"])[::-1]:
+        same = members[members["n_ranks"] == size]
+        _, first = np.unique(same["comm_id"], return_index=True)
+        lowest = same[first][np.argsort(same["rank"][first], kind="stable")]
+        spread = _spread(lowest["comm_id"])
+        groups += [np.sort(same["rank"][same["comm_id"] == comm_id]).astype(np.int64) for comm_id in spread]
+    return groups
 
 
-def _spread(groups: list[Ints], limit: int) -> list[Ints]:
-    """At most `limit` of the groups, evenly spread."""
-    if len(groups) <= limit:
-        return groups
-    return [groups[i] for i in np.linspace(0, len(groups) - 1, limit).astype(int)]
+def _covering(groups: list[Ints], limit: int) -> list[int]:
+    """Ranks so that as many groups as `limit` of them can have one: each in the most groups that have none yet."""
+    chosen: list[int] = []
+    left = groups
+    while left and len(chosen) < limit:
+        ranks, counts = np.unique(np.concatenate(left), return_counts=True)
+        equals = ranks[counts == counts.max()]
+        best = int(equals[len(equals) * len(chosen) // limit])  # evenly spread, should there be more groups than ranks
+        chosen.append(best)
+        left = [group for group in left if best not in group]
+    return chosen
+
+
+def _spread(keys: Keys) -> Keys:
+    if len(keys) <= GROUPS_MAX:
+        return keys
+    spread: Keys = keys[np.linspace(0, len(keys) - 1, GROUPS_MAX).astype(int)]
+    return spread
 
 
 def _filled(chosen: list[int], window: Window, limit: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from rca.sampling import sampled_ranks
@@ -20,6 +21,30 @@ def test_every_data_parallel_group_is_watched_and_never_more_than_ten_ranks(coor
     groups = [set(range(t + 8 * p, 8 * p + 8, 2)) for t in range(2) for p in range(2)]
     assert len(chosen) <= 10
     assert all(group & set(chosen) for group in groups)
+
+
+@pytest.mark.parametrize(("ranks", "tp", "pp"), [(16, 2, 4), (32, 2, 4), (32, 4, 2), (32, 1, 4)])
+def test_pipelines_longer_than_data_parallel_groups_are_not_taken_for_them(ranks: int, tp: int, pp: int) -> None:
+    declared = make_window(ranks, tp=tp, pp=pp, at_ms=50)
+    places = declared.ranks
+    groups = {
+        (t, p): set(places["rank"][(places["tp"] == t) & (places["pp"] == p)].tolist())
+        for t in range(tp)
+        for p in range(pp)
+    }
+    for coordinates in (True, False):
+        window = make_window(ranks, tp=tp, pp=pp, at_ms=50, coordinates=coordinates)
+        chosen = set(sampled_ranks(window, DEFAULT).tolist())
+        assert len(chosen) <= 10
+        assert all(group & chosen for group in groups.values())
+
+
+def test_of_more_groups_than_may_be_watched_ten_are_evenly_spread() -> None:
+    window = make_window(64, tp=8, pp=4, ranks_per_node=8, at_ms=20)
+    chosen = sampled_ranks(window, DEFAULT)
+    assert len(chosen) == 10
+    places = window.ranks[np.isin(window.ranks["rank"], chosen)]
+    assert len(set(places["pp"].tolist())) == 4
 
 
 def test_what_is_left_of_the_ten_is_spread_over_further_nodes() -> None:
