@@ -92,7 +92,15 @@ describe("the waiting path", () => {
 describe("the lanes", () => {
   const lanes = makeLanes([makeLane(), makeLane({ id: "victim", rank: 6, peer_rank: 4 })]);
   const flows = (
-    <FlowLanes lanes={lanes} selected={null} culprits={[4]} diagnosis={slow} nodeOf={nodeOf} onSelect={nothing} />
+    <FlowLanes
+      lanes={lanes}
+      selected={null}
+      culprits={[4]}
+      diagnosis={slow}
+      nodeOf={nodeOf}
+      onSelect={nothing}
+      onWhyNot={nothing}
+    />
   );
 
   it("stand by role, with the moments of the fault above them and in words", async () => {

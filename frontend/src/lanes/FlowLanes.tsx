@@ -24,9 +24,11 @@ interface FlowLanesProps {
   diagnosis: Diagnosis | null;
   nodeOf: (rank: number) => string;
   onSelect: (rank: number | null) => void;
+  /** Asks why the selected rank is not blamed. */
+  onWhyNot: () => void;
 }
 
-export function FlowLanes({ lanes: given, selected, culprits, diagnosis, nodeOf, onSelect }: FlowLanesProps) {
+export function FlowLanes({ lanes: given, selected, culprits, diagnosis, nodeOf, onSelect, onWhyNot }: FlowLanesProps) {
   const asTable = query.value.get("lanes") === "table";
   const [all, setAll] = useState(false);
   const finding = diagnosis?.findings[0] ?? null;
@@ -50,6 +52,11 @@ export function FlowLanes({ lanes: given, selected, culprits, diagnosis, nodeOf,
           {selected === null ? "" : ` · of rank ${selected}`}
         </span>
         <div class="panel-tools">
+          {selected !== null && diagnosis && !culprits.includes(selected) && (
+            <button type="button" onClick={onWhyNot}>
+              Why not rank {selected}?
+            </button>
+          )}
           {selected !== null && (
             <button type="button" onClick={() => onSelect(null)}>
               Show culprits and first victims

@@ -108,6 +108,8 @@ function LaneLabel({ lane, ns, blamed, onSelect }: LaneLabelProps) {
 /** Words stand left of the marks of what came first, where a phone may have no room, and of a last mark at the edge. */
 const LEFT_WORD_PX = 100;
 const RIGHT_WORD_PX = 80;
+/** On a narrower ruler a word left of the trigger's mark would lie on the first symptom's. */
+const WORDS_APART_PX = 320;
 
 function Ruler({ lanes, moments, width }: { lanes: Lanes; moments: readonly Moment[]; width: number }) {
   const { stepS, at } = rulerTicks(lanes.from_ns, lanes.to_ns, width);
@@ -133,7 +135,9 @@ function Ruler({ lanes, moments, width }: { lanes: Lanes; moments: readonly Mome
 const SHORT_WORD: Record<Moment["kind"], string> = { began: "began", first: "first", trigger: "triggered" };
 
 function Mark({ moment: { kind, word }, x, width }: { moment: Moment; x: number; width: number }) {
-  const isLeft = kind !== "trigger" || x > width - RIGHT_WORD_PX;
+  const isLast = kind === "trigger" && x > width - RIGHT_WORD_PX;
+  const isLeft = kind !== "trigger" || isLast;
+  if (isLast && width < WORDS_APART_PX) return null;
   return (
     <b class={`ruler-mark mark-${kind} ${isLeft ? "mark-left" : ""}`} style={{ left: `${x}px` }}>
       {isLeft && x < LEFT_WORD_PX ? SHORT_WORD[kind] : word}

@@ -121,6 +121,10 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
             diagnosis={diagnosis}
             nodeOf={nodeOf}
             onSelect={selectRank}
+            onWhyNot={() => {
+              showTab(tabs, "why-not");
+              document.getElementById("tab-why-not")?.focus();
+            }}
           />
         )}
         {detail.pictureFailure.value && <p class="warning">Topology and flows: {detail.pictureFailure.value}</p>}
