@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from nccl_instrument.measure.core import LIBRARY
+from nccl_instrument.measure.meter import LIBRARY
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nccl_instrument.measure.core import Meter, MeterError, Polled
+from nccl_instrument.measure.meter import Meter, MeterError, Polled
 
 US = 1_000
 EPOCH = 32 * US
