@@ -135,7 +135,7 @@ function Ruler({ lanes, moments, width }: { lanes: Lanes; moments: readonly Mome
 const SHORT_WORD: Record<Moment["kind"], string> = { began: "began", first: "first", trigger: "triggered" };
 
 function Mark({ moment: { kind, word }, x, width }: { moment: Moment; x: number; width: number }) {
-  const isLast = kind === "trigger" && x > width - RIGHT_WORD_PX;
+  const isLast = width > 0 && kind === "trigger" && x > width - RIGHT_WORD_PX;
   const isLeft = kind !== "trigger" || isLast;
   if (isLast && width < WORDS_APART_PX) return null;
   return (
