@@ -7,7 +7,7 @@ impossible rows and placing on the clock are ingest's own functions; only the da
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,14 +67,25 @@ class Replay:
     def newest_ns(self) -> int:
         return max(node.watermark_ns for node in self.nodes.values())
 
-    def window(self, span_s: float = 60.0, end_ns: int | None = None, tables: Iterable[str] = TRACE_TABLES) -> Window:
-        """The last `span_s` seconds, in data time; of the trace tables only those asked for."""
+    def window(
+        self,
+        span_s: float = 60.0,
+        end_ns: int | None = None,
+        tables: Iterable[str] = TRACE_TABLES,
+        only: Collection[str] | None = None,
+        since_ns: Mapping[str, int] | None = None,
+    ) -> Window:
+        """The last `span_s` seconds, in data time; of these trace tables and these nodes only, where they are given.
+
+        since_ns: tables of which a shorter time is wanted.
+        """
         end_ns = self.newest_ns + 1 if end_ns is None else end_ns
         start_ns = end_ns - int(span_s * SECOND)
         names = sorted(self.nodes)
         index = {name: at for at, name in enumerate(names)}
         ranks, members, world_size = self._roster(index)
-        found = {table: self._table(table, names, members, start_ns, end_ns) for table in tables}
+        starts_ns = {table: max(start_ns, (since_ns or {}).get(table, start_ns)) for table in tables}
+        found = {table: self._table(table, names, members, at, end_ns, only) for table, at in starts_ns.items()}
         nodes = np.array([self._node_row(name, ranks, index[name]) for name in names], NODE)
         return Window(self.job, 1, start_ns, end_ns, end_ns, world_size, nodes, ranks, members, found)
 
@@ -101,12 +112,16 @@ class Replay:
         members["rank"], members["name"] = comms["global_rank"][first], np.char.decode(comms["name"][first])
         return ranks, members, int(comms["world_size"].max())
 
-    def _table(self, table: str, names: list[str], members: Rows, start_ns: int, end_ns: int) -> Rows:
+    def _table(
+        self, table: str, names: list[str], members: Rows, start_ns: int, end_ns: int, only: Collection[str] | None
+    ) -> Rows:
         pieces = [
             (arrival.batch.rows(table), shift_ns, arrival.end_mono_ns + shift_ns, at)
             for at, name in enumerate(names)
             for shift_ns, arrival in self.nodes[name].placed
-            if arrival.end_mono_ns + shift_ns >= start_ns and arrival.start_mono_ns + shift_ns < end_ns
+            if (only is None or name in only)
+            and arrival.end_mono_ns + shift_ns >= start_ns
+            and arrival.start_mono_ns + shift_ns < end_ns
         ]
         lengths = [len(rows) for rows, *_ in pieces]
         shift_ns, batch_end_ns, node = (

@@ -25,12 +25,14 @@ if not apps.ready:
 
 from django.conf import settings as console_settings
 
-from console.incidents import revise
+from console.incidents import revise, watch
 from console.incidents.models import Certainty
 from console.incidents.over import is_over
 from ingest.listening import GAP
+from ingest.narrow import BEFORE_NS, REST_NS
 from ingest.window import TRACE_TABLES, Window
 from nccl_instrument.simulate.agents import Sent
+from nccl_instrument.tables import GROUPS
 from rca import triggers
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Grade, Symptom, SymptomKind, to_json
@@ -43,6 +45,7 @@ from tests.replay import Replay
 SECOND: Final = 1_000_000_000
 SETTLE_NS: Final = 30 * SECOND
 ANSWERED_PAUSE_NS: Final = 10 * SECOND  # between looks once there is a first diagnosis
+LOOK_NS: Final = int(console_settings.LOOK_WINDOW_SECONDS * SECOND)
 KEEP_NS: Final = 120 * SECOND  # more than any window of these jobs goes back
 GAP_NS: Final = int(GAP.total_seconds() * SECOND)
 
@@ -112,24 +115,46 @@ class Watch:
             return  # nothing new
         self._seen_ns = end_ns
         self.n_looks += 1
-        window = self._window(end_ns - int(console_settings.LOOK_WINDOW_SECONDS * SECOND), end_ns)
-        seen = triggers.look(window, self.normal, DEFAULT, self._history(window))
+        window = self._glance(end_ns - LOOK_NS, end_ns)
+        history = self._history(window)
+        seen = triggers.look(window, self.normal, DEFAULT, history)
+        if watch._asks_for_more(window, seen):
+            window = self._everything(end_ns - LOOK_NS, end_ns)
+            seen = triggers.look(window, self.normal, DEFAULT, history)
         self.normal = seen.normal
         if seen.symptoms and not is_over(window):
             self._fire(seen.symptoms[0], window)
 
-    def _window(self, start_ns: int, end_ns: int, tables: Iterable[str] = TRACE_TABLES) -> Window:
-        window = self.replay.window((end_ns - start_ns) / SECOND, end_ns, tables)
+    def _window(self, start_ns: int, end_ns: int, tables: Iterable[str] = TRACE_TABLES, **narrow: Any) -> Window:
+        window = self.replay.window((end_ns - start_ns) / SECOND, end_ns, tables, **narrow)
         return replace(window, now_ns=max(self.now_ns, end_ns), heard_since_ns=self._heard_since_ns)
+
+    def _glance(self, start_ns: int, end_ns: int) -> Window:
+        """As ingest.narrow.read_glance: the nodes of the sampled ranks, and everybody's processes."""
+        glance = self._window(start_ns, end_ns, only=self._sampled(start_ns, end_ns))
+        processes = self._window(end_ns - REST_NS["live"], end_ns, ("process",)).tables
+        return replace(glance, tables={**glance.tables, **processes})
+
+    def _sampled(self, start_ns: int, end_ns: int) -> set[str]:
+        """Names of the nodes of the sampled ranks."""
+        frame = self._window(start_ns, end_ns, ())
+        nodes = frame.ranks["node"][np.isin(frame.ranks["rank"], sampled_ranks(frame, DEFAULT))]
+        return set(frame.nodes["name"][nodes].tolist())
+
+    def _everything(self, start_ns: int, end_ns: int, onset_ns: int | None = None) -> Window:
+        """As ingest.narrow.read_evidence: of what was in progress no more than is compared."""
+        process = self._window(start_ns, end_ns, ("process",)).rows("process")
+        since_ns = {} if onset_ns is None else {"flow": onset_ns - BEFORE_NS}
+        if onset_ns is None and process["alive"].all():
+            since_ns = {table: end_ns - rest for group, rest in REST_NS.items() for table in GROUPS[group]}
+        return self._window(start_ns, end_ns, since_ns=since_ns)
 
     def _history(self, window: Window) -> Window | None:
         back_ns = history_ns(self.normal.pace, window.end_ns, DEFAULT)
         if not back_ns:
             return None
-        longer = self._window(window.end_ns - back_ns, window.end_ns, ("op",))
-        ops = longer.rows("op")
-        nodes = window.ranks["node"][np.isin(window.ranks["rank"], sampled_ranks(window, DEFAULT))]
-        return replace(longer, tables={"op": ops[np.isin(ops["node"], nodes)]})
+        start_ns = window.end_ns - back_ns
+        return self._window(start_ns, window.end_ns, ("op",), only=self._sampled(start_ns, window.end_ns))
 
     def _fire(self, symptom: Symptom, window: Window) -> None:
         if self.incident is None:
@@ -146,7 +171,7 @@ class Watch:
         if symptom.kind is not SymptomKind.STRAGGLER or triggers.is_halved(symptom, DEFAULT):
             return True
         start_ns = min(revise.evidence_start_ns(symptom, seen.end_ns), seen.start_ns)
-        found = diagnose(self._window(start_ns, seen.end_ns), symptom, DEFAULT)
+        found = diagnose(self._everything(start_ns, seen.end_ns, symptom.at_ns), symptom, DEFAULT)
         return any(finding.grade is not Grade.WEAK for finding in found.findings)
 
     def _evidence(self, symptom: Symptom, seen: Window) -> Window:
@@ -155,7 +180,7 @@ class Watch:
         end_ns = self.incident.triggered_ns + revise.FROZEN_NS
         if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
             return seen
-        return self._window(min(start_ns, seen.start_ns), min(seen.end_ns, end_ns))
+        return self._everything(min(start_ns, seen.start_ns), min(seen.end_ns, end_ns), revise.onset_ns(symptom))
 
 
 def _is_due(incident: Followed, now_ns: int) -> bool:
