@@ -136,5 +136,11 @@ def type_of(kind: FaultKind) -> str:
 def _said(incident: Followed | None) -> list[str]:
     if incident is None:
         return []
-    answers = [one.verdict if one is not None else "no diagnosis" for one in (incident.first, incident.answer)]
-    return [incident.symptom.sentence, *answers]
+    return [incident.symptom.sentence, *(_answer(one) for one in (incident.first, incident.answer))]
+
+
+def _answer(diagnosis: Diagnosis | None) -> str:
+    if diagnosis is None or not diagnosis.findings:
+        return "nobody can be named"
+    best = diagnosis.findings[0]
+    return f"{diagnosis.verdict} [{best.component}, {best.kind}, {best.grade}]"
