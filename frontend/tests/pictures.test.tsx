@@ -12,7 +12,7 @@ import { Verdict } from "../src/incident/Verdict";
 import { WaitPath } from "../src/incident/WaitPath";
 import { WhyNot } from "../src/incident/WhyNot";
 import { FlowLanes } from "../src/lanes/FlowLanes";
-import { pointedRanks } from "../src/state/pointed";
+import { pointAt, pointedRanks } from "../src/state/pointed";
 import { makeDiagnosis, makeFinding, makeGrid, makeIncident, makeLane, makeLanes, SECOND } from "./fixtures";
 
 const grid = makeGrid(8, 2, { 4: "culprit" });
@@ -26,7 +26,7 @@ function drawn(what: ComponentChildren): HTMLElement {
 
 afterEach(() => {
   act(() => render(null, document.body));
-  pointedRanks.value = [];
+  pointAt([]);
 });
 
 /** Contrast needs a layout, which this DOM does not have: the browser tests look at that. */
@@ -78,9 +78,9 @@ describe("the waiting path", () => {
     const page = drawn(<WaitPath diagnosis={slow} culprits={[4]} nodeOf={nodeOf} />);
     const box = page.querySelector(".path-victim");
     act(() => void box?.dispatchEvent(new Event("pointerenter")));
-    expect(pointedRanks.value).toEqual([6]);
+    expect([...pointedRanks.value]).toEqual([6]);
     act(() => void box?.dispatchEvent(new Event("pointerleave")));
-    expect(pointedRanks.value).toEqual([]);
+    expect([...pointedRanks.value]).toEqual([]);
   });
 
   it("is left out where nobody is known to wait", () => {
@@ -119,9 +119,7 @@ describe("the lanes", () => {
 
   it("mark the rank another picture points at", () => {
     const page = drawn(flows);
-    act(() => {
-      pointedRanks.value = [6];
-    });
+    act(() => pointAt([6]));
     expect([...page.querySelectorAll(".lane-labels li")].map((one) => one.classList.contains("pointed"))).toEqual([
       false,
       true,

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { ApiError } from "../src/api";
 import { adviceLines, agrees, flowCounters } from "../src/incident/reading";
 import { notSeenTitle } from "../src/pages/IncidentPage";
-import { nodeState } from "../src/pages/NodesPage";
+import { nicsAlike, nodeState } from "../src/pages/NodesPage";
 import { isFinal } from "../src/parts/Failure";
 import { numberWords } from "../src/state/words";
 import { makeCondition, makeFinding } from "./fixtures";
@@ -90,6 +90,14 @@ describe("the state of a node", () => {
     expect(nodeState(node)).toEqual(["nic-down", "NIC down"]);
     expect(nodeState({ ...node, state: "silent" })).toEqual(["nic-down", "Silent, NIC down"]);
     expect(nodeState({ ...node, nics: node.nics.slice(0, 1) })).toEqual(["reporting", "Reporting"]);
+  });
+
+  it("counts NICs that are alike, and keeps those apart that are not", () => {
+    const nic = (name: string, speed_mbps: number) => ({ name, port_state: "up", speed_mbps });
+    expect(nicsAlike([nic("eth0", 400_000), nic("eth1", 400_000), nic("eth2", 100_000)])).toEqual([
+      ["up 400 Gb/s", ["eth0", "eth1"]],
+      ["up 100 Gb/s", ["eth2"]],
+    ]);
   });
 });
 

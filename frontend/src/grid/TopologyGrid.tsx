@@ -146,10 +146,8 @@ function Canvas({ columns, order, selected, onSelect }: TopologyGridProps & { or
   );
 }
 
-function cellsOf(columns: GridColumns, ranks: readonly number[]): number[] {
-  if (ranks.length === 0) return [];
-  const wanted = new Set(ranks);
-  return columns.rank.flatMap((rank, cell) => (wanted.has(rank) ? [cell] : []));
+function cellsOf(columns: GridColumns, ranks: ReadonlySet<number>): number[] {
+  return ranks.size === 0 ? [] : columns.rank.flatMap((rank, cell) => (ranks.has(rank) ? [cell] : []));
 }
 
 /** A newer grid may have fewer ranks than the one the cursor was placed in. */

@@ -123,10 +123,9 @@ function nodeWords(ranks: readonly number[], nodeOf: WaitPathProps["nodeOf"]): s
 
 function Box({ box, where, isBlamed }: { box: Placed; where: string; isBlamed: boolean }) {
   const isEnd = box.layer === 0;
-  const isPointed = pointedRanks.value.length > 0 && box.ranks.some((rank) => pointedRanks.value.includes(rank));
+  const isPointed = pointedRanks.value.size > 0 && box.ranks.some((rank) => pointedRanks.value.has(rank));
   const letters = (box.width - 24) / 7.4;
-  const place = where && (/^\d/.test(where) ? `on ${where}` : where);
-  const role = isEnd ? (isBlamed ? "started it" : "where the path ends") : count(box.ranks.length, "rank");
+  const title = boxTitle(box.ranks, letters);
   return (
     <g
       transform={`translate(${box.x} ${box.y})`}
@@ -137,13 +136,22 @@ function Box({ box, where, isBlamed }: { box: Placed; where: string; isBlamed: b
       <rect width={box.width} height={BOX_H} rx="7" />
       {isEnd && isBlamed && <rect class="path-hatch" width="9" height={BOX_H} rx="4" />}
       <text x="17" y="18" class="path-title">
-        {short(boxTitle(box.ranks, letters), letters)}
+        {title}
       </text>
       <text x="17" y="34" class="path-sub">
-        {short([place, isEnd || box.ranks.length > 1 ? role : ""].filter(Boolean).join(" · "), letters + 3)}
+        {subtitle(box, title, where, isBlamed, (box.width - 24) / 6.3)}
       </text>
     </g>
   );
+}
+
+/** Where they are, and what the title does not say; as much of it as fits. */
+function subtitle(box: Placed, title: string, where: string, isBlamed: boolean, letters: number): string {
+  const place = /^\d/.test(where) ? `on ${where}` : where;
+  const many = count(box.ranks.length, "rank");
+  const role = box.layer === 0 ? (isBlamed ? "started it" : "where the path ends") : box.ranks.length > 1 ? many : "";
+  const whole = [place, role === title ? "" : role].filter(Boolean).join(" · ");
+  return whole.length <= letters ? whole : short(box.layer === 0 ? role : place || role, letters);
 }
 
 /** Fewer pieces of a range rather than a cut number. */

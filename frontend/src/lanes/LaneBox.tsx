@@ -78,7 +78,7 @@ function LaneLabel({ lane, ns, blamed, onSelect }: LaneLabelProps) {
   return (
     <li
       style={{ height: `${LANE_PX}px` }}
-      class={`${blamed ? "blamed" : ""} ${pointedRanks.value.includes(lane.rank) ? "pointed" : ""}`}
+      class={`${blamed ? "blamed" : ""} ${pointedRanks.value.has(lane.rank) ? "pointed" : ""}`}
       onPointerEnter={() => pointAt([lane.rank])}
       onPointerLeave={() => pointAt([])}
     >

@@ -77,8 +77,7 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
   const culprits = row.culprits.length > 0 ? row.culprits : (diagnosis?.findings[0]?.culprits ?? []);
   const tabs = tabsOf({ row, answer, snapshot, focusComment, rank });
   const grid = detail.grid.value;
-  const nodes = grid?.nodes.join();
-  const nodeOf = useMemo(() => nodeNames(grid), [nodes, grid?.rank.length]);
+  const nodeOf = useMemo(() => nodeNames(grid), [grid]);
   const comment = () => {
     showTab(tabs, "activity");
     setFocusComment((n) => n + 1);

@@ -113,21 +113,35 @@ function signed(ms: number): string {
   return `${ms >= 0 ? "+" : "−"}${spanWords(Math.abs(ms))}`;
 }
 
+/** What is down by name; what is up only counted, as a node may have many alike. */
 function Nics({ node }: { node: NodeRow }) {
   if (node.nics.length === 0) return <span class="faint">unknown</span>;
+  const down = node.nics.filter(isDown);
   return (
     <ul class="nics">
-      {node.nics.map((nic) => {
-        const down = isDown(nic);
-        return (
-          <li key={nic.name} class={down ? "nic-down" : ""}>
-            <code>{nic.name}</code> {down ? <b>{nic.port_state}</b> : nic.port_state}
-            {nic.speed_mbps ? <span class="faint"> {speed(nic.speed_mbps)}</span> : ""}
-          </li>
-        );
-      })}
+      {down.map((nic) => (
+        <li key={nic.name} class="nic-down">
+          <code>{nic.name}</code> <b>{nic.port_state}</b>
+          {nic.speed_mbps ? <span class="faint"> {speed(nic.speed_mbps)}</span> : ""}
+        </li>
+      ))}
+      {nicsAlike(node.nics.filter((nic) => !isDown(nic))).map(([words, names]) => (
+        <li key={words} title={names.join(", ")}>
+          {names.length > 1 ? `${names.length} NICs` : <code>{names[0]}</code>} {words}
+        </li>
+      ))}
     </ul>
   );
+}
+
+/** Names of NICs by what is said of them: "up 400 Gb/s". */
+export function nicsAlike(nics: NodeRow["nics"]): [words: string, names: string[]][] {
+  const alike = new Map<string, string[]>();
+  for (const { name, port_state, speed_mbps } of nics) {
+    const words = speed_mbps ? `${port_state} ${speed(speed_mbps)}` : port_state;
+    alike.set(words, [...(alike.get(words) ?? []), name]);
+  }
+  return [...alike];
 }
 
 function speed(mbps: number): string {

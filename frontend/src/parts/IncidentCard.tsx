@@ -82,7 +82,10 @@ function CardFacts({ row }: { row: IncidentRow }) {
       )}
       <div>
         <dt>How sure</dt>
-        <dd>{row.certainty === "suspected" ? <FaultWords row={row} /> : <GradeMark grade={row.grade} />}</dd>
+        <dd>
+          {row.certainty === "suspected" ? <FaultWords row={row} /> : null}
+          {row.certainty === "diagnosed" && (row.grade ? <GradeMark grade={row.grade} /> : "cannot tell")}
+        </dd>
       </div>
       <div>
         <dt>Only waiting</dt>

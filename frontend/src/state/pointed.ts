@@ -5,12 +5,11 @@
 
 import { signal } from "@preact/signals";
 
-export const pointedRanks = signal<readonly number[]>([]);
-
-const NONE: readonly number[] = [];
+const NONE: ReadonlySet<number> = new Set();
+export const pointedRanks = signal(NONE);
 
 export function pointAt(ranks: readonly number[]): void {
   const before = pointedRanks.value;
-  if (before.length === ranks.length && before.every((rank, n) => rank === ranks[n])) return;
-  pointedRanks.value = ranks.length > 0 ? ranks : NONE;
+  if (before.size === ranks.length && ranks.every((rank) => before.has(rank))) return;
+  pointedRanks.value = ranks.length > 0 ? new Set(ranks) : NONE;
 }
