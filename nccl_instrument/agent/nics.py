@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nccl_instrument.agent.rows import stack
+from nccl_instrument.agent.plain import stack
 from nccl_instrument.tables import PORT_STATES, empty_rows
 from nccl_instrument.wire import Rows
 

@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nccl_instrument.agent.plain import pick
+
 HEAD_MAX: Final = 2**62
 
 Rows = npt.NDArray[np.void]
@@ -41,14 +43,14 @@ class OpRing:
         slots, stamps = numbers % n_rows, (2 * (numbers + 1)).astype(np.uint64)
         self._fetch_slots(slots)
         before = self._ring["stamp"][slots]
-        rows = self._ring[slots]
+        rows = pick(self._ring, slots)
         self._fetch_slots(slots)
         after = self._ring["stamp"][slots]
         whole = (before == stamps) & (after == stamps)
         end = self._first_hole(numbers, after < stamps)
         lost += int((~whole[:end]).sum())
         self.position = int(numbers[0]) + end if len(numbers) else self.position + lost
-        return rows[:end][whole[:end]], lost
+        return rows if end == len(rows) and whole.all() else pick(rows[:end], whole[:end]), lost
 
     def _fetch_slots(self, slots: npt.NDArray[np.int64]) -> None:
         if len(slots) and slots[0] <= slots[-1]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nccl_instrument.agent import segment
+from nccl_instrument.agent.plain import pick, stack
 from nccl_instrument.agent.processes import ProcessState
 from nccl_instrument.tables import DTYPE, empty_rows
 from nccl_instrument.wire import Rows
@@ -103,7 +104,7 @@ def _comm_rows(taken: Taken) -> Rows:
 
 def _progress_rows(raw: Rows, tick_ns: int) -> Rows:
     """One row per communicator that still exists."""
-    rows = _copied("progress", _attributed(raw[raw["finalized_ns"] == 0]))
+    rows = _copied("progress", _attributed(pick(raw, raw["finalized_ns"] == 0)))
     rows["tick_ns"] = tick_ns
     return rows
 
@@ -111,7 +112,7 @@ def _progress_rows(raw: Rows, tick_ns: int) -> Rows:
 def _op_rows(table: str, raw: Rows) -> Rows:
     """Communicator by communicator, in each in the order of time."""
     raw = _attributed(raw)
-    raw = raw[np.lexsort((raw["enqueued_ns"], raw["comm_rank"], raw["comm_id"]))]
+    raw = pick(raw, np.lexsort((raw["enqueued_ns"], raw["comm_rank"], raw["comm_id"])))
     rows = _copied(table, raw)
     rows["flags"] = raw["flags"]
     rows["n_flows"] = np.minimum(raw["n_flows"], 0xFFFF)
@@ -130,7 +131,7 @@ def _flow_rows(taken: Sequence[Taken]) -> Rows:
     owner = np.repeat([at for at, _, _ in sweeps], lengths)
     order = np.argsort(owner << 16 | raw["comm"], kind="stable")
     order = order[raw["comm_id"][order] != 0]
-    raw, tick_ns = raw[order], np.repeat([tick_ns for _, tick_ns, _ in sweeps], lengths)[order]
+    raw, tick_ns = pick(raw, order), np.repeat([tick_ns for _, tick_ns, _ in sweeps], lengths)[order]
     rows = _copied("flow", raw)
     rows["tick_ns"], rows["flags"] = tick_ns, raw["flags"] & 0xFF
     rows["nic"] = np.array([one.owner.nic_index for one in taken])[owner[order]]
@@ -159,14 +160,6 @@ def _process_row(taken: Taken, tick_ns: int) -> tuple[int, ...]:
     return (*who, state.n_threads, state.cpu_ns, last_callback_ns, state.io_bytes)
 
 
-def stack(parts: Sequence[Rows]) -> Rows:
-    """np.concatenate for rows of one dtype, as plain bytes: numpy compares structured dtypes field by field each time."""
-    if len(parts) == 1:
-        return parts[0]
-    dtype = parts[0].dtype
-    return np.concatenate([part.view(f"V{dtype.itemsize}") for part in parts]).view(dtype)
-
-
 def single_nic(identity: dict[str, int | str]) -> str:
     """The NIC the process was told to use, '' when it was told several or none."""
     nic = str(identity["nic"])
@@ -182,4 +175,5 @@ def _copied(table: str, raw: Rows) -> Rows:
 
 def _attributed(raw: Rows) -> Rows:
     """Rows whose communicator is known: interface v3 learns its id with the first op."""
-    return raw[raw["comm_id"] != 0]
+    is_known = raw["comm_id"] != 0
+    return raw if is_known.all() else pick(raw, is_known)

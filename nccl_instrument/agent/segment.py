@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nccl_instrument.agent.pages import Copied, Mapped
+from nccl_instrument.agent.plain import pick
 from nccl_instrument.agent.ring import OpRing
 
 MAGIC: Final = b"DGNSEG1\n"
@@ -302,9 +303,8 @@ class Segment:
         self._pages.check()
         reach = self._reach_of_flows()
         flows = self._copy_rows(self._tables["flwstate"][:reach], self._tables["flow"][:reach], _live)
-        if flows["started_ns"].all() and (flows["last_progress_ns"] > time.monotonic_ns() - ALL_MOVE_NS).all():
-            return flows
-        return flows[self._has_open_op(flows)]
+        do_all_move = (flows["last_progress_ns"] > time.monotonic_ns() - ALL_MOVE_NS).all()
+        return flows if do_all_move and flows["started_ns"].all() else pick(flows, self._has_open_op(flows))
 
     def _reach_of_flows(self) -> int:
         """Rows from 0 that may be in use: the plugin doubles its reach when they are, all others are still zero."""
@@ -331,7 +331,7 @@ class Segment:
     def _copy_rows(self, states: Any, table: Rows, wanted: Callable[[Any], Any]) -> Rows:
         self._pages.fetch(states)
         seen = states.copy()
-        pending = np.flatnonzero(wanted(seen))
+        pending = wanted(seen).nonzero()[0]
         before = seen[pending]
         copies: list[Rows] = []
         for _ in range(TRIES):
@@ -344,7 +344,7 @@ class Segment:
             whole = after == before
             if not copies and whole.all():
                 return rows  # the usual case, ten times a second and process: no further copy
-            copies.append(rows[whole])
+            copies.append(pick(rows, whole))
             again = ~whole & wanted(after)
             pending, before = pending[again], after[again]
         self.torn_rows += len(pending)
@@ -367,7 +367,7 @@ def _joined(states: npt.NDArray[np.uint32]) -> Any:
 
 def _copy_in_order(table: Rows, at: npt.NDArray[np.intp]) -> Rows:
     """The rows `at`; a later stage seen ahead of an earlier one, which was then read a moment before, is held back."""
-    rows = table[at]
+    rows = pick(table, at)
     if table.dtype.names and "counters" in table.dtype.names:
         np.minimum.accumulate(rows["counters"], axis=1, out=rows["counters"])
     return rows

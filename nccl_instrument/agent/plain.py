@@ -1,0 +1,27 @@
+"""Selecting and joining rows as plain bytes: numpy copies and compares rows of many columns field by field.
+
+Four times the price for the few rows of a sweep, which is made ten times a second for every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.void]
+
+
+def pick(rows: Rows, at: npt.NDArray[Any]) -> Rows:
+    """rows[at], a copy; `at`: places, or a mask."""
+    return rows.view(f"V{rows.dtype.itemsize}")[at].view(rows.dtype)
+
+
+def stack(parts: Sequence[Rows]) -> Rows:
+    """np.concatenate for rows of one dtype."""
+    if len(parts) == 1:
+        return parts[0]
+    dtype = parts[0].dtype
+    return np.concatenate([part.view(f"V{dtype.itemsize}") for part in parts]).view(dtype)
