@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nccl_instrument.tables import ALGOS, CONSUMED, FUNCS, GPU_READY, OP_NO_NETWORK, POSTED, SEND
+from nccl_instrument.tables import ALGOS, CONSUMED, FUNC_RECV, FUNCS, GPU_READY, OP_NO_NETWORK, POSTED, SEND
 from rca.keys import Index, Ints, Keys, Mask, among, is_p2p, mix
 from rca.known import Known
 from rca.members import Members
@@ -93,6 +93,20 @@ def can_wait_for_data(fronts: Fronts, at: Ints, key: Keys) -> Mask:
         return np.zeros(len(at), bool)
     found: Mask = (place < 0) | fronts.has_begun[place] | ~fronts.sends_first[place]
     return found
+
+
+def ran_ns(known: Known, fronts: Fronts) -> Ints:
+    """(R,) when the last op over the network that the rank's GPU has run, or begun, was enqueued.
+
+    What is enqueued before an op that runs, and is waited for on the GPU, is over. A receive that has begun is no such sign: it
+    may have been posted ahead.
+    """
+    ran, ops, at = np.zeros(len(known.ranks.rank), np.int64), known.window.rows("op"), known.op_at
+    done = np.flatnonzero((ops["done_ns"] > 0) & (at >= 0))
+    np.maximum.at(ran, at[done], ops["enqueued_ns"][done])
+    begun = fronts.has_begun & (fronts.enqueued_ns != NEVER) & (fronts.func != FUNC_RECV)
+    np.maximum.at(ran, fronts.at[begun], fronts.enqueued_ns[begun])
+    return ran
 
 
 def _begun(known: Known, by_rank: Index, n: int, live: Ints) -> tuple[Mask, Mask]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV
-from rca.fronts import NEVER, Fronts, can_wait_for_data
-from rca.keys import Index, Ints, Mask, among, mix
+from rca.fronts import NEVER, Fronts, can_wait_for_data, ran_ns
+from rca.innode_pairs import LocalPairs, hidden_pairs
+from rca.keys import Index, Ints, Mask, among, is_p2p, mix
 from rca.known import Known
 from rca.members import Members
 from rca.pairs import SEEN, Pairs
@@ -46,12 +47,12 @@ def late_in_node(known: Known, members: Members, fronts: Fronts) -> list[Edges]:
     return found
 
 
-def hidden_in_node(known: Known, members: Members, fronts: Fronts, certain: Edges) -> Edges:
+def hidden_in_node(known: Known, members: Members, fronts: Fronts, pairs: LocalPairs, certain: Edges) -> Edges:
     """Possible edges inside a node, of ranks that others wait for and that wait for nobody visibly."""
     n_ranks = len(known.ranks.rank)
     is_waited_for, waits = np.zeros(n_ranks, bool), np.zeros(n_ranks, bool)
     is_waited_for[certain.target[certain.target < n_ranks]] = True
-    waits[certain.waiter[certain.waiter < n_ranks]] = True
+    waits[_surely_waiting(fronts, certain, n_ranks)] = True
     has_passed = _passed(known, members, fronts)
     found: list[Edges] = []
     # Who waits for such a rank inside the node makes it one itself: so all of its node that wait for nobody visibly.
@@ -59,10 +60,11 @@ def hidden_in_node(known: Known, members: Members, fronts: Fronts, certain: Edge
     is_asked = ~waits & (is_waited_for | np.isin(node, node[is_waited_for & ~waits & (node >= 0)]))
     in_local = is_asked[members.rank_at] & members.is_local[members.comm]
     asking = np.flatnonzero(in_local & (members.entered > 0) & ~has_passed)
-    ran_to, stuck_at = _reached(known, members, fronts, np.unique(members.comm[asking]))
+    ran = ran_ns(known, fronts)
+    ran_to, stuck_at = _reached(known, members, fronts, np.unique(members.comm[asking]), ran)
     for mine in asking:
         found += _in_own_op(int(mine), members, has_passed, ran_to >= stuck_at[mine])
-    return joined([*found, _behind_over(known, members, fronts, is_asked)])
+    return joined([*found, hidden_pairs(pairs, is_asked, ran), _behind_over(known, members, fronts, is_asked)])
 
 
 def _behind_over(known: Known, members: Members, fronts: Fronts, is_asked: Mask) -> Edges:
@@ -102,6 +104,16 @@ def _enqueued_in_node(known: Known) -> dict[tuple[int, int, int], int]:
     }
 
 
+def _surely_waiting(fronts: Fronts, certain: Edges, n_ranks: int) -> Ints:
+    """Ranks that wait visibly, in an op their GPU is known to be in.
+
+    Where nothing shows that a kernel has started, "no data" in its op is true, and something before it may be the reason.
+    """
+    begun = mix(fronts.at, fronts.comm, fronts.op)[fronts.has_begun | fronts.sends_first]
+    is_sure = (certain.why != Why.NO_DATA) | among(mix(certain.waiter, certain.comm, certain.op), begun)
+    return certain.waiter[is_sure & (certain.waiter < n_ranks)]
+
+
 def _passed(known: Known, members: Members, fronts: Fronts) -> Mask:
     """(M,) members of in-node communicators that have run something enqueued after their last op there."""
     ran = np.zeros(len(known.ranks.rank), np.int64)
@@ -116,7 +128,7 @@ def _passed(known: Known, members: Members, fronts: Fronts) -> Mask:
     return members.is_local[members.comm] & (ran[members.rank_at] > members.last_enqueued_ns)
 
 
-def _reached(known: Known, members: Members, fronts: Fronts, comms: Ints) -> tuple[Ints, Ints]:
+def _reached(known: Known, members: Members, fronts: Fronts, comms: Ints, ran: Ints) -> tuple[Ints, Ints]:
     """(M,) of the members of these communicators: the last op there that the GPU is known to have run, and the last that it
     can be in.
 
@@ -125,20 +137,16 @@ def _reached(known: Known, members: Members, fronts: Fronts, comms: Ints) -> tup
     ran_to, stuck_at = np.zeros(len(members.comm), np.int64), members.entered.copy()
     if not len(comms):
         return ran_to, stuck_at
-    done = known.window.rows("op")
-    done = done[(done["done_ns"] > 0) & (done["rank"] >= 0)]
-    ran, stuck = np.zeros(len(known.ranks.rank), np.int64), np.full(len(known.ranks.rank), NEVER, np.int64)
-    np.maximum.at(ran, known.ranks.position(done["rank"]), done["enqueued_ns"])
-    begun = fronts.has_begun & (fronts.enqueued_ns != NEVER)
-    np.maximum.at(ran, fronts.at[begun], fronts.enqueued_ns[begun])
+    stuck = np.full(len(known.ranks.rank), NEVER, np.int64)
     np.minimum.at(stuck, fronts.at, fronts.enqueued_ns)
-    ids = members.comm_ids[comms]
+    is_wanted = np.append(np.isin(np.arange(len(members.comm_ids)), comms), False)
     for table in ("op", "live_op"):
         rows = known.window.rows(table)
-        rows = rows[np.isin(rows["comm_id"], ids) & (rows["enqueued_ns"] > 0)]
-        mine = members.find(rows["comm_id"], rows["comm_rank"].astype(np.int64))
-        rows, mine = rows[mine >= 0], mine[mine >= 0]
-        at, op, enqueued = members.rank_at[mine], rows["op"].astype(np.int64), rows["enqueued_ns"]
+        comm_id, comm_rank = rows["comm_id"], rows["comm_rank"].astype(np.int64)
+        chosen = np.flatnonzero(is_wanted[members.comm_of(comm_id)] & (rows["enqueued_ns"] > 0) & ~is_p2p(rows))
+        mine = members.find(comm_id[chosen], comm_rank[chosen])
+        chosen, mine = chosen[mine >= 0], mine[mine >= 0]
+        at, op, enqueued = members.rank_at[mine], rows["op"][chosen].astype(np.int64), rows["enqueued_ns"][chosen]
         has_run, is_behind = enqueued < ran[at], enqueued > stuck[at]
         np.maximum.at(ran_to, mine[has_run], op[has_run])
         np.minimum.at(stuck_at, mine[is_behind], op[is_behind] - 1)

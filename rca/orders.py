@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nccl_instrument.tables import FUNC_RECV
+from rca.fronts import ran_ns
 from rca.keys import Index, Ints, Mask, is_p2p, mix
 from rca.progress import Progress
 
@@ -59,7 +59,7 @@ class Orders:
         self.at, self.comm, self.op, self.moment = (
             column[is_new] for column in (self.at, self.comm, self.op, self.moment)
         )
-        self.ran_ns = _ran_ns(state)
+        self.ran_ns = ran_ns(state.known, state.fronts)
 
     def crossing_at(self, ranks: tuple[int, ...]) -> Crossing | None:
         """Where these ranks, which others wait for, and their mates hold each other up by the order of two ops; None if
@@ -144,17 +144,6 @@ def _enqueued(state: Progress, table: str, relevant: Mask) -> tuple[Ints, Ints, 
     comm = state.members.comm_of(rows["comm_id"][keep])
     keep, comm = keep[comm >= 0], comm[comm >= 0]
     return at[keep], comm, rows["op"][keep].astype(np.int64), ns[keep]
-
-
-def _ran_ns(state: Progress) -> Ints:
-    """(R,) when the last op over the network that the rank's GPU has run, or begun, was enqueued."""
-    ran, fronts, ops = np.zeros(state.n_ranks, np.int64), state.fronts, state.window.rows("op")
-    at = state.known.op_at
-    done = np.flatnonzero((ops["done_ns"] > 0) & (at >= 0))
-    np.maximum.at(ran, at[done], ops["enqueued_ns"][done])
-    begun = fronts.has_begun & (fronts.enqueued_ns < np.iinfo(np.int64).max) & (fronts.func != FUNC_RECV)
-    np.maximum.at(ran, fronts.at[begun], fronts.enqueued_ns[begun])
-    return ran
 
 
 def _differed(op: Ints, place: Ints, now: int) -> bool:

@@ -19,6 +19,7 @@ from rca.disputed import Disputed, disputed_ops
 from rca.fronts import Fronts, can_wait_for_data, known_fronts
 from rca.graph import Graph
 from rca.innode import hidden_in_node, late_in_node, ring_hop_edges
+from rca.innode_pairs import late_pairs, local_pairs
 from rca.keys import Ints, Keys, Mask, among, mix
 from rca.known import Known, last_known
 from rca.members import Members, known_members
@@ -105,10 +106,12 @@ def state_of(window: Window, settings: Settings) -> Progress:
     link_of, links = _links(pairs, stalls, nic, is_cut)
     flow_edges = _flow_edges(pairs, fronts, stalls, nic, link_of, ranks, is_cut)
     op_edges, ops = _entry_edges(fronts, members, len(ranks.rank) + len(ranks.nics) + len(links), is_cut)
-    certain = joined([*flow_edges, *op_edges, *late_in_node(known, members, fronts)])
+    inside = local_pairs(known, members)
+    late = [*late_in_node(known, members, fronts), late_pairs(inside, fronts, len(ranks.rank))]
+    certain = joined([*flow_edges, *op_edges, *late])
     certain = certain.where(~_of_rank(is_cut, certain.waiter))
     hops = ring_hop_edges(known, members, fronts, pairs)
-    hidden = joined([hops, hidden_in_node(known, members, fronts, joined([certain, hops]))])
+    hidden = joined([hops, hidden_in_node(known, members, fronts, inside, joined([certain, hops]))])
     hidden = hidden.where(~_of_rank(is_cut, hidden.waiter))
     both = joined([certain, hidden])
     n = len(ranks.rank) + len(ranks.nics) + len(links) + len(ops)

@@ -28,6 +28,7 @@ LAYOUTS = {
     "stages": Layout(tp=1, pp=4, dp=4, ranks_per_node=4),
     "shared nics": Layout(tp=2, pp=2, dp=4, ranks_per_node=4, nics_per_node=2),
     "tensor over nodes": Layout(tp=8, pp=1, dp=2, ranks_per_node=4),
+    "experts in a node": Layout(tp=1, pp=1, dp=8, ep=4, ranks_per_node=4),
     "deep": Layout(tp=2, pp=4, dp=2, ranks_per_node=4),
 }
 
@@ -190,6 +191,23 @@ def test_a_gpu_that_stops_is_told_from_its_mates_who_wait_for_it_inside_the_node
     )  # fmt: skip
     assert (best.subject.kind, best.grade) == ("gpu", Grade.MODERATE)
     assert len(found.victims) == LAYOUTS[layout].n_ranks - 1
+
+
+@pytest.mark.parametrize(("name", "component"), [("stuck_before", Component.SOFTWARE), ("rank_frozen", Component.PROCESS)])
+@pytest.mark.parametrize("victim", [1, 6])
+def test_who_does_not_come_to_an_exchange_of_tokens_inside_the_node_is_named_and_its_mates_are_not(
+    name: str, component: Component, victim: int
+) -> None:
+    found = diagnosed(name, "experts in a node", victim)
+    assert (found.culprits, found.findings[0].component, len(found.findings)) == ((victim,), component, 1)
+    assert victim not in found.victims
+
+
+@pytest.mark.parametrize("victim", [1, 6])
+def test_a_gpu_that_stops_before_an_exchange_of_tokens_is_named_or_tied_with_its_mates(victim: int) -> None:
+    best = diagnosed("gpu_error", "experts in a node", victim).findings[0]
+    assert best.culprits in ((), (victim,))
+    assert victim in {*best.culprits, *(rank for tied in best.tied for rank in tied.ranks)}
 
 
 @pytest.mark.parametrize("victim", range(8))
