@@ -50,7 +50,7 @@ def read_arrays(
             if HEAD not in members:
                 raise BadArrays("it has no head")
             head = _read_head(archive, members.pop(HEAD))
-            return head, {name: _read(archive, name, info, dtypes) for name, info in members.items()}
+            return head, {name: _read(archive, name, entry, dtypes) for name, entry in members.items()}
     except _DAMAGE as error:
         raise BadArrays(f"it is damaged or no archive ({_in_a_line(error)})") from error
 
@@ -60,22 +60,22 @@ def _members(archive: zipfile.ZipFile, bytes_max: int) -> dict[str, zipfile.ZipI
     listed = archive.infolist()
     if len(listed) > ARRAYS_MAX:
         raise BadArrays(f"it holds {len(listed)} arrays, more than {ARRAYS_MAX}")
-    if (total := sum(info.file_size for info in listed)) > bytes_max:
+    if (total := sum(entry.file_size for entry in listed)) > bytes_max:
         raise BadArrays(
             f"it would take {total / 2**30:.1f} GiB of memory, more than the {bytes_max / 2**30:.1f} allowed"
         )
-    members = {info.filename.removesuffix(".npy"): info for info in listed}
+    members = {entry.filename.removesuffix(".npy"): entry for entry in listed}
     if len(members) < len(listed):
         raise BadArrays("it holds an array twice")
-    if any(info.compress_type not in _METHODS or info.flag_bits & 1 for info in listed):
+    if any(entry.compress_type not in _METHODS or entry.flag_bits & 1 for entry in listed):
         raise BadArrays("it is compressed or encrypted in a way that windows are not")
     return members
 
 
-def _read_head(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> str:
-    if info.file_size > HEAD_BYTES_MAX:
-        raise BadArrays(f"its head has {info.file_size} bytes")
-    with archive.open(info) as stream:
+def _read_head(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> str:
+    if entry.file_size > HEAD_BYTES_MAX:
+        raise BadArrays(f"its head has {entry.file_size} bytes")
+    with archive.open(entry) as stream:
         shape, dtype = _header(stream, HEAD)
         if shape != () or dtype.kind != "U":
             raise BadArrays("its head is no text")
@@ -85,13 +85,13 @@ def _read_head(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> str:
     return str(np.frombuffer(left, dtype)[0]) if left else ""
 
 
-def _read(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo, dtypes: Mapping[str, np.dtype[Any]]) -> Array:
-    with archive.open(info) as stream:
+def _read(archive: zipfile.ZipFile, name: str, entry: zipfile.ZipInfo, dtypes: Mapping[str, np.dtype[Any]]) -> Array:
+    with archive.open(entry) as stream:
         shape, dtype = _header(stream, name)
         if name not in dtypes or not _is_part_of(dtype, dtypes[name]) or len(shape) != 1:
             raise BadArrays(f"array {name[:40]!r} is none of a window's, or has other columns than this version's")
         n_bytes = math.prod(shape) * dtype.itemsize
-        if n_bytes != info.file_size - stream.tell():
+        if n_bytes != entry.file_size - stream.tell():
             raise BadArrays(f"array {name[:40]!r} says that it has {n_bytes} bytes, and has other")
         found = np.empty(shape, dtype)
         raw = memoryview(found.view(np.uint8).data)
