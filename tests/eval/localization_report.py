@@ -103,13 +103,17 @@ def misses(rows: Sequence[Row]) -> list[str]:
     ]
 
 
+def _missed(row: Row) -> str:
+    return "named, wrong component" if row["named"] else "tied" if row["tied"] else "not named"
+
+
 def told(row: Row) -> list[str]:
     """A miss in a few lines."""
     place = row["layout"]
     where = f"TP {place['tp']} × PP {place['pp']} × DP {place['dp']} × EP {place['ep']}, {row['transport']}, {row['dp_reduce']}"
     amount = f" {row['amount']:g}" if row["amount"] else ""
     slowed = f", job {row['slowdown']:.2f}× slower" if row["slowdown"] else ""
-    what = "FALSE INCIDENT" if row["false_incident"] else "named, wrong component" if row["named"] else "not named"
+    what = "FALSE INCIDENT" if row["false_incident"] else _missed(row) if is_miss(row) else "right"
     truth = "" if row["healthy"] else f" of {row['truth'] or 'everybody'}"
     said = dict.fromkeys(row["said"]) or ["nothing: no incident"]
     return [
