@@ -66,7 +66,8 @@ class Costs:
 class Machine:
     """A database, Valkey and the ingest processes in a folder of their own, for as long as the `with` block lasts."""
 
-    def __init__(self, parent: Path | None) -> None:
+    def __init__(self, parent: Path | None, n_ingests: int | None = None) -> None:
+        self.n_ingests = processes.ingest_processes() if n_ingests is None else n_ingests
         self.folder = Path(tempfile.mkdtemp(prefix="dgb-", dir=parent))
         self.port = free_port_pair()
         self.children: list[Child] = []
@@ -100,11 +101,11 @@ class Machine:
         processes.manage(self.env, "migrate", "--noinput", "--verbosity", "0")
         processes.bootstrap(self.env, self.folder / "token")
         self.token = (self.folder / "token").read_text().strip()
-        numbers = range(1, processes.ingest_processes() + 1)
+        numbers = range(1, self.n_ingests + 1)
         self.ingests = [self._spawn(processes.ingest_recipe(self.port, number)) for number in numbers]
         for ingest in self.ingests:
             processes.wait_for_http(ingest, self.port)
-        time.sleep(3)  # they answer one for another
+        time.sleep(3 if self.ingests else 0)  # they answer one for another
 
     def _spawn(self, recipe: Recipe) -> Child:
         known = Recipe(**{**vars(recipe), "env": {**self.env, **recipe.env}})

@@ -1,0 +1,60 @@
+"""Reads and diagnoses a stored job as a look does that has just noticed its trouble, in a process of its own (rca.py).
+
+The window is read as console/incidents/revise.py reads it. `mb` is what this process had in memory at most.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+
+import django
+
+django.setup()
+
+from console.incidents.revise import evidence_start_ns, onset_ns  # noqa: E402  (models need Django set up)
+from ingest.models import Attempt  # noqa: E402
+from ingest.narrow import read_evidence  # noqa: E402
+from ingest.read import latest_data_ns  # noqa: E402
+from rca.diagnose import diagnose  # noqa: E402
+from rca.findings import Symptom, SymptomKind  # noqa: E402
+from rca.normal import Normal  # noqa: E402
+from rca.settings import DEFAULT, SECOND_NS  # noqa: E402
+from rca.triggers import look  # noqa: E402
+
+LOOK_NS = 15 * SECOND_NS
+
+
+def main(kind: str, began_ns: int, usual_s: float) -> None:
+    attempt = Attempt.objects.latest("pk")
+    end_ns = latest_data_ns(attempt.pk) + 1
+    symptom = _symptom(attempt, kind, began_ns, usual_s, end_ns)
+    start_ns = min(evidence_start_ns(symptom, end_ns), end_ns - LOOK_NS)
+    began, cpu = time.perf_counter(), time.process_time()
+    window = read_evidence(attempt.pk, start_ns, end_ns, onset_ns(symptom), end_ns)
+    read_s, read_cpu_s = time.perf_counter() - began, time.process_time() - cpu
+    if kind == "hang":  # what the trigger itself makes of it
+        symptom = look(window, Normal(), DEFAULT).symptoms[0]
+    began, cpu = time.perf_counter(), time.process_time()
+    diagnosis = diagnose(window, symptom, DEFAULT)
+    analyse_s, analyse_cpu_s = time.perf_counter() - began, time.process_time() - cpu
+    rows = {name: len(rows) for name, rows in window.tables.items()}
+    mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    said = {"read_s": round(read_s, 3), "analyse_s": round(analyse_s, 3), "mb": round(mb), "rows": rows}
+    said |= {"read_cpu_s": round(read_cpu_s, 3), "analyse_cpu_s": round(analyse_cpu_s, 3)}
+    print(json.dumps({**said, "culprits": list(diagnosis.culprits)[:20], "window_s": (end_ns - start_ns) / SECOND_NS}))
+
+
+def _symptom(attempt: Attempt, kind: str, began_ns: int, usual_s: float, end_ns: int) -> Symptom:
+    straggler = kind == "slowdown"
+    return Symptom(
+        kind=SymptomKind.STRAGGLER if straggler else SymptomKind.FAILURE, job="bench", attempt=attempt.number,
+        at_ns=began_ns, seen_ns=end_ns, comm_id=0, ranks=(), sentence="",
+        numbers={"iteration_usual_s": usual_s, "iteration_s": 2 * usual_s} if straggler else {},
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
