@@ -11,7 +11,7 @@ SUITE ?= spine
 NAME ?= tracepoint
 export PORT DATA DEMO SEED DEMO_FAULT
 SUITES = $(shell grep -l __main__ tests/eval/*.py | sed -n 's,^tests/eval/\([a-z]*\)\.py$$,\1,p')
-BENCHES = $(shell grep -l __main__ tests/bench/*.py | sed -n 's,^tests/bench/\([a-z]*\)\.py$$,\1,p')
+BENCHES = $(shell grep -l __main__ tests/bench/*.py | sed -n 's,^tests/bench/\([a-z_]*\)\.py$$,\1,p')
 
 # The first Python that is new enough; empty when there is none (preflight says so).
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do \
@@ -29,6 +29,8 @@ endif
 
 SERVER_STAMP := $(VENV)/.stamp-server
 DEV_STAMP := $(VENV)/.stamp-dev
+TORCH_STAMP := $(VENV)/.stamp-torch
+WITH_TORCH := flight_recorder
 NPM_STAMP := frontend/node_modules/.stamp
 DIST_STAMP := frontend/dist/.stamp
 ENGINE_STAMP := tests/timescale/node_modules/.stamp
@@ -78,6 +80,12 @@ $(DEV_STAMP): requirements/dev.lock | $(VENV)/.stamp-venv
 	@echo "Installing Python packages for tests"
 	@$(PIP) -r requirements/dev.lock
 	@touch $@ $(SERVER_STAMP)
+
+# Exactly this version is a build without CUDA where there is none; it comes in too many wheels to be locked by hash.
+$(TORCH_STAMP): requirements/torch.txt $(DEV_STAMP)
+	@echo "Installing torch"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-input -r requirements/torch.txt
+	@touch $@
 
 native:
 	@echo "Building the profiler plugin, the measurement core, the testbed and the simulator"
@@ -150,7 +158,7 @@ known-bench:
 eval: known-suite build $(DEV_STAMP)
 	$(PY) -m tests.eval.$(SUITE) $(if $(SEED),--seed $(SEED))
 
-bench: known-bench build $(DEV_STAMP)
+bench: known-bench build $(DEV_STAMP) $(if $(filter $(WITH_TORCH),$(NAME)),$(TORCH_STAMP))
 	$(PY) -m tests.bench.$(NAME)
 
 # ---- upkeep ---------------------------------------------------------------------------------------------------------
@@ -166,6 +174,7 @@ clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache frontend/node_modules frontend/dist \
 		tests/timescale/node_modules
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/plugin clean
+	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/measure clean
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/testbed clean
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/simulate clean
 	@echo "The data folder ($(DATA)) is kept: remove it yourself to start from nothing."

@@ -16,12 +16,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from rca.flight_recorder.recording import COMPLETED, ENTRY, NOWHERE, STATES, Group, Recording
+from rca.flight_recorder.recording import COMPLETED, ENTRY, NOWHERE, SCHEDULED, STARTED, Group, Recording
 
 DUMP_BYTES_MAX: Final = 256 * 2**20
 ENTRIES_MAX: Final = 200_000
 GROUPS_MAX: Final = 10_000
 WORD_CHARS_MAX: Final = 300
+_STATES: Final = {"scheduled": SCHEDULED, "started": STARTED, "completed": COMPLETED}
 DETAILED_LAST: Final = 64
 """Sizes and call sites are kept of ops that are not finished, and of this many before the end."""
 RANK_IN_NAME: Final = re.compile(r"(\d+)(?:\.(?:pkl|pickle|json|bin|dump|txt))?$", re.IGNORECASE)
@@ -91,7 +92,7 @@ def _json(raw: bytes) -> Any:
 
 def _recording(top: dict[str, Any], entries: list[dict[str, Any]], rank: int) -> Recording:
     groups, group_at = _groups(top, entries)
-    names, name_at = _numbered([_word(one.get("profiling_name")) for one in entries])
+    names, name_at = _numbered([_said(one.get("profiling_name")) for one in entries])
     rows = np.zeros(len(entries), ENTRY)
     rows["rank"], rows["group"], rows["name"] = rank, group_at, name_at
     rows["record_id"] = _integers(entries, "record_id")
@@ -99,7 +100,7 @@ def _recording(top: dict[str, Any], entries: list[dict[str, Any]], rank: int) ->
     # Before 2.4 there was one count for both.
     count = "collective_seq_id" if not entries or "collective_seq_id" in entries[0] else "seq_id"
     rows["seq"] = np.where(rows["is_p2p"], _integers(entries, "p2p_seq_id"), _integers(entries, count))
-    rows["state"] = [_state(one.get("state")) for one in entries]
+    rows["state"] = [_STATES.get(state, 0) if type(state := one.get("state")) is str else 0 for one in entries]
     rows["is_finished"] = (rows["state"] == COMPLETED) | np.array([one.get("retired") is True for one in entries], bool)
     rows["created_ns"] = _integers(entries, "time_created_ns")
     rows["completed_ns"] = _integers(entries, "time_discovered_completed_ns")
@@ -117,20 +118,35 @@ def _groups(top: dict[str, Any], entries: list[dict[str, Any]]) -> tuple[tuple[G
         if isinstance(said, dict) and len(found) < GROUPS_MAX and _word(name) not in numbers and name != "":
             numbers[_word(name)] = len(found)
             found.append(Group(_word(name), _word(said.get("desc")), _members(said.get("ranks"))))
-    at = []
+    at, known = [], dict[Any, int]()
     for one in entries:
         said = one.get("process_group")
-        pair = said if isinstance(said, list | tuple) and len(said) == 2 else (one.get("pg_id"), "")
-        name = _word(pair[0])
-        if name not in numbers:
-            if len(found) >= GROUPS_MAX:
-                raise BadDump(f"more than {GROUPS_MAX} process groups")
-            numbers[name] = len(found)
-            found.append(Group(name, _word(pair[1])))
-        elif not found[numbers[name]].what and pair[1]:
-            found[numbers[name]] = Group(name, _word(pair[1]), found[numbers[name]].ranks)
-        at.append(numbers[name])
+        pair = said if type(said) is tuple and len(said) == 2 and type(said[0]) is type(said[1]) is str else _pair(one)
+        number = known.get(pair)
+        if number is None:
+            number = known[pair] = _number_of(pair, numbers, found)
+        at.append(number)
     return tuple(found), at
+
+
+def _pair(entry: dict[str, Any]) -> tuple[str, str]:
+    """Name and description of an entry's group; before 2.4 only its number is known."""
+    said = entry.get("process_group")
+    pair = said if isinstance(said, list | tuple) and len(said) == 2 else (entry.get("pg_id"), "")
+    return _word(pair[0]), _word(pair[1])
+
+
+def _number_of(pair: tuple[str, str], numbers: dict[str, int], found: list[Group]) -> int:
+    """Place of the group in `found`, where it is put when it is new."""
+    name, what = _word(pair[0]), _word(pair[1])
+    if name not in numbers:
+        if len(found) >= GROUPS_MAX:
+            raise BadDump(f"more than {GROUPS_MAX} process groups")
+        numbers[name] = len(found)
+        found.append(Group(name, what))
+    elif not found[numbers[name]].what:
+        found[numbers[name]] = Group(name, what, found[numbers[name]].ranks)
+    return numbers[name]
 
 
 def _members(said: Any) -> tuple[int, ...]:
@@ -146,7 +162,9 @@ def _integers(entries: list[dict[str, Any]], name: str) -> np.ndarray[tuple[int]
     """(n,) a number of every entry; -1 where there is none. JSON has some of them as text."""
     values = [one.get(name) for one in entries]
     try:
-        return np.array([value if type(value) is int else _integer(value) for value in values], np.int64).reshape(-1)
+        if set(map(type, values)) != {int}:
+            values = [value if type(value) is int else _integer(value) for value in values]
+        return np.array(values, np.int64)
     except OverflowError as error:
         raise BadDump(f"{name} has a number that cannot be true") from error
 
@@ -157,8 +175,8 @@ def _integer(value: Any) -> int:
     return int(value) if isinstance(value, float) and abs(value) < 2**62 else -1
 
 
-def _state(said: Any) -> int:
-    return STATES.index(said) if said in STATES else 0
+def _said(said: Any) -> str:
+    return said if type(said) is str and len(said) <= WORD_CHARS_MAX else _word(said)
 
 
 def _word(said: Any) -> str:

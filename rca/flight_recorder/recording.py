@@ -15,7 +15,6 @@ import numpy.typing as npt
 SCHEDULED: Final = 0
 STARTED: Final = 1
 COMPLETED: Final = 2
-STATES: Final = ("scheduled", "started", "completed")
 NOWHERE: Final = -1
 
 ENTRY: Final = np.dtype(
@@ -34,8 +33,9 @@ ENTRY: Final = np.dtype(
         ("place", "<i4"),
     ]
 )
-"""seq: the op's number in its group, counted apart for p2p. state: of STATES. name, shape, place, group: in the words;
-shape and place are NOWHERE for ops that were over long ago. is_finished: completed, or retired (all that gloo says)."""
+"""seq: the op's number in its group, counted apart for p2p. state: SCHEDULED, STARTED or COMPLETED. name, shape, place,
+group: in the words; shape and place are NOWHERE for ops that were over long ago. is_finished: completed, or retired (all
+that gloo says)."""
 
 Entries = npt.NDArray[np.void]
 
