@@ -15,7 +15,7 @@ import numpy as np
 
 from ingest.window import Window
 from rca.findings import Symptom, SymptomKind
-from rca.keys import latest, mix
+from rca.keys import Ints, latest, mix
 from rca.normal import Normal
 from rca.ranks import known_ranks
 from rca.settings import SECOND_NS, Settings
@@ -24,6 +24,10 @@ from rca.words import named
 
 ITERATIONS = 2
 """A gap between ops lies within an iteration, so a job with long ones may be quiet for about as long."""
+PAUSES_KEPT = 8
+PAUSE_MIN_NS = 10 * SECOND_NS
+PAUSE_MAX_NS = 600 * SECOND_NS
+PAUSE_SLACK = 1.5  # a pause that the job came back from twice, an evaluation, may be so many times as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,23 @@ def idle_limit_ns(normal: Normal, settings: Settings) -> int | None:
     if p99 is None:
         return None
     iteration = int(median(normal.pace.usual_ns)) if normal.pace.usual_ns else 0
-    return int(max(settings.idle_ns, settings.idle_intervals * p99, ITERATIONS * iteration))
+    pause = sorted(normal.pauses_ns)[-2] if len(normal.pauses_ns) > 1 else 0
+    return int(max(settings.idle_ns, settings.idle_intervals * p99, ITERATIONS * iteration, PAUSE_SLACK * pause))
+
+
+def learn_pause(normal: Normal, window: Window, ranks: Ints) -> tuple[int, ...]:
+    """The job's pauses, with the one it has just come back from, if nothing was in flight meanwhile."""
+    done = window.rows("op")
+    done = done[np.isin(done["rank"], ranks) & (done["done_ns"] > normal.seen_ns) & (done["enqueued_ns"] > 0)]
+    if not normal.seen_ns or not len(done):
+        return normal.pauses_ns
+    resumed_ns = int(done["enqueued_ns"].min())
+    pause_ns = resumed_ns - normal.seen_ns
+    tick = window.rows("flow")["tick_ns"]
+    was_in_flight = ((tick > normal.seen_ns + SECOND_NS) & (tick < resumed_ns - SECOND_NS)).any()
+    if pause_ns < PAUSE_MIN_NS or was_in_flight or resumed_ns < window.start_ns + SECOND_NS:
+        return normal.pauses_ns  # the last: ops before the window's start would not be seen, as after an outage of ours
+    return (*normal.pauses_ns, min(pause_ns, PAUSE_MAX_NS))[-PAUSES_KEPT:]
 
 
 def idle_of(window: Window, watched: tuple[Watched, ...], normal: Normal, settings: Settings) -> Idle | None:

@@ -28,6 +28,7 @@ class Normal:
     """seen_ns: completions up to here are counted. intervals: of every op of a rank ("all"): bucket → count.
 
     pace: of its iterations. kinds: throughput and interval of each kind of op. looked_ns: end of the newest window.
+    pauses_ns: how long the job did nothing at all before it went on, newest last.
     """
 
     seen_ns: int = 0
@@ -35,6 +36,7 @@ class Normal:
     pace: Pace = Pace()  # noqa: RUF009
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     looked_ns: int = 0
+    pauses_ns: tuple[int, ...] = ()
 
     def count(self, kind: str = ALL) -> int:
         """Intervals counted."""
@@ -59,6 +61,7 @@ def normal_to_json(normal: Normal) -> dict[str, Any]:
         "pace": pace_to_json(normal.pace),
         "kinds": kinds_to_json(normal.kinds),
         "looked_ns": normal.looked_ns,
+        "pauses_ns": list(normal.pauses_ns),
     }
 
 
@@ -70,7 +73,8 @@ def normal_from_json(raw: Mapping[str, Any]) -> Normal:
             for kind, buckets in raw.get("intervals", {}).items()
         }
         pace, kinds = pace_from_json(raw.get("pace", {})), kinds_from_json(raw.get("kinds", {}))
-        return Normal(int(raw.get("seen_ns", 0)), intervals, pace, kinds, int(raw.get("looked_ns", 0)))
+        pauses = tuple(int(ns) for ns in raw.get("pauses_ns", ()))
+        return Normal(int(raw.get("seen_ns", 0)), intervals, pace, kinds, int(raw.get("looked_ns", 0)), pauses)
     except (AttributeError, TypeError) as error:
         raise ValueError(f"not a normal: {error}") from error
 

@@ -19,7 +19,7 @@ from ingest.window import Window
 from rca import pace
 from rca.findings import Symptom, SymptomKind
 from rca.holes import unread
-from rca.idle import file_traffic, idle_of, idle_symptom
+from rca.idle import file_traffic, idle_of, idle_symptom, learn_pause
 from rca.iterations import iteration_lengths
 from rca.keys import Ints, Mask, latest, mix
 from rca.kinds import halved_kind, learn_kinds
@@ -90,7 +90,8 @@ def look(
     learned = learn(normal, window, complete)
     learned = replace(learned, pace=_paced(normal.pace, window, history, complete, settings))
     kinds = learn_kinds(normal.kinds, window, complete, normal.looked_ns, settings)
-    learned = replace(learned, kinds=kinds, looked_ns=window.end_ns)
+    pauses = learn_pause(normal, window, complete)
+    learned = replace(learned, kinds=kinds, looked_ns=window.end_ns, pauses_ns=pauses)
     noted = ""
     if not found and not held:
         symptom, noted = _slow(window, complete, learned, settings)

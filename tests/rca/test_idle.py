@@ -49,6 +49,26 @@ def test_a_job_with_long_iterations_may_be_quiet_for_two_of_them() -> None:
     assert kinds(look(idle(105), slow)) == [SymptomKind.IDLE]
 
 
+def test_a_pause_the_job_came_back_from_twice_is_one_of_its_own() -> None:
+    once, twice = (replace(USUAL, pauses_ns=(100 * SECOND_NS,) * n) for n in (1, 2))
+    assert kinds(look(idle(120), once)) == [SymptomKind.IDLE]
+    assert kinds(look(idle(120), twice)) == []
+    assert kinds(look(idle(160), twice)) == [SymptomKind.IDLE]
+
+
+def test_a_pause_is_remembered_when_ops_go_on_and_a_stall_in_an_op_is_none() -> None:
+    window = make_window(at_ms=500)
+    began_ns = int(window.rows("op")["enqueued_ns"][window.rows("op")["enqueued_ns"] > 0].min())
+    before = replace(USUAL, seen_ns=began_ns - 100 * SECOND_NS)
+    assert look(window, before).normal.pauses_ns == (100 * SECOND_NS,)
+    flow = window.rows("flow").copy()
+    flow["tick_ns"] = began_ns - 5 * SECOND_NS
+    stalled = replace(window, tables={**window.tables, "flow": flow})
+    assert look(stalled, before).normal.pauses_ns == ()
+    after_an_outage = replace(window, start_ns=began_ns)
+    assert look(after_an_outage, before).normal.pauses_ns == ()
+
+
 def test_who_reads_or_writes_files_explains_it_for_a_while() -> None:
     seen = look(idle(io_bytes_per_s={2: 5_000_000}), USUAL)
     assert kinds(seen) == []
