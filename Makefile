@@ -11,7 +11,7 @@ SUITE ?= spine
 NAME ?= tracepoint
 export PORT DATA DEMO SEED DEMO_FAULT
 SUITES = $(shell grep -l __main__ tests/eval/*.py | sed -n 's,^tests/eval/\([a-z]*\)\.py$$,\1,p')
-BENCHES = $(shell grep -l __main__ tests/bench/*.py | sed -n 's,^tests/bench/\([a-z_]*\)\.py$$,\1,p')
+BENCHES = $(shell grep -l '"bench": "' tests/bench/*.py | sed -n 's,^tests/bench/\([a-z_]*\)\.py$$,\1,p')
 
 # The first Python that is new enough; empty when there is none (preflight says so).
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do \
