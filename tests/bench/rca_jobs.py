@@ -97,7 +97,7 @@ def _of_part(batch: TraceBatch, part: int, node: int, case: Case) -> TraceBatch:
     if "comm" in tables and len(tables["comm"]):
         _of_whole_job(tables["comm"], part, case)
     for rows in tables.values():
-        _renamed(rows, part, case.layout.n_ranks)
+        _renamed(rows, part, case)
     boot_id = bytes([*batch.boot_id[:-1], part])
     return replace(batch, node=f"node{node}", boot_id=boot_id, tables=tables)
 
@@ -115,9 +115,9 @@ def _of_whole_job(comm: Rows, part: int, case: Case) -> None:
     comm["dp"] += part * case.layout.dp
 
 
-def _renamed(rows: Rows, part: int, n_ranks: int) -> None:
+def _renamed(rows: Rows, part: int, case: Case) -> None:
     """Other communicators get ids of their own; in the job's, and in the job, ranks count on from the part before."""
-    columns = rows.dtype.names or ()
+    columns, n_ranks = rows.dtype.names or (), case.layout.n_ranks
     if "global_rank" in columns:
         rows["global_rank"] += np.where(rows["global_rank"] >= 0, part * n_ranks, 0)
     if "comm_id" not in columns:
@@ -127,3 +127,6 @@ def _renamed(rows: Rows, part: int, n_ranks: int) -> None:
     for name in ("comm_rank", "peer", "slowest_peer"):
         if name in columns:
             rows[name] = np.where(is_world & (rows[name] >= 0), rows[name] + part * n_ranks, rows[name])
+    if "total_chunks" in columns:  # a ring of so many more has so many more steps
+        total = rows["total_chunks"][is_world].astype(np.int64) * (n_ranks * case.n_parts - 1) // (n_ranks - 1)
+        rows["total_chunks"][is_world] = total

@@ -26,7 +26,9 @@ def test_each_part_of_a_tiled_job_has_its_own_ranks_and_its_own_culprit() -> Non
     assert sizes.max() == EIGHT.n_ranks * PARTS  # the world; every other communicator is there PARTS times
     assert len(ids) == 1 + (len(EIGHT.names) - 1) * PARTS
     findings = diagnose(window, look(window, USUAL).symptoms[0]).findings
-    assert {rank for finding in findings for rank in finding.culprits} == {VICTIM + part * EIGHT.n_ranks for part in range(PARTS)}
+    assert {rank for finding in findings for rank in finding.culprits} == {
+        VICTIM + part * EIGHT.n_ranks for part in range(PARTS)
+    }
 
 
 def test_copies_of_a_job_differ_in_name_alone() -> None:
