@@ -64,11 +64,11 @@ def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[
     for rule in inside:
         told = {rank for finding in found for rank in finding.culprits}
         found += [finding for finding in rule(slowdown, symptom, settings) if not told & set(finding.culprits)]
-    if not any(finding.culprits for finding in found):
+    if not any(finding.culprits or finding.tied for finding in found):
         found += [finding for rule in asleep for finding in rule(slowdown, symptom, settings)]
     for late in [finding for rule in before for finding in rule(slowdown, symptom, settings)]:
         found = _beside(slowdown, found, late)
-    most = max((excess_ms(finding) for finding in found if finding.culprits), default=0.0)
+    most = max((excess_ms(finding) for finding in found if finding.culprits or finding.tied), default=0.0)
     return ranked([one for one in found if not one.culprits or excess_ms(one) >= SECOND_MIN * most])
 
 

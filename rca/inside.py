@@ -15,7 +15,7 @@ import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV, FUNC_SEND
 from rca.iterations import Iterations
-from rca.keys import Mask
+from rca.keys import Ints, Mask, mix
 from rca.streams import Floats
 
 
@@ -31,7 +31,8 @@ class Wait(StrEnum):
 class Inside:
     """Of each place (P,), in ns per flow: `usual` and `slow` are means over the iterations before and during, by wait.
 
-    lasted: the op's own time, from its GPU's first chunk to its end. noise: the usual deviation.
+    lasted: the op's own time, from its GPU's first chunk to its end. noise: the usual deviation. room: (P,) equal for
+    the same collective on one node, whose ring may pass through several of its ranks.
     """
 
     usual: dict[Wait, Floats]
@@ -39,29 +40,54 @@ class Inside:
     noise: dict[Wait, Floats]
     lasted_usual: Floats
     lasted_slow: Floats
+    room: Ints
 
     def excess(self, wait: Wait) -> Floats:
         """(P,) by how much more each place waits now; 0 within the noise."""
         more = self.slow[wait] - self.usual[wait]
         return np.where(np.isfinite(more) & (more > 3 * self.noise[wait] + EXCESS_MIN_NS), more, 0.0)
 
+    def of_room(self, values: Floats) -> Floats:
+        """(P,) the most that any place of the same room has."""
+        most = np.zeros(int(self.room.max(initial=-1)) + 1)
+        np.maximum.at(most, self.room, np.nan_to_num(values))
+        found: Floats = most[self.room]
+        return found
+
 
 EXCESS_MIN_NS = 200_000.0
 
 
-def inside_of(iterations: Iterations, usual: Mask, slow: Mask) -> Inside:
-    """The waits of every place in the iterations of `usual` and of `slow`."""
-    waits = _waits(iterations)
+def inside_of(iterations: Iterations, node: Ints, usual: Mask, slow: Mask) -> Inside:
+    """The waits of every place in the iterations of `usual` and of `slow`. node: (R,) of the ranks, -1 unknown."""
+    room = _rooms(iterations, node)
+    waits = _waits(iterations, room)
     lasted = iterations.end - iterations.ready
     return Inside(
         usual={wait: _mean(values[:, usual]) for wait, values in waits.items()},
         slow={wait: _mean(values[:, slow]) for wait, values in waits.items()},
         noise={wait: _deviation(values[:, usual]) for wait, values in waits.items()},
-        lasted_usual=_mean(lasted[:, usual]), lasted_slow=_mean(lasted[:, slow]),
+        lasted_usual=_mean(lasted[:, usual]), lasted_slow=_mean(lasted[:, slow]), room=room,
     )  # fmt: skip
 
 
-def _waits(iterations: Iterations) -> dict[Wait, Floats]:
+def _rooms(iterations: Iterations, node: Ints) -> Ints:
+    """(P,) the place's room: collectives of one communicator, counted by each rank, on one node; sends are alone."""
+    rank_at = np.repeat(np.arange(len(node)), np.diff(iterations.first))
+    at = np.arange(len(rank_at))
+    mine = mix(rank_at, iterations.comm_id)
+    order = np.argsort(mine, kind="stable")
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = mine[order][1:] != mine[order][:-1]
+    nth = np.empty(len(order), np.int64)
+    nth[order] = at - np.maximum.accumulate(np.where(is_first, at, 0))
+    is_alone = (iterations.func == FUNC_SEND) | (iterations.func == FUNC_RECV) | (node[rank_at] < 0)
+    key = np.where(is_alone, mix(at, -1), mix(node[rank_at], iterations.comm_id, nth))
+    found: Ints = np.unique(key, return_inverse=True)[1].astype(np.int64)
+    return found
+
+
+def _waits(iterations: Iterations, room: Ints) -> dict[Wait, Floats]:
     """(P, I) per wait and flow."""
     sends, receives = (iterations.func == FUNC_SEND)[:, None], (iterations.func == FUNC_RECV)[:, None]
     flows = np.maximum(iterations.column("n_flows"), 1)
@@ -69,7 +95,10 @@ def _waits(iterations: Iterations) -> dict[Wait, Floats]:
     n_receiving = np.maximum(np.where(sends, 0, np.where(receives, flows, flows / 2)), 1)
     taken = iterations.column("receive_gpu_wait_ns")
     made = iterations.column("gpu_wait_ns") - taken
-    late = np.nan_to_num(iterations.ready - iterations.arrived) * ~receives
+    begun_all = np.full((int(room.max(initial=-1)) + 1, iterations.n), -np.inf)
+    np.maximum.at(begun_all, room, np.where(np.isfinite(iterations.ready), iterations.ready, -np.inf))
+    came = iterations.column("first_transfer_ns") - iterations.start_ns
+    late = np.maximum(np.nan_to_num(begun_all[room] - came, neginf=0.0), 0.0) * ~receives  # a ring waits for all there
     not_taken = np.maximum(taken / n_receiving - late, 0)
     begun = iterations.column("first_ready_ns") - iterations.column("started_ns")
     not_made = np.where(sends, np.maximum(made / n_sending - begun, 0), 0)

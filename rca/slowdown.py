@@ -70,7 +70,7 @@ def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown |
     ranks = known_ranks(window, settings)
     at = ranks.position(iterations.ranks)
     group = node_groups(window, iterations.ranks, ranks.node[at])
-    inside = inside_of(iterations, usual, slow)
+    inside = inside_of(iterations, ranks.node[at], usual, slow)
     launches = launches_of(iterations, inside.usual[Wait.NETWORK], settings.group_ns)
     sends = iterations.func != FUNC_RECV
     waits = {

@@ -46,8 +46,8 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
 
 
 def own_copy_ns(slowdown: Slowdown) -> Floats:
-    """(P,) what chunks wait for the GPU, less what its own sends are held up: a full way out stops the way in."""
+    """(P,) what chunks wait for the GPU, less what the sends of its node are held up: a full way out stops the way in."""
     excess = slowdown.inside.excess
     passes_on = (slowdown.iterations.func != FUNC_SEND) & (slowdown.iterations.func != FUNC_RECV)
-    held_up = np.where(passes_on, excess(Wait.NETWORK) + excess(Wait.CREDIT), 0.0)
+    held_up = np.where(passes_on, slowdown.inside.of_room(excess(Wait.NETWORK) + excess(Wait.CREDIT)), 0.0)
     return np.maximum(excess(Wait.COPY) - held_up, 0.0)

@@ -13,14 +13,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from nccl_instrument.tables import FUNC_RECV
 from rca.counters import DONE_NAME, TRANSMITTED_NAME
-from rca.cover import Covered
+from rca.cover import COVERED_MIN, Covered, covered
+from rca.edges import edges_of, shared_ends
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.inside import Wait
 from rca.keys import Ints
 from rca.settings import Settings
 from rca.slow_words import finding_of, for_everybody
 from rca.slowdown import Slowdown
+from rca.streams import Floats
 from rca.traffic import foreign_share
 from rca.words import named
 
@@ -29,22 +32,42 @@ VERSION = 2
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
+LONGER_MIN = 1.4  # times as long on the wire as usual
+BUSY_MIN = 0.6  # of the time of its ops that send, on the wire: most of it, with late acknowledgements besides
 TOLD = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `ibstat`"
 
 
 def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
     """A finding per NIC whose sends are slow; () when none is."""
     del symptom, settings
-    found = slowdown.waits[Wait.NETWORK]
+    sends = slowdown.iterations.func != FUNC_RECV
+    found = covered(slowdown.iterations, wire_ns(slowdown), sends, slowdown.lost_ns)
     if found.is_everybody:
         return (for_everybody(RULE, VERSION, slowdown, Component.NETWORK, found.excess_ns, "carries data more slowly"),)
-    blamed = np.flatnonzero(found.is_blamed)
-    nics = _by_nic(slowdown, blamed)
-    if len(nics) == 2 and _only_talk_to_each_other(slowdown, *nics):
+    nics = _touched(slowdown, _by_nic(slowdown, np.flatnonzero(found.is_blamed)))
+    blamed = np.concatenate([np.zeros(0, np.int64), *nics])
+    if len(nics) == 2 and _is_one_link(slowdown, *nics):
         return (_link(slowdown, found, *nics),)
     if len(nics) > 1:
         return (_finding(slowdown, found, blamed, is_network=True),)
     return tuple(_finding(slowdown, found, users, _is_taken_by_others(slowdown, users)) for users in nics)
+
+
+def wire_ns(slowdown: Slowdown) -> Floats:
+    """(P,) by how much longer data is on the wire, of ranks whose wire is what they wait for.
+
+    A chunk that travels alone takes a latency more than one of many, so victims of other things are on the wire a
+    little longer too; but they are not most of the time, nor much longer than they were.
+    """
+    inside = slowdown.inside
+    rank_at = np.repeat(np.arange(len(slowdown.iterations.ranks)), np.diff(slowdown.iterations.first))
+    sends = slowdown.iterations.func != FUNC_RECV
+    now, before, lasted = (
+        np.bincount(rank_at, weights=np.nan_to_num(values) * sends, minlength=len(slowdown.iterations.ranks))
+        for values in (inside.slow[Wait.NETWORK], inside.usual[Wait.NETWORK], inside.lasted_slow)
+    )
+    is_wire = (now >= LONGER_MIN * before) & (now >= BUSY_MIN * lasted)
+    return np.where(is_wire[rank_at], inside.excess(Wait.NETWORK), 0.0)
 
 
 def _by_nic(slowdown: Slowdown, blamed: Ints) -> list[Ints]:
@@ -54,8 +77,28 @@ def _by_nic(slowdown: Slowdown, blamed: Ints) -> list[Ints]:
     return [blamed[label == one] for one in np.unique(label)]
 
 
-def _only_talk_to_each_other(slowdown: Slowdown, one: Ints, other: Ints) -> bool:
-    """Whether every communicator that takes the two ranks across the network has no other members there."""
+def _touched(slowdown: Slowdown, nics: list[Ints]) -> list[Ints]:
+    """Of several NICs those that all slow connections touch: a neighbour sends slowly only into a slow one."""
+    if not nics:
+        return nics
+    nic = slowdown.ranks.nic[slowdown.at]
+    end = np.where(nic >= 0, nic, -1 - np.arange(len(nic)))
+    ends = shared_ends(edges_of(slowdown, np.concatenate(nics)), end)
+    if ends is None:
+        return nics
+    told, seen = np.concatenate(nics), slowdown.waits[Wait.NETWORK]
+    is_open = seen.n >= COVERED_MIN * seen.of  # nothing that it sends elsewhere speaks for it
+    tied = [np.flatnonzero(end == one) for one in ends if is_open[end == one].all() and one not in end[told]]
+    kept = [users for users in nics if end[users[0]] in ends]
+    return kept + tied if len(kept) == len(tied) == 1 else kept or nics
+
+
+def _is_one_link(slowdown: Slowdown, one: Ints, other: Ints) -> bool:
+    """Whether the two send to each other only: by flows where rows tell of them, else by their communicators' members."""
+    edges = edges_of(slowdown, np.concatenate([one, other]))
+    if len(edges.sender):
+        from_one = np.isin(edges.sender, one)
+        return bool(np.isin(edges.receiver[from_one], other).all() and np.isin(edges.receiver[~from_one], one).all())
     ranks = set(slowdown.iterations.ranks[np.concatenate([one, other])].tolist())
     members = slowdown.window.members
     for at in (*one, *other):

@@ -15,7 +15,8 @@ from dataclasses import replace
 import numpy as np
 
 from rca.counters import DONE_NAME, GPU_READY_NAME, TRANSMITTED_NAME
-from rca.cover import BESIDE_MIN, COVERED_MIN, SHARE_MIN
+from rca.cover import BESIDE_MIN, COVERED_MIN, SHARE_MIN, covered
+from rca.edges import edges_of, only_sends_slowly
 from rca.findings import Component, FaultKind, Finding, Symptom
 from rca.inside import Wait
 from rca.keys import Ints, Mask
@@ -51,27 +52,36 @@ def explain_asleep(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> 
 
 def _looks_late(slowdown: Slowdown) -> Mask:
     """(R,) ranks whose chunks wait more, both on the wire and for being taken, and not for a peer's credit."""
-    wire, copy, credit = (slowdown.waits[wait] for wait in (Wait.NETWORK, Wait.COPY, Wait.CREDIT))
+    wire, credit = slowdown.waits[Wait.NETWORK], slowdown.waits[Wait.CREDIT]
+    excess, iterations = slowdown.inside.excess, slowdown.iterations
+    not_taken = np.maximum(excess(Wait.COPY) - slowdown.inside.of_room(excess(Wait.CREDIT)), 0.0)
+    copy = covered(iterations, not_taken, np.ones(len(iterations.rank), bool), slowdown.lost_ns)
     both = (wire.n >= COVERED_MIN * wire.of) & (copy.n >= COPY_COVERED_MIN * copy.of) & (copy.of > 0)
     both &= (copy.excess_ns >= COPY_MIN * wire.excess_ns) & (credit.excess_ns <= CREDIT_MAX * wire.excess_ns)
     least = SHARE_MIN * slowdown.lost_ns
-    return both & (wire.excess_ns >= least) & (copy.excess_ns >= least)
+    both &= (wire.excess_ns >= least) & (copy.excess_ns >= least)
+    edges = edges_of(slowdown, np.flatnonzero(both))
+    for at in np.flatnonzero(both):
+        both[at] = only_sends_slowly(edges, int(at)) is not False
+    return both
 
 
 def _by_node(slowdown: Slowdown, late: Ints) -> list[Ints]:
     """The late ranks of each node; all of the node's, when half of them are late and the others nearly so."""
-    node, wire = slowdown.node(np.arange(len(slowdown.iterations.ranks))), slowdown.waits[Wait.NETWORK].excess_ns
+    node = slowdown.node(np.arange(len(slowdown.iterations.ranks)))
+    least = np.minimum(slowdown.waits[Wait.NETWORK].excess_ns, slowdown.waits[Wait.COPY].excess_ns)
     found = []
     for one in np.unique(node[late]):
         mine, there = late[node[late] == one], np.flatnonzero(node == one)
-        is_whole = 2 * len(mine) >= len(there) > 1 and one >= 0 and (wire[there] >= BESIDE_MIN * wire[mine].max()).all()
+        is_whole = (
+            2 * len(mine) >= len(there) > 1 and one >= 0 and (least[there] >= BESIDE_MIN * least[mine].max()).all()
+        )
         found.append(there if is_whole else mine)
     return found
 
 
 def _slow(slowdown: Slowdown, at: Ints) -> Finding:
-    inside = slowdown.inside.excess(Wait.NETWORK) + slowdown.inside.excess(Wait.COPY)
-    worst = max(float(inside[slowdown.iterations.places_of(int(one))].sum()) for one in at)
+    worst = float(np.minimum(slowdown.waits[Wait.NETWORK].excess_ns, slowdown.waits[Wait.COPY].excess_ns)[at].max())
     of_node = int((slowdown.node(np.arange(len(slowdown.iterations.ranks))) == slowdown.node(at[:1])[0]).sum())
     whole = "all ranks of the node" if len(at) == of_node > 1 else f"{len(at)} of {of_node} ranks of the node"
     return finding_of(
