@@ -109,11 +109,11 @@ class Window:
         return np.zeros(0, WINDOW_DTYPE[table]) if found is None else found
 
 
-def save_window(path: Path, window: Window) -> None:
-    """Write `window` as a compressed .npz without pickled objects."""
+def save_window(path: Path, window: Window, asked: Mapping[str, Any] | None = None) -> None:
+    """Write `window` as a compressed .npz without pickled objects. asked: what it was diagnosed for, plain JSON."""
     numbers = {name: getattr(window, name) for name in _NUMBERS}
     arrays = {name: getattr(window, name) for name in _ARRAYS} | {f"table_{k}": v for k, v in window.tables.items()}
-    named = {"job": window.job, "unreadable": dict(window.unreadable)}
+    named = {"job": window.job, "unreadable": dict(window.unreadable), **({"asked": dict(asked)} if asked else {})}
     head = np.array(json.dumps({"format": FORMAT, **named, **numbers}))
     with path.open("wb") as file:
         np.savez_compressed(file, head=head, **arrays)
@@ -121,6 +121,11 @@ def save_window(path: Path, window: Window) -> None:
 
 def load_window(path: Path, bytes_max: int = BYTES_MAX) -> Window:
     """Read a window written by `save_window`, of at most bytes_max in memory. Raises BadWindow; never loads pickles."""
+    return load_question(path, bytes_max)[0]
+
+
+def load_question(path: Path, bytes_max: int = BYTES_MAX) -> tuple[Window, dict[str, Any]]:
+    """The window, and what it was diagnosed for as it was saved, unchecked; {} when nothing was. Raises BadWindow."""
     try:
         text, arrays = read_arrays(path, _STORED, bytes_max)
         head = json.loads(text)
@@ -139,7 +144,9 @@ def load_window(path: Path, bytes_max: int = BYTES_MAX) -> Window:
         if len(rows) and not -1 <= rows["node"].min() <= rows["node"].max() < len(arrays["nodes"]):
             raise BadWindow(f"{path}: {name} speaks of a node that is not in it.")
     nodes, ranks, members = (arrays[name] for name in _ARRAYS)
-    return Window(**_checked(path, head), nodes=nodes, ranks=ranks, members=members, tables=tables)
+    asked = head.pop("asked", {})
+    window = Window(**_checked(path, head), nodes=nodes, ranks=ranks, members=members, tables=tables)
+    return window, asked if isinstance(asked, dict) else {}
 
 
 def _checked(path: Path, head: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """`python -m rca window.npz`: the diagnosis of a saved window; `python -m rca bundle FOLDER_OR_ZIP`: that of dumps.
 
-Looks for symptoms as the live system does and prints what the rules make of each; --why-not RANK adds why that rank was
-not blamed. --json prints the same as JSON. Exit status: 0 something or nothing found, 2 the file cannot be diagnosed.
+Diagnoses what the file says it was diagnosed for, else the symptoms that the live system would see, and prints what
+the rules make of each; --why-not RANK adds why that rank was not blamed. --json prints the same as JSON. Exit status: 0
+something or nothing found, 2 the file cannot be diagnosed.
 """
 
 from __future__ import annotations
@@ -10,21 +11,23 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ingest.saved import BYTES_MAX
-from ingest.window import BadWindow, Window, load_window
+from ingest.window import BadWindow, Window, load_question
 from rca.bundle.command import main as bundle
 from rca.diagnose import diagnose
-from rca.findings import Symptom, SymptomKind, to_json
+from rca.findings import Symptom, SymptomKind, symptom_from_json, to_json
 from rca.normal import Normal
 from rca.printed import alternative_lines, text
-from rca.settings import DEFAULT
+from rca.settings import DEFAULT, Settings, limits, settings_with
 from rca.triggers import look
 from rca.why_not import why_not
 
 GIB = 2**30
+NOTHING = "Nothing is wrong that a trigger would see; --anyway looks for a hang or a slowdown all the same."
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,16 +37,17 @@ def main(arguments: list[str] | None = None) -> int:
         return bundle(said[1:])
     chosen = _parser().parse_args(said)
     try:
-        window = _loaded(chosen.window, int(chosen.max_gib * GIB))
+        window, question = _loaded(chosen.window, int(chosen.max_gib * GIB))
+        symptoms, settings = _asked_for(chosen.window, question)
     except BadWindow as error:
         print(error, file=sys.stderr)
         return 2
-    seen = look(window, Normal(), DEFAULT)
+    seen = look(window, Normal(), settings)
     is_asked = chosen.anyway or chosen.why_not is not None
-    symptoms = seen.symptoms or ((_asked(window),) if is_asked else ())
-    diagnoses = [diagnose(window, symptom, DEFAULT) for symptom in symptoms]
+    symptoms = symptoms or seen.symptoms or ((_asked(window),) if is_asked else ())
+    diagnoses = [diagnose(window, symptom, settings) for symptom in symptoms]
     ranks = [chosen.why_not] if chosen.why_not is not None else []
-    others = [[why_not(window, one.symptom, one, rank) for rank in ranks] for one in diagnoses]
+    others = [[why_not(window, one.symptom, one, rank, settings) for rank in ranks] for one in diagnoses]
     if chosen.json:
         told = [[to_json(other) for other in row] for row in others]
         print(
@@ -54,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
             "\n".join([text(one), *(line for other in row for line in alternative_lines(other))])
             for one, row in zip(diagnoses, others, strict=True)
         ]
-        print("\n\n".join(parts) or f"Nothing is wrong that a trigger would see. {seen.held}")
+        print("\n\n".join(parts) or f"{NOTHING} {seen.held}".rstrip())
     return 0
 
 
@@ -69,15 +73,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _loaded(path: Path, bytes_max: int) -> Window:
-    """The window. BadWindow also for one from which nobody can be told from anybody."""
-    window = load_window(path, bytes_max)
+def _loaded(path: Path, bytes_max: int) -> tuple[Window, dict[str, Any]]:
+    """The window and what it was diagnosed for. BadWindow also for one from which nobody can be told from anybody."""
+    window, question = load_question(path, bytes_max)
     known = np.unique(np.concatenate([window.ranks["rank"], window.members["rank"]]))
     n_ranks = int((known >= 0).sum())
     if n_ranks < 2:
         said = "one rank" if n_ranks else "no rank"
         raise BadWindow(f"{path} holds {said}: who waits for whom cannot be told from it.")
-    return window
+    return window, question
+
+
+def _asked_for(path: Path, question: dict[str, Any]) -> tuple[tuple[Symptom, ...], Settings]:
+    """The symptom the window was diagnosed for and the thresholds of then, where the file says so. BadWindow."""
+    if not question:
+        return (), DEFAULT
+    try:
+        symptom = symptom_from_json(question["symptom"])
+        thresholds = question.get("thresholds", {})
+        settings = settings_with({name: value for name, value in thresholds.items() if name in limits()})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadWindow(f"{path}: what it was diagnosed for cannot be read ({type(error).__name__}).") from error
+    if not all(type(one) is int and abs(one) < 2**62 for one in (symptom.at_ns, symptom.seen_ns, *symptom.ranks)):
+        raise BadWindow(f"{path}: its symptom has no time.")
+    return (symptom,), settings
 
 
 def _asked(window: Window) -> Symptom:

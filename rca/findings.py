@@ -260,6 +260,12 @@ def diagnosis_from_json(raw: Json) -> Diagnosis:
     return diagnosis
 
 
+def symptom_from_json(raw: Json) -> Symptom:
+    """The Symptom that `to_json` wrote. ValueError as for a diagnosis."""
+    symptom: Symptom = _build(Symptom, raw)
+    return symptom
+
+
 def _build(kind: Any, raw: Any) -> Any:
     if dataclasses.is_dataclass(kind):
         return _build_dataclass(kind, raw)

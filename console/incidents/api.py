@@ -23,7 +23,7 @@ from console.dashboard.jobs import read_job_row
 from console.dashboard.schema import ERROR, an_object, schema_of
 from console.incidents import asking, lifecycle, read
 from console.incidents.evidence import incident_grid, incident_lanes
-from console.incidents.export import SECONDS, incident_window, window_bytes
+from console.incidents.export import incident_window, question_of, window_bytes
 from console.incidents.grid import Grid
 from console.incidents.lanes import Lanes
 from console.incidents.live import IncidentRow, JobRow, TimelineRow
@@ -296,13 +296,15 @@ class IncidentLanes(APIView):
 
 
 class WindowQuery(Fields):
-    seconds = serializers.IntegerField(default=SECONDS)
+    seconds = serializers.IntegerField(required=False)
 
 
 class IncidentWindow(APIView):
     @extend_schema(
         operation_id="incident_window",
-        parameters=[OpenApiParameter("seconds", int, description=f"How much time it covers; {SECONDS} if left out.")],
+        parameters=[
+            OpenApiParameter("seconds", int, description="How much time it covers; left out: as its diagnosis.")
+        ],
         responses={(200, "application/octet-stream"): OpenApiTypes.BINARY, 400: ERROR, 403: ERROR, 404: ERROR},
     )
     def get(self, request: Request, number: int) -> HttpResponse:
@@ -313,6 +315,6 @@ class IncidentWindow(APIView):
             raise PermissionDenied
         given = WindowQuery(data=request.GET.dict())
         given.is_valid(raise_exception=True)
-        body = window_bytes(incident_window(incident, given.validated_data["seconds"]))
+        body = window_bytes(incident_window(incident, given.validated_data.get("seconds")), question_of(incident))
         disposition = f'attachment; filename="incident-{incident.pk}.npz"'
         return HttpResponse(body, content_type="application/octet-stream", headers={"Content-Disposition": disposition})

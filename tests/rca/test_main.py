@@ -14,8 +14,9 @@ import pytest
 from ingest.window import Window, save_window
 from rca.__main__ import main
 from rca.diagnose import diagnose
-from rca.findings import Compared, Cover, NodeClock, Symptom, SymptomKind
+from rca.findings import Compared, Cover, NodeClock, Symptom, SymptomKind, to_json
 from rca.printed import text
+from tests.rca import test_slowdown
 from tests.windows import make_window
 
 
@@ -130,3 +131,35 @@ def test_everything_a_diagnosis_holds_is_printed() -> None:
         "node1 +40.0 ±1.0 ms", "next: On node1: `ip -s link show nic1`", "Why not rank",
     ):  # fmt: skip
         assert said in printed, printed
+
+
+def test_a_window_that_says_what_it_was_diagnosed_for_gives_that_diagnosis_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    window = test_slowdown.recorded("slow_copies_2")
+    found = test_slowdown.diagnosed(window)
+    asked = {"symptom": to_json(found.symptom), "thresholds": found.thresholds}
+    save_window(tmp_path / "w.npz", window, asked)
+    assert main([str(tmp_path / "w.npz"), "--json"]) == 0
+    (again,) = json.loads(capsys.readouterr().out)["diagnoses"]
+    assert again == json.loads(json.dumps(to_json(found)))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"symptom": 5},
+        {"thresholds": {}},
+        {"symptom": {"kind": "boredom"}},
+        {"symptom": {}, "thresholds": {"delta_s": []}},
+    ],
+)
+def test_a_window_that_was_diagnosed_for_nonsense_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: dict[str, object]
+) -> None:
+    save_window(tmp_path / "w.npz", make_window(nic_down=3), asked)
+    assert main([str(tmp_path / "w.npz")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    sane = to_json(Symptom(SymptomKind.FAILURE, "job", 1, 1, 2, 0, (), ""))
+    save_window(tmp_path / "w.npz", make_window(nic_down=3), {"symptom": {**sane, "at_ns": "now"}})
+    assert main([str(tmp_path / "w.npz")]) == 2

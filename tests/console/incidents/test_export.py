@@ -51,9 +51,27 @@ async def test_a_responder_downloads_the_window_and_a_viewer_may_not(incident: I
     assert (answer.status_code, answer.headers["Content-Disposition"].endswith('.npz"')) == (200, True)
     (tmp_path / "window.npz").write_bytes(answer.content)
     window = load_window(tmp_path / "window.npz")
-    assert window.end_ns - window.start_ns == 16 * 10**9
     assert window.start_ns < incident.first_symptom_ns < window.end_ns
     assert (await sync_to_async(download)(incident, Role.VIEWER)).status_code == 403
+
+
+async def test_a_downloaded_window_gives_the_incidents_own_diagnosis(
+    incident: Incident, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = await sync_to_async(download)(incident, Role.RESPONDER)
+    (tmp_path / "window.npz").write_bytes(answer.content)
+    stored = await incident.revisions.alatest("number")
+    assert main([str(tmp_path / "window.npz"), "--json"]) == 0
+    (again,) = json.loads(capsys.readouterr().out)["diagnoses"]
+    for part in ("symptom", "findings", "victims", "path", "thresholds", "alternatives", "clocks"):
+        assert again[part] == stored.body[part], part
+
+
+async def test_so_many_seconds_of_it_may_be_asked_for(incident: Incident, tmp_path: Path) -> None:
+    answer = await sync_to_async(download)(incident, Role.RESPONDER, "16")
+    (tmp_path / "window.npz").write_bytes(answer.content)
+    window = load_window(tmp_path / "window.npz")
+    assert window.end_ns - window.start_ns == 16 * 10**9
 
 
 @pytest.mark.parametrize("seconds", ["0", "121", "x"])
@@ -74,9 +92,9 @@ def save(subject: str, path: Path, *options: str) -> None:
     call_command("save_window", subject, str(path), *options, stdout=io.StringIO())
 
 
-def download(incident: Incident, role: Role, seconds: str = "16") -> Any:
+def download(incident: Incident, role: Role, seconds: str | None = None) -> Any:
     user, _ = User.objects.get_or_create(username="rita")
     Membership.objects.update_or_create(user=user, team=incident.team, defaults={"role": role})
     browser = APIClient()
     browser.force_login(user)
-    return browser.get(f"/api/v1/incidents/{incident.pk}/window?seconds={seconds}")
+    return browser.get(f"/api/v1/incidents/{incident.pk}/window", {} if seconds is None else {"seconds": seconds})

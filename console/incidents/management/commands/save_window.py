@@ -9,7 +9,7 @@ from typing import Any
 from django.core.exceptions import ObjectDoesNotExist
 from django.core.management.base import BaseCommand, CommandError
 
-from console.incidents.export import SECONDS, incident_window, job_window
+from console.incidents.export import SECONDS, incident_window, job_window, question_of
 from console.incidents.lifecycle import BadAct
 from console.incidents.models import Incident
 from ingest.models import Job
@@ -22,25 +22,28 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("subject", metavar="incident-or-job", help="an incident's number, a job's name or team/job")
         parser.add_argument("path", type=Path, metavar="PATH", help="the file to write, .npz")
-        parser.add_argument("--seconds", type=int, default=SECONDS, help=f"how much time it covers ({SECONDS})")
+        help_ = f"how much time it covers (an incident: as its diagnosis; else {SECONDS})"
+        parser.add_argument("--seconds", type=int, help=help_)
 
-    def handle(self, *args: Any, subject: str, path: Path, seconds: int, **options: Any) -> None:
+    def handle(self, *args: Any, subject: str, path: Path, seconds: int | None, **options: Any) -> None:
         try:
-            window = _window(subject, seconds)
-            save_window(path, window)
+            window, asked = _window(subject, seconds)
+            save_window(path, window, asked)
         except ObjectDoesNotExist as missing:
             raise CommandError(f"There is no incident or job {subject}, or nothing was heard of it.") from missing
         except (BadAct, OSError) as error:
             raise CommandError(str(error)) from error
+        took_s = round((window.end_ns - window.start_ns) / 1e9)
         rows = sum(len(window.rows(table)) for table in window.tables)
-        self.stdout.write(f"{path}: {rows} rows of {window.job}, {seconds} s. Diagnose it with: python -m rca {path}")
+        self.stdout.write(f"{path}: {rows} rows of {window.job}, {took_s} s. Diagnose it with: python -m rca {path}")
 
 
-def _window(subject: str, seconds: int) -> Window:
+def _window(subject: str, seconds: int | None) -> tuple[Window, dict[str, Any]]:
     if subject.isdecimal():
-        return incident_window(Incident.objects.get(pk=int(subject)), seconds)
+        incident = Incident.objects.get(pk=int(subject))
+        return incident_window(incident, seconds), question_of(incident)
     team, _, name = subject.rpartition("/")
     jobs = Job.objects.filter(name=name, team__name=team) if team else Job.objects.filter(name=subject)
     if len(jobs) > 1:
         raise BadAct(f"Several teams have a job {subject}: say team/{subject}.")
-    return job_window(jobs.get(), seconds)
+    return job_window(jobs.get(), SECONDS if seconds is None else seconds), {}
