@@ -26,7 +26,7 @@ def summary(rows: Sequence[Row], seed: int, overridden: list[str]) -> dict[str, 
         "healthy": len(healthy), "false_incidents": sum(row["false_incident"] for row in rows),
         "undetected": sum(row["detect_s"] is None for row in faulty),
         "detect_s": quantiles(row["detect_s"] for row in faulty if row["detect_s"] is not None),
-        "case_s": quantiles(row["took_s"] for row in rows),
+        "case_s": quantiles(row["took_s"] for row in rows), "case_cpu_s": quantiles(row["cpu_s"] for row in rows),
     }  # fmt: skip
 
 

@@ -39,7 +39,7 @@ def run_through(stack: RunningStack, case: Case) -> Row:
         over.set()
         sender.join(30)
     true = true_of(truth(case.fault, case.layout, settings.origin_ns))
-    took = {"took_s": round(time.monotonic() - began_s, 1), "analysis_s": 0.0}
+    took = {"took_s": round(time.monotonic() - began_s, 1), "cpu_s": 0.0}
     return {**describe(case), **took, "healthy": False, **_scored(case, true, said)}
 
 

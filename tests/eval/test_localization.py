@@ -20,7 +20,7 @@ def row(**more: Any) -> dict[str, Any]:
     plain = {
         "gpus": 64, "number": 0, "healthy": False, "fault": "gpu_slow", "type": "comp_fail_slow", "amount": 2.0, "named": True,
         "component_right": True, "tied": False, "wrongly_blamed": 0, "machine_level": True, "group_level": False,
-        "misjudged": False, "false_incident": False, "detect_s": 9.0, "took_s": 8.0, "slowdown": 1.5, "said": ["slow"],
+        "misjudged": False, "false_incident": False, "detect_s": 9.0, "took_s": 8.0, "cpu_s": 6.0, "slowdown": 1.5, "said": ["slow"],
         "truth": [3], "true_positives": 1, "false_positives": 0, "false_negatives": 0, "true_negatives": 7,
         "layout": {"tp": 8, "pp": 1, "dp": 8, "ep": 1}, "transport": "IB", "dp_reduce": "ring", "command": "repeat it",
     }  # fmt: skip
@@ -31,7 +31,15 @@ MISSED = row(
     named=False, component_right=False, machine_level=False, misjudged=True, wrongly_blamed=1, true_positives=0,
     false_positives=1, false_negatives=1, true_negatives=6,
 )  # fmt: skip
-HEALTHY_ROW = {"gpus": 64, "healthy": True, "fault": "overlap", "false_incident": False, "took_s": 5.0, "said": []}
+HEALTHY_ROW = {
+    "gpus": 64,
+    "healthy": True,
+    "fault": "overlap",
+    "false_incident": False,
+    "took_s": 5.0,
+    "cpu_s": 4.0,
+    "said": [],
+}
 
 
 @pytest.mark.parametrize(("gpus", "n_cases"), CASES_AT.items())

@@ -8,7 +8,6 @@ the look, and people. It makes an accuracy suite of hundreds of jobs possible.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -81,7 +80,6 @@ class Watch:
     incident: Followed | None = None
     evidence: Window | None = None
     n_looks: int = 0
-    analysis_s: float = 0.0
     now_ns: int = 0
     _heard_since_ns: int = 0
     _heard_ns: int = 0
@@ -93,9 +91,7 @@ class Watch:
         for sent in batches:
             if self._look_ns and sent.arrives_ns >= self._look_ns:
                 self.now_ns = self._look_ns
-                began_s = time.monotonic()
                 self.look()
-                self.analysis_s += time.monotonic() - began_s
                 is_answered = self.incident is not None and self.incident.first is not None
                 self._look_ns = sent.arrives_ns + (ANSWERED_PAUSE_NS if is_answered else self.pause_ns)
                 yield self.now_ns
