@@ -1,0 +1,127 @@
+"""A Flight Recorder dump comes by thread, pipe or file, also from a rank that hangs, and a silent rank says what was tried."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nccl_instrument import recorder
+from nccl_instrument.agent.recordings import OLD_SECONDS, take_recordings
+
+HUNG = """
+import sys, threading
+from pathlib import Path
+from nccl_instrument import recorder
+recorder.start(lambda: b"dump of a hung rank", Path(sys.argv[1]))
+print("ready", flush=True)
+lock = threading.Lock(); lock.acquire(); lock.acquire()
+"""
+
+
+def started(tmp_path: Path, code: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    argv = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, **environment}) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process
+        process.send_signal(signal.SIGKILL)
+
+
+@pytest.fixture
+def hung(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A rank whose main thread waits for ever for a lock it holds."""
+    yield from started(tmp_path, HUNG)
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A rank without a recorder, whose dump files go to tmp_path."""
+    code = "import time; print('ready', flush=True); time.sleep(600)"
+    variables = {"TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/fr_", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/pipe_"}
+    yield from started(tmp_path, code, **variables)
+
+
+def test_a_hung_rank_answers_by_its_recorder_thread(hung: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    (found,) = take_recordings([(2, hung.pid)], tmp_path)
+    assert (found.raw, found.by, found.silent) == (b"dump of a hung rank", "its recorder thread", "")
+    assert not recorder.request_path(tmp_path, hung.pid).exists()
+
+
+def test_a_dump_of_before_is_no_answer(hung: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    path = recorder.answer_path(tmp_path, hung.pid)
+    path.write_bytes(b"old")
+    os.utime(path, (time.time() - 60, time.time() - 60))
+    assert take_recordings([(0, hung.pid)], tmp_path)[0].raw == b"dump of a hung rank"
+
+
+def test_a_file_that_torch_wrote_itself_is_taken_if_it_is_of_this_trouble(
+    silent: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / "fr_7"
+    path.write_bytes(b"written at the timeout")
+    assert take_recordings([(7, silent.pid)], tmp_path, seconds=0.2)[0].by == "torch's dump file"
+    os.utime(path, (time.time() - OLD_SECONDS - 5, time.time() - OLD_SECONDS - 5))
+    assert take_recordings([(7, silent.pid)], tmp_path, seconds=0.2)[0].raw == b""
+
+
+def test_the_debug_pipe_is_rung_and_its_answer_waited_for(silent: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe_3.pipe")
+
+    def torch() -> None:
+        with open(tmp_path / "pipe_3.pipe", "rb") as pipe:
+            assert pipe.read(1) == b"1"
+        (tmp_path / "fr_3").write_bytes(b"as asked")
+
+    thread = threading.Thread(target=torch)
+    thread.start()
+    deadline = time.monotonic() + 5
+    while (
+        not (found := take_recordings([(3, silent.pid)], tmp_path, seconds=1.0)[0]).raw and time.monotonic() < deadline
+    ):
+        pass
+    thread.join(5)
+    assert found.raw == b"as asked"
+
+
+def test_a_rank_that_does_not_answer_says_what_was_tried(silent: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    began = time.monotonic()
+    (found,) = take_recordings([(1, silent.pid)], tmp_path, seconds=0.3)
+    assert found.silent == "no answer within the time; tried its recorder thread, torch's dump file"
+    assert time.monotonic() - began < 5
+
+
+def test_a_process_that_is_gone_is_said_to_be_without_waiting(tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    assert take_recordings([(1, process.pid)], tmp_path, seconds=60)[0].silent == "the process is gone"
+
+
+def test_links_and_pipes_in_an_answers_place_are_not_read(silent: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    (tmp_path / "fr_1").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "fr_2")
+    found = take_recordings([(1, silent.pid), (2, silent.pid)], tmp_path, seconds=0.2)
+    assert [one.raw for one in found] == [b"", b""]
+
+
+def test_a_recorder_that_cannot_dump_leaves_the_program_alone(tmp_path: Path) -> None:
+    def broken() -> bytes:
+        raise RuntimeError("no recorder in this torch")
+
+    thread = recorder.start(broken, tmp_path)
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_without_torch_the_thread_ends_quietly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", None)
+    thread = recorder.start(None, tmp_path)
+    thread.join(20)
+    assert not thread.is_alive()
