@@ -22,7 +22,7 @@ from rca.holes import unread
 from rca.idle import file_traffic, idle_of, idle_symptom, learn_pause
 from rca.iterations import iteration_lengths
 from rca.keys import Ints, Mask, latest, mix
-from rca.kinds import halved_kind, learn_kinds
+from rca.kinds import Halved, halved_kind, learn_kinds
 from rca.normal import Normal, learn
 from rca.progress import Progress, state_of
 from rca.ranks import silent_nodes
@@ -67,13 +67,23 @@ def look(
     delta = delta_ns(normal, settings)
     watched = watched_ranks(window, ranks, settings)
     if _has_ended(window):
-        return Look(
-            (),
-            learn(normal, window, ranks),
-            watched,
-            delta,
-            "The job has ended or was cancelled: the process of every known rank is gone.",
-        )
+        ended = "The job has ended or was cancelled: the process of every known rank is gone."
+        return Look((), learn(normal, window, ranks), watched, delta, ended)
+    complete = _complete(window, ranks)
+    learned = _learned(normal, window, history, complete, settings)
+    found, held = _standing(window, watched, delta, settings)
+    noted = excused = ""
+    if not found and not held:
+        found, noted = _slow(window, complete, learned, settings)
+    if not found and not held:
+        found, excused = _idle(window, watched, normal, settings, paused)
+    return Look(found, learned, watched, delta, held or unread(window), excused, noted)
+
+
+def _standing(
+    window: Window, watched: tuple[Watched, ...], delta: int, settings: Settings
+) -> tuple[tuple[Symptom, ...], str]:
+    """(failure and silence, why a stall is held back)."""
     stuck = [one for one in watched if one.stalled_ns >= delta]
     gone = _gone_ranks(window)
     state = state_of(window, settings) if stuck or len(gone) else None
@@ -84,23 +94,27 @@ def look(
         if not held:
             found.append(_failure(window, stuck, delta))
     silence = _silence(window, state, gone, settings)
-    if silence is not None:
-        found.append(silence)
-    complete = _complete(window, ranks)
-    learned = learn(normal, window, complete)
-    learned = replace(learned, pace=_paced(normal.pace, window, history, complete, settings))
-    kinds = learn_kinds(normal.kinds, window, complete, normal.looked_ns, settings)
-    pauses = learn_pause(normal, window, complete)
-    learned = replace(learned, kinds=kinds, looked_ns=window.end_ns, pauses_ns=pauses)
-    noted = ""
-    if not found and not held:
-        symptom, noted = _slow(window, complete, learned, settings)
-        found += [symptom] if symptom else []
-    still = idle_of(window, watched, normal, settings) if not found and not held else None
-    excused = (paused or file_traffic(window, still, settings)) if still else ""
-    if still and not excused:
-        found.append(idle_symptom(window, still, normal))
-    return Look(tuple(found), learned, watched, delta, held or unread(window), excused, noted)
+    return (*found, *([silence] if silence else [])), held
+
+
+def _idle(
+    window: Window, watched: tuple[Watched, ...], normal: Normal, settings: Settings, paused: str
+) -> tuple[tuple[Symptom, ...], str]:
+    """(the symptom of a job that does nothing, what explains it instead)."""
+    idle = idle_of(window, watched, normal, settings)
+    excused = (paused or file_traffic(window, idle, settings)) if idle else ""
+    return (idle_symptom(window, idle, normal),) if idle and not excused else (), excused
+
+
+def _learned(normal: Normal, window: Window, history: Window | None, ranks: Ints, settings: Settings) -> Normal:
+    """What is usual, with what this look adds to it."""
+    return replace(
+        learn(normal, window, ranks),
+        pace=_paced(normal.pace, window, history, ranks, settings),
+        kinds=learn_kinds(normal.kinds, window, ranks, normal.looked_ns, settings),
+        pauses_ns=learn_pause(normal, window, ranks),
+        looked_ns=window.end_ns,
+    )
 
 
 def _paced(before: pace.Pace, window: Window, history: Window | None, ranks: Ints, settings: Settings) -> pace.Pace:
@@ -109,7 +123,7 @@ def _paced(before: pace.Pace, window: Window, history: Window | None, ranks: Int
     return replace(pace.learn(before, lengths, settings), tried_ns=tried_ns)
 
 
-def _slow(window: Window, ranks: Ints, learned: Normal, settings: Settings) -> tuple[Symptom | None, str]:
+def _slow(window: Window, ranks: Ints, learned: Normal, settings: Settings) -> tuple[tuple[Symptom, ...], str]:
     """Whether the job has become slower, by its iterations, else by the kinds of its ops; and what is only to be noted.
 
     While iterations are about as long as ever, an op kind at half its throughput is hidden behind computation: nobody
@@ -117,19 +131,23 @@ def _slow(window: Window, ranks: Ints, learned: Normal, settings: Settings) -> t
     """
     slow = pace.slowing(learned.pace, settings)
     if slow is not None:
-        return _straggler(window, ranks, slow), ""
+        return (_straggler(window, ranks, slow),), ""
     kind = halved_kind(learned.kinds, settings)
     if kind is None:
-        return None, ""
+        return (), ""
     stretch = pace.stretch(learned.pace, kind.since_ns, settings)
     if stretch is not None and stretch < (1 + settings.slow_factor) / 2:
-        return None, f"{kind.sentence} Iterations take {stretch:.2f} times as long as usual."
+        return (), f"{kind.sentence} Iterations take {stretch:.2f} times as long as usual."
+    return (_slow_kind(window, ranks, kind),), ""
+
+
+def _slow_kind(window: Window, ranks: Ints, kind: Halved) -> Symptom:
     unit = "op_interval" if kind.what == "interval" else "byte_time"
     return Symptom(
         kind=SymptomKind.STRAGGLER, job=window.job, attempt=window.attempt, at_ns=kind.since_ns, seen_ns=window.now_ns,
         comm_id=0, ranks=tuple(int(rank) for rank in ranks), sentence=kind.sentence,
         numbers={f"{unit}_usual_s": kind.usual_s, f"{unit}_s": kind.now_s},
-    ), ""  # fmt: skip
+    )  # fmt: skip
 
 
 def _straggler(window: Window, ranks: Ints, slow: pace.Slowing) -> Symptom:
