@@ -189,7 +189,7 @@ function Arrows({ from, placement: { placed, isTall } }: { from: Placed; placeme
             y={from.y + BOX_H / 2 + (n === 0 ? -6 : 15)}
             text-anchor="end"
           >
-            {short(line, (GAP_X - 30) / 6.2)}
+            {short(line, (GAP_X - 30) / 6)}
           </text>
         ))
       )}

@@ -8,9 +8,9 @@ import type { PathBox } from "./path";
 export const BOX_H = 44;
 const GAP_Y = 14;
 /** Between two layers: the arrow and its label, in two lines. */
-export const GAP_X = 108;
+export const GAP_X = 98;
 const BOX_W_MAX = 216;
-const BOX_W_MIN = 124;
+const BOX_W_MIN = 112;
 const INDENT = 22;
 const LABEL_H = 20;
 /** Left of culprits that wait for each other: the arrows of the circle. */
