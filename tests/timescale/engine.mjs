@@ -92,7 +92,8 @@ class Client {
     if (type === "X") return this.socket.end();
     this.unit.push(this.renamed(type, one));
     if (!ENDS_A_UNIT.has(type)) return;
-    const waiting = { client: this, bytes: Buffer.concat(this.unit), isOpen: type === "H" };
+    const isNothing = type === "H" && this.unit.length === 1; // psycopg may flush once more after the end
+    const waiting = { client: this, bytes: Buffer.concat(this.unit), isOpen: type === "H", isNothing };
     waiting.timer = setTimeout(() => this.giveUp(waiting), WAIT_MS);
     this.unit = [];
     line.push(waiting);
@@ -135,10 +136,10 @@ async function run() {
   while (true) {
     const at = line.findIndex((waiting) => owner === null || waiting.client === owner);
     if (at < 0) break;
-    const [{ client, bytes, isOpen, timer }] = line.splice(at, 1);
+    const [{ client, bytes, isOpen, isNothing, timer }] = line.splice(at, 1);
     clearTimeout(timer);
     const answer = await db.execProtocolRaw(new Uint8Array(bytes));
-    owner = isOpen || statusAtEnd(answer) !== "I" ? client : null;
+    if (!isNothing) owner = isOpen || statusAtEnd(answer) !== "I" ? client : null;
     if (client.socket.writable) client.socket.write(answer);
   }
   isRunning = false;
