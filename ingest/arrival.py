@@ -96,7 +96,10 @@ def completed_ns(ops: Columns) -> npt.NDArray[np.int64]:
     """(n,) when each op of an `op` table was over: its end, or the last thing known of an op whose end is not."""
     last: npt.NDArray[np.int64] = ops["done_ns"].astype(np.int64)
     for name in ("last_transfer_ns", "first_transfer_ns", "started_ns", "enqueued_ns"):
-        last = np.where(last == 0, ops[name], last)
+        is_open = last == 0
+        if not is_open.any():
+            break
+        last = np.where(is_open, ops[name], last)
     return last
 
 
