@@ -16,7 +16,7 @@ from nccl_instrument.tables import TRANSPORTS
 from rca.clocks import node_clocks
 from rca.counters import absent, judged, marked
 from rca.diagnose_slowdown import diagnose_slowdown
-from rca.external import taken_as
+from rca.external import excused, taken_as
 from rca.findings import Diagnosis, Finding, Symptom, SymptomKind, WaitEdge
 from rca.holes import downgrade, ranked, unseen
 from rca.paths import paths_to, victims_and_path
@@ -53,7 +53,7 @@ def _diagnose_asked(window: Window, symptom: Symptom, settings: Settings) -> Dia
         if found.findings:
             return found
         taken = replace(taken, kind=SymptomKind.SILENCE)
-    found = _diagnose_standing(window, taken, settings)
+    found = excused(window, _diagnose_standing(window, taken, settings), settings)
     return found if found.findings else replace(found, missing=(*found.missing, NOTHING_TO_EXPLAIN))
 
 

@@ -12,12 +12,14 @@ from dataclasses import replace
 import numpy as np
 
 from ingest.window import Window
-from rca.findings import Symptom, SymptomKind
+from rca.findings import Component, Diagnosis, Evidence, FaultKind, Finding, Grade, Symptom, SymptomKind
 from rca.iterations import iteration_lengths
+from rca.ranks import Ranks, known_ranks
 from rca.sampling import sampled_ranks
 from rca.settings import Settings
 from rca.streams import Floats
 from rca.stuck import resumed_ranks, watched_ranks
+from rca.words import capitalised, named
 
 PART_MIN = 3
 """Iterations before and after the change: fewer tell nothing of what is usual."""
@@ -33,6 +35,28 @@ def taken_as(window: Window, symptom: Symptom, settings: Settings) -> Symptom:
     if onset_ns is not None:
         return replace(symptom, kind=SymptomKind.STRAGGLER, at_ns=onset_ns)
     return replace(symptom, kind=SymptomKind.SILENCE)
+
+
+def excused(window: Window, found: Diagnosis, settings: Settings) -> Diagnosis:
+    """`found`, in which nobody is blamed who only reads or writes files (a checkpoint): late, not stuck.
+
+    A trigger waits for such ranks; who asks by hand hears of them at once.
+    """
+    ranks = known_ranks(window, settings)
+    return replace(found, findings=tuple(_excused(one, ranks, settings) for one in found.findings))
+
+
+def _excused(finding: Finding, ranks: Ranks, settings: Settings) -> Finding:
+    at = ranks.position(np.array(finding.culprits, np.int64))
+    is_between_ops = finding.component is Component.SOFTWARE and finding.kind is FaultKind.COMPUTATION_FAIL_STOP
+    if not is_between_ops or not len(at) or (ranks.io_rate[at] < settings.io_bytes_per_s).any():
+        return finding
+    rate = round(float(ranks.io_rate[at].min()) / 1e6, 1)
+    fact = Evidence("files read and written", rate, "MB/s", "process", finding.culprits[0])
+    return replace(
+        finding, culprits=(), grade=Grade.WEAK, score=round(finding.score / 2, 4), evidence=(fact, *finding.evidence),
+        sentence=f"{capitalised(named(finding.culprits))}: {rate} MB/s of files: late, not stuck. {finding.sentence}",
+    )  # fmt: skip
 
 
 def stands_still(window: Window, settings: Settings) -> bool:

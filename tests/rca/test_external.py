@@ -44,6 +44,16 @@ def test_one_long_pause_is_no_slowdown() -> None:
     assert asked(window).culprits == ()
 
 
+def test_a_rank_that_writes_a_checkpoint_is_told_and_not_blamed() -> None:
+    window = window_after("checkpoint", EIGHT, 0, at_s=8.0, seconds=13.0)
+    found = asked(window)
+    (best,) = found.findings
+    assert (found.culprits, best.subject.ranks, best.grade) == ((), (0,), Grade.WEAK)
+    assert "MB/s of files: late, not stuck" in found.verdict
+    stuck = asked(window_after("stuck_before", EIGHT, 0, at_s=8.0, seconds=13.0))
+    assert (stuck.culprits, stuck.findings[0].grade) == ((0,), Grade.STRONG)
+
+
 @pytest.mark.parametrize("name", HANGS)
 def test_a_hang_is_explained_as_if_a_trigger_had_seen_it(name: str) -> None:
     window = test_recorded.load_recorded(test_recorded.FOLDER / f"{name}.npz")
