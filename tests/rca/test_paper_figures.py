@@ -68,6 +68,12 @@ def test_figure_2_names_rank_0_which_transmits_slowly_and_nobody_whom_it_delays(
     assert {rank for finding in found.findings for rank in finding.culprits} == {0}
 
 
+def test_figure_2_with_a_nic_that_is_slow_both_ways_and_rings_in_both_directions_names_rank_0_too() -> None:
+    window = window_after("nic_limited", Layout(tp=1, pp=1, dp=4, ranks_per_node=1), 0, 0.4, at_s=8.0, seconds=16.0)
+    found = diagnosed(window)
+    assert (found.culprits, found.findings[0].component, len(found.findings)) == ((0,), Component.NIC, 1)
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_figure_2_why_not_a_rank_that_is_delayed(rank: int) -> None:
     window, found = figure_2()
