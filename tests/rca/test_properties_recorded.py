@@ -110,8 +110,8 @@ def test_a_hang_of_a_slower_or_faster_job_has_the_same_culprit(case: str, factor
 
 
 @FEW
-@given(st.sampled_from(SLOW), st.floats(0.8, 5))
-def test_a_slowdown_of_a_slower_or_faster_job_has_the_same_culprit(case: str, factor: float) -> None:
+@given(st.sampled_from(SLOW), st.floats(1, 5))  # a host's calls lie no closer together in a faster job
+def test_a_slowdown_of_a_slower_job_has_the_same_culprit(case: str, factor: float) -> None:
     assert answer(diagnosed(case, transforms.all_slower(window_of(case), factor))) == answer(usual(case))
 
 
