@@ -12,7 +12,7 @@ import { RANK_STATE } from "../state/words";
 import type { GridColumns } from "../types";
 import { GridTable } from "./GridTable";
 import { cellAt, cellBeside, type Direction, type GridLayout, hasPlaces, layoutGrid, type Order } from "./layout";
-import { paintGrid, paintMarks } from "./paint";
+import { paintGrid, paintMarks, RING_ROOM_PX } from "./paint";
 import { cellSentence, cellWords, countsByState } from "./words";
 
 interface TopologyGridProps {
@@ -105,7 +105,7 @@ function Canvas({ columns, order, selected, onSelect }: TopologyGridProps & { or
 
   const cellUnder = (pointer: PointerEvent | MouseEvent) => {
     const at = canvas.current?.getBoundingClientRect();
-    return at ? cellAt(layout, pointer.clientX - at.left, pointer.clientY - at.top) : -1;
+    return at ? cellAt(layout, pointer.clientX - at.left - RING_ROOM_PX, pointer.clientY - at.top - RING_ROOM_PX) : -1;
   };
   const toggle = (cell: number) => onSelect(cell < 0 || columns.rank[cell] === selected ? null : columns.rank[cell]);
   const press = (key: KeyboardEvent) => {

@@ -26,6 +26,8 @@ const HATCHED: Record<string, "rising" | "falling" | "dots" | "cross"> = {
   silent: "falling",
 };
 const NUMBER_MIN_PX = 20;
+/** Around the cells: room for the rings of those at the edge. */
+export const RING_ROOM_PX = 5;
 
 export interface Marks {
   selected: number;
@@ -37,7 +39,7 @@ export function fillName(state: string): string {
 }
 
 export function paintGrid(canvas: HTMLCanvasElement, layout: GridLayout, columns: GridColumns): void {
-  const context = prepared(canvas, layout.width, layout.height);
+  const context = ringed(canvas, layout);
   if (!context) return;
   if (layout.dense) paintPixels(context, layout, columns);
   else paintCells(context, layout, columns);
@@ -48,10 +50,16 @@ export function paintGrid(canvas: HTMLCanvasElement, layout: GridLayout, columns
 
 /** Hover and selection, on a canvas of their own: a moving pointer must not repaint 100,000 cells. */
 export function paintMarks(canvas: HTMLCanvasElement, layout: GridLayout, marks: Marks): void {
-  const context = prepared(canvas, layout.width, layout.height);
+  const context = ringed(canvas, layout);
   if (!context) return;
   for (const cell of marks.pointed) outline(context, layout, cell, 1);
   outline(context, layout, marks.selected, 2);
+}
+
+function ringed(canvas: HTMLCanvasElement, layout: GridLayout): CanvasRenderingContext2D | null {
+  const context = prepared(canvas, layout.width + 2 * RING_ROOM_PX, layout.height + 2 * RING_ROOM_PX);
+  context?.translate(RING_ROOM_PX, RING_ROOM_PX);
+  return context;
 }
 
 /** A cleared 2D context whose unit is a CSS pixel, at the screen's own resolution; null where there is no canvas. */
