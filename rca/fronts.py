@@ -28,7 +28,8 @@ class Fronts:
 
     at: rank position. comm: position of the communicator, -1 unknown. is_front: the rank is blocked in it.
     has_begun: its kernel produced or took data. is_mute: entered, but its proxy posted nothing for it.
-    sends_first: its kernel needs no input for its first send, so that "nothing ready" means "not started".
+    sends_first: its kernel needs no input for its first send, so that "nothing ready" means "not started". tree: an AllReduce
+    that is no ring.
     """
 
     at: Ints
@@ -41,6 +42,7 @@ class Fronts:
     has_begun: Mask
     is_mute: Mask
     sends_first: Mask
+    tree: Mask
     is_front: Mask
     by_rank: Index
 
@@ -52,6 +54,14 @@ class Fronts:
         """(n,) whether that rank is blocked in that op."""
         place = self.find(at, key)
         return (place >= 0) & (self.is_front[place] if len(self.is_front) else False)
+
+    def is_tree(self, at: Ints, key: Keys) -> Mask:
+        """(n,) whether that rank is in a collective there whose ranks wait for what others reduced before they send at all."""
+        place = self.find(at, key)
+        if not len(self.at):
+            return np.zeros(len(at), bool)
+        found: Mask = (place >= 0) & self.tree[place]
+        return found
 
 
 def known_fronts(known: Known, members: Members, awaited: Keys, settings: Settings) -> Fronts:
@@ -77,11 +87,12 @@ def known_fronts(known: Known, members: Members, awaited: Keys, settings: Settin
     p2p = np.concatenate([is_p2p(r) for r in rows])
     enqueued = np.concatenate([known.live["enqueued_ns"][live], np.full(len(young), NEVER)]).astype(np.int64)
     algo = np.concatenate([known.live["algo"][live], np.zeros(len(young), np.uint8)])
-    by_rank = Index(mix(at, key))
+    by_rank, is_ring = Index(mix(at, key)), np.isin(algo, _RINGS)
     has_begun, is_mute = _begun(known, by_rank, len(at), live)
     return Fronts(
         at=at, key=key, comm=members.comm_of(comm_ids), op=op, p2p=p2p, func=func, enqueued_ns=enqueued,
-        has_begun=has_begun, is_mute=is_mute, sends_first=np.isin(func, _SENDS_FIRST) & np.isin(algo, _RINGS),
+        has_begun=has_begun, is_mute=is_mute, sends_first=np.isin(func, _SENDS_FIRST) & is_ring,
+        tree=(func == FUNCS.index("AllReduce")) & ~is_ring,
         is_front=_front(at, enqueued, has_begun, p2p, len(known.ranks.rank), settings), by_rank=by_rank,
     )  # fmt: skip
 

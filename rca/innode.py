@@ -111,7 +111,8 @@ def _surely_waiting(fronts: Fronts, certain: Edges, n_ranks: int) -> Ints:
     """
     begun = mix(fronts.at, fronts.comm, fronts.op)[fronts.has_begun | fronts.sends_first]
     is_sure = (certain.why != Why.NO_DATA) | among(mix(certain.waiter, certain.comm, certain.op), begun)
-    return certain.waiter[is_sure & (certain.waiter < n_ranks)]
+    found: Ints = certain.waiter[is_sure & (certain.waiter < n_ranks)]
+    return found
 
 
 def _passed(known: Known, members: Members, fronts: Fronts) -> Mask:
@@ -184,7 +185,8 @@ def ring_hop_edges(known: Known, members: Members, fronts: Fronts, pairs: Pairs)
     for mask, at, other in ((starved, pairs.sender, pairs.receiver), (full, pairs.receiver, pairs.sender)):
         sending, taking = mix(at, pairs.key, pairs.channel), mix(other, pairs.key, pairs.channel)
         blocked = mask & ~pairs.p2p & (pairs.comm >= 0) & (at >= 0) & fronts.blocks(at, pairs.key)
-        one_way = blocked & ~among(sending, taking)
+        # In a tree the one that sends for its node does so both ways, and passes on what all its mates have reduced.
+        one_way = blocked & (~among(sending, taking) | fronts.is_tree(at, pairs.key))
         same_way = set(sending.tolist())
         for i in np.flatnonzero(one_way):
             mates = np.array(mates_of.get((int(pairs.comm[i]), int(known.ranks.node[at[i]])), []), np.int64)

@@ -23,6 +23,7 @@ class Why(IntEnum):
     NOT_TAKEN = 3
     LOST = 4
     IN_NODE = 5
+    SAME_OP = 6
 
 
 SENTENCES = {
@@ -32,6 +33,7 @@ SENTENCES = {
     Why.NOT_TAKEN: "the proxy of rank {target} takes nothing that arrives",
     Why.LOST: "data between them does not arrive",
     Why.IN_NODE: "inside the node, not visible to the network",
+    Why.SAME_OP: "in the same op, which rank {target} is blocked in",
 }
 """Reasons as the path gives them; {target} is the rank that is waited for."""
 

@@ -10,6 +10,7 @@ import pytest
 
 from ingest.window import Rows, Window
 from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, FaultKind, Grade
 from rca.keys import Mask
@@ -29,6 +30,7 @@ LAYOUTS = {
     "shared nics": Layout(tp=2, pp=2, dp=4, ranks_per_node=4, nics_per_node=2),
     "tensor over nodes": Layout(tp=8, pp=1, dp=2, ranks_per_node=4),
     "experts in a node": Layout(tp=1, pp=1, dp=8, ep=4, ranks_per_node=4),
+    "tensor and data": Layout(tp=2, pp=1, dp=8, ranks_per_node=4),
     "deep": Layout(tp=2, pp=4, dp=2, ranks_per_node=4),
 }
 
@@ -193,14 +195,30 @@ def test_a_gpu_that_stops_is_told_from_its_mates_who_wait_for_it_inside_the_node
     assert len(found.victims) == LAYOUTS[layout].n_ranks - 1
 
 
-@pytest.mark.parametrize(("name", "component"), [("stuck_before", Component.SOFTWARE), ("rank_frozen", Component.PROCESS)])
+# ---- trees, and exchanges inside a node ----
+
+
+@pytest.mark.parametrize("name", ["nic_down", "rank_killed", "stuck_before", "proxy_stuck"])
+@pytest.mark.parametrize("victim", [3, 9])
+def test_in_trees_the_one_who_started_it_is_named_alone(name: str, victim: int) -> None:
+    trees = replace(TESTBED, dp_reduce="tree", tree_from=4)
+    cut = window_after(name, LAYOUTS["tensor and data"], victim, at_s=2.0, seconds=13.5, physics=trees)
+    found = diagnose(cut, look(cut, Normal()).symptoms[0])
+    assert (found.culprits, len(found.findings)) == ((victim,), 1)
+    assert victim not in found.victims
+    assert len(found.victims) >= 8
+
+
+@pytest.mark.parametrize(
+    ("name", "component"), [("stuck_before", Component.SOFTWARE), ("rank_frozen", Component.PROCESS)]
+)
 @pytest.mark.parametrize("victim", [1, 6])
 def test_who_does_not_come_to_an_exchange_of_tokens_inside_the_node_is_named_and_its_mates_are_not(
     name: str, component: Component, victim: int
 ) -> None:
     found = diagnosed(name, "experts in a node", victim)
     assert (found.culprits, found.findings[0].component, len(found.findings)) == ((victim,), component, 1)
-    assert victim not in found.victims
+    assert found.victims == tuple(rank for rank in range(8) if rank != victim)
 
 
 @pytest.mark.parametrize("victim", [1, 6])
