@@ -8,18 +8,22 @@ time it names, and if that says nothing, in the newest traces.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import timedelta
+from statistics import median
 from typing import Final
 
 from django.conf import settings
 from django.utils import timezone
 
 from console.incidents import lifecycle
+from console.incidents.asking import BEFORE_NS
 from console.incidents.kept import keep_evidence, load_normal
-from console.incidents.models import DiagnosisRevision, Incident
+from console.incidents.models import ConditionState, DiagnosisRevision, Incident
 from console.incidents.revise import SECOND, answer, evidence_span, evidence_start_ns, store
 from console.incidents.thresholds import settings_of
 from ingest.read import latest_data_ns, read_window
+from ingest.retention import pin_window
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Symptom, SymptomKind, diagnosis_from_json
@@ -55,10 +59,16 @@ def diagnose_asked(attempt_id: int) -> None:
 def _answer_one(incident: Incident) -> None:
     keep_evidence(incident)
     newest = incident.revisions.order_by("-number").first()
-    window, diagnosis = _diagnose(incident, symptom_of(incident, newest))
+    reported = _reported(incident)
+    window, diagnosis = _diagnose(incident, reported or symptom_of(incident, newest))
     Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
     if not any(len(window.rows(table)) for table in ("op", "live_op", "progress", "process")):
         return lifecycle.observe(incident, "confirmed", {}, note="The traces of that time are no longer stored.")
+    if diagnosis.symptom.kind is SymptomKind.EXTERNAL:
+        pin_window(incident.attempt_id, window.start_ns, window.end_ns)
+    if reported and newest is not None and not diagnosis.findings:
+        note = f"What was reported names nobody; revision {newest.number} stands."
+        return lifecycle.observe(incident, "confirmed", {}, note=note)
     number = newest.number + 1 if newest else 1
     if newest is not None and answer(diagnosis) == answer(diagnosis_from_json(newest.body)):
         note = f"Diagnosed again: the same answer as revision {newest.number}."
@@ -74,12 +84,25 @@ def symptom_of(incident: Incident, newest: DiagnosisRevision | None) -> Symptom:
     if newest is not None:
         return diagnosis_from_json(newest.body).symptom
     opened = incident.timeline.filter(verb="opened").first()
+    note, comm_id = opened.note if opened else incident.headline, int(incident.comm_id or "0", 16)
+    symptom = _symptom(incident, SymptomKind(incident.symptom), incident.first_symptom_ns, note)
+    return replace(symptom, seen_ns=incident.triggered_ns, comm_id=comm_id)
+
+
+def _reported(incident: Incident) -> Symptom | None:
+    """What somebody reports now of an incident whose own trouble is over: that is another, which began just now."""
+    asked = incident.timeline.filter(verb__in=("reported", "asked again")).order_by("-id").first()
+    if asked is None or asked.verb != "reported" or incident.condition != ConditionState.CLEAR:
+        return None
+    return _symptom(incident, SymptomKind.EXTERNAL, latest_data_ns(incident.attempt_id) - BEFORE_NS, asked.note)
+
+
+def _symptom(incident: Incident, kind: SymptomKind, at_ns: int, sentence: str) -> Symptom:
     usual = load_normal(incident.attempt_id).pace.usual_ns
     return Symptom(
-        kind=SymptomKind(incident.symptom), job=incident.attempt.job.name, attempt=incident.attempt.number,
-        at_ns=incident.first_symptom_ns, seen_ns=incident.triggered_ns, comm_id=int(incident.comm_id or "0", 16),
-        ranks=(), sentence=opened.note if opened else incident.headline,
-        numbers={"iteration_usual_s": sorted(usual)[len(usual) // 2] / SECOND} if usual else {},
+        kind=kind, job=incident.attempt.job.name, attempt=incident.attempt.number, at_ns=at_ns,
+        seen_ns=latest_data_ns(incident.attempt_id), comm_id=0, ranks=(), sentence=sentence,
+        numbers={"iteration_usual_s": median(usual) / SECOND} if usual else {},
     )  # fmt: skip
 
 

@@ -139,6 +139,19 @@ async def test_a_report_on_a_hang_that_no_trigger_believes_yet_names_the_missing
     assert (incident.symptom, incident.certainty, incident.culprits) == ("external", "diagnosed", [3])
 
 
+async def test_a_report_after_a_trouble_is_over_looks_at_what_is_now_and_takes_nothing_back(
+    stalled: StallingJob,
+) -> None:
+    stalled.go_on()
+    await Incident.objects.aupdate(condition="clear", cleared_at=timezone.now())
+    await stalled.run(32)
+    await report()
+    await look()
+    incident = await Incident.objects.aget()
+    assert await said(incident) == ("confirmed", "What was reported names nobody; revision 1 stands.")
+    assert incident.culprits == [3]
+
+
 async def test_a_hang_that_follows_a_report_goes_on_in_the_same_incident(job: StallingJob) -> None:
     await report()
     await look()
