@@ -151,8 +151,9 @@ def _widened(table: str, pieces: Sequence[Rows], n_rows: int) -> Rows:
     rows = np.zeros(n_rows, WINDOW_DTYPE[table])
     if n_rows:
         flat = rows.view(np.uint8).reshape(n_rows, -1)
-        packed = np.concatenate(pieces).view(np.uint8).reshape(n_rows, -1)
-        flat[:, : DTYPE[table].itemsize] = packed
+        # As bytes: of structured arrays numpy works out a common dtype in Python, for every piece.
+        packed = [np.ascontiguousarray(piece).view(np.uint8).reshape(len(piece), -1) for piece in pieces if len(piece)]
+        np.concatenate(packed, out=flat[:, : DTYPE[table].itemsize])
     return rows
 
 

@@ -20,7 +20,7 @@ from console.incidents.rows import iso, iso_from_ns
 from ingest.health import read_health
 from ingest.listening import hears
 from ingest.models import Attempt, Job, Node, Rank
-from ingest.read import read_nodes, read_rollups, read_strays, read_window
+from ingest.read import count_ops, read_nodes, read_strays, read_window
 from nccl_instrument.tables import PORT_STATES
 from rca.findings import SymptomKind
 from rca.normal import normal_from_json
@@ -205,8 +205,7 @@ def _ops_per_s(attempt_id: int) -> float:
     """Op records per second (an AllReduce of eight ranks counts eight) since the last whole ten seconds began."""
     now = time.time_ns()
     start = (now // SECOND // RATE_SECONDS - 1) * RATE_SECONDS * SECOND
-    points = read_rollups(attempt_id, start, now)
-    return round(sum(point.n_ops for point in points) * SECOND / (now - start), 1)
+    return round(count_ops(attempt_id, start, now) * SECOND / (now - start), 1)
 
 
 def _op_interval_ms(normal: JobNormal | None) -> float | None:
