@@ -11,7 +11,7 @@ import numpy as np
 
 from ingest.window import Window
 from rca.external import taken_as
-from rca.findings import Alternative, Diagnosis, Finding, Subject, Symptom, SymptomKind
+from rca.findings import Alternative, Diagnosis, FaultKind, Finding, Subject, Symptom, SymptomKind
 from rca.paths import Paths, paths_to
 from rca.progress import state_of
 from rca.ranks import Ranks, known_ranks
@@ -77,6 +77,14 @@ def _said(diagnosis: Diagnosis, rank: int) -> str:
             return f"It is blamed: {finding.sentence}" if number == 0 else _weaker(finding)
         if any(rank in tied.ranks for tied in finding.tied):
             return _tied(finding)
+    best = diagnosis.findings[0] if diagnosis.findings else None
+    if (
+        best is not None
+        and not best.culprits
+        and best.kind is not FaultKind.GROUP_ANOMALY
+        and rank in best.subject.ranks
+    ):
+        return f"What was found is about it, and blames nobody: {best.sentence}"
     return ""
 
 
