@@ -190,6 +190,7 @@ describe("the time axis", () => {
       "first symptom",
       "triggered",
     ]);
+    expect(momentsOf(makeLanes(), 5.4 * SECOND)[0].word).toBe("seen at culprit");
     expect(momentsOf(makeLanes(), 0).map(({ kind }) => kind)).toEqual(["first", "trigger"]);
     expect(momentsOf({ ...makeLanes(), from_ns: 6 * SECOND }, 4.6 * SECOND).map(({ kind }) => kind)).toEqual([
       "trigger",

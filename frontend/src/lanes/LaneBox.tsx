@@ -132,7 +132,12 @@ function Ruler({ lanes, moments, width }: { lanes: Lanes; moments: readonly Mome
   );
 }
 
-const SHORT_WORD: Record<Moment["kind"], string> = { began: "began", first: "first", trigger: "triggered" };
+const SHORT_WORD: Record<string, string> = {
+  "fault began": "began",
+  "seen at culprit": "seen",
+  "first symptom": "first",
+  triggered: "triggered",
+};
 
 function Mark({ moment: { kind, word }, x, width }: { moment: Moment; x: number; width: number }) {
   const isLast = width > 0 && kind === "trigger" && x > width - RIGHT_WORD_PX;
@@ -140,7 +145,7 @@ function Mark({ moment: { kind, word }, x, width }: { moment: Moment; x: number;
   if (isLast && width < WORDS_APART_PX) return null;
   return (
     <b class={`ruler-mark mark-${kind} ${isLeft ? "mark-left" : ""}`} style={{ left: `${x}px` }}>
-      {isLeft && x < LEFT_WORD_PX ? SHORT_WORD[kind] : word}
+      {isLeft && x < LEFT_WORD_PX ? SHORT_WORD[word] : word}
     </b>
   );
 }

@@ -42,10 +42,14 @@ export interface Moment {
   ns: number;
 }
 
-/** When it began by the evidence, was first seen and noticed; what lies outside the window is left out. */
+/**
+ * When it began by the evidence, was first seen and noticed; what lies outside the window is left out. What is sampled may
+ * be seen at the culprit only after others were seen to wait: then it did not begin there.
+ */
 export function momentsOf(lanes: Lanes, beganNs: number): Moment[] {
+  const isLate = lanes.first_symptom_ns !== null && beganNs > lanes.first_symptom_ns;
   const moments: [Moment["kind"], string, number | null][] = [
-    ["began", "fault began", beganNs || null],
+    ["began", isLate ? "seen at culprit" : "fault began", beganNs || null],
     ["first", "first symptom", lanes.first_symptom_ns],
     ["trigger", "triggered", lanes.triggered_ns],
   ];
