@@ -20,9 +20,10 @@ from nccl_instrument.simulate.engine import EngineError
 from nccl_instrument.simulate.faults import KINDS, Fault, FaultError, Scenario, make_fault
 from nccl_instrument.simulate.files import in_order, write_batches, write_job, write_truth
 from nccl_instrument.simulate.job import ORIGIN_NS, JobSettings, SimulatedJob
-from nccl_instrument.simulate.layout import Layout, LayoutError
+from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED, Physics, PhysicsError, cluster_physics
 from nccl_instrument.simulate.stream import StreamError, stream
+from nccl_instrument.sizes import LayoutError
 from nccl_instrument.wire import NAME_BYTES_MAX
 
 EXIT_REFUSED: Final = 2

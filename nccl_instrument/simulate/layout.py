@@ -15,6 +15,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nccl_instrument.sizes import LayoutError, Sizes
+
 RANKS_MAX: Final = 131_072
 KINDS: Final = ("world", "tp", "dp", "pp", "ep", "edp")
 """Kinds of communicator, in the order of a rank's slots in the engine."""
@@ -22,12 +24,8 @@ KINDS: Final = ("world", "tp", "dp", "pp", "ep", "edp")
 Ints = npt.NDArray[np.int32]
 
 
-class LayoutError(ValueError):
-    """The layout cannot be built; the message is one sentence for a person."""
-
-
 @dataclass(frozen=True)
-class Layout:
+class Layout(Sizes):
     """Sizes of the parallel groups and of a node. nics_per_node 0: one per rank."""
 
     tp: int = 2
@@ -38,18 +36,7 @@ class Layout:
     nics_per_node: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("tp", "pp", "dp", "ep", "ranks_per_node"):
-            if getattr(self, name) < 1:
-                raise LayoutError(f"--{name.replace('_', '-')} must be at least 1.")
-        if self.n_ranks < 2:
-            raise LayoutError("One rank alone has nobody to talk to: make tp × pp × dp at least 2.")
-        if self.n_ranks > RANKS_MAX:
-            raise LayoutError(f"tp × pp × dp = {self.n_ranks} ranks are more than the simulator holds ({RANKS_MAX}).")
-        if self.n_ranks % self.ranks_per_node:
-            raise LayoutError(
-                f"tp × pp × dp = {self.n_ranks} ranks do not fill nodes of {self.ranks_per_node}: "
-                "choose a number of ranks per node that divides it."
-            )
+        self.check_sizes(("tp", "pp", "dp", "ep", "ranks_per_node"), RANKS_MAX, "the simulator")
         if self.dp % self.ep:
             raise LayoutError(
                 f"--ep {self.ep} does not divide --dp {self.dp}: experts are spread over data-parallel ranks."
@@ -58,22 +45,8 @@ class Layout:
             raise LayoutError(f"A tensor group of {self.tp} ranks would end inside a node of {self.ranks_per_node}.")
         if self.tp < self.ranks_per_node and self.ranks_per_node % self.tp:
             raise LayoutError(f"Nodes of {self.ranks_per_node} ranks would cut tensor groups of {self.tp} in two.")
-        if not 0 <= self.nics_per_node <= self.ranks_per_node:
-            raise LayoutError(f"--nics-per-node must lie between 1 and the {self.ranks_per_node} ranks of a node.")
         if self.ranks_per_node % self.n_nics_per_node:
             raise LayoutError(f"{self.ranks_per_node} ranks cannot share {self.nics_per_node} NICs evenly.")
-
-    @property
-    def n_ranks(self) -> int:
-        return self.tp * self.pp * self.dp
-
-    @property
-    def n_nodes(self) -> int:
-        return self.n_ranks // self.ranks_per_node
-
-    @property
-    def n_nics_per_node(self) -> int:
-        return self.nics_per_node or self.ranks_per_node
 
     @property
     def n_nics(self) -> int:

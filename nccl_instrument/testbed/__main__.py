@@ -17,10 +17,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from nccl_instrument.sizes import LayoutError
+
 from .control import ask
 from .faults import KINDS
 from .job import Job
-from .layout import Layout, LayoutError
+from .layout import Layout
 from .leftovers import sweep
 from .links import LinkError
 from .physics import Physics, PhysicsError

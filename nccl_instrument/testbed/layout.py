@@ -11,12 +11,10 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
+from nccl_instrument.sizes import Sizes
+
 RANKS_MAX = 64
 KINDS = ("world", "tp", "dp", "pp")  # the order is the engine's enum comm_kind
-
-
-class LayoutError(ValueError):
-    """The layout cannot be built; the message is one sentence for a person."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Communicator:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Layout(Sizes):
     tp: int = 2
     pp: int = 2
     dp: int = 2
@@ -46,32 +44,7 @@ class Layout:
     nics_per_node: int = 0  # 0: one per rank
 
     def __post_init__(self) -> None:
-        for name in ("tp", "pp", "dp", "ranks_per_node"):
-            if getattr(self, name) < 1:
-                raise LayoutError(f"--{name.replace('_', '-')} must be at least 1.")
-        if self.n_ranks > RANKS_MAX:
-            raise LayoutError(f"{self.n_ranks} ranks are too many for one machine: the limit is {RANKS_MAX}.")
-        if self.n_ranks < 2:
-            raise LayoutError("One rank alone has nobody to talk to: make tp × pp × dp at least 2.")
-        if self.n_ranks % self.ranks_per_node:
-            raise LayoutError(
-                f"tp × pp × dp = {self.n_ranks} ranks do not fill nodes of {self.ranks_per_node}: "
-                "choose a number of ranks per node that divides it."
-            )
-        if self.nics_per_node < 0 or self.nics_per_node > self.ranks_per_node:
-            raise LayoutError(f"--nics-per-node must lie between 1 and the {self.ranks_per_node} ranks of a node.")
-
-    @property
-    def n_ranks(self) -> int:
-        return self.tp * self.pp * self.dp
-
-    @property
-    def n_nodes(self) -> int:
-        return self.n_ranks // self.ranks_per_node
-
-    @property
-    def n_nics_per_node(self) -> int:
-        return self.nics_per_node or self.ranks_per_node
+        self.check_sizes(("tp", "pp", "dp", "ranks_per_node"), RANKS_MAX, "one machine")
 
     @cached_property
     def nics(self) -> tuple[Nic, ...]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from nccl_instrument.simulate.layout import Layout, LayoutError
+from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.sizes import LayoutError
 from nccl_instrument.testbed.layout import Layout as LiveLayout
 
 
@@ -40,7 +41,7 @@ def test_experts_are_spread_over_neighbouring_data_parallel_ranks() -> None:
         ({"tp": 3, "dp": 2, "ranks_per_node": 4}, "cut tensor groups"),
         ({"tp": 6, "ranks_per_node": 4, "pp": 1}, "end inside a node"),
         ({"tp": 8, "ranks_per_node": 8, "nics_per_node": 3}, "cannot share 3 NICs"),
-        ({"dp": 100_000}, "more than the simulator holds"),
+        ({"dp": 100_000}, "too many for the simulator: the limit is"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(sizes: dict[str, Any], reason: str) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nccl_instrument.sizes import LayoutError
 from nccl_instrument.testbed import pages
-from nccl_instrument.testbed.layout import Layout, LayoutError
+from nccl_instrument.testbed.layout import Layout
 from nccl_instrument.testbed.physics import Physics, PhysicsError
 
 
