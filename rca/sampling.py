@@ -13,40 +13,45 @@ from ingest.window import Window
 from rca.keys import Ints, Keys, mix
 from rca.settings import Settings
 
-GROUPS_MAX = 64
+GROUPS_MAX = 20  # of one kind; with more than there are ranks to watch, some are evenly left out
 
 
 def sampled_ranks(window: Window, settings: Settings) -> Ints:
     """Sorted global ranks to watch."""
-    known, limit = window.ranks[window.ranks["rank"] >= 0], settings.sampled_ranks_max
-    if len(known) <= limit:
-        return np.sort(known["rank"].astype(np.int64))
+    rank, limit = window.ranks["rank"].astype(np.int64), settings.sampled_ranks_max
+    if (rank >= 0).sum() <= limit:
+        return np.sort(rank[rank >= 0])
     chosen = _covering(_groups(window), limit)
     return np.unique(np.array(_filled(chosen, window, limit), np.int64))
 
 
 def _groups(window: Window) -> list[Ints]:
-    """The ranks of data-parallel groups; of very many, GROUPS_MAX evenly spread.
+    """The ranks of data-parallel groups.
 
     From declared coordinates, else all communicators that cross nodes without spanning the job: nobody says which of them
     are the data-parallel ones, so those of every size are groups.
     """
     places = window.ranks
     if len(places) and (places["dp"] >= 0).all():
-        keys = mix(places["tp"], places["pp"], places["ep"])
-        _, first = np.unique(keys, return_index=True)
-        spread = _spread(keys[np.sort(first)])  # in the order of the ranks
-        return [np.sort(places["rank"][keys == key]).astype(np.int64) for key in spread]
-    members = window.members[(window.members["rank"] >= 0) & (window.members["n_nodes"] != 1)]
-    members = members[(members["n_ranks"] > 1) & (members["n_ranks"] < max(len(places), 1))]
+        return _some(mix(places["tp"], places["pp"], places["ep"]), places["rank"])
+    members = window.members
+    n_ranks = np.where((members["rank"] >= 0) & (members["n_nodes"] != 1), members["n_ranks"], 0)
     groups = []
-    for size in np.unique(members["n_ranks"])[::-1]:
-        same = members[members["n_ranks"] == size]
-        _, first = np.unique(same["comm_id"], return_index=True)
-        lowest = same[first][np.argsort(same["rank"][first], kind="stable")]
-        spread = _spread(lowest["comm_id"])
-        groups += [np.sort(same["rank"][same["comm_id"] == comm_id]).astype(np.int64) for comm_id in spread]
+    for size in np.unique(n_ranks[(n_ranks > 1) & (n_ranks < len(places))])[::-1]:
+        same = np.flatnonzero(n_ranks == size)
+        groups += _some(members["comm_id"][same], members["rank"][same])
     return groups
+
+
+def _some(keys: Keys, rank: Ints) -> list[Ints]:
+    """The ranks with equal keys, in the order of their lowest; of many such groups GROUPS_MAX, evenly spread."""
+    order = np.lexsort((rank, keys))
+    starts = np.flatnonzero(np.append(True, keys[order][1:] != keys[order][:-1]))
+    ends = np.append(starts[1:], len(order))
+    by_rank = np.argsort(rank[order][starts], kind="stable")
+    if len(by_rank) > GROUPS_MAX:
+        by_rank = by_rank[np.linspace(0, len(by_rank) - 1, GROUPS_MAX).astype(int)]
+    return [rank[order[starts[at] : ends[at]]].astype(np.int64) for at in by_rank]
 
 
 def _covering(groups: list[Ints], limit: int) -> list[int]:
@@ -62,22 +67,14 @@ def _covering(groups: list[Ints], limit: int) -> list[int]:
     return chosen
 
 
-def _spread(keys: Keys) -> Keys:
-    if len(keys) <= GROUPS_MAX:
-        return keys
-    spread: Keys = keys[np.linspace(0, len(keys) - 1, GROUPS_MAX).astype(int)]
-    return spread
-
-
 def _filled(chosen: list[int], window: Window, limit: int) -> list[int]:
     """`chosen` and further ranks of nodes not chosen from, evenly spread, up to `limit`."""
-    places = window.ranks
-    is_chosen = np.isin(places["rank"], chosen)
-    rest = places[~np.isin(places["node"], places["node"][is_chosen])]
-    _, first = np.unique(rest["node"], return_index=True)
-    firsts = rest["rank"][first]
-    if len(firsts) == 0:
-        firsts = places["rank"][~is_chosen]
-    wanted = max(0, limit - len(set(chosen)))
-    extra = [int(firsts[i]) for i in np.unique(np.linspace(0, len(firsts) - 1, wanted).astype(int))] if wanted else []
-    return [*chosen, *extra]
+    wanted = limit - len(chosen)
+    if wanted <= 0:
+        return chosen
+    rank, node = window.ranks["rank"], window.ranks["node"]
+    is_chosen = np.isin(rank, chosen)
+    rest = np.flatnonzero(~np.isin(node, node[is_chosen]) & (rank >= 0))
+    _, first = np.unique(node[rest], return_index=True)
+    firsts = rank[rest[first]] if len(first) else rank[~is_chosen]
+    return [*chosen, *(int(firsts[i]) for i in np.unique(np.linspace(0, len(firsts) - 1, wanted).astype(int)))]

@@ -108,11 +108,13 @@ def _idle(
 
 def _learned(normal: Normal, window: Window, history: Window | None, ranks: Ints, settings: Settings) -> Normal:
     """What is usual, with what this look adds to it."""
+    done = window.rows("op")
+    theirs = replace(window, tables={**window.tables, "op": done[np.isin(done["rank"], ranks)]})
     return replace(
-        learn(normal, window, ranks),
-        pace=_paced(normal.pace, window, history, ranks, settings),
-        kinds=learn_kinds(normal.kinds, window, ranks, normal.looked_ns, settings),
-        pauses_ns=learn_pause(normal, window, ranks),
+        learn(normal, theirs, ranks),
+        pace=_paced(normal.pace, theirs, history, ranks, settings),
+        kinds=learn_kinds(normal.kinds, theirs, ranks, normal.looked_ns, settings),
+        pauses_ns=learn_pause(normal, theirs, ranks),
         looked_ns=window.end_ns,
     )
 
