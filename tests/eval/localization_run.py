@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ingest.window import save_window
-from nccl_instrument.simulate.faults import truth
+from nccl_instrument.simulate.faults import KINDS, truth
 from nccl_instrument.simulate.files import in_order
 from nccl_instrument.simulate.job import SimulatedJob
 from nccl_instrument.simulate.layout import Layout
@@ -111,7 +111,8 @@ def node_name(layout: Layout, rank: int) -> str:
 def true_of(happened: Row) -> Truth:
     """What a right diagnosis names, from the side file."""
     cycle = (frozenset(happened["cycle"]),) if happened["cycle"] else ()
-    return Truth(happened["fault"], frozenset(happened["ranks"]), cycle, frozenset(happened["tie"]))
+    ranks, tie = frozenset(happened["ranks"]), frozenset(happened["tie"])
+    return Truth(happened["fault"], ranks, cycle, tie, KINDS[happened["fault"]].target)
 
 
 def score_json(case: Case, true: Truth, score: Score) -> Row:

@@ -37,12 +37,14 @@ class Truth:
     """What was injected: the fault and the ranks to be blamed, none for what befell everybody.
 
     others: sets as right as `ranks` (both sides of a deadlock's cycle). group: the two of a mismatch without a majority.
+    whole: "node" or "nic" where one of these is at fault, so that naming it is as right as naming all its ranks.
     """
 
     fault: str
     ranks: frozenset[int]
     others: tuple[frozenset[int], ...] = ()
     group: frozenset[int] = frozenset()
+    whole: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ def _is_named(truth: Truth, best: Mapping[str, Any], blamed: frozenset[int], als
         return not blamed and not also and kind is FaultKind.GROUP_ANOMALY
     if blamed == truth.ranks or blamed in truth.others:
         return True
+    if truth.whole and _subject(best).get("kind") == truth.whole and blamed and blamed < truth.ranks:
+        return True  # those of its ranks that the network shows
     if truth.group and kind is FaultKind.MISMATCH and also == truth.group:
         return True
     is_link = truth.fault in LINK_WILL_DO and _subject(best).get("kind") == "link" and not blamed

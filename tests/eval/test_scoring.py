@@ -94,6 +94,13 @@ def test_a_part_of_the_ranks_of_a_shared_nic_is_not_named() -> None:
     assert (score.named, score.wrongly_blamed, score.machine_level) == (False, 0, True)
 
 
+@pytest.mark.parametrize(("kind", "named"), [("node", True), ("process", False)])
+def test_naming_the_node_is_as_right_as_naming_all_its_ranks(kind: str, named: bool) -> None:
+    truth = Truth("cpu_contention", frozenset({2, 3}), whole="node")
+    part = said([3], component="proxy", kind="computation_fail_slow", subject={"kind": kind, "ranks": [3]})
+    assert score_diagnosis(truth, part, on_node).named is named
+
+
 def test_victims_are_not_blamed() -> None:
     diagnosis = {**said([3]), "victims": [0, 1, 2, 4]}
     assert score_diagnosis(TRUTH, diagnosis).wrongly_blamed == 0
