@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ingest.window import Window
-from nccl_instrument.tables import GPU_READY, IB, RECEIVED
+from nccl_instrument.tables import IB
 from rca import deaf
 from rca.disputed import Disputed, disputed_ops
 from rca.followers import followers
@@ -21,7 +21,7 @@ from rca.fronts import Fronts, can_wait_for_data, known_fronts
 from rca.graph import Graph
 from rca.innode import hidden_in_node, late_in_node, ring_hop_edges
 from rca.innode_pairs import late_pairs, local_pairs
-from rca.keys import Index, Ints, Keys, Mask, among, mix
+from rca.keys import Ints, Keys, Mask, among, mix
 from rca.known import Known, last_known
 from rca.members import Members, known_members
 from rca.pairs import ABSENT, NO_FLOWS, SEEN, UNHEARD, Pairs, paired_flows
@@ -216,13 +216,12 @@ def _flow_edges(
     place = np.where(nic >= 0, n + nic, np.where(link_of >= 0, n + len(ranks.nics) + link_of, -1))
     cut_sender, cut_receiver = _of_rank(is_cut, sender), _of_rank(is_cut, receiver)
     place = np.where(place >= 0, place, np.where(cut_receiver, receiver, np.where(cut_sender, sender, -1)))
-    wants_data = stalls.wants_data & ~_owes_its_part(pairs, fronts)
     not_taken = stalls.not_taken & (nic < 0)
     data_to = np.where(pairs.sender_end == ABSENT, Why.NOT_ENTERED, Why.NO_DATA)
     credit_to = np.where(pairs.receiver_end == ABSENT, Why.NOT_ENTERED, Why.NO_CREDIT)
     found = []
     for why in (Why.NOT_ENTERED, Why.NO_DATA):
-        mask = wants_data & takes_here & has_begun & (data_to == why)
+        mask = stalls.wants_data & takes_here & has_begun & (data_to == why)
         found.append(_masked(receiver, sender, why, pairs, mask))
     for why in (Why.NOT_ENTERED, Why.NO_CREDIT):
         mask = stalls.wants_credit & sends_here & (credit_to == why)
@@ -230,15 +229,6 @@ def _flow_edges(
     found.append(_masked(sender, receiver, Why.NOT_TAKEN, pairs, not_taken & sends_here))
     found.append(_masked(sender, place, Why.LOST, pairs, lost & ~not_taken & sends_here))
     found.append(_masked(receiver, place, Why.LOST, pairs, lost & ~not_taken & takes_here))
-    return found
-
-
-def _owes_its_part(pairs: Pairs, fronts: Fronts) -> Mask:
-    """(P,) flows of a tree to a rank that has not yet sent up its part of what should come down to it: it comes after that."""
-    back = Index(mix(pairs.key, pairs.channel, pairs.sender, pairs.receiver))
-    up = back.find(mix(pairs.key, pairs.channel, pairs.receiver, pairs.sender))
-    owes = (up >= 0) & (pairs.sender_end[up] == SEEN) & (pairs.sent[up, GPU_READY] <= pairs.taken[:, RECEIVED])
-    found: Mask = owes & fronts.is_tree(pairs.receiver, pairs.key)
     return found
 
 

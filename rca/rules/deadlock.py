@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from rca.advice import for_deadlock
+from rca.extent import with_extent
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Symptom
 from rca.orders import Crossing
 from rca.progress import Progress
@@ -27,7 +28,8 @@ VERSION = 3
 
 def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
     """A finding per deadlocked cycle."""
-    return tuple(_explain_cycle(state, sink, settings) for sink in sinks(state) if sink.is_deadlock)
+    found = [_explain_cycle(state, sink, settings) for sink in sinks(state) if sink.is_deadlock]
+    return with_extent(state, found, settings)
 
 
 def _explain_cycle(state: Progress, sink: Sink, settings: Settings) -> Finding:

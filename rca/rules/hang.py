@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rca import advice
+from rca.extent import with_extent
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from rca.progress import Progress
 from rca.ranks import PORT_DOWN
@@ -37,7 +38,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 2
+VERSION = 3
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 
@@ -54,7 +55,7 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     disputing = set(state.ranks.names(np.unique(state.disputed.at[~state.disputed.is_done])))
     told = disputing.union(*(other.culprits for other in by_link))
     findings = [one for one in findings if not _is_told_better(one, told)] + by_link
-    return tuple(sorted(findings, key=lambda finding: -finding.score))
+    return with_extent(state, findings, settings)
 
 
 def _is_ours(state: Progress, sink: Sink) -> bool:

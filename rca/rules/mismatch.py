@@ -13,6 +13,7 @@ import numpy as np
 
 from nccl_instrument.tables import DTYPES, FUNCS
 from rca.advice import for_mismatch
+from rca.extent import with_extent
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Symptom
 from rca.keys import Ints
 from rca.progress import Progress
@@ -30,7 +31,7 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     for comm_id in np.unique(disputed.comm_id):
         mine = np.flatnonzero(disputed.comm_id == comm_id)
         found.append(_explain_op(state, mine[disputed.op[mine] == disputed.op[mine].min()]))
-    return tuple(found[: settings.findings_max])
+    return with_extent(state, found[: settings.findings_max], settings)
 
 
 def _explain_op(state: Progress, rows: Ints) -> Finding:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from rca.advice import for_silent_node, for_unheard
+from rca.extent import with_extent
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from rca.keys import Ints
 from rca.progress import Progress
@@ -31,7 +32,8 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     if symptom.kind not in (SymptomKind.SILENCE, SymptomKind.EXTERNAL):
         last = [at for sink in sinks(state) for at in sink.ranks]
         nodes = np.intersect1d(nodes, state.ranks.node[last])
-    return tuple(_silent_node(state, int(node)) for node in nodes[: settings.findings_max]) + lone
+    found = tuple(_silent_node(state, int(node)) for node in nodes[: settings.findings_max]) + lone
+    return with_extent(state, found, settings)
 
 
 def _silent_ranks(state: Progress, settings: Settings) -> Ints:
@@ -86,5 +88,5 @@ def _silent_node(state: Progress, node: int) -> Finding:
         sentence=f"Node {row['name']} ({named(ranks)}) has sent nothing for {silent_s:g} s while others report; "
         f"{waiting(len(waiters))}.",
         evidence=(Evidence("no data since", silent_s, "s", "nodes", None),),
-        advice=for_silent_node(str(row["name"])),
+        advice=for_silent_node(str(row["name"])), began_ns=int(row["watermark_ns"]),
     )  # fmt: skip
