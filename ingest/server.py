@@ -75,6 +75,7 @@ class Server:
         self._kept_house_at = float("-inf")
         self._tasks: list[asyncio.Task[None]] = []
         self._marks_failed = 0
+        self._writing = asyncio.Lock()
 
     async def start(self) -> None:
         """Start the parts; the database may still be away, requests are answered 503 until it is there."""
@@ -103,8 +104,8 @@ class Server:
         await self.pool.close()
 
     async def write_ledger(self) -> None:
-        """Write what is summed in memory, notice attempts started elsewhere."""
-        async with self.pool.connection() as connection:
+        """Write what is summed in memory, notice attempts started elsewhere. When it returns, all said before is written."""
+        async with self._writing, self.pool.connection() as connection:
             await note_heard(connection)  # first: what follows closes the gap that an outage left
             await self.ledger.writer.write(connection, self.counts())
             await self.ledger.write(connection)
