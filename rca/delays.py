@@ -35,6 +35,14 @@ class Delays:
     noise_ns: Floats
     group: Ints
 
+    def shown(self, rank_at: int, those: Mask) -> tuple[int, int]:
+        """(launches of the rank that are late of their own, of how many), on average over the iterations of `those`."""
+        places = self.launches.places_of(rank_at)
+        own = self.own_ns[places][:, those]
+        mean = np.where(np.isfinite(own), own, 0.0).sum(axis=1) / np.maximum(np.isfinite(own).sum(axis=1), 1)
+        late = mean > NOISE * np.nan_to_num(self.noise_ns[places]) + BEFORE_NS
+        return int(late.sum()), len(late)
+
     def per_iteration_ns(self, those: Mask) -> Floats:
         """(R,) how much of an average iteration of `those` (I,) each rank was late of its own, beyond the noise."""
         own = self.own_ns[:, those]
@@ -57,7 +65,8 @@ def own_delays(launches: Launches, group: Ints, usual: Mask) -> Delays:
 
 
 def _mates(launches: Launches, group: Ints) -> dict[tuple[int, int], Floats]:
-    """(group, program) → (K, I) when the last of the group's ranks with that program was through with each op."""
+    """(group, program) → (2, K, I) when the first of the group's ranks with that program began each launch, and when the
+    last was through with it."""
     programs, found = launches.programs(), {}
     for one in np.unique(group):
         in_group = group == one
@@ -65,14 +74,15 @@ def _mates(launches: Launches, group: Ints) -> dict[tuple[int, int], Floats]:
             at = np.flatnonzero(in_group & (programs == program))
             n_places = int(launches.first[at[0] + 1] - launches.first[at[0]])
             places = launches.first[at][:, None] + np.arange(n_places)
-            found[int(one), int(program)] = np.fmax.reduce(launches.end[places], axis=0)
+            began, ended = np.fmin.reduce(launches.ready[places], axis=0), np.fmax.reduce(launches.end[places], axis=0)
+            found[int(one), int(program)] = np.stack([began, ended])
     return found
 
 
 def _programs(launches: Launches, group: Ints, mates: dict[tuple[int, int], Floats]) -> Iterator[tuple[Ints, Floats]]:
-    """Ranks with one program, in groups that run the same programs: (R, K) their places and (R, E, I) their groups' ends.
+    """Ranks with one program, in groups that run the same programs: (R, K) their places and (R, 2, E, I) their groups' times.
 
-    The ends of their own program come first.
+    Those of their own program come first.
     """
     programs = launches.programs()
     of_group: dict[int, list[int]] = {}
@@ -86,18 +96,18 @@ def _programs(launches: Launches, group: Ints, mates: dict[tuple[int, int], Floa
         at = np.array(ranks_at)
         n_places = int(launches.first[at[0] + 1] - launches.first[at[0]])
         if n_places:
-            ends = [np.concatenate([mates[int(group[one]), program] for program in kind]) for one in at]
-            yield launches.first[at][:, None] + np.arange(n_places), np.stack(ends)
+            times = [np.concatenate([mates[int(group[one]), program] for program in kind], axis=1) for one in at]
+            yield launches.first[at][:, None] + np.arange(n_places), np.stack(times)
 
 
 def _own(launches: Launches, mates: Floats, places: Ints, usual: Mask) -> Floats:
-    """(R, K, I) own delays of ranks with K places each; places: (R, K); mates: (R, E, I) ends of their groups."""
+    """(R, K, I) own delays of ranks with K places each; places: (R, K); mates: (R, 2, E, I) see `_programs`."""
     ready = launches.ready[places]
     tail = np.median(launches.on_wire_ns[places], axis=0)
     own = np.full(ready.shape, np.inf)
-    for ends, is_own in ((_with_earlier(mates), False), (_with_earlier(launches.end[places]), True)):
-        began = _with_earlier(ready) if is_own else None
-        candidates = _candidates(ready, ends, usual, began, tail)
+    for began, ended, on_wire in ((mates[:, 0], mates[:, 1], None), (ready, launches.end[places], tail)):
+        ends = _with_earlier(ended)
+        candidates = _candidates(ready, _with_earlier(began), ends, usual, on_wire)
         for k in range(ready.shape[1]):
             for j, late_ns in candidates[k]:
                 own[:, k] = np.minimum(own[:, k], _shift(ready[:, k] - ends[:, j], usual, late_ns))
@@ -112,25 +122,24 @@ def _with_earlier(ends: Floats) -> Floats:
 
 
 def _candidates(
-    ready: Floats, ends: Floats, usual: Mask, began: Floats | None, tail: Floats
+    ready: Floats, begins: Floats, ends: Floats, usual: Mask, on_wire: Floats | None
 ) -> list[list[tuple[int, float]]]:
     """For each of K places, the latest EXPLAINED_BY_MAX of the ends that usually came before it, and by how much later
     than the place each may have come.
 
     A rank's own op is over for its GPU when the last chunk lies ready: what comes after may begin while that is still on
-    the wire. Of two such ops the one that began first may explain the other, never both each other.
+    the wire (on_wire: for how long, (K,); None for the ends of mates), and what passed through it alone is over when half
+    of a mate's op is. Of two such ops the one that began first may explain the other, never both each other.
     """
     base = np.fmin.reduce(ready, axis=1, keepdims=True)
     at = _typical(ready - base, usual)
     ended = _typical(ends - base, usual)
-    late = np.full(len(ended), BEFORE_NS)
-    since = np.full(len(ended), -np.inf)
-    if began is not None:
-        late, since = np.maximum(np.tile(tail, 2), BEFORE_NS), _typical(began - base, usual)
+    since = _typical(begins - base, usual)
+    late = np.maximum((ended - since) / 2 if on_wire is None else np.tile(on_wire, 2), BEFORE_NS)
     found = []
     for k, start in enumerate(at):
         before = np.flatnonzero((ended <= start + late) & (since < start))
-        if began is None:
+        if on_wire is None:
             before = before[before != k]
         before = before[np.argsort(-ended[before], kind="stable")][:EXPLAINED_BY_MAX]
         found.append([(int(j), float(late[j])) for j in before])

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ingest.window import Window
+from rca.breakdown import compared_of
 from rca.counters import absent, abstentions, is_able
 from rca.findings import Diagnosis, Finding, Grade, Symptom, WaitEdge
 from rca.holes import downgrade, ranked, unseen
@@ -51,7 +52,7 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
     return Diagnosis(
         symptom=symptom, findings=tuple(findings[: settings.findings_max]), victims=victims, path=path,
         communicators=communicator_names(window, {edge.comm_id for edge in path}), missing=missing, downgraded=downgraded,
-        thresholds=settings.thresholds(), analysed_ns=window.end_ns,
+        compared=compared_of(slowdown) if slowdown else (), thresholds=settings.thresholds(), analysed_ns=window.end_ns,
         alternatives=of_slowdown(slowdown, tuple(findings)) if slowdown else (),
     )  # fmt: skip
 

@@ -103,7 +103,7 @@ def shared_ends(edges: Edges, end_of: Ints) -> Ints | None:
     while left.sum() > (1 - COVERED) * excess[slow].sum():
         ends = np.unique(np.concatenate([sender[left > 0], receiver[left > 0]]))
         touched = np.array([left[(sender == one) | (receiver == one)].sum() for one in ends])
-        share = np.array([slow[sender == one].mean() if (sender == one).any() else 0.0 for one in ends])
+        share = np.array([slow[sender == one].mean() if (sender == one).any() else 1.0 for one in ends])
         best = ends[(share >= OWN_MIN) & (touched >= TIE_MIN * touched.max())]
         if not len(best):
             return None

@@ -20,11 +20,12 @@ from rca.streams import Floats
 
 
 class Wait(StrEnum):
-    """What a chunk waits for inside an op, other than for a peer."""
+    """What a chunk waits for inside an op; for credits and data it waits for a peer."""
 
     COPY = "copy"
     NETWORK = "network"
     CREDIT = "credit"
+    DATA = "data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,10 @@ class Inside:
 EXCESS_MIN_NS = 200_000.0
 
 
-def inside_of(iterations: Iterations, node: Ints, usual: Mask, slow: Mask) -> Inside:
+def inside_of(iterations: Iterations, node: Ints, is_socket: bool, usual: Mask, slow: Mask) -> Inside:
     """The waits of every place in the iterations of `usual` and of `slow`. node: (R,) of the ranks, -1 unknown."""
     room = _rooms(iterations, node)
-    waits = _waits(iterations, room)
+    waits = _waits(iterations, room, is_socket)
     lasted = iterations.end - iterations.ready
     return Inside(
         usual={wait: _mean(values[:, usual]) for wait, values in waits.items()},
@@ -87,7 +88,7 @@ def _rooms(iterations: Iterations, node: Ints) -> Ints:
     return found
 
 
-def _waits(iterations: Iterations, room: Ints) -> dict[Wait, Floats]:
+def _waits(iterations: Iterations, room: Ints, is_socket: bool) -> dict[Wait, Floats]:
     """(P, I) per wait and flow."""
     sends, receives = (iterations.func == FUNC_SEND)[:, None], (iterations.func == FUNC_RECV)[:, None]
     flows = np.maximum(iterations.column("n_flows"), 1)
@@ -104,7 +105,10 @@ def _waits(iterations: Iterations, room: Ints) -> dict[Wait, Floats]:
     not_made = np.where(sends, np.maximum(made / n_sending - begun, 0), 0)
     network = (iterations.column("net_wait_ns") - iterations.column("receive_net_wait_ns")) / n_sending
     credit = (iterations.column("peer_wait_ns") - iterations.column("receive_peer_wait_ns")) / n_sending
-    return {Wait.COPY: not_taken + not_made, Wait.NETWORK: network, Wait.CREDIT: credit}
+    if is_socket:  # it takes data at once and keeps back what the receiver has not asked for
+        network, credit = np.zeros_like(network), network + credit
+    awaited = np.where(sends, 0.0, iterations.column("receive_peer_wait_ns")) / n_receiving
+    return {Wait.COPY: not_taken + not_made, Wait.NETWORK: network, Wait.CREDIT: credit, Wait.DATA: awaited}
 
 
 def _mean(values: Floats) -> Floats:

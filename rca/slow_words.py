@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rca.breakdown import began_ns, cover_of, parts_of
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject
 from rca.settings import SECOND_NS
 from rca.slowdown import Slowdown
@@ -17,9 +18,12 @@ STRONG_SHARE = 0.5
 
 def finding_of(
     rule: str, version: int, slowdown: Slowdown, who: tuple[int, ...], component: Component, kind: FaultKind,
-    excess_ns: float, where: str, sentence: str, measured: str, told: str,
+    excess_ns: float, where: str, sentence: str, measured: str, told: str, shown: tuple[int, int],
 ) -> Finding:  # fmt: skip
-    """A finding that blames the ranks at positions `who` of the iterations for excess_ns of every iteration."""
+    """A finding that blames the ranks at positions `who` of the iterations for excess_ns of every iteration.
+
+    shown: in how many of how many ops of the first of them it shows.
+    """
     ranks = tuple(int(rank) for rank in slowdown.iterations.ranks[list(who)])
     node = _node_name(slowdown, who)
     share = excess_ns / slowdown.lost_ns if slowdown.lost_ns else 0.0
@@ -32,6 +36,8 @@ def finding_of(
         sentence=f"{capitalised(said)}: {excess_ns / MS:.0f} ms of every iteration, {where}.",
         evidence=(*_lengths(slowdown), Evidence(measured, round(excess_ns / MS, 1), PER_ITERATION, "op", ranks[0])),
         advice=f"On {node or f'the node of {named(ranks)}'}: {told}.",
+        cover=cover_of(slowdown, np.array(who, np.int64), shown), parts=parts_of(slowdown, who[0]),
+        began_ns=began_ns(slowdown),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ingest.window import Window
-from nccl_instrument.tables import FUNC_RECV
+from nccl_instrument.tables import FUNC_RECV, SOCKET
 from rca.cover import Covered, covered
 from rca.delays import Delays, own_delays
 from rca.inside import Inside, Wait, inside_of
@@ -21,6 +21,7 @@ from rca.keys import Ints, Mask, mix
 from rca.launches import launches_of
 from rca.ranks import Ranks, known_ranks
 from rca.settings import Settings
+from rca.streams import Floats
 
 ITERATIONS_MIN = 3
 """Of each of the two times: fewer tell nothing of what is usual."""
@@ -52,6 +53,14 @@ class Slowdown:
         """Time lost per iteration."""
         return max(self.slow_ns - self.usual_ns, 0.0)
 
+    def sum(self, values: Floats) -> Floats:
+        """(R,) of each rank the sum of its places' (P,) values, what is unknown left out."""
+        found: Floats = np.bincount(
+            np.repeat(np.arange(len(self.iterations.ranks)), np.diff(self.iterations.first)),
+            weights=np.nan_to_num(values), minlength=len(self.iterations.ranks),
+        ).astype(np.float64)  # fmt: skip
+        return found
+
     def node(self, rank_at: Ints) -> Ints:
         """Node of the ranks at these positions of `iterations.ranks`."""
         return self.ranks.node[self.at[rank_at]]
@@ -70,7 +79,7 @@ def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown |
     ranks = known_ranks(window, settings)
     at = ranks.position(iterations.ranks)
     group = node_groups(window, iterations.ranks, ranks.node[at])
-    inside = inside_of(iterations, ranks.node[at], usual, slow)
+    inside = inside_of(iterations, ranks.node[at], uses_sockets(window), usual, slow)
     launches = launches_of(iterations, inside.usual[Wait.NETWORK], settings.group_ns)
     sends = iterations.func != FUNC_RECV
     waits = {
@@ -81,6 +90,11 @@ def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown |
         usual_ns=usual_ns, slow_ns=slow_ns,
         delays=own_delays(launches, group, usual), inside=inside, waits=waits,
     )  # fmt: skip
+
+
+def uses_sockets(window: Window) -> bool:
+    """Whether what is on the wire may wait for its receiver: then a slow network cannot be told from a late one."""
+    return bool((window.ranks["transport"] == SOCKET).any())
 
 
 def node_groups(window: Window, ranks: Ints, node: Ints) -> Ints:

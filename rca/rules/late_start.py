@@ -59,7 +59,7 @@ def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
         RULE, VERSION, slowdown, tuple(who.tolist()), Component.NODE if is_node else Component.GPU,
         FaultKind.COMPUTATION_FAIL_SLOW, float(own[who].max()), "before it starts its ops",
         "All of {who} take longer for their own work" if is_node else "{who} takes longer for its own work",
-        "own delay per iteration", TOLD_NODE if is_node else TOLD_GPU,
+        "own delay per iteration", TOLD_NODE if is_node else TOLD_GPU, slowdown.delays.shown(int(at[0]), slowdown.slow),
     )  # fmt: skip
 
 

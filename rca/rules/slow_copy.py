@@ -18,7 +18,7 @@ from rca.findings import Component, FaultKind, Finding, Symptom
 from rca.inside import Wait
 from rca.settings import Settings
 from rca.slow_words import finding_of, for_everybody
-from rca.slowdown import Slowdown
+from rca.slowdown import Slowdown, uses_sockets
 from rca.streams import Floats
 
 RULE = "slow_copy"
@@ -40,6 +40,7 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
             RULE, VERSION, slowdown, (int(at),), Component.COPY, FaultKind.COMPUTATION_FAIL_SLOW,
             float(found.excess_ns[at]), f"in {found.n[at]} of {found.of[at]} ops of an iteration",
             "The GPU of {who} takes and hands over chunks late", "chunks waited for the GPU's copies, more than usual", TOLD,
+            (int(found.n[at]), int(found.of[at])),
         )
         for at in np.flatnonzero(found.is_blamed)
     )  # fmt: skip
@@ -49,5 +50,11 @@ def own_copy_ns(slowdown: Slowdown) -> Floats:
     """(P,) what chunks wait for the GPU, less what the sends of its node are held up: a full way out stops the way in."""
     excess = slowdown.inside.excess
     passes_on = (slowdown.iterations.func != FUNC_SEND) & (slowdown.iterations.func != FUNC_RECV)
+    if uses_sockets(slowdown.window):  # nor whether a mate's way out is full
+        excess_of_all = excess(Wait.COPY)
+        room = slowdown.inside.room
+        return np.where(
+            np.bincount(room)[room] > 1, 0.0, np.maximum(excess_of_all - excess(Wait.CREDIT) * passes_on, 0.0)
+        )
     held_up = np.where(passes_on, slowdown.inside.of_room(excess(Wait.NETWORK) + excess(Wait.CREDIT)), 0.0)
     return np.maximum(excess(Wait.COPY) - held_up, 0.0)

@@ -15,11 +15,11 @@ import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV
 from rca.counters import DONE_NAME, TRANSMITTED_NAME
-from rca.cover import COVERED_MIN, Covered, covered
+from rca.cover import Covered, covered
 from rca.edges import edges_of, shared_ends
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.inside import Wait
-from rca.keys import Ints
+from rca.keys import Ints, Mask
 from rca.settings import Settings
 from rca.slow_words import finding_of, for_everybody
 from rca.slowdown import Slowdown
@@ -33,6 +33,7 @@ NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
 LONGER_MIN = 1.4  # times as long on the wire as usual
+OPEN_MIN = 0.5  # of its sends
 BUSY_MIN = 0.6  # of the time of its ops that send, on the wire: most of it, with late acknowledgements besides
 TOLD = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `ibstat`"
 
@@ -60,14 +61,13 @@ def wire_ns(slowdown: Slowdown) -> Floats:
     little longer too; but they are not most of the time, nor much longer than they were.
     """
     inside = slowdown.inside
-    rank_at = np.repeat(np.arange(len(slowdown.iterations.ranks)), np.diff(slowdown.iterations.first))
     sends = slowdown.iterations.func != FUNC_RECV
     now, before, lasted = (
-        np.bincount(rank_at, weights=np.nan_to_num(values) * sends, minlength=len(slowdown.iterations.ranks))
+        slowdown.sum(np.where(sends, values, 0.0))
         for values in (inside.slow[Wait.NETWORK], inside.usual[Wait.NETWORK], inside.lasted_slow)
     )
     is_wire = (now >= LONGER_MIN * before) & (now >= BUSY_MIN * lasted)
-    return np.where(is_wire[rank_at], inside.excess(Wait.NETWORK), 0.0)
+    return np.where(np.repeat(is_wire, np.diff(slowdown.iterations.first)), inside.excess(Wait.NETWORK), 0.0)
 
 
 def _by_nic(slowdown: Slowdown, blamed: Ints) -> list[Ints]:
@@ -87,10 +87,16 @@ def _touched(slowdown: Slowdown, nics: list[Ints]) -> list[Ints]:
     if ends is None:
         return nics
     told, seen = np.concatenate(nics), slowdown.waits[Wait.NETWORK]
-    is_open = seen.n >= COVERED_MIN * seen.of  # nothing that it sends elsewhere speaks for it
+    is_open = (seen.n >= OPEN_MIN * seen.of) | ~_sends(slowdown)  # nothing that it sends elsewhere speaks for it
     tied = [np.flatnonzero(end == one) for one in ends if is_open[end == one].all() and one not in end[told]]
     kept = [users for users in nics if end[users[0]] in ends]
     return kept + tied if len(kept) == len(tied) == 1 else kept or nics
+
+
+def _sends(slowdown: Slowdown) -> Mask:
+    """(R,) who usually has data on the wire: where a ring passes through a node, some only receive."""
+    found: Mask = slowdown.sum(slowdown.inside.usual[Wait.NETWORK]) > 0
+    return found
 
 
 def _is_one_link(slowdown: Slowdown, one: Ints, other: Ints) -> bool:
@@ -122,6 +128,7 @@ def _finding(slowdown: Slowdown, found: Covered, users: Ints, is_network: bool) 
         RULE, VERSION, slowdown, tuple(users.tolist()), component, FaultKind.COMMUNICATION_FAIL_SLOW,
         float(found.excess_ns[users].max()), f"in {found.n[users].sum()} of {found.of[users].sum()} sends of an iteration",
         said, "chunks stayed on the wire, more than usual", TOLD,
+        (int(found.n[users].sum()), int(found.of[users].sum())),
     )  # fmt: skip
 
 

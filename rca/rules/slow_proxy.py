@@ -10,12 +10,13 @@ short. One that sleeps is caught in the act: in the long iterations, it leaves u
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nccl_instrument.tables import FUNC_RECV
 from rca.counters import DONE_NAME, GPU_READY_NAME, TRANSMITTED_NAME
-from rca.cover import BESIDE_MIN, COVERED_MIN, SHARE_MIN, covered
+from rca.cover import COVERED_MIN, SHARE_MIN, Covered, covered
 from rca.edges import edges_of, only_sends_slowly
 from rca.findings import Component, FaultKind, Finding, Symptom
 from rca.inside import Wait
@@ -24,12 +25,17 @@ from rca.progress import state_of
 from rca.settings import SECOND_NS, Settings
 from rca.slow_words import finding_of
 from rca.slowdown import Slowdown, lengths_ns
+from rca.streams import Floats
 
 RULE = "slow_proxy"
 VERSION = 2
 NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 
 COPY_COVERED_MIN = 0.5
+CLEAR_MAX = 0.5  # of its sends: a rank of which fewer show it is not late
+BEYOND_MIN = 0.25  # of the time on the wire
+SENDS_MIN = 0.1  # of what the one of its node that sends most has on the wire: less is not to be compared
+ALIKE_MIN = 0.6  # of the worst of the node: what all share is about as slow for all
 COPY_MIN = 0.5  # of the time on the wire: what comes late off it comes late to it
 CREDIT_MAX = 0.25  # of the time on the wire: who waits for credits waits for somebody else
 EXAMINED_MAX = 5
@@ -40,8 +46,8 @@ TOLD = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgro
 def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
     """A finding per node, or rank, whose proxies look late; () when none does."""
     del symptom, settings
-    late = np.flatnonzero(_looks_late(slowdown))
-    return tuple(_slow(slowdown, at) for at in _by_node(slowdown, late)) if len(late) else ()
+    late = _looks_late(slowdown)
+    return tuple(_slow(slowdown, late, at) for at in _by_node(slowdown, late))
 
 
 def explain_asleep(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
@@ -50,44 +56,69 @@ def explain_asleep(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> 
     return tuple(_asleep(slowdown, at, times, examined) for at, times, examined in _sleepers(slowdown, settings))
 
 
-def _looks_late(slowdown: Slowdown) -> Mask:
-    """(R,) ranks whose chunks wait more, both on the wire and for being taken, and not for a peer's credit."""
-    wire, credit = slowdown.waits[Wait.NETWORK], slowdown.waits[Wait.CREDIT]
-    excess, iterations = slowdown.inside.excess, slowdown.iterations
-    not_taken = np.maximum(excess(Wait.COPY) - slowdown.inside.of_room(excess(Wait.CREDIT)), 0.0)
-    copy = covered(iterations, not_taken, np.ones(len(iterations.rank), bool), slowdown.lost_ns)
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """Per rank (R,): what waits on the wire and off it. A ring may enter a node at one rank and leave it at another, so
+    each has what the ranks it shares an op with on its node have."""
+
+    wire: Covered
+    copy: Covered
+    is_late: Mask
+
+    @property
+    def both_ns(self) -> Floats:
+        return np.minimum(self.wire.excess_ns, self.copy.excess_ns)
+
+
+def _looks_late(slowdown: Slowdown) -> _Late:
+    """Whose chunks wait more, both on the wire and for being taken, and not for a peer's credit."""
+    inside, iterations, lost_ns = slowdown.inside, slowdown.iterations, slowdown.lost_ns
+    every = np.ones(len(iterations.rank), bool)
+    held_up = inside.of_room(inside.excess(Wait.CREDIT))
+    not_taken = inside.of_room(np.maximum(inside.excess(Wait.COPY) - held_up, 0.0))
+    wire = covered(iterations, inside.of_room(inside.excess(Wait.NETWORK)), iterations.func != FUNC_RECV, lost_ns)
+    copy = covered(iterations, not_taken, every, lost_ns)
+    credit = covered(iterations, held_up, every, lost_ns)
     both = (wire.n >= COVERED_MIN * wire.of) & (copy.n >= COPY_COVERED_MIN * copy.of) & (copy.of > 0)
     both &= (copy.excess_ns >= COPY_MIN * wire.excess_ns) & (credit.excess_ns <= CREDIT_MAX * wire.excess_ns)
-    least = SHARE_MIN * slowdown.lost_ns
-    both &= (wire.excess_ns >= least) & (copy.excess_ns >= least)
+    both &= (wire.excess_ns >= SHARE_MIN * lost_ns) & (copy.excess_ns >= SHARE_MIN * lost_ns)
     edges = edges_of(slowdown, np.flatnonzero(both))
     for at in np.flatnonzero(both):
         both[at] = only_sends_slowly(edges, int(at)) is not False
-    return both
+    return _Late(wire, copy, both)
 
 
-def _by_node(slowdown: Slowdown, late: Ints) -> list[Ints]:
-    """The late ranks of each node; all of the node's, when half of them are late and the others nearly so."""
-    node = slowdown.node(np.arange(len(slowdown.iterations.ranks)))
-    least = np.minimum(slowdown.waits[Wait.NETWORK].excess_ns, slowdown.waits[Wait.COPY].excess_ns)
-    found = []
-    for one in np.unique(node[late]):
-        mine, there = late[node[late] == one], np.flatnonzero(node == one)
-        is_whole = (
-            2 * len(mine) >= len(there) > 1 and one >= 0 and (least[there] >= BESIDE_MIN * least[mine].max()).all()
-        )
-        found.append(there if is_whole else mine)
-    return found
+def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
+    """The late ranks of each node; all of the node's, when half of them are late and nothing speaks for the others.
+
+    Of fewer, those whose chunks lie longer than a mate's full way out explains: a slow NIC behind one fills it too.
+    """
+    node, found = slowdown.node(np.arange(len(slowdown.iterations.ranks))), []
+    at, wire = np.flatnonzero(late.is_late), slowdown.waits[Wait.NETWORK].excess_ns
+    usual = slowdown.sum(slowdown.inside.usual[Wait.NETWORK])
+    room = slowdown.inside.room
+    is_shared = slowdown.sum((np.bincount(room)[room] > 1).astype(np.float64)) > 0
+    is_more = ~is_shared | (late.copy.excess_ns >= (1 + BEYOND_MIN) * late.wire.excess_ns)
+    clears = (late.wire.of > 0) & (late.wire.n < CLEAR_MAX * late.wire.of)
+    for one in np.unique(node[at]):
+        mine, there = at[node[at] == one], np.flatnonzero(node == one)
+        senders = there[usual[there] >= SENDS_MIN * usual[there].max()]
+        longer = wire[senders] / np.maximum(usual[senders], 1.0)
+        alike = len(senders) > 1 and (longer >= ALIKE_MIN * longer.max()).all()
+        is_whole = one >= 0 and 2 * len(mine) >= len(there) > 1 and alike and not clears[there].any()
+        found.append(there if is_whole else mine[is_more[mine]])
+    return [ranks for ranks in found if len(ranks)]
 
 
-def _slow(slowdown: Slowdown, at: Ints) -> Finding:
-    worst = float(np.minimum(slowdown.waits[Wait.NETWORK].excess_ns, slowdown.waits[Wait.COPY].excess_ns)[at].max())
+def _slow(slowdown: Slowdown, late: _Late, at: Ints) -> Finding:
+    worst = float(late.both_ns[at].max())
     of_node = int((slowdown.node(np.arange(len(slowdown.iterations.ranks))) == slowdown.node(at[:1])[0]).sum())
     whole = "all ranks of the node" if len(at) == of_node > 1 else f"{len(at)} of {of_node} ranks of the node"
     return finding_of(
         RULE, VERSION, slowdown, tuple(at.tolist()), Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW,
         min(worst, slowdown.lost_ns), f"at {whole}, on the wire and off it alike",
         "The proxy of {who} looks late at what it could pass on", "chunks waited for the proxy, more than usual", TOLD,
+        (int(late.wire.n[at[0]]), int(late.wire.of[at[0]])),
     )  # fmt: skip
 
 
@@ -96,7 +127,7 @@ def _asleep(slowdown: Slowdown, at: int, times: int, examined: int) -> Finding:
         RULE, VERSION, slowdown, (at,), Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW, slowdown.lost_ns,
         f"caught in {times} of the {examined} longest iterations",
         "The proxy of {who} sleeps now and then, and leaves undone what it could do at once",
-        "lost per iteration, on average", TOLD,
+        "lost per iteration, on average", TOLD, (0, len(slowdown.iterations.kind[slowdown.iterations.places_of(at)])),
     )  # fmt: skip
 
 
