@@ -105,6 +105,8 @@ def draw_case(seed: int, gpus: int, number: int, row: str, fault: str, layout: L
 def _draw(seed: int, gpus: int, number: int, row: str, name: str, given: Layout | None, draw: random.Random) -> Case:
     layout = given or draw_layout(gpus, name, draw)
     physics = draw_physics(layout, draw)
+    if name == "different_op" and physics.dp_reduce == "tree":
+        physics = replace(physics, dp_reduce="ring")  # a tree knows no other op
     job_seed = draw.randrange(1, 2**31)
     transport = "Socket" if draw.random() < 0.2 else "IB"
     fault = make_fault(name, layout, 1.0, seed=job_seed)

@@ -19,15 +19,15 @@ static struct member *member_of(struct sim *sim, const struct rank *rank, int32_
     return &sim->members[group_of(sim, rank, slot)->spec.first_member + rank->spec.places[slot]];
 }
 
-/* A rank that deviates does so in the ops of its data-parallel group, for one step. */
-static struct op_spec as_enqueued(const struct rank *rank, const struct op_spec *spec)
+/* A rank that deviates does so in the ops of its data-parallel group, for one step. A tree has no lanes for another op. */
+static struct op_spec as_enqueued(struct sim *sim, const struct rank *rank, const struct op_spec *spec)
 {
     struct op_spec done = *spec;
-    int is_dp = spec->slot == 2 && spec->func == F_REDUCE_SCATTER;
+    int is_dp = spec->slot == 2 && (spec->func == F_REDUCE_SCATTER || spec->func == F_ALL_REDUCE);
     if (rank->mismatch == 0 || rank->iteration != rank->mismatch_at || !is_dp)
         return done;
-    if (rank->mismatch == 1) /* another op */
-        done.func = F_ALL_REDUCE;
+    if (rank->mismatch == 1 && !group_of(sim, rank, spec->slot)->spec.is_tree) /* another op */
+        done.func = spec->func == F_ALL_REDUCE ? F_REDUCE_SCATTER : F_ALL_REDUCE;
     if (rank->mismatch == 2) /* another size */
         done.bytes *= 2;
     return done;
@@ -53,7 +53,7 @@ static int32_t all_to_all_parts(struct sim *sim, const struct rank *rank, const 
 /* Fills sim->parts and returns their number. */
 int32_t op_parts(struct sim *sim, const struct rank *rank, const struct op_spec *planned)
 {
-    struct op_spec spec = as_enqueued(rank, planned);
+    struct op_spec spec = as_enqueued(sim, rank, planned);
     int32_t peer = spec.root;
     if (rank->spec.groups[spec.slot] == NONE)
         return 0;

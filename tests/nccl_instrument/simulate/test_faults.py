@@ -163,6 +163,17 @@ def test_a_fail_stop_stops_everybody(name: str) -> None:
     assert seen(name).steps.max() < seen().steps.max() / 1.5
 
 
+@pytest.mark.parametrize("name", ["different_op", "different_size"])
+def test_a_mismatch_stops_a_job_that_reduces_by_rings_of_all_reduces(name: str) -> None:
+    fault = make_fault(name, EIGHT, 1, victim=VICTIM)
+    job = SimulatedJob(JobSettings(EIGHT, dataclasses.replace(TESTBED, dp_reduce="ring"), Scenario((fault,))))
+    job.engine.run(3 * 10**9)
+    stopped = job.engine.processes(np.arange(8, dtype=np.int32))["iteration"].copy()
+    job.engine.run(6 * 10**9)
+    assert (job.engine.processes(np.arange(8, dtype=np.int32))["iteration"] == stopped).all()
+    job.close()
+
+
 @pytest.mark.parametrize("name", ["nic_down", "rank_frozen", "stuck_before", "proxy_stuck"])
 def test_what_is_healed_goes_on(name: str) -> None:
     fault = make_fault(name, EIGHT, 2, 4, victim=VICTIM)
