@@ -156,14 +156,15 @@ def _nics(window: Window, at: Ints, n_ranks: int) -> tuple[Rows, Ints]:
     """Newest row of every NIC, and which of them each rank uses: by name, else the only NIC of its node."""
     rows = window.rows("nic")
     rows = rows[latest(mix(rows["node"], rows["index"]), rows["tick_ns"])]
+    places = window.ranks
+    names = np.concatenate([np.char.decode(rows["name"], "ascii", "replace"), places["nic"]])
+    _, word = np.unique(names, return_inverse=True)
+    found = Index(mix(rows["node"], word[: len(rows)])).find(mix(places["node"], word[len(rows) :]))
+    nodes, first, counts = np.unique(rows["node"], return_index=True, return_counts=True)
+    only = np.full(len(window.nodes) + 1, -1, np.int64)
+    only[nodes[counts == 1]] = first[counts == 1]
     nic = np.full(n_ranks, -1, np.int64)
-    by_name = {(int(row["node"]), row["name"].decode("ascii", "replace")): i for i, row in enumerate(rows)}
-    nodes, counts = np.unique(rows["node"], return_counts=True)
-    alone = set(nodes[counts == 1].tolist())
-    only = {node: i for (node, _), i in by_name.items() if node in alone}
-    for position, place in zip(at, window.ranks, strict=True):
-        node = int(place["node"])
-        nic[position] = by_name.get((node, str(place["nic"])), only.get(node, -1) if not place["nic"] else -1)
+    nic[at] = np.where((found < 0) & (places["nic"] == ""), only[places["node"]], found)
     return rows, nic
 
 
