@@ -16,6 +16,7 @@ import numpy as np
 from rca import advice
 from rca.extent import with_extent
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
+from rca.fronts import ran_ns
 from rca.progress import Progress
 from rca.ranks import PORT_DOWN
 from rca.rules import links
@@ -111,6 +112,12 @@ def _answer(state: Progress, sink: Sink) -> Answer:
         if is_so(at):
             return answer
     place = state.fronts.is_front & (state.fronts.at == at)
+    if not place.any() and _may_be_in_node(state, at):
+        sentence = (
+            f"{capitalised(who)} has not entered the op the others wait in, and nothing shows that its GPU has run what it "
+            "enqueued last inside its node: either that does not start or end, or its program stopped there"
+        )
+        return Component.GPU, stop, Grade.MODERATE, sentence, advice.for_gpu(state, sink.ranks)
     if not place.any():
         told = advice.for_missing(state, sink.ranks)
         sentence = f"{capitalised(who)} has not entered the op the others wait in, though its process lives"
@@ -130,6 +137,21 @@ def _answer(state: Progress, sink: Sink) -> Answer:
         return Component.GPU, stop, Grade.MODERATE, sentence, told
     sentence = f"{capitalised(who)} has sent least and has all it needs to go on, but its GPU executes nothing; its process lives"
     return Component.GPU, stop, Grade.MODERATE, sentence, told
+
+
+def _may_be_in_node(state: Progress, at: int) -> bool:
+    """Whether the rank's last op is one inside the node that no member is known to have left behind.
+
+    A program that stops between two steps has its ops behind it; one that stops with an op enqueued may wait for its GPU.
+    """
+    members, ran = state.members, ran_ns(state.known, state.fronts)
+    mine = np.flatnonzero((members.rank_at == at) & (members.last_enqueued_ns > 0))
+    if not len(mine):
+        return False
+    last = mine[members.last_enqueued_ns[mine].argmax()]
+    comm = int(members.comm[last])
+    mates = members.rank_at[members.of(comm)]
+    return bool(members.is_local[comm] and (ran[mates] <= members.last_enqueued_ns[last]).all())
 
 
 def _direct(state: Progress, who: str, places: tuple[int, ...]) -> dict[Callable[[int], np.bool_], Answer]:
