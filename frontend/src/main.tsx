@@ -17,6 +17,7 @@ import "./styles/shell.css";
 import "./styles/pages.css";
 import "./styles/incident.css";
 import "./styles/panels.css";
+import "./styles/answers.css";
 import "./styles/canvas.css";
 import "./styles/tables.css";
 
