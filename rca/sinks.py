@@ -118,20 +118,26 @@ def _cycle(state: Progress, component: list[int], ranks: tuple[int, ...], reache
 
 
 def _out_of_order(state: Progress, certain: Edges) -> tuple[int, ...]:
-    """Ranks of a cycle that hold back an op another has begun, while they are in another op; () unless two ops are held."""
+    """Ranks of a cycle that hold back an op another has begun, while they are in another that is held; () unless two ops are."""
     fronts = state.fronts
     begun = {
         (int(at), int(comm), int(op)): bool(is_begun)
         for at, comm, op, is_begun in zip(fronts.at, fronts.comm, fronts.op, fronts.has_begun, strict=True)
     }
-    holders: set[int] = set()
-    held: set[tuple[int, int]] = set()
+    held: set[tuple[int, tuple[int, int]]] = set()
     for waiter, target, comm, op in zip(certain.waiter, certain.target, certain.comm, certain.op, strict=True):
         place = (int(comm), int(op))
         if begun.get((int(waiter), *place)) and begun.get((int(target), *place)) is False:
-            holders.add(int(target))
-            held.add(place)
-    return tuple(sorted(holders)) if len(held) > 1 else ()
+            held.add((int(target), place))
+    # Who has begun none of the ops that are held does not wait in them: something else keeps it.
+    for _ in range(len(held)):
+        places = {place for _, place in held}
+        inside = {at for at, comm, op in (one for one, is_begun in begun.items() if is_begun) if (comm, op) in places}
+        left = {(at, place) for at, place in held if at in inside}
+        if left == held:
+            break
+        held = left
+    return tuple(sorted({at for at, _ in held})) if len({place for _, place in held}) > 1 else ()
 
 
 def check_min_op(state: Progress) -> tuple[int, ...]:
