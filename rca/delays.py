@@ -35,23 +35,36 @@ class Delays:
     noise_ns: Floats
     group: Ints
 
-    def shown(self, rank_at: int, those: Mask) -> tuple[int, int]:
-        """(launches of the rank that are late of their own, of how many), on average over the iterations of `those`."""
-        places = self.launches.places_of(rank_at)
-        own = self.own_ns[places][:, those]
-        mean = np.where(np.isfinite(own), own, 0.0).sum(axis=1) / np.maximum(np.isfinite(own).sum(axis=1), 1)
-        late = mean > NOISE * np.nan_to_num(self.noise_ns[places]) + BEFORE_NS
-        return int(late.sum()), len(late)
-
     def per_iteration_ns(self, those: Mask) -> Floats:
         """(R,) how much of an average iteration of `those` (I,) each rank was late of its own, beyond the noise."""
+        return self._sum(self._beyond_noise(those))
+
+    def is_constant(self, those: Mask) -> Mask:
+        """(R,) who is late in at least half of the iterations of `those` by at least half of the average."""
+        counted = self._beyond_noise(those) > 0
+        own = np.where(counted[:, None] & np.isfinite(self.own_ns[:, those]), self.own_ns[:, those], 0.0)
+        total = self._sum(own)
+        found: Mask = (total >= 0.5 * total.mean(axis=1, keepdims=True)).mean(axis=1) >= 0.5
+        return found
+
+    def shown(self, rank_at: int, those: Mask) -> tuple[int, int]:
+        """(launches of the rank that are late of their own, of how many), on average over the iterations of `those`."""
+        late = self._beyond_noise(those)[self.launches.places_of(rank_at)] > 0
+        return int(late.sum()), len(late)
+
+    def _beyond_noise(self, those: Mask) -> Floats:
+        """(L,) mean own delay, 0 where it is no more than a mean of so many iterations varies by."""
         own = self.own_ns[:, those]
-        excess = np.where(own > NOISE * self.noise_ns[:, None] + BEFORE_NS, own, 0.0)
-        n = np.isfinite(own).sum(axis=1)
-        mean = np.where(np.isfinite(own), excess, 0.0).sum(axis=1) / np.maximum(n, 1)
-        first = self.launches.first
-        total = np.add.reduceat(np.append(mean, 0.0), first[:-1])
-        return np.where(np.diff(first) > 0, total, 0.0)
+        n = np.maximum(np.isfinite(own).sum(axis=1), 1)
+        mean = np.where(np.isfinite(own), own, 0.0).sum(axis=1) / n
+        return np.where(mean > NOISE * self.noise_ns / np.sqrt(n) + BEFORE_NS, mean, 0.0)
+
+    def _sum(self, of_launch: Floats) -> Floats:
+        """(R,) or (R, I) from (L,) or (L, I)."""
+        first, end = self.launches.first, np.zeros((1, *of_launch.shape[1:]))
+        total = np.add.reduceat(np.concatenate([of_launch, end]), first[:-1], axis=0)
+        total[np.diff(first) == 0] = 0.0
+        return total
 
 
 def own_delays(launches: Launches, group: Ints, usual: Mask) -> Delays:

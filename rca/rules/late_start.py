@@ -46,9 +46,10 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
 
 
 def own_delay_ns(slowdown: Slowdown) -> Floats:
-    """(R,) own delay of every rank per slow iteration, beyond what it usually has."""
+    """(R,) own delay of every rank per slow iteration, beyond what it usually has: of those who are late constantly."""
     delays = slowdown.delays
-    return np.maximum(delays.per_iteration_ns(slowdown.slow) - delays.per_iteration_ns(slowdown.usual), 0.0)
+    own = np.maximum(delays.per_iteration_ns(slowdown.slow) - delays.per_iteration_ns(slowdown.usual), 0.0)
+    return np.where(delays.is_constant(slowdown.slow), own, 0.0)
 
 
 def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:

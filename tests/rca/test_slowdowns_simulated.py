@@ -1,0 +1,104 @@
+"""Slowdowns of simulated jobs whose shape the testbed does not have: plain rings, rings through nodes, experts, shared nodes.
+
+Each window is made once. Nobody comes first: what is everybody's, what cannot be told, and what heals.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from ingest.window import Window
+from nccl_instrument.simulate.job import ORIGIN_NS
+from nccl_instrument.simulate.layout import Layout
+from rca.diagnose import diagnose
+from rca.findings import Component, Diagnosis, FaultKind, Grade, Symptom, SymptomKind
+from rca.settings import DEFAULT
+from rca.slowdown import slowdown_of
+from tests.nccl_instrument.simulate.jobs import EIGHT, window_after
+
+RING = Layout(tp=1, pp=1, dp=4, ranks_per_node=1)
+THROUGH_NODES = Layout(tp=1, pp=1, dp=8, ranks_per_node=2)
+EXPERTS = Layout(tp=2, pp=1, dp=4, ep=4, ranks_per_node=2)
+AT_S, SECONDS = 6.0, 14.0
+ONSET_NS = ORIGIN_NS + int(AT_S * 1e9)
+
+
+@cache
+def slow(fault: str, layout: Layout, victim: int | None, amount: float, transport: str = "IB") -> Window:
+    return window_after(fault, layout, victim, amount, at_s=AT_S, seconds=SECONDS, transport=transport)
+
+
+def diagnosed(window: Window) -> Diagnosis:
+    symptom = Symptom(SymptomKind.STRAGGLER, window.job, window.attempt, ONSET_NS, window.end_ns, 0, (0,), "slow")
+    return diagnose(window, symptom)
+
+
+def blamed(diagnosis: Diagnosis) -> set[int]:
+    return {rank for finding in diagnosis.findings for rank in finding.culprits}
+
+
+@pytest.mark.parametrize("fault", ["recompile", "clock_skew", "warm_experts"])
+def test_what_is_healthy_blames_nobody(fault: str) -> None:
+    layout = EXPERTS if fault == "warm_experts" else EIGHT
+    assert not blamed(diagnosed(window_after(fault, layout, at_s=AT_S, seconds=SECONDS)))
+
+
+@pytest.mark.parametrize(("fault", "amount"), [("links_slow", 0.5), ("gpus_slow", 2.0)])
+@pytest.mark.parametrize("layout", [RING, EXPERTS])
+def test_what_is_everybodys_is_nobodys(fault: str, amount: float, layout: Layout) -> None:
+    found = diagnosed(slow(fault, layout, None, amount))
+    assert not blamed(found) and found.findings[0].kind is FaultKind.GROUP_ANOMALY
+
+
+@pytest.mark.parametrize("fault", ["nic_limited", "nic_pcie_slow"])
+def test_over_sockets_a_slow_network_is_not_told_from_a_late_receiver(fault: str) -> None:
+    found = diagnosed(slow(fault, RING, 1, 0.3, "Socket"))
+    assert not any(finding.rule in ("slow_nic", "slow_proxy") for finding in found.findings)
+
+
+def test_two_ends_of_a_link_through_which_alone_a_ring_passes_are_tied() -> None:
+    found = diagnosed(slow("nic_limited", THROUGH_NODES, 3, 0.25))
+    best = found.findings[0]
+    assert not blamed(found) and best.grade is Grade.WEAK
+    assert best.subject.kind == "link" and set(best.subject.ranks) == {3, 4}
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_in_a_plain_ring_the_nic_that_all_slow_connections_share_is_blamed(victim: int) -> None:
+    found = diagnosed(slow("nic_limited", RING, victim, 0.4))
+    assert blamed(found) == {victim} and found.findings[0].component is Component.NIC
+
+
+def test_an_expert_gpu_that_is_slow_is_not_its_peers_fault() -> None:
+    found = diagnosed(slow("gpu_slow", EXPERTS, 5, 3.0))
+    assert blamed(found) == {5} and found.findings[0].component is Component.GPU
+
+
+def test_all_ranks_of_a_node_whose_cpus_are_short_are_named_together() -> None:
+    found = diagnosed(slow("cpu_contention", EIGHT, 1, 0.9))
+    assert blamed(found) == {2, 3} and found.findings[0].component is Component.PROXY
+
+
+def test_a_finding_says_where_the_time_went_how_far_it_reaches_and_when_it_began() -> None:
+    window = slow("gpu_pcie_slow", EIGHT, 2, 3.0)
+    found = diagnosed(window)
+    best = found.findings[0]
+    grown = {part.what: part.now - part.usual for part in best.parts}
+    assert (best.culprits, best.component) == ((2,), Component.COPY)
+    assert max(grown, key=lambda what: grown[what]) == "GPU copies"
+    assert [cover.kind for cover in best.cover] == ["op", "rank", "node"]
+    assert all(0 < cover.n <= cover.of for cover in best.cover)
+    assert abs(best.began_ns - ONSET_NS) < 10**9
+    assert found.compared[0].what == "iteration" and found.compared[0].now > found.compared[0].usual
+    assert {one.unit for one in found.compared} == {"ms", "GB/s"}
+
+
+def test_ranks_with_different_programs_count_their_iterations_from_the_same_moment() -> None:
+    window = slow("gpu_slow", EXPERTS, 5, 3.0)
+    slowdown = slowdown_of(window, ONSET_NS, DEFAULT)
+    assert slowdown is not None
+    began = slowdown.iterations.began[:, slowdown.usual]
+    assert float(np.nanmax(np.ptp(began, axis=0))) < 0.5 * slowdown.usual_ns
