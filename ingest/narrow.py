@@ -85,12 +85,18 @@ def _lags(frame: Frame) -> bool:
 
 
 def _with_a_past(frame: Frame, found: Groups) -> list[int]:
-    """Ids of nodes whose last rows do not tell all: a process is gone or unheard of, or a port is down and may be anybody's."""
+    """Ids of nodes whose last rows do not tell all: a process is gone or unheard of, or a port is down that a rank
+    uses, or may use; ports that nobody uses may never have been connected."""
     rows = frame.window({"live": found["live"]}, {}, ("process", "nic"))
     process, nic, ranks = rows.rows("process"), rows.rows("nic"), rows.ranks
     unheard = ranks["node"][~np.isin(ranks["rank"], process["rank"])]
-    unnamed = ranks["node"][ranks["nic"] == ""]
-    fallen = nic["node"][(nic["port_state"] == _DOWN) & np.isin(nic["node"], unnamed)]
+    down = nic[nic["port_state"] == _DOWN]
+    used = set(zip(ranks["node"].tolist(), ranks["nic"].tolist(), strict=True))
+    names = np.char.decode(down["name"], "ascii", "replace").tolist()
+    is_used = [
+        {(node, name), (node, "")} & used != set() for node, name in zip(down["node"].tolist(), names, strict=True)
+    ]
+    fallen = down["node"][np.array(is_used, bool)]
     nodes = np.unique(np.concatenate([process["node"][process["alive"] == 0], unheard, fallen]))
     ids: list[int] = frame.roster.node_ids[nodes[nodes >= 0]].tolist()
     return ids
