@@ -39,7 +39,7 @@ from ingest.writers import Commit
 
 BATCHES_PER_COMMIT: Final = 32
 WAITING_MAX: Final = 512
-STRANGERS_AT_ONCE: Final = 32
+STRANGERS_AT_ONCE: Final = 64
 COMMITTERS: Final = 2
 ASK_AGAIN_SECONDS: Final = 5.0
 MEMBER_TABLES: Final = ("progress", "live_op", "op")
