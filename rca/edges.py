@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nccl_instrument.tables import RDMA_DONE, SEND
-from rca.keys import Index, Ints, Mask, Rows, is_p2p, latest, mix
+from rca.keys import Index, Ints, Keys, Mask, Rows, is_p2p, latest, mix
 from rca.slowdown import Slowdown
 from rca.streams import Floats
 
@@ -52,7 +52,7 @@ def edges_of(slowdown: Slowdown, at: Ints) -> Edges:
     rows = rows[rows["counters"][:, RDMA_DONE] > 0]
     key = mix(rows["rank"], rows["comm_id"], rows["channel"], rows["peer"], rows["op"], is_p2p(rows))
     rows = rows[latest(key, rows["tick_ns"])]
-    sender, receiver = np.searchsorted(ranks, rows["rank"]), _receivers(slowdown, rows)
+    sender, receiver = np.searchsorted(ranks, rows["rank"]), receivers_of(slowdown, rows["comm_id"], rows["peer"])
     rows, sender, receiver = rows[receiver >= 0], sender[receiver >= 0], receiver[receiver >= 0]
     _, kind, of_kind = np.unique(
         mix(sender, receiver, rows["comm_id"], rows["func"]), return_index=True, return_inverse=True
@@ -71,12 +71,13 @@ def edges_of(slowdown: Slowdown, at: Ints) -> Edges:
     return Edges(sender[at], receiver[at], np.where(longer > EXCESS_MIN, longer, 0.0))
 
 
-def _receivers(slowdown: Slowdown, rows: Rows) -> Ints:
+def receivers_of(slowdown: Slowdown, comm_id: Keys, peer: Ints) -> Ints:
+    """(n,) positions of peers told by communicator and place in it, -1 unknown."""
     members, ranks = slowdown.window.members, slowdown.iterations.ranks
-    found = Index(mix(members["comm_id"], members["comm_rank"])).find(mix(rows["comm_id"], rows["peer"]))
+    found = Index(mix(members["comm_id"], members["comm_rank"])).find(mix(comm_id, peer))
     rank = np.where(found >= 0, members["rank"][found], -1)
     at = np.minimum(np.searchsorted(ranks, rank), max(len(ranks) - 1, 0))
-    return np.where((rank >= 0) & (ranks[at] == rank), at, -1) if len(ranks) else np.full(len(rows), -1)
+    return np.where((rank >= 0) & (ranks[at] == rank), at, -1) if len(ranks) else np.full(len(peer), -1)
 
 
 def _times(slowdown: Slowdown, tick_ns: Ints) -> tuple[Mask, Mask]:

@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from nccl_instrument.tables import FUNC_RECV
+from nccl_instrument.tables import FUNC_RECV, FUNC_SEND
 from rca.counters import DONE_NAME, TRANSMITTED_NAME
 from rca.cover import Covered, covered
-from rca.edges import edges_of, shared_ends
+from rca.edges import edges_of, receivers_of, shared_ends
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.inside import Wait
 from rca.keys import Ints, Mask
@@ -46,7 +46,7 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     if found.is_everybody:
         return (for_everybody(RULE, VERSION, slowdown, Component.NETWORK, found.excess_ns, "carries data more slowly"),)
     nics = _touched(slowdown, _by_nic(slowdown, np.flatnonzero(found.is_blamed)))
-    blamed = np.concatenate([np.zeros(0, np.int64), *nics])
+    blamed = np.sort(np.concatenate([np.zeros(0, np.int64), *nics]))
     if len(nics) == 2 and _is_one_link(slowdown, *nics):
         return (_link(slowdown, found, *nics),)
     if len(nics) > 1:
@@ -101,6 +101,10 @@ def _sends(slowdown: Slowdown) -> Mask:
 
 def _is_one_link(slowdown: Slowdown, one: Ints, other: Ints) -> bool:
     """Whether the two send to each other only: by flows where rows tell of them, else by their communicators' members."""
+    iterations, both = slowdown.iterations, np.concatenate([one, other])
+    sends = (iterations.func == FUNC_SEND) & np.isin(iterations.rank, iterations.ranks[both])
+    if not np.isin(receivers_of(slowdown, iterations.comm_id[sends], iterations.peer[sends]), both).all():
+        return False  # seldom in progress when looked at, but the ops tell
     edges = edges_of(slowdown, np.concatenate([one, other]))
     if len(edges.sender):
         from_one = np.isin(edges.sender, one)

@@ -102,3 +102,10 @@ def test_ranks_with_different_programs_count_their_iterations_from_the_same_mome
     assert slowdown is not None
     began = slowdown.iterations.began[:, slowdown.usual]
     assert float(np.nanmax(np.ptp(began, axis=0))) < 0.5 * slowdown.usual_ns
+
+
+def test_two_slow_nics_that_are_partners_in_one_ring_are_told_by_what_they_send_elsewhere() -> None:
+    partners = Layout(tp=2, pp=2, dp=2, ranks_per_node=2)
+    found = diagnosed(slow("background_traffic", partners, 1, 0.7))
+    best = found.findings[0]
+    assert (best.component, len(best.culprits), 1 in best.culprits) == (Component.NETWORK, 2, True)
