@@ -12,7 +12,7 @@ import numpy as np
 from nccl_instrument.tables import FUNC_RECV
 from rca.fronts import NEVER, Fronts, can_wait_for_data, ran_ns
 from rca.innode_pairs import LocalPairs, hidden_pairs
-from rca.keys import Index, Ints, Mask, among, is_p2p, mix
+from rca.keys import Index, Ints, Mask, among, is_p2p, latest, mix
 from rca.known import Known
 from rca.members import Members
 from rca.pairs import SEEN, Pairs
@@ -64,7 +64,14 @@ def hidden_in_node(known: Known, members: Members, fronts: Fronts, pairs: LocalP
     ran_to, stuck_at = _reached(known, members, fronts, np.unique(members.comm[asking]), ran)
     for mine in asking:
         found += _in_own_op(int(mine), members, has_passed, ran_to >= stuck_at[mine])
-    return joined([*found, hidden_pairs(pairs, is_asked, ran), _behind_over(known, members, fronts, is_asked)])
+    return joined(
+        [
+            *found,
+            hidden_pairs(pairs, is_asked, ran),
+            _behind_over(known, members, fronts, is_asked),
+            _behind_done(known, members, fronts, is_asked, ran),
+        ]
+    )
 
 
 def _behind_over(known: Known, members: Members, fronts: Fronts, is_asked: Mask) -> Edges:
@@ -85,6 +92,25 @@ def _behind_over(known: Known, members: Members, fronts: Fronts, is_asked: Mask)
         over = over[enqueued <= stuck[over]]
         place = _place(int(fronts.comm[i]), int(fronts.op[i]), len(over))
         found.append(edges(over, np.full(len(over), fronts.at[i]), Why.IN_NODE, *place))
+    return joined(found)
+
+
+def _behind_done(known: Known, members: Members, fronts: Fronts, is_asked: Mask, ran: Ints) -> Edges:
+    """Edges of ranks whose op has not begun to mates in the op before: its flows are through, its kernel may wait for a mate."""
+    ops, at = known.window.rows("op"), known.op_at
+    waits, is_stuck = np.zeros(len(is_asked), bool), np.zeros(len(is_asked), bool)
+    waits[fronts.at[fronts.is_front]] = True
+    is_stuck[fronts.at[fronts.has_begun]] = True
+    wanted = np.append(is_asked & waits & ~is_stuck, False)
+    done = np.flatnonzero(wanted[at] & (ops["done_ns"] > 0) & ~is_p2p(ops))
+    last = done[latest(mix(at[done]), ops["enqueued_ns"][done].astype(np.int64))]
+    found, mates_of, node = [], _mates(known, members), known.ranks.node
+    for i in last[np.isin(at[last], fronts.at)]:
+        comm = int(members.comm_of(ops["comm_id"][i : i + 1])[0])
+        mates = members.rank_at[np.array(mates_of.get((comm, int(node[at[i]])), []), np.int64)]
+        mates = mates[(mates != at[i]) & (ran[mates] <= int(ops["enqueued_ns"][i]))]
+        place = _place(comm, int(ops["op"][i]), len(mates))
+        found.append(edges(np.full(len(mates), at[i]), mates, Why.IN_NODE, *place))
     return joined(found)
 
 

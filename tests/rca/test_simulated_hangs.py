@@ -31,6 +31,7 @@ LAYOUTS = {
     "tensor over nodes": Layout(tp=8, pp=1, dp=2, ranks_per_node=4),
     "experts in a node": Layout(tp=1, pp=1, dp=8, ep=4, ranks_per_node=4),
     "tensor and data": Layout(tp=2, pp=1, dp=8, ranks_per_node=4),
+    "data alone": Layout(tp=1, pp=1, dp=16, ranks_per_node=4),
     "deep": Layout(tp=2, pp=4, dp=2, ranks_per_node=4),
 }
 
@@ -264,7 +265,7 @@ def test_a_gpu_that_stops_is_named_or_tied_and_no_mate_is_blamed(victim: int) ->
     assert victim in {*best.culprits, *(rank for tied in best.tied for rank in tied.ranks)}
 
 
-@pytest.mark.parametrize("layout", ["wide", "stages", "shared nics", "deep"])
+@pytest.mark.parametrize("layout", ["wide", "stages", "shared nics", "deep", "data alone"])
 @pytest.mark.parametrize(("victim", "at_s"), [(1, 2.3), (4, 2.1), (13, 2.9)])
 def test_ranks_that_wait_inside_the_node_before_their_op_has_begun_are_not_blamed(
     layout: str, victim: int, at_s: float
