@@ -1,7 +1,8 @@
 """How many transfers a second the measurement core takes, in what memory, and what it costs a work request.
 
 `python -m tests.bench.measure`. A C loop (measure.c) feeds 2,000 queue pairs with one data second of a 400 Gbit/s NIC: 4 KiB
-a transfer, 12.2 million in all, each an event; then the poll. MB are 2**20 bytes, as in Pulse §4.3. On one thread, then on as many as there are cores.
+a transfer, 12.2 million in all, each an event; then the poll. On one thread, then on as many as there are cores. MB are
+2**20 bytes, as in Pulse §4.3.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="diogenes-bench-") as name:
         loop = _compiled(Path(name) / "loop")
         one, all_ = _run(loop, 1), _run(loop, cores)
+    mb = round((TABLE_BYTES + one["pool_bytes"]) / 2**20, 1)
     report = {
         "bench": "measure", "cores": cores, "events_per_s_core": round(one["events"] / one["fed_s"]),
-        "events_per_s_all": round(all_["events"] / all_["fed_s"]), "mb_2000_flows": round((TABLE_BYTES + one["pool_bytes"]) / 2**20, 1),
+        "events_per_s_all": round(all_["events"] / all_["fed_s"]), "mb_2000_flows": mb,
         "lost": int(one["lost_bytes"] + all_["lost_bytes"]),
         "ns_per_work_request": round(one["fed_s"] / one["events"] * 1e9, 1), "poll_s": round(one["poll_s"], 3),
         "cells_per_s": int(one["cells"]), "raw_mb_per_s": round(one["cells"] * 8 / 1e6, 1),
