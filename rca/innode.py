@@ -103,13 +103,13 @@ def _behind_done(known: Known, members: Members, fronts: Fronts, is_asked: Mask,
     is_stuck[fronts.at[fronts.has_begun]] = True
     wanted = np.append(is_asked & waits & ~is_stuck, False)
     done = np.flatnonzero(wanted[at] & (ops["done_ns"] > 0) & ~is_p2p(ops))
-    last = done[latest(mix(at[done]), ops["enqueued_ns"][done].astype(np.int64))]
+    last, number = done[latest(mix(at[done]), ops["enqueued_ns"][done].astype(np.int64))], ops["op"].astype(np.int64)
     found, mates_of, node = [], _mates(known, members), known.ranks.node
     for i in last[np.isin(at[last], fronts.at)]:
         comm = int(members.comm_of(ops["comm_id"][i : i + 1])[0])
         mates = members.rank_at[np.array(mates_of.get((comm, int(node[at[i]])), []), np.int64)]
         mates = mates[(mates != at[i]) & (ran[mates] <= int(ops["enqueued_ns"][i]))]
-        place = _place(comm, int(ops["op"][i]), len(mates))
+        place = _place(comm, int(number[i]), len(mates))
         found.append(edges(np.full(len(mates), at[i]), mates, Why.IN_NODE, *place))
     return joined(found)
 
