@@ -40,11 +40,17 @@ class Delays:
         return self._sum(self._beyond_noise(those))
 
     def is_constant(self, those: Mask) -> Mask:
-        """(R,) who is late in at least half of the iterations of `those` by at least half of the average."""
-        counted = self._beyond_noise(those) > 0
-        own = np.where(counted[:, None] & np.isfinite(self.own_ns[:, those]), self.own_ns[:, those], 0.0)
-        total = self._sum(own)
-        found: Mask = (total >= 0.5 * total.mean(axis=1, keepdims=True)).mean(axis=1) >= 0.5
+        """(R,) who is late in at least half of the iterations of `those` by at least half of the average.
+
+        Of an iteration that is not known nothing is said: lost batches must not make a steady delay look like a single one.
+        """
+        own = self.own_ns[:, those]
+        counted = (self._beyond_noise(those) > 0)[:, None] & np.isfinite(own)
+        total, is_known = self._sum(np.where(counted, own, 0.0)), self._sum(counted.astype(np.float64)) > 0
+        n_known = np.maximum(is_known.sum(axis=1), 1)
+        average = np.where(is_known, total, 0.0).sum(axis=1) / n_known
+        is_late = is_known & (total >= 0.5 * average[:, None])
+        found: Mask = is_late.sum(axis=1) >= 0.5 * n_known
         return found
 
     def shown(self, rank_at: int, those: Mask) -> tuple[int, int]:

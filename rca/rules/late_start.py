@@ -28,7 +28,7 @@ NEEDS = frozenset({GPU_READY_NAME})
 LEAD_MIN = 0.2  # of the delay before an op
 LEAD_MIN_NS = 300_000.0
 LEAD_NOISE = 4.0  # deviations of a mean over the slow iterations
-LEAD_OVER_SECOND = 3.0
+LEAD_OVER_SECOND = 3.0  # as often as any other: what else they share, the NIC say, may put one of them last once
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"
 TOLD_NODE = "`top -b -n 1 | head -30`, `nvidia-smi`, `nvidia-smi dmon -c 5`"
 
@@ -72,35 +72,54 @@ def _latest(slowdown: Slowdown, at: Ints) -> int | None:
     """
     if len(at) == 1:
         return int(at[0])
-    lead = np.array([_lead_ns(slowdown, int(one), at) for one in at])
-    order = np.argsort(-lead, kind="stable")
-    is_clear = lead[order[0]] > 0 and lead[order[0]] >= LEAD_OVER_SECOND * lead[order[1]]
+    leads = [_leads_ns(slowdown, int(one), at) for one in at]
+    times, total = np.array([len(lead) for lead in leads]), np.array([sum(lead) for lead in leads])
+    order = np.argsort(-total, kind="stable")
+    is_clear = times[order[0]] > 0 and times[order[0]] >= LEAD_OVER_SECOND * np.delete(times, order[0]).max()
     return int(at[order[0]]) if is_clear else None
 
 
-def _lead_ns(slowdown: Slowdown, one: int, at: Ints) -> float:
-    """By how much a rank is later than every other of `at`, summed over the ops in which it clearly is."""
+def _leads_ns(slowdown: Slowdown, one: int, at: Ints) -> list[float]:
+    """By how much a rank begins later than every other of `at` than it used to, in each op in which it clearly does.
+
+    Ranks of one node have one clock, so their starts are compared as they are: delays since each one's own last end would
+    make a rank that came early to one op seem late at the next.
+    """
+    launches, found, n_slow = slowdown.delays.launches, list[float](), float(slowdown.slow.sum())
     mine = _by_op(slowdown, one)
     others = [_by_op(slowdown, int(other)) for other in at if other != one]
-    total, n_slow = 0.0, float(slowdown.slow.sum())
-    for op, (delay, noise) in mine.items():
-        known = [other[op][0] for other in others if op in other]
-        lead = delay - max(*known, 0.0) if known else 0.0  # that others are early does not make it late
+    for op, place in mine.items():
+        beside = [other[op] for other in others if op in other]
+        delay, noise = _delay_ns(slowdown, place), float(slowdown.delays.noise_ns[place])
+        if not beside:
+            continue
+        gap = launches.ready[place] - launches.ready[beside]
+        lead = float(np.min(_mean(gap[:, slowdown.slow]) - _mean(gap[:, slowdown.usual])))
         if lead >= max(LEAD_MIN * delay, LEAD_MIN_NS, LEAD_NOISE * noise / math.sqrt(n_slow)):
-            total += lead
-    return total
+            found.append(lead)
+    return found
 
 
-def _by_op(slowdown: Slowdown, rank_at: int) -> dict[tuple[int, int], tuple[float, float]]:
-    """(call, how often it came before in the iteration) → (mean own delay, its noise), of one rank."""
-    delayed = slowdown.delays
-    places = delayed.launches.places_of(rank_at)
-    own = delayed.own_ns[places][:, slowdown.slow]
-    mean = np.where(np.isfinite(own), own, 0.0).sum(axis=1) / np.maximum(np.isfinite(own).sum(axis=1), 1)
-    found: dict[tuple[int, int], tuple[float, float]] = {}
+def _by_op(slowdown: Slowdown, rank_at: int) -> dict[tuple[int, int], int]:
+    """(call, how often it came before in the iteration) → its place, of one rank; of those with a known delay."""
+    launches, noise = slowdown.delays.launches, slowdown.delays.noise_ns
+    found: dict[tuple[int, int], int] = {}
     seen: dict[int, int] = {}
-    for kind, delay, noise in zip(delayed.launches.kind[places].tolist(), mean, delayed.noise_ns[places], strict=True):
+    places = launches.places_of(rank_at)
+    for place, kind in zip(range(places.start, places.stop), launches.kind[places].tolist(), strict=True):
         nth = seen[kind] = seen.get(kind, -1) + 1
-        if np.isfinite(noise):
-            found[kind, nth] = float(delay), float(noise)
+        if np.isfinite(noise[place]):
+            found[kind, nth] = place
+    return found
+
+
+def _delay_ns(slowdown: Slowdown, place: int) -> float:
+    """Mean own delay of a launch in the slow iterations."""
+    return float(_mean(slowdown.delays.own_ns[place : place + 1, slowdown.slow])[0])
+
+
+def _mean(values: Floats) -> Floats:
+    """(n,) means of the last axis over what is known; 0 where nothing is."""
+    known = np.isfinite(values)
+    found: Floats = np.where(known, values, 0.0).sum(axis=-1) / np.maximum(known.sum(axis=-1), 1)
     return found
