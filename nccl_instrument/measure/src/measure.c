@@ -21,7 +21,7 @@ struct chunk {
 struct flow {
     alignas(64) atomic_flag busy;
     uint32_t qpn;
-    uint32_t is_used;
+    _Atomic uint32_t is_used; /* written last, by who has the pool's lock */
     uint64_t waiting;    /* bytes of transfers that are no event yet */
     uint64_t carried;    /* bytes of events below one unit */
     uint64_t bytes;      /* since the last poll */
@@ -147,9 +147,9 @@ static struct flow *new_flow(struct dgm *m, uint32_t qpn) {
             at = ++m->n_flows_ever;
         if (at != NONE) {
             struct flow *flow = &m->flows[at - 1];
-            flow->qpn = qpn;
-            flow->is_used = 1;
             flow->waiting = flow->carried = flow->bytes = flow->last_ns = flow->transfers = flow->events = 0;
+            flow->qpn = qpn;
+            atomic_store_explicit(&flow->is_used, 1, memory_order_release);
             add(&m->n_flows, 1);
             atomic_store_explicit(&m->table[qpn], at, memory_order_release);
         }
@@ -214,7 +214,7 @@ void dgm_transfer(struct dgm *m, uint32_t qpn, uint64_t now_ns, uint64_t bytes) 
             return;
         }
         lock(&flow->busy);
-        if (flow->qpn != qpn || !flow->is_used) { /* aged between the look-up and the lock */
+        if (!atomic_load_explicit(&flow->is_used, memory_order_acquire) || flow->qpn != qpn) { /* aged between the look-up and the lock */
             unlock(&flow->busy);
             continue;
         }
@@ -259,15 +259,15 @@ static uint32_t empty_flow(struct dgm *m, struct flow *flow, struct dgm_cell *ce
 
 /* A flow that sent nothing since the last poll gives its place back. The flow is locked. */
 static void age(struct dgm *m, struct flow *flow) {
+    add(&m->flows_aged, 1);
+    add(&m->transfers, flow->transfers); /* before anybody else may take the flow */
+    add(&m->events, flow->events);
+    atomic_fetch_sub_explicit(&m->n_flows, 1, memory_order_relaxed);
     lock(&m->pool_busy);
-    flow->is_used = 0;
+    atomic_store_explicit(&flow->is_used, 0, memory_order_release);
     atomic_store_explicit(&m->table[flow->qpn], NONE, memory_order_release);
     m->free_flows[m->n_free_flows++] = (uint32_t)(flow - m->flows);
     unlock(&m->pool_busy);
-    atomic_fetch_sub_explicit(&m->n_flows, 1, memory_order_relaxed);
-    add(&m->flows_aged, 1);
-    add(&m->transfers, flow->transfers);
-    add(&m->events, flow->events);
 }
 
 static void lock_all(struct dgm *m) {

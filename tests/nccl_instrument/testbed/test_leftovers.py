@@ -118,7 +118,8 @@ def test_somebody_who_is_not_root_gets_paced_links(engine: Path, tmp_path_factor
     home = Path(subprocess.check_output(["mktemp", "-d", "/tmp/testbed-nobody-XXXX"], text=True).strip())
     try:
         shutil.copytree(REPO / "nccl_instrument" / "testbed", home / "nccl_instrument" / "testbed")
-        (home / "nccl_instrument" / "__init__.py").touch()
+        for name in ("__init__.py", "sizes.py"):
+            shutil.copy(REPO / "nccl_instrument" / name, home / "nccl_instrument" / name)
         subprocess.run(["chown", "-R", "nobody", str(home)], check=True)
         words = [SETPRIV, "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", str(SYSTEM_PYTHON), "-m"]
         words += ["nccl_instrument.testbed", "--run-dir", str(home / "run"), "--iterations", "3", "--plugin", "none"]
