@@ -234,11 +234,13 @@ async def test_rows_that_do_not_stay_stop_the_move_before_anything_is_dropped(in
 
 async def test_migrating_backwards_and_forwards_keeps_what_is_stored(ingest: Ingest) -> None:
     await fill(ingest)
-    before = await aio(held)()
-    await aio(call_command)("migrate", "ingest", "0009", verbosity=0)
-    assert await aio(held)() == before
-    assert (await aio(active_store)()).name == NATIVE.name
-    await aio(call_command)("migrate", "ingest", verbosity=0)
+    before, stored = await aio(held)(), await aio(n_rows)("ingest_trace_batch")
+    try:
+        await aio(call_command)("migrate", "ingest", "0009", verbosity=0)
+        assert await aio(n_rows)("ingest_trace_batch") == stored  # readers ask for columns that later migrations add
+        assert (await aio(active_store)()).name == NATIVE.name
+    finally:
+        await aio(call_command)("migrate", "ingest", verbosity=0)
     assert await aio(held)() == before
     assert (await aio(active_store)()).name == NATIVE.name  # copying is not for a migration: move_traces does it
 
