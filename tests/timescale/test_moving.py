@@ -240,7 +240,7 @@ async def test_migrating_backwards_and_forwards_keeps_what_is_stored(ingest: Ing
         assert await aio(n_rows)("ingest_trace_batch") == stored  # readers ask for columns that later migrations add
         assert (await aio(active_store)()).name == NATIVE.name
     finally:
-        await aio(call_command)("migrate", "ingest", verbosity=0)
+        await aio(call_command)("migrate", verbosity=0)  # of every application: some of incidents' went with ingest's
     assert await aio(held)() == before
     assert (await aio(active_store)()).name == NATIVE.name  # copying is not for a migration: move_traces does it
 
