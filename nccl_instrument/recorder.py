@@ -25,14 +25,14 @@ DUMP_BYTES_MAX: Final = 64 * 2**20
 Dump = Callable[[], bytes]
 
 
-def request_path(folder: Path, pid: int) -> Path:
-    """Where the agent leaves a request for this process."""
-    return folder / f"diogenes-ask.{os.getuid()}.{pid}"
+def request_path(folder: Path, pid: int, uid: int) -> Path:
+    """Where the agent leaves a request for this process of that user."""
+    return folder / f"diogenes-ask.{uid}.{pid}"
 
 
-def answer_path(folder: Path, pid: int, uid: int | None = None) -> Path:
+def answer_path(folder: Path, pid: int, uid: int) -> Path:
     """Where the process leaves its dump."""
-    return folder / f"diogenes-dump.{os.getuid() if uid is None else uid}.{pid}"
+    return folder / f"diogenes-dump.{uid}.{pid}"
 
 
 def start(dump: Dump | None = None, folder: Path | None = None) -> threading.Thread:
@@ -50,7 +50,7 @@ def _serve(folder: Path, dump: Dump | None, stop: threading.Event | None = None)
     except Exception:
         return  # without a recorder there is nothing to answer, and nobody to bother with it
     pid, wait = os.getpid(), stop or threading.Event()
-    asked, answer = request_path(folder, pid), answer_path(folder, pid)
+    asked, answer = request_path(folder, pid, os.getuid()), answer_path(folder, pid, os.getuid())
     while not wait.wait(LOOK_SECONDS):
         if os.getpid() != pid:
             return  # a forked child: its parent answers

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nccl_instrument.recorder import DUMP_BYTES_MAX, answer_path, request_path
+
 WAIT_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 0.1
-RAW_BYTES_MAX: Final = 64 * 2**20
 ENVIRONMENT_BYTES_MAX: Final = 2**20
 PREFIXES: Final = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 PREFIX: Final = "/tmp/nccl_trace_rank_"
@@ -70,8 +71,8 @@ def _ask(rank: int, pid: int, folder: Path) -> _Asked:
     tried = []
     with contextlib.suppress(OSError):
         uid = os.stat(f"/proc/{pid}").st_uid
-        answers[folder / f"diogenes-dump.{uid}.{pid}"] = ("its recorder thread", now)
-        _touch(folder / f"diogenes-ask.{uid}.{pid}", uid)
+        answers[answer_path(folder, pid, uid)] = ("its recorder thread", now)
+        _touch(request_path(folder, pid, uid), uid)
         tried.append("its recorder thread")
     if said.get(PIPE) and _ring(Path(f"{said[PIPE]}{rank}.pipe")):
         tried.append("its debug pipe")
@@ -101,9 +102,9 @@ def _fresh(path: Path, since: float) -> bytes | None:
         return None
     with open(descriptor, "rb") as file:
         known = os.fstat(descriptor)
-        if not stat.S_ISREG(known.st_mode) or known.st_mtime < since or not 0 < known.st_size <= RAW_BYTES_MAX:
+        if not stat.S_ISREG(known.st_mode) or known.st_mtime < since or not 0 < known.st_size <= DUMP_BYTES_MAX:
             return None
-        return file.read(RAW_BYTES_MAX)
+        return file.read(DUMP_BYTES_MAX)
 
 
 def _touch(path: Path, uid: int) -> None:

@@ -22,7 +22,8 @@ from rca.flight_recorder.habit import overdue_by
 from rca.flight_recorder.progress import GroupProgress, Stop, collective_stops, group_progress, p2p_stops
 from rca.flight_recorder.recording import NOWHERE, Recording
 from rca.graph import Graph
-from rca.words import capitalised, named, waiting
+from rca.holes import ranked
+from rca.words import capitalised, named, score, waiting
 
 RULE: Final = "flight_recorder"
 VERSION: Final = 1
@@ -61,8 +62,7 @@ def findings_of(state: Waiting) -> tuple[Finding, ...]:
     for component in state.graph.components():
         if _is_sink(state, component):
             found += _of_sink(state, component, disputed)
-    order = {Grade.STRONG: 0, Grade.MODERATE: 1, Grade.WEAK: 2}
-    return tuple(sorted(found, key=lambda one: (order[one.grade], -one.score))[:FINDINGS_MAX])
+    return tuple(ranked(found)[:FINDINGS_MAX])
 
 
 def edges_of(state: Waiting, culprits: tuple[int, ...], limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
@@ -103,11 +103,6 @@ def _waiters(state: Waiting, targets: list[int]) -> int:
     return sum(vertex < len(state.ranks) for vertex in state.graph.reaching(targets) - set(targets))
 
 
-def _scored(grade: Grade, n_waiters: int, state: Waiting) -> float:
-    base = {Grade.STRONG: 0.9, Grade.MODERATE: 0.7, Grade.WEAK: 0.5}[grade]
-    return round(base + 0.1 * min(1.0, n_waiters / max(1, len(state.ranks) - 1)), 4)
-
-
 def _absent(state: Waiting, vertex: int) -> Finding:
     """A rank for which others wait and which waits in no op itself."""
     rank, n_waiters = state.ranks[vertex], _waiters(state, [vertex])
@@ -123,7 +118,7 @@ def _absent(state: Waiting, vertex: int) -> Finding:
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("rank", f"rank {rank}", (rank,)),
         component=Component.SOFTWARE if is_heard else Component.UNKNOWN, kind=FaultKind.COMPUTATION_FAIL_STOP,
-        culprits=(rank,), score=_scored(grade, n_waiters, state), grade=grade, sentence=capitalised(said),
+        culprits=(rank,), score=score(grade, n_waiters, len(state.ranks)), grade=grade, sentence=capitalised(said),
         evidence=(*_last_op(state, rank), *(_stop_evidence(state, stop) for stop in stops[: EVIDENCE_MAX - 1])),
         advice=f"Look at the Python stack of rank {rank}: `py-spy dump --pid PID` shows where it is stuck.",
     )  # fmt: skip
@@ -141,7 +136,7 @@ def _circle(state: Waiting, component: list[int]) -> Finding:
     )
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("rank", named(ranks), ranks), component=Component.SOFTWARE,
-        kind=FaultKind.DEADLOCK, culprits=ranks, score=_scored(Grade.STRONG, n_waiters, state), grade=Grade.STRONG,
+        kind=FaultKind.DEADLOCK, culprits=ranks, score=score(Grade.STRONG, n_waiters, len(state.ranks)), grade=Grade.STRONG,
         sentence=f"{capitalised(said)}; {waiting(n_waiters)}.",
         evidence=tuple(_stop_evidence(state, stop) for stop in stops[:EVIDENCE_MAX]),
         advice="Let every rank enter these groups' ops in the same order.",
@@ -167,7 +162,7 @@ def _skipped(state: Waiting, component: list[int]) -> Finding | None:
     n_waiters += _waiters(state, component)
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("rank", f"rank {rank}", (rank,)), component=Component.SOFTWARE,
-        kind=FaultKind.MISMATCH, culprits=(rank,), score=_scored(Grade.STRONG, n_waiters, state), grade=Grade.STRONG,
+        kind=FaultKind.MISMATCH, culprits=(rank,), score=score(Grade.STRONG, n_waiters, len(state.ranks)), grade=Grade.STRONG,
         sentence=f"Rank {rank} left out op {stop.seq} of {title} and went on to later ones; {waiting(n_waiters)}.",
         evidence=(
             Evidence(f"ops since its last of {title}", extra, "more than ever before", "flight_recorder", rank),
@@ -194,7 +189,7 @@ def _mismatch(state: Waiting, found: Disagreement) -> Finding:
     ]
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("rank", named(ranks), ranks), component=Component.SOFTWARE,
-        kind=FaultKind.MISMATCH, culprits=() if is_tie else ranks, score=_scored(grade, n_waiters, state), grade=grade,
+        kind=FaultKind.MISMATCH, culprits=() if is_tie else ranks, score=score(grade, n_waiters, len(state.ranks)), grade=grade,
         sentence=f"{capitalised(said)}.", evidence=tuple(evidence),
         tied=tuple(Subject("rank", f"rank {rank}", (rank,)) for rank in ranks[:64]) if is_tie else (),
         advice="Compare what these ranks pass to this call: condition, size, type.",
@@ -209,7 +204,7 @@ def _inside(state: Waiting, vertex: int) -> Finding:
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("communicator", state.groups[stop.group].title, ranks),
         component=Component.UNKNOWN, kind=FaultKind.UNKNOWN, culprits=(),
-        score=_scored(Grade.MODERATE, n_waiters, state), grade=Grade.MODERATE,
+        score=score(Grade.MODERATE, n_waiters, len(state.ranks)), grade=Grade.MODERATE,
         sentence=f"All members have entered op {stop.seq} of {state.groups[stop.group].title} and agree on it; it does not "
         f"end at {named(ranks)}: the trouble is inside the collective.",
         evidence=(_stop_evidence(state, stop),),

@@ -11,11 +11,12 @@ from collections import Counter
 
 import numpy as np
 
+from nccl_instrument.stage_schema import FORWARD, OTHER
 from rca.frontier.accounting import Accounts, Seconds, account
 from rca.frontier.gain import Baseline, baseline_of, gains
 from rca.frontier.gates import DEFAULT, Gates
-from rca.frontier.report import FORWARD, RESIDUAL, Label, Report, StageWindow
-from rca.frontier.routing import candidates, co_critical, leader_switches
+from rca.frontier.report import Label, Report, StageWindow
+from rca.frontier.routing import candidates, co_critical, has_clear_leader, leader_switches
 
 
 def label(window: StageWindow, gates: Gates = DEFAULT) -> Report:
@@ -60,8 +61,8 @@ def telemetry_limits(window: StageWindow, accounts: Accounts, gates: Gates) -> l
         found.append(f"The window holds less than {gates.floor_s * 1e3:g} ms: shares say nothing.")
     if window.n_missing > gates.missing_ranks:
         found.append(f"{window.n_missing} ranks of the group sent nothing.")
-    if RESIDUAL in window.stages and whole > 0:
-        residual = float(window.durations[:, :, window.stages.index(RESIDUAL)].sum()) / whole
+    if OTHER in window.stages and whole > 0:
+        residual = float(window.durations[:, :, window.stages.index(OTHER)].sum()) / whole
         if residual > gates.residual_share:
             found.append(f"{residual:.0%} of the step time is in no stage.")
     if (
@@ -156,15 +157,13 @@ def _forward(
 
 def _leader(window: StageWindow, accounts: Accounts, stage: int, gates: Gates) -> tuple[int | None, float]:
     """The rank that clearly leads at a boundary in most of the steps that have a clear leader, and its mean lead."""
-    reached = accounts.advances[:, : stage + 1].sum(axis=1)
-    gap = accounts.gap[:, stage]
-    is_clear = (gap >= gates.lead_s) & (gap >= gates.lead_share * reached)
+    is_clear = has_clear_leader(accounts, stage, gates.lead_share, gates.lead_s)
     if len(window.ranks) < 2 or is_clear.sum() == 0:
         return None, 0.0
     (rank, times), *_ = Counter(accounts.leader[is_clear, stage].tolist()).most_common(1)
     if 2 * times <= is_clear.sum():
         return None, 0.0
-    return window.ranks[rank], float(gap[is_clear].mean())
+    return window.ranks[rank], float(accounts.gap[is_clear, stage].mean())
 
 
 def _by_stage(window: StageWindow, values: Seconds) -> dict[str, float]:

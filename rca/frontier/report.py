@@ -12,12 +12,6 @@ from typing import Final
 
 from rca.frontier.accounting import Seconds
 
-FORWARD: Final = "model.fwd_loss_cpu_wall"
-RESIDUAL: Final = "step.other_cpu_wall"
-DEFAULT_STAGES: Final = (
-    "data.next_wait", FORWARD, "model.backward_cpu_wall", "callbacks.cpu_wall", "optim.step_cpu_wall", RESIDUAL,
-)  # fmt: skip
-
 
 class Label(StrEnum):
     FRONTIER_ACCOUNTING = "frontier_accounting"

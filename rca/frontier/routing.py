@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from rca.frontier.accounting import Accounts, Seconds
+from rca.keys import Mask
 
 
 def candidates(shares: Seconds, cumulative: float) -> tuple[int, ...]:
@@ -28,14 +29,16 @@ def co_critical(shares: Seconds, gains: Seconds, tolerance: float) -> tuple[int,
     return tuple(np.flatnonzero(near).tolist())
 
 
-def leader_switches(accounts: Accounts, stage: int, lead_share: float, lead_s: float) -> tuple[float, int]:
-    """(share of changes, confident steps): how often the leader at a boundary changed between steps with a clear one.
-
-    A leader is clear when it is ahead of the second by `lead_s` and by `lead_share` of its own progress.
-    """
+def has_clear_leader(accounts: Accounts, stage: int, lead_share: float, lead_s: float) -> Mask:
+    """(T,) steps whose leader at a boundary is ahead of the second by `lead_s` and by `lead_share` of its own progress."""
     reached = accounts.advances[:, : stage + 1].sum(axis=1)
-    is_clear = (accounts.gap[:, stage] >= lead_s) & (accounts.gap[:, stage] >= lead_share * reached)
-    leaders = accounts.leader[is_clear, stage]
+    found: Mask = (accounts.gap[:, stage] >= lead_s) & (accounts.gap[:, stage] >= lead_share * reached)
+    return found
+
+
+def leader_switches(accounts: Accounts, stage: int, lead_share: float, lead_s: float) -> tuple[float, int]:
+    """(share of changes, confident steps): how often the leader at a boundary changed between steps with a clear one."""
+    leaders = accounts.leader[has_clear_leader(accounts, stage, lead_share, lead_s), stage]
     if len(leaders) < 2:
         return 0.0, len(leaders)
     return float((leaders[1:] != leaders[:-1]).mean()), len(leaders)

@@ -25,6 +25,9 @@ RULE = "late_start"
 VERSION = 2
 NEEDS = frozenset({GPU_READY_NAME})
 
+Places = dict[tuple[int, int], int]
+"""(call, how often it came before in the iteration) → its place, of one rank."""
+
 LEAD_MIN = 0.2  # of the delay before an op
 LEAD_MIN_NS = 300_000.0
 LEAD_NOISE = 4.0  # deviations of a mean over the slow iterations
@@ -72,22 +75,21 @@ def _latest(slowdown: Slowdown, at: Ints) -> int | None:
     """
     if len(at) == 1:
         return int(at[0])
-    leads = [_leads_ns(slowdown, int(one), at) for one in at]
+    by_op = [_by_op(slowdown, int(one)) for one in at]
+    leads = [_leads_ns(slowdown, mine, [one for one in by_op if one is not mine]) for mine in by_op]
     times, total = np.array([len(lead) for lead in leads]), np.array([sum(lead) for lead in leads])
     order = np.argsort(-total, kind="stable")
     is_clear = times[order[0]] > 0 and times[order[0]] >= LEAD_OVER_SECOND * np.delete(times, order[0]).max()
     return int(at[order[0]]) if is_clear else None
 
 
-def _leads_ns(slowdown: Slowdown, one: int, at: Ints) -> list[float]:
-    """By how much a rank begins later than every other of `at` than it used to, in each op in which it clearly does.
+def _leads_ns(slowdown: Slowdown, mine: Places, others: list[Places]) -> list[float]:
+    """By how much a rank begins later than every other than it used to, in each op in which it clearly does.
 
     Ranks of one node have one clock, so their starts are compared as they are: delays since each one's own last end would
     make a rank that came early to one op seem late at the next.
     """
     launches, found, n_slow = slowdown.delays.launches, list[float](), float(slowdown.slow.sum())
-    mine = _by_op(slowdown, one)
-    others = [_by_op(slowdown, int(other)) for other in at if other != one]
     for op, place in mine.items():
         beside = [other[op] for other in others if op in other]
         delay, noise = _delay_ns(slowdown, place), float(slowdown.delays.noise_ns[place])
@@ -100,10 +102,10 @@ def _leads_ns(slowdown: Slowdown, one: int, at: Ints) -> list[float]:
     return found
 
 
-def _by_op(slowdown: Slowdown, rank_at: int) -> dict[tuple[int, int], int]:
-    """(call, how often it came before in the iteration) → its place, of one rank; of those with a known delay."""
+def _by_op(slowdown: Slowdown, rank_at: int) -> Places:
+    """The places of one rank whose delay is known."""
     launches, noise = slowdown.delays.launches, slowdown.delays.noise_ns
-    found: dict[tuple[int, int], int] = {}
+    found: Places = {}
     seen: dict[int, int] = {}
     places = launches.places_of(rank_at)
     for place, kind in zip(range(places.start, places.stop), launches.kind[places].tolist(), strict=True):

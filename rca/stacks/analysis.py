@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject
+from rca.holes import ranked
 from rca.stacks.places import WAITS, Place, place_of
 from rca.stacks.process import LOADER, TRAINER, Frame, Process
 from rca.stacks.reading import as_text
@@ -59,8 +60,7 @@ def findings_of(processes: Sequence[Process], later: Sequence[Process] = ()) -> 
         return ()
     places = dict.fromkeys(one.place for one in elsewhere)
     found = [_finding([one for one in elsewhere if one.place is place], waiters, processes) for place in places]
-    order = list(Grade)
-    return tuple(sorted(found, key=lambda one: (order.index(one.grade), -one.score)))
+    return tuple(ranked(found))
 
 
 def _finding(those: list[Doing], waiters: list[Doing], processes: Sequence[Process]) -> Finding:

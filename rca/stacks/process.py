@@ -18,7 +18,7 @@ LAUNCHER: Final = "launcher"
 OTHER: Final = "other process"
 KINDS: Final = (TRAINER, LOADER, WRITER, LAUNCHER, OTHER)
 
-_LOADER_FRAME: Final = re.compile(r"torch/utils/data/_utils/worker\.py$|_worker_loop")
+_LOADER_FRAME: Final = re.compile(r"torch/utils/data/_utils/worker\.py$")
 _WRITER_FRAME: Final = re.compile(
     r"checkpoint/(_async_executor|_async_process_executor|state_dict_saver)\.py$|filesystem_async\.py$"
 )
@@ -70,8 +70,7 @@ class Process:
     @property
     def kind(self) -> str:
         """What kind of process it is, by the code its main thread runs."""
-        said = [f"{frame.file} {frame.name}" for frame in self.main]
-        if any(_LOADER_FRAME.search(one.split(" ")[0]) or one.endswith(" _worker_loop") for one in said):
+        if any(_LOADER_FRAME.search(frame.file) or frame.name == "_worker_loop" for frame in self.main):
             return LOADER
         if any(_WRITER_FRAME.search(frame.file) for frame in self.main) and _is_child(self.main):
             return WRITER

@@ -52,11 +52,11 @@ def silent(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_hung_rank_answers_by_its_recorder_thread(hung: subprocess.Popen[bytes], tmp_path: Path) -> None:
     (found,) = take_recordings([(2, hung.pid)], tmp_path)
     assert (found.raw, found.by, found.silent) == (b"dump of a hung rank", "its recorder thread", "")
-    assert not recorder.request_path(tmp_path, hung.pid).exists()
+    assert not recorder.request_path(tmp_path, hung.pid, os.getuid()).exists()
 
 
 def test_a_dump_of_before_is_no_answer(hung: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    path = recorder.answer_path(tmp_path, hung.pid)
+    path = recorder.answer_path(tmp_path, hung.pid, os.getuid())
     path.write_bytes(b"old")
     os.utime(path, (time.time() - 60, time.time() - 60))
     assert take_recordings([(0, hung.pid)], tmp_path)[0].raw == b"dump of a hung rank"

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nccl_instrument.stage_schema import DEFAULT, FORWARD
 from rca.frontier.accounting import Seconds
 from rca.frontier.labels import label
-from rca.frontier.report import DEFAULT_STAGES, FORWARD, STRONG, DeviceEvents, Label, StageWindow
+from rca.frontier.report import STRONG, DeviceEvents, Label, StageWindow
 
+DEFAULT_STAGES = DEFAULT.stages
 BASE = np.array([0.005, 0.060, 0.100, 0.004, 0.020, 0.003])
 DATA, FORWARD_AT, BACKWARD, CALLBACK, OPTIMIZER = range(5)
 
