@@ -312,15 +312,17 @@ int dgm_poll(struct dgm *m, uint64_t now_ns, uint64_t *first_epoch, struct dgm_f
     }
     for (uint32_t i = 0; i < m->n_flows_ever; i++) {
         struct flow *flow = &m->flows[i];
-        if (flow->is_used && !flow->bytes)
+        if (!flow->is_used) /* asked once: another thread may take a free flow meanwhile, and then it waits for the lock */
+            continue;
+        if (!flow->bytes) {
             age(m, flow);
-        else if (flow->is_used) {
-            uint32_t n_mine = empty_flow(m, flow, cells + written);
-            flows[n++] = (struct dgm_flow){flow->qpn, n_mine, flow->bytes};
-            written += n_mine;
-            flow->bytes = 0;
-            add(&m->bytes, flows[n - 1].bytes);
+            continue;
         }
+        uint32_t n_mine = empty_flow(m, flow, cells + written);
+        flows[n++] = (struct dgm_flow){flow->qpn, n_mine, flow->bytes};
+        written += n_mine;
+        add(&m->bytes, flow->bytes);
+        flow->bytes = 0;
     }
     uint64_t next = now_ns > m->start_ns ? (now_ns - m->start_ns) / m->settings.epoch_ns : 0;
     if (next > *first_epoch)
