@@ -213,7 +213,8 @@ class Diagnosis:
     culprits are the first finding's; victims only wait; path: edges from victims to culprits. communicators: id → name
     of those involved. missing: what was not seen, in sentences. downgraded: why grades were lowered. thresholds: the
     settings in force. analysed_ns: data time of the window's end. alternatives: who else could have been blamed.
-    compared: the job's own usual against now. clocks: of the nodes whose offset could be estimated.
+    compared: the job's own usual against now. clocks: of the nodes whose offset could be estimated. agreement: a sentence
+    per source that was asked (rca/fusion.py). layer: where the trouble is, "" when nobody can tell.
     """
 
     symptom: Symptom
@@ -229,6 +230,8 @@ class Diagnosis:
     alternatives: tuple[Alternative, ...] = ()
     compared: tuple[Compared, ...] = ()
     clocks: tuple[NodeClock, ...] = ()
+    agreement: tuple[str, ...] = ()
+    layer: str = ""
 
     @property
     def culprits(self) -> tuple[int, ...]:

@@ -110,6 +110,8 @@ export interface Diagnosis {
   alternatives: Alternative[];
   compared: Compared[];
   clocks: NodeClock[];
+  agreement: string[];
+  layer: string;
   version: number;
 }
 
