@@ -131,6 +131,8 @@ export function makeDiagnosis(changes: Partial<Diagnosis> = {}): Diagnosis {
     alternatives: [],
     compared: [],
     clocks: [],
+    agreement: [],
+    layer: "",
     version: 2,
     ...changes,
   };
