@@ -15,6 +15,7 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from nccl_instrument.simulate.bar import Bar
@@ -55,8 +56,10 @@ def run_case(stack: RunningStack, fault: str, victim: int, draw: random.Random, 
             return follow(stack, name, injected_at, result, GIVE_UP_SECONDS)
 
 
-def run_live(cases: Sequence[tuple[str, int]], seed: int) -> tuple[list[CaseResult], list[str], list[str]]:
-    """Results, settings that were overridden, and what the testbed cannot do here."""
+def run_live(
+    cases: Sequence[tuple[str, int]], seed: int, windows: Path | None = None
+) -> tuple[list[CaseResult], list[str], list[str]]:
+    """Results, settings that were overridden, and what the testbed cannot do here. windows: where each job's newest go."""
     results, refused = [], []
     with RunningStack() as stack:
         overridden = stack.settings_overridden()
@@ -64,12 +67,21 @@ def run_live(cases: Sequence[tuple[str, int]], seed: int) -> tuple[list[CaseResu
             try:
                 draw = random.Random(f"{seed}/{number}")
                 results.append(run_case(stack, fault, victim, draw, f"injections-{number}"))
+                if windows:
+                    windows.mkdir(parents=True, exist_ok=True)
+                    _save_window(stack, f"injections-{number}", windows / f"{seed}-{number}-{fault}.npz")
             except Refused as reason:
                 refused.append(f"{fault}: {reason}")
                 print(f"[{number}/{len(cases)}] {refused[-1]}", flush=True)
                 continue
             print(describe(number, len(cases), results[-1]), flush=True)
     return results, overridden, refused
+
+
+def _save_window(stack: RunningStack, job: str, path: Path) -> None:
+    """For `python -m rca`: of the job's incident, where there is one."""
+    incidents = stack.incidents(job)
+    stack.manage("save_window", str(incidents[0]["number"]) if incidents else job, str(path))
 
 
 def run_paper(faults: Sequence[str], repeats: int, seed: int) -> dict[str, Any]:
@@ -96,7 +108,7 @@ def main() -> int:
         print(f"injections: the paper's layout simulated, seed {chosen.seed}", flush=True)
         found = run_paper(faults, chosen.repeats, chosen.seed)
     print(f"injections: {len(cases)} live cases, seed {chosen.seed}, about {1.5 * len(cases):.0f} minutes", flush=True)
-    results, overridden, refused = run_live(cases, chosen.seed) if cases else ([], [], [])
+    results, overridden, refused = run_live(cases, chosen.seed, chosen.windows) if cases else ([], [], [])
     said = summary(results, "injections", chosen.seed, overridden)
     keys = (
         "cases",
@@ -118,6 +130,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--repeats", type=int, default=REPEATS)
     made.add_argument("--cases", type=int, help="so many of the live cases only")
     made.add_argument("--faults", default=",".join(INJECTIONS), help="comma-separated, for a shorter run")
+    made.add_argument("--windows", type=Path, help="folder for the window of each live case")
     made.add_argument("--live", action=argparse.BooleanOptionalAction, default=True)
     made.add_argument("--simulated", action=argparse.BooleanOptionalAction, default=True)
     return made
