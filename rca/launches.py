@@ -17,6 +17,7 @@ from rca.keys import Ints, Keys, Mask, mix
 from rca.streams import Floats
 
 TREE, RING = ALGOS.index("TREE"), ALGOS.index("RING")
+WAITS = ("gpu", "peer", "net")
 SYMMETRIC = [FUNCS.index(name) for name in ("AllGather", "ReduceScatter", "AllReduce")]
 
 
@@ -26,7 +27,7 @@ class Launches:
 
     ready: when the GPU touched the first chunk of any of its ops, end: when the last was over, arrived: when the peer's
     data came that the first chunk needed; ns since the window's start, NaN unknown, and NaN where it needs none: with a
-    send in it, and in a ring, a launch begins by itself. on_wire_ns: how long its data usually is on the wire. is_tree: a
+    send in it, also in a ring, a launch begins by itself. on_wire_ns: how long its data usually is on the wire. is_tree: a
     collective whose start may wait for several peers.
     """
 
@@ -59,7 +60,7 @@ def launches_of(iterations: Iterations, on_wire: Floats, group_ns: int) -> Launc
         return Launches(iterations.first, iterations.kind, nothing, nothing, nothing, empty, np.zeros(0, bool))
     sizes = np.diff(np.append(at, len(iterations.rank)))
     algo = _most(iterations.column("algo"))[at]
-    begins_alone = (algo == RING) & np.isin(iterations.func[at], SYMMETRIC)
+    begins_alone = (algo == RING) & np.isin(iterations.func[at], SYMMETRIC) & _sends(iterations)[at]
     begins_alone |= np.logical_or.reduceat(iterations.func == FUNC_SEND, at)
     arrived = np.fmin.reduceat(iterations.arrived, at, axis=0)
     return Launches(
@@ -82,6 +83,15 @@ def _begins(iterations: Iterations, group_ns: int) -> Mask:
     together = (known & (later <= group_ns)).sum(axis=1) > 0.5 * known.sum(axis=1)
     begins[1:] = ~(sends[1:] & sends[:-1] & together & (iterations.rank[1:] == iterations.rank[:-1]))
     return begins
+
+
+def _sends(iterations: Iterations) -> Mask:
+    """(P,) who sends something over the network: where a ring enters a node, its first chunk is a peer's."""
+    waited = [
+        _most(iterations.column(f"{name}_wait_ns") - iterations.column(f"receive_{name}_wait_ns")) for name in WAITS
+    ]
+    found: Mask = np.maximum.reduce(waited) > 0
+    return found
 
 
 def _most(values: Floats) -> Floats:
