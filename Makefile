@@ -29,8 +29,9 @@ endif
 
 SERVER_STAMP := $(VENV)/.stamp-server
 DEV_STAMP := $(VENV)/.stamp-dev
-TORCH_STAMP := $(VENV)/.stamp-torch
-WITH_TORCH := flight_recorder
+TORCH_VENV := .venv-torch
+TORCH_STAMP := $(TORCH_VENV)/.stamp
+WITH_TORCH := flight_recorder torch
 NPM_STAMP := frontend/node_modules/.stamp
 DIST_STAMP := frontend/dist/.stamp
 ENGINE_STAMP := tests/timescale/node_modules/.stamp
@@ -81,10 +82,12 @@ $(DEV_STAMP): requirements/dev.lock | $(VENV)/.stamp-venv
 	@$(PIP) -r requirements/dev.lock
 	@touch $@ $(SERVER_STAMP)
 
-# Exactly this version is a build without CUDA where there is none; it comes in too many wheels to be locked by hash.
+# Exactly this version is a build without CUDA where there is none; it comes in too many wheels to be locked by hash. It has an
+# environment of its own: nothing of ours may need it.
 $(TORCH_STAMP): requirements/torch.txt $(DEV_STAMP)
 	@echo "Installing torch"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-input -r requirements/torch.txt
+	@$(PYTHON) -m venv $(TORCH_VENV)
+	@$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-input -r requirements/torch.txt
 	@touch $@
 
 native:
@@ -155,7 +158,7 @@ known-suite:
 known-bench:
 	@case " $(BENCHES) " in *" $(NAME) "*) ;; *) echo "NAME=$(NAME) is no benchmark: choose one of $(BENCHES)." >&2; exit 1;; esac
 
-eval: known-suite build $(DEV_STAMP)
+eval: known-suite build $(DEV_STAMP) $(if $(filter $(WITH_TORCH),$(SUITE)),$(TORCH_STAMP))
 	$(PY) -m tests.eval.$(SUITE) $(if $(SEED),--seed $(SEED))
 
 bench: known-bench build $(DEV_STAMP) $(if $(filter $(WITH_TORCH),$(NAME)),$(TORCH_STAMP))
@@ -171,7 +174,7 @@ lock:
 	$(UV) --extra server --extra dev -c requirements/server.lock -o requirements/dev.lock
 
 clean:
-	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache frontend/node_modules frontend/dist \
+	rm -rf $(VENV) $(TORCH_VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache frontend/node_modules frontend/dist \
 		tests/timescale/node_modules
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/plugin clean
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/measure clean

@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.flight_recorder", description=__doc__)
     parser.add_argument("--ranks", default=",".join(map(str, RANKS)), help="sizes, with commas between them")
     sizes = [int(size) for size in parser.parse_args().ranks.split(",")]
-    torchfrtrace = Path(sys.executable).with_name("torchfrtrace")
+    torchfrtrace = Path(__file__).resolve().parents[2] / ".venv-torch" / "bin" / "torchfrtrace"
     found: dict[str, dict[str, Any]] = {}
     for n_ranks in sizes:
         with tempfile.TemporaryDirectory(prefix="diogenes-fr-") as name:
