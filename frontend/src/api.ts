@@ -128,7 +128,8 @@ export type Act = "acknowledge" | "unacknowledge" | "resolve" | "reopen" | "comm
 
 const ANSWER_MS = 20_000;
 
-let csrf = "";
+/** Proves to the server that a write comes from this page. */
+export let csrf = "";
 /** Server's clock minus ours, so that ages are right on a laptop whose clock is not. */
 export let clockSkewMs = 0;
 
@@ -165,7 +166,7 @@ export const deleteToken = (id: number) => ask<unknown>(`tokens/${id}`, "DELETE"
 export const act = (number: number, verb: Act, body: object) =>
   ask<ActAnswer>(`incidents/${number}/${verb}`, "POST", body);
 
-async function ask<T>(path: string, method = "GET", body?: object): Promise<T> {
+export async function ask<T>(path: string, method = "GET", body?: object): Promise<T> {
   const response = await fetch(`/api/v1/${path}`, request(method, body));
   if (response.status === 401) location.assign(`/signin?next=${encodeURIComponent(location.pathname)}`);
   const answer = response.status === 204 ? {} : await response.json().catch(() => ({}));

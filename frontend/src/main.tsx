@@ -20,6 +20,8 @@ import "./styles/panels.css";
 import "./styles/answers.css";
 import "./styles/canvas.css";
 import "./styles/tables.css";
+import "./styles/dumps.css";
+import "./styles/stacks.css";
 
 const root = document.getElementById("app");
 if (root) {

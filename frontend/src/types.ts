@@ -139,7 +139,10 @@ export interface GridColumns {
   nic: string[];
   gpu: string[];
   pid: (number | null)[];
+  /** Empty where the cells are of one moment, as stacks are. */
   last_seen_ms_ago: (number | null)[];
+  /** Words of states that are none of a rank's own: classes of stacks. */
+  state_words?: Record<string, string>;
   inferred: boolean;
   world_size: number;
 }

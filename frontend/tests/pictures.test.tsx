@@ -8,7 +8,7 @@ import { TopologyGrid } from "../src/grid/TopologyGrid";
 import { nodeNames } from "../src/grid/words";
 import { ComparedPanel } from "../src/incident/ComparedPanel";
 import { EvidenceTab } from "../src/incident/EvidenceTab";
-import { Verdict } from "../src/incident/Verdict";
+import { DiagnoseAgain, Verdict } from "../src/incident/Verdict";
 import { WaitPath } from "../src/incident/WaitPath";
 import { WhyNot } from "../src/incident/WhyNot";
 import { FlowLanes } from "../src/lanes/FlowLanes";
@@ -129,18 +129,12 @@ describe("the lanes", () => {
 
 describe("what the verdict shows", () => {
   const verdict = (changes: Partial<Parameters<typeof Verdict>[0]> = {}) => (
-    <Verdict
-      row={makeIncident()}
-      diagnosis={slow}
-      grid={grid}
-      mayDiagnose
-      isAsked={false}
-      seenBefore={[]}
-      onActed={nothing}
-      onSelect={nothing}
-      {...changes}
-    />
+    <Verdict row={makeIncident()} diagnosis={slow} grid={grid} seenBefore={[]} onSelect={nothing} {...changes} />
   );
+  const asking = (changes: Partial<Parameters<typeof DiagnoseAgain>[0]> = {}) =>
+    verdict({
+      children: <DiagnoseAgain row={makeIncident()} mayDiagnose isAsked={false} onActed={nothing} {...changes} />,
+    });
 
   it("says step by step how far it reaches", async () => {
     const page = drawn(verdict());
@@ -154,11 +148,27 @@ describe("what the verdict shows", () => {
   it("offers another diagnosis to who may ask for one, and says while it is made", () => {
     const button = (page: HTMLElement) =>
       [...page.querySelectorAll("button")].some((one) => one.textContent === "Diagnose again");
-    expect(button(drawn(verdict()))).toBe(true);
-    expect(button(drawn(verdict({ mayDiagnose: false })))).toBe(false);
-    const asked = drawn(verdict({ isAsked: true }));
+    expect(button(drawn(asking()))).toBe(true);
+    expect(button(drawn(asking({ mayDiagnose: false })))).toBe(false);
+    const asked = drawn(asking({ isAsked: true }));
     expect(button(asked)).toBe(false);
     expect(asked.querySelector('[role="status"]')?.textContent).toBe("diagnosing …");
+  });
+
+  it("lists in which layer the trouble is and what each source says of it", async () => {
+    const agreement = [
+      "Stacks: rank 4 is in the data loader.",
+      "Flight recorder agrees: rank 4.",
+      "No RAS: it could not be asked.",
+    ];
+    const page = drawn(verdict({ diagnosis: makeDiagnosis({ agreement, layer: "data loader" }) }));
+    expect(page.querySelector(".layer")?.textContent).toBe("Layer: data loader");
+    expect([...page.querySelectorAll(".agreement li")].map((one) => one.className)).toEqual([
+      "stance-says",
+      "stance-agrees",
+      "stance-missing",
+    ]);
+    expect(await complaints()).toEqual([]);
   });
 
   it("links to where the same part was blamed before", () => {

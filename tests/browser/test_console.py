@@ -202,7 +202,7 @@ def test_arrow_keys_walk_the_grid_and_enter_selects_the_rank(stack: Stack, open_
     grid.focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    expect(page.locator("#grid-cell")).to_have_text(re.compile("^Rank 3, node-1.*Culprit"))
+    expect(page.locator("[role=gridcell]")).to_have_text(re.compile("^Rank 3, node-1.*Culprit"))
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("rank=3"))
     expect(page.locator("#flows + span")).to_contain_text("of rank 3")

@@ -21,7 +21,8 @@ export interface GridLayout {
   labels: { text: string; x: number; y: number; width: number }[];
 }
 
-interface Group {
+/** Cells of a node, or of a TP group. */
+export interface Group {
   label: string;
   members: number[];
 }
@@ -36,9 +37,13 @@ const STRIP_ROWS_MAX = 16;
 const STRIP_SIZES = [16, 14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2];
 
 export function layoutGrid(columns: GridColumns, order: Order, width: number): GridLayout {
-  const groups = order === "node" ? byNode(columns) : byPlace(columns);
+  const groups = groupsInOrder(columns, order);
   const boxes = groups.length <= BOXES_MAX && columns.rank.length <= BOX_CELLS_MAX;
   return boxes ? layoutBoxes(groups, columns.rank.length, width) : layoutStrips(groups, columns.rank.length, width);
+}
+
+export function groupsInOrder(columns: GridColumns, order: Order): Group[] {
+  return order === "node" ? byNode(columns) : byPlace(columns);
 }
 
 /** Whether the job has more than one place in TP × PP × DP; else that order would say nothing. */

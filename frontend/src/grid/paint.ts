@@ -17,6 +17,13 @@ const FILL: Record<string, string> = {
   dead: "rank-dead",
   unknown: "rank-unknown",
   not_visible: "rank-not-visible",
+  same: "class-same",
+  "class-1": "class-1",
+  "class-2": "class-2",
+  "class-3": "class-3",
+  "class-4": "class-4",
+  "class-5": "class-5",
+  "class-6": "class-6",
 };
 const HATCHED: Record<string, "rising" | "falling" | "dots" | "cross"> = {
   culprit: "rising",
@@ -24,7 +31,24 @@ const HATCHED: Record<string, "rising" | "falling" | "dots" | "cross"> = {
   not_visible: "dots",
   dead: "cross",
   silent: "falling",
+  "class-1": "rising",
+  "class-2": "dots",
+  "class-3": "cross",
+  "class-4": "falling",
+  "class-5": "dots",
+  "class-6": "rising",
 };
+/** States whose cells are ringed, with the ring's colour: a few among thousands must be found. */
+const RINGED: Record<string, string> = {
+  culprit: "rank-culprit-ring",
+  "class-1": "class-1",
+  "class-2": "class-2",
+  "class-3": "class-3",
+  "class-4": "class-4",
+  "class-5": "class-5",
+  "class-6": "class-6",
+};
+const RINGS_MAX = 512;
 const NUMBER_MIN_PX = 20;
 /** Around the cells: room for the rings of those at the edge. */
 export const RING_ROOM_PX = 5;
@@ -45,7 +69,7 @@ export function paintGrid(canvas: HTMLCanvasElement, layout: GridLayout, columns
   else paintCells(context, layout, columns);
   paintLabels(context, layout);
   if (layout.size >= NUMBER_MIN_PX) paintNumbers(context, layout, columns);
-  ringCulprits(context, layout, columns);
+  ringThoseThatMatter(context, layout, columns);
 }
 
 /** Hover and selection, on a canvas of their own: a moving pointer must not repaint 100,000 cells. */
@@ -210,16 +234,18 @@ function plate(context: CanvasRenderingContext2D, text: string, x: number, y: nu
   context.fillRect(x - width / 2, y - 9, width, 17);
 }
 
-function ringCulprits(context: CanvasRenderingContext2D, layout: GridLayout, columns: GridColumns): void {
-  const code = columns.states.indexOf("culprit");
+/** Rings around a crowd would only be noise: the hatch carries it. */
+function ringThoseThatMatter(context: CanvasRenderingContext2D, layout: GridLayout, columns: GridColumns): void {
   const { size } = layout;
-  context.strokeStyle = colour("rank-culprit-ring");
+  const reach = size >= 12 ? 2.5 : 4;
   context.lineWidth = 2;
-  for (let i = 0; i < layout.x.length; i++) {
-    if (columns.state[i] !== code) continue;
-    const reach = size >= 12 ? 2.5 : 4;
-    context.strokeRect(layout.x[i] - reach, layout.y[i] - reach, size + 2 * reach, size + 2 * reach);
-  }
+  cellsByState(columns).forEach((cells, code) => {
+    const ring = RINGED[columns.states[code]];
+    if (!ring || (cells.length > RINGS_MAX && columns.states[code] !== "culprit")) return;
+    context.strokeStyle = colour(ring);
+    for (const i of cells)
+      context.strokeRect(layout.x[i] - reach, layout.y[i] - reach, size + 2 * reach, size + 2 * reach);
+  });
 }
 
 function outline(context: CanvasRenderingContext2D, layout: GridLayout, cell: number, width: number): void {

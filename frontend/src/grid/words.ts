@@ -22,11 +22,11 @@ export function cellWords(columns: GridColumns, i: number): CellWords {
   return {
     rank: columns.rank[i],
     state,
-    stateWord: RANK_STATE[state]?.word ?? state,
+    stateWord: columns.state_words?.[state] ?? RANK_STATE[state]?.word ?? state,
     place: [nodeOf(columns, i), gpuOf(columns, i)].filter(Boolean).join(", "),
     coordinates: coordinatesOf(columns, i),
     note: columns.note[i] ?? "",
-    seen: ago === null || ago === undefined ? "never seen" : `last seen ${spanWords(ago)} ago`,
+    seen: ago === undefined ? "" : ago === null ? "never seen" : `last seen ${spanWords(ago)} ago`,
   };
 }
 
@@ -41,7 +41,7 @@ export function nodeOf(columns: GridColumns, i: number): string {
 }
 
 function gpuOf(columns: GridColumns, i: number): string {
-  return columns.gpu[i] ? `GPU ${columns.gpu[i]}` : "";
+  return columns.gpu?.[i] ? `GPU ${columns.gpu[i]}` : "";
 }
 
 function coordinatesOf(columns: GridColumns, i: number): string {

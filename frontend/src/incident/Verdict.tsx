@@ -3,47 +3,42 @@
  * only waits, and what to do next.
  */
 
+import type { ComponentChildren } from "preact";
 import type { SeenBefore } from "../api";
 import type { IncidentRow } from "../live/rows";
 import { Ago, Copy, GradeMark } from "../parts/bits";
 import { actOn, isUnderWay } from "../state/actions";
-import { COMPONENT, count, FAULT_KIND, rankRanges, worded } from "../state/words";
+import { COMPONENT, count, FAULT_KIND, LAYER, rankRanges, worded } from "../state/words";
 import type { Cover, Diagnosis, Finding, GridColumns } from "../types";
 import { coverWords } from "./compare";
-import { adviceLines } from "./reading";
+import { adviceLines, stanceOf } from "./reading";
+
+/** What the verdict shows of an incident; a bundle has as much without being one. */
+export type VerdictRow = Pick<
+  IncidentRow,
+  "headline" | "certainty" | "grade" | "culprits" | "n_culprits" | "n_victims"
+>;
 
 interface VerdictProps {
-  row: IncidentRow;
+  row: VerdictRow;
   diagnosis: Diagnosis | null;
   grid: GridColumns | null;
-  mayDiagnose: boolean;
-  /** A diagnosis is asked for and not there yet. */
-  isAsked: boolean;
   seenBefore: readonly SeenBefore[];
-  onActed: () => void;
   onSelect: (rank: number | null) => void;
+  /** Beside how sure we are: asking for another diagnosis. */
+  children?: ComponentChildren;
 }
 
-export function Verdict(props: VerdictProps) {
-  const { row, diagnosis, grid, mayDiagnose, isAsked, seenBefore, onActed, onSelect } = props;
+export function Verdict({ row, diagnosis, grid, seenBefore, onSelect, children }: VerdictProps) {
   const finding = diagnosis?.findings[0] ?? null;
   return (
     <section class="verdict" aria-label="Verdict">
       <h1>{row.headline}</h1>
       <p class="verdict-grade">
         <HowSure row={row} finding={finding} />
-        {isAsked && <span role="status">diagnosing …</span>}
-        {mayDiagnose && !isAsked && (
-          <button
-            type="button"
-            class="small"
-            disabled={isUnderWay(row.number, "diagnose")}
-            onClick={() => void actOn(row, "diagnose").then(onActed)}
-          >
-            Diagnose again
-          </button>
-        )}
+        {children}
       </p>
+      {diagnosis && <Agreement diagnosis={diagnosis} />}
       <div class="verdict-cards">
         <Culprit row={row} finding={finding} grid={grid} seenBefore={seenBefore} onSelect={onSelect} />
         <Victims row={row} diagnosis={diagnosis} />
@@ -53,7 +48,51 @@ export function Verdict(props: VerdictProps) {
   );
 }
 
-function HowSure({ row, finding }: { row: IncidentRow; finding: Finding | null }) {
+interface DiagnoseAgainProps {
+  row: IncidentRow;
+  mayDiagnose: boolean;
+  /** A diagnosis is asked for and not there yet. */
+  isAsked: boolean;
+  onActed: () => void;
+}
+
+export function DiagnoseAgain({ row, mayDiagnose, isAsked, onActed }: DiagnoseAgainProps) {
+  if (isAsked) return <span role="status">diagnosing …</span>;
+  if (!mayDiagnose) return null;
+  return (
+    <button
+      type="button"
+      class="small"
+      disabled={isUnderWay(row.number, "diagnose")}
+      onClick={() => void actOn(row, "diagnose").then(onActed)}
+    >
+      Diagnose again
+    </button>
+  );
+}
+
+/** In which layer the trouble is, and what each source says of it: agrees, differs, or was not asked. */
+function Agreement({ diagnosis: { agreement, layer } }: { diagnosis: Diagnosis }) {
+  if (agreement.length === 0 && !layer) return null;
+  return (
+    <div class="agreement">
+      {layer && (
+        <span class="tag layer" title={LAYER[layer]}>
+          Layer: <b>{layer}</b>
+        </span>
+      )}
+      <ul aria-label="What each source says">
+        {agreement.map((sentence) => (
+          <li key={sentence} class={`stance-${stanceOf(sentence)}`}>
+            {sentence.replace(/\.$/, "")}
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+function HowSure({ row, finding }: { row: VerdictRow; finding: Finding | null }) {
   if (row.certainty === "suspected") return <span class="suspected">Suspected. The cause is being looked for.</span>;
   if (!finding && row.culprits.length > 0) return <GradeMark grade={row.grade} explain />;
   if (!finding) return <span>Nobody can be named from what was seen.</span>;
@@ -70,7 +109,7 @@ function HowSure({ row, finding }: { row: IncidentRow; finding: Finding | null }
 }
 
 interface CulpritProps {
-  row: IncidentRow;
+  row: VerdictRow;
   finding: Finding | null;
   grid: GridColumns | null;
   seenBefore: readonly SeenBefore[];
@@ -190,7 +229,7 @@ function Names({
   );
 }
 
-function Victims({ row, diagnosis }: { row: IncidentRow; diagnosis: Diagnosis | null }) {
+function Victims({ row, diagnosis }: { row: VerdictRow; diagnosis: Diagnosis | null }) {
   const victims = diagnosis?.victims ?? [];
   const comms = Object.values(diagnosis?.communicators ?? {});
   return (
@@ -223,7 +262,7 @@ function AdviceLines({ text }: { text: string }) {
   );
 }
 
-function Advice({ row, finding }: { row: IncidentRow; finding: Finding | null }) {
+function Advice({ row, finding }: { row: VerdictRow; finding: Finding | null }) {
   return (
     <div class="card advice">
       <h2>What to do next</h2>

@@ -7,6 +7,7 @@
 import { type Signal, signal } from "@preact/signals";
 import { type IncidentAnswer, readIncident, readIncidentGrid, readLanes } from "../api";
 import { emptySnapshot } from "../live/apply";
+import type { DumpsRow } from "../live/rows";
 import { LiveStream } from "../live/streams";
 import { holdIncident } from "../state/actions";
 import { connection } from "../state/team";
@@ -20,6 +21,8 @@ export class IncidentDetail {
   readonly grid: Signal<GridColumns | null> = signal(null);
   readonly lanes: Signal<Lanes | null> = signal(null);
   readonly pictureFailure: Signal<string | null> = signal(null);
+  /** How far the newest dumps have come, as last heard; null until something is heard. */
+  readonly dumps: Signal<DumpsRow | null> = signal(null);
   readonly stream: LiveStream;
   private rank: number | null = null;
   private reload: ReturnType<typeof setTimeout> | undefined;
@@ -33,6 +36,7 @@ export class IncidentDetail {
       },
       onMessage: (message) => {
         if (message.type === "incident.changed") this.soon();
+        if (message.type === "dumps") this.dumps.value = message.row;
       },
     });
   }

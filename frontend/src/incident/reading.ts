@@ -81,3 +81,12 @@ export function adviceLines(text: string): AdvicePiece[][] {
         .filter((piece) => piece.text),
     );
 }
+
+export type Stance = "agrees" | "differs" | "missing" | "says";
+
+/** How a source's sentence (rca/fusion.py) stands to the verdict; only its mark depends on it, the words stay. */
+export function stanceOf(sentence: string): Stance {
+  if (/^No |could not be asked|not asked/.test(sentence)) return "missing";
+  if (/ disagrees?\b/.test(sentence)) return "differs";
+  return / agrees?\b/.test(sentence) ? "agrees" : "says";
+}

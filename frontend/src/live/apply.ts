@@ -47,6 +47,8 @@ function withRow(snapshot: Snapshot, message: LiveMessage): Snapshot {
       return { ...snapshot, jobs: putJob(snapshot.jobs, message.row) };
     case "ingest.changed":
       return { ...snapshot, ingest: message.row };
+    case "dumps":
+      return snapshot;
   }
 }
 

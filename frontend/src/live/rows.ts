@@ -88,6 +88,15 @@ export interface IngestRow {
   counted_since: string | null;
 }
 
+/** How many of the nodes asked for dumps have answered. */
+export interface DumpsRow {
+  incident: number;
+  request: number;
+  nodes_answered: number;
+  nodes_expected: number;
+  ranks_answered: number;
+}
+
 interface MessageFields {
   v: typeof PROTOCOL;
   stream: string;
@@ -102,6 +111,7 @@ export type LiveMessage = MessageFields &
     | { type: "timeline.appended"; row: TimelineRow }
     | { type: "job.changed"; row: JobRow }
     | { type: "ingest.changed"; row: IngestRow }
+    | { type: "dumps"; row: DumpsRow }
   );
 
 type MessageType = LiveMessage["type"];
@@ -179,6 +189,7 @@ const INGEST: (keyof IngestRow)[] = [
   "strays",
   "counted_since",
 ];
+const DUMPS: (keyof DumpsRow)[] = ["incident", "request", "nodes_answered", "nodes_expected", "ranks_answered"];
 
 export const FIELDS: Record<MessageType, string[]> = {
   "incident.opened": INCIDENT,
@@ -186,4 +197,5 @@ export const FIELDS: Record<MessageType, string[]> = {
   "timeline.appended": TIMELINE,
   "job.changed": JOB,
   "ingest.changed": INGEST,
+  dumps: DUMPS,
 };

@@ -15,14 +15,15 @@ import { IncidentDetail } from "../incident/detail";
 import { EvidenceTab } from "../incident/EvidenceTab";
 import { LooksOfJob, RawTab } from "../incident/OtherTabs";
 import { pathDepth } from "../incident/path";
-import { Verdict } from "../incident/Verdict";
+import { DiagnoseAgain, Verdict } from "../incident/Verdict";
 import { WaitPath } from "../incident/WaitPath";
 import { WhyNot } from "../incident/WhyNot";
 import { FlowLanes } from "../lanes/FlowLanes";
 import type { Snapshot } from "../live/apply";
-import type { IncidentRow, JobRow } from "../live/rows";
+import type { DumpsRow, IncidentRow, JobRow } from "../live/rows";
 import { Ago, ConditionChip, Loading, StateChip } from "../parts/bits";
 import { Failure } from "../parts/Failure";
+import { later } from "../parts/later";
 import { showTab, type Tab, Tabs } from "../parts/Tabs";
 import { go, query, setQuery } from "../state/address";
 import { pageTitle } from "../state/badge";
@@ -32,6 +33,8 @@ import { blindWords } from "../state/sight";
 import { liveJob } from "../state/team";
 import { SYMPTOM, worded } from "../state/words";
 import type { Diagnosis, Revision } from "../types";
+
+const DumpTab = later(async () => (await import("../dumps/DumpTab")).DumpTab, "dumps");
 
 export function IncidentPage({ number }: { number: number }) {
   const detail = useMemo(() => new IncidentDetail(number), [number]);
@@ -75,7 +78,7 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
   const job = liveJob(row.job_id) ?? answer.job;
   const blind = row.state === "resolved" ? null : blindWords(row, job, serverNow());
   const culprits = row.culprits.length > 0 ? row.culprits : (diagnosis?.findings[0]?.culprits ?? []);
-  const tabs = tabsOf({ row, answer, snapshot, focusComment, rank });
+  const tabs = tabsOf({ row, answer, snapshot, focusComment, rank, dumps: detail.dumps.value });
   const grid = detail.grid.value;
   const nodeOf = useMemo(() => nodeNames(grid), [grid]);
   const comment = () => {
@@ -91,16 +94,14 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
     <div class="page incident">
       <Head row={row} answer={answer} job={job} />
       <div class="incident-top">
-        <Verdict
-          row={row}
-          diagnosis={diagnosis}
-          grid={detail.grid.value}
-          mayDiagnose={answer.may.includes("diagnose")}
-          isAsked={answer.asked_at !== null}
-          seenBefore={answer.seen_before}
-          onActed={() => detail.refreshMay()}
-          onSelect={selectRank}
-        />
+        <Verdict row={row} diagnosis={diagnosis} grid={grid} seenBefore={answer.seen_before} onSelect={selectRank}>
+          <DiagnoseAgain
+            row={row}
+            mayDiagnose={answer.may.includes("diagnose")}
+            isAsked={answer.asked_at !== null}
+            onActed={() => detail.refreshMay()}
+          />
+        </Verdict>
         <div class="action-bar">
           <Actions row={row} may={answer.may} onActed={() => detail.refreshMay()} onComment={comment} />
         </div>
@@ -166,15 +167,28 @@ interface TabsOf {
   snapshot: Snapshot;
   focusComment: number;
   rank: number | null;
+  dumps: DumpsRow | null;
 }
 
-function tabsOf({ row, answer, snapshot, focusComment, rank }: TabsOf): Tab[] {
+function tabsOf({ row, answer, snapshot, focusComment, rank, dumps }: TabsOf): Tab[] {
+  const dumpTab = (kind: "stacks" | "recorder") => () => (
+    <DumpTab
+      key={kind}
+      kind={kind}
+      source={`incidents/${row.number}`}
+      row={dumps}
+      selected={rank}
+      onSelect={selectRank}
+    />
+  );
   return [
     {
       id: "evidence",
       word: "Evidence",
       content: () => <EvidenceTab diagnosis={answer.diagnosis} revisions={answer.revisions} />,
     },
+    { id: "stacks", word: "Stacks", content: dumpTab("stacks") },
+    { id: "recorder", word: "Flight Recorder", content: dumpTab("recorder") },
     {
       id: "why-not",
       word: "Why not …?",

@@ -31,7 +31,7 @@ const MAP: [string, [string, string][]][] = [
       ["r", "resolve, or reopen"],
       ["c", "comment"],
       ["j  k", "next, previous incident"],
-      ["1 2 3 4 5", "tabs"],
+      ["1 … 7", "tabs"],
     ],
   ],
   [

@@ -34,6 +34,15 @@ export const FAULT_KIND: Record<string, string> = {
   unknown: "kind unknown",
 };
 
+/** The layers that stacks and Flight Recorder bound, from above the collectives to below them. */
+export const LAYER: Record<string, string> = {
+  "data loader": "The training code waits for its input; what the collectives show follows from that.",
+  checkpoint: "The training code saves or loads a checkpoint; what the collectives show follows from that.",
+  "out of sync": "Ranks have not called the same ops: one is behind, left an op out, or called another.",
+  collective: "All ranks are in the op; it does not get on inside.",
+  below: "Neither stacks nor recorder nor collective show a difference between ranks: look below NCCL.",
+};
+
 export const GRADE: Record<string, { word: string; meaning: string; level: number }> = {
   strong: { word: "Strong", meaning: "seen directly at the culprit", level: 3 },
   moderate: { word: "Moderate", meaning: "inferred from its peers", level: 2 },

@@ -1,0 +1,172 @@
+/*
+ * Which dumps are shown, how many nodes have answered, whose answer is missing and why, and the button that takes them
+ * again. While nodes still answer the page follows the live messages; every few seconds it asks as well, as a message
+ * may be lost.
+ */
+
+import { useEffect, useState } from "preact/hooks";
+import type { DumpsRow } from "../live/rows";
+import { Ago } from "../parts/bits";
+import { type Answered, useAnswer } from "../parts/useAnswer";
+import { query, setQuery } from "../state/address";
+import { serverNow, timeOfDay, zoneLabel } from "../state/clock";
+import { announce } from "../state/notices";
+import { mayAct } from "../state/team";
+import { count, rankRanges } from "../state/words";
+import type { DumpRequest, DumpsAnswer, SilentRank } from "./shapes";
+import { askDumps, readDumps, type Source } from "./source";
+
+const ASK_AGAIN_MS = 5000;
+
+/** A word that changes when there may be something new to read. */
+export function beatOf(row: DumpsRow | null): string {
+  return row ? `${row.request} ${row.nodes_answered} ${row.ranks_answered}` : "";
+}
+
+export function useDumps(source: Source, row: DumpsRow | null): Answered<DumpsAnswer> {
+  const dumps = useAnswer(source, () => readDumps(source), beatOf(row));
+  const isOpen = dumps.value?.requests[0]?.state === "open";
+  const isRefused = dumps.value?.can_ask === false;
+  useEffect(() => {
+    if (!isOpen && !isRefused) return;
+    const timer = setInterval(dumps.again, ASK_AGAIN_MS);
+    return () => clearInterval(timer);
+  }, [source, isOpen, isRefused]);
+  return dumps;
+}
+
+/** The request the address names, else the newest that anybody has answered, else the newest. */
+export function shownRequest(requests: readonly DumpRequest[], kind: string): DumpRequest | null {
+  const asked = requests.filter((one) => one.kinds.includes(kind));
+  const named = asked.find((one) => String(one.id) === query.value.get("dump"));
+  return named ?? asked.find((one) => one.ranks_answered > 0) ?? asked[0] ?? null;
+}
+
+interface DumpsBarProps {
+  source: Source;
+  dumps: Answered<DumpsAnswer>;
+  /** The newest live message about dumps of this incident. */
+  row: DumpsRow | null;
+  kind: "stacks" | "recorder";
+}
+
+export function DumpsBar({ source, dumps, row, kind }: DumpsBarProps) {
+  const { requests } = dumps.value ?? { requests: [] };
+  const shown = shownRequest(requests, kind);
+  return (
+    <div class="dumps-bar">
+      {shown ? <Progress request={shown} row={row} /> : <p>Nobody has asked the nodes for dumps yet.</p>}
+      {requests.length > 1 && <Choice requests={requests} shown={shown} />}
+      <TakeAgain source={source} dumps={dumps} isFirst={requests.length === 0} />
+    </div>
+  );
+}
+
+function Progress({ request, row }: { request: DumpRequest; row: DumpsRow | null }) {
+  const newer = row?.request === request.id ? row : null;
+  const answered = Math.max(request.nodes_answered, newer?.nodes_answered ?? 0);
+  const expected = Math.max(request.nodes_expected, newer?.nodes_expected ?? 0);
+  return (
+    <div class="dumps-progress">
+      <p role="status">
+        <b>
+          {answered.toLocaleString("en-US")} of {count(expected, "node")} answered
+        </b>
+        {request.state === "open"
+          ? " so far"
+          : request.state === "expired" && answered < expected
+            ? "; the rest did not in time"
+            : ""}
+      </p>
+      <progress max={Math.max(1, expected)} value={answered} aria-label="Nodes that answered" />
+      <p class="faint">
+        asked by {request.asked_by || "the trigger"} <Ago at={request.asked_at} />
+      </p>
+    </div>
+  );
+}
+
+function Choice({ requests, shown }: { requests: readonly DumpRequest[]; shown: DumpRequest | null }) {
+  return (
+    <label class="dumps-choice">
+      <span>Taken at</span>
+      <select
+        value={String(shown?.id ?? "")}
+        onChange={(change) => setQuery({ dump: (change.target as HTMLSelectElement).value })}
+      >
+        {requests.map((one) => (
+          <option key={one.id} value={String(one.id)}>
+            {timeOfDay(Date.parse(one.asked_at))} {zoneLabel()}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function TakeAgain({ source, dumps, isFirst }: { source: Source; dumps: Answered<DumpsAnswer>; isFirst: boolean }) {
+  const [isAsking, setAsking] = useState(false);
+  const [refusal, setRefusal] = useState("");
+  if (!dumps.value || !mayAct.value) return null;
+  const { can_ask, why_not } = dumps.value;
+  const ask = async () => {
+    setAsking(true);
+    try {
+      const request = await askDumps(source);
+      setQuery({ dump: null });
+      setRefusal("");
+      announce(`Asked ${count(request.nodes_expected, "node")} for dumps`);
+    } catch (error) {
+      setRefusal((error as Error).message);
+    }
+    setAsking(false);
+    dumps.again();
+  };
+  return (
+    <div class="take-again">
+      <button type="button" class="small" disabled={isAsking || !can_ask} onClick={() => void ask()}>
+        {isFirst ? "Take dumps" : "Take dumps again"}
+      </button>
+      {(refusal || (!can_ask && why_not)) && <p class="faint">{refusal || why_not}</p>}
+    </div>
+  );
+}
+
+/** Ranks of which nothing is known, with the reason: by reason, as a missing py-spy is missing on a whole node. */
+export function SilentRanks({ silent, total, what }: { silent: readonly SilentRank[]; total: number; what: string }) {
+  if (silent.length === 0) return null;
+  const reasons = new Map<string, SilentRank[]>();
+  for (const one of silent) {
+    const why = one.why || "no reason given";
+    reasons.set(why, [...(reasons.get(why) ?? []), one]);
+  }
+  return (
+    <section class="doubts silent-ranks" aria-label={`Unknown: ${what}`}>
+      <h3>
+        Unknown: {what} of {count(total, "rank")}
+      </h3>
+      <ul>
+        {[...reasons].map(([why, those]) => (
+          <li key={why}>
+            <b>
+              {those.length === 1 ? "Rank" : "Ranks"} {rankRanges(those.map(({ rank }) => rank))}
+            </b>{" "}
+            {nodesOf(those)}: {why}
+          </li>
+        ))}
+      </ul>
+      {total > silent.length && <p class="faint">and {count(total - silent.length, "more rank", "more ranks")}</p>}
+    </section>
+  );
+}
+
+function nodesOf(silent: readonly SilentRank[]): string {
+  const nodes = [...new Set(silent.map(({ node }) => node).filter(Boolean))];
+  if (nodes.length === 0) return "";
+  return `on ${nodes.length === 1 ? nodes[0] : count(nodes.length, "node")}`;
+}
+
+/** How long ago the dumps were taken, so that old stacks are not read as now. */
+export function isOld(takenAt: string | null): boolean {
+  return takenAt !== null && serverNow() - Date.parse(takenAt) > 60_000;
+}

@@ -1,0 +1,200 @@
+/* Stacks and Flight Recorder as a reader gets them: who stands out first, unknown plainly unknown, thousands in few rows. */
+
+import axe from "axe-core";
+import { type ComponentChildren, render } from "preact";
+import { act } from "preact/test-utils";
+import { afterEach, describe, expect, it } from "vitest";
+import { cellsOf, kindsOf, markedGroups, paceWords, stretchOf } from "../src/dumps/classes";
+import { shownRequest } from "../src/dumps/DumpsBar";
+import { RecorderView } from "../src/dumps/RecorderView";
+import { recordedRows } from "../src/dumps/recorded";
+import { StacksView } from "../src/dumps/StacksView";
+import type { DumpRequest } from "../src/dumps/shapes";
+import { setQuery } from "../src/state/address";
+import { pointAt, pointedRanks } from "../src/state/pointed";
+import { makeRecorded, makeRecorder, makeStackGroup, makeStacks } from "./dumps.fixtures";
+
+const nothing = () => undefined;
+
+function drawn(what: ComponentChildren): HTMLElement {
+  act(() => render(<main>{what}</main>, document.body));
+  return document.body;
+}
+
+afterEach(() => {
+  act(() => render(null, document.body));
+  pointAt([]);
+  setQuery({ "stacks-trainer": null, dump: null });
+});
+
+async function complaints(): Promise<string[]> {
+  const { violations } = await axe.run(document.body, {
+    rules: { "color-contrast": { enabled: false }, region: { enabled: false } },
+  });
+  return violations.map(({ id, nodes }) => `${id}: ${nodes[0].html}`);
+}
+
+const stacksOf = (stacks = makeStacks()) => (
+  <StacksView stacks={stacks} source="incidents/12" selected={null} onSelect={nothing} />
+);
+
+describe("the classes of stacks", () => {
+  it("stand with the smallest first and the many last, whatever the order of the answer", () => {
+    const marked = markedGroups(makeStacks(), "trainer");
+    expect(marked.map(({ group, mark }) => [group.id, mark])).toEqual([
+      ["loads", "class-1"],
+      ["wait", "same"],
+    ]);
+  });
+
+  it("make a cell of every rank, and of none that was not read a healthy one", () => {
+    const stacks = makeStacks();
+    const cells = cellsOf(stacks, "trainer", markedGroups(stacks, "trainer"));
+    const state = (rank: number) => cells.states[cells.state[cells.rank.indexOf(rank)]];
+    expect([state(0), state(5), state(11)]).toEqual(["same", "class-1", "unknown"]);
+    expect(cells.note[cells.rank.indexOf(11)]).toBe("py-spy is not installed");
+  });
+
+  it("draw of other kinds of process only the ranks that have one, and each as its rarest", () => {
+    const stacks = makeStacks();
+    stacks.groups.push(makeStackGroup({ id: "idle", kind: "loader", ranks: [4, 5, 6], is_dominant: true }));
+    expect(kindsOf(stacks)).toEqual(["trainer", "loader"]);
+    const cells = cellsOf(stacks, "loader", markedGroups(stacks, "loader"));
+    expect(cells.rank).toEqual([4, 5, 6]);
+    expect(cells.state.map((code) => cells.states[code])).toEqual(["same", "class-1", "same"]);
+  });
+
+  it("include silent ranks whose place nobody knows", () => {
+    const stacks = makeStacks();
+    stacks.silent.push({ rank: 99, node: "", kind: "stacks", why: "process gone" });
+    const cells = cellsOf(stacks, "trainer", markedGroups(stacks, "trainer"));
+    expect(cells.rank).toContain(99);
+  });
+
+  it("say who moves only when it was looked twice", () => {
+    const group = makeStackGroup({ ranks: [1, 2, 3], frozen: 2, moving: 1 });
+    expect(paceWords(group, 1)).toBe("");
+    expect(paceWords(group, 2)).toBe("2 do not move, 1 move");
+    expect(paceWords({ ...group, frozen: 0, moving: 3 }, 2)).toBe("moves");
+  });
+
+  it("of ten thousand ranks are told apart within a blink", () => {
+    const stacks = makeStacks(10_000, 4711, [9000]);
+    const cells = cellsOf(stacks, "trainer", markedGroups(stacks, "trainer"));
+    expect(cells.rank).toHaveLength(10_000);
+    expect(cells.state.filter((code) => cells.states[code] === "class-1")).toHaveLength(1);
+  });
+});
+
+describe("the tree of calls", () => {
+  it("folds what has no branch, and shows the thin branch first", () => {
+    const { names, children } = stretchOf(makeStacks().tree ?? { name: "", count: 0, children: [] });
+    expect(names).toEqual(["<module> (train.py)", "main (train.py)"]);
+    expect(children.map((child) => child.count)).toEqual([1, 14]);
+  });
+});
+
+describe("the tab Stacks", () => {
+  it("shows a block per rank with its call, who stands out, and the unknown plainly", async () => {
+    const page = drawn(stacksOf());
+    const block = [...page.querySelectorAll(".rank-block")].find((one) => one.querySelector("b")?.textContent === "5");
+    expect(block?.className).toContain("block-class-1");
+    expect(block?.textContent).toContain("__getitem__");
+    expect(page.querySelector(".stack-class")?.textContent).toContain("Data loader");
+    expect(page.querySelector(".silent-ranks")?.textContent).toContain("py-spy is not installed");
+    expect(await complaints()).toEqual([]);
+  });
+
+  it("draws many ranks on a canvas that the keyboard can walk, and as a table", async () => {
+    const page = drawn(stacksOf(makeStacks(1024)));
+    expect(page.querySelectorAll(".rank-block").length).toBeLessThan(10);
+    expect(page.querySelector('[role="grid"] canvas')).not.toBeNull();
+    act(() => setQuery({ "stacks-trainer": "table" }));
+    const rows = [...page.querySelectorAll(".table-box tbody tr")].slice(0, 2).map((row) => row.textContent ?? "");
+    expect(rows[0]).toMatch(/^11.*Unknown.*py-spy is not installed/);
+    expect(rows[1]).toMatch(/^5.*Data loader.*__getitem__/);
+    expect(await complaints()).toEqual([]);
+  });
+
+  it("marks the ranks of a class in the other pictures while the pointer is on it", () => {
+    const page = drawn(stacksOf());
+    act(() => void page.querySelector(".stack-class")?.dispatchEvent(new Event("pointerenter")));
+    expect([...pointedRanks.value]).toEqual([5]);
+  });
+});
+
+describe("a process group of the Flight Recorder", () => {
+  const group = makeRecorder().groups[1];
+
+  it("is a row per standing, those behind first", () => {
+    const rows = recordedRows(group);
+    expect(rows.map(({ ranks, standing, lag }) => [ranks.length, standing, lag])).toEqual([
+      [1, "behind", 1],
+      [7, "with the rest", 0],
+    ]);
+  });
+
+  it("tells who did another op, where most did one", () => {
+    const ranks = [0, 1, 2].map((rank) => makeRecorded(rank, rank === 2 ? { op: "all_gather" } : {}));
+    expect(recordedRows({ ...group, members: null, ranks })[0]).toMatchObject({ ranks: [2], standing: "other" });
+  });
+
+  it("names nobody of two who differ", () => {
+    const ranks = [0, 1].map((rank) => makeRecorded(rank, { size: `[${rank}]` }));
+    expect(recordedRows({ ...group, members: null, ranks }).map(({ standing }) => standing)).toEqual([
+      "with the rest",
+      "with the rest",
+    ]);
+  });
+
+  it("counts members without a dump as unknown", () => {
+    const rows = recordedRows({ ...group, members: [0, 1, 2], ranks: [makeRecorded(0), makeRecorded(1)] });
+    expect(rows[0]).toMatchObject({ ranks: [2], standing: "unknown" });
+  });
+
+  it("has few rows for ten thousand ranks", () => {
+    expect(recordedRows(makeRecorder(10_000).groups[1])).toHaveLength(2);
+  });
+});
+
+describe("the tab Flight Recorder", () => {
+  it("shows the group in question first, inferred members marked, refused files and missing ranks told", async () => {
+    const page = drawn(<RecorderView recorder={makeRecorder()} selected={5} onSelect={nothing} />);
+    expect(page.querySelector(".recorder .panel h2")?.textContent).toBe("default_pg");
+    expect(page.querySelector(".recorder .panel .tag")?.textContent).toBe("members inferred");
+    expect(page.querySelector("tr.standing-behind")?.textContent).toContain("1 op behind");
+    expect(page.textContent).toContain("it names a global, os.system");
+    expect(page.textContent).toContain("its dump was refused");
+    expect(page.querySelector("#last-ops")?.textContent).toBe("Last ops of rank 5");
+    expect(await complaints()).toEqual([]);
+  });
+});
+
+describe("which dumps are shown", () => {
+  const request = (id: number, changes: Partial<DumpRequest> = {}): DumpRequest => ({
+    id,
+    asked_at: "2026-11-21T15:05:40.000Z",
+    asked_by: "",
+    kinds: ["stacks", "recorder"],
+    state: "answered",
+    nodes_expected: 4,
+    nodes_answered: 4,
+    ranks_answered: 16,
+    silent: [],
+    silent_count: 0,
+    ...changes,
+  });
+
+  it("are the newest that somebody has answered, of that kind", () => {
+    const requests = [request(3, { ranks_answered: 0, state: "open" }), request(2, { kinds: ["stacks"] }), request(1)];
+    expect(shownRequest(requests, "stacks")?.id).toBe(2);
+    expect(shownRequest(requests, "recorder")?.id).toBe(1);
+    expect(shownRequest([requests[0]], "stacks")?.id).toBe(3);
+    expect(shownRequest([], "stacks")).toBeNull();
+  });
+
+  it("are those the address names", () => {
+    setQuery({ dump: "1" });
+    expect(shownRequest([request(2), request(1)], "stacks")?.id).toBe(1);
+  });
+});
