@@ -39,9 +39,10 @@ def disputed_ops(known: Known) -> Disputed:
     """The ops in progress at some member that another member has, or had, as another function, size, type or root."""
     is_live = _can_compare(known.live)
     live_key = known.live_key[is_live]
-    done = np.flatnonzero(among(known.op_key, live_key) & (known.op_at >= 0))
-    done = done[_can_compare(known.window.rows("op")[done])]
-    rows, done_at, done_key = known.window.rows("op")[done], known.op_at[done], known.op_key[done]
+    done = np.flatnonzero(among(known.recent_key, live_key) & (known.op_at[known.recent] >= 0))
+    done = done[_can_compare(known.window.rows("op")[known.recent[done]])]
+    row, done_key = known.recent[done], known.recent_key[done]
+    rows, done_at = known.window.rows("op")[row], known.op_at[row]
     chosen = latest(mix(done_at, done_key), rows["done_ns"])
     live_at = known.live_at[is_live]
     chosen = chosen[~among(mix(done_at[chosen], done_key[chosen]), mix(live_at, live_key))]

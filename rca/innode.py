@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV
-from rca.fronts import NEVER, Fronts, can_wait_for_data, ran_ns
+from rca.fronts import NEVER, Fronts, can_wait_for_data
 from rca.innode_pairs import LocalPairs, hidden_pairs
-from rca.keys import Index, Ints, Mask, among, is_p2p, latest, mix
+from rca.keys import Groups, Index, Ints, Mask, among, collective_keys, in_sorted, is_p2p, latest, mix
 from rca.known import Known
+from rca.mates import Mates
 from rca.members import Members
 from rca.pairs import SEEN, Pairs
 from rca.waits import Edges, Why, edges, joined
@@ -23,111 +24,84 @@ def late_in_node(known: Known, members: Members, fronts: Fronts) -> list[Edges]:
     """Certain edges from members of in-node communicators to those that have enqueued fewer ops there."""
     began = np.full(len(known.ranks.rank), NEVER, np.int64)
     np.minimum.at(began, fronts.at[fronts.has_begun], fronts.enqueued_ns[fronts.has_begun])
-    enqueued = _enqueued_in_node(known)
-    found = []
-    for comm in np.flatnonzero(members.is_local):
-        part = members.of(int(comm))
-        entered, at = members.entered[part], members.rank_at[part]
-        op = int(entered.min()) + 1
-        ahead, late = np.flatnonzero(entered >= op), at[entered < op]
-        if not len(ahead):
-            continue
-        # A rank that ran ahead is still in whatever began before it enqueued this op.
-        since = [
-            enqueued.get((int(at[i]), int(comm), op), int(members.last_enqueued_ns[part][i]) * (entered[i] == op))
-            for i in ahead
-        ]
-        waiters = at[ahead][np.array(since) <= began[at[ahead]]]
-        n = len(waiters) * len(late)
-        found.append(
-            edges(
-                np.repeat(waiters, len(late)), np.tile(late, len(waiters)), Why.NOT_ENTERED, *_place(int(comm), op, n)
-            )
-        )
-    return found
+    if not members.is_local.any():
+        return []
+    least = np.minimum.reduceat(members.entered, members.first[:-1])
+    op, is_local = least[members.comm] + 1, members.is_local[members.comm]
+    ahead, late = np.flatnonzero(is_local & (members.entered >= op)), np.flatnonzero(is_local & (members.entered < op))
+    # A rank that ran ahead is still in whatever began before it enqueued this op.
+    ahead = ahead[_enqueued_in_node(known, members, ahead, op[ahead]) <= began[members.rank_at[ahead]]]
+    place, target = Groups(mix(members.comm[late])).find(mix(members.comm[ahead]))
+    ahead, target = ahead[place], late[target]
+    at, target_at = members.rank_at[ahead], members.rank_at[target]
+    return [edges(at, target_at, Why.NOT_ENTERED, members.comm[ahead], op[ahead])]
 
 
-def hidden_in_node(known: Known, members: Members, fronts: Fronts, pairs: LocalPairs, certain: Edges) -> Edges:
+def hidden_in_node(
+    known: Known, members: Members, mates: Mates, fronts: Fronts, pairs: LocalPairs, certain: Edges, ran: Ints
+) -> Edges:
     """Possible edges inside a node, of ranks that others wait for and that wait for nobody visibly."""
     n_ranks = len(known.ranks.rank)
     is_waited_for, waits = np.zeros(n_ranks, bool), np.zeros(n_ranks, bool)
     is_waited_for[certain.target[certain.target < n_ranks]] = True
     waits[_surely_waiting(fronts, certain, n_ranks)] = True
     has_passed = _passed(known, members, fronts)
-    found: list[Edges] = []
     # Who waits for such a rank inside the node makes it one itself: so all of its node that wait for nobody visibly.
     node = known.ranks.node
     is_asked = ~waits & (is_waited_for | np.isin(node, node[is_waited_for & ~waits & (node >= 0)]))
     in_local = is_asked[members.rank_at] & members.is_local[members.comm]
     asking = np.flatnonzero(in_local & (members.entered > 0) & ~has_passed)
-    ran = ran_ns(known, fronts)
     ran_to, stuck_at = _reached(known, members, fronts, np.unique(members.comm[asking]), ran)
-    for mine in asking:
-        found += _in_own_op(int(mine), members, has_passed, ran_to >= stuck_at[mine])
     return joined(
         [
-            *found,
+            _in_own_op(asking, members, has_passed, ran_to, stuck_at[asking]),
             hidden_pairs(pairs, is_asked, ran),
-            _behind_over(known, members, fronts, is_asked),
-            _behind_done(known, members, fronts, is_asked, ran),
+            _behind_over(known, members, mates, fronts, is_asked),
+            _behind_done(known, members, mates, fronts, is_asked, ran),
         ]
     )
 
 
-def _behind_over(known: Known, members: Members, fronts: Fronts, is_asked: Mask) -> Edges:
+def _behind_over(known: Known, members: Members, mates: Mates, fronts: Fronts, is_asked: Mask) -> Edges:
     """Edges to mates still in an op that is over here as far as flows tell: its kernel may wait for them inside."""
-    node, mates_of = known.ranks.node, _mates(known, members)
     # A kernel that has begun and waits for nobody visibly is stuck by itself: the rank is not in anything enqueued after it.
-    stuck = np.full(len(node), NEVER, np.int64)
+    stuck = np.full(len(known.ranks.rank), NEVER, np.int64)
     np.minimum.at(stuck, fronts.at[fronts.has_begun], fronts.enqueued_ns[fronts.has_begun])
-    by_live = Index(mix(known.live_at, known.live_key))
-    found = []
-    for i in np.flatnonzero(fronts.is_front & ~fronts.p2p & (fronts.comm >= 0)):
-        mates = np.array(mates_of.get((int(fronts.comm[i]), int(node[fronts.at[i]])), []), np.int64)
-        mates = mates[members.entered[mates] >= fronts.op[i]]
-        asked = members.rank_at[mates[is_asked[members.rank_at[mates]]]]
-        over = asked[fronts.find(asked, np.full(len(asked), fronts.key[i])) < 0] if len(asked) else asked
-        live = by_live.find(mix(over, np.full(len(over), fronts.key[i])))
-        enqueued = np.where(live >= 0, known.live["enqueued_ns"][live], 0) if len(known.live) else np.zeros(len(over))
-        over = over[enqueued <= stuck[over]]
-        place = _place(int(fronts.comm[i]), int(fronts.op[i]), len(over))
-        found.append(edges(over, np.full(len(over), fronts.at[i]), Why.IN_NODE, *place))
-    return joined(found)
+    front = np.flatnonzero(fronts.is_front & ~fronts.p2p & (fronts.comm >= 0))
+    asked, mate = mates.find(fronts.comm[front], fronts.at[front])
+    front, at = front[asked], members.rank_at[mate]
+    own = mix(at, fronts.key[front])
+    is_over = is_asked[at] & (members.entered[mate] >= fronts.op[front]) & (fronts.by_rank.find(own) < 0)
+    front, at, own = front[is_over], at[is_over], own[is_over]
+    live = Index(mix(known.live_at, known.live_key)).find(own)
+    enqueued = np.where(live >= 0, known.live["enqueued_ns"][live] if len(known.live) else 0, 0)
+    front, at = front[enqueued <= stuck[at]], at[enqueued <= stuck[at]]
+    return edges(at, fronts.at[front], Why.IN_NODE, fronts.comm[front], fronts.op[front])
 
 
-def _behind_done(known: Known, members: Members, fronts: Fronts, is_asked: Mask, ran: Ints) -> Edges:
+def _behind_done(known: Known, members: Members, mates: Mates, fronts: Fronts, is_asked: Mask, ran: Ints) -> Edges:
     """Edges of ranks whose op has not begun to mates in the op before: its flows are through, its kernel may wait for a mate."""
     ops, at = known.window.rows("op"), known.op_at
     waits, is_stuck = np.zeros(len(is_asked), bool), np.zeros(len(is_asked), bool)
     waits[fronts.at[fronts.is_front]] = True
     is_stuck[fronts.at[fronts.has_begun]] = True
     wanted = np.append(is_asked & waits & ~is_stuck, False)
-    done = np.flatnonzero(wanted[at] & (ops["done_ns"] > 0) & ~is_p2p(ops))
-    last, number = done[latest(mix(at[done]), ops["enqueued_ns"][done].astype(np.int64))], ops["op"].astype(np.int64)
-    found, mates_of, node = [], _mates(known, members), known.ranks.node
-    for i in last[np.isin(at[last], fronts.at)]:
-        comm = int(members.comm_of(ops["comm_id"][i : i + 1])[0])
-        mates = members.rank_at[np.array(mates_of.get((comm, int(node[at[i]])), []), np.int64)]
-        mates = mates[(mates != at[i]) & (ran[mates] <= int(ops["enqueued_ns"][i]))]
-        place = _place(comm, int(number[i]), len(mates))
-        found.append(edges(np.full(len(mates), at[i]), mates, Why.IN_NODE, *place))
-    return joined(found)
+    done = np.flatnonzero(wanted[at])
+    done = done[(ops["done_ns"][done] > 0) & ~known.op_p2p[done]]
+    last = done[latest(mix(at[done]), ops["enqueued_ns"][done].astype(np.int64))]
+    comm = members.comm_of(ops["comm_id"][last])
+    asked, mate = mates.find(comm, at[last])
+    row, waiter, target = last[asked], at[last][asked], members.rank_at[mate]
+    keep = (target != waiter) & (ran[target] <= ops["enqueued_ns"][row].astype(np.int64))
+    return edges(waiter[keep], target[keep], Why.IN_NODE, comm[asked][keep], ops["op"][row[keep]].astype(np.int64))
 
 
-def _place(comm: int, op: int, n: int) -> tuple[Ints, Ints]:
-    return np.full(n, comm, np.int64), np.full(n, op, np.int64)
-
-
-def _enqueued_in_node(known: Known) -> dict[tuple[int, int, int], int]:
-    """(rank position, communicator position, op) → when it was enqueued, for ops of in-node communicators."""
-    rows = known.live
-    comm_ids = np.unique(known.window.members["comm_id"])
-    local = np.flatnonzero(known.live["n_flows"] == 0)
-    comm = np.searchsorted(comm_ids, rows["comm_id"][local])
-    return {
-        (int(at), int(c), int(op)): int(ns)
-        for at, c, op, ns in zip(known.live_at[local], comm, rows["op"][local], rows["enqueued_ns"][local], strict=True)
-    }
+def _enqueued_in_node(known: Known, members: Members, mine: Ints, op: Ints) -> Ints:
+    """(n,) when these members enqueued an op of their communicator; 0 where it is not known and others came later."""
+    key = collective_keys(members.comm_ids[members.comm[mine]], op)
+    live = Index(mix(known.live_at, known.live_key)).find(mix(members.rank_at[mine], key))
+    last = np.where(members.entered[mine] == op, members.last_enqueued_ns[mine], 0)
+    return np.where(live >= 0, known.live["enqueued_ns"][live].astype(np.int64) if len(known.live) else 0, last)
 
 
 def _surely_waiting(fronts: Fronts, certain: Edges, n_ranks: int) -> Ints:
@@ -170,7 +144,9 @@ def _reached(known: Known, members: Members, fronts: Fronts, comms: Ints, ran: I
     for table in ("op", "live_op"):
         rows = known.window.rows(table)
         comm_id, comm_rank = rows["comm_id"], rows["comm_rank"].astype(np.int64)
-        chosen = np.flatnonzero(is_wanted[members.comm_of(comm_id)] & (rows["enqueued_ns"] > 0) & ~is_p2p(rows))
+        chosen = np.flatnonzero(is_wanted[members.comm_of(comm_id)])
+        some = rows[chosen]
+        chosen = chosen[(some["enqueued_ns"] > 0) & ~is_p2p(some)]
         mine = members.find(comm_id[chosen], comm_rank[chosen])
         chosen, mine = chosen[mine >= 0], mine[mine >= 0]
         at, op, enqueued = members.rank_at[mine], rows["op"][chosen].astype(np.int64), rows["enqueued_ns"][chosen]
@@ -180,21 +156,22 @@ def _reached(known: Known, members: Members, fronts: Fronts, comms: Ints, ran: I
     return ran_to, stuck_at
 
 
-def _in_own_op(mine: int, members: Members, has_passed: Mask, is_ahead: Mask) -> list[Edges]:
-    """Edges from a member to its mates, unless its last op there is over or a mate has not even entered it.
+def _in_own_op(mine: Ints, members: Members, has_passed: Mask, ran_to: Ints, stuck_at: Ints) -> Edges:
+    """Edges from members to their mates, unless their last op there is over or a mate has not even entered it.
 
-    is_ahead: (M,) members that have run every op there that this one can be in: it does not wait for them.
+    ran_to: (M,) as _reached says. stuck_at: (n,) of `mine`: who has run up to there is not waited for.
     """
-    comm, at = int(members.comm[mine]), int(members.rank_at[mine])
-    part = members.of(comm)
-    entered, op = members.entered[part], members.entered[mine]
-    if (has_passed[part] & (entered == op)).any() or (entered < op).any():
-        return []
-    mates = members.rank_at[part][(members.rank_at[part] != at) & ~is_ahead[part]]
-    return [edges(np.full(len(mates), at), mates, Why.IN_NODE, *_place(comm, int(op), len(mates)))]
+    asked, mate = Groups(mix(members.comm)).find(mix(members.comm[mine]))
+    one, op = mine[asked], members.entered[mine][asked]
+    is_out = (has_passed[mate] & (members.entered[mate] == op)) | (members.entered[mate] < op)
+    goes_on = np.zeros(len(mine), bool)
+    goes_on[asked[is_out]] = True
+    keep = ~goes_on[asked] & (mate != one) & (ran_to[mate] < stuck_at[asked])
+    one, mate = one[keep], mate[keep]
+    return edges(members.rank_at[one], members.rank_at[mate], Why.IN_NODE, members.comm[one], members.entered[one])
 
 
-def ring_hop_edges(known: Known, members: Members, fronts: Fronts, pairs: Pairs) -> Edges:
+def ring_hop_edges(members: Members, mates: Mates, fronts: Fronts, pairs: Pairs) -> Edges:
     """Possible edges to ring neighbours on the same node, which have no network flow.
 
     A rank that only sends over the network on some channel gets its input there from a mate, and waits for it while its
@@ -202,37 +179,22 @@ def ring_hop_edges(known: Known, members: Members, fronts: Fronts, pairs: Pairs)
     """
     posted, ready, _, done = pairs.sent.T
     starved = (pairs.sender_end == SEEN) & (posted > ready) & (ready == done)
-    asked, received = pairs.taken[:, 0], pairs.taken[:, 1]
-    full = (pairs.receiver_end == SEEN) & (asked == received) & (received > 0)
+    given, received = pairs.taken[:, 0], pairs.taken[:, 1]
+    full = (pairs.receiver_end == SEEN) & (given == received) & (received > 0)
     # A kernel that has not started is not in the op yet: whatever its rank waits for comes before.
     starved &= can_wait_for_data(fronts, pairs.sender, pairs.key)
     full &= can_wait_for_data(fronts, pairs.receiver, pairs.key)
-    found, mates_of = [], _mates(known, members)
+    found = []
     for mask, at, other in ((starved, pairs.sender, pairs.receiver), (full, pairs.receiver, pairs.sender)):
-        sending, taking = mix(at, pairs.key, pairs.channel), mix(other, pairs.key, pairs.channel)
+        same_way, taking = np.sort(mix(at, pairs.key, pairs.channel)), mix(other, pairs.key, pairs.channel)
         blocked = mask & ~pairs.p2p & (pairs.comm >= 0) & (at >= 0) & fronts.blocks(at, pairs.key)
         # In a tree the one that sends for its node does so both ways, and passes on what all its mates have reduced.
-        one_way = blocked & (~among(sending, taking) | fronts.is_tree(at, pairs.key))
-        same_way = set(sending.tolist())
-        for i in np.flatnonzero(one_way):
-            mates = np.array(mates_of.get((int(pairs.comm[i]), int(known.ranks.node[at[i]])), []), np.int64)
-            found.append(_hops(pairs, int(i), int(at[i]), members.rank_at[mates], same_way))
+        is_two_way = among(mix(at, pairs.key, pairs.channel), taking)
+        one_way = np.flatnonzero(blocked & (~is_two_way | fronts.is_tree(at, pairs.key)))
+        asked, mate = mates.find(pairs.comm[one_way], at[one_way])
+        flow, mate_at = one_way[asked], members.rank_at[mate]
+        # The neighbour has no network flow of the same direction there.
+        keep = ~in_sorted(mix(mate_at, pairs.key[flow], pairs.channel[flow]), same_way)
+        flow, mate_at = flow[keep], mate_at[keep]
+        found.append(edges(at[flow], mate_at, Why.IN_NODE, pairs.comm[flow], pairs.op[flow]))
     return joined(found)
-
-
-def _mates(known: Known, members: Members) -> dict[tuple[int, int], list[int]]:
-    """(communicator, node) → its members there, for communicators with several members on a node."""
-    node = known.ranks.node[members.rank_at]
-    found: dict[tuple[int, int], list[int]] = {}
-    for i in np.flatnonzero((node >= 0) & (members.n_nodes[members.comm] < members.n_ranks[members.comm])):
-        found.setdefault((int(members.comm[i]), int(node[i])), []).append(int(i))
-    return found
-
-
-def _hops(pairs: Pairs, i: int, at: int, mates: Ints, same_way: set[int]) -> Edges:
-    """Edges to the mates that may be the neighbour: those without a network flow of the same direction there."""
-    keys = mix(mates, np.full(len(mates), pairs.key[i]), pairs.channel[i])
-    chosen = mates[np.array([int(key) not in same_way for key in keys], bool)]
-    return edges(
-        np.full(len(chosen), at), chosen, Why.IN_NODE, *_place(int(pairs.comm[i]), int(pairs.op[i]), len(chosen))
-    )

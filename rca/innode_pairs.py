@@ -57,7 +57,8 @@ def local_pairs(known: Known, members: Members) -> LocalPairs:
 def _rows(known: Known, members: Members, table: str) -> tuple[Ints, Ints, Mask, Ints, Ints]:
     """Member, peer's member, direction, number and time of enqueueing of a table's sends and receives inside nodes."""
     rows = known.window.rows(table)
-    chosen = np.flatnonzero(is_p2p(rows) & (rows["enqueued_ns"] > 0))
+    chosen = np.flatnonzero(known.op_p2p if table == "op" else is_p2p(rows))
+    chosen = chosen[rows["enqueued_ns"][chosen] > 0]
     comm_id = rows["comm_id"][chosen]
     is_local = members.is_in_node(members.comm_of(comm_id))
     chosen, comm_id = chosen[is_local], comm_id[is_local]

@@ -68,28 +68,55 @@ class Index:
         return np.where(self.keys[place] == keys, self.order[place], -1)
 
 
+class Groups:
+    """Finds all rows that have a key."""
+
+    def __init__(self, keys: Keys) -> None:
+        self.order = np.argsort(keys, kind="stable")
+        self.keys = keys[self.order]
+
+    def find(self, keys: Keys) -> tuple[Ints, Ints]:
+        """Every match, as the position of the key asked for and the row that has it."""
+        first = np.searchsorted(self.keys, keys, "left")
+        count = np.searchsorted(self.keys, keys, "right") - first
+        asked = np.repeat(np.arange(len(keys)), count)
+        nth = np.arange(len(asked)) - np.repeat(np.cumsum(count) - count, count)
+        return asked, self.order[first[asked] + nth]
+
+
 def is_p2p(rows: Rows) -> Mask:
     """(n,) which rows belong to a send or receive, not a collective."""
     found: Mask = ((rows["flags"] & OP_P2P) != 0) | (rows["func"] == FUNC_SEND) | (rows["func"] == FUNC_RECV)
     return found
 
 
-def op_keys(rows: Rows) -> Keys:
-    """(n,) key of the op each op or flow row belongs to; equal at all ranks that take part.
+def op_keys(rows: Rows, p2p: Mask | None = None) -> Keys:
+    """(n,) key of the op each op or flow row belongs to; equal at all ranks that take part. p2p: what is_p2p says of them.
 
     Sends and receives are numbered per pair and direction, so the pair belongs to the key.
     """
-    return mix(rows["comm_id"], rows["op"], *_pair(rows))
+    p2p = is_p2p(rows) if p2p is None else p2p
+    key = collective_keys(rows["comm_id"], rows["op"])
+    chosen = np.flatnonzero(p2p)
+    key[chosen] = mix(rows["comm_id"][chosen], rows["op"][chosen], *_pair(rows, chosen))
+    return key
+
+
+def collective_keys(comm_id: Keys, op: Ints) -> Keys:
+    """(n,) what `op_keys` says of the collectives with these numbers."""
+    return mix(comm_id, op, 0, -1, -1)
 
 
 def stream_keys(rows: Rows) -> Keys:
     """(n,) key of the ops an op follows by number: its communicator's collectives, or those of its pair and direction."""
-    return mix(rows["comm_id"], *_pair(rows))
+    key, chosen = mix(rows["comm_id"], 0, -1, -1), np.flatnonzero(is_p2p(rows))
+    key[chosen] = mix(rows["comm_id"][chosen], *_pair(rows, chosen))
+    return key
 
 
-def _pair(rows: Rows) -> tuple[Mask, Ints, Ints]:
-    """(n,) p2p or not, sender and receiver of each op's or flow's pair; -1 for collectives."""
-    p2p = is_p2p(rows)
-    mine, other = rows["comm_rank"].astype(np.int64), rows["peer"].astype(np.int64)
-    sends = rows["direction"] == SEND if "direction" in (rows.dtype.names or ()) else rows["func"] == FUNC_SEND
-    return p2p, np.where(p2p, np.where(sends, mine, other), -1), np.where(p2p, np.where(sends, other, mine), -1)
+def _pair(rows: Rows, chosen: Ints) -> tuple[int, Ints, Ints]:
+    """That these are sends and receives, with the sender and the receiver of each."""
+    mine, other = rows["comm_rank"][chosen].astype(np.int64), rows["peer"][chosen].astype(np.int64)
+    is_flow = "direction" in (rows.dtype.names or ())
+    sends = rows["direction"][chosen] == SEND if is_flow else rows["func"][chosen] == FUNC_SEND
+    return 1, np.where(sends, mine, other), np.where(sends, other, mine)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ingest.window import Window
-from rca.keys import Ints, Keys, Rows, in_sorted, latest, mix, op_keys
+from rca.keys import Ints, Keys, Mask, Rows, in_sorted, is_p2p, latest, mix, op_keys
 from rca.ranks import Ranks, known_ranks
 from rca.settings import Settings
 
@@ -20,8 +20,9 @@ from rca.settings import Settings
 class Known:
     """Newest rows. `*_at`: position of the row's rank in `ranks`; `*_key`: the row's op (keys.op_keys).
 
-    finished: keys of (rank position, op) known to be complete, sorted; finished_ns: when. op_at, op_key: of the rows of the
-    window's table `op`, completed or not.
+    finished: keys of (rank position, op) known to be complete, sorted; finished_ns: when. op_at, op_p2p: of the rows of the
+    window's table `op`, completed or not. recent: those rows that can be of an op in progress anywhere, and no others
+    are in `finished`; recent_key: theirs.
     """
 
     window: Window
@@ -37,36 +38,66 @@ class Known:
     finished: Keys
     finished_ns: Ints
     op_at: Ints
-    op_key: Keys
+    op_p2p: Mask
+    recent: Ints
+    recent_key: Keys
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """The newest row of every op or flow, its rank's position and its op's key."""
+
+    rows: Rows
+    at: Ints
+    key: Keys
+
+    def without(self, finished: Keys) -> _Newest:
+        keep = np.flatnonzero(~in_sorted(mix(self.at, self.key), finished))
+        return _Newest(self.rows[keep], self.at[keep], self.key[keep])
 
 
 def last_known(window: Window, settings: Settings) -> Known:
     """The newest rows of `window`."""
     ranks = known_ranks(window, settings)
     ops = window.rows("op")
-    op_at, op_key, done_ns = ranks.position(ops["rank"]), op_keys(ops), ops["done_ns"].astype(np.int64)
-    done = np.flatnonzero((done_ns > 0) & (op_at >= 0))
-    finished, first = np.unique(mix(op_at[done], op_key[done]), return_index=True)
-    flow, flow_at, flow_key = _in_progress(window.rows("flow"), ranks, finished, settings)
-    live, live_at, live_key = _in_progress(window.rows("live_op"), ranks, finished, settings)
+    op_at, op_p2p = ranks.position(ops["rank"]), is_p2p(ops)
+    flow, live = (_newest(window.rows(table), ranks, settings) for table in ("flow", "live_op"))
+    recent = _recent(ops, flow, live)
+    recent_key = op_keys(ops[recent], op_p2p[recent])
+    done_ns, at = ops["done_ns"][recent].astype(np.int64), op_at[recent]
+    done = np.flatnonzero((done_ns > 0) & (at >= 0))
+    finished, first = np.unique(mix(at[done], recent_key[done]), return_index=True)
+    flow, live = flow.without(finished), live.without(finished)
     progress = window.rows("progress")
     progress = progress[progress["rank"] >= 0]
     progress = progress[latest(mix(progress["rank"], progress["comm_id"]), progress["tick_ns"])]
     return Known(
-        window, ranks, flow, flow_at, flow_key, live, live_at, live_key,
-        progress, ranks.position(progress["rank"]), finished, done_ns[done[first]], op_at, op_key,
+        window, ranks, flow.rows, flow.at, flow.key, live.rows, live.at, live.key,
+        progress, ranks.position(progress["rank"]), finished, done_ns[done[first]], op_at, op_p2p, recent, recent_key,
     )  # fmt: skip
 
 
-def _in_progress(rows: Rows, ranks: Ranks, finished: Keys, settings: Settings) -> tuple[Rows, Ints, Keys]:
-    """Newest row of every op or flow, its rank's position and its op's key."""
-    at = ranks.position(rows["rank"])
-    is_fresh = at >= 0
-    is_fresh[is_fresh] = rows["tick_ns"][is_fresh] >= ranks.seen_ns[at[is_fresh]] - settings.fresh_ns
-    rows, at = rows[is_fresh], at[is_fresh]
+def _newest(rows: Rows, ranks: Ranks, settings: Settings) -> _Newest:
+    at, tick_ns = ranks.position(rows["rank"]), rows["tick_ns"].astype(np.int64)
+    is_fresh = (at >= 0) & (tick_ns >= np.append(ranks.seen_ns, 0)[at] - settings.fresh_ns)
     key = op_keys(rows)
     is_flow = "counters" in (rows.dtype.names or ())
     own = mix(at, key, rows["channel"], rows["peer"], rows["direction"]) if is_flow else mix(at, key)
-    keep = latest(own, rows["tick_ns"])
-    keep = keep[~in_sorted(mix(at[keep], key[keep]), finished)]
-    return rows[keep], at[keep], key[keep]
+    fresh = np.flatnonzero(is_fresh)
+    keep = fresh[latest(own[fresh], tick_ns[fresh])]
+    return _Newest(rows[keep], at[keep], key[keep])
+
+
+def _recent(ops: Rows, *in_progress: _Newest) -> Ints:
+    """Rows of the ops that are no older than the oldest in progress in their communicator."""
+    comm_id = np.concatenate([newest.rows["comm_id"] for newest in in_progress])
+    number = np.concatenate([newest.rows["op"].astype(np.int64) for newest in in_progress])
+    ids, place = np.unique(comm_id, return_inverse=True)
+    if not len(ids):
+        return np.zeros(0, np.int64)
+    oldest = np.full(len(ids), np.iinfo(np.int64).max)
+    np.minimum.at(oldest, place, number)
+    theirs = ops["comm_id"]
+    place = np.minimum(np.searchsorted(ids, theirs), len(ids) - 1)
+    recent: Ints = np.flatnonzero((ops["op"].astype(np.int64) >= oldest[place]) & (ids[place] == theirs))
+    return recent

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rca.fronts import ran_ns
 from rca.keys import Index, Ints, Mask, is_p2p, mix
 from rca.progress import Progress
 
@@ -59,7 +58,7 @@ class Orders:
         self.at, self.comm, self.op, self.moment = (
             column[is_new] for column in (self.at, self.comm, self.op, self.moment)
         )
-        self.ran_ns = ran_ns(state.known, state.fronts)
+        self.ran_ns = state.ran_ns
 
     def crossing_at(self, ranks: tuple[int, ...]) -> Crossing | None:
         """Where these ranks, which others wait for, and their mates hold each other up by the order of two ops; None if
@@ -116,8 +115,8 @@ class Orders:
     def _is_over(self, comm: int, op: int) -> bool:
         """Whether some member has completed the op over the network."""
         rows = self.state.window.rows("op")
-        mine = (rows["comm_id"] == self.state.members.comm_ids[comm]) & (rows["op"] == op) & ~is_p2p(rows)
-        return bool((rows["done_ns"][mine] > 0).any())
+        mine = np.flatnonzero((rows["comm_id"] == self.state.members.comm_ids[comm]) & (rows["op"] == op))
+        return bool((rows["done_ns"][mine[~self.state.known.op_p2p[mine]]] > 0).any())
 
     def _has_passed(self, inside: int, op: int, within: Ints, at: Ints) -> bool:
         """Whether one of these ranks has run something that it enqueued after this op inside: then it is over."""
@@ -139,11 +138,12 @@ def _enqueued(state: Progress, table: str, relevant: Mask) -> tuple[Ints, Ints, 
     """Rank position, communicator, number and time of enqueueing of the relevant ranks' collectives in a table."""
     rows = state.window.rows(table)
     at = state.known.op_at if table == "op" else state.ranks.position(rows["rank"])
-    ns = rows["enqueued_ns"].astype(np.int64)
-    keep = np.flatnonzero((ns > 0) & np.append(relevant, False)[at] & ~is_p2p(rows))
-    comm = state.members.comm_of(rows["comm_id"][keep])
-    keep, comm = keep[comm >= 0], comm[comm >= 0]
-    return at[keep], comm, rows["op"][keep].astype(np.int64), ns[keep]
+    keep = np.flatnonzero(np.append(relevant, False)[at])
+    keep = keep[~(state.known.op_p2p[keep] if table == "op" else is_p2p(rows[keep]))]
+    ns, comm = rows["enqueued_ns"][keep].astype(np.int64), state.members.comm_of(rows["comm_id"][keep])
+    known = (ns > 0) & (comm >= 0)
+    keep, comm = keep[known], comm[known]
+    return at[keep], comm, rows["op"][keep].astype(np.int64), ns[known]
 
 
 def _differed(op: Ints, place: Ints, now: int) -> bool:

@@ -17,12 +17,13 @@ from nccl_instrument.tables import IB
 from rca import deaf
 from rca.disputed import Disputed, disputed_ops
 from rca.followers import followers
-from rca.fronts import Fronts, can_wait_for_data, known_fronts
+from rca.fronts import Fronts, can_wait_for_data, known_fronts, ran_ns
 from rca.graph import Graph
 from rca.innode import hidden_in_node, late_in_node, ring_hop_edges
 from rca.innode_pairs import late_pairs, local_pairs
-from rca.keys import Ints, Keys, Mask, among, mix
+from rca.keys import Groups, Ints, Keys, Mask, among, mix
 from rca.known import Known, last_known
+from rca.mates import Mates
 from rca.members import Members, known_members
 from rca.pairs import ABSENT, NO_FLOWS, SEEN, UNHEARD, Pairs, paired_flows
 from rca.ranks import PORT_DOWN, Ranks
@@ -53,7 +54,7 @@ class Progress:
 
     is_cut: ranks that wait for nobody, by direct evidence. is_deaf: those among them whose proxy does not react.
     vertices: ranks, then NICs, then links, then ops; `n_*` say how many. links: (L, 2) rank positions.
-    certain: edges that follow from counters; hidden: edges inside a node that may exist.
+    certain: edges that follow from counters; hidden: edges inside a node that may exist. ran_ns: as fronts.ran_ns.
     """
 
     known: Known
@@ -68,6 +69,7 @@ class Progress:
     waiting_ops: Ints
     certain: Edges
     hidden: Edges
+    ran_ns: Ints
     graph: Graph
 
     @property
@@ -107,19 +109,19 @@ def state_of(window: Window, settings: Settings) -> Progress:
     link_of, links = _links(pairs, stalls, nic, is_cut)
     flow_edges = _flow_edges(pairs, fronts, stalls, nic, link_of, ranks, is_cut)
     op_edges, ops = _entry_edges(fronts, members, len(ranks.rank) + len(ranks.nics) + len(links), is_cut)
-    inside = local_pairs(known, members)
+    inside, mates, ran = local_pairs(known, members), Mates(known, members), ran_ns(known, fronts)
     late = [*late_in_node(known, members, fronts), late_pairs(inside, fronts, len(ranks.rank))]
     certain = joined([*flow_edges, *op_edges, *late])
     certain = certain.where(~_of_rank(is_cut, certain.waiter))
-    hops = ring_hop_edges(known, members, fronts, pairs)
-    hidden = joined([hops, hidden_in_node(known, members, fronts, inside, joined([certain, hops]))])
+    hops = ring_hop_edges(members, mates, fronts, pairs)
+    hidden = joined([hops, hidden_in_node(known, members, mates, fronts, inside, joined([certain, hops]), ran)])
     hidden = hidden.where(~_of_rank(is_cut, hidden.waiter))
     hidden = joined([hidden, followers(known, members, fronts, joined([certain, hidden]), is_cut)])
     both = joined([certain, hidden])
     n = len(ranks.rank) + len(ranks.nics) + len(links) + len(ops)
     return Progress(
         known, members, pairs, fronts, stalls, disputed, is_cut, is_deaf, links, ops, certain, hidden,
-        Graph(n, both.waiter, both.target),
+        ran, Graph(n, both.waiter, both.target),
     )  # fmt: skip
 
 
@@ -239,23 +241,18 @@ def _masked(waiter: Ints, target: Ints, why: Why, pairs: Pairs, mask: Mask) -> E
 def _entry_edges(fronts: Fronts, members: Members, first: int, is_cut: Mask) -> tuple[list[Edges], Ints]:
     """Edges rank → op → members that have not entered it. (O, 2) communicator and op of every such op vertex."""
     blocking = fronts.is_front & ~fronts.p2p & (fronts.comm >= 0)
-    pairs_of = np.stack([fronts.comm[blocking], fronts.op[blocking]], axis=1)
-    ops, which = np.unique(pairs_of, axis=0, return_inverse=True)
-    waiters = fronts.at[blocking]
-    found: list[Edges] = []
-    kept: list[tuple[int, int]] = []
-    vertex_of = np.full(len(ops), -1, np.int64)
-    for i, (comm, op) in enumerate(ops):
-        part = members.of(int(comm))
-        late = members.rank_at[part][members.entered[part] < op]
-        if len(late) and len(late) < part.stop - part.start:
-            vertex_of[i] = vertex = first + len(kept)
-            kept.append((int(comm), int(op)))
-            place = np.full(len(late), comm), np.full(len(late), op)
-            found.append(edges(np.full(len(late), vertex), late, Why.NOT_ENTERED, *place))
-    vertices = vertex_of[which.reshape(-1)]
-    mask = vertices >= 0
-    found.append(
-        edges(waiters[mask], vertices[mask], Why.NOT_ENTERED, fronts.comm[blocking][mask], fronts.op[blocking][mask])
-    )
-    return found, np.array(kept, np.int64).reshape(-1, 2)
+    waiters, comm, op = fronts.at[blocking], fronts.comm[blocking], fronts.op[blocking]
+    _, one, which = np.unique(mix(comm, op), return_index=True, return_inverse=True)
+    place, member = Groups(mix(members.comm)).find(mix(comm[one]))
+    is_late = members.entered[member] < op[one][place]
+    n_late = np.bincount(place[is_late], minlength=len(one))
+    has_vertex = (n_late > 0) & (n_late < np.bincount(place, minlength=len(one)))
+    vertex = np.where(has_vertex, first + np.cumsum(has_vertex) - 1, -1)
+    late = np.flatnonzero(is_late & has_vertex[place])
+    over, target = one[place[late]], members.rank_at[member[late]]
+    vertices = vertex[which]
+    found = [
+        edges(vertex[place[late]], target, Why.NOT_ENTERED, comm[over], op[over]),
+        edges(waiters, vertices, Why.NOT_ENTERED, comm, op),
+    ]
+    return found, np.stack([comm[one], op[one]], axis=1)[has_vertex]

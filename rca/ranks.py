@@ -51,6 +51,8 @@ class Ranks:
         """(n,) position of each global rank, -1 where it is unknown."""
         if not len(self.rank):
             return np.full(len(rank), -1, np.int64)
+        if int(self.rank[-1]) == len(self.rank) - 1:  # all from 0 on: the rank is its position
+            return np.where((rank >= 0) & (rank < len(self.rank)), rank, -1).astype(np.int64)
         place = np.minimum(np.searchsorted(self.rank, rank), len(self.rank) - 1)
         return np.where(self.rank[place] == rank, place, -1)
 

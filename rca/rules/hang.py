@@ -16,7 +16,6 @@ import numpy as np
 from rca import advice
 from rca.extent import with_extent
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
-from rca.fronts import ran_ns
 from rca.progress import Progress
 from rca.ranks import PORT_DOWN
 from rca.rules import links
@@ -144,7 +143,7 @@ def _may_be_in_node(state: Progress, at: int) -> bool:
 
     A program that stops between two steps has its ops behind it; one that stops with an op enqueued may wait for its GPU.
     """
-    members, ran = state.members, ran_ns(state.known, state.fronts)
+    members, ran = state.members, state.ran_ns
     mine = np.flatnonzero((members.rank_at == at) & (members.last_enqueued_ns > 0))
     if not len(mine):
         return False
