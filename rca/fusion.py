@@ -11,36 +11,53 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rca.findings import Evidence, Finding, Grade
-from rca.words import named
+from rca.findings import Component, Evidence, FaultKind, Finding, Grade
+from rca.stacks.places import Place
 
 STACKS: Final = "stacks"
 RECORDER: Final = "flight recorder"
 RAS: Final = "RAS"
-COLLECTIVE: Final = "collective"
+COLLECTIVE: Final = "collective layer"
 ORDER: Final = (STACKS, RECORDER, COLLECTIVE, RAS)
+
+DATA_LOADER: Final = "data loader"
+CHECKPOINT: Final = "checkpoint"
+OUT_OF_SYNC: Final = "out of sync"
+INSIDE: Final = "collective"
+BELOW: Final = "below"
 _GRADES: Final = list(Grade)
+_PLACES: Final = {
+    Place.DATA_LOADER.value: DATA_LOADER,
+    Place.CHECKPOINT_SAVE.value: CHECKPOINT,
+    Place.CHECKPOINT_LOAD.value: CHECKPOINT,
+}
+_BETWEEN_OPS: Final = frozenset({FaultKind.MISMATCH, FaultKind.DEADLOCK})
 
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """findings: best first. agreement: a sentence per source. layer: where the trouble is, '' when nobody can tell."""
+    """findings: best first. source: whose the best is, '' when nobody is named. agreement: a sentence per source.
+
+    layer: where the trouble is, '' when nobody can tell.
+    """
 
     findings: tuple[Finding, ...]
+    source: str
     agreement: tuple[str, ...]
     layer: str
 
 
-def fuse(said: Mapping[str, Sequence[Finding]], missing: Sequence[str] = ()) -> Fused:
-    """said: source → its findings, best first; missing: sources that could not be asked."""
+def fuse(said: Mapping[str, Sequence[Finding]], missing: Mapping[str, str] | None = None) -> Fused:
+    """said: source → its findings, best first; missing: source that could not be asked → why."""
     leading = _leading(said)
     ordered = [one for source in ORDER for one in said.get(source, ())]
+    agreement = _agreement(said, missing or {}, leading)
     if leading is None:
-        return Fused(tuple(ordered), _agreement(said, missing, None), _layer(said, None))
+        return Fused(tuple(ordered), "", agreement, _layer(said, None))
     source, best = leading
     best = _supported(best, source, said)
     rest = [one for one in ordered if one is not leading[1]]
-    return Fused((best, *rest), _agreement(said, missing, leading), _layer(said, leading))
+    return Fused((best, *rest), source, agreement, _layer(said, leading))
 
 
 def _leading(said: Mapping[str, Sequence[Finding]]) -> tuple[str, Finding] | None:
@@ -70,12 +87,12 @@ def _supported(best: Finding, source: str, said: Mapping[str, Sequence[Finding]]
 
 
 def _agreement(
-    said: Mapping[str, Sequence[Finding]], missing: Sequence[str], leading: tuple[str, Finding] | None
+    said: Mapping[str, Sequence[Finding]], missing: Mapping[str, str], leading: tuple[str, Finding] | None
 ) -> tuple[str, ...]:
     found = []
     for source in ORDER:
         if source in missing:
-            found.append(f"No {source}: it could not be asked.")
+            found.append(f"No {source}: {missing[source]}.")
         elif source in said:
             found.append(_stance(source, said[source], leading))
     return tuple(found)
@@ -89,20 +106,20 @@ def _stance(source: str, findings: Sequence[Finding], leading: tuple[str, Findin
     if leading is not None and source != leading[0] and best.culprits:
         same = set(best.culprits) == set(leading[1].culprits)
         overlaps = set(best.culprits) & set(leading[1].culprits)
-        stance = "agrees" if same else "agrees in part" if overlaps else "disagrees"
-        return f"{title} {stance}: {named(best.culprits)}."
+        stance = "same culprit" if same else "agrees in part" if overlaps else "disagrees"
+        return f"{title}, {stance}: {best.sentence}"
     return f"{title}: {best.sentence}"
 
 
 def _layer(said: Mapping[str, Sequence[Finding]], leading: tuple[str, Finding] | None) -> str:
     """data loader, checkpoint, out of sync, collective, or below: the layers of the paper's integration."""
+    best = leading[1] if leading is not None else next(iter(said.get(STACKS, ())), None)
+    if best is not None and (leading is None or leading[0] == STACKS):
+        places = [_PLACES[fact.what] for fact in best.evidence if fact.source == STACKS and fact.what in _PLACES]
+        if places:
+            return places[0]
     if leading is None:
         asked = [source for source in (STACKS, RECORDER) if source in said]
-        return "below" if asked and not any(said[source] for source in asked) else ("collective" if asked else "")
-    source, best = leading
-    words = f"{best.sentence} {' '.join(fact.what for fact in best.evidence)}".lower()
-    if source == STACKS and "data loader" in words:
-        return "data loader"
-    if source == STACKS and "checkpoint" in words:
-        return "checkpoint"
-    return "collective" if source == COLLECTIVE else "out of sync"
+        return BELOW if asked and not any(said[source] for source in asked) else (INSIDE if asked else "")
+    is_between_ops = leading[1].kind in _BETWEEN_OPS or leading[1].component is Component.SOFTWARE
+    return INSIDE if leading[0] == COLLECTIVE and not is_between_ops else OUT_OF_SYNC

@@ -11,11 +11,13 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from rca.bundle.contents import read_contents
-from rca.bundle.diagnosis import BundleDiagnosis, diagnose_bundle
+from rca.bundle.diagnosis import diagnose_bundle, dumped_in
 from rca.bundle.unpack import BadBundle, Unpacked
-from rca.findings import to_json
+from rca.dumped_view import views_of
+from rca.findings import Diagnosis, to_json
 from rca.printed import text
 
 
@@ -36,8 +38,9 @@ def main(arguments: list[str]) -> int:
         said = "; ".join(f"{name}: {why}" for name, why in list(contents.refused.items())[:3])
         print(f"{chosen.path} holds no dump that can be read{': ' + said if said else ''}.", file=sys.stderr)
         return 2
-    found = diagnose_bundle(contents, chosen.path.stem, members)
-    print(_as_json(found) if chosen.json else _as_text(found))
+    dumped = dumped_in(contents)
+    found = diagnose_bundle(dumped, chosen.path.stem, members)
+    print(json.dumps({**_said(found), **views_of(dumped, members)}) if chosen.json else _as_text(found))
     return 0
 
 
@@ -51,11 +54,10 @@ def _group(said: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(int(one) for one in ranks.split(","))
 
 
-def _as_json(found: BundleDiagnosis) -> str:
-    body = {"diagnosis": to_json(found.diagnosis), "agreement": list(found.agreement), "layer": found.layer}
-    return json.dumps(body, indent=2)
+def _said(found: Diagnosis) -> dict[str, Any]:
+    return {"diagnosis": to_json(found), "agreement": list(found.agreement), "layer": found.layer}
 
 
-def _as_text(found: BundleDiagnosis) -> str:
-    lines = [text(found.diagnosis), f"Layer: {found.layer or 'cannot be told'}."]
+def _as_text(found: Diagnosis) -> str:
+    lines = [text(found), f"Layer: {found.layer or 'cannot be told'}."]
     return "\n".join([*lines, *found.agreement])

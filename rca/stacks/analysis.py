@@ -2,9 +2,9 @@
 
     rank 0, 1, 3 … in a collective         rank 2 … data loader: __getitem__ (dataset.py:41)   ← the others wait for it
 
-Abstains when nobody waits in a collective, and when most ranks are elsewhere: then the job is at work. Where everybody
-waits, the trouble is in or below the collective. A second look at the same processes tells a frozen rank from one that
-goes on slowly.
+Abstains when nobody waits in a collective, and where most ranks are in code of their own: then the job is at work. Where
+everybody waits, the trouble is in or below the collective. A second look at the same processes tells a frozen rank from
+one that goes on slowly.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from rca.stacks.reading import as_text
 from rca.words import capitalised, named, waiting
 
 RULE: Final = "stacks"
-VERSION: Final = 1
+VERSION: Final = 2
 TELLING: Final = frozenset({Place.DATA_LOADER, Place.CHECKPOINT_SAVE, Place.CHECKPOINT_LOAD, Place.COMPILE, Place.LOCK})
 EVIDENCE_RANKS_MAX: Final = 8
+_SCORES: Final = {Grade.STRONG: 0.9, Grade.MODERATE: 0.7, Grade.WEAK: 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def doing_of(processes: Sequence[Process], later: Sequence[Process] = ()) -> lis
     again = {(one.rank, one.pid): one for one in later if not one.silent}
     found = {}
     for one in processes:
-        if one.silent or one.kind != TRAINER or not one.main:
+        if one.silent or one.rank < 0 or one.kind != TRAINER or not one.main:
             continue
         second = again.get((one.rank, one.pid))
         newest = second or one
@@ -52,41 +53,63 @@ def doing_of(processes: Sequence[Process], later: Sequence[Process] = ()) -> lis
 
 
 def findings_of(processes: Sequence[Process], later: Sequence[Process] = ()) -> tuple[Finding, ...]:
-    """A finding per place in which few ranks are while the others wait; () when stacks name nobody."""
+    """A finding per place in which few ranks are while others wait; () when stacks name nobody.
+
+    A known place tells although most of the others are in code of their own, which may be a wait we do not know; code of
+    its own tells only where the rest is known to wait.
+    """
     doing = doing_of(processes, later)
     waiters = [one for one in doing if one.place in WAITS]
     elsewhere = [one for one in doing if one.place not in WAITS]
-    if not waiters or not elsewhere or len(elsewhere) > len(waiters):
-        return ()
-    places = dict.fromkeys(one.place for one in elsewhere)
-    found = [_finding([one for one in elsewhere if one.place is place], waiters, processes) for place in places]
+    are_few = len(elsewhere) <= len(waiters)
+    found = []
+    for place in dict.fromkeys(one.place for one in elsewhere) if waiters else ():
+        those = [one for one in elsewhere if one.place is place]
+        if are_few or (place in TELLING and 2 * len(those) <= len(doing)):
+            found.append(_finding(those, len(waiters), processes))
     return tuple(ranked(found))
 
 
-def _finding(those: list[Doing], waiters: list[Doing], processes: Sequence[Process]) -> Finding:
-    ranks = tuple(one.rank for one in those)
+def where(those: Sequence[Doing]) -> str:
+    """'rank 3 is in the data loader, get (data.py:7), and does not move': those who are in one place."""
     place, at = those[0].place, those[0].at
-    is_frozen = all(one.is_frozen for one in those)
-    is_moving = any(one.is_frozen is False for one in those)
-    grade = Grade.STRONG if place in TELLING and is_frozen else Grade.MODERATE
-    verb = "is" if len(ranks) == 1 else "are"
-    where = f"{verb} {'in the ' if place is Place.DATA_LOADER else ''}{place.value}" + (f", {at}" if at else "")
-    pace = ", still moving" if is_moving else ", and does not move" if is_frozen else ""
+    verb = "is" if len(those) == 1 else "are"
+    pace = ", and does not move" if len(those) == 1 else ", and do not move"
+    if any(one.is_frozen is False for one in those):
+        pace = ", still moving"
+    elif not all(one.is_frozen for one in those):
+        pace = ""
+    said = f"{verb} {'in the ' if place is Place.DATA_LOADER else ''}{place.value}" + (f", {at}" if at else "")
+    return f"{named(one.rank for one in those)} {said}{pace}"
+
+
+def stack_evidence(one: Doing) -> Evidence:
+    """The innermost calls of a rank's trainer, and which place they are in."""
+    return Evidence(one.place.value, as_text(one.process.main[:4]), "", "stacks", one.rank)
+
+
+def _finding(those: list[Doing], n_waiters: int, processes: Sequence[Process]) -> Finding:
+    ranks = tuple(one.rank for one in those)
+    grade = _grade(those)
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("process", named(ranks), ranks), component=Component.SOFTWARE,
-        kind=FaultKind.COMPUTATION_FAIL_STOP, culprits=ranks, score=0.9 if grade is Grade.STRONG else 0.7, grade=grade,
-        sentence=capitalised(f"{named(ranks)} {where}{pace}; {waiting(len(waiters))}."),
+        kind=FaultKind.COMPUTATION_FAIL_STOP, culprits=ranks, score=_SCORES[grade], grade=grade,
+        sentence=capitalised(f"{where(those)}; {waiting(n_waiters)}."),
         evidence=(
-            *(_evidence(one) for one in those[:EVIDENCE_RANKS_MAX]),
+            *(stack_evidence(one) for one in those[:EVIDENCE_RANKS_MAX]),
             *_workers(ranks, processes),
-            Evidence("ranks waiting for others", len(waiters), "ranks", "stacks"),
+            Evidence("ranks waiting for others", n_waiters, "ranks", "stacks"),
         ),
         advice=f"`py-spy dump --native --pid {those[0].process.pid}` shows what this call waits for.",
     )  # fmt: skip
 
 
-def _evidence(one: Doing) -> Evidence:
-    return Evidence(one.place.value, as_text(one.process.main[:4]), "", "stacks", one.rank)
+def _grade(those: list[Doing]) -> Grade:
+    """A known place and two equal looks are direct; code of its own, seen once, may be any moment of a job at work."""
+    is_frozen = all(one.is_frozen for one in those)
+    if those[0].place in TELLING:
+        return Grade.STRONG if is_frozen else Grade.MODERATE
+    return Grade.MODERATE if is_frozen else Grade.WEAK
 
 
 def _workers(ranks: tuple[int, ...], processes: Sequence[Process]) -> list[Evidence]:

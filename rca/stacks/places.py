@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from rca.stacks.process import Frame, Stack
@@ -62,18 +63,36 @@ _PATTERNS: Final = tuple(
 )  # fmt: skip
 
 
+_EVALUATION: Final = re.compile(r"(^|[._])_?(evaluat\w*|eval_(step|loop|epoch)|validat\w*)($|_)", re.IGNORECASE)
+
+
 def place_of(stack: Stack) -> tuple[Place, Frame | None]:
     """The place of a stack and the call that tells it; of the job's own code the innermost call outside libraries."""
     weak: tuple[Place, Frame] | None = None
     for frame in stack:
-        for place, file, name in _PATTERNS:
-            if file.search(frame.file) and name.search(frame.name):
-                if place is not Place.LOCK:
-                    return place, frame
-                weak = weak or (place, frame)
+        place = _place_of_call(frame.file, frame.name)
+        if place is not None and place is not Place.LOCK:
+            return place, frame
+        if place is not None:
+            weak = weak or (place, frame)
     if weak is not None:
         return weak
     return (Place.CODE, _own_call(stack)) if stack else (Place.NOTHING, None)
+
+
+def is_evaluating(stack: Stack) -> bool:
+    """Whether one of the calls, however far out, is an evaluation: training pauses for it on purpose."""
+    return any(_is_evaluation(frame.file, frame.name) for frame in stack)
+
+
+@lru_cache(maxsize=65_536)  # thousands of ranks make the same calls
+def _place_of_call(file: str, name: str) -> Place | None:
+    return next((place for place, files, names in _PATTERNS if files.search(file) and names.search(name)), None)
+
+
+@lru_cache(maxsize=65_536)
+def _is_evaluation(file: str, name: str) -> bool:
+    return not _LIBRARY.match(file) and _EVALUATION.search(name) is not None
 
 
 def _own_call(stack: Stack) -> Frame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 MAIN_THREAD: Final = "MainThread"
@@ -70,16 +71,26 @@ class Process:
     @property
     def kind(self) -> str:
         """What kind of process it is, by the code its main thread runs."""
-        if any(_LOADER_FRAME.search(frame.file) or frame.name == "_worker_loop" for frame in self.main):
+        said = {kind for frame in self.main for kind in _kinds_of_call(frame.file, frame.name)}
+        if LOADER in said:
             return LOADER
-        if any(_WRITER_FRAME.search(frame.file) for frame in self.main) and _is_child(self.main):
+        if WRITER in said and OTHER in said:
             return WRITER
-        if any(_LAUNCHER_FRAME.search(frame.file) for frame in self.main):
+        if LAUNCHER in said:
             return LAUNCHER
-        return OTHER if _is_child(self.main) else TRAINER
+        return OTHER if OTHER in said else TRAINER
 
 
-def _is_child(stack: Stack) -> bool:
-    """Whether the process was made by multiprocessing: its outermost calls say so."""
-    return any("multiprocessing/" in frame.file and frame.name in ("BaseProcess._bootstrap", "_bootstrap", "spawn_main")
-               for frame in stack)  # fmt: skip
+@lru_cache(maxsize=65_536)  # thousands of ranks make the same calls
+def _kinds_of_call(file: str, name: str) -> tuple[str, ...]:
+    """What this call says of its process; OTHER: it was made by multiprocessing."""
+    found = []
+    if _LOADER_FRAME.search(file) or name == "_worker_loop":
+        found.append(LOADER)
+    if _WRITER_FRAME.search(file):
+        found.append(WRITER)
+    if _LAUNCHER_FRAME.search(file):
+        found.append(LAUNCHER)
+    if "multiprocessing/" in file and name in ("BaseProcess._bootstrap", "_bootstrap", "spawn_main"):
+        found.append(OTHER)
+    return tuple(found)

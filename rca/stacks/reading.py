@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import Any, Final
 
 from rca.stacks.process import MAIN_THREAD, Frame, Process, Stack, Thread
@@ -54,7 +55,7 @@ def _from_json(text: str, rank: int, pid: int, command: str) -> Process:
 
 
 def _thread(said: dict[str, Any]) -> Thread:
-    frames = tuple(_frame(one) for one in said["frames"][:FRAMES_MAX] if isinstance(one, dict))
+    frames = tuple([_frame(one) for one in said["frames"][:FRAMES_MAX] if isinstance(one, dict)])
     is_main = said.get("os_thread_id") is not None and said.get("os_thread_id") == said.get("pid")
     return Thread(
         _text(said.get("thread_name")) or (MAIN_THREAD if is_main else ""), frames, said.get("owns_gil") is True
@@ -62,8 +63,13 @@ def _thread(said: dict[str, Any]) -> Thread:
 
 
 def _frame(said: dict[str, Any]) -> Frame:
-    file = _text(said.get("short_filename")) or short_file(_text(said.get("filename")))
-    return Frame(_text(said.get("name")), file, _number(said.get("line")))
+    name, short, file, line = said.get("name"), said.get("short_filename"), said.get("filename"), said.get("line")
+    return _checked_frame(_text(name), _text(short), _text(file), _number(line))
+
+
+@lru_cache(maxsize=65_536)  # thousands of ranks make the same calls
+def _checked_frame(name: str, short: str, file: str, line: int) -> Frame:
+    return Frame(name, short or short_file(file), line)
 
 
 def _from_text(text: str, rank: int, pid: int, command: str) -> Process:

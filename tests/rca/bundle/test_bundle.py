@@ -11,7 +11,7 @@ import pytest
 from rca.__main__ import main
 from rca.bundle import unpack
 from rca.bundle.contents import read_contents
-from rca.bundle.diagnosis import diagnose_bundle
+from rca.bundle.diagnosis import diagnose_bundle, dumped_in
 from rca.bundle.unpack import BadBundle, Unpacked
 from tests.rca.flight_recorder.real import FOLDER, dumps_of
 from tests.rca.ras.test_ras import TEXT
@@ -39,7 +39,7 @@ def test_a_zip_of_dumps_gets_a_diagnosis(capsys: pytest.CaptureFixture[str]) -> 
     said = capsys.readouterr().out
     assert "Rank 3 left out op 21 of dp1" in said
     assert "Layer: out of sync." in said
-    assert "No stacks: it could not be asked." in said
+    assert "No stacks: it was not asked." in said
 
 
 def test_every_kind_of_file_is_told_by_what_is_in_it(tmp_path: Path) -> None:
@@ -63,28 +63,32 @@ def test_where_stacks_and_recorder_name_the_same_rank_the_stacks_say_why(tmp_pat
         for name, raw in stacks_files(1)
         if f"rank{r}" in name
     ]
-    found = diagnose_bundle(read_contents(Unpacked(folder_of(tmp_path, *dumps_of("loader"), *stacks))), "job")
-    assert (found.layer, found.diagnosis.culprits) == ("data loader", (2,))
-    assert any("agrees: rank 2" in said for said in found.agreement)
-    assert found.diagnosis.victims == (0, 1, 3)
+    found = diagnose_bundle(
+        dumped_in(read_contents(Unpacked(folder_of(tmp_path, *dumps_of("loader"), *stacks)))), "job"
+    )
+    assert (found.layer, found.culprits) == ("data loader", (2,))
+    assert any("same culprit: Rank 2" in said for said in found.agreement)
+    assert found.victims == (0, 1, 3)
 
 
 def test_sources_that_disagree_are_said_to(tmp_path: Path) -> None:
     path = folder_of(tmp_path, *dumps_of("loader"), *stacks_files(1))
-    found = diagnose_bundle(read_contents(Unpacked(path)), "job")
-    assert found.diagnosis.culprits == (2,)
-    assert any("Stacks disagrees: rank 1" in said for said in found.agreement)
+    found = diagnose_bundle(dumped_in(read_contents(Unpacked(path))), "job")
+    assert found.culprits == (2,)
+    assert any(said.startswith("Stacks, disagrees: Rank 1") for said in found.agreement)
 
 
 def test_two_looks_at_the_same_processes_tell_that_nothing_moves(tmp_path: Path) -> None:
-    found = diagnose_bundle(read_contents(Unpacked(folder_of(tmp_path, *stacks_files(1), *stacks_files(2)))), "job")
-    assert "does not move" in found.diagnosis.verdict
+    found = diagnose_bundle(
+        dumped_in(read_contents(Unpacked(folder_of(tmp_path, *stacks_files(1), *stacks_files(2))))), "job"
+    )
+    assert "does not move" in found.verdict
     assert found.layer == "data loader"
 
 
 def test_healthy_dumps_name_nobody_and_leave_the_layer_below() -> None:
-    found = diagnose_bundle(read_contents(Unpacked(FOLDER / "healthy.zip")), "job")
-    assert (found.diagnosis.findings, found.layer) == ((), "below")
+    found = diagnose_bundle(dumped_in(read_contents(Unpacked(FOLDER / "healthy.zip"))), "job")
+    assert (found.findings, found.layer) == ((), "below")
 
 
 def test_json_has_the_diagnosis_the_layer_and_who_agrees(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,279 @@
+"""What was dumped of a job, and the diagnosis it leads to together with the traces (Mycroft §6.2).
+
+    traces ──▶ diagnosis ─┐
+    stacks ───────────────┼─▶ one diagnosis: who, doing what, in front of which op; who agrees; which layer
+    Flight Recorder ──────┘
+
+The same code serves a running job, whose parts ingest received, and a bundle that somebody brought. The best sentence
+joins them: the traces or the recorder say which op a rank has not entered, its stack says what it does instead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from nccl_instrument import dumps
+from rca.findings import Component, Diagnosis, FaultKind, Finding, SymptomKind, WaitEdge
+from rca.flight_recorder import analysis as recorder
+from rca.flight_recorder.analysis import Waiting
+from rca.flight_recorder.reading import BadDump
+from rca.flight_recorder.recording import Recording
+from rca.flight_recorder.sandbox import read_dumps
+from rca.fusion import COLLECTIVE, RAS, RECORDER, STACKS, Fused, fuse
+from rca.ras import analysis as ras
+from rca.ras.report import RasReport
+from rca.settings import DEFAULT, Settings
+from rca.stacks import analysis as stacks
+from rca.stacks.analysis import Doing, doing_of, stack_evidence, where
+from rca.stacks.idle import idle_finding
+from rca.stacks.places import WAITS
+from rca.stacks.process import Process
+from rca.stacks.reading import BadStacks, read_stacks
+from rca.words import capitalised, named, waiting
+
+WHYS_SHOWN: Final = 8
+TOLD_TOGETHER_MAX: Final = 8
+_SOURCES: Final = {dumps.STACKS: STACKS, dumps.RECORDER: RECORDER}
+
+
+class Part(Protocol):
+    """One dump of one process, as it arrived. taken_ns: unix. silent: why it is empty, '' when it is not."""
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def look(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def command(self) -> str: ...
+    @property
+    def taken_ns(self) -> int: ...
+    @property
+    def silent(self) -> str: ...
+    @property
+    def raw(self) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """A process of which nothing could be read. kind: of dump."""
+
+    rank: int
+    node: str
+    kind: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dumped:
+    """first, last: processes at the first look and, of those looked at again, at the last. taken_ns: the newest, unix.
+
+    asked: the sources somebody was asked for. refused: file → why it could not be read.
+    """
+
+    first: tuple[Process, ...] = ()
+    last: tuple[Process, ...] = ()
+    recording: Recording | None = None
+    ras: tuple[RasReport, ...] = ()
+    silent: tuple[Silent, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    asked: frozenset[str] = frozenset()
+    taken_ns: int = 0
+
+
+def dumped_of(parts: Iterable[Part]) -> Dumped:
+    """What these parts say; those that cannot be read are silent. Of several recordings of a rank the last look counts."""
+    processes: list[tuple[int, Process]] = []
+    recordings: dict[int, Part] = {}
+    silent: list[Silent] = []
+    asked, taken_ns = set(), 0
+    for part in parts:
+        asked.add(_SOURCES.get(part.kind, part.kind))
+        taken_ns = max(taken_ns, part.taken_ns)
+        if part.kind == dumps.STACKS:
+            processes.append((part.look, _process(part)))
+        elif not part.silent and part.rank < 0:
+            silent.append(Silent(part.rank, part.node, part.kind, "nobody knows which rank it is of"))
+        elif not part.silent and (part.rank not in recordings or recordings[part.rank].look < part.look):
+            recordings[part.rank] = part
+        if part.silent:
+            silent.append(Silent(part.rank, part.node, part.kind, part.silent))
+    silent += [
+        Silent(one.rank, "", dumps.STACKS, one.silent) for _, one in processes if one.silent.startswith(_UNREADABLE)
+    ]
+    first, last = looks_of(processes)
+    recording = _recording(recordings)
+    refused = tuple(recording.refused.items()) if recording is not None else ()
+    return Dumped(first, last, recording, (), tuple(silent), refused, frozenset(asked), taken_ns)
+
+
+_UNREADABLE: Final = "py-spy's answer cannot be read"
+
+
+def _process(part: Part) -> Process:
+    if part.silent:
+        return Process(part.rank, part.pid, part.command, (), part.silent)
+    try:
+        return read_stacks(part.raw, part.rank, part.pid, part.command)
+    except BadStacks as error:
+        return Process(part.rank, part.pid, part.command, (), f"{_UNREADABLE}: {error}")
+
+
+def _recording(parts: Mapping[int, Part]) -> Recording | None:
+    if not parts:
+        return None
+    try:
+        return read_dumps([(f"{part.node}_{rank}", part.raw) for rank, part in sorted(parts.items())])
+    except BadDump:
+        return None
+
+
+def looks_of(processes: Iterable[tuple[int, Process]]) -> tuple[tuple[Process, ...], tuple[Process, ...]]:
+    """Of (look, process): every process at its first look, and those looked at more than once at their last."""
+    first: dict[tuple[int, int], Process] = {}
+    last: dict[tuple[int, int], Process] = {}
+    for _, one in sorted(processes, key=lambda pair: pair[0]):
+        key = (one.rank, one.pid)
+        if key in first:
+            last[key] = one
+        else:
+            first[key] = one
+    return tuple(first.values()), tuple(last.values())
+
+
+def with_dumps(
+    diagnosis: Diagnosis,
+    dumped: Dumped,
+    settings: Settings = DEFAULT,
+    *,
+    has_traces: bool = True,
+    members: Mapping[str, tuple[int, ...]] | None = None,
+) -> Diagnosis:
+    """`diagnosis` (of the traces, where there are some) and the dumps, fused in the paper's order.
+
+    members: process group → ranks, where the launcher knows what the dumps do not say.
+    """
+    recording = dumped.recording if dumped.recording is not None and dumped.recording.ranks else None
+    state = recorder.waiting_of(recording, members) if recording is not None else None
+    doing = doing_of(dumped.first, dumped.last)
+    said = _said(diagnosis, dumped, doing, state, has_traces=has_traces)
+    fused = fuse(said, _missing_sources(said, dumped))
+    victims, path = _waiting(diagnosis, fused, state, settings)
+    findings = _told_by_stacks(fused, doing, victims, path, diagnosis.communicators)
+    return replace(
+        diagnosis, findings=findings[: settings.findings_max], victims=victims, path=path,
+        missing=(*diagnosis.missing, *_missing(dumped)), agreement=fused.agreement, layer=fused.layer,
+    )  # fmt: skip
+
+
+def _said(
+    diagnosis: Diagnosis, dumped: Dumped, doing: list[Doing], state: Waiting | None, *, has_traces: bool
+) -> dict[str, tuple[Finding, ...]]:
+    said: dict[str, tuple[Finding, ...]] = {}
+    if doing:
+        said[STACKS] = stacks.findings_of(dumped.first, dumped.last)
+        if diagnosis.symptom.kind is SymptomKind.IDLE and not said[STACKS]:
+            said[STACKS] = idle_finding(doing)
+    if state is not None:
+        said[RECORDER] = recorder.findings_of(state)
+    if has_traces:
+        said[COLLECTIVE] = diagnosis.findings
+    if dumped.ras:
+        said[RAS] = tuple(one for report in dumped.ras for one in ras.findings_of(report))
+    return said
+
+
+def _missing_sources(said: Mapping[str, tuple[Finding, ...]], dumped: Dumped) -> dict[str, str]:
+    """Sources that say nothing at all, and why."""
+    found = {source: _why_missing(source, dumped) for source in (STACKS, RECORDER) if source not in said}
+    return found if COLLECTIVE in said else {**found, COLLECTIVE: "this job has no traces"}
+
+
+def _why_missing(source: str, dumped: Dumped) -> str:
+    whys = Counter(one.why for one in dumped.silent if _SOURCES.get(one.kind) == source)
+    if whys:
+        return whys.most_common(1)[0][0]
+    return "nothing that was sent can be read" if source in dumped.asked else "it was not asked"
+
+
+def _missing(dumped: Dumped) -> tuple[str, ...]:
+    """Which ranks did not answer, reason by reason: a rank that does not is evidence."""
+    by_reason: dict[tuple[str, str], set[int]] = {}
+    for one in dumped.silent:
+        by_reason.setdefault((_SOURCES.get(one.kind, one.kind), one.why), set()).add(one.rank)
+    told = [f"No {source} of {named(ranks)}: {why}." for (source, why), ranks in by_reason.items()]
+    told += [f"{name}: {why}." for name, why in dumped.refused[:WHYS_SHOWN]]
+    rest = len(dumped.refused) - WHYS_SHOWN
+    return (*told[: 4 * WHYS_SHOWN], *([f"{rest} more files could not be read."] if rest > 0 else []))
+
+
+def _waiting(
+    diagnosis: Diagnosis, fused: Fused, state: Waiting | None, settings: Settings
+) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
+    """Who only waits and how, for whoever is blamed now: by the traces where they blame the same, else by the recorder."""
+    culprits = fused.findings[0].culprits if fused.findings else ()
+    if diagnosis.findings and set(culprits) == set(diagnosis.culprits):
+        return diagnosis.victims, diagnosis.path
+    if state is not None and culprits:
+        victims, path = recorder.edges_of(state, culprits, settings.path_edges_max)
+        if victims:
+            return victims, path
+    blamed = set(culprits)
+    victims = tuple(rank for rank in (*diagnosis.victims, *diagnosis.culprits) if rank not in blamed)
+    return tuple(sorted(set(victims))), tuple(edge for edge in diagnosis.path if edge.waiter not in blamed)
+
+
+def _told_by_stacks(
+    fused: Fused,
+    doing: Sequence[Doing],
+    victims: tuple[int, ...],
+    path: tuple[WaitEdge, ...],
+    communicators: Mapping[str, str],
+) -> tuple[Finding, ...]:
+    """The findings, of which the best says what its culprits are doing instead of entering their op."""
+    if not fused.findings or not fused.findings[0].culprits:
+        return fused.findings
+    best = fused.findings[0]
+    those = [one for one in doing if one.rank in best.culprits]
+    if not those:
+        return fused.findings
+    if fused.source != STACKS:
+        best = replace(best, evidence=(*best.evidence, *map(stack_evidence, those[:TOLD_TOGETHER_MAX])))
+    if _is_elsewhere(best, those):
+        entered = _not_entered(best.culprits, path, communicators)
+        sentence = f"{where(those)}{entered}; {waiting(max(len(victims), _waiters(best)))}."
+        best = replace(best, sentence=capitalised(sentence))
+    return (best, *fused.findings[1:])
+
+
+def _is_elsewhere(best: Finding, those: list[Doing]) -> bool:
+    """Whether the culprits' stacks say why they have not entered the op: all are in one place that is no wait."""
+    is_stop = best.kind is FaultKind.COMPUTATION_FAIL_STOP and best.component in (Component.SOFTWARE, Component.UNKNOWN)
+    places = {one.place for one in those}
+    return is_stop and len(those) == len(best.culprits) and len(places) == 1 and not places & WAITS
+
+
+def _not_entered(culprits: tuple[int, ...], path: tuple[WaitEdge, ...], communicators: Mapping[str, str]) -> str:
+    """', and has not entered op 20 of dp0': the op most of those next to them wait in."""
+    edges = [edge for edge in path if edge.waits_for in culprits and "not entered" in edge.why]
+    if not edges:
+        return ""
+    edge = Counter((one.comm_id, one.op, one.why) for one in edges).most_common(1)[0][0]
+    has = "has" if len(culprits) == 1 else "have"
+    if not edge[0]:  # the recorder's edges name the group themselves
+        return f", and {edge[2] if has == 'has' else edge[2].replace('has ', 'have ', 1)}"
+    title = communicators.get(str(edge[0])) or f"{edge[0]:#x}"
+    return f", and {has} not entered op {edge[1]} of {title}"
+
+
+def _waiters(best: Finding) -> int:
+    """How many wait by the stacks alone."""
+    return next((int(one.value) for one in best.evidence if one.what == "ranks waiting for others"), 0)

@@ -1,0 +1,43 @@
+"""Dumps as pages show them: of a running job, and of a bundle that somebody brought."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rca.dumped import Dumped
+from rca.findings import to_json
+from rca.flight_recorder.analysis import findings_of, waiting_of
+from rca.flight_recorder.view import recorder_view
+from rca.fusion import RECORDER, STACKS
+from rca.stacks.view import stacks_view
+
+SILENT_MAX: Final = 200
+
+Json = dict[str, Any]
+
+
+def views_of(dumped: Dumped, members: Mapping[str, tuple[int, ...]] | None = None) -> Json:
+    """stacks and recorder, each null when nobody was asked for it."""
+    silent = {source: [one for one in dumped.silent if _source(one.kind) == source] for source in (STACKS, RECORDER)}
+    told = {source: [to_json(one) for one in those[:SILENT_MAX]] for source, those in silent.items()}
+    stacks = recorder = None
+    if dumped.first or silent[STACKS]:
+        stacks = {**stacks_view(dumped.first, dumped.last), "silent": told[STACKS]}
+    if dumped.recording is not None:
+        state = waiting_of(dumped.recording, members)
+        view = recorder_view(state, dumped.taken_ns)
+        recorder = {**view, "findings": to_json(findings_of(state)), "silent": told[RECORDER]}
+    elif silent[RECORDER]:
+        recorder = {**_NO_RECORDER, "silent": told[RECORDER]}
+    return {"stacks": stacks, "recorder": recorder}
+
+
+_NO_RECORDER: Final[Json] = {
+    "version": "", "backend": "", "groups": [], "last_ops": [], "findings": [], "refused": {},
+    "left_out": {"groups": 0, "rows": 0, "last_ops": 0},
+}  # fmt: skip
+
+
+def _source(kind: str) -> str:
+    return STACKS if kind == "stacks" else RECORDER

@@ -1,0 +1,161 @@
+"""One diagnosis of traces and dumps: who leads, what the best sentence says, what is missing, what explains an idle job."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+
+from nccl_instrument.dumps import Part
+from rca.dumped import Dumped, dumped_of, with_dumps
+from rca.findings import (
+    Component,
+    Diagnosis,
+    FaultKind,
+    Finding,
+    Grade,
+    Subject,
+    Symptom,
+    SymptomKind,
+    WaitEdge,
+    diagnosis_from_json,
+    to_json,
+)
+from rca.stacks.analysis import doing_of
+from rca.stacks.idle import benign_of
+from rca.stacks.process import MAIN_THREAD, Frame, Process, Stack, Thread
+from tests.rca.flight_recorder.real import dumps_of
+from tests.rca.stacks.real import raw_dumps
+
+WAIT: Stack = (Frame("all_reduce", "torch/distributed/distributed_c10d.py", 3252), Frame("train", "train.py", 9))
+LOAD: Stack = (Frame("D.__getitem__", "dataset.py", 41), Frame("train", "train.py", 7))
+SAVE: Stack = (Frame("_save", "torch/serialization.py", 900), Frame("save_checkpoint", "train.py", 30))
+CODE: Stack = (Frame("tokenize", "/srv/job/text.py", 3), Frame("train", "train.py", 8))
+EVALUATE: Stack = (Frame("forward", "model.py", 3), Frame("evaluate", "train.py", 80))
+
+
+@dataclass(frozen=True)
+class Arrived(Part):
+    """A part with where it came from, as ingest keeps it."""
+
+    node: str = "n0"
+    look: int = 1
+
+
+def arrived(kind: str, rank: int, raw: bytes = b"", silent: str = "", look: int = 1, pid: int = 0) -> Arrived:
+    return Arrived(
+        kind, rank, pid or 100 + rank, 0, "python train.py", 1_000, silent, "", len(raw), zlib.compress(raw), "n0", look
+    )
+
+
+def looked(*stacks: Stack, twice: bool = True) -> Dumped:
+    """Trainers with these stacks, rank by rank, at one or at two looks."""
+    those = tuple(Process(rank, 100 + rank, "python", (Thread(MAIN_THREAD, one),)) for rank, one in enumerate(stacks))
+    return Dumped(those, those if twice else (), asked=frozenset({"stacks"}))
+
+
+def of_traces(
+    culprits: tuple[int, ...], component: Component = Component.SOFTWARE, kind: SymptomKind = SymptomKind.FAILURE
+) -> Diagnosis:
+    """What the collective layer says: these ranks have not entered op 17 of tp0, or a part of theirs is broken."""
+    symptom = Symptom(kind, "job", 0, 1, 2, 0, (), "No op has completed for 2.0 s.")
+    finding = Finding(
+        rule="hang", version=3, subject=Subject("rank", "rank", culprits), component=component,
+        kind=FaultKind.COMPUTATION_FAIL_STOP, culprits=culprits, score=0.9, grade=Grade.STRONG,
+        sentence=f"Of {culprits} the traces say something.",
+    )  # fmt: skip
+    victims = tuple(rank for rank in range(4) if rank not in culprits)
+    path = tuple(WaitEdge(rank, culprits[0], 170, 17, "rank has not entered the op") for rank in victims if culprits)
+    return Diagnosis(
+        symptom=symptom, findings=(finding,) if culprits else (), victims=victims if culprits else (), path=path,
+        communicators={"170": "tp0"}, missing=(), downgraded=(), thresholds={}, analysed_ns=2,
+    )  # fmt: skip
+
+
+def test_the_traces_say_which_op_and_the_stack_says_where_the_rank_is_instead() -> None:
+    found = with_dumps(of_traces((2,)), looked(WAIT, WAIT, LOAD, WAIT))
+    assert found.verdict == (
+        "Rank 2 is in the data loader, D.__getitem__ (dataset.py:41), and does not move, and has not entered op 17 of tp0; "
+        "3 ranks wait for it."
+    )
+    assert (found.layer, found.culprits, found.victims) == ("data loader", (2,), (0, 1, 3))
+    assert any(said.startswith("Collective layer, same culprit") for said in found.agreement)
+
+
+def test_a_data_loader_is_called_although_the_collective_layer_blames_somebody_else() -> None:
+    found = with_dumps(of_traces((0,), Component.NIC), looked(WAIT, WAIT, LOAD, WAIT))
+    assert (found.layer, found.culprits, found.victims) == ("data loader", (2,), (0, 1, 3))
+    assert any(said.startswith("Collective layer, disagrees") for said in found.agreement)
+
+
+def test_code_of_its_own_seen_once_does_not_outdo_what_the_traces_saw() -> None:
+    found = with_dumps(of_traces((0,), Component.NIC), looked(WAIT, WAIT, CODE, WAIT, twice=False))
+    assert (found.layer, found.culprits) == ("collective", (0,))
+
+
+def test_where_all_wait_the_collective_layer_leads_and_stacks_say_nobody_stands_out() -> None:
+    found = with_dumps(of_traces((1,), Component.NIC), looked(WAIT, WAIT, WAIT, WAIT))
+    assert (found.layer, found.culprits) == ("collective", (1,))
+    assert "Stacks: nobody stands out." in found.agreement
+
+
+def test_when_every_source_is_silent_the_trouble_is_below() -> None:
+    found = with_dumps(of_traces(()), looked(WAIT, WAIT, WAIT))
+    assert (found.layer, found.findings) == ("below", ())
+
+
+def test_without_stacks_the_layer_of_who_has_not_entered_is_out_of_sync_or_not_known() -> None:
+    silent = dumped_of([arrived("stacks", rank, silent="py-spy is not installed on this node") for rank in range(4)])
+    found = with_dumps(of_traces((2,)), silent)
+    assert "No stacks: py-spy is not installed on this node." in found.agreement
+    assert "No stacks of ranks 0, 1, 2 and 3: py-spy is not installed on this node." in found.missing
+    assert (found.culprits, found.layer) == ((2,), "out of sync")
+
+
+def test_a_known_place_tells_although_most_ranks_are_in_code_we_do_not_know() -> None:
+    step: Stack = (Frame("forward_step", "megatron/schedules.py", 9), Frame("train", "train.py", 8))
+    found = with_dumps(of_traces(()), looked(WAIT, LOAD, step, step, step, step))
+    assert (found.culprits, found.layer) == ((1,), "data loader")
+
+
+def test_what_nodes_send_is_read_and_fused_with_the_recorder_of_a_job_without_traces() -> None:
+    moved = {0: 0, 1: 2, 2: 1, 3: 3}  # the stacks' rank 1 is the recorder's rank 2
+    parts = [arrived("recorder", int(name.rsplit("-", 1)[-1]), raw) for name, raw in dumps_of("loader")]
+    for name, raw in raw_dumps().items():
+        if name.endswith(".json"):
+            rank, pid, look = name[1:-5].split("_")
+            parts.append(arrived("stacks", moved[int(rank)], raw, look=int(look), pid=int(pid)))
+    found = with_dumps(of_traces(()), dumped_of(parts), has_traces=False)
+    assert (found.culprits, found.victims, found.layer) == ((2,), (0, 1, 3), "data loader")
+    assert "has not entered op" in found.verdict
+    assert "No collective layer: this job has no traces." in found.agreement
+    assert diagnosis_from_json(to_json(found)) == found
+
+
+def test_parts_that_cannot_be_read_are_told_and_those_of_unknown_ranks_blame_nobody() -> None:
+    dumped = dumped_of(
+        [arrived("stacks", 0, b"{}"), arrived("recorder", 1, b"\x80nonsense"), arrived("recorder", -1, b"\x80\x04}.")]
+    )
+    found = with_dumps(of_traces(()), dumped)
+    assert found.findings == ()
+    assert "py-spy's answer cannot be read" in str(found.missing)
+    assert "nobody knows which rank it is of" in str(found.missing)
+    assert "not a complete pickle" in str(found.missing)
+
+
+def test_a_checkpoint_or_an_evaluation_explains_an_idle_job_and_a_data_loader_does_not() -> None:
+    for stacks, said in (
+        ((SAVE, WAIT, WAIT), "rank 0 is saving a checkpoint; the other 2 wait for that"),
+        ((EVALUATE, EVALUATE), "ranks 0 and 1 are evaluating"),
+        ((LOAD, LOAD), ""),
+        ((SAVE, LOAD), ""),
+        ((WAIT, WAIT), ""),
+    ):
+        benign = benign_of(doing_of(looked(*stacks).first))
+        assert said in benign and bool(said) == bool(benign)
+
+
+def test_of_an_idle_job_the_stacks_say_where_everybody_is_and_blame_nobody() -> None:
+    idle = replace(of_traces((), kind=SymptomKind.IDLE))
+    found = with_dumps(idle, looked(LOAD, LOAD, LOAD))
+    assert (found.culprits, found.layer) == ((), "data loader")
+    assert found.verdict.startswith("No op is in flight anywhere: ranks 0, 1 and 2 are in the data loader")
