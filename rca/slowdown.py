@@ -14,6 +14,7 @@ import numpy as np
 from ingest.window import Window
 from nccl_instrument.tables import FUNC_RECV, SOCKET
 from rca.cover import Covered, covered
+from rca.cuts import same_cut
 from rca.delays import Delays, own_delays
 from rca.inside import Inside, Wait, inside_of
 from rca.iterations import Iterations, iterations_of, stretches
@@ -69,6 +70,9 @@ class Slowdown:
 def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown | None:
     """What changed at `onset_ns`; None when the window cannot tell."""
     iterations = iterations_of(window)
+    ranks = known_ranks(window, settings)
+    at = ranks.position(iterations.ranks)
+    iterations = same_cut(iterations, ranks.node[at])
     usual, slow = stretches(iterations, onset_ns)
     if usual.sum() < ITERATIONS_MIN or slow.sum() < ITERATIONS_MIN:
         return None
@@ -76,8 +80,6 @@ def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown |
     usual_ns, slow_ns = float(np.nanmedian(lengths[usual])), float(np.nanmean(lengths[slow]))
     if not slow_ns > (1 + LOST_MIN) * usual_ns:
         return None
-    ranks = known_ranks(window, settings)
-    at = ranks.position(iterations.ranks)
     group = node_groups(window, iterations.ranks, ranks.node[at])
     inside = inside_of(iterations, ranks.node[at], uses_sockets(window), usual, slow)
     launches = launches_of(iterations, inside.usual[Wait.NETWORK], settings.group_ns)

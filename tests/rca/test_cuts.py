@@ -1,0 +1,63 @@
+"""Iterations are cut alike on a node: the same op has one number at all its ranks, and nothing is lost in the cutting."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from nccl_instrument.simulate.layout import Layout
+from rca.cuts import same_cut
+from rca.iterations import Iterations, iterations_of
+from rca.keys import Ints
+from rca.ranks import known_ranks
+from rca.settings import DEFAULT
+from tests.nccl_instrument.simulate.jobs import run, window_of
+
+SEEN_DIFFERENTLY = (
+    Layout(tp=2, pp=2, dp=4, ranks_per_node=4),  # where the world's ring enters a node only one rank sees its op
+    Layout(tp=2, pp=4, dp=2, ranks_per_node=4),
+)
+
+
+@cache
+def counted(layout: Layout) -> tuple[Iterations, Ints]:
+    window = window_of(run(layout, seconds=5))
+    iterations, ranks = iterations_of(window), known_ranks(window, DEFAULT)
+    return iterations, ranks.node[ranks.position(iterations.ranks)]
+
+
+def numbers(iterations: Iterations, node: Ints) -> dict[tuple[int, ...], set[int]]:
+    """(node, communicator, op, what, with whom) → the iterations that its ranks count it to."""
+    found: dict[tuple[int, ...], set[int]] = {}
+    op, place_node = iterations.column("op"), np.repeat(node, np.diff(iterations.first))
+    for place, iteration in np.argwhere(np.isfinite(op)).tolist():
+        key = int(place_node[place]), int(iterations.comm_id[place]), int(op[place, iteration])
+        of = int(iterations.func[place]), int(iterations.peer[place])
+        found.setdefault((*key, *of), set()).add(iteration)
+    return found
+
+
+def test_the_same_op_has_one_number_at_all_ranks_of_a_node() -> None:
+    iterations, node = counted(SEEN_DIFFERENTLY[0])
+    before, after = (numbers(one, node) for one in (iterations, same_cut(iterations, node)))
+    assert any(len(seen) > 1 for seen in before.values())
+    assert all(len(seen) == 1 for seen in after.values())
+
+
+@pytest.mark.parametrize("layout", SEEN_DIFFERENTLY)
+def test_cutting_moves_ops_and_loses_only_those_at_the_windows_ends(layout: Layout) -> None:
+    iterations, node = counted(layout)
+    cut = same_cut(iterations, node)
+    lost = (iterations.row >= 0).sum() - (cut.row >= 0).sum()
+    assert 0 <= lost <= 2 * len(iterations.rank)
+    assert set(cut.row[cut.row >= 0].tolist()) <= set(iterations.row[iterations.row >= 0].tolist())
+    began = np.repeat(cut.began, np.diff(cut.first), axis=0)
+    assert np.nanmedian(cut.ready - began) > 0 and np.nanmin(np.nanmedian(cut.ready - began, axis=1)) >= 0
+
+
+def test_ranks_of_unknown_nodes_keep_their_own_count() -> None:
+    iterations, node = counted(SEEN_DIFFERENTLY[0])
+    cut = same_cut(iterations, np.full_like(node, -1))
+    assert np.array_equal(cut.row, iterations.row) and np.array_equal(cut.began, iterations.began, equal_nan=True)
