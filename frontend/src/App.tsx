@@ -18,6 +18,7 @@ import { away, session, sessionFailure, startTeam } from "./state/team";
 const JobPage = later(async () => (await import("./pages/JobPage")).JobPage, "the job");
 const NodesPage = later(async () => (await import("./pages/NodesPage")).NodesPage, "nodes");
 const SettingsPage = later(async () => (await import("./pages/SettingsPage")).SettingsPage, "settings");
+const BundlePage = later(async () => (await import("./pages/BundlePage")).BundlePage, "the page");
 const JobSettingsPage = later(async () => (await import("./pages/JobSettingsPage")).JobSettingsPage, "the settings");
 
 export function App() {
@@ -27,6 +28,7 @@ export function App() {
     },
     g: () => go("/"),
     i: () => go("/incidents"),
+    b: () => go("/bundle"),
     "/": () => go("/incidents?find=1"),
   });
   return (
@@ -59,6 +61,7 @@ function page(at: string): ComponentChildren {
   if (room === "jobs" && part === "settings") return <JobSettingsPage key={id} id={Number(id)} />;
   if (room === "jobs" && id) return <JobPage key={id} id={Number(id)} />;
   if (room === "nodes") return <NodesPage />;
+  if (room === "bundle") return <BundlePage id={id ?? ""} />;
   if (room === "settings") return <SettingsPage />;
   return <NotFound />;
 }

@@ -13,6 +13,7 @@ import { ClockStrip } from "../incident/ClockStrip";
 import { ComparedPanel } from "../incident/ComparedPanel";
 import { IncidentDetail } from "../incident/detail";
 import { EvidenceTab } from "../incident/EvidenceTab";
+import { NotSeen } from "../incident/NotSeen";
 import { LooksOfJob, RawTab } from "../incident/OtherTabs";
 import { pathDepth } from "../incident/path";
 import { DiagnoseAgain, Verdict } from "../incident/Verdict";
@@ -107,7 +108,11 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
         </div>
       </div>
       <ClockStrip row={row} />
-      <Doubts answer={answer} />
+      <NotSeen
+        title={notSeenTitle(answer.revisions)}
+        missing={diagnosis?.missing ?? []}
+        downgraded={diagnosis?.downgraded ?? []}
+      />
       {blind && <p class="warning blind">{sentence(blind)} Topology and flows show what was known then.</p>}
       <div class={`pictures ${besides(detail, culprits)} ${blind ? "blind" : ""}`}>
         {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} nodeOf={nodeOf} />}
@@ -274,26 +279,4 @@ function Neighbour({ number, word, sign }: { number: number | null; word: string
 export function notSeenTitle(revisions: Revision[]): string {
   const [newest] = revisions;
   return newest ? `What was not seen at ${timeOfDay(Date.parse(newest.at))} ${zoneLabel()}` : "What was not seen";
-}
-
-/** What was not seen, and why grades were lowered: said before the pictures, because pictures convince. */
-function Doubts({ answer }: { answer: IncidentAnswer }) {
-  const missing = answer.diagnosis?.missing ?? [];
-  const downgraded = answer.diagnosis?.downgraded ?? [];
-  if (missing.length + downgraded.length === 0) return null;
-  return (
-    <section class="doubts" aria-labelledby="not-seen">
-      <h2 id="not-seen">{notSeenTitle(answer.revisions)}</h2>
-      <ul>
-        {missing.map((sentence) => (
-          <li key={sentence}>{sentence}</li>
-        ))}
-        {downgraded.map((sentence) => (
-          <li key={sentence}>
-            <b>Grade lowered:</b> {sentence}
-          </li>
-        ))}
-      </ul>
-    </section>
-  );
 }

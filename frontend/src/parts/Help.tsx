@@ -13,6 +13,7 @@ const MAP: [string, [string, string][]][] = [
       ["g", "go to Now"],
       ["i", "go to incidents"],
       ["/", "search incidents"],
+      ["b", "read a bundle of dumps"],
       ["Esc", "close a dialog"],
     ],
   ],

@@ -13,6 +13,7 @@ const PAGES = [
   { href: "/", word: "Now", icon: "M2 9h3l2-6 3 11 2-5h2" },
   { href: "/incidents", word: "Incidents", icon: "M8 2l6.5 12h-13zM8 6.500v3.500M8 12v.3" },
   { href: "/nodes", word: "Nodes", icon: "M2 3h12v4H2zM2 9h12v4H2zM4.5 5h1M4.5 11h1" },
+  { href: "/bundle", word: "Bundle", icon: "M8 10V2M5 5l3-3 3 3M2 9v5h12V9" },
   { href: "/settings", word: "Settings", icon: "M2 5h6M12 5h2M2 11h2M8 11h6M10 3.200v3.600M6 9.200v3.6" },
 ];
 

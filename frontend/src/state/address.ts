@@ -45,5 +45,5 @@ export function followLinks(root: HTMLElement): void {
 
 /** Pages this application draws; every other address is the server's. */
 export function isPage(pathname: string): boolean {
-  return /^\/($|incidents(\/\d+)?$|jobs\/\d+(\/settings)?$|nodes$|settings$)/.test(pathname);
+  return /^\/($|incidents(\/\d+)?$|jobs\/\d+(\/settings)?$|nodes$|bundle(\/[\w-]+)?$|settings$)/.test(pathname);
 }
