@@ -1,4 +1,4 @@
-"""Ingest's own ASGI application: POST /ingest/batches and GET /ingest/health, without Django's request path.
+"""Ingest's own ASGI application: POST /ingest/batches, /ingest/dumps and GET /ingest/health, without Django's request path.
 
 Run by itself (`uvicorn ingest.asgi:application`) or mounted by another application under /ingest/. A Django view
 reaches a third of the rate this needs, so requests are read here and settings and tables are all that is shared.
@@ -23,7 +23,7 @@ from ingest.log_context import name_requests  # noqa: E402  (models need Django 
 from ingest.metrics import count_answer  # noqa: E402
 from ingest.needs import NEEDS  # noqa: E402
 from ingest.operations import PATHS, Operations, serve  # noqa: E402
-from ingest.receive import Answer, answer_batch, answer_health, answer_knock  # noqa: E402
+from ingest.receive import Answer, answer_batch, answer_dumps, answer_health, answer_knock  # noqa: E402
 from ingest.server import Server  # noqa: E402
 
 Scope = MutableMapping[str, Any]
@@ -88,6 +88,10 @@ class Application:
             answer = await answer_batch(await self.server(), scope, receive)
             count_answer(answer.status, time.perf_counter() - began)
             return answer
+        if path == "/ingest/dumps":
+            if method != "POST":
+                return Answer(405, {"error": "use POST"})
+            return await answer_dumps(await self.server(), scope, receive)
         return Answer(404, {"error": "not found"})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:

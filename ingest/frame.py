@@ -24,8 +24,18 @@ class Frame:
     end_ns: int
     now_ns: int
 
-    def window(self, stored: Groups, unreadable: Mapping[int, int], tables: Collection[str] = TRACE_TABLES) -> Window:
-        """The window with the rows of `stored`. unreadable: node id → groups of it that cannot be read."""
+    def window(
+        self,
+        stored: Groups,
+        unreadable: Mapping[int, int],
+        tables: Collection[str] = TRACE_TABLES,
+        *,
+        is_last: bool = False,
+    ) -> Window:
+        """The window with the rows of `stored`. unreadable: node id → groups of it that cannot be read.
+
+        is_last: of what is in progress the newest rows are wanted, and some older ones may be left out.
+        """
         batches = of_known_nodes(self.roster, stored)
         cut_to = (self.roster, self.start_ns, self.end_ns)
         return Window(
@@ -38,7 +48,7 @@ class Frame:
             nodes=self.nodes,
             ranks=self.roster.ranks,
             members=self.roster.members,
-            tables={table: cut(table, batches.get(GROUP_OF[table], []), *cut_to) for table in tables},
+            tables={table: cut(table, batches.get(GROUP_OF[table], []), *cut_to, is_last=is_last) for table in tables},
             heard_since_ns=heard_since_ns(self.attempt, self.now_ns),
             unreadable=_by_name(self.roster, self.nodes, unreadable),
         )

@@ -19,6 +19,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ingest.crowd import CROWD, neighbourhood
+from nccl_instrument.dumps import BODY_BYTES_MAX
 from nccl_instrument.wire import BATCH_BYTES_MAX
 
 HEAD_SECONDS: Final = 10.0
@@ -30,6 +31,7 @@ FIELDS_MAX: Final = 100
 PAGE_BYTES_MAX: Final = 256 * 1024  # of what browsers and scripts send; trace batches may be larger
 PIPELINED_MAX: Final = 8
 BATCH_PATHS: Final = b"/ingest/"
+DUMPS_PATH: Final = b"/ingest/dumps"
 
 
 def proxy_options() -> dict[str, Any]:
@@ -143,7 +145,7 @@ class Gate(HttpToolsProtocol):
             return
         self._in_body = True
         self._n_unanswered += 1
-        self._body_bytes_max = BATCH_BYTES_MAX if self.url.startswith(BATCH_PATHS) else PAGE_BYTES_MAX
+        self._body_bytes_max = _body_bytes_max(self.url)
         CROWD.is_served(self)
         self._give(BODY_SECONDS)
 
@@ -244,6 +246,12 @@ class Gate(HttpToolsProtocol):
         self._body_bytes += n_bytes
         if self._body_bytes > self._body_bytes_max:
             raise _Refused(413, "body_too_large", f"more than {self._body_bytes_max} bytes")
+
+
+def _body_bytes_max(url: bytes) -> int:
+    if url.startswith(DUMPS_PATH):
+        return BODY_BYTES_MAX
+    return BATCH_BYTES_MAX if url.startswith(BATCH_PATHS) else PAGE_BYTES_MAX
 
 
 def _too_large_a_head() -> _Refused:

@@ -24,6 +24,11 @@ COMMUNICATORS_MAX: Final = 100_000
 MEMBERS_MAX: Final = 200_000
 """Of one node: places of its processes in communicators."""
 
+DUMP_REQUEST_BYTES_MAX: Final = 256 * 2**20
+"""Of one request for dumps, compressed; beyond it the reason alone is kept."""
+DUMP_TEAM_BYTES_MAX: Final = 4 * 2**30
+"""Of one team's requests; the oldest make room for a new one."""
+
 
 class OverLimit(Exception):
     """The batch would make something there is too much of already; the message says of what."""

@@ -1,6 +1,6 @@
-"""Marks: which attempts have just been heard from, for whoever looks at jobs between the regular looks.
+"""Marks: which attempts have just been heard from, and which requests for dumps answered, for whoever watches them.
 
-A set in Valkey, filled after commit and emptied by the reader. It is a hint: without it every job is still looked at
+Sets in Valkey, filled after commit and emptied by the reader. They are hints: without them every job is still looked at
 on the regular beat, so Valkey being away is counted and otherwise ignored.
 """
 
@@ -15,6 +15,7 @@ import redis
 from django.conf import settings
 
 KEY: Final = "diogenes:heard"
+DUMPED_KEY: Final = "diogenes:dumped"
 TAKEN_MAX: Final = 10_000
 TIMEOUT_SECONDS: Final = 0.5
 
@@ -23,22 +24,40 @@ log = logging.getLogger(__name__)
 
 def mark_heard(attempt_ids: Iterable[int]) -> bool:
     """Note that batches of these attempts were stored; False when Valkey could not be reached."""
-    ids = [str(attempt_id) for attempt_id in attempt_ids]
-    try:
-        if ids:
-            _valkey().sadd(KEY, *ids)
-        return True
-    except redis.RedisError as error:
-        log.warning("attempts heard from are not marked, the regular looks go on: %s", error)
-        return False
+    return _mark(KEY, attempt_ids)
 
 
 def take_heard() -> set[int]:
     """The attempts marked since the last call, each given out once; empty when Valkey is away."""
+    return _take(KEY)
+
+
+def mark_dumped(request_ids: Iterable[int]) -> bool:
+    """Note that something was answered to these requests for dumps; False when Valkey could not be reached."""
+    return _mark(DUMPED_KEY, request_ids)
+
+
+def take_dumped() -> set[int]:
+    """The requests marked since the last call, each given out once; empty when Valkey is away."""
+    return _take(DUMPED_KEY)
+
+
+def _mark(key: str, marked: Iterable[int]) -> bool:
+    ids = [str(one) for one in marked]
     try:
-        return {int(member) for member in cast(list[bytes], _valkey().spop(KEY, TAKEN_MAX))}
+        if ids:
+            _valkey().sadd(key, *ids)
+        return True
     except redis.RedisError as error:
-        log.warning("cannot read which attempts were heard from: %s", error)
+        log.warning("marks of %s cannot be set, the regular looks go on: %s", key, error)
+        return False
+
+
+def _take(key: str) -> set[int]:
+    try:
+        return {int(member) for member in cast(list[bytes], _valkey().spop(key, TAKEN_MAX))}
+    except redis.RedisError as error:
+        log.warning("marks of %s cannot be read: %s", key, error)
         return set()
 
 

@@ -288,3 +288,69 @@ class PinnedWindow(models.Model):
             models.UniqueConstraint(fields=["attempt", "start_ns", "end_ns"], name="a_window_is_pinned_once"),
             models.CheckConstraint(condition=Q(end_ns__gt=F("start_ns")), name="a_pinned_window_is_not_empty"),
         ]
+
+
+class DumpRequest(models.Model):
+    """Stacks and Flight Recorder dumps that the agents of an attempt are asked for.
+
+    ranks: None for all. looks: taken apart_s seconds from each other. asked_by: a person's name, empty when the program asked
+    for itself. bytes: kept of it, compressed; left_out: parts for which there was no room.
+    """
+
+    class State(models.TextChoices):
+        OPEN = "open"
+        ANSWERED = "answered"  # by every node
+        EXPIRED = "expired"
+
+    attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="dump_requests")
+    kinds = models.JSONField()
+    ranks = models.JSONField(null=True)
+    looks = models.SmallIntegerField(default=1)
+    apart_s = models.FloatField(default=2.0)
+    asked_by = models.CharField(max_length=150, default="", blank=True)
+    asked_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    state = models.CharField(max_length=16, choices=State.choices, default=State.OPEN)
+    bytes = models.BigIntegerField(default=0)
+    left_out = models.IntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["attempt"], condition=Q(state="open"), name="one_open_request_per_attempt"),
+        ]
+
+    def __str__(self) -> str:
+        return f"dumps of {self.attempt} at {self.asked_at}"
+
+
+class DumpAnswer(models.Model):
+    """What one node answered to one look of a request; a resent answer changes nothing."""
+
+    request = models.ForeignKey(DumpRequest, models.CASCADE, related_name="answers")
+    node_name = models.CharField(max_length=128)
+    boot = models.CharField(max_length=32)
+    look = models.SmallIntegerField()
+    received_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["request", "node_name", "boot", "look"], name="one_answer_per_request_node_and_look"
+            )
+        ]
+
+
+class StoredDump(models.Model):
+    """One dump of one process, compressed as its agent sent it, or the reason why there is none (dumps.Part)."""
+
+    answer = models.ForeignKey(DumpAnswer, models.CASCADE, related_name="parts")
+    kind = models.CharField(max_length=16)
+    rank = models.IntegerField()
+    pid = models.IntegerField()
+    parent = models.IntegerField()
+    command = models.CharField(max_length=300, default="", blank=True)
+    taken_ns = models.BigIntegerField()
+    silent = models.CharField(max_length=300, default="", blank=True)
+    by = models.CharField(max_length=300, default="", blank=True)
+    length = models.IntegerField(default=0)
+    packed = models.BinaryField(default=b"")

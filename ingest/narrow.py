@@ -65,7 +65,7 @@ def read_evidence(
         more, also = read_groups(Reading(attempt_id, start_ns, end_ns, ALL, whole))
         found = {group: [one for one in held if one.node_id not in whole] for group, held in found.items()}
         found, unreadable = _joined(found, more), Counter({**unreadable, **also})
-    return frame.window(found, unreadable)
+    return frame.window(found, unreadable, is_last=True)
 
 
 def _resting(frame: Frame, groups: Collection[str], node_ids: list[int] | None) -> Reading:

@@ -14,23 +14,27 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import psycopg
+from django.db import Error as DjangoDatabaseError
 from psycopg_pool import PoolTimeout
 
 from ingest.arrival import Arrival, receive_batch
 from ingest.auth import Bearer, TooManyFailures, Unauthorised
 from ingest.committer import GivenUp, NoRoom, NotStored, QueueFull, Receipt, StoreAway
+from ingest.dumps import NoMoreRoom, NoSuchRequest, receive_dumps
 from ingest.limits import OverLimit
 from ingest.numbers import Scattered
 from ingest.operations import may_see
 from ingest.refusals import REFUSALS, batch_words
 from ingest.server import Server
 from ingest.space import RETRY_AFTER_SECONDS, Space
+from nccl_instrument.dumps import BODY_BYTES_MAX, BadDump
 from nccl_instrument.wire import BATCH_BYTES_MAX, BadBatch, claimed_names, promised_bytes
 
 READ_SECONDS: Final = 15.0
 COMMIT_SECONDS: Final = 30.0
 BYTES_HELD_MAX: Final = 256 * 2**20
 PER_TOKEN_SHARE: Final = 0.75  # of it: room for the largest batch, and whoever holds that much keeps no other team out
+DUMPS_WAITING_MAX: Final = 64
 DECODED_COPIES: Final = 2  # rows and their byte planes
 THREAD_BYTES: Final = 2 * 2**20  # inflating more than this would keep the event loop from others
 AGE_NS_MAX: Final = 30 * 86_400_000_000_000
@@ -59,6 +63,15 @@ async def answer_batch(server: Server, scope: MutableMapping[str, Any], receive:
     """Answer POST /ingest/batches: 200 after commit, else why not."""
     try:
         return await _answer_batch(server, scope, receive)
+    except _Refused as refused:
+        server.ledger.requests_refused[refused.answer.status] += 1
+        return refused.answer
+
+
+async def answer_dumps(server: Server, scope: MutableMapping[str, Any], receive: Receive) -> Answer:
+    """Answer POST /ingest/dumps: 200 after commit, else why not."""
+    try:
+        return await _answer_dumps(server, scope, receive)
     except _Refused as refused:
         server.ledger.requests_refused[refused.answer.status] += 1
         return refused.answer
@@ -98,11 +111,43 @@ async def _answer_batch(server: Server, scope: MutableMapping[str, Any], receive
     finally:
         held.release()
     answer: dict[str, Any] = {"duplicate": receipt.duplicate}
+    if orders := server.orders.of(bearer.team_id, arrival.batch.job, arrival.batch.node):
+        answer["dumps"] = orders
     if receipt.resend:
         answer["resend"] = list(receipt.resend)
     if arrival.n_dropped:
         answer["rows_dropped"] = arrival.n_dropped
     return Answer(200, answer)
+
+
+async def _answer_dumps(server: Server, scope: MutableMapping[str, Any], receive: Receive) -> Answer:
+    headers = dict(scope["headers"])
+    bearer = await _authenticate(server, headers, (scope.get("client") or ("unix",))[0])
+    length = _length(headers, BODY_BYTES_MAX)
+    if (space := server.space.space).is_short:
+        raise _no_room(space, connection="close")
+    if server.dumps_waiting >= DUMPS_WAITING_MAX:
+        raise _Refused(429, "too many dumps are waiting", retry_after="2", connection="close")
+    held, loop = _Held(server, bearer), asyncio.get_running_loop()
+    server.dumps_waiting += 1
+    try:
+        body = await _read(receive, length, held)
+        held.add(len(body))  # once more: its parts
+        is_new = await loop.run_in_executor(server.dumper, receive_dumps, bearer.team_id, body)
+    except BadDump as error:
+        server.ledger.refuse(bearer.team_id, "", "", f"dumps: {error}")
+        raise _Refused(400, str(error)) from error
+    except NoSuchRequest as error:
+        raise _Refused(410, str(error)) from error
+    except NoMoreRoom as error:
+        raise _Refused(413, str(error)) from error
+    except DjangoDatabaseError as error:
+        raise _Refused(503, "the dumps could not be stored this time", retry_after="2") from error
+    finally:
+        server.dumps_waiting -= 1
+        held.release()
+    server.dumps_stored += is_new
+    return Answer(200, {"duplicate": not is_new})
 
 
 async def _authenticate(server: Server, headers: dict[bytes, bytes], client: str) -> Bearer:
@@ -122,13 +167,13 @@ async def _authenticate(server: Server, headers: dict[bytes, bytes], client: str
     return bearer
 
 
-def _length(headers: dict[bytes, bytes]) -> int:
+def _length(headers: dict[bytes, bytes], most: int = BATCH_BYTES_MAX) -> int:
     raw = headers.get(b"content-length", b"")
     if not raw.isdigit() or len(raw) > 18:
         raise _Refused(411, "Content-Length is required", connection="close")
     length = int(raw)
-    if length > BATCH_BYTES_MAX:
-        raise _Refused(413, f"{length} bytes, at most {BATCH_BYTES_MAX}", connection="close")
+    if length > most:
+        raise _Refused(413, f"{length} bytes, at most {most}", connection="close")
     return length
 
 

@@ -20,6 +20,7 @@ from django.utils import timezone
 from psycopg import Connection
 
 from ingest.database import connect
+from ingest.dumps import drop_dumps_before
 from ingest.endings import end_gone_attempts, end_idle_attempts
 from ingest.let_go import note_let_go
 from ingest.models import Boot, PinnedWindow
@@ -28,6 +29,7 @@ from ingest.stores import store_in
 from ingest.sums import DEAD_SECONDS, rollup_age, sum_left_behind
 
 TRACE_DAYS_DEFAULT: Final = 1.0
+DUMP_DAYS_DEFAULT: Final = 14.0
 BOOT_KEPT: Final = timedelta(days=7)
 """Beyond trace retention: how late a resent batch is still recognised."""
 RANGES_MAX: Final = 1000
@@ -71,6 +73,7 @@ def keep_house(now: datetime | None = None) -> Kept:
         house.tried("compressing roll-ups", house.store.compress_rollups, connection, now)
         house.tried("gaps of boots", _close_gaps, connection)
         ended = house.tried("attempts that ended", _end_attempts, now)
+        house.tried("old dumps", drop_dumps_before, now - dump_age())
         boots_forgotten = house.tried("old boots", _forget_boots, now)
     failed = tuple(house.failed)
     made = (house.created, house.dropped, rollups_dropped, house.rows_pinned)
@@ -158,6 +161,11 @@ class _Pass:
 def trace_age() -> timedelta:
     """How long traces are kept: DIOGENES_TRACE_DAYS."""
     return timedelta(days=float(os.environ.get("DIOGENES_TRACE_DAYS", TRACE_DAYS_DEFAULT)))
+
+
+def dump_age() -> timedelta:
+    """How long stacks and Flight Recorder dumps are kept: DIOGENES_DUMP_DAYS."""
+    return timedelta(days=float(os.environ.get("DIOGENES_DUMP_DAYS", DUMP_DAYS_DEFAULT)))
 
 
 def pin_window(attempt_id: int, start_ns: int, end_ns: int) -> None:

@@ -31,6 +31,7 @@ from ingest.ledger import Ledger
 from ingest.listening import note_heard, note_listening
 from ingest.marks import mark_heard
 from ingest.metrics import BATCHES_WAITING, BYTES_HELD
+from ingest.orders import Orders
 from ingest.presence import Presence
 from ingest.retention import keep_house
 from ingest.space import SpaceWatch
@@ -38,6 +39,8 @@ from ingest.stores import FollowedStore
 from ingest.sums import DEAD_SECONDS
 
 LEDGER_SECONDS: Final = 1.0
+ORDERS_SECONDS: Final = 1.0
+DUMPERS: Final = 2  # threads that store dumps: seldom, and then of all nodes at once
 INFER_SECONDS: Final = 1.0
 INFER_PAUSE: Final = 19.0  # times what it took: a twentieth of a process at most
 TICK_SECONDS: Final = 1.0
@@ -68,9 +71,12 @@ class Server:
         self.marker = ThreadPoolExecutor(1, thread_name_prefix="ingest-marks")
         self.tokens = TokenCheck(self.pool)
         self.committer = Committer(self.pool, self.store, self.ledger, self.worker)
+        self.dumper = ThreadPoolExecutor(DUMPERS, thread_name_prefix="ingest-dumps")
+        self.orders = Orders()
         self.space = SpaceWatch()
         self.presence = Presence()
         self.bytes_held = 0
+        self.dumps_stored = self.dumps_waiting = 0
         self.bytes_held_by: Counter[int] = Counter()  # by token id
         self._kept_house_at = float("-inf")
         self._tasks: list[asyncio.Task[None]] = []
@@ -84,6 +90,7 @@ class Server:
         loops += [
             _every(TICK_SECONDS, self._tick),
             _every(LEDGER_SECONDS, self.write_ledger),
+            _every(ORDERS_SECONDS, self.read_orders),
             _every(INFER_SECONDS, self._infer_at_leisure),
             _every(DEAD_SECONDS, self.ledger.writer.sum_left_behind),
             _every(MARKS_SECONDS, self._mark),
@@ -100,6 +107,7 @@ class Server:
         await asyncio.get_running_loop().run_in_executor(self.worker, connections.close_all)
         await self.ledger.writer.close()
         self.worker.shutdown()
+        self.dumper.shutdown()
         self.marker.shutdown()
         await self.pool.close()
 
@@ -116,6 +124,11 @@ class Server:
                 [list(self.committer.berths.jobs())],
             )
             self.committer.berths.forget_outdated(dict(await rows.fetchall()))
+
+    async def read_orders(self) -> None:
+        """What the agents of which jobs are to be asked for."""
+        async with self.pool.connection() as connection:
+            await self.orders.read(connection)
 
     async def infer_rosters(self) -> None:
         """Infer what the rosters that have changed leave open."""
@@ -156,6 +169,7 @@ class Server:
         return {
             "store": self.store.name,
             "batches_stored": self.ledger.batches_stored,
+            "dumps_stored": self.dumps_stored,
             "requests_refused": {str(status): n for status, n in sorted(self.ledger.requests_refused.items())},
             "space": asdict(self.space.space),
             "times_disk_full": self.space.times_full,

@@ -21,14 +21,18 @@ from django.db import connection
 
 from ingest.arrival import completed_ns
 from ingest.roster_columns import Roster, place_ranks
+from ingest.stacked import chunks, newest, stacked
 from ingest.window import WINDOW_DTYPE, Rows
-from nccl_instrument.tables import DTYPE, GROUPS, TIME_COLUMNS
-from nccl_instrument.wire import BadBatch, TraceBatch, decode_batch
+from nccl_instrument.planes import PlaneTable
+from nccl_instrument.tables import GROUPS, TIME_COLUMNS
+from nccl_instrument.wire import BadBatch, open_batch
 
 log = logging.getLogger(__name__)
 
 RECEIVED_SLACK: Final = timedelta(minutes=2)
 """Rows may be stamped this much later than they were received: tolerated clocks, ticks ahead of the anchor."""
+AT_ONCE: Final = 256
+"""Rows fetched at a time: the database sends the next while these are inflated."""
 GROUP_OF: Final = {table: group for group, held in GROUPS.items() for table in held}
 
 
@@ -51,12 +55,12 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One table group of one stored batch, decoded once for all its tables."""
+    """One table group of one stored batch, inflated once for all its tables."""
 
     node_id: int
     shift_ns: int
     end_ns: int
-    held: TraceBatch
+    held: Mapping[str, PlaneTable]
 
 
 Groups = dict[str, list[Group]]
@@ -70,12 +74,11 @@ def read_groups(reading: Reading) -> tuple[Groups, Counter[int]]:
         return found, unreadable
     connection.ensure_connection()
     cursor = psycopg.Cursor(connection.connection)  # binary results: Django's cursor would send bytea as hex text
-    cursor.execute(*_select(reading), binary=True)
-    for node_id, shift_ns, batch_end_ns, *packed in cursor:
+    for node_id, shift_ns, batch_end_ns, *packed in cursor.stream(*_select(reading), binary=True, size=AT_ONCE):
         for group, raw in zip(reading.groups, packed, strict=True):
             try:
                 if raw is not None:
-                    found[group].append(Group(node_id, shift_ns, batch_end_ns, decode_batch(raw)))
+                    found[group].append(Group(node_id, shift_ns, batch_end_ns, open_batch(raw).inflate()))
             except BadBatch:  # damaged, or of a version that is no longer read: the rest is still worth a look
                 unreadable[node_id] += 1
     if unreadable:
@@ -127,34 +130,39 @@ def of_known_nodes(roster: Roster, batches: Groups) -> Groups:
     return {group: [one for one in held if one.node_id in known] for group, held in batches.items()}
 
 
-def cut(table: str, groups: Sequence[Group], roster: Roster, start_ns: int, end_ns: int) -> Rows:
-    """The rows of `table` inside the window, with ranks and nodes joined and times in unix ns."""
-    pieces = [group.held.rows(table) for group in groups]
-    lengths = [len(rows) for rows in pieces]
-    rows = _widened(table, pieces, sum(lengths))
-    _shift(table, rows, np.repeat(_column(groups, "shift_ns"), lengths))
-    node_ids = np.repeat(_column(groups, "node_id"), lengths)
-    at = _when(table, rows, np.repeat(_column(groups, "end_ns"), lengths))
-    inside = (at >= start_ns) & (at < end_ns)
-    rows, node_ids = rows[inside], node_ids[inside]
-    rows["node"] = roster.node_index(node_ids)
+def cut(
+    table: str, groups: Sequence[Group], roster: Roster, start_ns: int, end_ns: int, *, is_last: bool = False
+) -> Rows:
+    """The rows of `table` inside the window, with ranks and nodes joined and times in unix ns.
+
+    is_last: of what is in progress the newest rows are wanted, and some older ones may be left out.
+    """
+    pieces = [(group, piece) for group in groups if (piece := group.held.get(table)) is not None]
+    rows, n = np.empty(sum(len(piece) for _, piece in pieces), WINDOW_DTYPE[table]), 0
+    flat = rows.view(np.uint8).reshape(len(rows), rows.itemsize)
+    for chunk in chunks(pieces):
+        found = _inside(table, chunk, roster, start_ns, end_ns)
+        found = found[newest(table, found)] if is_last else found
+        flat[n : n + len(found)] = found.view(np.uint8).reshape(len(found), found.itemsize)
+        n += len(found)
+    rows = rows[:n]
     rows["rank"] = place_ranks(roster, table, rows)
     return rows
 
 
+def _inside(table: str, chunk: Sequence[tuple[Group, PlaneTable]], roster: Roster, start_ns: int, end_ns: int) -> Rows:
+    """The rows of some batches that are inside the window, with nodes joined and times in unix ns."""
+    rows, groups = stacked(table, [piece for _, piece in chunk]), [group for group, _ in chunk]
+    lengths = [len(piece) for _, piece in chunk]
+    _shift(table, rows, np.repeat(_column(groups, "shift_ns"), lengths))
+    rows["node"] = np.repeat(roster.node_index(_column(groups, "node_id")), lengths)
+    at = _when(table, rows, np.repeat(_column(groups, "end_ns"), lengths))
+    inside = (at >= start_ns) & (at < end_ns)
+    return rows if inside.all() else rows[inside]
+
+
 def _column(groups: Sequence[Group], name: str) -> npt.NDArray[np.int64]:
     return np.array([getattr(group, name) for group in groups], np.int64)
-
-
-def _widened(table: str, pieces: Sequence[Rows], n_rows: int) -> Rows:
-    """The pieces, end to end, in the window's dtype: its leading bytes are the trace table's, so bytes are copied."""
-    rows = np.zeros(n_rows, WINDOW_DTYPE[table])
-    if n_rows:
-        flat = rows.view(np.uint8).reshape(n_rows, -1)
-        # As bytes: of structured arrays numpy works out a common dtype in Python, for every piece.
-        packed = [np.ascontiguousarray(piece).view(np.uint8).reshape(len(piece), -1) for piece in pieces if len(piece)]
-        np.concatenate(packed, out=flat[:, : DTYPE[table].itemsize])
-    return rows
 
 
 def _shift(table: str, rows: Rows, shift_ns: npt.NDArray[np.int64]) -> None:
