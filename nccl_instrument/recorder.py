@@ -2,9 +2,10 @@
 
     nccl_instrument.recorder.start()      # once, after init_process_group
 
-A daemon thread looks twice a second whether the agent has left a request, and answers it with a file. It finds and calls the
-dump function once at the start, since the first call imports for seconds; a signal would not do, as Python runs its handlers
-between two lines of the main thread, which a hung rank never reaches. It never raises into the training program.
+A daemon thread looks twice a second whether the agent has left a request, and answers it with a file. It calls the dump function
+as soon as there is an op, since the first such call imports for seconds; a signal would not do, as Python runs its handlers
+between two lines of the main thread, which a hung rank never reaches. A program that ends by an exception leaves a last dump:
+under gloo, sizes that differ end every rank within milliseconds. It never raises into the training program.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final
 
 FOLDER_VARIABLE: Final = "DIOGENES_SEGMENT_DIR"
 FOLDER: Final = "/dev/shm"
 LOOK_SECONDS: Final = 0.5
 DUMP_BYTES_MAX: Final = 64 * 2**20
+LAST_WORDS: Final = "its last words"
+_OP: Final = b"profiling_name"
 
 Dump = Callable[[], bytes]
 
@@ -35,9 +40,16 @@ def answer_path(folder: Path, pid: int, uid: int) -> Path:
     return folder / f"diogenes-dump.{uid}.{pid}"
 
 
+def last_words_path(folder: Path, pid: int, uid: int) -> Path:
+    """Where the process leaves a dump when its program ends by an exception. The op it entered last is what raised."""
+    return folder / f"diogenes-last.{uid}.{pid}"
+
+
 def start(dump: Dump | None = None, folder: Path | None = None) -> threading.Thread:
     """Start the thread; dump: makes the bytes of a dump, torch's own by default."""
     into = folder or Path(os.environ.get(FOLDER_VARIABLE, FOLDER).partition(":")[0])
+    with contextlib.suppress(Exception):
+        _leave_last_words(into, dump or _torch_dump(frames=False))
     thread = threading.Thread(target=_serve, args=(into, dump), name="diogenes-recorder", daemon=True)
     thread.start()
     return thread
@@ -45,16 +57,18 @@ def start(dump: Dump | None = None, folder: Path | None = None) -> threading.Thr
 
 def _serve(folder: Path, dump: Dump | None, stop: threading.Event | None = None) -> None:
     try:
-        make = dump or _torch_dump()
-        make()  # what it imports is imported now
+        make, glance = dump or _torch_dump(), dump or _torch_dump(frames=False)
+        glance()
     except Exception:
         return  # without a recorder there is nothing to answer, and nobody to bother with it
-    pid, wait = os.getpid(), stop or threading.Event()
+    pid, wait, is_ready = os.getpid(), stop or threading.Event(), dump is not None
     asked, answer = request_path(folder, pid, os.getuid()), answer_path(folder, pid, os.getuid())
     while not wait.wait(LOOK_SECONDS):
         if os.getpid() != pid:
             return  # a forked child: its parent answers
         with contextlib.suppress(Exception):
+            if not is_ready and _OP in glance():
+                is_ready = bool(make())  # what it imports is imported now, not in a rank that hangs
             if asked.exists():
                 asked.unlink()
                 _write(answer, make())
@@ -68,8 +82,21 @@ def _write(path: Path, raw: bytes) -> None:
     part.replace(path)
 
 
-def _torch_dump() -> Dump:
-    """torch's dump function, of collectives with stacks. Raises when this torch has none."""
+def _leave_last_words(folder: Path, make: Dump) -> None:
+    """Before the program dies of an exception, whoever else wants to see it."""
+    pid, before = os.getpid(), sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+        with contextlib.suppress(Exception):
+            if os.getpid() == pid and not issubclass(kind, KeyboardInterrupt):
+                _write(last_words_path(folder, pid, os.getuid()), make())
+        before(kind, error, where)
+
+    sys.excepthook = hook
+
+
+def _torch_dump(*, frames: bool = True) -> Dump:
+    """torch's dump function, of collectives, with stacks or without. Raises when this torch has none."""
     module: Any = importlib.import_module("torch._C._distributed_c10d")
     make = module._dump_fr_trace if hasattr(module, "_dump_fr_trace") else module._dump_nccl_trace
-    return lambda: bytes(make(includeCollectives=True, includeStackTraces=True, onlyActive=False))
+    return lambda: bytes(make(includeCollectives=True, includeStackTraces=frames, onlyActive=False))

@@ -125,3 +125,13 @@ def test_without_torch_the_thread_ends_quietly(tmp_path: Path, monkeypatch: pyte
     thread = recorder.start(None, tmp_path)
     thread.join(20)
     assert not thread.is_alive()
+
+
+def test_a_program_that_ends_by_an_exception_leaves_a_last_dump(tmp_path: Path) -> None:
+    code = HUNG.rpartition("lock =")[0] + "raise SystemExit if sys.argv[2] == 'quiet' else RuntimeError('sizes differ')"
+    for how, is_left in (("quiet", False), ("loud", True)):
+        with subprocess.Popen([sys.executable, "-c", code, str(tmp_path), how], stderr=subprocess.DEVNULL) as process:
+            process.wait()
+        left = recorder.last_words_path(tmp_path, process.pid, os.getuid())
+        assert left.exists() is is_left
+    assert left.read_bytes() == b"dump of a hung rank"
