@@ -16,11 +16,12 @@ from collections.abc import Mapping
 from functools import partial
 
 from nccl_instrument.agent.bookmarks import load_bookmarks
+from nccl_instrument.agent.dumper import Dumper
 from nccl_instrument.agent.handover import Handover
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.nics import NicReader, find_nics
 from nccl_instrument.agent.options import Options, parse_options
-from nccl_instrument.agent.post import Door
+from nccl_instrument.agent.post import DUMPS_PATH, Door
 from nccl_instrument.agent.spool import Spool, SpoolTaken
 from nccl_instrument.agent.sweep import Sweep
 from nccl_instrument.agent.trainer import Bookmark
@@ -34,6 +35,7 @@ def main() -> int:
     options = parse_options(sys.argv[1:], os.environ)
     try:
         door = Door(options.server, options.token_file, options.ca_file)
+        dumps_door = Door(options.server, options.token_file, options.ca_file, path=DUMPS_PATH)
         bookmarks, settled = load_bookmarks(options.spool)
         spool = Spool(options.spool, options.spool_bytes_max, settled)
     except (ValueError, OSError, SpoolTaken) as error:
@@ -46,29 +48,37 @@ def main() -> int:
         signal.signal(number, lambda *_: stopped.set())
     crashed = threading.Event()
     threading.excepthook = partial(_end_after_crash, stopped, crashed)
-    run(options, door, spool, bookmarks, stopped)
+    run(options, (door, dumps_door), spool, bookmarks, stopped)
     return 1 if crashed.is_set() else 0
 
 
 def run(
-    options: Options, door: Door, spool: Spool, bookmarks: Mapping[str, Bookmark], stopped: threading.Event
+    options: Options,
+    doors: tuple[Door, Door],
+    spool: Spool,
+    bookmarks: Mapping[str, Bookmark],
+    stopped: threading.Event,
 ) -> None:
-    """Sweep and send until `stopped`."""
+    """Sweep and send until `stopped`. doors: for batches, for dumps."""
+    door, dumps_door = doors
     losses, nics = Losses(), NicReader(find_nics(options.nics))
     ip = local_address(door.host, door.port)
     uplink = Uplink(door, spool, losses)
     hand_over = Handover(spool, losses, uplink.offer)
     sweep = Sweep(options.folders, options.node, ip, nics, losses, bookmarks, hand_over)
-    uplink.resend = sweep.ask_for
+    dumper = Dumper(dumps_door, options.node, losses, sweep.here)
+    uplink.resend, uplink.ask = sweep.ask_for, dumper.ask
     LOG.info("node %s, sending to %s; %d batches in the spool", options.node, options.server, len(spool))
     nics.start()
     uplink.start()
+    dumper.start()
     gc.freeze()  # nothing made so far is garbage: collections then cost nothing
     try:
         sweep.run(stopped)
     finally:
         nics.stop()
         uplink.stop()
+        dumper.stop()
     LOG.info("stopped; %d batches in the spool", len(spool))
     spool.close()
 

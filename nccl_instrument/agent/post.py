@@ -1,4 +1,4 @@
-"""One POST of one trace batch over a kept-alive connection, and what the answer means.
+"""One POST of one trace batch, or of dumps, over a kept-alive connection, and what the answer means.
 
 Knows HTTP and nothing of queues: `Door.post` returns an Answer or raises OSError when the server cannot be
 reached. Redirects are not followed (the token would travel with them) and an answer is read up to a limit.
@@ -20,8 +20,15 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from nccl_instrument.dumps import KINDS, LOOKS_MAX, NUMBER_MAX
+
 PATH: Final = "/ingest/batches"
 CONTENT_TYPE: Final = "application/vnd.diogenes.batch"
+DUMPS_PATH: Final = "/ingest/dumps"
+DUMPS_TYPE: Final = "application/vnd.diogenes.dumps"
+ORDERS_MAX: Final = 8
+ORDERED_RANKS_MAX: Final = 20_000
+APART_S_MAX: Final = 10.0
 AGE_HEADER: Final = "Diogenes-Batch-Age-Ns"
 TIMEOUT_S: Final = 20.0  # the server may wait for its database before it answers
 EXCHANGE_TIMEOUTS: Final = 3  # so many timeouts may a request and its answer take together
@@ -32,6 +39,17 @@ _CLOCKS_AT: Final = 40
 _CLOCKS_AGREE_NS: Final = 10**9
 _FINAL: Final = frozenset({400, 410, 413})
 _STALE: Final = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError, http.client.CannotSendRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Dumps the server asks for. kinds: of dumps.KINDS. ranks: None for all. looks: taken apart_s seconds from each other."""
+
+    request: int
+    kinds: tuple[str, ...]
+    ranks: frozenset[int] | None
+    looks: int
+    apart_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +65,7 @@ class Answer:
     resend: tuple[str, ...]
     requests: tuple[str, ...]
     is_ours: bool = False
+    dumps: tuple[Order, ...] = ()
 
     @property
     def is_accepted(self) -> bool:
@@ -62,21 +81,28 @@ class Door:
     """The way to one server. Raises ValueError for an address or a CA file that cannot work."""
 
     def __init__(
-        self, server: str, token_file: Path, ca_file: Path | None = None, timeout_s: float = TIMEOUT_S
+        self,
+        server: str,
+        token_file: Path,
+        ca_file: Path | None = None,
+        timeout_s: float = TIMEOUT_S,
+        path: str = PATH,
     ) -> None:
         url = urlsplit(server)
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError(f"the server must be an http:// or https:// address, not {server!r}")
         self.host, self.port = url.hostname, url.port or (443 if url.scheme == "https" else 80)
         self.is_plain = url.scheme == "http"
-        self._path = url.path.rstrip("/") + PATH
+        self._path = url.path.rstrip("/") + path
+        self._kind = {PATH: CONTENT_TYPE, DUMPS_PATH: DUMPS_TYPE}[path]
         self._token_file, self._timeout_s = token_file, timeout_s
         self._tls = None if self.is_plain else _trust(ca_file)
         self._connection: http.client.HTTPConnection | None = None
 
     def post(self, encoded: bytes) -> Answer:
-        """Send a batch. An idle connection the server has closed meanwhile is opened again, once: batches are idempotent."""
-        headers = {"Authorization": f"Bearer {self._token()}", "Content-Type": CONTENT_TYPE, **_age(encoded)}
+        """Send a body. An idle connection the server has closed meanwhile is opened again, once: no body is kept twice."""
+        headers = {"Authorization": f"Bearer {self._token()}", "Content-Type": self._kind}
+        headers |= _age(encoded) if self._kind == CONTENT_TYPE else {}
         was_open = self._connection is not None
         try:
             return self._exchange(encoded, headers)
@@ -167,7 +193,8 @@ def _answer(response: http.client.HTTPResponse, body: bytes) -> Answer:
     reason = said.get("error") or said.get("detail") or response.reason
     after = _retry_after(response.getheader("Retry-After"))
     is_ours = isinstance(said.get("error"), str)
-    return Answer(response.status, str(reason)[:300], after, _names(said, "resend"), _names(said, "requests"), is_ours)
+    wanted = _names(said, "resend"), _names(said, "requests"), is_ours, _orders(said.get("dumps"))
+    return Answer(response.status, str(reason)[:300], after, *wanted)
 
 
 def _json(body: bytes) -> dict[str, Any]:
@@ -181,6 +208,28 @@ def _json(body: bytes) -> dict[str, Any]:
 def _names(said: dict[str, Any], key: str) -> tuple[str, ...]:
     value = said.get(key)
     return tuple(str(name)[:100] for name in value[:16]) if isinstance(value, list) else ()
+
+
+def _orders(said: Any) -> tuple[Order, ...]:
+    """The orders we can make sense of: what a server asks for in another way than ours is not for us."""
+    found = [_order(one) for one in said[:ORDERS_MAX]] if isinstance(said, list) else []
+    return tuple(one for one in found if one is not None)
+
+
+def _order(said: Any) -> Order | None:
+    if not isinstance(said, dict):
+        return None
+    request, ranks, looks, apart_s = (said.get(name) for name in ("request", "ranks", "looks", "apart_s"))
+    named = said.get("kinds")
+    kinds = tuple(kind for kind in KINDS if isinstance(named, list) and kind in named)
+    if type(request) is not int or not 0 < request < NUMBER_MAX or not kinds:
+        return None
+    if ranks is not None and not (isinstance(ranks, list) and len(ranks) <= ORDERED_RANKS_MAX):
+        return None
+    wanted = None if ranks is None else frozenset(rank for rank in ranks if type(rank) is int)
+    looks = min(max(looks, 1), LOOKS_MAX) if type(looks) is int else 1
+    pause_s = float(apart_s) if isinstance(apart_s, int | float) and 0 <= apart_s <= APART_S_MAX else APART_S_MAX
+    return Order(request, kinds, wanted, looks, pause_s)
 
 
 def _retry_after(header: str | None) -> float | None:

@@ -60,6 +60,16 @@ class ProcessFiles:
         self._stat = self._io = -1
 
 
+def started_at(pid: int) -> int | None:
+    """When the process of this number began, in clock ticks since the machine did; None when there is none to be seen."""
+    file = _open(f"/proc/{pid}/stat")
+    raw = _read(file)
+    if file >= 0:
+        os.close(file)
+    fields = raw[raw.rfind(b")") + 2 :].split()
+    return int(fields[_STARTED]) if len(fields) > _STARTED else None
+
+
 def read_process(pid: int, started: int) -> ProcessState:
     """One look at a process."""
     files = ProcessFiles(pid)

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,9 +54,15 @@ def find_py_spy() -> str | None:
 
 
 def take_stacks(
-    trainers: Sequence[tuple[int, int]], *, py_spy: str | None = None, seconds: float = ALL_SECONDS
+    trainers: Sequence[tuple[int, int]],
+    *,
+    py_spy: str | None = None,
+    seconds: float = ALL_SECONDS,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> list[StackDump]:
     """Stacks of `trainers`, pairs of (rank, process id), and of their Python children; never raises.
+
+    is_over: asked before each; what is left is then left out.
 
     All trainers come before any child, so that the time limit takes children first.
     """
@@ -68,7 +74,7 @@ def take_stacks(
         return [_silent(*one, "py-spy is not installed on this node: pip install py-spy") for one in family]
     give_up_at = time.monotonic() + seconds
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        return list(threads.map(lambda one: _take(program, one, give_up_at), family))
+        return list(threads.map(lambda one: _take(program, one, 0.0 if is_over() else give_up_at), family))
 
 
 def python_children(pid: int) -> list[int]:

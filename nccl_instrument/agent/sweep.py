@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from nccl_instrument.agent.batches import cut_batch, read_clocks
+from nccl_instrument.agent.dumper import Here, Living
 from nccl_instrument.agent.follow import Followed
 from nccl_instrument.agent.jobs import JobStream
 from nccl_instrument.agent.losses import ANY_JOB, Losses
@@ -50,6 +51,7 @@ class Sweep:
         self.followed = Followed(folders, names, ip, bookmarks, self._count_once)
         self._nics, self._losses, self._hand_over = nics, losses, hand_over
         self._clock_offset_ns = 0
+        self._here: dict[str, Here] = {}  # replaced as a whole, so that another thread may look
 
     def run(self, stopped: threading.Event) -> None:
         """Sweep until `stopped`, then cut what is left."""
@@ -83,6 +85,7 @@ class Sweep:
         streams = [self.streams.setdefault(job, JobStream(job)) for job in sorted(jobs)]
         cut = [(stream.job, self._cut_job(stream, nics, tick_ns, clocks)) for stream in streams]
         self._hand_over(cut, self.followed.bookmarks())
+        self._here = {stream.job: self._here_of(stream) for stream in streams}
         self.followed.retire()
         self.streams = {job: stream for job, stream in self.streams.items() if job in self.followed.jobs()}
 
@@ -91,6 +94,17 @@ class Sweep:
         stream = self.streams.get(job)
         if stream is not None:
             stream.ask_for(tables)
+
+    def here(self, job: str) -> Here | None:
+        """The job's processes as of the last cut. Any thread may ask."""
+        return self._here.get(job)
+
+    def _here_of(self, stream: JobStream) -> Here:
+        processes = [
+            Living(one.rank, one.owner.pid, one.owner.started, one.segment.path.parent)
+            for one in self.followed.of_job(stream.job)
+        ]
+        return Here(stream.boot_id, tuple(processes))
 
     def _cut_job(self, stream: JobStream, nics: Rows, tick_ns: int, clocks: tuple[int, int]) -> bytes:
         taken = []

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nccl_instrument.agent.losses import Losses
-from nccl_instrument.agent.post import Answer, Door
+from nccl_instrument.agent.post import Answer, Door, Order
 from nccl_instrument.agent.spool import Spool
 
 LOG = logging.getLogger("diogenes.agent")
@@ -41,6 +41,7 @@ NO_FAULT: Final = frozenset({401, 429, 507})  # no token, no turn, no room: no b
 STOP_S: Final = 2.0
 
 Resend = Callable[[str, tuple[str, ...]], None]
+Ask = Callable[[str, tuple[Order, ...]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,15 @@ class Fresh:
 class Uplink(threading.Thread):
     """`offer` batches from any thread; `stop` sends or spools what is left.
 
-    `resend(job, tables)` is called, in this thread, when the server wants tables of a job again.
+    `resend(job, tables)` is called, in this thread, when the server wants tables of a job again, `ask(job, orders)` when it
+    wants dumps; neither may block.
     """
 
     def __init__(self, door: Door, spool: Spool, losses: Losses) -> None:
         super().__init__(name="uplink", daemon=True)
         self._door, self._spool, self._losses = door, spool, losses
         self.resend: Resend = lambda job, tables: None
+        self.ask: Ask = lambda job, orders: None
         self._fresh: deque[Fresh] = deque()
         self._fresh_bytes = 0
         self._wake = threading.Condition()
@@ -195,6 +198,8 @@ class Uplink(threading.Thread):
         self._n_accepted += 1
         if answer.resend and job:
             self.resend(job, answer.resend)
+        if answer.dumps and job:
+            self.ask(job, answer.dumps)
         if answer.requests:
             LOG.warning("the server asks for %s, which this agent cannot do", ", ".join(answer.requests))
 

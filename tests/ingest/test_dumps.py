@@ -21,8 +21,9 @@ from tests.builders import FakeJob, boot_id
 from tests.ingest.conftest import Ingest, Reply, make_ingest
 
 JOB = FakeJob(ranks=4, nodes=2)
-ask, progress, parts, requests = (sync_to_async(verb) for verb in (ask_dumps, progress_of, parts_of, requests_of))
 aio = sync_to_async
+ask, progress = aio(ask_dumps), aio(progress_of)
+parts, requests = aio(parts_of), aio(requests_of)
 
 
 async def started(ingest: Ingest) -> int:

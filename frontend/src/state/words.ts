@@ -98,7 +98,7 @@ export const VERB: Record<string, string> = {
   "asked again": "asked for another diagnosis",
   confirmed: "came to the same diagnosis",
   reported: "reported it by hand",
-  "wants stacks": "asked the nodes for stacks",
+  "asked for dumps": "asked the nodes for dumps",
   pages: "let it page people",
   "diagnosis failed": "could not diagnose",
 };
@@ -117,6 +117,7 @@ export const LOSS: Record<string, [one: string, many: string]> = {
   clock_steps: ["step of the clock", "steps of the clock"],
   late_sweeps: ["late sample", "late samples"],
   unnamed_processes: ["process without a job", "processes without a job"],
+  dumps_lost: ["request for dumps that could not be served", "requests for dumps that could not be served"],
   unfinished_ops: ["op whose end was not seen", "ops whose end was not seen"],
 };
 
@@ -128,6 +129,7 @@ export const ONLY_ODD = [
   "clock_steps",
   "late_sweeps",
   "unnamed_processes",
+  "dumps_lost",
 ];
 
 export function lossWords(kind: string, n: number): string {

@@ -1,0 +1,185 @@
+"""Takes the dumps the server asks for, in a thread of its own: neither sweeping nor sending waits for it.
+
+One request at a time, a few may wait. Each look takes what was asked of the job's processes on this node and sends it at
+once, with the reason for every process that gave nothing; it is tried again while the request lives, and never kept
+longer: a dump of an hour ago explains nothing. Requests that could not be served are counted (dumps_lost).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import random
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nccl_instrument.agent.losses import Losses
+from nccl_instrument.agent.post import Door, Order
+from nccl_instrument.agent.processes import started_at
+from nccl_instrument.agent.recordings import take_recordings
+from nccl_instrument.agent.stacks import take_stacks
+from nccl_instrument.dumps import RECORDER, STACKS, Dumps, Part, encode_dumps
+
+LOG = logging.getLogger("diogenes.agent")
+
+WAITING_MAX: Final = 4
+REMEMBERED_MAX: Final = 1000
+LIFE_S: Final = 60.0
+"""So long after the server asked an answer is of use."""
+RETRY_S: Final = 1.0
+RETRY_S_MAX: Final = 5.0
+STOP_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Living:
+    """A process of a job, as far as the agent knows it. started: field 22 of its stat; folder: where it has its segment."""
+
+    rank: int
+    pid: int
+    started: int
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What the agent has of a job at this moment. boot: 16 bytes, of its stream of batches."""
+
+    boot: bytes
+    processes: tuple[Living, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    job: str
+    order: Order
+    until: float
+
+
+class Dumper(threading.Thread):
+    """`ask` from any thread. here(job): the job's processes on this node, None when it has none any more."""
+
+    def __init__(self, door: Door, node: str, losses: Losses, here: Callable[[str], Here | None]) -> None:
+        super().__init__(name="dumper", daemon=True)
+        self._door, self._node, self._losses, self._here = door, node, losses, here
+        self._asked: queue.Queue[_Asked | None] = queue.Queue(WAITING_MAX)
+        self._seen: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._stopped = threading.Event()
+
+    def ask(self, job: str, orders: Sequence[Order]) -> None:
+        """Take these dumps soon, each once; never blocks."""
+        for order in orders:
+            key = (job, order.request)
+            if key in self._seen or self._stopped.is_set():
+                continue
+            self._seen[key] = None
+            if len(self._seen) > REMEMBERED_MAX:
+                self._seen.popitem(last=False)
+            try:
+                self._asked.put_nowait(_Asked(job, order, time.monotonic() + LIFE_S))
+            except queue.Full:
+                self._lose(job, order, f"{WAITING_MAX} requests wait already")
+
+    def stop(self) -> None:
+        """Let go of what waits, and of what is under way."""
+        self._stopped.set()
+        self._door.interrupt()
+        with contextlib.suppress(queue.Full):  # then it will notice after the one it is at
+            self._asked.put_nowait(None)
+        if self.is_alive():
+            self.join(STOP_S)
+
+    def run(self) -> None:
+        while (asked := self._asked.get()) is not None and not self._stopped.is_set():
+            try:
+                self._serve(asked)
+            except Exception as error:  # tracing must not end for want of a stack
+                self._lose(asked.job, asked.order, f"{error!r}")
+        self._door.close()
+
+    def _serve(self, asked: _Asked) -> None:
+        for look in range(1, asked.order.looks + 1):
+            if look > 1 and self._stopped.wait(asked.order.apart_s):
+                return
+            here = self._here(asked.job)
+            if here is None:
+                return  # the job has ended here: its batches end too, which says so
+            dumps = Dumps(
+                asked.job, self._node, here.boot.hex(), asked.order.request, look, self._take(asked, here, look)
+            )
+            if not self._bring(asked, encode_dumps(dumps)):
+                return
+
+    def _take(self, asked: _Asked, here: Here, look: int) -> tuple[Part, ...]:
+        order = asked.order
+        wanted = [one for one in here.processes if order.ranks is None or one.rank in order.ranks]
+        reachable = [one for one in wanted if started_at(one.pid) == one.started]
+        gone = [one for one in wanted if one not in reachable]
+        found = [_gone(kind, one) for kind in order.kinds for one in gone]
+        if STACKS in order.kinds:
+            found += self._stacks(reachable)
+        if RECORDER in order.kinds and look == 1:
+            found += _recordings(reachable)
+        return tuple(found)
+
+    def _stacks(self, processes: Sequence[Living]) -> list[Part]:
+        offset_ns = time.time_ns() - time.monotonic_ns()
+        taken = take_stacks([(one.rank, one.pid) for one in processes], is_over=self._stopped.is_set)
+        return [
+            Part(
+                STACKS, one.rank, one.pid, one.parent, one.command, one.taken_ns + offset_ns, one.silent, "py-spy"
+            ).holding(one.raw)
+            for one in taken
+        ]
+
+    def _bring(self, asked: _Asked, body: bytes) -> bool:
+        """Whether the server has it."""
+        pause_s, why = RETRY_S, "it was taken too late"
+        while time.monotonic() < asked.until:
+            try:
+                answer = self._door.post(body)
+            except OSError as error:
+                asked_s, why = 0.0, f"cannot reach the server: {error}"
+            else:
+                if answer.is_accepted:
+                    return True
+                asked_s, why = answer.retry_after_s or 0.0, f"the server answers {answer.status} {answer.reason}"
+                if answer.is_refused:
+                    break
+            if self._stopped.wait(max(random.uniform(pause_s / 2, pause_s), asked_s * random.uniform(1.0, 1.5))):
+                return False
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
+        self._lose(asked.job, asked.order, why)
+        return False
+
+    def _lose(self, job: str, order: Order, why: str) -> None:
+        self._losses.add(job, "dumps_lost")
+        LOG.warning("request %d for dumps of job %s is left: %s", order.request, job, why)
+
+
+def _gone(kind: str, one: Living) -> Part:
+    """Nothing can be taken of this process; whose process has its number now must not be looked at."""
+    is_other = started_at(one.pid) is not None
+    why = (
+        "another process has its number here: it ended, or is numbered in a container"
+        if is_other
+        else "the process is gone"
+    )
+    return Part(kind, one.rank, one.pid, 0, "", time.time_ns(), why, "")
+
+
+def _recordings(processes: Sequence[Living]) -> list[Part]:
+    found = []
+    for folder in dict.fromkeys(one.folder for one in processes):
+        taken = take_recordings([(one.rank, one.pid) for one in processes if one.folder == folder], folder)
+        now_ns = time.time_ns()
+        found += [
+            Part(RECORDER, one.rank, one.pid, 0, "", now_ns, one.silent, one.by).holding(one.raw) for one in taken
+        ]
+    return found
