@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,12 @@ _TICKING: Final = tuple(table for table, columns in TABLES.items() if any(c.name
 
 Columns = Rows | PlaneTable
 """A table of which single columns are asked for by name; they may be narrower than their type."""
+
+
+class HasColumns(Protocol):
+    """Rows in whatever form: a column by name."""
+
+    def __getitem__(self, name: str, /) -> npt.NDArray[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ class _Tables(Mapping[str, Rows]):
         return len(self._kept)
 
 
-def completed_ns(ops: Columns) -> npt.NDArray[np.int64]:
+def completed_ns(ops: HasColumns) -> npt.NDArray[np.int64]:
     """(n,) when each op of an `op` table was over: its end, or the last thing known of an op whose end is not."""
     last: npt.NDArray[np.int64] = ops["done_ns"].astype(np.int64)
     for name in ("last_transfer_ns", "first_transfer_ns", "started_ns", "enqueued_ns"):

@@ -21,7 +21,7 @@ from django.db import connection
 
 from ingest.arrival import completed_ns
 from ingest.roster_columns import Roster, place_ranks
-from ingest.stacked import chunks, newest, stacked
+from ingest.stacked import OF_ONE, Stack, chunks, newest
 from ingest.window import WINDOW_DTYPE, Rows
 from nccl_instrument.planes import PlaneTable
 from nccl_instrument.tables import GROUPS, TIME_COLUMNS
@@ -138,27 +138,22 @@ def cut(
     is_last: of what is in progress the newest rows are wanted, and some older ones may be left out.
     """
     pieces = [(group, piece) for group in groups if (piece := group.held.get(table)) is not None]
-    rows, n = np.empty(sum(len(piece) for _, piece in pieces), WINDOW_DTYPE[table]), 0
-    flat = rows.view(np.uint8).reshape(len(rows), rows.itemsize)
+    rows, n = np.zeros(sum(len(piece) for _, piece in pieces), WINDOW_DTYPE[table]), 0
     for chunk in chunks(pieces):
-        found = _inside(table, chunk, roster, start_ns, end_ns)
-        found = found[newest(table, found)] if is_last else found
-        flat[n : n + len(found)] = found.view(np.uint8).reshape(len(found), found.itemsize)
-        n += len(found)
+        stack, held = Stack(table, [piece for _, piece in chunk]), [group for group, _ in chunk]
+        shift_ns = np.repeat(_column(held, "shift_ns"), stack.lengths)
+        when = _when(table, stack, shift_ns, np.repeat(_column(held, "end_ns"), stack.lengths))
+        at = np.flatnonzero((when >= start_ns) & (when < end_ns))
+        if is_last and table in OF_ONE:
+            at = newest(table, stack, at)
+        found = rows[n : n + len(at)]
+        stack.write(found, None if len(at) == len(stack) else at)
+        _shift(table, found, shift_ns[at])
+        found["node"] = np.repeat(roster.node_index(_column(held, "node_id")), stack.lengths)[at]
+        n += len(at)
     rows = rows[:n]
     rows["rank"] = place_ranks(roster, table, rows)
     return rows
-
-
-def _inside(table: str, chunk: Sequence[tuple[Group, PlaneTable]], roster: Roster, start_ns: int, end_ns: int) -> Rows:
-    """The rows of some batches that are inside the window, with nodes joined and times in unix ns."""
-    rows, groups = stacked(table, [piece for _, piece in chunk]), [group for group, _ in chunk]
-    lengths = [len(piece) for _, piece in chunk]
-    _shift(table, rows, np.repeat(_column(groups, "shift_ns"), lengths))
-    rows["node"] = np.repeat(roster.node_index(_column(groups, "node_id")), lengths)
-    at = _when(table, rows, np.repeat(_column(groups, "end_ns"), lengths))
-    inside = (at >= start_ns) & (at < end_ns)
-    return rows if inside.all() else rows[inside]
 
 
 def _column(groups: Sequence[Group], name: str) -> npt.NDArray[np.int64]:
@@ -170,8 +165,11 @@ def _shift(table: str, rows: Rows, shift_ns: npt.NDArray[np.int64]) -> None:
         rows[name] = np.where(rows[name] != 0, rows[name] + shift_ns, 0)
 
 
-def _when(table: str, rows: Rows, batch_end_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The time a row belongs to: completion of an op, tick of a sample, end of its batch for a loss."""
-    if table == "op":
-        return completed_ns(rows)
-    return batch_end_ns if table == "loss" else rows["tick_ns"]
+def _when(
+    table: str, rows: Stack, shift_ns: npt.NDArray[np.int64], batch_end_ns: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The time a row belongs to, unix ns: completion of an op, tick of a sample, end of its batch for a loss."""
+    if table == "loss":
+        return batch_end_ns
+    at = completed_ns(rows) if table == "op" else rows["tick_ns"]
+    return np.where(at != 0, at + shift_ns, 0)

@@ -69,6 +69,11 @@ class PlaneTable:
     def __len__(self) -> int:
         return self.sent.n_rows
 
+    @property
+    def planes(self) -> Bytes:
+        """(planes sent, n), or (n, bytes per row) of a table that travels row by row."""
+        return self._matrix
+
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         if self._rows is not None or self.sent.n_rows < NARROW_ROWS or self.sent.is_by_rows:
             return self.rows()[name]

@@ -1,0 +1,131 @@
+"""Rows of one table out of many stored batches, laid out together.
+
+Making rows batch by batch costs a dozen steps of numpy for each, and a window is cut from tens of thousands of batches. Here
+the byte planes of a chunk of them are laid side by side, asked for single columns, and turned into rows at once while
+they are in the caches. Of what is in progress most rows say again what the next tick says; `newest` leaves one of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ingest.window import Rows
+from nccl_instrument.planes import PlaneTable, layout
+from nccl_instrument.tables import DTYPE
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Held = TypeVar("Held")
+
+CHUNK_ROWS: Final = 8192
+"""A chunk's planes and rows are then some two megabytes."""
+OF_ONE: Final[dict[str, tuple[str, ...]]] = {
+    "flow": ("comm_id", "comm_rank", "op", "func", "flags", "channel", "direction", "peer"),
+    "live_op": ("comm_id", "comm_rank", "op", "func", "flags", "peer"),
+    "progress": ("comm_id", "comm_rank"),
+}
+"""What a row of what is in progress is about: columns that are equal from tick to tick."""
+_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT: Final = np.uint64(29)
+
+
+class Stack:
+    """The rows of the pieces of a chunk, in order: `stack[name]` is a column, (n,); `write` makes rows."""
+
+    def __init__(self, table: str, pieces: Sequence[PlaneTable]) -> None:
+        self.lengths = [len(piece) for piece in pieces]
+        self._width = DTYPE[table].itemsize
+        self._places = layout(table, self._width).columns
+        self._bounds = np.append(0, np.cumsum(self.lengths))
+        self._summed: dict[str, npt.NDArray[Any]] = {}
+        self._rows = None if _is_plain(pieces[0]) else _end_to_end(table, pieces)
+        if self._rows is None:
+            self._lay(pieces)
+
+    def __len__(self) -> int:
+        return int(self._bounds[-1])
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        if self._rows is not None:
+            return self._rows[name]
+        place = self._places[name]
+        if place.is_delta:
+            return self._sum(name)
+        column: npt.NDArray[Any] = np.ascontiguousarray(self._planes[place.start : place.stop].T).view(place.kind)[:, 0]
+        return column
+
+    def write(self, rows: Rows, at: Ints | None) -> None:
+        """Writes the rows at these positions, all where None, into `rows`, of the window's dtype; its bytes are 0."""
+        flat = flattened(rows)
+        if self._rows is not None:
+            flat[:, : self._width] = flattened(self._rows if at is None else self._rows[at])
+            return
+        edges = np.flatnonzero(np.diff(self._is_used)).tolist()
+        for first, last in zip(edges[::2], edges[1::2], strict=True):  # runs of neighbouring planes
+            planes = self._planes[first:last]
+            flat[:, first:last] = planes.T if at is None else planes[:, at].T
+        for name, place in self._places.items():
+            if place.is_delta and self._is_used[place.start + 1 : place.stop + 1].any():
+                summed = self._sum(name)
+                rows[name] = summed if at is None else summed[at]
+
+    def _lay(self, pieces: Sequence[PlaneTable]) -> None:
+        self._planes = np.zeros((self._width, len(self)), np.uint8)
+        self._is_used = np.zeros(self._width + 2, bool)
+        for piece, (start, end) in zip(pieces, pairwise(self._bounds.tolist()), strict=True):
+            numbers = np.array(piece.sent.planes, np.intp)
+            self._planes[numbers, start:end] = piece.planes
+            self._is_used[numbers + 1] = True
+
+    def _sum(self, name: str) -> npt.NDArray[Any]:
+        """(n,) a column sent as differences, summed from the first row of each piece."""
+        if name not in self._summed:
+            place, first = self._places[name], self._bounds[:-1]
+            numbers = np.ascontiguousarray(self._planes[place.start : place.stop].T).view(np.uint64)[:, 0]
+            total = np.cumsum(numbers)
+            total -= np.repeat(total[first] - numbers[first], self.lengths)
+            self._summed[name] = total.view(place.kind)
+        return self._summed[name]
+
+
+def chunks(pieces: Sequence[tuple[Held, PlaneTable]]) -> Iterator[Sequence[tuple[Held, PlaneTable]]]:
+    """The pieces, some CHUNK_ROWS rows at a time: first those of planes as they are written today, then all others."""
+    for is_plain in (True, False):
+        same = [one for one in pieces if _is_plain(one[1]) is is_plain]
+        n_rows = np.cumsum([len(piece) for _, piece in same])
+        n_chunks = -(-int(n_rows[-1]) // CHUNK_ROWS) if same else 0
+        bounds = np.searchsorted(n_rows, np.arange(n_chunks) * CHUNK_ROWS).tolist()
+        for first, last in pairwise([*bounds, len(same)]):
+            if first < last:
+                yield same[first:last]
+
+
+def newest(table: str, rows: Stack, at: Ints) -> Ints:
+    """Those of the positions `at` after which no other tells of the same thing."""
+    key = np.zeros(len(at), np.uint64)
+    for name in OF_ONE[table]:
+        key = (key ^ rows[name][at].astype(np.uint64)) * _ODD
+        key ^= key >> _SHIFT
+    order = np.argsort(key)
+    key, tick = key[order], rows["tick_ns"][at][order]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
+    last_ns = np.maximum.reduceat(tick, first) if len(first) else tick
+    return np.sort(at[order[tick == np.repeat(last_ns, np.diff(np.append(first, len(key))))]])
+
+
+def flattened(rows: Rows) -> Bytes:
+    """(n, bytes of a row): numpy copies bytes at once, and structured rows column by column."""
+    return rows.view(np.uint8).reshape(len(rows), rows.itemsize)
+
+
+def _is_plain(piece: PlaneTable) -> bool:
+    return not piece.sent.is_by_rows and piece.sent.row_bytes == DTYPE[piece.sent.table].itemsize
+
+
+def _end_to_end(table: str, pieces: Sequence[PlaneTable]) -> Rows:
+    return np.frombuffer(b"".join(piece.rows().tobytes() for piece in pieces), DTYPE[table])

@@ -1,0 +1,70 @@
+"""Rows laid out together are the rows that each batch would have made, and the newest of each is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest import stacked
+from ingest.stacked import OF_ONE, Stack, chunks, newest
+from ingest.window import WINDOW_DTYPE
+from nccl_instrument.planes import PlaneTable
+from nccl_instrument.tables import DTYPE
+from nccl_instrument.wire import TraceBatch, encode_batch, open_batch
+
+
+def piece(table: str, seed: int, n_rows: int) -> PlaneTable:
+    """Rows of any bytes, as they travel: few row by row, many in planes."""
+    rows = np.random.default_rng(seed).integers(0, 256, (n_rows, DTYPE[table].itemsize), np.uint8)
+    rows[:, seed % rows.shape[1]] = 0
+    batch = TraceBatch("job", "node", bytes(16), 1, 1, 1, {table: rows.view(DTYPE[table])[:, 0]})
+    return open_batch(encode_batch(batch)).inflate()[table]
+
+
+def written(stack: Stack, table: str, at: np.ndarray | None = None) -> list[bytes]:
+    rows = np.zeros(len(stack) if at is None else len(at), WINDOW_DTYPE[table])
+    stack.write(rows, at)
+    assert not rows["rank"].any() and not rows["node"].any()
+    return [row[: DTYPE[table].itemsize] for row in (one.tobytes() for one in rows)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(sorted(WINDOW_DTYPE)), st.lists(st.tuples(st.integers(0, 99), st.integers(1, 90)), min_size=1))
+def test_every_piece_makes_the_rows_that_it_would_make_alone(table: str, made: list[tuple[int, int]]) -> None:
+    pieces = [piece(table, seed, n_rows) for seed, n_rows in made]
+    found: list[bytes] = []
+    for chunk in chunks([(None, one) for one in pieces]):
+        stack = Stack(table, [one for _, one in chunk])
+        rows = written(stack, table)
+        some = np.arange(0, len(stack), 3)
+        assert written(stack, table, some) == [rows[at] for at in some]
+        for name in DTYPE[table].names or ():
+            if DTYPE[table][name].shape == ():
+                alone = np.concatenate([one.rows()[name] for _, one in chunk])
+                assert stack[name].tobytes() == alone.tobytes()
+        found += rows
+    assert sorted(found) == sorted(row.tobytes() for one in pieces for row in one.rows())
+
+
+def test_a_chunk_holds_whole_pieces_of_one_form_and_no_more_rows_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacked, "CHUNK_ROWS", 100)
+    pieces = [piece("flow", seed, n_rows) for seed, n_rows in enumerate([60, 5, 60, 250, 10, 40])]
+    lengths = [[len(one) for _, one in chunk] for chunk in chunks([(None, one) for one in pieces])]
+    assert lengths == [[60], [60], [250], [40], [5, 10]] or lengths == [[60, 60], [250], [40], [5, 10]]
+
+
+@pytest.mark.parametrize("table", sorted(OF_ONE))
+@pytest.mark.parametrize("n_ticks", [2, 60])  # row by row, and in planes
+def test_of_what_is_in_progress_the_newest_row_of_each_is_kept(table: str, n_ticks: int) -> None:
+    rows = np.zeros(3 * n_ticks, DTYPE[table])
+    rows["comm_rank"] = np.arange(len(rows)) % 3
+    rows["tick_ns"] = 1000 + np.arange(len(rows)) // 3
+    rows["tick_ns"][-1] = 7  # of the last, the newest tick came before
+    batch = TraceBatch("job", "node", bytes(16), 1, 1, 1, {table: rows})
+    stack = Stack(table, [open_batch(encode_batch(batch)).inflate()[table]])
+    kept = newest(table, stack, np.arange(len(rows)))
+    assert kept.tolist() == [len(rows) - 4, len(rows) - 3, len(rows) - 2]
+    earlier = newest(table, stack, np.arange(3))
+    assert earlier.tolist() == [0, 1, 2], "only what is asked about counts"
