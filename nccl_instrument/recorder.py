@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -25,7 +26,10 @@ FOLDER: Final = "/dev/shm"
 LOOK_SECONDS: Final = 0.5
 DUMP_BYTES_MAX: Final = 64 * 2**20
 LAST_WORDS: Final = "its last words"
+ENDING_CHARS: Final = 200
 _OP: Final = b"profiling_name"
+_DISTRIBUTED: Final = "/torch/distributed/"
+_BACKEND: Final = re.compile(r"gloo|nccl|process ?group", re.IGNORECASE)
 
 Dump = Callable[[], bytes]
 
@@ -41,7 +45,7 @@ def answer_path(folder: Path, pid: int, uid: int) -> Path:
 
 
 def last_words_path(folder: Path, pid: int, uid: int) -> Path:
-    """Where the process leaves a dump when its program ends by an exception. The op it entered last is what raised."""
+    """Where the process leaves a dump when its program ends by an exception, with the words of `ending` behind it."""
     return folder / f"diogenes-last.{uid}.{pid}"
 
 
@@ -89,10 +93,20 @@ def _leave_last_words(folder: Path, make: Dump) -> None:
     def hook(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
         with contextlib.suppress(Exception):
             if os.getpid() == pid and not issubclass(kind, KeyboardInterrupt):
-                _write(last_words_path(folder, pid, os.getuid()), make())
+                _write(last_words_path(folder, pid, os.getuid()), make() + ending(kind, error, where))
         before(kind, error, where)
 
     sys.excepthook = hook
+
+
+def ending(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> bytes:
+    """What ended the program and whether an op raised it: behind the pickle, where readers of pickles stop."""
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    place = where.tb_frame.f_code.co_filename if where is not None else ""
+    said = f"{kind.__name__}: {error}"
+    how = "in an op" if _DISTRIBUTED in place or _BACKEND.search(said) else "outside any op"
+    return f"\nended {how} by {' '.join(said.split())[:ENDING_CHARS]}".encode()
 
 
 def _torch_dump(*, frames: bool = True) -> Dump:

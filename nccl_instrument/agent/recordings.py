@@ -1,8 +1,8 @@
 """Flight Recorder dumps of training processes, by whichever way a rank offers one.
 
-In this order: the thread of nccl_instrument.recorder, which answers even when the rank hangs; the debug pipe of torch's NCCL
-backend; a dump file that torch has written by itself. All is asked at once and waited for together; a rank that does not
-answer says so with what was tried.
+In this order: the thread of nccl_instrument.recorder, which answers even when the rank hangs; what it left when the program
+ended by an exception; the debug pipe of torch's NCCL backend; a dump file that torch has written by itself. All is asked at
+once and waited for together; a rank that does not answer says so with what was tried.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nccl_instrument.recorder import DUMP_BYTES_MAX, answer_path, request_path
+from nccl_instrument.recorder import DUMP_BYTES_MAX, LAST_WORDS, answer_path, last_words_path, request_path
 
 WAIT_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 0.1
@@ -74,6 +74,10 @@ def _ask(rank: int, pid: int, folder: Path) -> _Asked:
         answers[answer_path(folder, pid, uid)] = ("its recorder thread", now)
         _touch(request_path(folder, pid, uid), uid)
         tried.append("its recorder thread")
+    for path in folder.glob(
+        last_words_path(folder, pid, 0).name.replace(".0.", ".*.")
+    ):  # whose it was is not known any more
+        answers[path] = (LAST_WORDS, now - OLD_SECONDS)
     if said.get(PIPE) and _ring(Path(f"{said[PIPE]}{rank}.pipe")):
         tried.append("its debug pipe")
     prefix = next((said[name] for name in PREFIXES if said.get(name)), PREFIX)
@@ -83,15 +87,24 @@ def _ask(rank: int, pid: int, folder: Path) -> _Asked:
 
 def _answered(one: _Asked, *, is_last: bool) -> RecorderDump | None:
     """Its dump; when time is over, the reason why there is none. An old file counts only then: a new one may yet come."""
+    is_gone = _is_gone(one.pid)
     for path, (by, since) in one.answers.items():
-        raw = _fresh(path, since if is_last else max(since, time.time() - WAIT_SECONDS - 1))
+        raw = _fresh(path, since if is_last or is_gone else max(since, time.time() - WAIT_SECONDS - 1))
         if raw is not None:
             return RecorderDump(one.rank, one.pid, raw, by, "")
-    if not Path(f"/proc/{one.pid}").exists():
+    if is_gone:
         return RecorderDump(one.rank, one.pid, b"", "", "the process is gone")
     if not is_last:
         return None
     return RecorderDump(one.rank, one.pid, b"", "", f"no answer within the time; tried {', '.join(one.tried)}")
+
+
+def _is_gone(pid: int) -> bool:
+    """Also when its parent has not asked yet how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
+    except OSError:
+        return True
 
 
 def _fresh(path: Path, since: float) -> bytes | None:

@@ -134,4 +134,6 @@ def test_a_program_that_ends_by_an_exception_leaves_a_last_dump(tmp_path: Path) 
             process.wait()
         left = recorder.last_words_path(tmp_path, process.pid, os.getuid())
         assert left.exists() is is_left
-    assert left.read_bytes() == b"dump of a hung rank"
+    assert left.read_bytes() == b"dump of a hung rank\nended outside any op by RuntimeError: sizes differ"
+    (found,) = take_recordings([(0, process.pid)], tmp_path)
+    assert (found.by, found.raw) == (recorder.LAST_WORDS, left.read_bytes())
