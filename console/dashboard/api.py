@@ -30,6 +30,7 @@ from console.incidents.pauses import PauseRow, read_pause
 from console.incidents.read import read_current, visible_incidents
 from console.incidents.rows import incident_row, iso
 from console.operations.metrics import SNAPSHOTS
+from ingest.let_go import read_let_go
 from ingest.models import Team
 
 INCIDENTS_OF_JOB_MAX = 50
@@ -173,8 +174,11 @@ class JobThroughput(APIView):
 
 
 class NodeList(APIView):
-    @extend_schema(operation_id="nodes_list", responses={200: an_object(server_at=str, nodes=list[jobs.NodeRow])})
+    @extend_schema(
+        operation_id="nodes_list",
+        responses={200: an_object(server_at=str, nodes=list[jobs.NodeRow], let_go=dict[str, int])},
+    )
     def get(self, request: Request) -> Response:
-        """Every node of every job's newest attempt."""
-        rows = jobs.read_node_rows(caller_of(request.user).team_ids)
-        return Response({"server_at": iso(timezone.now()), "nodes": [dataclasses.asdict(row) for row in rows]})
+        """Every node of every job's newest attempt, and what retention of this installation let go of, ever, by kind."""
+        rows = [dataclasses.asdict(row) for row in jobs.read_node_rows(caller_of(request.user).team_ids)]
+        return Response({"server_at": iso(timezone.now()), "nodes": rows, "let_go": read_let_go()})

@@ -157,7 +157,8 @@ export const declarePause = (id: number, reason: string, minutes: number) =>
 export const endPause = (id: number) => ask<{ pause: Pause | null }>(`jobs/${id}/pause`, "DELETE");
 export const reportProblem = (id: number, note: string, since?: string) =>
   ask<ActAnswer & { opened: boolean }>(`jobs/${id}/triggers`, "POST", since ? { note, since } : { note });
-export const readNodes = () => ask<{ nodes: NodeRow[] }>("nodes");
+/** `let_go`: what retention let go of, ever, by kind. */
+export const readNodes = () => ask<{ nodes: NodeRow[]; let_go: Record<string, number> }>("nodes");
 export const readTokens = () => ask<{ tokens: TokenRow[]; teams: string[] }>("tokens");
 /** `team` must be named by who administers several. */
 export const createToken = (label: string, team?: string) =>

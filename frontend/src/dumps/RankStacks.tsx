@@ -86,7 +86,7 @@ function ProcessStacks({ process, against }: { process: RankProcess; against: nu
         <Difference lines={process.against_majority} of={against === null ? "what most ranks do" : `rank ${against}`} />
       )}
       {process.looks.map((look, n) => (
-        <details key={look.taken_at} open={process.against_majority.length === 0 && n === 0}>
+        <details key={n} open={process.against_majority.length === 0 && n === 0}>
           <summary>
             Raw text{process.looks.length > 1 ? `, look ${n + 1}` : ""}, {timeOfDay(Date.parse(look.taken_at))}{" "}
             {zoneLabel()}

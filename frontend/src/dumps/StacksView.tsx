@@ -185,15 +185,20 @@ function ClassCard({ one: { group, mark }, looks, selected, onSelect }: CardProp
   );
 }
 
+const FRAMES_SHOWN = 5;
+
+/** The innermost calls of who stands out; the many are folded. */
 function Frames({ frames, current, isOpen }: { frames: readonly Frame[]; current: string; isOpen: boolean }) {
+  const [isWhole, setWhole] = useState(false);
   if (frames.length === 0) return null;
+  const shown = isWhole ? frames : frames.slice(0, FRAMES_SHOWN);
   return (
-    <details open={isOpen && frames.length <= 12}>
+    <details open={isOpen}>
       <summary>
         <code>{current}</code> <span class="faint">{count(frames.length, "call")}, innermost first</span>
       </summary>
       <ol class="frames">
-        {frames.map((frame, n) => (
+        {shown.map((frame, n) => (
           <li key={n}>
             <code>{frame.function}</code>{" "}
             <span class="faint">
@@ -203,6 +208,11 @@ function Frames({ frames, current, isOpen }: { frames: readonly Frame[]; current
           </li>
         ))}
       </ol>
+      {frames.length > shown.length && (
+        <button type="button" class="link faint" onClick={() => setWhole(true)}>
+          {count(frames.length - shown.length, "outer call")}
+        </button>
+      )}
     </details>
   );
 }

@@ -18,10 +18,13 @@ export interface Marked {
   mark: string;
 }
 
-/** Those who stand out first, the smallest first; within a size by rank. */
+/** Who only waits for others stands out least: in a barrier when the rest is in a collective. */
+const WAITS = /collective|barrier|nccl|waiting for the (gpu|rendezvous)/i;
+
+/** Those who stand out first: who does something of its own, the smallest class first; within a size by rank. */
 export function markedGroups(stacks: StacksAnswer, kind: CommandKind): Marked[] {
   const groups = stacks.groups.filter((group) => group.kind === kind);
-  const odd = groups.filter((group) => !group.is_dominant).sort(smallestFirst);
+  const odd = groups.filter((group) => !group.is_dominant).sort(tellingFirst);
   const same = groups.filter((group) => group.is_dominant).sort((a, b) => b.count - a.count);
   return [
     ...odd.map((group, n) => ({ group, mark: `class-${Math.min(n + 1, MARKS)}` })),
@@ -29,8 +32,9 @@ export function markedGroups(stacks: StacksAnswer, kind: CommandKind): Marked[] 
   ];
 }
 
-function smallestFirst(a: StackGroup, b: StackGroup): number {
-  return a.count - b.count || (a.ranks[0] ?? 0) - (b.ranks[0] ?? 0);
+function tellingFirst(a: StackGroup, b: StackGroup): number {
+  const waits = Number(WAITS.test(a.place)) - Number(WAITS.test(b.place));
+  return waits || a.count - b.count || (a.ranks[0] ?? 0) - (b.ranks[0] ?? 0);
 }
 
 export function kindsOf(stacks: StacksAnswer): CommandKind[] {

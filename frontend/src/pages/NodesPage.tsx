@@ -7,7 +7,7 @@ import { Failure } from "../parts/Failure";
 import { type Column, Table } from "../parts/Table";
 import { pageTitle } from "../state/badge";
 import { spanWords } from "../state/clock";
-import { count, lossWords, NODE_STATE, ONLY_ODD, worded } from "../state/words";
+import { count, LET_GO, LET_GO_LOSES, lossWords, NODE_STATE, ONLY_ODD, readable, worded } from "../state/words";
 import type { NodeRow } from "../types";
 
 const REFRESH_MS = 5000;
@@ -16,10 +16,12 @@ const WORST_FIRST = ["nic-down", "silent", "refused", "unheard", "catching_up", 
 
 export function NodesPage() {
   const [nodes, setNodes] = useState<NodeRow[] | null>(null);
+  const [letGo, setLetGo] = useState<Record<string, number>>({});
   const [failure, setFailure] = useState<Error | null>(null);
   const load = () =>
     readNodes().then((answer) => {
       setNodes(answer.nodes);
+      setLetGo(answer.let_go);
       setFailure(null);
     }, setFailure);
   useEffect(() => {
@@ -41,7 +43,28 @@ export function NodesPage() {
       {nodes && nodes.length > 0 && (
         <Table label="Nodes" isCards columns={COLUMNS} rows={sorted(nodes)} rowKey={keyOf} />
       )}
+      {nodes && <LetGo counts={letGo} />}
     </div>
+  );
+}
+
+/** What retention let go of in all the time of this installation; what was lost by it stands first. */
+export function LetGo({ counts }: { counts: Record<string, number> }) {
+  const kinds = Object.keys(counts).filter((kind) => counts[kind] > 0);
+  if (kinds.length === 0) return <p class="faint">Retention has let go of no evidence yet.</p>;
+  const loses = (kind: string) => LET_GO_LOSES.includes(kind);
+  kinds.sort((a, b) => Number(loses(b)) - Number(loses(a)));
+  return (
+    <section class="let-go" aria-labelledby="let-go">
+      <h2 id="let-go">Let go of by retention</h2>
+      <ul>
+        {kinds.map((kind) => (
+          <li key={kind} class={loses(kind) ? "old" : "faint"}>
+            {count(counts[kind], ...(LET_GO[kind] ?? [readable(kind), readable(kind)]))}
+          </li>
+        ))}
+      </ul>
+    </section>
   );
 }
 

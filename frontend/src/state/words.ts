@@ -121,6 +121,21 @@ export const LOSS: Record<string, [one: string, many: string]> = {
   unfinished_ops: ["op whose end was not seen", "ops whose end was not seen"],
 };
 
+/** What retention let go of: the kinds of ingest/let_go.py. Evidence that aged is as was asked; cut or hours are losses. */
+export const LET_GO: Record<string, [one: string, many: string]> = {
+  windows: [
+    "pinned window of an incident resolved longer ago than evidence is kept",
+    "pinned windows of incidents resolved longer ago than evidence is kept",
+  ],
+  windows_cut: ["pinned window longer than a day was cut", "pinned windows longer than a day were cut"],
+  dumps: ["set of dumps older than they are kept", "sets of dumps older than they are kept"],
+  hours: [
+    "hour of traces dropped before all of it was saved or summed up",
+    "hours of traces dropped before all of it was saved or summed up",
+  ],
+};
+export const LET_GO_LOSES = ["windows_cut", "hours"];
+
 /** Losses after which nothing is missing from a window: odd, counted, got over. */
 export const ONLY_ODD = [
   "torn_rows",

@@ -16,6 +16,7 @@ from rest_framework.test import APIClient
 
 from console.accounts.models import Membership, Role
 from console.dashboard.api_urls import urlpatterns
+from ingest.let_go import note_let_go
 from ingest.models import AgentToken, Attempt, Team
 from tests.console.conftest import Persona
 from tests.console.incidents.making import make_incident
@@ -61,7 +62,18 @@ def test_who_is_signed_in_finds_nothing_within_the_console(
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/incidents", "/incidents/12", "/jobs/3", "/jobs/3/settings", "/nodes", "/settings"]
+    "path",
+    [
+        "/",
+        "/incidents",
+        "/incidents/12",
+        "/jobs/3",
+        "/jobs/3/settings",
+        "/nodes",
+        "/bundle",
+        "/bundle/7f3a",
+        "/settings",
+    ],
 )
 def test_every_page_has_an_address(viewer: Persona, path: str) -> None:
     assert viewer.browser.get(path).status_code in (200, 503)
@@ -104,6 +116,11 @@ def test_another_teams_jobs_are_not_there(attempt: Attempt, stranger: Persona) -
     for path in ("", "/grid", "/figures/throughput"):
         assert stranger.browser.get(f"/api/v1/jobs/{attempt.job_id}{path}").status_code == 404
     assert stranger.browser.get("/api/v1/nodes").json()["nodes"] == []
+
+
+def test_what_retention_let_go_of_is_told_beside_the_nodes(viewer: Persona) -> None:
+    note_let_go("windows", 2)
+    assert viewer.browser.get("/api/v1/nodes").json()["let_go"]["windows"] == 2
 
 
 def test_a_job_nobody_heard_of_is_unknown_and_its_chart_says_so(attempt: Attempt, viewer: Persona) -> None:
