@@ -21,7 +21,7 @@ from typing import Final
 
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.post import Door, Order
-from nccl_instrument.agent.processes import started_at
+from nccl_instrument.agent.processes import read_process, started_at
 from nccl_instrument.agent.recordings import take_recordings
 from nccl_instrument.agent.stacks import take_stacks
 from nccl_instrument.dumps import RECORDER, STACKS, Dumps, Part, encode_dumps
@@ -35,6 +35,7 @@ LIFE_S: Final = 60.0
 RETRY_S: Final = 1.0
 RETRY_S_MAX: Final = 5.0
 STOP_S: Final = 3.0
+_ENDED: Final = (0, ord("Z"), ord("X"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +120,12 @@ class Dumper(threading.Thread):
     def _take(self, asked: _Asked, here: Here, look: int) -> tuple[Part, ...]:
         order = asked.order
         wanted = [one for one in here.processes if order.ranks is None or one.rank in order.ranks]
-        reachable = [one for one in wanted if started_at(one.pid) == one.started]
-        gone = [one for one in wanted if one not in reachable]
-        found = [_gone(kind, one) for kind in order.kinds for one in gone]
-        if STACKS in order.kinds:
+        kinds = [kind for kind in order.kinds if kind != RECORDER or look == 1]
+        reachable = [one for one in wanted if _is_there(one)]
+        found = [_gone(kind, one) for kind in kinds for one in wanted if one not in reachable]
+        if STACKS in kinds:
             found += self._stacks(reachable)
-        if RECORDER in order.kinds and look == 1:
+        if RECORDER in kinds:
             found += _recordings(reachable)
         return tuple(found)
 
@@ -163,9 +164,13 @@ class Dumper(threading.Thread):
         LOG.warning("request %d for dumps of job %s is left: %s", order.request, job, why)
 
 
+def _is_there(one: Living) -> bool:
+    return read_process(one.pid, one.started).state not in _ENDED
+
+
 def _gone(kind: str, one: Living) -> Part:
     """Nothing can be taken of this process; whose process has its number now must not be looked at."""
-    is_other = started_at(one.pid) is not None
+    is_other = started_at(one.pid) not in (None, one.started)
     why = (
         "another process has its number here: it ended, or is numbered in a container"
         if is_other

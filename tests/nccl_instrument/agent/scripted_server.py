@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that answers what the test's script says and keeps every batch it accepted."""
+"""A real HTTP server on loopback that answers what the test's script says and keeps every batch and dump it accepted."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from nccl_instrument.agent.post import DUMPS_PATH
+from nccl_instrument.dumps import Dumps, decode_dumps
 from nccl_instrument.wire import TraceBatch, decode_batch
 
 
@@ -21,12 +23,17 @@ class Reply:
 
 
 class ScriptedServer:
-    """`script` holds the next replies, first come first; when it is empty `rule` decides, by default 200."""
+    """`script` holds the next replies, first come first; when it is empty `rule` decides, by default 200.
+
+    Dumps are answered by `dumps_rule`.
+    """
 
     def __init__(self, port: int = 0) -> None:
         self.script: list[Reply] = []
         self.rule: Callable[[TraceBatch], Reply] = lambda _batch: Reply()
+        self.dumps_rule: Callable[[Dumps], Reply] = lambda _dumps: Reply()
         self.accepted: list[TraceBatch] = []
+        self.dumps: list[Dumps] = []
         self.asked: list[tuple[float, dict[str, str], str]] = []
         self._http = ThreadingHTTPServer(("127.0.0.1", port), self._door())
         self._http.daemon_threads = True
@@ -52,6 +59,8 @@ class ScriptedServer:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 server.asked.append((time.monotonic(), dict(self.headers), self.path))
+                if self.path == DUMPS_PATH:
+                    return self._take_dumps(decode_dumps(body))
                 batch = decode_batch(body)
                 reply = server.script.pop(0) if server.script else server.rule(batch)
                 if reply.hang_up:
@@ -59,6 +68,12 @@ class ScriptedServer:
                     return
                 if reply.status < 300:
                     server.accepted.append(batch)
+                self._answer(reply)
+
+            def _take_dumps(self, dumps: Dumps) -> None:
+                reply = server.dumps_rule(dumps)
+                if reply.status < 300:
+                    server.dumps.append(dumps)
                 self._answer(reply)
 
             def _answer(self, reply: Reply) -> None:

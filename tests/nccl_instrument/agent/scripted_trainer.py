@@ -186,10 +186,12 @@ class SegmentWriter:
 class ScriptedTrainer:
     """A SegmentWriter in a child process; `do("start_op", 0, 0, 1)` calls its method there and waits."""
 
-    def __init__(self, folder: Path, job: str = "job", rank: int = 0, **identity: Any) -> None:
+    def __init__(self, folder: Path, job: str = "job", rank: int = 0, code: str = "", **identity: Any) -> None:
+        """code: a program that calls `main` itself."""
         folder.mkdir(parents=True, exist_ok=True)
         who = {"job": job, "global_rank": rank, "world_size": 2, **identity}
-        command = [sys.executable, "-m", __spec__.name, str(folder), json.dumps(who)]
+        program = ["-c", code] if code else ["-m", __spec__.name]
+        command = [sys.executable, *program, str(folder), json.dumps(who)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid = self.process.pid
         self.path = Path(self._answer())
