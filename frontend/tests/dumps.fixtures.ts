@@ -46,7 +46,7 @@ export function makeStacks(nRanks = 16, stuck = 5, silent: number[] = [11]): Sta
       })),
     },
     groups: [
-      makeStackGroup({ id: "wait", ranks: waiting, is_dominant: true }),
+      makeStackGroup({ id: "wait", ranks: waiting, is_dominant: true, is_wait: true }),
       makeStackGroup({
         id: "loads",
         place: "data loader",

@@ -64,6 +64,11 @@ describe("the classes of stacks", () => {
     expect(cells.state.map((code) => cells.states[code])).toEqual(["same", "class-1", "same"]);
   });
 
+  it("call neither of two classes of one size the many", () => {
+    const stacks = makeStacks(2, 1, []);
+    expect(markedGroups(stacks, "trainer").map(({ mark }) => mark)).toEqual(["class-1", "class-2"]);
+  });
+
   it("include silent ranks whose place nobody knows", () => {
     const stacks = makeStacks();
     stacks.silent.push({ rank: 99, node: "", kind: "stacks", why: "process gone" });
@@ -145,6 +150,11 @@ describe("a process group of the Flight Recorder", () => {
       "with the rest",
       "with the rest",
     ]);
+  });
+
+  it("blames nobody for being earlier where nobody waits", () => {
+    const ranks = [0, 1].map((rank) => makeRecorded(rank, { enqueued: 80 + rank, completed: 80 + rank }));
+    expect(recordedRows({ ...group, members: null, ranks })[0]).toMatchObject({ ranks: [0], standing: "earlier" });
   });
 
   it("counts members without a dump as unknown", () => {

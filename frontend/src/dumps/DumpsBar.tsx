@@ -62,6 +62,9 @@ export function DumpsBar({ source, dumps, row, kind }: DumpsBarProps) {
   );
 }
 
+/** Who asks when no person did. */
+const ASKER: Record<string, string> = { "": "the trigger", detector: "the trigger" };
+
 function Progress({ request, row }: { request: DumpRequest; row: DumpsRow | null }) {
   const newer = row?.request === request.id ? row : null;
   const answered = Math.max(request.nodes_answered, newer?.nodes_answered ?? 0);
@@ -80,7 +83,8 @@ function Progress({ request, row }: { request: DumpRequest; row: DumpsRow | null
       </p>
       <progress max={Math.max(1, expected)} value={answered} aria-label="Nodes that answered" />
       <p class="faint">
-        asked by {request.asked_by || "the trigger"} <Ago at={request.asked_at} />
+        asked by {ASKER[request.asked_by] ?? request.asked_by} <Ago at={request.asked_at} />
+        {(request.left_out ?? 0) > 0 && `; ${count(request.left_out ?? 0, "part")} over a limit left out`}
       </p>
     </div>
   );

@@ -45,11 +45,21 @@ export function RecorderView({ recorder, selected, onSelect }: RecorderViewProps
       {groups.length > 0 && (
         <p class="faint">
           Dumps of version {recorder.version || "unknown"}
-          {recorder.backend ? `, ${recorder.backend}` : ""}.
+          {recorder.backend ? `, ${recorder.backend}` : ""}.{leftOutWords(recorder)}
         </p>
       )}
     </div>
   );
+}
+
+function leftOutWords({ left_out }: RecorderAnswer): string {
+  const { groups = 0, rows = 0, last_ops = 0 } = left_out ?? {};
+  const said = [
+    groups > 0 && count(groups, "group"),
+    rows > 0 && count(rows, "rank’s standing", "ranks’ standings"),
+    last_ops > 0 && count(last_ops, "last op"),
+  ].filter(Boolean);
+  return said.length > 0 ? ` Too many to show: ${said.join(", ")}.` : "";
 }
 
 function Findings({ findings }: { findings: readonly Finding[] }) {
@@ -101,7 +111,12 @@ function GroupPanel({ group, rows, selected, onSelect }: GroupPanelProps) {
           <code class="faint">{group.name}</code>
         )}
         <span class="faint">
-          {group.members ? `ranks ${rankRanges(group.members, 8)}` : "its members are not known"}
+          {group.members
+            ? `ranks ${rankRanges(group.members, 8)}`
+            : `seen in it: ranks ${rankRanges(
+                group.ranks.map(({ rank }) => rank),
+                8,
+              )}`}
         </span>
         {group.inferred && (
           <span class="tag" title="The dumps do not say who belongs to it; it was read off who did its ops.">
@@ -112,6 +127,7 @@ function GroupPanel({ group, rows, selected, onSelect }: GroupPanelProps) {
       {group.said && <p>{group.said}</p>}
       <Table
         label={`Ranks of ${group.desc || group.name}`}
+        isCards
         columns={columnsOf(selected, onSelect)}
         rows={rows}
         rowKey={(_, n) => n}
@@ -156,7 +172,7 @@ const columnsOf = (selected: number | null, onSelect: (rank: number | null) => v
     word: "Size",
     cell: ({ one }) => (
       <>
-        {one.size || "–"} <span class="faint">{one.dtype}</span>
+        {one.size || "–"} {!one.size.includes(one.dtype) && <span class="faint">{one.dtype}</span>}
       </>
     ),
   },
@@ -183,7 +199,7 @@ function StandingWord({ row: { standing, lag } }: { row: RecordedRow }) {
         <i class="swatch swatch-unknown" aria-hidden="true" /> unknown
       </>
     );
-  return <span class="faint">with the rest</span>;
+  return <span class="faint">{standing === "earlier" ? `${count(lag, "op")} earlier, nobody waits` : standing}</span>;
 }
 
 function ageWords({ ageFrom, ageTo }: RecordedRow): string {
@@ -209,7 +225,7 @@ function LastOps({ rows, selected }: { rows: readonly LastOp[]; selected: number
         <h2 id="last-ops">{selected === null ? "Last op per group and stream" : `Last ops of rank ${selected}`}</h2>
       </div>
       {mine.length > 0 ? (
-        <Table label="Last ops" columns={LAST_COLUMNS} rows={mine} rowKey={(_, n) => n} />
+        <Table label="Last ops" isCards columns={LAST_COLUMNS} rows={mine} rowKey={(_, n) => n} />
       ) : (
         <p class="faint">
           {selected === null

@@ -28,6 +28,7 @@ export function StacksTable({ marked, cells, looks, selected, onSelect }: Stacks
   return (
     <Table
       label="Stacks by rank"
+      isCards
       columns={columnsOf(cells, looks, selected, onSelect)}
       rows={rows.slice(0, shown)}
       rowKey={({ cell }) => cell}

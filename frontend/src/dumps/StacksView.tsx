@@ -12,7 +12,7 @@ import { query, setQuery } from "../state/address";
 import { pointAt } from "../state/pointed";
 import { count, rankRanges } from "../state/words";
 import { CallTree } from "./CallTree";
-import { cellsOf, currentCall, kindsOf, MAIN_THREAD, type Marked, markedGroups, paceWords } from "./classes";
+import { cellsOf, currentCall, kindsOf, type Marked, markedGroups, otherThreads, paceWords } from "./classes";
 import { SilentRanks } from "./DumpsBar";
 import { PlaceWord } from "./places";
 import { BLOCKS_MAX, RankBlocks } from "./RankBlocks";
@@ -78,8 +78,7 @@ function KindPanel({ kind, stacks, selected, onSelect }: KindPanelProps) {
   const key = `stacks-${kind}`;
   const asTable = query.value.get(key) === "table";
   const order = orderShown();
-  const main = marked.filter(({ group }) => (group.thread ?? MAIN_THREAD) === MAIN_THREAD);
-  const others = marked.filter(({ group }) => (group.thread ?? MAIN_THREAD) !== MAIN_THREAD);
+  const others = useMemo(() => otherThreads(stacks, kind), [stacks, kind]);
   return (
     <section class="panel" aria-labelledby={key}>
       <div class="panel-head">
@@ -93,13 +92,13 @@ function KindPanel({ kind, stacks, selected, onSelect }: KindPanelProps) {
         </div>
       </div>
       {asTable ? (
-        <StacksTable marked={main} cells={cells} looks={stacks.looks} selected={selected} onSelect={onSelect} />
+        <StacksTable marked={marked} cells={cells} looks={stacks.looks} selected={selected} onSelect={onSelect} />
       ) : cells.rank.length <= BLOCKS_MAX ? (
-        <RankBlocks cells={cells} marked={main} order={order} selected={selected} onSelect={onSelect} />
+        <RankBlocks cells={cells} marked={marked} order={order} selected={selected} onSelect={onSelect} />
       ) : (
         <RankCanvas columns={cells} order={order} selected={selected} onSelect={onSelect} />
       )}
-      <ClassCards marked={main} looks={stacks.looks} selected={selected} onSelect={onSelect} />
+      <ClassCards marked={marked} looks={stacks.looks} selected={selected} onSelect={onSelect} />
       {others.length > 0 && (
         <details class="other-threads">
           <summary>{count(others.length, "class", "classes")} of other threads</summary>
@@ -175,7 +174,7 @@ function ClassCard({ one: { group, mark }, looks, selected, onSelect }: CardProp
             {group.ranks.length === 1 ? "rank" : "ranks"} {rankRanges(group.ranks, 6)}
           </button>
         )}
-        {group.thread && group.thread !== MAIN_THREAD && <span class="tag">{group.thread}</span>}
+        {group.thread && <span class="tag">{group.thread}</span>}
         {group.count !== group.ranks.length && <span class="faint">{count(group.count, "process", "processes")}</span>}
         {pace && <span class={`pace pace-${group.moving === 0 ? "frozen" : "moving"}`}>{pace}</span>}
       </p>

@@ -18,23 +18,33 @@ export interface Marked {
   mark: string;
 }
 
-/** Who only waits for others stands out least: in a barrier when the rest is in a collective. */
-const WAITS = /collective|barrier|nccl|waiting for the (gpu|rendezvous)/i;
-
 /** Those who stand out first: who does something of its own, the smallest class first; within a size by rank. */
 export function markedGroups(stacks: StacksAnswer, kind: CommandKind): Marked[] {
   const groups = stacks.groups.filter((group) => group.kind === kind);
-  const odd = groups.filter((group) => !group.is_dominant).sort(tellingFirst);
-  const same = groups.filter((group) => group.is_dominant).sort((a, b) => b.count - a.count);
+  const isMost = (group: StackGroup) => group.is_dominant && !hasEqual(groups, group);
+  const odd = groups.filter((group) => !isMost(group)).sort(tellingFirst);
+  const same = groups.filter(isMost);
   return [
     ...odd.map((group, n) => ({ group, mark: `class-${Math.min(n + 1, MARKS)}` })),
     ...same.map((group) => ({ group, mark: SAME })),
   ];
 }
 
+/** Of two classes of one size nobody can say which is what most do. */
+function hasEqual(groups: readonly StackGroup[], group: StackGroup): boolean {
+  return groups.some((other) => other !== group && other.count === group.count);
+}
+
+/** Who only waits for others stands out least: in a barrier when the rest is in a collective. */
 function tellingFirst(a: StackGroup, b: StackGroup): number {
-  const waits = Number(WAITS.test(a.place)) - Number(WAITS.test(b.place));
+  const waits = Number(a.is_wait ?? false) - Number(b.is_wait ?? false);
   return waits || a.count - b.count || (a.ranks[0] ?? 0) - (b.ranks[0] ?? 0);
+}
+
+/** Threads beside the main one, the fewest ranks first. */
+export function otherThreads(stacks: StacksAnswer, kind: CommandKind): Marked[] {
+  const groups = (stacks.other_threads ?? []).filter((group) => group.kind === kind);
+  return groups.sort((a, b) => a.count - b.count).map((group) => ({ group, mark: SAME }));
 }
 
 export function kindsOf(stacks: StacksAnswer): CommandKind[] {
@@ -47,10 +57,7 @@ export function kindsOf(stacks: StacksAnswer): CommandKind[] {
  */
 export function cellsOf(stacks: StacksAnswer, kind: CommandKind, marked: readonly Marked[]): GridColumns {
   const of = new Map<number, Marked>();
-  for (const one of marked) {
-    if (one.group.thread && one.group.thread !== MAIN_THREAD) continue;
-    for (const rank of one.group.ranks) if (!of.has(rank)) of.set(rank, one);
-  }
+  for (const one of marked) for (const rank of one.group.ranks) if (!of.has(rank)) of.set(rank, one);
   const why = new Map(stacks.silent.map((silent) => [silent.rank, silent]));
   const places = placesOf(stacks, kind, of);
   const nodes = [...new Set(places.map((place) => place.node))];
@@ -80,8 +87,6 @@ export function cellsOf(stacks: StacksAnswer, kind: CommandKind, marked: readonl
     state_words: wordsOf(marked),
   };
 }
-
-export const MAIN_THREAD = "MainThread";
 
 function placesOf(stacks: StacksAnswer, kind: CommandKind, of: Map<number, Marked>): RankPlace[] {
   const known = stacks.order.places.filter((place) => kind === "trainer" || of.has(place.rank));
@@ -130,7 +135,11 @@ export function stretchOf(node: TreeNode): Stretch {
     end = end.children[0];
     names.push(end.name);
   }
-  return { names, count: node.count, children: [...end.children].sort((a, b) => a.count - b.count) };
+  return {
+    names: names.filter(Boolean),
+    count: node.count,
+    children: [...end.children].sort((a, b) => a.count - b.count),
+  };
 }
 
 /** How many stretches lie below, the node's own among them. */

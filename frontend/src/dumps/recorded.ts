@@ -5,8 +5,11 @@
 
 import type { RecorderAnswer, RecorderGroup, RecorderRank } from "./shapes";
 
-/** behind: queued less than the others. other: another op, size or type at the same number. */
-export type Standing = "behind" | "other" | "with the rest" | "unknown";
+/**
+ * behind: queued less than others who wait. other: another op, size or type at the same number. earlier: queued less, and
+ * nobody waits, so it is only the moment of the dump.
+ */
+export type Standing = "behind" | "other" | "with the rest" | "earlier" | "unknown";
 
 export interface RecordedRow {
   ranks: number[];
@@ -18,17 +21,18 @@ export interface RecordedRow {
   ageTo: number | null;
 }
 
-const ORDER: readonly Standing[] = ["behind", "other", "unknown", "with the rest"];
+const ORDER: readonly Standing[] = ["behind", "other", "unknown", "earlier", "with the rest"];
 
 export function recordedRows(group: RecorderGroup): RecordedRow[] {
   const front = frontOf(group);
+  const isWaitedFor = group.ranks.some(waits);
   const usual = usualOp(group.ranks.filter((one) => one.enqueued === front));
   const rows = new Map<string, RecordedRow>();
   for (const one of group.ranks) {
     const key = [one.enqueued, one.started, one.completed, one.state, opOf(one)].join("|");
     const row = rows.get(key);
     if (row) addRank(row, one);
-    else rows.set(key, rowOf(one, front, usual));
+    else rows.set(key, rowOf(one, { front, usual, isWaitedFor }));
   }
   const missing = membersWithout(group);
   if (missing.length > 0) rows.set("missing", missingRow(missing));
@@ -51,11 +55,24 @@ function usualOp(ranks: readonly RecorderRank[]): string {
   return best && best[1] * 2 > ranks.length ? best[0] : "";
 }
 
-function rowOf(one: RecorderRank, front: number, usual: string): RecordedRow {
-  const lag = one.enqueued === null ? 0 : front - one.enqueued;
-  const isOther = lag === 0 && usual !== "" && opOf(one) !== usual;
-  const standing = one.enqueued === null ? "unknown" : lag > 0 ? "behind" : isOther ? "other" : "with the rest";
-  return { ranks: [one.rank], one, standing, lag, ageFrom: one.age_s, ageTo: one.age_s };
+const waits = ({ enqueued, completed }: RecorderRank) =>
+  enqueued !== null && completed !== null && completed < enqueued;
+
+interface Rest {
+  front: number;
+  usual: string;
+  isWaitedFor: boolean;
+}
+
+function rowOf(one: RecorderRank, rest: Rest): RecordedRow {
+  const lag = one.enqueued === null ? 0 : rest.front - one.enqueued;
+  return { ranks: [one.rank], one, standing: standingOf(one, lag, rest), lag, ageFrom: one.age_s, ageTo: one.age_s };
+}
+
+function standingOf(one: RecorderRank, lag: number, { usual, isWaitedFor }: Rest): Standing {
+  if (one.enqueued === null) return "unknown";
+  if (lag > 0) return isWaitedFor ? "behind" : "earlier";
+  return usual !== "" && opOf(one) !== usual ? "other" : "with the rest";
 }
 
 function addRank(row: RecordedRow, one: RecorderRank): void {
@@ -65,7 +82,8 @@ function addRank(row: RecordedRow, one: RecorderRank): void {
   row.ageTo = Math.max(row.ageTo ?? one.age_s, one.age_s);
 }
 
-function membersWithout({ members, ranks }: RecorderGroup): number[] {
+function membersWithout({ members, ranks, unheard }: RecorderGroup): number[] {
+  if (unheard) return [...unheard];
   const seen = new Set(ranks.map(({ rank }) => rank));
   return (members ?? []).filter((rank) => !seen.has(rank));
 }

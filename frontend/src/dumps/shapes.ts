@@ -26,6 +26,8 @@ export interface DumpRequest {
   /** At most 200 of `silent_count`. */
   silent: SilentRank[];
   silent_count: number;
+  /** Parts that were over a limit. */
+  left_out?: number;
 }
 
 export interface DumpsAnswer {
@@ -51,11 +53,13 @@ export interface StackGroup {
   ranks: number[];
   count: number;
   is_dominant: boolean;
+  /** At a place where one may only be waiting for others. */
+  is_wait?: boolean;
   frozen: number;
   moving: number;
   /** Innermost first. */
   frames: Frame[];
-  /** Left out for the main thread. */
+  /** Of other threads only. */
   thread?: string;
 }
 
@@ -81,6 +85,8 @@ export interface StacksAnswer {
   commands: { kind: CommandKind; command: string; count: number }[];
   order: { places: RankPlace[] };
   groups: StackGroup[];
+  /** Of threads that are not the main one: most of it is the same on every rank and says nothing. */
+  other_threads?: StackGroup[];
   tree: TreeNode | null;
   silent: SilentRank[];
   left_out: number;
@@ -125,6 +131,8 @@ export interface RecorderGroup {
   inferred: boolean;
   said: string;
   ranks: RecorderRank[];
+  /** Members of which no dump came. */
+  unheard?: number[];
 }
 
 export interface LastOp {
@@ -145,6 +153,7 @@ export interface RecorderAnswer {
   findings: Finding[];
   refused: Record<string, string>;
   silent: SilentRank[];
+  left_out?: { groups: number; rows: number; last_ops: number };
 }
 
 export interface BundleAnswer {
