@@ -18,7 +18,7 @@ import { Copy, Empty, Loading } from "../parts/bits";
 import { Failure } from "../parts/Failure";
 import { type Tab, Tabs } from "../parts/Tabs";
 import { useAnswer } from "../parts/useAnswer";
-import { go, query, setQuery } from "../state/address";
+import { go, selectedRank, selectRank } from "../state/address";
 import { pageTitle } from "../state/badge";
 
 const READ_AGAIN_MS = 1000;
@@ -194,9 +194,7 @@ const nobody = () => "";
 
 function Answer({ bundle }: { bundle: BundleAnswer }) {
   const { diagnosis } = bundle;
-  const raw = query.value.get("rank");
-  const rank = raw !== null && /^\d+$/.test(raw) ? Number(raw) : null;
-  const select = (chosen: number | null) => setQuery({ rank: chosen === null ? null : String(chosen) });
+  const rank = selectedRank();
   if (!diagnosis) return <Empty title="Nothing in it could be read." />;
   const said = { ...diagnosis, agreement: bundle.agreement, layer: bundle.layer };
   const row = verdictRowOf(said);
@@ -206,7 +204,7 @@ function Answer({ bundle }: { bundle: BundleAnswer }) {
       word: "Stacks",
       content: () =>
         bundle.stacks ? (
-          <StacksView stacks={bundle.stacks} source={`bundles/${bundle.id}`} selected={rank} onSelect={select} />
+          <StacksView stacks={bundle.stacks} source={`bundles/${bundle.id}`} selected={rank} onSelect={selectRank} />
         ) : (
           <Empty title="There are no stacks in this bundle." />
         ),
@@ -216,7 +214,7 @@ function Answer({ bundle }: { bundle: BundleAnswer }) {
       word: "Flight Recorder",
       content: () =>
         bundle.recorder ? (
-          <RecorderView recorder={bundle.recorder} selected={rank} onSelect={select} />
+          <RecorderView recorder={bundle.recorder} selected={rank} onSelect={selectRank} />
         ) : (
           <Empty title="There is no Flight Recorder dump in this bundle." />
         ),
@@ -227,7 +225,7 @@ function Answer({ bundle }: { bundle: BundleAnswer }) {
   if (!bundle.stacks && bundle.recorder) tabs.unshift(...tabs.splice(1, 1));
   return (
     <>
-      <Verdict row={row} diagnosis={said} grid={null} seenBefore={[]} onSelect={select} />
+      <Verdict row={row} diagnosis={said} grid={null} seenBefore={[]} onSelect={selectRank} />
       <NotSeen title="What was not seen" missing={said.missing} downgraded={said.downgraded} />
       {said.path.length > 0 && (
         <div class="pictures">

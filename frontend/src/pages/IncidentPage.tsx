@@ -26,7 +26,7 @@ import { Ago, ConditionChip, Loading, StateChip } from "../parts/bits";
 import { Failure } from "../parts/Failure";
 import { later } from "../parts/later";
 import { showTab, type Tab, Tabs } from "../parts/Tabs";
-import { go, query, setQuery } from "../state/address";
+import { go, query, selectedRank, selectRank } from "../state/address";
 import { pageTitle } from "../state/badge";
 import { serverNow, timeOfDay, zoneLabel } from "../state/clock";
 import { useKeys } from "../state/keys";
@@ -57,13 +57,6 @@ export function IncidentPage({ number }: { number: number }) {
   }
   return <Loaded detail={detail} answer={answer} snapshot={snapshot} rank={rank} />;
 }
-
-function selectedRank(): number | null {
-  const raw = query.value.get("rank");
-  return raw !== null && /^\d+$/.test(raw) ? Number(raw) : null;
-}
-
-const selectRank = (rank: number | null) => setQuery({ rank: rank === null ? null : String(rank) });
 
 interface LoadedProps {
   detail: IncidentDetail;

@@ -3,13 +3,15 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { type JobAnswer, readJob, readJobGrid, readThroughput } from "../api";
+import { DumpTab } from "../dumps/DumpTab";
 import { TopologyGrid } from "../grid/TopologyGrid";
 import type { JobRow } from "../live/rows";
 import { Ago, Empty, JobStateMark, Loading, StateChip } from "../parts/bits";
 import { Failure } from "../parts/Failure";
 import { Figure } from "../parts/Figure";
 import { LooksTable } from "../parts/LooksTable";
-import { query, setQuery } from "../state/address";
+import { type Tab, Tabs } from "../parts/Tabs";
+import { selectedRank, selectRank } from "../state/address";
 import { pageTitle } from "../state/badge";
 import { team } from "../state/team";
 import type { GridColumns, PlotlyFigure } from "../types";
@@ -44,7 +46,7 @@ export function JobPage({ id }: { id: number }) {
       <JobHead job={job}>
         <JobActs job={job} may={answer.may} pause={answer.pause} onActed={load} />
       </JobHead>
-      {grid && <JobGrid grid={grid} />}
+      {grid && <TopologyGrid columns={grid} selected={selectedRank()} onSelect={selectRank} />}
       <section class="panel" aria-labelledby="throughput">
         <div class="panel-head">
           <h2 id="throughput">Throughput</h2>
@@ -52,25 +54,21 @@ export function JobPage({ id }: { id: number }) {
         {figure ? <Figure figure={figure} label="Op throughput of the job" /> : <Loading what="the chart" />}
       </section>
       <JobIncidents answer={answer} />
-      <section class="panel" aria-labelledby="looks">
-        <div class="panel-head">
-          <h2 id="looks">Looks</h2>
-        </div>
-        <LooksTable looks={answer.looks} />
-      </section>
+      <Tabs tabs={tabsOf(id, answer)} label="More about this job" />
     </div>
   );
 }
 
-function JobGrid({ grid }: { grid: GridColumns }) {
-  const raw = query.value.get("rank");
-  return (
-    <TopologyGrid
-      columns={grid}
-      selected={raw === null ? null : Number(raw)}
-      onSelect={(rank) => setQuery({ rank: rank === null ? null : String(rank) })}
-    />
+/** Stacks and recordings of a job can be looked at before there is an incident. */
+function tabsOf(id: number, answer: JobAnswer): Tab[] {
+  const dumpTab = (kind: "stacks" | "recorder") => () => (
+    <DumpTab key={kind} kind={kind} source={`jobs/${id}`} row={null} selected={selectedRank()} onSelect={selectRank} />
   );
+  return [
+    { id: "looks", word: "Looks", content: () => <LooksTable looks={answer.looks} /> },
+    { id: "stacks", word: "Stacks", content: dumpTab("stacks") },
+    { id: "recorder", word: "Flight Recorder", content: dumpTab("recorder") },
+  ];
 }
 
 function JobHead({ job, children }: { job: JobRow; children: ComponentChildren }) {

@@ -31,6 +31,16 @@ export function setQuery(changes: Record<string, string | null>): void {
   here.value = next;
 }
 
+/** The rank the address names, which every picture of a page marks. */
+export function selectedRank(): number | null {
+  const raw = query.value.get("rank");
+  return raw !== null && /^\d+$/.test(raw) ? Number(raw) : null;
+}
+
+export function selectRank(rank: number | null): void {
+  setQuery({ rank: rank === null ? null : String(rank) });
+}
+
 /** Lets plain clicks on links of this console change the page without a load. */
 export function followLinks(root: HTMLElement): void {
   root.addEventListener("click", (click) => {
