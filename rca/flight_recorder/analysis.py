@@ -11,14 +11,14 @@ everybody is in, where the recorder's sight ends and the layer below is to be as
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, WaitEdge
 from rca.flight_recorder.disagreement import Disagreement, disagreement_in
-from rca.flight_recorder.habit import overdue_by
+from rca.flight_recorder.habit import Deviation, deviations
 from rca.flight_recorder.progress import GroupProgress, Stop, collective_stops, group_progress, p2p_stops
 from rca.flight_recorder.recording import NOWHERE, Recording
 from rca.graph import Graph
@@ -29,21 +29,31 @@ RULE: Final = "flight_recorder"
 VERSION: Final = 1
 FINDINGS_MAX: Final = 5
 EVIDENCE_MAX: Final = 16
+_GONE: Final = "gone"
+CIRCLE_MAX: Final = 256
+"""Of a larger circle it is not asked who left its habit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Who waits for whom by the recorder. Vertices of `graph`: positions in `ranks`, then len(ranks) + number of the stop."""
+    """Who waits for whom by the recorder. Vertices of `graph`: positions in `ranks`, then len(ranks) + number of the stop.
+
+    silent: ranks of which there is no dump, and why.
+    """
 
     recording: Recording
     groups: list[GroupProgress]
     stops: list[Stop]
     ranks: tuple[int, ...]
     graph: Graph
+    silent: Mapping[int, str] = field(default_factory=dict)
 
 
-def waiting_of(recording: Recording, members: Mapping[str, tuple[int, ...]] | None = None) -> Waiting:
-    """The graph of what is in progress. members: group → ranks, where the launcher says what the dumps do not."""
+def waiting_of(
+    recording: Recording, members: Mapping[str, tuple[int, ...]] | None = None, silent: Mapping[int, str] | None = None
+) -> Waiting:
+    """The graph of what is in progress. members: group → ranks, where the launcher says what the dumps do not. silent: ranks
+    that were asked for a dump and gave none, and why."""
     groups = group_progress(recording, members)
     stops = collective_stops(groups) + p2p_stops(recording, groups)
     ranks = tuple(sorted({*recording.ranks, *(rank for stop in stops for rank in (*stop.waiting, *stop.behind))}))
@@ -51,18 +61,22 @@ def waiting_of(recording: Recording, members: Mapping[str, tuple[int, ...]] | No
     edges = [(at[rank], len(ranks) + number) for number, stop in enumerate(stops) for rank in stop.waiting]
     edges += [(len(ranks) + number, at[rank]) for number, stop in enumerate(stops) for rank in stop.behind]
     pairs = np.array(edges, np.int64).reshape(-1, 2)
-    return Waiting(recording, groups, stops, ranks, Graph(len(ranks) + len(stops), pairs[:, 0], pairs[:, 1]))
+    graph = Graph(len(ranks) + len(stops), pairs[:, 0], pairs[:, 1])
+    unheard = {rank: why for rank, why in (silent or {}).items() if rank >= 0 and rank not in recording.ranks}
+    return Waiting(recording, groups, stops, ranks, graph, unheard)
 
 
 def findings_of(state: Waiting) -> tuple[Finding, ...]:
     """What the dumps say, best first; () when no op is in progress."""
     disputes = [one for stop in state.stops if (one := disagreement_in(state.recording, stop)) is not None]
     found = [_mismatch(state, one) for one in _first_of_group(disputes)]
+    if disputes and state.recording.ended:
+        return tuple(ranked(found)[:FINDINGS_MAX])  # which ended all the rest
     disputed = {(one.stop.group, one.stop.seq) for one in disputes}
     for component in state.graph.components():
         if _is_sink(state, component):
             found += _of_sink(state, component, disputed)
-    return tuple(ranked(found)[:FINDINGS_MAX])
+    return tuple(ranked(_without_repeats(found))[:FINDINGS_MAX])
 
 
 def edges_of(state: Waiting, culprits: tuple[int, ...], limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
@@ -89,14 +103,22 @@ def _is_sink(state: Waiting, component: list[int]) -> bool:
     return not leaves and (len(component) > 1 or bool(state.graph.into[component[0]]))
 
 
+def _without_repeats(found: list[Finding]) -> list[Finding]:
+    """The silence of a rank is told once, however many ops it could be missing in."""
+    return list({(one.subject, one.culprits, one.sentence): one for one in found}.values())
+
+
 def _of_sink(state: Waiting, component: list[int], disputed: set[tuple[int, int]]) -> list[Finding]:
     n = len(state.ranks)
     if len(component) > 1:
-        return [_skipped(state, component) or _circle(state, component)]
+        return [_of_circle(state, component)]
     if component[0] < n:
         return [_absent(state, component[0])]
     stop = state.stops[component[0] - n]
-    return [] if (stop.group, stop.seq) in disputed else [_inside(state, component[0])]
+    if (stop.group, stop.seq) in disputed:
+        return []
+    is_known = state.groups[stop.group].is_declared or not state.silent
+    return [_inside(state, component[0]) if is_known else _unheard(state)]
 
 
 def _waiters(state: Waiting, targets: list[int]) -> int:
@@ -109,11 +131,14 @@ def _absent(state: Waiting, vertex: int) -> Finding:
     stops = [state.stops[one - len(state.ranks)] for one in state.graph.into[vertex]]
     first = min(stops, key=lambda stop: (-len(stop.waiting), stop.seq))
     title = state.groups[first.group].title
-    is_heard = rank in state.recording.ranks
+    is_heard, ended = rank in state.recording.ranks, state.recording.ended.get(rank, "")
     kind = "p2p op" if first.is_p2p else "op"
     said = f"rank {rank} has not entered {kind} {first.seq} of {title} and is in no other; {waiting(n_waiters)}."
+    if ended:
+        said = f"rank {rank} ended by {ended}, before {kind} {first.seq} of {title}; {waiting(n_waiters)}."
     if not is_heard:
-        said = f"rank {rank} sent no dump; {waiting(n_waiters)}, first in {kind} {first.seq} of {title}."
+        why = f" ({state.silent[rank]})" if rank in state.silent else ""
+        said = f"rank {rank} sent no dump{why}; {waiting(n_waiters)}, first in {kind} {first.seq} of {title}."
     grade = Grade.STRONG if is_heard else Grade.WEAK
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("rank", f"rank {rank}", (rank,)),
@@ -122,6 +147,58 @@ def _absent(state: Waiting, vertex: int) -> Finding:
         evidence=(*_last_op(state, rank), *(_stop_evidence(state, stop) for stop in stops[: EVIDENCE_MAX - 1])),
         advice=f"Look at the Python stack of rank {rank}: `py-spy dump --pid PID` shows where it is stuck.",
     )  # fmt: skip
+
+
+def _unheard(state: Waiting) -> Finding:
+    """Ops that all who sent a dump are in, of groups nobody says the members of: whoever sent none may be missing there."""
+    silent, n_ranks = tuple(sorted(state.silent)), len(state.ranks) + len(state.silent)
+    stops = [stop for stop in state.stops if not stop.behind]
+    n_waiters = len({rank for stop in state.stops for rank in stop.waiting})
+    are_gone = all(_GONE in state.silent[rank] for rank in silent)
+    is_one = len(silent) == 1
+    # A rank whose process is gone did end; one that does not answer may only be slow to.
+    grade = Grade.MODERATE if is_one or are_gone else Grade.WEAK
+    said = "left no dump before its process ended" if are_gone else "sent no dump"
+    return Finding(
+        rule=RULE, version=VERSION, subject=Subject("rank", named(silent), silent),
+        component=Component.PROCESS if are_gone else Component.UNKNOWN, kind=FaultKind.COMPUTATION_FAIL_STOP,
+        culprits=silent if is_one else (), score=score(grade, n_waiters, n_ranks), grade=grade,
+        sentence=f"{capitalised(named(silent))} {said}, and all others are in ops that do not end; "
+        f"{waiting(n_waiters) if is_one else 'which of these they wait for cannot be told'}.",
+        evidence=(
+            *(Evidence("no dump", state.silent[rank], "", "flight_recorder", rank) for rank in silent[:EVIDENCE_MAX // 2]),
+            *(_stop_evidence(state, stop) for stop in stops[: EVIDENCE_MAX // 2]),
+        ),
+        tied=() if is_one else tuple(Subject("rank", f"rank {rank}", (rank,)) for rank in silent[:64]),
+        advice="On its node: `ps -o pid,stat,wchan:32,cmd -p PID`, the rank's own log, `dmesg | grep -i -e xid -e oom`.",
+    )  # fmt: skip
+
+
+def _of_circle(state: Waiting, component: list[int]) -> Finding:
+    """Ranks that wait for each other: those who left an op out are to blame, else both sides of the circle.
+
+    Whoever enters two groups' ops in another order than ever before is held at once; who has gone on since has left one out. A
+    single rank that is held at once has, too, unless both groups have the same members, where an exchange is as likely.
+    """
+    n = len(state.ranks)
+    ranks = tuple(sorted(state.ranks[one] for one in component if one < n))
+    left = deviations(state.recording, ranks) if len(ranks) <= CIRCLE_MAX else []
+    went_on = [one for one in left if one.since]
+    if not went_on and len(left) == 1 and not _is_between_twins(state, component, left[0]):
+        went_on = left
+    if went_on and len(went_on) < len(ranks):
+        return _left_out(state, component, went_on)
+    return _circle(state, component)
+
+
+def _is_between_twins(state: Waiting, component: list[int], found: Deviation) -> bool:
+    """Whether the op it is in and the one it is missing in belong to groups of the same members."""
+    n = len(state.ranks)
+    inside = [state.stops[one - n] for one in component if one >= n]
+    entered = {stop.group for stop in inside if found.rank in stop.waiting}
+    missing = {stop.group for stop in inside if found.rank in stop.behind}
+    members = [{one.rank for one in state.groups[group].standings} for group in sorted(entered | missing)]
+    return all(one == members[0] for one in members)
 
 
 def _circle(state: Waiting, component: list[int]) -> Finding:
@@ -143,33 +220,29 @@ def _circle(state: Waiting, component: list[int]) -> Finding:
     )  # fmt: skip
 
 
-def _skipped(state: Waiting, component: list[int]) -> Finding | None:
-    """A circle that one rank closed by going on without an op that it never left out before; None when it is no such circle.
-
-    One op too many may still be an exchange of two: then both sides of the circle are to be looked at.
-    """
-    n = len(state.ranks)
-    overdue = [
-        (extra, rank, stop)
-        for stop in (state.stops[one - n] for one in component if one >= n)
-        for rank in stop.behind
-        if (extra := overdue_by(state.recording, rank, state.groups[stop.group].name)) > 1
-    ]
-    if len({rank for _, rank, _ in overdue}) != 1:
-        return None
-    extra, rank, stop = max(overdue, key=lambda one: one[0])
-    n_waiters, title = len({state.ranks[one] for one in component if one < n}) - 1, state.groups[stop.group].title
-    n_waiters += _waiters(state, component)
+def _left_out(state: Waiting, component: list[int], found: list[Deviation]) -> Finding:
+    """Ranks that went on without an op that was due, as all their own history says."""
+    n, rows = len(state.ranks), state.recording.entries
+    ranks = tuple(sorted(one.rank for one in found))
+    stops = [state.stops[one - n] for one in component if one >= n]
+    missed = [stop for stop in stops if set(stop.behind) & set(ranks)] or stops
+    stop = max(missed, key=lambda stop: len(stop.waiting))
+    title, first = state.groups[stop.group].title, found[0]
+    n_waiters = len({state.ranks[one] for one in component if one < n}) - len(ranks) + _waiters(state, component)
+    due, instead = rows[first.due], rows[first.row]
+    what = f"{state.recording.names[due['name']]} of {state.recording.groups[due['group']].name}"
+    said = f"{state.recording.names[instead['name']]} {int(instead['seq'])} of {state.recording.groups[instead['group']].name}"
     return Finding(
-        rule=RULE, version=VERSION, subject=Subject("rank", f"rank {rank}", (rank,)), component=Component.SOFTWARE,
-        kind=FaultKind.MISMATCH, culprits=(rank,), score=score(Grade.STRONG, n_waiters, len(state.ranks)), grade=Grade.STRONG,
-        sentence=f"Rank {rank} left out op {stop.seq} of {title} and went on to later ones; {waiting(n_waiters)}.",
+        rule=RULE, version=VERSION, subject=Subject("rank", named(ranks), ranks), component=Component.SOFTWARE,
+        kind=FaultKind.MISMATCH, culprits=ranks, score=score(Grade.STRONG, n_waiters, len(state.ranks)), grade=Grade.STRONG,
+        sentence=f"{capitalised(named(ranks))} left out op {stop.seq} of {title} and went on to later ones; "
+        f"{waiting(n_waiters)}.",
         evidence=(
-            Evidence(f"ops since its last of {title}", extra, "more than ever before", "flight_recorder", rank),
-            *_last_op(state, rank),
-            _stop_evidence(state, stop),
+            Evidence("due by its own history", f"{what}; it entered {said}", "", "flight_recorder", first.rank),
+            *_last_op(state, first.rank),
+            *(_stop_evidence(state, one) for one in stops[: EVIDENCE_MAX - 2]),
         ),
-        advice=f"Look for a branch or a swallowed exception in front of this call on rank {rank}.",
+        advice=f"Look for a branch or a swallowed exception in front of this call on {named(ranks)}.",
     )  # fmt: skip
 
 

@@ -37,8 +37,10 @@ class Disagreement:
 
 def disagreement_in(recording: Recording, stop: Stop) -> Disagreement | None:
     """How those who wait in `stop` differ in what they entered; None when they agree."""
-    if stop.is_p2p or len(stop.waiting) < 2:
+    if stop.is_p2p:
         return None
+    if len(stop.waiting) < 2:
+        return _alone(recording, stop)
     names = {rank: _name(recording, row) for rank, row in zip(stop.waiting, stop.rows, strict=True)}
     said = names
     if len(set(names.values())) == 1 and next(iter(names.values())) in ALIKE:
@@ -57,6 +59,14 @@ def disagreement_in(recording: Recording, stop: Stop) -> Disagreement | None:
         )
         deviating = tuple(sorted(unusual)) if is_one_side and len(unusual) < len(said) else ()
     return Disagreement(stop, said, deviating)
+
+
+def _alone(recording: Recording, stop: Stop) -> Disagreement | None:
+    """Of an op in which only one program ended and the others left nothing: whether another op or size was due there."""
+    rank, row = stop.waiting[0], stop.rows[0]
+    if rank not in recording.ended or not is_unusual(recording, row):
+        return None
+    return Disagreement(stop, {rank: f"{_name(recording, row)} {_shape(recording, row)}"}, (rank,))
 
 
 def _name(recording: Recording, row: int) -> str:

@@ -12,6 +12,7 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,8 +24,10 @@ ENTRIES_MAX: Final = 200_000
 GROUPS_MAX: Final = 10_000
 WORD_CHARS_MAX: Final = 300
 _STATES: Final = {"scheduled": SCHEDULED, "started": STARTED, "completed": COMPLETED}
-DETAILED_LAST: Final = 64
+DETAILED_LAST: Final = 256
 """Sizes and call sites are kept of ops that are not finished, and of this many before the end."""
+_ENDED: Final = re.compile(rb"\nended (in an op|outside any op) by (.{1,400})\Z", re.DOTALL)
+"""Behind the dump of a program that an exception ended (nccl_instrument/recorder.py)."""
 RANK_IN_NAME: Final = re.compile(r"(\d+)(?:\.(?:pkl|pickle|json|bin|dump|txt))?$", re.IGNORECASE)
 TORCH_FRAME: Final = re.compile(r"[/\\]torch[/\\](?:distributed|_dynamo|nn[/\\]parallel|utils)[/\\]")
 
@@ -65,7 +68,11 @@ def read_dump(raw: bytes, rank: int) -> Recording:
         raise BadDump("its entries are not a list of records")
     if len(entries) > ENTRIES_MAX:
         raise BadDump(f"{len(entries)} entries, at most {ENTRIES_MAX} are read")
-    return _recording(top, entries, rank)
+    ended = _ENDED.search(raw[-600:])
+    is_in_op = ended is not None and ended[1] == b"in an op"
+    found = _recording(top, entries, rank, is_last_open=is_in_op)
+    why = _word(ended[2].decode("utf-8", "replace")) if ended is not None else ""
+    return replace(found, ended={rank: why}) if why else found
 
 
 def _unpickled(raw: bytes) -> Any:
@@ -90,7 +97,7 @@ def _json(raw: bytes) -> Any:
         raise BadDump(f"it is not complete JSON ({str(error)[:120]})") from error
 
 
-def _recording(top: dict[str, Any], entries: list[dict[str, Any]], rank: int) -> Recording:
+def _recording(top: dict[str, Any], entries: list[dict[str, Any]], rank: int, *, is_last_open: bool) -> Recording:
     groups, group_at = _groups(top, entries)
     names, name_at = _numbered([_said(one.get("profiling_name")) for one in entries])
     rows = np.zeros(len(entries), ENTRY)
@@ -102,6 +109,8 @@ def _recording(top: dict[str, Any], entries: list[dict[str, Any]], rank: int) ->
     rows["seq"] = np.where(rows["is_p2p"], _integers(entries, "p2p_seq_id"), _integers(entries, count))
     rows["state"] = [_STATES.get(state, 0) if type(state := one.get("state")) is str else 0 for one in entries]
     rows["is_finished"] = (rows["state"] == COMPLETED) | np.array([one.get("retired") is True for one in entries], bool)
+    if is_last_open:
+        rows["is_finished"][np.flatnonzero(~rows["is_p2p"])[-1:]] = False  # gloo calls an op that raised retired
     rows["created_ns"] = _integers(entries, "time_created_ns")
     rows["completed_ns"] = _integers(entries, "time_discovered_completed_ns")
     shapes, places = _detail(entries, rows, _shape, "shape"), _detail(entries, rows, _place, "place")

@@ -53,7 +53,8 @@ class Group:
 class Recording:
     """Dumps of one or more ranks. entries: (n,) ENTRY, ordered by rank, then as recorded.
 
-    ranks: who sent a dump, also an empty one. groups, names, shapes, places: what the rows' columns refer to.
+    ranks: who sent a dump, also an empty one. groups, names, shapes, places: what the rows' columns refer to. ended: rank →
+    what ended its program; the op that raised, if one did, counts as one that has not finished.
     """
 
     entries: Entries
@@ -64,6 +65,7 @@ class Recording:
     places: tuple[str, ...]
     versions: tuple[str, ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
+    ended: dict[int, str] = field(default_factory=dict)
 
 
 def merge(recordings: list[Recording]) -> Recording:
@@ -98,6 +100,7 @@ def merge(recordings: list[Recording]) -> Recording:
         groups=tuple(members[name] for name in groups.words), names=tuple(names.words), shapes=tuple(shapes.words),
         places=tuple(places.words), versions=tuple(sorted({version for one in recordings for version in one.versions})),
         refused={name: why for one in recordings for name, why in one.refused.items()},
+        ended={rank: newest[rank].ended[rank] for rank in sorted(newest) if rank in newest[rank].ended},
     )  # fmt: skip
 
 

@@ -119,6 +119,7 @@ def _from_bytes(words: bytes, entries: bytes) -> Recording:
     return Recording(
         np.frombuffer(entries, ENTRY), tuple(said["ranks"]), groups, tuple(said["names"]), tuple(said["shapes"]),
         tuple(said["places"]), tuple(said["versions"]), said["refused"],
+        {int(rank): why for rank, why in said["ended"].items()},
     )  # fmt: skip
 
 
