@@ -99,7 +99,7 @@ def dumped_of(parts: Iterable[Part]) -> Dumped:
         asked.add(_SOURCES.get(part.kind, part.kind))
         taken_ns = max(taken_ns, part.taken_ns)
         if part.kind == dumps.STACKS:
-            processes.append((part.look, _process(part)))
+            processes.append((part.look, process_of(part)))
         elif not part.silent and part.rank < 0:
             silent.append(Silent(part.rank, part.node, part.kind, "nobody knows which rank it is of"))
         elif not part.silent and (part.rank not in recordings or recordings[part.rank].look < part.look):
@@ -118,7 +118,7 @@ def dumped_of(parts: Iterable[Part]) -> Dumped:
 _UNREADABLE: Final = "py-spy's answer cannot be read"
 
 
-def _process(part: Part) -> Process:
+def process_of(part: Part) -> Process:
     if part.silent:
         return Process(part.rank, part.pid, part.command, (), part.silent)
     try:
@@ -162,7 +162,8 @@ def with_dumps(
     members: process group → ranks, where the launcher knows what the dumps do not say.
     """
     recording = dumped.recording if dumped.recording is not None and dumped.recording.ranks else None
-    state = recorder.waiting_of(recording, members) if recording is not None else None
+    unheard = {one.rank: one.why for one in dumped.silent if one.kind == dumps.RECORDER}
+    state = recorder.waiting_of(recording, members, unheard) if recording is not None else None
     doing = doing_of(dumped.first, dumped.last)
     said = _said(diagnosis, dumped, doing, state, has_traces=has_traces)
     fused = fuse(said, _missing_sources(said, dumped))
