@@ -4,13 +4,29 @@ import axe from "axe-core";
 import { render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, describe, expect, it } from "vitest";
+import type { Session } from "../src/api";
 import { verdictRowOf } from "../src/dumps/bundle";
 import { BUNDLE_BYTES_MAX, refusalOf, sizeWords } from "../src/dumps/upload";
 import { BundlePage } from "../src/pages/BundlePage";
 import { isPage } from "../src/state/address";
+import { session } from "../src/state/team";
 import { makeDiagnosis, makeFinding } from "./fixtures";
 
-afterEach(() => act(() => render(null, document.body)));
+const SESSION: Session = {
+  user: "rita",
+  name: "Rita",
+  role: "responder",
+  roles: { training: "responder" },
+  csrf: "",
+  server_at: "2026-11-21T15:05:40.000Z",
+  version: "0",
+  demo: false,
+};
+
+afterEach(() => {
+  act(() => render(null, document.body));
+  session.value = null;
+});
 
 describe("a file to drop", () => {
   it("may be any zip within the limit", () => {
@@ -29,16 +45,28 @@ describe("a file to drop", () => {
   });
 });
 
+function drawAs(who: Session): void {
+  session.value = who;
+  const page = (
+    <main>
+      <BundlePage id="" />
+    </main>
+  );
+  act(() => render(page, document.body));
+}
+
 describe("the page of a bundle", () => {
+  it("takes none from who may only look, and asks for which team of several it is", () => {
+    drawAs({ ...SESSION, roles: { training: "viewer" } });
+    expect(document.querySelector("input[type=file]")).toBeNull();
+    expect(document.body.textContent).toContain("needs the responder role");
+    act(() => render(null, document.body));
+    drawAs({ ...SESSION, roles: { training: "responder", serving: "admin", lab: "viewer" } });
+    expect([...document.querySelectorAll("option")].map((one) => one.textContent)).toEqual(["training", "serving"]);
+  });
+
   it("has a field the keyboard reaches, and nothing axe complains about", async () => {
-    act(() =>
-      render(
-        <main>
-          <BundlePage id="" />
-        </main>,
-        document.body,
-      ),
-    );
+    drawAs(SESSION);
     expect(document.querySelector("label input[type=file]")).not.toBeNull();
     const { violations } = await axe.run(document.body, { rules: { "color-contrast": { enabled: false } } });
     expect(violations.map(({ id }) => id)).toEqual([]);

@@ -4,6 +4,7 @@
  */
 
 import { useState } from "preact/hooks";
+import { ApiError } from "../api";
 import { Loading } from "../parts/bits";
 import { useAnswer } from "../parts/useAnswer";
 import { query, setQuery } from "../state/address";
@@ -34,7 +35,7 @@ export function RankStacks({ source, request, rank, onSelect }: RankStacksProps)
           </button>
         </div>
       </div>
-      {failure && !value && <p class="warning">{failure.message}</p>}
+      {failure && !value && <p class="warning">{missingWords(failure)}</p>}
       {!failure && !value && <Loading what={`stacks of rank ${rank}`} />}
       {value && value.processes.length === 0 && <p>No process of this rank was seen.</p>}
       {value?.processes.map((process) => (
@@ -42,6 +43,12 @@ export function RankStacks({ source, request, rank, onSelect }: RankStacksProps)
       ))}
     </section>
   );
+}
+
+/** A bundle's files are gone once they are read. */
+function missingWords(failure: Error): string {
+  const isGone = failure instanceof ApiError && failure.status === 404;
+  return isGone ? "The raw text of this rank is not kept here; its class above has its calls." : failure.message;
 }
 
 function Against({ against }: { against: number | null }) {

@@ -96,7 +96,7 @@ function placesOf(stacks: StacksAnswer, kind: CommandKind, of: Map<number, Marke
   const others = [...new Set([...of.keys(), ...silent.map(({ rank }) => rank)])].filter((rank) => !placed.has(rank));
   const unplaced = others
     .sort((a, b) => a - b)
-    .map((rank) => ({ rank, node: nodes.get(rank) || "node unknown", tp: null, pp: null, dp: null, ep: null }));
+    .map((rank) => ({ rank, node: nodes.get(rank) || "node not told", tp: null, pp: null, dp: null, ep: null }));
   return [...known, ...unplaced];
 }
 

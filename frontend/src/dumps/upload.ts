@@ -27,8 +27,8 @@ export function sizeWords(bytes: number): string {
   return `${(bytes / size).toLocaleString("en-US", { maximumFractionDigits: bytes >= 1e9 ? 1 : 0 })} ${unit}`;
 }
 
-/** `onProgress`: the share that was sent, 0 to 1. */
-export function sendBundle(file: File, onProgress: (share: number) => void): Upload {
+/** `team` must be named by who acts for several. `onProgress`: the share that was sent, 0 to 1. */
+export function sendBundle(file: File, team: string | undefined, onProgress: (share: number) => void): Upload {
   const request = new XMLHttpRequest();
   const done = new Promise<string>((settle, fail) => {
     request.upload.onprogress = ({ loaded, total }) => onProgress(total > 0 ? loaded / total : 0);
@@ -41,6 +41,7 @@ export function sendBundle(file: File, onProgress: (share: number) => void): Upl
     request.onabort = () => fail(new Error("Stopped."));
   });
   const body = new FormData();
+  if (team) body.append("team", team);
   body.append("file", file);
   request.open("POST", "/api/v1/bundles");
   request.setRequestHeader("Accept", "application/json");

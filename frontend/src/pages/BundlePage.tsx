@@ -20,6 +20,7 @@ import { type Tab, Tabs } from "../parts/Tabs";
 import { useAnswer } from "../parts/useAnswer";
 import { go, selectedRank, selectRank } from "../state/address";
 import { pageTitle } from "../state/badge";
+import { session } from "../state/team";
 
 const READ_AGAIN_MS = 1000;
 
@@ -34,6 +35,8 @@ function DropPlace() {
   const [file, setFile] = useState<File | null>(null);
   const [share, setShare] = useState(0);
   const [refusal, setRefusal] = useState("");
+  const teams = Object.entries(session.value?.roles ?? {}).flatMap(([name, role]) => (role === "viewer" ? [] : [name]));
+  const [team, setTeam] = useState(teams[0]);
   const upload = useRef<Upload | null>(null);
   useEffect(() => () => upload.current?.stop(), []);
   const send = async (chosen: File | undefined) => {
@@ -44,7 +47,7 @@ function DropPlace() {
     setFile(chosen);
     setShare(0);
     try {
-      upload.current = sendBundle(chosen, setShare);
+      upload.current = sendBundle(chosen, teams.length > 1 ? team : undefined, setShare);
       go(`/bundle/${await upload.current.done}`);
     } catch (error) {
       setRefusal((error as Error).message);
@@ -58,7 +61,10 @@ function DropPlace() {
         A zip of py-spy stacks, Flight Recorder dumps, NCCL RAS or Inspector output, of a job that need not have been
         watched by this console. Who started it is told as for an incident.
       </p>
-      {file ? (
+      {teams.length > 1 && <TeamChoice teams={teams} chosen={team} onChoose={setTeam} />}
+      {teams.length === 0 ? (
+        <Empty title="Bringing a bundle needs the responder role." />
+      ) : file ? (
         <Sending file={file} share={share} onStop={() => upload.current?.stop()} />
       ) : (
         <DropZone onFile={(chosen) => void send(chosen)} />
@@ -70,6 +76,25 @@ function DropPlace() {
       )}
       <WhatIsRead />
     </>
+  );
+}
+
+interface TeamChoiceProps {
+  teams: readonly string[];
+  chosen: string;
+  onChoose: (team: string) => void;
+}
+
+function TeamChoice({ teams, chosen, onChoose }: TeamChoiceProps) {
+  return (
+    <label class="dumps-choice">
+      <span>For team</span>
+      <select value={chosen} onChange={(change) => onChoose((change.target as HTMLSelectElement).value)}>
+        {teams.map((team) => (
+          <option key={team}>{team}</option>
+        ))}
+      </select>
+    </label>
   );
 }
 
