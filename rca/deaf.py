@@ -85,16 +85,6 @@ def hides_a_kernel(known: Known, members: Members, fronts: Fronts, pairs: Pairs,
     return found
 
 
-def has_lost_a_peer(pairs: Pairs, is_gone: Mask) -> Mask:
-    """(R,) ranks with a flow to or from a process that is gone: a remote error stops their proxy, which is no fault."""
-    found = np.zeros(len(is_gone), bool)
-    both = (pairs.sender >= 0) & (pairs.receiver >= 0)
-    sender, receiver = pairs.sender[both], pairs.receiver[both]
-    found[receiver[is_gone[sender]]] = True
-    found[sender[is_gone[receiver]]] = True
-    return found
-
-
 def _unstarted(known: Known, settings: Settings) -> set[int]:
     """Keys (rank position, op) of ops with a send that was offered long ago, and nothing of it reported ready."""
     if GPU_READY_NAME in absent(known.window):

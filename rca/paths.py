@@ -114,6 +114,7 @@ def _state_of_end(state: Progress, vertex: int) -> str:
         (ranks.is_gone, f"the process of {who} has ended"),
         (ranks.is_stopped, f"the process of {who} is stopped"),
         (ranks.is_silent, f"the node of {who} sends no data"),
+        (state.behind[ranks.node], f"the node of {who} has sent nothing since"),
         (state.is_deaf, f"the proxy of {who} does not react"),
     ):
         if is_so[vertex]:

@@ -15,6 +15,7 @@ import numpy as np
 from ingest.window import Window
 from nccl_instrument.tables import IB
 from rca import deaf
+from rca.behind import edges_to_unheard, nodes_behind
 from rca.disputed import Disputed, disputed_ops
 from rca.followers import followers
 from rca.fronts import Fronts, can_wait_for_data, known_fronts, ran_ns
@@ -53,6 +54,7 @@ class Progress:
     """The state of a job at rest.
 
     is_cut: ranks that wait for nobody, by direct evidence. is_deaf: those among them whose proxy does not react.
+    behind: (N + 1,) nodes last heard of before the job came to rest, as nodes_behind; their ranks are cut as well.
     vertices: ranks, then NICs, then links, then ops; `n_*` say how many. links: (L, 2) rank positions.
     certain: edges that follow from counters; hidden: edges inside a node that may exist. ran_ns: as fronts.ran_ns.
     """
@@ -65,6 +67,7 @@ class Progress:
     disputed: Disputed
     is_cut: Mask
     is_deaf: Mask
+    behind: Mask
     links: Ints
     waiting_ops: Ints
     certain: Edges
@@ -101,11 +104,14 @@ def state_of(window: Window, settings: Settings) -> Progress:
     fronts = known_fronts(known, members, _awaited(pairs), settings)
     disputed = disputed_ops(known)
     is_same = ~among(pairs.key, disputed.key)
-    stalls = _stalls(pairs, is_same, known.ranks.is_gone, settings)
-    nic = _nic_down(pairs, known.ranks)
-    is_deaf = _deaf(known, members, fronts, pairs, is_same, stalls, nic, settings)
-    ranks = known.ranks
-    is_cut = ranks.is_gone | ranks.is_stopped | ranks.is_silent | is_deaf
+    ranks, behind = known.ranks, nodes_behind(known, settings)
+    is_unheard = ranks.is_silent | behind[ranks.node]
+    is_reset = _touches(pairs, ranks.is_gone | is_unheard)
+    stalls = _stalls(pairs, is_same, is_reset, settings)
+    nic = _nic_down(pairs, ranks)
+    is_cut = ranks.is_gone | ranks.is_stopped | is_unheard
+    is_deaf = _deaf(known, members, fronts, pairs, is_same, is_reset, stalls, nic, settings) & ~is_cut
+    is_cut |= is_deaf
     link_of, links = _links(pairs, stalls, nic, is_cut)
     flow_edges = _flow_edges(pairs, fronts, stalls, nic, link_of, ranks, is_cut)
     op_edges, ops = _entry_edges(fronts, members, len(ranks.rank) + len(ranks.nics) + len(links), is_cut)
@@ -113,14 +119,16 @@ def state_of(window: Window, settings: Settings) -> Progress:
     late = [*late_in_node(known, members, fronts), late_pairs(inside, fronts, len(ranks.rank))]
     certain = joined([*flow_edges, *op_edges, *late])
     certain = certain.where(~_of_rank(is_cut, certain.waiter))
-    hops = ring_hop_edges(members, mates, fronts, pairs)
+    hops = joined(
+        [edges_to_unheard(known, members, fronts, pairs, is_unheard), ring_hop_edges(members, mates, fronts, pairs)]
+    )
     hidden = joined([hops, hidden_in_node(known, members, mates, fronts, inside, joined([certain, hops]), ran)])
     hidden = hidden.where(~_of_rank(is_cut, hidden.waiter))
     hidden = joined([hidden, followers(known, members, fronts, joined([certain, hidden]), is_cut)])
     both = joined([certain, hidden])
     n = len(ranks.rank) + len(ranks.nics) + len(links) + len(ops)
     return Progress(
-        known, members, pairs, fronts, stalls, disputed, is_cut, is_deaf, links, ops, certain, hidden,
+        known, members, pairs, fronts, stalls, disputed, is_cut, is_deaf, behind, links, ops, certain, hidden,
         ran, Graph(n, both.waiter, both.target),
     )  # fmt: skip
 
@@ -137,8 +145,14 @@ def _of_rank(mask: Mask, vertex: Ints) -> Mask:
     return is_rank & mask[np.where(is_rank, vertex, 0)] if len(mask) else is_rank
 
 
-def _stalls(pairs: Pairs, is_same: Mask, is_gone: Mask, settings: Settings) -> Stalls:
-    """is_same: flows whose two ends count the same op."""
+def _touches(pairs: Pairs, mask: Mask) -> Mask:
+    """(P,) flows with an end at one of these ranks."""
+    return _of_rank(mask, pairs.sender) | _of_rank(mask, pairs.receiver)
+
+
+def _stalls(pairs: Pairs, is_same: Mask, is_reset: Mask, settings: Settings) -> Stalls:
+    """is_same: flows whose two ends count the same op. is_reset: an end is gone or unheard of; connections are reset, and what
+    was acknowledged may be lost with them."""
     _, ready, transmitted, done = pairs.sent.T
     credit, received = pairs.taken.T[:2]
     sender, receiver = pairs.sender_end == SEEN, pairs.receiver_end == SEEN
@@ -150,8 +164,6 @@ def _stalls(pairs: Pairs, is_same: Mask, is_gone: Mask, settings: Settings) -> S
     in_flight = sender & (transmitted > done)
     # With IB, done is the network's own acknowledgement: the data lies in the receiver's memory.
     is_ib = pairs.transport == IB
-    # Where one end's process is gone its connections were reset, and what was acknowledged may be lost with them.
-    is_reset = _of_rank(is_gone, pairs.sender) | _of_rank(is_gone, pairs.receiver)
     not_taken = stands & asks & is_ib & (done > received) & (pairs.sender_end != ABSENT) & ~is_reset
     not_noticed = stands & in_flight & is_ib & (received >= transmitted) & (pairs.receiver_end != ABSENT) & ~is_reset
     underway = stands & ~not_taken & ~not_noticed
@@ -181,18 +193,21 @@ def _deaf(
     fronts: Fronts,
     pairs: Pairs,
     is_same: Mask,
+    is_reset: Mask,
     stalls: Stalls,
     nic: Ints,
     settings: Settings,
 ) -> Mask:
-    """(R,) ranks whose process lives, and whose proxy provably does nothing."""
+    """(R,) ranks whose proxy provably does nothing."""
     ranks = known.ranks
     found = deaf.leaves_data(pairs, stalls.not_taken, stalls.not_noticed, nic, len(ranks.rank))
     found |= deaf.offers_nothing(known, settings)
     same = pairs.where(is_same)
     found |= deaf.takes_up_nothing(known, same, settings) | deaf.hides_a_kernel(known, members, fronts, same, settings)
-    found &= ~deaf.has_lost_a_peer(pairs, ranks.is_gone)
-    return found & ~ranks.is_gone & ~ranks.is_stopped & ~ranks.is_silent
+    # A remote error stops a proxy, which is no fault of it.
+    for at in (pairs.sender, pairs.receiver):
+        found[at[is_reset & (at >= 0)]] = False
+    return found
 
 
 def _links(pairs: Pairs, stalls: Stalls, nic: Ints, is_cut: Mask) -> tuple[Ints, Ints]:

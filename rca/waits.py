@@ -24,6 +24,7 @@ class Why(IntEnum):
     LOST = 4
     IN_NODE = 5
     SAME_OP = 6
+    UNHEARD = 7
 
 
 SENTENCES = {
@@ -34,6 +35,7 @@ SENTENCES = {
     Why.LOST: "data between them does not arrive",
     Why.IN_NODE: "inside the node, not visible to the network",
     Why.SAME_OP: "in the same op, which rank {target} is blocked in",
+    Why.UNHEARD: "rank {target} is in the same op, and its node is not heard",
 }
 """Reasons as the path gives them; {target} is the rank that is waited for."""
 

@@ -61,7 +61,7 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
 def _is_ours(state: Progress, sink: Sink) -> bool:
     """Links, deadlocks and silent nodes have rules of their own; a process seen stopped before stays ours."""
     ranks = state.ranks
-    is_only_silent = ranks.is_silent & ~ranks.is_gone & ~ranks.is_stopped
+    is_only_silent = (ranks.is_silent | state.behind[ranks.node]) & ~ranks.is_gone & ~ranks.is_stopped
     return sink.link < 0 and not sink.is_deadlock and not is_only_silent[list(sink.ranks)].any()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from rca.advice import for_silent_node, for_unheard
+from rca.behind import heard_ns
 from rca.extent import with_extent
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from rca.keys import Ints
@@ -18,22 +19,34 @@ from rca.progress import Progress
 from rca.ranks import silent_nodes
 from rca.settings import SECOND_NS, Settings
 from rca.sinks import sinks
-from rca.words import named, node_name, score, waiting
+from rca.words import named, node_name, rank_subject, score, waiting
 
 RULE = "silence"
-VERSION = 1
+VERSION = 2
 
 
 def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
     """A finding per rank that is silent on a node that reports, and per silent node: of a stall only those where the waiting
     ends."""
-    lone = tuple(_silent_rank(state, int(at)) for at in _silent_ranks(state, settings)[: settings.findings_max])
+    behind = _behind(state, symptom, settings)
+    told = {rank for finding in behind for rank in finding.subject.ranks}
+    quiet = [int(at) for at in _silent_ranks(state, settings) if int(state.ranks.rank[at]) not in told]
+    lone = tuple(_silent_rank(state, at) for at in quiet[: settings.findings_max])
     nodes = np.flatnonzero(silent_nodes(state.window, settings)[:-1])
     if symptom.kind not in (SymptomKind.SILENCE, SymptomKind.EXTERNAL):
         last = [at for sink in sinks(state) for at in sink.ranks]
         nodes = np.intersect1d(nodes, state.ranks.node[last])
     found = tuple(_silent_node(state, int(node)) for node in nodes[: settings.findings_max]) + lone
-    return with_extent(state, found, settings)
+    return with_extent(state, found + behind, settings)
+
+
+def _behind(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
+    """A finding per node where the waiting ends and of which nothing was heard since the job came to rest."""
+    if symptom.kind is SymptomKind.SILENCE or not state.behind.any():
+        return ()
+    last = [at for sink in sinks(state) for at in sink.ranks if not state.ranks.is_silent[at]]
+    nodes = np.intersect1d(np.flatnonzero(state.behind[:-1]), state.ranks.node[last])
+    return tuple(_node_behind(state, int(node)) for node in nodes[: settings.findings_max])
 
 
 def _silent_ranks(state: Progress, settings: Settings) -> Ints:
@@ -70,6 +83,28 @@ def _silent_rank(state: Progress, at: int) -> Finding:
         f"other ranks report; {waiting(len(waiters))}.",
         evidence=(Evidence("no rows since", silent_s, "s", "process", ranks[0]),),
         advice=for_unheard(state, at),
+    )  # fmt: skip
+
+
+def _node_behind(state: Progress, node: int) -> Finding:
+    """The node is named when its batches do not come; when they come late, or hold nothing of its ranks, these are tied."""
+    row, window = state.window.nodes[node], state.window
+    places = np.flatnonzero(state.ranks.node == node)
+    ranks, until_ns = state.ranks.names(places), int(heard_ns(state.known)[node])
+    waiters = {at for at in state.graph.reaching(places.tolist()) if at < state.n_ranks} - set(places.tolist())
+    is_away = int(row["watermark_ns"]) <= until_ns and not row["catching_up"]
+    grade = Grade.MODERATE if is_away else Grade.WEAK
+    since_s = round((window.now_ns - max(until_ns, window.start_ns)) / SECOND_NS, 1)
+    return Finding(
+        rule=RULE, version=VERSION, subject=Subject("node", str(row["name"]), ranks, str(row["name"])),
+        component=Component.NODE, kind=FaultKind.SILENCE, culprits=ranks if is_away else (),
+        score=score(grade, len(waiters), state.n_ranks), grade=grade,
+        sentence=f"Nothing has been heard of the ranks of {row['name']} ({named(ranks)}) for {since_s:g} s, since before the job "
+        f"came to rest, and the waiting ends there: whether it is down, cut off or late cannot be told yet; "
+        f"{waiting(len(waiters))}.",
+        evidence=(Evidence("no data since", since_s, "s", "nodes", None),),
+        tied=() if is_away else tuple(rank_subject(state, (int(at),)) for at in places),
+        advice=for_silent_node(str(row["name"])), began_ns=until_ns,
     )  # fmt: skip
 
 

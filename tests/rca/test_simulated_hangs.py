@@ -12,7 +12,7 @@ from ingest.window import Rows, Window
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
-from rca.findings import Component, Diagnosis, FaultKind, Grade
+from rca.findings import Component, Diagnosis, FaultKind, Grade, Symptom, SymptomKind
 from rca.keys import Mask
 from rca.normal import Normal
 from rca.progress import state_of
@@ -20,6 +20,7 @@ from rca.settings import DEFAULT
 from rca.triggers import look
 from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_after, window_of
 
+STALL = Symptom(SymptomKind.FAILURE, "job", 1, 1, 2, 0, (), "")
 FOURS = Layout(tp=4, pp=1, dp=4, ranks_per_node=4)
 LAYOUTS = {
     "8": EIGHT,
@@ -169,6 +170,51 @@ def test_a_silent_node_is_named_with_all_its_ranks_whether_the_job_hangs_or_goes
         assert not {rank for finding in found.findings for rank in finding.culprits} - set(ranks), (
             "nobody else is blamed"
         )
+
+
+@pytest.mark.parametrize(("layout", "node"), [("8", 2), ("wide", 1), ("shared nics", 0), ("experts in a node", 1)])
+def test_a_node_last_heard_of_before_the_stall_is_one_finding_before_it_counts_as_silent(
+    layout: str, node: int
+) -> None:
+    cut = window("node_silent", layout, node, seconds=6.5)
+    found = diagnose(cut, STALL)
+    ranks = tuple(cut.ranks["rank"][cut.ranks["node"] == node].tolist())
+    best = found.findings[0]
+    assert (best.culprits, best.component, best.kind, best.grade) == (
+        ranks, Component.NODE, FaultKind.SILENCE, Grade.MODERATE,
+    )  # fmt: skip
+    assert not set(found.victims) & set(ranks)
+    assert "cannot be told yet" in best.sentence
+
+
+def test_a_node_whose_batches_come_late_is_said_not_blamed() -> None:
+    cut = window("node_silent", "16", 1, seconds=6.5)
+    nodes = cut.nodes.copy()
+    nodes["catching_up"][1] = True
+    best = diagnose(replace(cut, nodes=nodes), STALL).findings[0]
+    assert (best.culprits, best.kind, best.grade) == ((), FaultKind.SILENCE, Grade.WEAK)
+    assert {rank for tied in best.tied for rank in tied.ranks} == {4, 5, 6, 7}
+
+
+def test_a_node_of_which_all_rows_were_lost_is_one_finding_that_blames_nobody() -> None:
+    cut = window("rank_frozen", "16", 5)
+    bare = replace(cut, tables={name: rows[rows["node"] != 1] for name, rows in cut.tables.items()})
+    (best,) = diagnose(bare, STALL).findings
+    assert (best.culprits, best.subject.name, best.kind, best.grade) == ((), "node1", FaultKind.SILENCE, Grade.WEAK)
+
+
+def test_a_node_that_was_seen_to_stand_still_before_its_agent_was_lost_is_judged_by_what_was_seen() -> None:
+    cut = window("rank_frozen", "16", 5)
+    late_ns = cut.end_ns - 4 * 10**9
+    nodes = cut.nodes.copy()
+    nodes["watermark_ns"][1] = late_ns
+    tables = {
+        name: rows[(rows["node"] != 1) | (rows["tick_ns"] <= late_ns)]
+        if "tick_ns" in (rows.dtype.names or ())
+        else rows
+        for name, rows in cut.tables.items()
+    }
+    assert diagnose(replace(cut, nodes=nodes, tables=tables), STALL).culprits == (5,)
 
 
 def test_while_an_agent_is_silent_no_rank_of_the_running_job_is_said_to_be_stuck() -> None:
