@@ -19,6 +19,7 @@ TARGETS = "/metrics/targets"
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 _django = get_asgi_application()  # first: what follows imports models
 
+from console.dumps.uploads import Uploads  # noqa: E402
 from console.incidents.routing import websocket_urlpatterns  # noqa: E402
 from console.operations.alive import targets  # noqa: E402
 from console.operations.metrics import count_request  # noqa: E402
@@ -31,7 +32,7 @@ OPERATIONS = Operations(needs_of("web"), pages={TARGETS: targets})
 
 _console = ProtocolTypeRouter(
     {
-        "http": _django,
+        "http": Uploads(_django),
         "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
     }
 )

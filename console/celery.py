@@ -45,9 +45,9 @@ app = Celery("diogenes", broker=settings.CELERY_BROKER_URL, amqp=PromptBroker)
 SIGNALS = task_signals  # connected by having been imported
 
 
-def _every(seconds: float, task: str) -> dict[str, Any]:
+def _every(seconds: float, task: str, where: str = "incidents") -> dict[str, Any]:
     options = {"expires": max(seconds * 0.9, 1.0)}
-    return {"task": f"console.incidents.tasks.{task}", "schedule": timedelta(seconds=seconds), "options": options}
+    return {"task": f"console.{where}.tasks.{task}", "schedule": timedelta(seconds=seconds), "options": options}
 
 
 def _schedule() -> dict[str, dict[str, Any]]:
@@ -56,6 +56,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
         "relay what is left": _every(5.0, "relay_outbox"),
         "evidence": _every(60.0, "copy_evidence"),
         "retention": _every(3600.0, "apply_retention"),
+        "bundles": _every(60.0, "tidy_bundles", "dumps"),
     }
     if settings.WATCH_HEARD_SECONDS > 0:
         schedule["watch heard jobs"] = _every(settings.WATCH_HEARD_SECONDS, "watch_heard_jobs")
@@ -63,7 +64,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
 
 
 app.conf.update(
-    imports=["console.incidents.tasks"],
+    imports=["console.incidents.tasks", "console.dumps.tasks"],
     accept_content=["json"],
     task_ignore_result=True,
     task_queues=[Queue("watch"), Queue("celery")],

@@ -99,6 +99,7 @@ INSTALLED_APPS = [
     "ingest",
     "console.accounts",
     "console.incidents",
+    "console.dumps",
     "console.dashboard",
     "console.operations",
 ]
@@ -153,7 +154,10 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-DATA_UPLOAD_MAX_MEMORY_SIZE = 256 * 1024  # ingest has its own application and its own limits
+DATA_UPLOAD_MAX_MEMORY_SIZE = (
+    256 * 1024
+)  # ingest has its own application and its own limits; files: console/dumps/uploads.py
+BUNDLES_FOLDER = DATA_FOLDER / "bundles"  # web and workers share it
 # Styles may be inline: the charting library positions its drawings with them. Scripts may not.
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "

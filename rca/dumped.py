@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from nccl_instrument import dumps
+from rca.diagnose import NOTHING_TO_EXPLAIN
 from rca.findings import Component, Diagnosis, FaultKind, Finding, SymptomKind, WaitEdge
 from rca.flight_recorder import analysis as recorder
 from rca.flight_recorder.analysis import Waiting
@@ -166,6 +167,8 @@ def with_dumps(
     state = recorder.waiting_of(recording, members, unheard) if recording is not None else None
     doing = doing_of(dumped.first, dumped.last)
     said = _said(diagnosis, dumped, doing, state, has_traces=has_traces)
+    if not stands_still(diagnosis):
+        return _beside(diagnosis, said, dumped, doing)
     fused = fuse(said, _missing_sources(said, dumped))
     victims, path = _waiting(diagnosis, fused, state, settings)
     findings = _told_by_stacks(fused, doing, victims, path, diagnosis.communicators)
@@ -173,6 +176,30 @@ def with_dumps(
         diagnosis, findings=findings[: settings.findings_max], victims=victims, path=path,
         missing=(*diagnosis.missing, *_missing(dumped)), agreement=fused.agreement, layer=fused.layer,
     )  # fmt: skip
+
+
+def stands_still(diagnosis: Diagnosis) -> bool:
+    """Whether what a moment of the job looks like is evidence: not of one that goes on, however slowly."""
+    kind = diagnosis.symptom.kind
+    if kind is SymptomKind.SILENCE:
+        return bool(diagnosis.victims)
+    goes_on = kind is SymptomKind.EXTERNAL and NOTHING_TO_EXPLAIN in diagnosis.missing
+    return kind is not SymptomKind.STRAGGLER and not goes_on
+
+
+def _beside(
+    diagnosis: Diagnosis, said: Mapping[str, tuple[Finding, ...]], dumped: Dumped, doing: Sequence[Doing]
+) -> Diagnosis:
+    """The diagnosis of a job that goes on, with what its culprits were doing: dumps name nobody there."""
+    silent = {**said, STACKS: (), RECORDER: ()}
+    fused = fuse({source: silent[source] for source in said}, _missing_sources(said, dumped))
+    findings = diagnosis.findings
+    if findings and findings[0].culprits:
+        seen = tuple(stack_evidence(one) for one in doing if one.rank in findings[0].culprits)[:TOLD_TOGETHER_MAX]
+        findings = (replace(findings[0], evidence=(*findings[0].evidence, *seen)), *findings[1:])
+    layer = fused.layer if findings and findings[0].culprits else ""
+    missing = (*diagnosis.missing, *_missing(dumped))
+    return replace(diagnosis, findings=findings, missing=missing, agreement=fused.agreement, layer=layer)
 
 
 def _said(

@@ -7,6 +7,8 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from console.dashboard import api as dashboard
 from console.dashboard import job_api, tokens
+from console.dumps import api as dumps
+from console.dumps.bundles_api import BundleDetail, BundleList
 from console.incidents import api as incidents
 from console.incidents.why_not_api import IncidentWhyNot
 
@@ -20,6 +22,10 @@ urlpatterns = [
     path("incidents/<int:number>/lanes", incidents.IncidentLanes.as_view()),
     path("incidents/<int:number>/window", incidents.IncidentWindow.as_view()),
     path("incidents/<int:number>/why-not", IncidentWhyNot.as_view()),
+    path("incidents/<int:number>/dumps", dumps.IncidentDumps.as_view()),
+    path("incidents/<int:number>/stacks", dumps.IncidentStacks.as_view()),
+    path("incidents/<int:number>/stacks/<int:rank>", dumps.IncidentRankStacks.as_view()),
+    path("incidents/<int:number>/recorder", dumps.IncidentRecorder.as_view()),
     path("incidents/<int:number>/acknowledge", incidents.Acknowledge.as_view()),
     path("incidents/<int:number>/unacknowledge", incidents.Unacknowledge.as_view()),
     path("incidents/<int:number>/resolve", incidents.Resolve.as_view()),
@@ -32,7 +38,13 @@ urlpatterns = [
     path("jobs/<int:job_id>/settings", job_api.JobSettings.as_view()),
     path("jobs/<int:job_id>/pause", job_api.JobPause.as_view()),
     path("jobs/<int:job_id>/triggers", job_api.JobTriggers.as_view()),
+    path("jobs/<int:number>/dumps", dumps.JobDumps.as_view()),
+    path("jobs/<int:number>/stacks", dumps.JobStacks.as_view()),
+    path("jobs/<int:number>/stacks/<int:rank>", dumps.JobRankStacks.as_view()),
+    path("jobs/<int:number>/recorder", dumps.JobRecorder.as_view()),
     path("jobs/<int:job_id>/figures/throughput", dashboard.JobThroughput.as_view()),
+    path("bundles", BundleList.as_view()),
+    path("bundles/<slug:key>", BundleDetail.as_view()),
     path("nodes", dashboard.NodeList.as_view()),
     path("tokens", tokens.TokenList.as_view()),
     path("tokens/<int:token_id>", tokens.TokenDetail.as_view()),

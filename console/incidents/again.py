@@ -16,13 +16,16 @@ from typing import Final
 from django.conf import settings
 from django.utils import timezone
 
+from console.dumps.reading import fused
+from console.dumps.wanted import ask_for
 from console.incidents import lifecycle
 from console.incidents.asking import BEFORE_NS
 from console.incidents.kept import keep_evidence, load_normal
 from console.incidents.models import ConditionState, DiagnosisRevision, Incident
-from console.incidents.revise import SECOND, answer, evidence_span, evidence_start_ns, store
+from console.incidents.revise import SECOND, answer, evidence_span, evidence_start_ns, onset_ns, store
 from console.incidents.thresholds import settings_of
-from ingest.read import latest_data_ns, read_window
+from ingest.narrow import read_evidence
+from ingest.read import latest_data_ns
 from ingest.retention import pin_window
 from ingest.window import Window
 from rca.diagnose import diagnose
@@ -58,6 +61,8 @@ def diagnose_asked(attempt_id: int) -> None:
 
 def _answer_one(incident: Incident) -> None:
     keep_evidence(incident)
+    if incident.symptom == SymptomKind.EXTERNAL:
+        ask_for(incident)
     newest = incident.revisions.order_by("-number").first()
     reported = _reported(incident)
     window, diagnosis = _diagnose(incident, reported or symptom_of(incident, newest))
@@ -109,8 +114,8 @@ def _symptom(incident: Incident, kind: SymptomKind, at_ns: int, sentence: str) -
 def _diagnose(incident: Incident, symptom: Symptom) -> tuple[Window, Diagnosis]:
     thresholds = settings_of(incident.job_id)
     for start_ns, end_ns in _spans(incident, symptom):
-        window = read_window(incident.attempt_id, start_ns, end_ns, now_ns=end_ns)
-        diagnosis = diagnose(window, symptom, thresholds)
+        window = read_evidence(incident.attempt_id, start_ns, end_ns, onset_ns(symptom), now_ns=end_ns)
+        diagnosis = fused(incident, diagnose(window, symptom, thresholds), thresholds)
         if diagnosis.findings:
             break
     return window, diagnosis

@@ -15,7 +15,9 @@ from typing import Any, Final, Literal
 
 PROTOCOL: Final = 1
 
-MessageType = Literal["incident.opened", "incident.changed", "timeline.appended", "job.changed", "ingest.changed"]
+MessageType = Literal[
+    "incident.opened", "incident.changed", "timeline.appended", "job.changed", "ingest.changed", "dumps"
+]
 IncidentState = Literal["open", "acknowledged", "resolved"]
 ConditionState = Literal["firing", "clearing", "clear"]
 Certainty = Literal["suspected", "diagnosed"]
@@ -123,13 +125,25 @@ class IngestRow:
     counted_since: str | None
 
 
-Row = IncidentRow | TimelineRow | JobRow | IngestRow
+@dataclass(frozen=True, slots=True)
+class DumpsRow:
+    """How many of the nodes asked for an incident's dumps have answered, and of how many ranks something was taken."""
+
+    incident: int
+    request: int
+    nodes_answered: int
+    nodes_expected: int
+    ranks_answered: int
+
+
+Row = IncidentRow | TimelineRow | JobRow | IngestRow | DumpsRow
 ROW_OF: Final[dict[str, type[Row]]] = {
     "incident.opened": IncidentRow,
     "incident.changed": IncidentRow,
     "timeline.appended": TimelineRow,
     "job.changed": JobRow,
     "ingest.changed": IngestRow,
+    "dumps": DumpsRow,
 }
 
 

@@ -22,12 +22,6 @@ def paging(symptom: Symptom) -> dict[str, Any]:
     return {"pages": not is_idle, "dumps_wanted": [STACKS] if is_idle else []}
 
 
-def note_wanted_dumps(incident: Incident) -> None:
-    """Say in the timeline what is asked for first."""
-    if STACKS in incident.dumps_wanted:
-        lifecycle.observe(incident, "wants stacks", {}, note="Stacks of every rank would tell what it waits for.")
-
-
 def page_if_due(incident: Incident, symptom: Symptom, seen_ns: int, thresholds: Settings) -> None:
     """Page for what was kept back, once it is sure: it lasts, or something that pages at once is seen too."""
     waited_ns = seen_ns - incident.triggered_ns

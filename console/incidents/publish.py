@@ -17,7 +17,7 @@ from channels.layers import get_channel_layer
 from django.db import connection, transaction
 from django.utils import timezone
 
-from console.incidents.live import IngestRow, JobRow, MessageType, Row
+from console.incidents.live import DumpsRow, IngestRow, JobRow, MessageType, Row
 from console.incidents.models import Incident, OutboxRow
 from console.incidents.rows import incident_row, iso, timeline_row
 from console.incidents.streams import UNREACHABLE, append, incident_stream, team_stream
@@ -46,6 +46,11 @@ def publish_job(team_id: int, row: JobRow) -> None:
 
 def publish_ingest(team_id: int, row: IngestRow) -> None:
     _publish_hint(team_stream(team_id), "ingest.changed", row)
+
+
+def publish_dumps(row: DumpsRow) -> None:
+    """Tell the incident's stream that dumps have come; pages then read them."""
+    _publish_hint(incident_stream(row.incident), "dumps", row)
 
 
 def group_of(stream: str) -> str:

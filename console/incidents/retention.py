@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 def apply_retention() -> None:
     """One pass over everything that has an age."""
-    with _alone() as is_mine:
+    with alone() as is_mine:
         if not is_mine:
             return
         now = timezone.now()
@@ -48,7 +48,7 @@ def apply_retention() -> None:
 
 def copy_evidence() -> int:
     """Copy the traces of windows pinned lately out of retention's way; how many batches."""
-    with _alone() as is_mine:
+    with alone() as is_mine:
         return copy_pinned(timezone.now() - COPIED_SOON) if is_mine else 0
 
 
@@ -70,8 +70,8 @@ def evidence_age() -> timedelta:
 
 
 @contextmanager
-def _alone() -> Iterator[bool]:
-    """Whether nobody else is at it meanwhile."""
+def alone() -> Iterator[bool]:
+    """Whether nothing else that takes long is done meanwhile: looks must keep a process of the worker to themselves."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [UPKEEP_LOCK])
         is_mine = bool(cursor.fetchone()[0])

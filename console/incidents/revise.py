@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from console.dumps.reading import fused
 from console.incidents import lifecycle
 from console.incidents.changes import changes
 from console.incidents.models import Certainty, DiagnosisRevision, Incident
@@ -86,8 +87,18 @@ def evidence_span(incident: Incident, symptom: Symptom) -> tuple[int, int]:
     return min(start_ns, end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND)), end_ns
 
 
+def revise_dumped(incident: Incident) -> None:
+    """Diagnose again with the stacks and recordings that have come, as it does from now on in any case."""
+    newest = incident.revisions.order_by("-number").first()
+    if newest is not None:
+        symptom = diagnosis_from_json(newest.body).symptom
+        span = evidence_span(incident, symptom)
+        window = read_evidence(incident.attempt_id, *span, onset_ns(symptom), now_ns=span[1])
+        _diagnose(incident, symptom, window, settings_of(incident.job_id))
+
+
 def _diagnose(incident: Incident, symptom: Symptom, window: Window, thresholds: Settings) -> None:
-    diagnosis = diagnose(window, symptom, thresholds)
+    diagnosis = fused(incident, diagnose(window, symptom, thresholds), thresholds)
     Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
     newest = incident.revisions.order_by("-number").first()
     number = newest.number + 1 if newest else 1
@@ -151,7 +162,7 @@ def answer(diagnosis: Diagnosis) -> tuple[Any, ...]:
     """What makes two diagnoses the same answer."""
     best = diagnosis.findings[0] if diagnosis.findings else None
     said = (best.rule, best.component, best.kind, best.grade, best.culprits, best.tied) if best else None
-    return said, frozenset(diagnosis.victims), diagnosis.missing, diagnosis.downgraded
+    return said, frozenset(diagnosis.victims), diagnosis.missing, diagnosis.downgraded, diagnosis.layer
 
 
 def store(

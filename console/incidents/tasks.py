@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from console.dumps.news import attempts_asked
 from console.incidents import publish, retention, watch
 from console.incidents.again import attempts_asked_for
 from console.incidents.health import publish_health
-from ingest.marks import take_heard
+from ingest.marks import take_dumped, take_heard
 from ingest.read import running_attempts
 
 
@@ -22,8 +23,8 @@ def watch_all_jobs() -> None:
 
 @shared_task
 def watch_heard_jobs() -> None:
-    """The light look at jobs just heard from."""
-    for attempt_id in take_heard():
+    """The light look at jobs just heard from, and at those whose dumps have come."""
+    for attempt_id in take_heard() | attempts_asked(take_dumped()):
         watch_job.delay(attempt_id)
 
 

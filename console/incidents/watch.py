@@ -20,12 +20,14 @@ from django.db import IntegrityError, connection
 from django.utils import timezone
 
 from console.dashboard.jobs import newest_look, read_job_row
+from console.dumps.news import explanation_of, follow_dumps
+from console.dumps.wanted import ask_for
 from console.incidents import lifecycle
 from console.incidents.again import diagnose_asked
 from console.incidents.kept import EVIDENCE_BEFORE_NS, keep_evidence, keep_failure, keep_look, load_normal
 from console.incidents.models import LOOK_FAILED, ConditionState, Incident, State
 from console.incidents.over import is_over
-from console.incidents.paging import note_wanted_dumps, page_if_due, paging
+from console.incidents.paging import page_if_due, paging
 from console.incidents.pauses import pause_sentence
 from console.incidents.publish import publish_job
 from console.incidents.revise import is_worth_an_incident, revise, revise_late
@@ -59,6 +61,7 @@ def watch_job(attempt_id: int) -> None:
             if attempt.state == Attempt.State.RUNNING and not end_if_all_gone(attempt.pk):
                 _look(attempt)
             close_ended(attempt.job_id)
+            follow_dumps(attempt.pk)
             diagnose_asked(attempt.pk)
             revise_late(attempt.pk)
         finally:
@@ -108,7 +111,9 @@ def _asks_for_more(window: Window, seen: triggers.Look) -> bool:
 
 def _follow(attempt: Attempt, window: Window, seen: triggers.Look, thresholds: Settings) -> None:
     """One incident follows the attempt's trouble until its condition is clear, whatever people do with it."""
-    symptoms = seen.symptoms
+    symptoms, excuse = seen.symptoms, seen.excused
+    if symptoms and (explained := explanation_of(attempt.pk, symptoms[0], thresholds)):
+        symptoms, excuse = (), explained
     following = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED, condition=ConditionState.CLEAR)
     incident = following.order_by("-id").first()
     if symptoms and incident is None and not is_worth_an_incident(attempt.pk, symptoms[0], window, thresholds):
@@ -117,9 +122,10 @@ def _follow(attempt: Attempt, window: Window, seen: triggers.Look, thresholds: S
         incident = _fire(incident, symptoms, window) if incident else _raise(attempt, symptoms[0], window)
         page_if_due(incident, symptoms[0], window.end_ns, thresholds)
         keep_evidence(incident)
+        ask_for(incident)
         revise(incident, symptoms[0], window, thresholds)
-    elif incident is not None and seen.excused and incident.symptom == SymptomKind.IDLE:
-        _excuse(incident, seen.excused)
+    elif incident is not None and excuse and incident.symptom == SymptomKind.IDLE:
+        _excuse(incident, excuse)
     elif incident is not None:
         _calm(incident, window)
 
@@ -144,7 +150,6 @@ def _raise(attempt: Attempt, symptom: Symptom, window: Window) -> Incident:
     fields |= paging(symptom)
     try:
         incident = lifecycle.open_incident(fields, note=symptom.sentence)
-        note_wanted_dumps(incident)
     except IntegrityError:  # the database's own rule: somebody opened one by another door
         incident = Incident.objects.exclude(state=State.RESOLVED).get(attempt=attempt)
     return incident

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rca.bundle.contents import read_contents
 from rca.bundle.diagnosis import diagnose_bundle, dumped_in
@@ -27,14 +28,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("path", type=Path, help="a folder or zip archive of dumps")
     parser.add_argument("--json", action="store_true", help="print the diagnosis as JSON")
     parser.add_argument("--group", action="append", default=[], metavar="NAME=RANKS", help=_GROUP_HELP)
+    parser.add_argument(
+        "--sandboxed", action="store_true", help="with limits on memory and processor time, telling progress"
+    )
     chosen = parser.parse_args(arguments)
+    if chosen.sandboxed:
+        limit_resources()
     try:
         members = dict(_group(said) for said in chosen.group)
-        contents = read_contents(Unpacked(chosen.path))
+        contents = read_contents(Unpacked(chosen.path), _tell if chosen.sandboxed else lambda share: None)
     except (BadBundle, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
-    if contents.recording is None and not contents.stacks and not contents.ras:
+    except MemoryError:
+        print(f"reading it takes more than {MEMORY_BYTES >> 30} GiB of memory", file=sys.stderr)
+        return 2
+    recorded = contents.recording is not None and contents.recording.ranks
+    if not recorded and not contents.stacks and not contents.ras:
         said = "; ".join(f"{name}: {why}" for name, why in list(contents.refused.items())[:3])
         print(f"{chosen.path} holds no dump that can be read{': ' + said if said else ''}.", file=sys.stderr)
         return 2
@@ -44,7 +54,21 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+MEMORY_BYTES: Final = 4 * 2**30
+CPU_SECONDS: Final = 120
+PROGRESS: Final = "progress "
 _GROUP_HELP = "who is in a process group whose dumps do not say so, as tp0=0,1,2 (may be given again)"
+
+
+def limit_resources() -> None:
+    """Let a bundle that asks for too much end this process, and nothing else."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _tell(share: float) -> None:
+    print(f"{PROGRESS}{share:.3f}", file=sys.stderr, flush=True)
 
 
 def _group(said: str) -> tuple[str, tuple[int, ...]]:

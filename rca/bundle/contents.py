@@ -7,6 +7,7 @@ refused, since a guess could blame the wrong rank.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +20,7 @@ from rca.ras.report import RasReport
 from rca.stacks.process import Process
 from rca.stacks.reading import BadStacks, read_stacks
 
+UNPACKING_SHARE: Final = 0.5  # of the time it takes, roughly
 _STACKS_TEXT: Final = re.compile(rb"\A\s*Process \d+: ")
 _STACKS_JSON: Final = re.compile(rb'\A\s*\[\s*\{[^\[\]]{0,2000}"frames"\s*:')
 _RAS_JSON: Final = re.compile(rb'\A\s*\{\s*"nccl_version"')
@@ -35,10 +37,11 @@ class Contents:
     refused: dict[str, str] = field(default_factory=dict)
 
 
-def read_contents(files: Unpacked) -> Contents:
-    """Read all files. Raises BadBundle."""
+def read_contents(files: Unpacked, told: Callable[[float], None] = lambda share: None) -> Contents:
+    """Read all files. told: called with the share of the work that is done. Raises BadBundle."""
     found, dumps = Contents(), []
     for name, raw in files:
+        told(UNPACKING_SHARE * files.share)
         try:
             if _STACKS_TEXT.match(raw) or _STACKS_JSON.match(raw[:4096]):
                 found.stacks.append(read_stacks(raw, _rank_of_stacks(name)))

@@ -26,10 +26,14 @@ class BadBundle(Exception):
 
 
 class Unpacked:
-    """Iterates over (name, bytes); afterwards `refused` says of each file that was left out why."""
+    """Iterates over (name, bytes); afterwards `refused` says of each file that was left out why.
+
+    share: how much of an archive has been gone through, 0 to 1; of a folder it stays 0.
+    """
 
     def __init__(self, path: Path) -> None:
         self.refused: dict[str, str] = {}
+        self.share = 0.0
         self._path, self._left = path, ALL_BYTES_MAX
 
     def __iter__(self) -> Iterator[File]:
@@ -63,7 +67,8 @@ class Unpacked:
             with zipfile.ZipFile(self._path) as archive:
                 members = archive.infolist()
                 self._count(len(members) - 1)
-                for member in members:
+                for number, member in enumerate(members):
+                    self.share = number / len(members)
                     if not member.is_dir() and (raw := self._inflated(archive, member)) is not None:
                         yield member.filename, raw
         except (zipfile.BadZipFile, OSError) as error:

@@ -6,6 +6,7 @@ import zlib
 from dataclasses import dataclass, replace
 
 from nccl_instrument.dumps import Part
+from rca.diagnose import NOTHING_TO_EXPLAIN
 from rca.dumped import Dumped, dumped_of, with_dumps
 from rca.findings import (
     Component,
@@ -159,3 +160,12 @@ def test_of_an_idle_job_the_stacks_say_where_everybody_is_and_blame_nobody() -> 
     found = with_dumps(idle, looked(LOAD, LOAD, LOAD))
     assert (found.culprits, found.layer) == ((), "data loader")
     assert found.verdict.startswith("No op is in flight anywhere: ranks 0, 1 and 2 are in the data loader")
+
+
+def test_of_a_job_that_goes_on_dumps_name_nobody_and_say_what_the_culprit_was_doing() -> None:
+    slow = of_traces((1,), Component.NIC, SymptomKind.STRAGGLER)
+    found = with_dumps(slow, looked(WAIT, CODE, LOAD, WAIT))
+    assert (found.culprits, found.victims, found.verdict) == ((1,), slow.victims, slow.verdict)
+    assert "text.py" in str(found.findings[0].evidence)
+    unexplained = replace(of_traces((), kind=SymptomKind.EXTERNAL), missing=(NOTHING_TO_EXPLAIN,))
+    assert with_dumps(unexplained, looked(WAIT, CODE, LOAD, WAIT)).findings == ()

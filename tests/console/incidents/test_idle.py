@@ -46,7 +46,7 @@ async def test_an_idle_job_asks_for_stacks_first_and_pages_when_it_is_still_idle
     await incident.arefresh_from_db()
     assert incident.pages
     verbs = [entry.verb async for entry in incident.timeline.order_by("id")]
-    assert verbs[:2] == ["opened", "wants stacks"] and verbs.count("pages") == 1
+    assert verbs[:2] == ["opened", "asked for dumps"] and verbs.count("pages") == 1
 
 
 async def test_a_declared_pause_keeps_an_idle_job_quiet_and_clears_what_was_open(job: StallingJob) -> None:

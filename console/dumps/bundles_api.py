@@ -1,0 +1,90 @@
+"""The REST API of bundles: bring one, and ask what is in it. Each belongs to a team, and to others it is not there."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.core.exceptions import PermissionDenied
+from django.utils.decorators import method_decorator
+from django.views.decorators.gzip import gzip_page
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from console.accounts.access import Caller, caller_of
+from console.dashboard.given import Fields
+from console.dashboard.schema import ERROR, an_object
+from console.dumps import bundles
+from console.dumps.models import Bundle
+from console.dumps.uploads import BUNDLE_BYTES_MAX
+from ingest.models import Team
+
+BROUGHT: Final = an_object(id=str, state=str)
+BUNDLE: Final = an_object(
+    id=str, name=str, state=str, progress=float, refused=str, diagnosis=dict[str, Any] | None, agreement=list[str],
+    layer=str, stacks=dict[str, Any] | None, recorder=dict[str, Any] | None,
+)  # fmt: skip
+
+
+class BundleFields(Fields):
+    """`file`: a zip of dumps. `team`: needed by who may act for several."""
+
+    file = serializers.FileField(max_length=200, allow_empty_file=False)
+    team = serializers.CharField(required=False, max_length=128)
+
+
+class BundleList(APIView):
+    parser_classes = [MultiPartParser]
+
+    @extend_schema(
+        "bundle_bring",
+        request={"multipart/form-data": BundleFields},
+        responses={202: BROUGHT, 400: ERROR, 403: ERROR, 411: ERROR, 413: ERROR, 429: ERROR, 503: ERROR},
+    )
+    def post(self, request: Request) -> Response:
+        """Bring dumps of a job that was never traced, as one zip file; they are read and diagnosed within a minute or so."""
+        caller = caller_of(request.user)
+        given = BundleFields(data=request.data)
+        given.is_valid(raise_exception=True)
+        team = _team(caller, given.validated_data.get("team"))
+        file = given.validated_data["file"]
+        if file.size > BUNDLE_BYTES_MAX:
+            return Response({"error": f"A bundle has at most {BUNDLE_BYTES_MAX >> 20} MiB.", "code": "too_large"}, 413)
+        made = bundles.bring(team, file.name, caller.name, file.chunks())
+        return Response({"id": made.key, "state": made.state}, 202)
+
+
+@method_decorator(gzip_page, name="dispatch")
+class BundleDetail(APIView):
+    @extend_schema("bundle_read", responses={200: BUNDLE, 404: ERROR})
+    def get(self, request: Request, key: str) -> Response:
+        """How far reading it is, and then what it says; why not, when it was refused."""
+        found = Bundle.objects.get(key=key, team__in=caller_of(request.user).team_ids)
+        answer = found.answer or {}
+        stacks, recorder = answer.get("stacks"), answer.get("recorder")
+        return Response(
+            {
+                "id": found.key,
+                "name": found.name,
+                "state": found.state,
+                "progress": found.progress,
+                "refused": found.refused,
+                "diagnosis": answer.get("diagnosis"),
+                "agreement": answer.get("agreement", []),
+                "layer": answer.get("layer", ""),
+                "stacks": stacks and {"request": None, "taken_at": None, "order": {"places": []}, **stacks},
+                "recorder": recorder and {"request": None, **recorder},
+            }
+        )
+
+
+def _team(caller: Caller, name: str | None) -> Team:
+    """The team a bundle is brought for: the one the caller may act for, or which of them was named."""
+    teams = Team.objects.filter(pk__in=caller.teams_where("diagnose")).order_by("pk")
+    found = teams.filter(name=name).first() if name is not None else teams.first()
+    if found is None:
+        raise PermissionDenied
+    return found

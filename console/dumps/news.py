@@ -1,0 +1,98 @@
+"""When dumps arrive: pages are told, the summary is made, and the incident is diagnosed again with them.
+
+Looked for with every look at an attempt. A diagnosis waits until every node has answered, or for some seconds: a rank that
+is merely late to answer must not look like one that cannot.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from django.utils import timezone
+
+from console.dumps.models import DumpSummary
+from console.dumps.reading import answers_of, read_newest, summarise
+from console.dumps.wanted import BEFORE, ask_quietly, asked_since, began_at
+from console.incidents.live import DumpsRow
+from console.incidents.models import ConditionState, Incident
+from console.incidents.publish import publish_dumps
+from console.incidents.revise import revise_dumped
+from ingest.dumps import LATE, LIFE, progress_of
+from ingest.models import DumpRequest
+from ingest.retention import pin_window
+from nccl_instrument.dumps import STACKS
+from rca.findings import Symptom, SymptomKind
+from rca.settings import SECOND_NS, Settings
+from rca.stacks.analysis import doing_of
+from rca.stacks.idle import benign_of
+
+PARTIAL_AFTER: Final = timedelta(seconds=12)
+"""So long after it was asked a request is taken as it is: whoever has not answered by then may not."""
+SUMMARY_APART_S: Final = 2.0
+SUMMARY_SHARE: Final = 3.0  # of the time; a summary that takes long is made less often
+FRESH: Final = timedelta(seconds=180)
+AGAIN: Final = timedelta(seconds=120)
+
+
+def attempts_asked(request_ids: set[int]) -> set[int]:
+    """The attempts that these requests are of."""
+    return set(DumpRequest.objects.filter(pk__in=request_ids).values_list("attempt_id", flat=True))
+
+
+def follow_dumps(attempt_id: int) -> None:
+    """Take note of what has come for the attempt's newest requests."""
+    requests = asked_since(attempt_id, timezone.now() - LIFE - LATE)
+    n_answers = answers_of(one.pk for one in requests)
+    made = {one.request_id: one for one in DumpSummary.objects.filter(request__in=requests).defer("stacks", "recorder")}
+    incident = Incident.objects.filter(attempt=attempt_id).order_by("-id").first()
+    for request in requests:
+        n, is_ripe = n_answers.get(request.pk, 0), _is_ripe(request)
+        if n and _is_due(request, made.get(request.pk), n, is_ripe=is_ripe):
+            summarise(request, n, is_ripe=is_ripe)
+            if incident is not None and request.asked_at >= began_at(incident) - BEFORE:
+                _tell(incident, request, is_ripe=is_ripe)
+
+
+def _is_due(request: DumpRequest, made: DumpSummary | None, n_answers: int, *, is_ripe: bool) -> bool:
+    if made is None:
+        return True
+    if made.n_answers == n_answers:
+        return is_ripe and not made.is_ripe  # once more, when nobody is waited for any longer
+    age_s = (timezone.now() - made.made_at).total_seconds()
+    return request.state != DumpRequest.State.OPEN or age_s > max(SUMMARY_APART_S, SUMMARY_SHARE * made.took_s)
+
+
+def _is_ripe(request: DumpRequest) -> bool:
+    """Whether a diagnosis may rest on what has come."""
+    return request.state != DumpRequest.State.OPEN or timezone.now() >= request.asked_at + PARTIAL_AFTER
+
+
+def _tell(incident: Incident, request: DumpRequest, *, is_ripe: bool) -> None:
+    """Pages hear of it; the diagnosis is made again; what came is kept as long as the incident's other evidence."""
+    progress = progress_of(request.pk)
+    row = DumpsRow(
+        incident=incident.pk, request=request.pk, nodes_answered=progress.nodes_answered,
+        nodes_expected=progress.nodes_expected, ranks_answered=progress.ranks_answered,
+    )  # fmt: skip
+    publish_dumps(row)
+    asked_ns = int(request.asked_at.timestamp() * SECOND_NS)
+    pin_window(incident.attempt_id, asked_ns, asked_ns + SECOND_NS)
+    if is_ripe and (incident.condition == ConditionState.FIRING or incident.symptom == SymptomKind.EXTERNAL):
+        revise_dumped(incident)
+
+
+def explanation_of(attempt_id: int, symptom: Symptom, thresholds: Settings) -> str:
+    """What stacks say that explains an idle job, '' when they do not (yet): a checkpoint, an evaluation, a compilation.
+
+    It holds for some minutes only, and the stacks are asked for again before: what was a checkpoint may be stuck now.
+    """
+    if symptom.kind is not SymptomKind.IDLE or symptom.numbers["idle_s"] * SECOND_NS >= thresholds.idle_patience_ns:
+        return ""
+    now = timezone.now()
+    fresh = [one for one in asked_since(attempt_id, now - FRESH) if STACKS in one.kinds]
+    dumped = read_newest(fresh)
+    said = benign_of(doing_of(dumped.first, dumped.last)) if dumped is not None else ""
+    if said and now - fresh[0].asked_at > AGAIN:
+        ask_quietly(attempt_id, (STACKS,))
+    return said

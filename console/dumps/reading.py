@@ -1,0 +1,92 @@
+"""Dumps that came, read once: for the diagnosis, and as the summary that pages show.
+
+Reading those of ten thousand ranks takes seconds, so it is done by workers only; what was read lately is kept in the
+worker's memory, since every look that diagnoses asks for it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from django.db.models import Count
+from django.utils import timezone
+
+from console.dumps.models import DumpSummary
+from console.dumps.wanted import BEFORE, asked_since, began_at
+from console.incidents.models import ConditionState, Incident
+from ingest.dumps import parts_of
+from ingest.models import Communicator, DumpAnswer, DumpRequest
+from nccl_instrument.dumps import KINDS
+from rca.dumped import Dumped, dumped_of, with_dumps
+from rca.dumped_view import views_of
+from rca.findings import Diagnosis, SymptomKind
+from rca.settings import Settings
+
+KEPT: Final = 2  # jobs whose dumps stay in memory
+
+Key = tuple[tuple[str, int, int], ...]
+"""(kind, request, how many answers it has), of every kind."""
+
+
+def answers_of(request_ids: Iterable[int]) -> dict[int, int]:
+    """Request → how many answers of nodes came, of those that have any."""
+    counted = DumpAnswer.objects.filter(request__in=list(request_ids)).values("request").annotate(n=Count("pk"))
+    return {row["request"]: row["n"] for row in counted}
+
+
+def dumps_of(incident: Incident) -> Dumped | None:
+    """Of every kind the newest that came since the trouble began; None while there is none."""
+    requests = asked_since(incident.attempt_id, began_at(incident) - BEFORE)
+    return read_newest(requests)
+
+
+def read_newest(requests: list[DumpRequest]) -> Dumped | None:
+    """Of every kind what came for the newest of these requests that has any; None when nothing came."""
+    n_answers = answers_of(one.pk for one in requests)
+    key: list[tuple[str, int, int]] = []
+    for kind in KINDS:
+        newest = next((one for one in requests if kind in one.kinds and one.pk in n_answers), None)
+        if newest is not None:
+            key.append((kind, newest.pk, n_answers[newest.pk]))
+    return _read(tuple(key)) if key else None
+
+
+@lru_cache(maxsize=KEPT)
+def _read(key: Key) -> Dumped:
+    return dumped_of(part for kind, request, _ in key for part in parts_of([request], kinds=[kind]))
+
+
+def fused(incident: Incident, diagnosis: Diagnosis, thresholds: Settings) -> Diagnosis:
+    """`diagnosis` with the dumps of the incident; without them where there are none.
+
+    Dumps of a job that has gone on meanwhile tell nothing of the stall, unless they were already part of the answer.
+    """
+    if not _counts(incident):
+        return diagnosis
+    dumped = dumps_of(incident)
+    if dumped is None:
+        return diagnosis
+    has_traces = Communicator.objects.filter(attempt=incident.attempt_id).exists()
+    return with_dumps(diagnosis, dumped, thresholds, has_traces=has_traces)
+
+
+def _counts(incident: Incident) -> bool:
+    if incident.condition == ConditionState.FIRING or incident.symptom == SymptomKind.EXTERNAL:
+        return True
+    newest = incident.revisions.order_by("-number").first()
+    return newest is not None and bool(newest.body.get("agreement"))
+
+
+def summarise(request: DumpRequest, n_answers: int, *, is_ripe: bool) -> DumpSummary:
+    """Make what pages show of this request, from everything that has come."""
+    began = time.monotonic()
+    dumped = _read(tuple((kind, request.pk, n_answers) for kind in KINDS if kind in request.kinds))
+    views = views_of(dumped)
+    made = {
+        "n_answers": n_answers, "made_at": timezone.now(), "taken_ns": dumped.taken_ns, "stacks": views["stacks"],
+        "recorder": views["recorder"], "took_s": round(time.monotonic() - began, 3), "is_ripe": is_ripe,
+    }  # fmt: skip
+    return DumpSummary.objects.update_or_create(request=request, defaults=made)[0]

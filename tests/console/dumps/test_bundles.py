@@ -1,0 +1,122 @@
+"""Bundles: brought as a zip, read by a process of its own, shown to their team; hostile ones are refused with a reason."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.utils import timezone
+
+from console.dumps import bundles, uploads
+from console.dumps.models import Bundle
+from tests.console.conftest import Persona
+from tests.rca.flight_recorder.real import FOLDER
+
+
+@pytest.fixture(autouse=True)
+def folder(settings: Any, tmp_path: Path) -> Path:
+    settings.BUNDLES_FOLDER = tmp_path / "bundles"
+    return settings.BUNDLES_FOLDER
+
+
+def zipped(*files: tuple[str, bytes]) -> bytes:
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files:
+            archive.writestr(name, content)
+    return raw.getvalue()
+
+
+def bring(who: Persona, raw: bytes, name: str = "dumps.zip") -> Any:
+    return who.browser.post("/api/v1/bundles", {"file": SimpleUploadedFile(name, raw)}, format="multipart")
+
+
+def get(who: Persona, key: str) -> Any:
+    return who.browser.get(f"/api/v1/bundles/{key}")
+
+
+def test_a_bundle_is_taken_in_read_and_diagnosed_for_its_own_team(
+    responder: Persona, viewer: Persona, stranger: Persona, folder: Path
+) -> None:
+    brought = bring(responder, (FOLDER / "skip.zip").read_bytes())
+    assert (brought.status_code, brought.json()["state"]) == (202, "waiting")
+    key = brought.json()["id"]
+    assert get(viewer, key).json()["diagnosis"] is None
+    assert bundles.read(key)
+    found = get(viewer, key).json()
+    assert (found["state"], found["progress"], found["layer"]) == ("done", 1.0, "out of sync")
+    assert found["diagnosis"]["findings"][0]["culprits"] == [3]
+    assert found["stacks"] is None and found["recorder"]["groups"]
+    assert any(said.startswith("No stacks") for said in found["agreement"])
+    assert get(stranger, key).status_code == 404
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"this is no archive", "neither a folder nor a zip archive"),
+        (zipped(("notes.txt", b"hello")), "holds no dump that can be read"),
+        (zipped(("dump_0", b"\x80\x04cposix\nsystem\n.")), "which a Flight Recorder dump never does"),
+        (zipped(("../../etc/rank0", b"{}")), "leads out of the archive"),
+    ],
+)
+def test_what_holds_no_dump_is_refused_with_the_reason_and_no_path_of_ours(
+    responder: Persona, folder: Path, raw: bytes, said: str
+) -> None:
+    key = bring(responder, raw, "evil.zip").json()["id"]
+    bundles.read(key)
+    found = get(responder, key).json()
+    assert found["state"] == "refused" and said in found["refused"]
+    assert str(folder) not in found["refused"] and found["diagnosis"] is None
+
+
+def test_viewers_and_other_forms_are_refused_and_a_team_brings_a_few_at_once(
+    responder: Persona, viewer: Persona, admin: Persona
+) -> None:
+    assert bring(viewer, zipped()).status_code == 403
+    assert responder.browser.post("/api/v1/bundles", {"fill": "x"}, format="multipart").status_code == 400
+    assert responder.browser.post("/api/v1/bundles", {"file": "x"}, format="json").status_code == 415
+    for _ in range(bundles.WAITING_MAX):
+        assert bring(responder, zipped()).status_code == 202
+    refused = bring(admin, zipped())
+    assert (refused.status_code, refused.json()["code"]) == (429, "too_many")
+
+
+def test_a_day_later_it_is_forgotten_and_one_whose_reading_was_interrupted_says_so(
+    responder: Persona, folder: Path
+) -> None:
+    old, lost = (bring(responder, zipped()).json()["id"] for _ in range(2))
+    Bundle.objects.filter(key=old).update(brought_at=timezone.now() - timedelta(hours=25))
+    Bundle.objects.filter(key=lost).update(state="reading", brought_at=timezone.now() - timedelta(hours=1))
+    bundles.tidy()
+    assert get(responder, old).status_code == 404
+    assert "interrupted" in get(responder, lost).json()["refused"]
+    assert [path.stem for path in folder.iterdir()] == [lost]
+
+
+async def through(door: uploads.Uploads, *headers: tuple[bytes, bytes]) -> tuple[int, Any]:
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/bundles", "headers": list(headers)}
+    sender = ApplicationCommunicator(door, scope)
+    start = await sender.receive_output()
+    return start["status"], json.loads((await sender.receive_output())["body"])
+
+
+async def never(scope: Any, receive: Any, send: Any) -> None:
+    raise AssertionError("the body would be read")
+
+
+@pytest.mark.django_db
+async def test_no_body_is_read_of_strangers_nor_without_a_length_nor_of_one_that_is_too_large() -> None:
+    door = uploads.Uploads(never)
+    assert (await through(door))[0] == 411
+    assert (await through(door, (b"content-length", str(2**30).encode())))[0] == 413
+    status, said = await through(door, (b"content-length", b"10"), (b"cookie", b"sessionid=guessed"))
+    assert (status, said["code"]) == (401, "not_authenticated")

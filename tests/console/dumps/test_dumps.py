@@ -1,0 +1,231 @@
+"""Dumps of an incident: asked for when it opens, read when they come, fused into its diagnosis, shown to its own team only."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from console.accounts.models import Role
+from console.incidents import watch
+from console.incidents.models import Incident, SettingChange
+from ingest.dumps import requests_of, store_dumps
+from ingest.models import Attempt, DumpRequest, Job, PinnedWindow, Team
+from nccl_instrument.dumps import Dumps, Part
+from tests.console.conftest import make_persona
+from tests.console.incidents.stalling import StallingJob
+from tests.ingest.conftest import Ingest, ingest, no_traces
+from tests.rca.stacks.real import raw_dumps
+
+__all__ = ["ingest", "no_traces"]  # fixtures
+PID = 4000
+
+
+def trainers(n: int) -> dict[str, bytes]:
+    """The real stacks of a trainer: `wait` in a collective, or `load` in its data loader."""
+    named: dict[str, bytes] = {}
+    for name, raw in raw_dumps().items():
+        if name.endswith("_1.json") and b"_worker_loop" not in raw:
+            named.setdefault("load" if name.startswith("r1_") else "wait", raw)
+    assert len(named) == n
+    return named
+
+
+@pytest.fixture
+async def job(ingest: Ingest, settings: Any) -> StallingJob:
+    """A job whose normal is known."""
+    settings.CLEAN_LOOK_SECONDS = 0.0
+    job = StallingJob(ingest)
+    for _ in range(4):
+        await job.run(5)
+        await look()
+    return job
+
+
+async def test_a_hang_asks_for_dumps_and_they_say_where_the_culprit_is(job: StallingJob) -> None:
+    incident = await stall(job)
+    request = (await of(incident))[0]
+    assert (request.kinds, request.looks, request.asked_by) == (["recorder", "stacks"], 2, "")
+    await answer(request, stuck=3)
+    await look()
+    await incident.arefresh_from_db()
+    newest = await incident.revisions.alatest("number")
+    assert newest.number == 2 and newest.culprits == [3]
+    assert newest.verdict.startswith("Rank 3 is in the data loader, ") and "has not entered op" in newest.verdict
+    assert newest.body["layer"] == "data loader"
+    assert any(said.startswith("Collective layer, same culprit") for said in newest.body["agreement"])
+    assert any("No flight recorder: no answer" in said for said in newest.body["agreement"])
+
+
+async def test_a_diagnosis_waits_until_every_node_has_answered(job: StallingJob) -> None:
+    incident = await stall(job)
+    await answer((await of(incident))[0], stuck=3, nodes=(1,), is_all=False)
+    await look()
+    assert await incident.revisions.acount() == 1
+    page = await get(await viewer(), f"incidents/{incident.pk}/stacks")
+    assert sorted(rank for one in page["groups"] for rank in one["ranks"]) == [2, 3]
+
+
+async def test_what_came_is_kept_with_the_incidents_evidence_and_asked_for_once(job: StallingJob) -> None:
+    incident = await stall(job)
+    request = (await of(incident))[0]
+    await answer(request, stuck=3)
+    for _ in range(3):
+        await job.run(1)
+        await look()
+    assert len(await of(incident)) == 1
+    asked_ns = int(request.asked_at.timestamp() * 1e9)
+    assert await PinnedWindow.objects.filter(start_ns__lte=asked_ns, end_ns__gt=asked_ns).aexists()
+
+
+async def test_the_page_gets_requests_stacks_a_rank_and_the_recorder(job: StallingJob) -> None:
+    incident = await stall(job)
+    await answer((await of(incident))[0], stuck=3)
+    await look()
+    vera, at = await viewer(), f"incidents/{incident.pk}"
+    told = await get(vera, f"{at}/dumps")
+    assert [
+        (one["state"], one["nodes_expected"], one["nodes_answered"], one["silent_count"]) for one in told["requests"]
+    ] == [("answered", 4, 4, 8)]
+    assert not told["can_ask"] and told["why_not"] == "Your role does not allow this."
+    stacks = await get(vera, f"{at}/stacks")
+    assert [(one["ranks"], one["is_dominant"]) for one in stacks["groups"]] == [
+        ([0, 1, 2, 4, 5, 6, 7], True),
+        ([3], False),
+    ]
+    assert [one["node"] for one in stacks["order"]["places"]] == [f"node-{rank // 2}" for rank in range(8)]
+    (process,) = (await get(vera, f"{at}/stacks/3"))["processes"]
+    assert len(process["looks"]) == 2 and {"+", "-"} <= {one["op"] for one in process["against_majority"]}
+    recorder = await get(vera, f"{at}/recorder")
+    assert recorder["groups"] == [] and recorder["silent"][0]["why"] == "no answer within the time"
+
+
+async def test_other_teams_see_none_of_it_and_viewers_may_not_ask(job: StallingJob) -> None:
+    incident = await stall(job)
+    sten = (await sync_to_async(make_persona)("sten", await Team.objects.acreate(name="others"), Role.ADMIN)).browser
+    vera = await viewer()
+    for path in ("dumps", "stacks", "stacks/3", "recorder"):
+        for root in (f"incidents/{incident.pk}", f"jobs/{incident.job_id}"):
+            assert (await ask(sten, f"{root}/{path}")).status_code == 404
+            assert (await ask(vera, f"{root}/{path}")).status_code == 200
+    assert (await ask(sten, f"incidents/{incident.pk}/dumps", {})).status_code == 404
+    assert (await ask(vera, f"incidents/{incident.pk}/dumps", {})).status_code == 403
+
+
+async def test_a_responder_asks_again_and_is_told_why_not_now(job: StallingJob) -> None:
+    incident = await stall(job)
+    team = await Team.objects.aget(pk=incident.team_id)
+    rita = (await sync_to_async(make_persona)("rita", team, Role.RESPONDER)).browser
+    refused = await ask(rita, f"incidents/{incident.pk}/dumps", {})
+    assert (refused.status_code, "under way" in refused.json()["error"]) == (429, True)
+    await answer((await of(incident))[0], stuck=3)
+    made = await ask(rita, f"incidents/{incident.pk}/dumps", {"kinds": ["stacks"], "ranks": [3], "request_key": "k"})
+    assert (made.status_code, made.json()["kinds"], made.json()["asked_by"]) == (201, ["stacks"], "rita")
+    same = await ask(rita, f"incidents/{incident.pk}/dumps", {"kinds": ["stacks"], "ranks": [3], "request_key": "k"})
+    assert (same.status_code, same.json()["id"]) == (201, made.json()["id"])
+    assert (await ask(rita, f"incidents/{incident.pk}/dumps", {"kinds": ["core"]})).status_code == 400
+    assert [one.verb async for one in incident.timeline.order_by("id")].count("asked for dumps") == 2
+
+
+async def test_a_job_without_an_incident_is_asked_too(job: StallingJob) -> None:
+    found = await Job.objects.aget()
+    rita = (
+        await sync_to_async(make_persona)("rita", await Team.objects.aget(pk=found.team_id), Role.RESPONDER)
+    ).browser
+    made = await ask(rita, f"jobs/{found.pk}/dumps", {})
+    assert made.status_code == 201
+    await answer(await DumpRequest.objects.aget(), stuck=-1)
+    await look()
+    assert len((await get(rita, f"jobs/{found.pk}/stacks"))["groups"]) == 1
+    assert not await Incident.objects.aexists()
+
+
+async def test_stacks_in_a_checkpoint_explain_an_idle_job_so_that_nobody_is_woken(job: StallingJob) -> None:
+    change = {"actor": "rita", "actor_kind": "user", "name": "idle_s", "after": 10.0, "reason": "a test"}
+    await SettingChange.objects.acreate(job=await Job.objects.aget(), at=timezone.now(), **change)
+    job.idle()
+    await job.run(15)
+    await look()
+    incident = await Incident.objects.aget()
+    (request,) = await of(incident)
+    assert (request.kinds, incident.pages) == (["stacks"], False)
+    await answer(request, stuck=-1, raw=SAVING)
+    for _ in range(2):
+        await job.run(20)
+        await look()
+    await incident.arefresh_from_db()
+    assert (incident.condition, incident.pages) == ("clear", False)
+
+
+SAVING = (
+    b'[{"pid": 1, "thread_id": 1, "thread_name": "MainThread", "os_thread_id": 1, "active": true, "owns_gil": false, "frames": ['
+    b'{"name": "_save", "filename": "/x/site-packages/torch/serialization.py", "short_filename": null, "line": 900},'
+    b'{"name": "main", "filename": "train.py", "short_filename": null, "line": 9}]}]'
+)
+
+
+async def answer(
+    request: DumpRequest, stuck: int, nodes: tuple[int, ...] = (0, 1, 2, 3), raw: bytes = b"", is_all: bool = True
+) -> None:
+    """Every node answers both looks: its ranks wait, `stuck` loads; no recorder answers."""
+    await sync_to_async(_answer)(request, stuck, nodes, raw)
+    if is_all:
+        await DumpRequest.objects.filter(pk=request.pk).aupdate(state="answered")  # as ingest's own process does
+
+
+def _answer(request: DumpRequest, stuck: int, nodes: tuple[int, ...], raw: bytes) -> None:
+    stacks = trainers(2)
+    attempt = request.attempt
+    for look_number in (1, 2):
+        for node in nodes:
+            parts = []
+            for rank in (2 * node, 2 * node + 1):
+                said = raw or stacks["load" if rank == stuck else "wait"]
+                parts.append(_part("stacks", rank, said))
+                if "recorder" in request.kinds and look_number == 1:
+                    parts.append(_part("recorder", rank, b"", "no answer within the time"))
+            dumps = Dumps(attempt.job.name, f"node-{node}", "ab" * 16, request.pk, look_number, tuple(parts))
+            assert store_dumps(attempt.job.team_id, dumps)
+
+
+def _part(kind: str, rank: int, raw: bytes, silent: str = "") -> Part:
+    return Part(
+        kind, rank, PID + rank, 0, "python train.py", 1_000, silent, "", len(raw), zlib.compress(raw) if raw else b""
+    )
+
+
+async def stall(job: StallingJob) -> Incident:
+    job.stall()
+    await job.run(5)
+    await look()
+    return await Incident.objects.aget()
+
+
+async def of(incident: Incident) -> list[DumpRequest]:
+    found = await sync_to_async(requests_of)(incident.attempt_id)
+    return [await DumpRequest.objects.select_related("attempt__job").aget(pk=one.pk) for one in found]
+
+
+async def look() -> None:
+    await sync_to_async(watch.watch_job)((await Attempt.objects.alatest("pk")).pk)
+
+
+async def viewer() -> APIClient:
+    team = await Team.objects.aget(jobs__isnull=False)
+    return (await sync_to_async(make_persona)("vera", team, Role.VIEWER)).browser
+
+
+async def ask(browser: APIClient, path: str, body: Any = None) -> Any:
+    if body is None:
+        return await sync_to_async(browser.get)(f"/api/v1/{path}")
+    return await sync_to_async(browser.post)(f"/api/v1/{path}", body, format="json")
+
+
+async def get(browser: APIClient, path: str) -> Any:
+    found = await ask(browser, path)
+    assert found.status_code == 200, found.content
+    return found.json()
