@@ -7,5 +7,7 @@ from django.urls import re_path
 from console.dashboard import views
 
 urlpatterns = [
-    re_path(r"^(?:incidents(?:/\d+)?|jobs/\d+(?:/settings)?|nodes|bundle(?:/[\w-]+)?|settings)?$", views.page, name="page"),
+    re_path(
+        r"^(?:incidents(?:/\d+)?|jobs/\d+(?:/settings)?|nodes|bundle(?:/[\w-]+)?|settings)?$", views.page, name="page"
+    ),
 ]
