@@ -48,55 +48,79 @@ def _number(group: str, default: float, low: float, high: float, unit: str, abou
 class Settings:
     """Thresholds of one job. Those with limits may be changed while it runs; the others are what the rules are made of."""
 
-    delta_max_ns: int = _seconds("failure", 10, 1, 600, "Δ at most, as in the paper; holds while no normal is known.")
-    delta_min_ns: int = _seconds("failure", 2, 0.5, 600, "Δ at least, however short the job's ops are.")
-    delta_intervals: float = _number(
-        "failure", 10.0, 1, 1000, "intervals", "Δ is so many times the p99 of the watched ranks' op interval."
+    delta_max_ns: int = _seconds(
+        "failure", 10, 1, 600, "The longest Δ, which also holds while no normal is known, as in the paper."
     )
-    intervals_min: int = _number("failure", 50, 10, 10_000, "intervals", "Fewer than this are not yet a normal.")
-    sampled_ranks_max: int = _number("failure", 10, 1, 64, "ranks", "How many ranks a job is watched by at most.")
+    delta_min_ns: int = _seconds("failure", 2, 0.5, 600, "The shortest Δ, however short the job's ops are.")
+    delta_intervals: float = _number(
+        "failure", 10.0, 1, 1000, "intervals", "Between them Δ is so many p99 of the watched ranks' op interval."
+    )
+    intervals_min: int = _number(
+        "failure", 50, 10, 10_000, "intervals", "Op intervals seen before they count as the job's normal."
+    )
+    sampled_ranks_max: int = _number("failure", 10, 1, 64, "ranks", "Ranks by which a job is watched, at most.")
     spread_ns: int = _seconds(
-        "failure", 1, 0.1, 60, "A stall reaches every rank, and news of it the server, within about so long."
+        "failure", 1, 0.1, 60, "Time in which a stall reaches every rank, and news of it the server."
     )
     io_bytes_per_s: int = _number(
         "failure", 1_000_000, 1000, 10**12, "B/s", "A missing rank that reads or writes this much is late, not stuck."
     )
-    io_patience_ns: int = _seconds("failure", 120, 0, 86_400, "For so long file traffic excuses a stall.")
-    silence_ns: int = _seconds(
-        "silence", 10, 3, 3600, "A node without data for so long, while others report, is silent."
+    io_patience_ns: int = _seconds(
+        "failure", 120, 0, 86_400, "A rank that reads or writes files excuses a stall so long at most."
     )
-    return_ns: int = _seconds("silence", 30, 0, 3600, "So long after an outage of ours an agent may take to return.")
-    gone_ns: int = _seconds("silence", 2, 0.5, 600, "A process gone for so long, while others wait in ops, is told.")
+    silence_ns: int = _seconds(
+        "silence", 10, 3, 3600, "A node that sends nothing for so long while others report is silent."
+    )
+    return_ns: int = _seconds("silence", 30, 0, 3600, "Time an agent may take to return after an outage of the server.")
+    gone_ns: int = _seconds("silence", 2, 0.5, 600, "A process gone for so long while others wait in ops is told.")
 
     slow_factor: float = _number(
-        "straggler", 2.0, 1.1, 100, "times", "Throughput halved or op interval doubled, as in the paper."
+        "straggler", 2.0, 1.1, 100, "times", "An iteration so many times the usual is slow at once, as in the paper."
     )
-    halved_iterations: int = _number("straggler", 3, 2, 100, "iterations", "So many in a row must be that slow.")
-    small_share: float = _number("straggler", 0.05, 0.01, 1, "share", "A slowdown below this share is not looked for.")
+    halved_iterations: int = _number(
+        "straggler", 3, 2, 100, "iterations", "Iterations in a row that must be that slow."
+    )
+    small_share: float = _number(
+        "straggler", 0.05, 0.01, 1, "share", "The smallest slowdown looked for, as a share of the usual."
+    )
     small_deviations: float = _number(
-        "straggler", 6.0, 2, 100, "deviations", "A small slowdown must stand out so far of what iterations vary by."
+        "straggler", 6.0, 2, 100, "deviations", "How far a small slowdown must stand out from what iterations vary by."
     )
-    small_iterations: int = _number("straggler", 10, 3, 200, "iterations", "A small slowdown must last so many.")
-    small_ns: int = _seconds("straggler", 10, 1, 600, "And so long.")
+    small_iterations: int = _number(
+        "straggler", 10, 3, 200, "iterations", "Iterations for which a small slowdown must last."
+    )
+    small_ns: int = _seconds("straggler", 10, 1, 600, "Time for which a small slowdown must last.")
     recurring_min: int = _number(
-        "straggler", 3, 2, 100, "iterations", "So many long iterations that come and go are a symptom."
+        "straggler", 3, 2, 100, "iterations", "Long iterations that come and go before they are a symptom."
     )
-    recurring_share: float = _number("straggler", 0.05, 0.01, 1, "share", "Of the time, lost to them.")
-    pace_ns: int = _seconds("straggler", 60, 10, 600, "The time in which iterations are compared with the usual.")
+    recurring_share: float = _number(
+        "straggler", 0.05, 0.01, 1, "share", "Share of the time that such iterations must cost."
+    )
+    pace_ns: int = _seconds("straggler", 60, 10, 600, "How far back iterations are compared with the usual.")
     judged_ns: int = _seconds(
-        "straggler", 20, 1, 600, "Iterations this old have been judged, and are normal if nothing was found."
+        "straggler", 20, 1, 600, "Age at which iterations that look well become part of the normal."
     )
     history_pause_ns: int = _seconds(
-        "straggler", 10, 1, 600, "Between two readings of a longer history, for jobs with long iterations."
+        "straggler", 10, 1, 600, "Pause between readings of a longer history, for jobs with long iterations."
     )
-    history_max_ns: int = _seconds("straggler", 240, 15, 600, "That history reaches back so far at most.")
-    warm_up_iterations: int = _number("straggler", 20, 0, 10_000, "iterations", "The first ones are not judged.")
-    usual_iterations_min: int = _number("straggler", 20, 5, 200, "iterations", "Fewer than this are not yet a normal.")
+    history_max_ns: int = _seconds("straggler", 240, 15, 600, "How far back that longer history is read, at most.")
+    warm_up_iterations: int = _number(
+        "straggler", 20, 0, 10_000, "iterations", "Iterations at the start of a job that are not judged."
+    )
+    usual_iterations_min: int = _number(
+        "straggler", 20, 5, 200, "iterations", "Iterations seen before they count as the job's normal."
+    )
 
-    idle_ns: int = _seconds("idle", 60, 10, 86_400, "No op in flight anywhere for so long is an idle job.")
-    idle_intervals: float = _number("idle", 10.0, 1, 10_000, "intervals", "And for so many of its usual op intervals.")
-    idle_patience_ns: int = _seconds("idle", 1800, 0, 7 * 86_400, "For so long file traffic excuses an idle job.")
-    idle_stacks_ns: int = _seconds("idle", 30, 0, 3600, "An idle job pages so long after its stacks were asked for.")
+    idle_ns: int = _seconds("idle", 60, 10, 86_400, "A job is idle when no op is in flight anywhere for so long.")
+    idle_intervals: float = _number(
+        "idle", 10.0, 1, 10_000, "intervals", "An idle job has also missed so many of its usual op intervals."
+    )
+    idle_patience_ns: int = _seconds(
+        "idle", 1800, 0, 7 * 86_400, "Reading or writing files excuses an idle job so long at most."
+    )
+    idle_stacks_ns: int = _seconds(
+        "idle", 30, 0, 3600, "An idle job that its stacks do not explain pages so long after they were asked for."
+    )
 
     still_ns: int = SECOND_NS // 2  # a flow that moved more recently than this is not stalled
     fresh_ns: int = 3 * SECOND_NS // 2  # rows older than the rank's newest by more than this are history
