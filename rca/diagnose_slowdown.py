@@ -70,13 +70,13 @@ def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[
     for late in [finding for rule in before for finding in rule(slowdown, symptom, settings)]:
         found = _beside(slowdown, found, late)
     most = max((excess_ms(finding) for finding in found if finding.culprits or finding.tied), default=0.0)
-    return ranked([one for one in found if not one.culprits or excess_ms(one) >= SECOND_MIN * most])
+    return ranked([one for one in found if not (one.culprits or one.tied) or excess_ms(one) >= SECOND_MIN * most])
 
 
 def _beside(slowdown: Slowdown, found: list[Finding], late: Finding) -> list[Finding]:
     """With a late start: not where half of the lost time is explained inside the ops, nor in a group where something
     inside explains as much. A group whose own delay is by far the larger has ops that go on slowly too."""
-    if not late.culprits:
+    if not late.culprits and not late.tied:
         return found if any(finding.culprits for finding in found) else [*found, late]
     if any(finding.grade is Grade.STRONG for finding in found):
         return found
@@ -88,7 +88,7 @@ def _beside(slowdown: Slowdown, found: list[Finding], late: Finding) -> list[Fin
 
 
 def _groups(slowdown: Slowdown, finding: Finding) -> set[int]:
-    at = np.isin(slowdown.iterations.ranks, finding.culprits)
+    at = np.isin(slowdown.iterations.ranks, finding.culprits or finding.subject.ranks)
     return set(slowdown.delays.group[at].tolist())
 
 

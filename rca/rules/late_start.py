@@ -2,38 +2,35 @@
 
     earlier op ends ──▶ |· usual work ·|··· own delay ···| ──▶ next op starts, everybody else waits in it
 
-Ranks that wait for each other inside a node, where the network does not see it, are late together: the one that is
-latest among them is blamed, and the node when none is. Abstains when everything late was kept waiting. docs/rules/late_start.md
+Ranks that wait for each other inside a node, where the network does not see it, are late together: the one that leads
+is blamed; the node, when all of them are slow; else they are tied (late_together.py). Abstains when everything late was kept
+waiting. docs/rules/late_start.md
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 import numpy as np
 
 from rca.counters import GPU_READY_NAME
 from rca.cover import blamed_of
-from rca.findings import Component, FaultKind, Finding, Symptom
+from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.keys import Ints
+from rca.late_together import are_all_slow, leaders, mates_of
 from rca.settings import Settings
 from rca.slow_words import finding_of, for_everybody
 from rca.slowdown import Slowdown
 from rca.streams import Floats
+from rca.words import named
 
 RULE = "late_start"
-VERSION = 2
+VERSION = 3
 NEEDS = frozenset({GPU_READY_NAME})
 
-Places = dict[tuple[int, int], int]
-"""(call, how often it came before in the iteration) → its place, of one rank."""
-
-LEAD_MIN = 0.2  # of the delay before an op
-LEAD_MIN_NS = 300_000.0
-LEAD_NOISE = 4.0  # deviations of a mean over the slow iterations
-LEAD_OVER_SECOND = 3.0  # as often as any other: what else they share, the NIC say, may put one of them last once
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"
 TOLD_NODE = "`top -b -n 1 | head -30`, `nvidia-smi`, `nvidia-smi dmon -c 5`"
+LONGER, ALL_LONGER = "{who} takes longer for its own work", "All of {who} take longer for their own work"
 
 
 def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
@@ -56,72 +53,43 @@ def own_delay_ns(slowdown: Slowdown) -> Floats:
 
 
 def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
-    latest = _latest(slowdown, at)
-    who = at if latest is None else np.array([latest])
-    is_node = latest is None and len(at) > 1
+    """About the ranks of one node that are late: the one that leads, the whole node, or whoever of them it may be."""
+    seen, there = mates_of(slowdown, at)
+    hidden = np.setdiff1d(there, slowdown.iterations.ranks[seen])
+    is_all = len(at) == len(seen)
+    leading = at[:0] if is_all and len(at) == 1 and len(hidden) else leaders(slowdown, at)
+    if len(leading) == 1:
+        return _blaming(slowdown, own, leading, Component.GPU, LONGER)
+    if is_all and len(at) > 1 and are_all_slow(slowdown, at):
+        return _of(_blaming(slowdown, own, at, Component.NODE, ALL_LONGER), there)
+    if len(leading):
+        return _tied(_blaming(slowdown, own, leading, Component.GPU, LONGER), hidden[:0])
+    return _tied(_blaming(slowdown, own, at, Component.GPU, LONGER), hidden)
+
+
+def _blaming(slowdown: Slowdown, own: Floats, at: Ints, component: Component, said: str) -> Finding:
     return finding_of(
-        RULE, VERSION, slowdown, tuple(who.tolist()), Component.NODE if is_node else Component.GPU,
-        FaultKind.COMPUTATION_FAIL_SLOW, float(own[who].max()), "before it starts its ops",
-        "All of {who} take longer for their own work" if is_node else "{who} takes longer for its own work",
-        "own delay per iteration", TOLD_NODE if is_node else TOLD_GPU, slowdown.delays.shown(int(at[0]), slowdown.slow),
+        RULE, VERSION, slowdown, tuple(at.tolist()), component, FaultKind.COMPUTATION_FAIL_SLOW, float(own[at].max()),
+        "before it starts its ops" if len(at) == 1 else "before they start their ops", said,
+        "own delay per iteration", TOLD_NODE if component is Component.NODE else TOLD_GPU,
+        slowdown.delays.shown(int(at[0]), slowdown.slow),
     )  # fmt: skip
 
 
-def _latest(slowdown: Slowdown, at: Ints) -> int | None:
-    """The one of ranks that wait for each other that is clearly later than all others in some of its ops; None if none is.
-
-    Inside the node they keep each other late, so most of the delay is the same for all; only before the first op after
-    the last of those meetings the one that causes it stands out.
-    """
-    if len(at) == 1:
-        return int(at[0])
-    by_op = [_by_op(slowdown, int(one)) for one in at]
-    leads = [_leads_ns(slowdown, mine, [one for one in by_op if one is not mine]) for mine in by_op]
-    times, total = np.array([len(lead) for lead in leads]), np.array([sum(lead) for lead in leads])
-    order = np.argsort(-total, kind="stable")
-    is_clear = times[order[0]] > 0 and times[order[0]] >= LEAD_OVER_SECOND * np.delete(times, order[0]).max()
-    return int(at[order[0]]) if is_clear else None
+def _of(one: Finding, there: Ints) -> Finding:
+    """The finding about all ranks of the node, also those of which the network shows nothing."""
+    ranks = tuple(int(rank) for rank in there)
+    said = one.sentence.replace(named(one.culprits), named(ranks))
+    return replace(one, culprits=ranks, subject=replace(one.subject, ranks=ranks), sentence=said)
 
 
-def _leads_ns(slowdown: Slowdown, mine: Places, others: list[Places]) -> list[float]:
-    """By how much a rank begins later than every other than it used to, in each op in which it clearly does.
-
-    Ranks of one node have one clock, so their starts are compared as they are: delays since each one's own last end would
-    make a rank that came early to one op seem late at the next.
-    """
-    launches, found, n_slow = slowdown.delays.launches, list[float](), float(slowdown.slow.sum())
-    for op, place in mine.items():
-        beside = [other[op] for other in others if op in other]
-        delay, noise = _delay_ns(slowdown, place), float(slowdown.delays.noise_ns[place])
-        if not beside:
-            continue
-        gap = launches.ready[place] - launches.ready[beside]
-        lead = float(np.min(_mean(gap[:, slowdown.slow]) - _mean(gap[:, slowdown.usual])))
-        if lead >= max(LEAD_MIN * delay, LEAD_MIN_NS, LEAD_NOISE * noise / math.sqrt(n_slow)):
-            found.append(lead)
-    return found
-
-
-def _by_op(slowdown: Slowdown, rank_at: int) -> Places:
-    """The places of one rank whose delay is known."""
-    launches, noise = slowdown.delays.launches, slowdown.delays.noise_ns
-    found: Places = {}
-    seen: dict[int, int] = {}
-    places = launches.places_of(rank_at)
-    for place, kind in zip(range(places.start, places.stop), launches.kind[places].tolist(), strict=True):
-        nth = seen[kind] = seen.get(kind, -1) + 1
-        if np.isfinite(noise[place]):
-            found[kind, nth] = place
-    return found
-
-
-def _delay_ns(slowdown: Slowdown, place: int) -> float:
-    """Mean own delay of a launch in the slow iterations."""
-    return float(_mean(slowdown.delays.own_ns[place : place + 1, slowdown.slow])[0])
-
-
-def _mean(values: Floats) -> Floats:
-    """(n,) means of the last axis over what is known; 0 where nothing is."""
-    known = np.isfinite(values)
-    found: Floats = np.where(known, values, 0.0).sum(axis=-1) / np.maximum(known.sum(axis=-1), 1)
-    return found
+def _tied(one: Finding, hidden: Ints) -> Finding:
+    """The finding about whoever it is of ranks that keep each other late, or of those that only they see."""
+    ranks = tuple(sorted({*one.culprits, *(int(rank) for rank in hidden)}))
+    node = one.subject.node
+    return replace(
+        one, culprits=(), subject=Subject("node", node or named(ranks), ranks, node), grade=Grade.MODERATE,
+        score=round(0.8 * one.score, 4), tied=tuple(Subject("gpu", named((rank,)), (rank,), node) for rank in ranks),
+        sentence=f"One of {named(ranks)} takes longer for its own work; they wait for each other inside their node, so "
+        f"which it is cannot be told: {one.sentence.split(': ', 1)[1]}",
+    )  # fmt: skip
