@@ -1,10 +1,10 @@
 """Suite `fuzz`: hostile input at the decoder, at ingest's port, at the console's API; nothing but a clear 4xx.
 
-Two coverage-guided processes take the decoder (fuzz_decoder.py); then a stack with shipped defaults gets mutated batches
-and broken HTTP (fuzz_endpoint.py), random REST requests (fuzz_rest.py) and patient abuse (fuzz_abuse.py), and everything
-it accepted is looked at as the console would (fuzz_looks.py). Run by `make eval SUITE=fuzz [SEED=n]`; the last line is
+Two coverage-guided processes take the decoder (fuzz_decoder.py), another one the loaders of dumps (fuzz_loaders.py); then a
+stack with shipped defaults gets mutated batches and broken HTTP (fuzz_endpoint.py), random REST requests (fuzz_rest.py) and
+patient abuse (fuzz_abuse.py), and everything it accepted is looked at as the console would (fuzz_looks.py). Run by `make eval SUITE=fuzz [SEED=n]`; the last line is
 one JSON object, the exit status is 1 when anything was wrong. For a short run:
-`python -m tests.eval.fuzz --decoder 20000 --endpoint 2000 --rest 300 --windows 50`.
+`python -m tests.eval.fuzz --decoder 20000 --endpoint 2000 --rest 300 --windows 50 --loaders 500`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ DECODER_INPUTS: Final = 1_000_000
 ENDPOINT_INPUTS: Final = 20_000
 REST_INPUTS: Final = 3_000
 WINDOW_INPUTS: Final = 1_000
+LOADER_INPUTS: Final = 10_000
 PROCESSES: Final = 2
 WARM_UP_SHARE: Final = 0.1
 RSS_GROWTH_MB_MAX: Final = 64.0  # after the first tenth of the inputs, all ingest processes together
@@ -94,6 +95,17 @@ def fuzz_windows(n_inputs: int, seed: int) -> dict[str, str]:
             place = f"{Path(last.filename).name}:{last.lineno} {type(error).__name__}: {error}"[:200]
             crashes.setdefault(place, f"window {number} of seed {seed}")
     return crashes
+
+
+def fuzz_loaders(n_inputs: int, seed: int, kept: Path) -> dict[str, Any]:
+    """What fuzz_loaders.py says, which limits its own memory."""
+    asked = ["--inputs", str(n_inputs), "--seed", str(seed), "--folder", str(kept)]
+    command = [sys.executable, "-m", "tests.eval.fuzz_loaders", *asked]
+    done = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        return {"inputs": 0, "crashes": {f"fuzz_loaders ended with {done.returncode}": ""}}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def attack_endpoint(stack: RunningStack, n_inputs: int, seed: int) -> tuple[Tally, float]:
@@ -171,27 +183,30 @@ def main() -> int:
     parser.add_argument("--endpoint", type=int, default=ENDPOINT_INPUTS)
     parser.add_argument("--rest", type=int, default=REST_INPUTS)
     parser.add_argument("--windows", type=int, default=WINDOW_INPUTS)
+    parser.add_argument("--loaders", type=int, default=LOADER_INPUTS)
     parser.add_argument("--no-abuse", action="store_true")
     chosen = parser.parse_args()
     print(f"fuzz: seed {chosen.seed}; the decoder's million takes about five minutes, the rest five more", flush=True)
     kept = Path(tempfile.mkdtemp(prefix="diogenes-fuzz-kept-"))
     decoder = fuzz_decoder(chosen.decoder, chosen.seed, kept) if chosen.decoder else {"inputs": 0, "crashes": {}}
     print(f"decoder: {decoder}", flush=True)
-    if not decoder["crashes"]:
+    loaders = fuzz_loaders(chosen.loaders, chosen.seed, kept)
+    print(f"loaders: {loaders}", flush=True)
+    if not decoder["crashes"] and not loaders["crashes"]:
         shutil.rmtree(kept)
     garbled = fuzz_windows(chosen.windows, chosen.seed)
     print(f"windows: {chosen.windows} looked at, crashes {garbled}", flush=True)
     with RunningStack() as stack:
         result = attack(stack, chosen)
-    crashes = {**decoder["crashes"], **garbled, **result.pop("look_crashes")}
-    result["window_inputs"] = chosen.windows
+    crashes = {**decoder["crashes"], **loaders["crashes"], **garbled, **result.pop("look_crashes")}
+    result["window_inputs"], result["loader_inputs"] = chosen.windows, loaders["inputs"]
     head = {"suite": "fuzz", "seed": chosen.seed, "settings_overridden": result.pop("settings_overridden")}
     counts = {
         "decoder_inputs": decoder["inputs"],
         "endpoint_inputs": result.pop("endpoint_inputs"),
         "crashes": len(crashes),
     }
-    verdict = {**head, **counts, **result, "decoder": decoder, "crashed": crashes}
+    verdict = {**head, **counts, **result, "decoder": decoder, "loaders": loaders, "crashed": crashes}
     for sentence in faults_in(verdict):
         print(f"FAULT {sentence}", flush=True)
     print(json.dumps(verdict))
