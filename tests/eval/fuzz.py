@@ -2,8 +2,8 @@
 
 Two coverage-guided processes take the decoder (fuzz_decoder.py), another one the loaders of dumps (fuzz_loaders.py); then a
 stack with shipped defaults gets mutated batches and broken HTTP (fuzz_endpoint.py), random REST requests (fuzz_rest.py) and
-patient abuse (fuzz_abuse.py), and everything it accepted is looked at as the console would (fuzz_looks.py). Run by `make eval SUITE=fuzz [SEED=n]`; the last line is
-one JSON object, the exit status is 1 when anything was wrong. For a short run:
+patient abuse (fuzz_abuse.py), and everything it accepted is looked at as the console would (fuzz_looks.py). Run by
+`make eval SUITE=fuzz [SEED=n]`; the last line is one JSON object, the exit status is 1 when anything was wrong. For a short run:
 `python -m tests.eval.fuzz --decoder 20000 --endpoint 2000 --rest 300 --windows 50 --loaders 500`.
 """
 
