@@ -23,6 +23,7 @@ ROSTERS_KEPT: Final = 32
 _RANK_FIELDS = (
     "pid", "local_rank", "tp", "pp", "dp", "ep", "rank_inferred", "coordinates_inferred", "transport", "counters_seen",
 )  # fmt: skip
+_NODE_FIELDS = ("name", "watermark_ns", "received_ns", "first_ns", "clock_offset_ns", "losses", "catching_up")
 _RANK_TEXTS = ("gpu_bus_id", "gpu_uuid", "nic", "ip")
 
 Ints = npt.NDArray[np.int64]
@@ -43,7 +44,9 @@ class Roster:
 
     def nodes(self) -> Rows:
         """(N,) NODE, as they are now."""
-        found = {node.pk: node for node in Node.objects.filter(pk__in=self.node_ids.tolist())}
+        found = {
+            row[0]: row[1:] for row in Node.objects.filter(attempt_id=self.attempt_id).values_list("pk", *_NODE_FIELDS)
+        }
         counts = (
             np.bincount(self.ranks["node"], minlength=len(self.node_ids)) if len(self.node_ids) else np.zeros(0, int)
         )
@@ -75,7 +78,7 @@ def place_ranks(roster: Roster, table: str, rows: Rows) -> npt.NDArray[np.int32]
     """(n,) global rank of each row: by communicator, else by process; -1 where it is not known (and for NICs)."""
     if "comm_id" in (rows.dtype.names or ()):
         return _by_member(roster.members, rows)
-    if table == "process":
+    if table in ("process", "status"):
         joined = _by_process(roster.processes, rows)
         return np.where(rows["global_rank"] >= 0, rows["global_rank"], joined).astype(np.int32)
     return _by_process(roster.processes, rows) if table == "loss" else np.full(len(rows), -1, np.int32)
@@ -115,12 +118,12 @@ def _read_roster(attempt_id: int, version: int, node_ids: tuple[int, ...]) -> Ro
     return Roster(attempt_id, np.array(node_ids, np.int64), ranks, members, processes)
 
 
-def _node_row(node: Node | None, n_ranks: int) -> tuple[Any, ...]:
+def _node_row(node: tuple[Any, ...] | None, n_ranks: int) -> tuple[Any, ...]:
     if node is None:
         return ("", 0, 0, 0, 0, 0, False, n_ranks)
-    lost = sum(int(node.losses.get(kind, 0)) for kind in DATA_LOSSES)
-    times = (node.watermark_ns, node.received_ns, node.first_ns, node.clock_offset_ns)
-    return (node.name, *times, lost, node.catching_up, n_ranks)
+    *known, losses, catching_up = node
+    lost = sum(int(losses.get(kind, 0)) for kind in DATA_LOSSES) if losses else 0
+    return (*known, lost, catching_up, n_ranks)
 
 
 def _rank_row(rank: Rank, index: dict[int, int]) -> tuple[Any, ...]:

@@ -49,7 +49,8 @@ def history_ns(pace: Pace, end_ns: int, settings: Settings) -> int:
     """How far back ops should be read, when a look's own window is too short for this job's iterations; 0: no need."""
     known = pace.usual_ns or tuple(length for _, length in pace.recent)
     usual = int(median(known)) if known else 0
-    is_followed = usual > 0 and end_ns - pace.seen_ns < 3 * usual + SECOND_NS
+    behind_ns = end_ns - pace.seen_ns
+    is_followed = behind_ns < (3 * usual + SECOND_NS if usual else settings.history_pause_ns)  # those of the warm-up too
     if is_followed or end_ns - pace.tried_ns < max(settings.history_pause_ns, 2 * usual):
         return 0
     return int(min(max(settings.pace_ns, 8 * usual), settings.history_max_ns))

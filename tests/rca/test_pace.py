@@ -96,5 +96,8 @@ def test_a_longer_history_is_asked_for_only_while_a_looks_window_holds_too_few_i
     assert history_ns(followed, followed.seen_ns + SECOND, DEFAULT) == 0
     assert history_ns(Pace(), 100 * SECOND, DEFAULT) == DEFAULT.pace_ns
     assert history_ns(Pace(tried_ns=95 * SECOND), 100 * SECOND, DEFAULT) == 0
+    warming, _ = watched(steps((5, 500)))
+    assert not warming.usual_ns and history_ns(warming, warming.seen_ns + 2 * SECOND, DEFAULT) == 0
+    assert history_ns(warming, warming.seen_ns + 20 * SECOND, DEFAULT) == DEFAULT.pace_ns
     long, _ = watched(steps((60, 20_000)))
     assert history_ns(long, long.seen_ns + 100 * SECOND, DEFAULT) == 160 * SECOND
