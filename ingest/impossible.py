@@ -25,6 +25,7 @@ from nccl_instrument.tables import (
     LOSSES,
     PORT_STATES,
     PROTOS,
+    SOURCES,
     TIME_COLUMNS,
     TRANSPORTS,
 )
@@ -44,6 +45,7 @@ _CODES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "flow": {"func": FUNCS, "direction": DIRECTIONS, "transport": TRANSPORTS},
     "nic": {"port_state": PORT_STATES},
     "loss": {"kind": LOSSES},
+    "status": {"source": SOURCES},
 }
 _NOT_NEGATIVE: Final = {
     "comm": ("comm_rank",), "op": ("comm_rank",), "live_op": ("comm_rank",), "progress": ("comm_rank",),

@@ -1,5 +1,7 @@
 """Ranks and members of communicators as comm rows declare them; inferring.py adds what they leave open.
 
+A row with comm_id 0 declares a process alone: one whose communicators nobody traces.
+
 A process is a row of Rank; which rank it is may be declared by its launcher, follow from the communicators later, or
 stay unknown. When a process takes a place that another holds, the younger one has it: the older is marked `replaced`,
 and takeover.py decides whether so many were that this is another attempt.
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,8 +51,9 @@ def store_members(attempt: Attempt, said: Sequence[Said]) -> bool:
     Rows beyond limits.py are left out and counted at the node. Raises TakenPlaces.
     """
     processes, added = _store_processes(attempt, said)
-    communicators, sized = _store_communicators(attempt, np.concatenate([one.rows for one in said]))
-    joined, left_out = _store_memberships(communicators, processes, said)
+    of_members = [replace(one, rows=one.rows[one.rows["comm_id"] != 0]) for one in said]
+    communicators, sized = _store_communicators(attempt, np.concatenate([one.rows for one in of_members]))
+    joined, left_out = _store_memberships(communicators, processes, of_members)
     for node_id, n in left_out.items():
         Node.objects.filter(pk=node_id).update(rows_dropped=F("rows_dropped") + n)
     if added or joined or sized:

@@ -68,7 +68,7 @@ MEMBER: Final = np.dtype(
 """One row per known member of a communicator. Members that never reported are absent: compare with `n_ranks`."""
 
 JOINED: Final = (("rank", "<i4"), ("node", "<i4"))
-TRACE_TABLES: Final = ("op", "live_op", "flow", "progress", "process", "nic", "loss")
+TRACE_TABLES: Final = ("op", "live_op", "flow", "progress", "process", "nic", "loss", "status")
 WINDOW_DTYPE: Final[dict[str, np.dtype[np.void]]] = {
     table: np.dtype([*DTYPE[table].descr, *JOINED]) for table in TRACE_TABLES
 }

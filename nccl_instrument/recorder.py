@@ -5,7 +5,8 @@
 A daemon thread looks twice a second whether the agent has left a request, and answers it with a file. It calls the dump function
 as soon as there is an op, since the first such call imports for seconds; a signal would not do, as Python runs its handlers
 between two lines of the main thread, which a hung rank never reaches. A program that ends by an exception leaves a last dump:
-under gloo, sizes that differ end every rank within milliseconds. It never raises into the training program.
+under gloo, sizes that differ end every rank within milliseconds. One that is killed leaves what was seen of it a few seconds
+before. Beside it a thread says how far the process is (status.py). Neither ever raises into the training program.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from nccl_instrument import status
+
 FOLDER_VARIABLE: Final = "DIOGENES_SEGMENT_DIR"
 FOLDER: Final = "/dev/shm"
 LOOK_SECONDS: Final = 0.5
 DUMP_BYTES_MAX: Final = 64 * 2**20
 LAST_WORDS: Final = "its last words"
+SEEN_LATELY: Final = "what was seen of it a few seconds before"
+LOOKS_PER_GLANCE: Final = 10
 ENDING_CHARS: Final = 200
 _OP: Final = b"profiling_name"
 _DISTRIBUTED: Final = "/torch/distributed/"
@@ -49,9 +54,23 @@ def last_words_path(folder: Path, pid: int, uid: int) -> Path:
     return folder / f"diogenes-last.{uid}.{pid}"
 
 
-def start(dump: Dump | None = None, folder: Path | None = None) -> threading.Thread:
-    """Start the thread; dump: makes the bytes of a dump, torch's own by default."""
+def seen_path(folder: Path, pid: int, uid: int) -> Path:
+    """Where the process keeps a recent dump, without frames, in case it is killed."""
+    return folder / f"diogenes-seen.{uid}.{pid}"
+
+
+def leftovers(folder: Path, pid: int, uid: int) -> list[Path]:
+    """Every file of this module that a process may have left."""
+    return [path(folder, pid, uid) for path in (request_path, answer_path, last_words_path, seen_path)]
+
+
+def start(
+    dump: Dump | None = None, folder: Path | None = None, *, steps: Callable[[], int] | None = None
+) -> threading.Thread:
+    """Start the threads. dump: makes the bytes of a dump, torch's own by default. steps: how many steps were done so far."""
     into = folder or Path(os.environ.get(FOLDER_VARIABLE, FOLDER).partition(":")[0])
+    with contextlib.suppress(Exception):
+        status.start(into, steps)
     with contextlib.suppress(Exception):
         _leave_last_words(into, dump or _torch_dump(frames=False))
     thread = threading.Thread(target=_serve, args=(into, dump), name="diogenes-recorder", daemon=True)
@@ -67,7 +86,9 @@ def _serve(folder: Path, dump: Dump | None, stop: threading.Event | None = None)
         return  # without a recorder there is nothing to answer, and nobody to bother with it
     pid, wait, is_ready = os.getpid(), stop or threading.Event(), dump is not None
     asked, answer = request_path(folder, pid, os.getuid()), answer_path(folder, pid, os.getuid())
+    seen, newest, n_looks = seen_path(folder, pid, os.getuid()), b"", 0
     while not wait.wait(LOOK_SECONDS):
+        n_looks += 1
         if os.getpid() != pid:
             return  # a forked child: its parent answers
         with contextlib.suppress(Exception):
@@ -76,6 +97,8 @@ def _serve(folder: Path, dump: Dump | None, stop: threading.Event | None = None)
             if asked.exists():
                 asked.unlink()
                 _write(answer, make())
+            if n_looks % LOOKS_PER_GLANCE == 0 and (glimpse := glance()) != newest:
+                _write(seen, newest := glimpse)
 
 
 def _write(path: Path, raw: bytes) -> None:

@@ -171,6 +171,11 @@ class Stages:
                 break
         return found
 
+    @property
+    def n_done(self) -> int:
+        """Steps that ended so far, broken ones among them: `recorder.start(steps=lambda: stages.n_done)`."""
+        return self._number
+
     def restart(self, step: int) -> None:
         """The next step has this number: after a checkpoint was loaded."""
         self._number = step

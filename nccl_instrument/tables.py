@@ -29,9 +29,12 @@ PROTOS: Final = ("Unknown", "LL", "LL128", "SIMPLE")
 TRANSPORTS: Final = ("Unknown", "IB", "Socket", "none")
 DIRECTIONS: Final = ("send", "receive")
 PORT_STATES: Final = ("unknown", "up", "down")
+SOURCES: Final = ("unknown", "steps", "recorder")
 
 FUNC_SEND: Final = FUNCS.index("Send")
 FUNC_RECV: Final = FUNCS.index("Recv")
+SOURCE_STEPS: Final = SOURCES.index("steps")
+SOURCE_RECORDER: Final = SOURCES.index("recorder")
 IB: Final = TRANSPORTS.index("IB")
 SOCKET: Final = TRANSPORTS.index("Socket")
 SEND: Final = 0
@@ -187,6 +190,19 @@ def _loss() -> tuple[Column, ...]:
     return (Column("kind", "<u2"), Column("pid", "<i4", unknown=-1), Column("count", "<u8"))
 
 
+def _status() -> tuple[Column, ...]:
+    return (
+        Column("tick_ns", "<i8", delta=True),
+        Column("pid", "<i4"),
+        Column("global_rank", "<i4", unknown=-1),
+        Column("source", "u1"),
+        Column("group", "S32", unknown=b""),
+        *(Column(name, "<i8", unknown=-1) for name in ("n_enqueued", "n_started", "n_done")),
+        Column("written_ns", "<i8", delta=True),
+        Column("changed_ns", "<i8", delta=True),
+    )
+
+
 TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "comm": _comm(),
     "op": _op(),
@@ -196,12 +212,13 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "process": _process(),
     "nic": _nic(),
     "loss": _loss(),
+    "status": _status(),
 }
 
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "ops": ("comm", "op"),
-    "live": ("live_op", "progress", "process", "nic", "loss"),
+    "live": ("live_op", "progress", "process", "nic", "loss", "status"),
     "flow": ("flow",),
 }
 """Tables that are packed, kept and read together: a section of a trace batch, and a column where batches are stored."""
@@ -228,6 +245,7 @@ TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "process": ("tick_ns", "last_callback_ns"),
     "nic": ("tick_ns",),
     "loss": (),
+    "status": ("tick_ns", "written_ns", "changed_ns"),
 }
 
 

@@ -15,7 +15,14 @@ from nccl_instrument.agent.losses import Losses
 from nccl_instrument.wire import BATCH_BYTES_MAX, Rows, TraceBatch, encode_batch
 
 # Together under the 64 MiB a batch may inflate to; the server would refuse the whole batch beyond that.
-ROWS_MAX: Final = {"comm": 20_000, "op": 60_000, "live_op": 40_000, "flow": 150_000, "progress": 20_000}
+ROWS_MAX: Final = {
+    "comm": 20_000,
+    "op": 60_000,
+    "live_op": 40_000,
+    "flow": 150_000,
+    "progress": 20_000,
+    "status": 20_000,
+}
 _AGE: Final = {"op": "enqueued_ns", "live_op": "enqueued_ns", "flow": "tick_ns"}
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -122,11 +122,13 @@ class Dumper(threading.Thread):
         wanted = [one for one in here.processes if order.ranks is None or one.rank in order.ranks]
         kinds = [kind for kind in order.kinds if kind != RECORDER or look == 1]
         reachable = [one for one in wanted if _is_there(one)]
-        found = [_gone(kind, one) for kind in kinds for one in wanted if one not in reachable]
+        others = [one for one in wanted if _is_another(one)]
+        found = [_gone(one) for one in wanted if one not in reachable] if STACKS in kinds else []
         if STACKS in kinds:
             found += self._stacks(reachable)
-        if RECORDER in kinds:
-            found += _recordings(reachable)
+        if RECORDER in kinds:  # also of those that are gone: they may have left something
+            found += [replace(_gone(one), kind=RECORDER) for one in others]
+            found += _recordings([one for one in wanted if one not in others])
         return tuple(found)
 
     def _stacks(self, processes: Sequence[Living]) -> list[Part]:
@@ -168,15 +170,19 @@ def _is_there(one: Living) -> bool:
     return read_process(one.pid, one.started).state not in _ENDED
 
 
-def _gone(kind: str, one: Living) -> Part:
-    """Nothing can be taken of this process; whose process has its number now must not be looked at."""
-    is_other = started_at(one.pid) not in (None, one.started)
+def _is_another(one: Living) -> bool:
+    """Whether another process has its number now, which must not be looked at."""
+    return started_at(one.pid) not in (None, one.started)
+
+
+def _gone(one: Living) -> Part:
+    """Nothing can be taken of this process."""
     why = (
         "another process has its number here: it ended, or is numbered in a container"
-        if is_other
+        if _is_another(one)
         else "the process is gone"
     )
-    return Part(kind, one.rank, one.pid, 0, "", time.time_ns(), why, "")
+    return Part(STACKS, one.rank, one.pid, 0, "", time.time_ns(), why, "")
 
 
 def _recordings(processes: Sequence[Living]) -> list[Part]:

@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nccl_instrument.recorder import DUMP_BYTES_MAX, LAST_WORDS, answer_path, last_words_path, request_path
+from nccl_instrument.recorder import (
+    DUMP_BYTES_MAX,
+    LAST_WORDS,
+    SEEN_LATELY,
+    answer_path,
+    last_words_path,
+    request_path,
+    seen_path,
+)
 
 WAIT_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 0.1
@@ -47,6 +55,7 @@ class _Asked:
     pid: int
     answers: dict[Path, tuple[str, float]]
     tried: list[str]
+    seen: list[Path]  # what a process that is gone by now kept for that
 
 
 def take_recordings(
@@ -74,15 +83,18 @@ def _ask(rank: int, pid: int, folder: Path) -> _Asked:
         answers[answer_path(folder, pid, uid)] = ("its recorder thread", now)
         _touch(request_path(folder, pid, uid), uid)
         tried.append("its recorder thread")
-    for path in folder.glob(
-        last_words_path(folder, pid, 0).name.replace(".0.", ".*.")
-    ):  # whose it was is not known any more
+    for path in _of_anybody(folder, last_words_path(folder, pid, 0)):
         answers[path] = (LAST_WORDS, now - OLD_SECONDS)
     if said.get(PIPE) and _ring(Path(f"{said[PIPE]}{rank}.pipe")):
         tried.append("its debug pipe")
     prefix = next((said[name] for name in PREFIXES if said.get(name)), PREFIX)
     answers[Path(f"{prefix}{rank}")] = ("torch's dump file", now - OLD_SECONDS)
-    return _Asked(rank, pid, answers, [*tried, "torch's dump file"])
+    return _Asked(rank, pid, answers, [*tried, "torch's dump file"], _of_anybody(folder, seen_path(folder, pid, 0)))
+
+
+def _of_anybody(folder: Path, path: Path) -> list[Path]:
+    """This file of any user: whose a process was is not known any more once it is gone."""
+    return list(folder.glob(path.name.replace(".0.", ".*.", 1)))
 
 
 def _answered(one: _Asked, *, is_last: bool) -> RecorderDump | None:
@@ -93,6 +105,9 @@ def _answered(one: _Asked, *, is_last: bool) -> RecorderDump | None:
         if raw is not None:
             return RecorderDump(one.rank, one.pid, raw, by, "")
     if is_gone:
+        for path in one.seen:
+            if (raw := _fresh(path, time.time() - OLD_SECONDS)) is not None:
+                return RecorderDump(one.rank, one.pid, raw, SEEN_LATELY, "")
         return RecorderDump(one.rank, one.pid, b"", "", "the process is gone")
     if not is_last:
         return None

@@ -20,7 +20,9 @@ from nccl_instrument.agent.follow import Followed
 from nccl_instrument.agent.jobs import JobStream
 from nccl_instrument.agent.losses import ANY_JOB, Losses
 from nccl_instrument.agent.nics import NicReader
+from nccl_instrument.agent.plain import stack
 from nccl_instrument.agent.rows import tables_of
+from nccl_instrument.agent.statuses import Statuses
 from nccl_instrument.agent.trainer import Bookmark, Trainer
 from nccl_instrument.wire import Rows
 
@@ -49,6 +51,7 @@ class Sweep:
         self.node, self.streams = node, dict[str, JobStream]()
         names = [nic.name for nic in nics.nics]
         self.followed = Followed(folders, names, ip, bookmarks, self._count_once)
+        self._statuses = Statuses(folders, ip, self._count_once)
         self._nics, self._losses, self._hand_over = nics, losses, hand_over
         self._clock_offset_ns = 0
         self._here: dict[str, Here] = {}  # replaced as a whole, so that another thread may look
@@ -59,6 +62,7 @@ class Sweep:
         while not stopped.wait(max(0, due_ns - time.monotonic_ns()) / 1e9):
             if sweeps % SWEEPS_PER_CUT == 0:
                 self.followed.look()
+                self._statuses.look()
             self.sweep(time.monotonic_ns())
             sweeps += 1
             if sweeps % SWEEPS_PER_CUT == 0:
@@ -66,6 +70,7 @@ class Sweep:
             due_ns = self._next_due_ns(due_ns)
         self.cut(time.monotonic_ns())
         self.followed.close()
+        self._statuses.close()
 
     def sweep(self, tick_ns: int) -> None:
         for trainer in list(self.followed.trainers.values()):
@@ -77,7 +82,7 @@ class Sweep:
         """A batch for every job that has a process here; then let go of what has ended."""
         clocks = read_clocks()
         self._notice_clock_step(clocks)
-        jobs = self.followed.jobs()
+        jobs = self.followed.jobs() | self._statuses.jobs()
         nics = self._nics.rows(tick_ns)
         for trainer in self.followed.of_job(""):
             with self._guarding(trainer):
@@ -87,7 +92,9 @@ class Sweep:
         self._hand_over(cut, self.followed.bookmarks())
         self._here = {stream.job: self._here_of(stream) for stream in streams}
         self.followed.retire()
-        self.streams = {job: stream for job, stream in self.streams.items() if job in self.followed.jobs()}
+        self._statuses.retire()
+        jobs = self.followed.jobs() | self._statuses.jobs()
+        self.streams = {job: stream for job, stream in self.streams.items() if job in jobs}
 
     def ask_for(self, job: str, tables: tuple[str, ...]) -> None:
         """The server wants `tables` of `job` again."""
@@ -100,11 +107,10 @@ class Sweep:
         return self._here.get(job)
 
     def _here_of(self, stream: JobStream) -> Here:
-        processes = [
-            Living(one.rank, one.owner.pid, one.owner.started, one.segment.path.parent)
-            for one in self.followed.of_job(stream.job)
-        ]
-        return Here(stream.boot_id, tuple(processes))
+        traced = self.followed.of_job(stream.job)
+        processes = [Living(one.rank, one.owner.pid, one.owner.started, one.segment.path.parent) for one in traced]
+        others = self._statuses.living(stream.job, {one.pid for one in processes})
+        return Here(stream.boot_id, (*processes, *others))
 
     def _cut_job(self, stream: JobStream, nics: Rows, tick_ns: int, clocks: tuple[int, int]) -> bytes:
         taken = []
@@ -113,7 +119,11 @@ class Sweep:
                 taken.append(trainer.cut(tick_ns))
                 for kind, count in trainer.losses().items():
                     self._losses.add(stream.job, kind, count, trainer.owner.pid)
-        tables = {"nic": nics, **tables_of(taken, tick_ns, stream.owes_comms(tick_ns))}
+        all_comms = stream.owes_comms(tick_ns)
+        tables = {"nic": nics, **tables_of(taken, tick_ns, all_comms)}
+        traced = {one.owner.pid for one in taken}
+        for table, rows in self._statuses.tables(stream.job, tick_ns, traced, all_comms=all_comms).items():
+            tables[table] = stack([tables[table], rows]) if len(tables.get(table, ())) else rows
         return cut_batch(stream, self.node, tables, self._losses, clocks)
 
     @contextmanager

@@ -35,7 +35,8 @@ def test_what_is_in_order_at_a_glance_has_no_impossible_row(
     data: st.DataObject, table: str, narrow: bool, n_by_rows: int
 ) -> None:
     """Healthy rows with one byte changed anywhere: what is let through must be possible."""
-    batch = make_batch(tables={**make_batch().tables, "loss": tables.empty_rows("loss", 2)})
+    more = {name: tables.empty_rows(name, 2) for name in ("loss", "status")}
+    batch = make_batch(tables={**make_batch().tables, **more})
     rows = np.repeat(batch.rows(table), 2)
     raw = rows.view(np.uint8).reshape(len(rows), -1)
     at = data.draw(st.integers(0, len(rows) - 1)), data.draw(st.integers(0, raw.shape[1] - 1))

@@ -16,7 +16,9 @@ from hypothesis.extra import numpy as npst
 from nccl_instrument import tables, wire
 
 BOOT = bytes(range(16))
-GOLDEN = Path(__file__).parents[1] / "golden" / "trace-batch-2.0.bin"
+GOLDEN = Path(__file__).parents[1] / "golden" / "trace-batch-2.1.bin"
+OLDER = Path(__file__).parents[1] / "golden" / "trace-batch-2.0.bin"
+TABLES_2_0 = ("comm", "op", "live_op", "flow", "progress", "process", "nic", "loss")
 
 
 SECTION_AT = 60 + 9
@@ -41,7 +43,7 @@ def loss_batch() -> bytes:
 
 def test_an_empty_batch_is_these_bytes() -> None:
     rest = BOOT + struct.pack("<QqqHH", 7, 1_000, 2_000, 3, 6) + b"jobnode-a"
-    head = b"DGTB\x02\x00\x00\x00" + struct.pack("<II", 0, zlib.crc32(rest))
+    head = b"DGTB\x02\x01\x00\x00" + struct.pack("<II", 0, zlib.crc32(rest))
     assert wire.encode_batch(make()) == head + rest
     assert wire.decode_batch(head + rest) == make()
 
@@ -97,6 +99,13 @@ def test_the_golden_batch_is_read_and_written_as_it_was_when_this_version_was_ma
         name: rows.tobytes() for name, rows in batch.tables.items()
     }
     assert laid_open(wire.encode_batch(batch)) == laid_open(golden)
+
+
+def test_the_golden_batch_of_2_0_is_still_read() -> None:
+    decoded, batch = wire.decode_batch(OLDER.read_bytes()), golden_batch()
+    assert {name: rows.tobytes() for name, rows in decoded.tables.items()} == {
+        name: batch.tables[name].tobytes() for name in TABLES_2_0
+    }
 
 
 def test_how_a_table_was_sent_is_read_from_its_bytes_not_from_the_number_of_rows(
