@@ -89,14 +89,25 @@ def learn(normal: Normal, window: Window, ranks: Ints) -> Normal:
     for rank in np.unique(done["rank"]):
         _count(intervals, ALL, done[done["rank"] == rank], normal.seen_ns)
     aged = {kind: _aged(buckets) for kind, buckets in intervals.items() if buckets}
-    return replace(normal, seen_ns=int(done["done_ns"].max()), intervals=aged)
+    return replace(normal, seen_ns=int(done["done_ns"].max()), intervals={**normal.intervals, **aged})
+
+
+def counted(normal: Normal, kind: str, durations_ns: Ints) -> Normal:
+    """`normal` with these durations among those of `kind`."""
+    if not len(durations_ns):
+        return normal
+    intervals = {kind: dict(normal.intervals.get(kind, {}))}
+    _count_durations(intervals[kind], durations_ns)
+    return replace(normal, intervals={**normal.intervals, kind: _aged(intervals[kind])})
 
 
 def _count(intervals: dict[str, dict[int, int]], kind: str, done: Rows, seen_ns: int) -> None:
     times = np.sort(done["done_ns"].astype(np.int64))
-    gaps = np.diff(times)[times[1:] > seen_ns]
-    buckets = np.floor(np.log2(np.maximum(gaps, 1)) * _PER_OCTAVE).astype(np.int64)
-    counts = intervals.setdefault(kind, {})
+    _count_durations(intervals.setdefault(kind, {}), np.diff(times)[times[1:] > seen_ns])
+
+
+def _count_durations(counts: dict[int, int], durations_ns: Ints) -> None:
+    buckets = np.floor(np.log2(np.maximum(durations_ns, 1)) * _PER_OCTAVE).astype(np.int64)
     for bucket, n in zip(*np.unique(buckets, return_counts=True), strict=True):
         counts[int(bucket)] = counts.get(int(bucket), 0) + int(n)
 

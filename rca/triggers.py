@@ -23,6 +23,7 @@ from rca.idle import file_traffic, idle_of, idle_symptom, learn_pause
 from rca.iterations import iteration_lengths
 from rca.keys import Ints, Mask, latest, mix
 from rca.kinds import Halved, halved_kind, learn_kinds
+from rca.no_progress import held_by_files, learn_ages, no_progress
 from rca.normal import Normal, learn
 from rca.progress import Progress, state_of
 from rca.ranks import silent_nodes
@@ -74,6 +75,8 @@ def look(
     found, held = _standing(window, watched, delta, settings)
     noted = excused = ""
     if not found and not held:
+        found, held = _by_status(window, ranks, normal, settings)
+    if not found and not held:
         found, noted = _slow(window, complete, learned, settings)
     if not found and not held:
         found, excused = _idle(window, watched, normal, settings, paused)
@@ -97,6 +100,13 @@ def _standing(
     return (*found, *([silence] if silence else [])), held
 
 
+def _by_status(window: Window, ranks: Ints, normal: Normal, settings: Settings) -> tuple[tuple[Symptom, ...], str]:
+    """(failure by the ranks' own counts, where there are no traces; why it is held back)."""
+    symptom = no_progress(window, ranks, normal, settings)
+    held = held_by_files(window, symptom, settings) if symptom is not None else ""
+    return (symptom,) if symptom is not None and not held else (), held
+
+
 def _idle(
     window: Window, watched: tuple[Watched, ...], normal: Normal, settings: Settings, paused: str
 ) -> tuple[tuple[Symptom, ...], str]:
@@ -111,7 +121,7 @@ def _learned(normal: Normal, window: Window, history: Window | None, ranks: Ints
     done = window.rows("op")
     theirs = replace(window, tables={**window.tables, "op": done[np.isin(done["rank"], ranks)]})
     return replace(
-        learn(normal, theirs, ranks),
+        learn_ages(learn(normal, theirs, ranks), window, ranks),
         pace=_paced(normal.pace, theirs, history, ranks, settings),
         kinds=learn_kinds(normal.kinds, theirs, ranks, normal.looked_ns, settings),
         pauses_ns=learn_pause(normal, theirs, ranks),

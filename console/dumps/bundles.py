@@ -7,6 +7,7 @@ that a hostile archive ends that process and leaves a reason. What it said is ke
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -24,6 +25,7 @@ from celery import current_app
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
+from kombu.exceptions import OperationalError
 
 from console.dumps.models import Bundle
 from console.dumps.uploads import BUNDLE_BYTES_MAX
@@ -32,6 +34,7 @@ from console.incidents.retention import alone
 from ingest.models import Team
 from rca.bundle.command import PROGRESS
 
+log = logging.getLogger(__name__)
 KEPT: Final = timedelta(days=1)
 WAITING_MAX: Final = 4  # of a team, not read yet
 PER_DAY_MAX: Final = 100
@@ -57,8 +60,16 @@ def bring(team: Team, name: str, brought_by: str, chunks: Iterable[bytes]) -> Bu
     bundle = Bundle.objects.create(
         team=team, key=key, name=name, size_bytes=size, brought_by=brought_by[:150], brought_at=timezone.now()
     )
-    transaction.on_commit(partial(current_app.send_task, TASK, [key]))
+    transaction.on_commit(partial(_have_read, key))
     return bundle
+
+
+def _have_read(key: str) -> None:
+    """Ask a worker to read it; while the broker is away nobody is asked, and `tidy` finds what waits."""
+    try:
+        current_app.send_task(TASK, [key])
+    except OperationalError as error:
+        log.warning("broker away, bundle read later: %s", error)
 
 
 def _keep(path: Path, chunks: Iterable[bytes]) -> int:

@@ -21,11 +21,14 @@ from console.incidents.revise import revise_dumped
 from ingest.dumps import LATE, LIFE, progress_of
 from ingest.models import DumpRequest
 from ingest.retention import pin_window
-from nccl_instrument.dumps import STACKS
+from ingest.window import Window
+from nccl_instrument.dumps import RECORDER, STACKS
 from rca.findings import Symptom, SymptomKind
+from rca.no_progress import DONE_MIN, died_symptom, is_by_status
 from rca.settings import SECOND_NS, Settings
 from rca.stacks.analysis import doing_of
 from rca.stacks.idle import benign_of
+from rca.words import named
 
 PARTIAL_AFTER: Final = timedelta(seconds=12)
 """So long after it was asked a request is taken as it is: whoever has not answered by then may not."""
@@ -33,6 +36,7 @@ SUMMARY_APART_S: Final = 2.0
 SUMMARY_SHARE: Final = 3.0  # of the time; a summary that takes long is made less often
 FRESH: Final = timedelta(seconds=180)
 AGAIN: Final = timedelta(seconds=120)
+INTENDED: Final = ("KeyboardInterrupt", "SystemExit")
 
 
 def attempts_asked(request_ids: set[int]) -> set[int]:
@@ -83,16 +87,64 @@ def _tell(incident: Incident, request: DumpRequest, *, is_ripe: bool) -> None:
 
 
 def explanation_of(attempt_id: int, symptom: Symptom, thresholds: Settings) -> str:
-    """What stacks say that explains an idle job, '' when they do not (yet): a checkpoint, an evaluation, a compilation.
+    """What stacks say that explains a job that stands still, '' when they do not (yet): a checkpoint, an evaluation, a
+    compilation.
 
-    It holds for some minutes only, and the stacks are asked for again before: what was a checkpoint may be stuck now.
+    Asked of idle jobs, and of those without traces, where nothing else tells. It holds for some minutes only, and the stacks
+    are asked for again before: what was a checkpoint may be stuck now.
     """
-    if symptom.kind is not SymptomKind.IDLE or symptom.numbers["idle_s"] * SECOND_NS >= thresholds.idle_patience_ns:
+    lasted_s, patience_ns = _lasted_s(symptom), _patience_ns(symptom, thresholds)
+    if lasted_s * SECOND_NS >= patience_ns:
         return ""
     now = timezone.now()
-    fresh = [one for one in asked_since(attempt_id, now - FRESH) if STACKS in one.kinds]
+    since = now - min(FRESH, timedelta(seconds=lasted_s))
+    fresh = [one for one in asked_since(attempt_id, since) if STACKS in one.kinds]
     dumped = read_newest(fresh)
     said = benign_of(doing_of(dumped.first, dumped.last)) if dumped is not None else ""
     if said and now - fresh[0].asked_at > AGAIN:
         ask_quietly(attempt_id, (STACKS,))
     return said
+
+
+def is_held(attempt_id: int, symptom: Symptom) -> bool:
+    """Whether an incident waits for the dumps: without traces only they say whether somebody is late or stuck."""
+    if not is_by_status(symptom):
+        return False
+    asked = asked_since(attempt_id, timezone.now() - timedelta(seconds=_lasted_s(symptom)))
+    if not asked:
+        return ask_quietly(attempt_id, (STACKS, RECORDER)) is not None
+    return not _is_ripe(asked[0])
+
+
+def death_of(attempt_id: int, window: Window) -> Symptom | None:
+    """The symptom of a job all of whose processes are gone and that had no traces, when some left an exception behind.
+
+    Its dumps are asked for first; a job that was cancelled or came to its end leaves none.
+    """
+    if (
+        int(window.rows("status")["n_done"].max(initial=0)) < DONE_MIN
+        or Incident.objects.filter(attempt=attempt_id).exists()
+    ):
+        return None
+    asked = [one for one in asked_since(attempt_id, timezone.now() - LIFE) if RECORDER in one.kinds]
+    if not asked:
+        ask_quietly(attempt_id, (RECORDER,))
+    dumped = read_newest(asked) if asked and _is_ripe(asked[0]) else None
+    ended = dumped.recording.ended if dumped is not None and dumped.recording is not None else {}
+    ended = {rank: why for rank, why in ended.items() if not why.startswith(INTENDED)}
+    if not ended:
+        return None
+    first = next(iter(ended.values()))
+    sentence = f"All processes are gone; the programs of {named(ended)} ended by exceptions, such as {first}."
+    return died_symptom(window, sorted(ended), sentence[:500])
+
+
+def _lasted_s(symptom: Symptom) -> float:
+    return symptom.numbers.get("idle_s", symptom.numbers.get("stalled_s", FRESH.total_seconds()))
+
+
+def _patience_ns(symptom: Symptom, thresholds: Settings) -> int:
+    """For how long stacks may explain it."""
+    if symptom.kind is SymptomKind.IDLE:
+        return thresholds.idle_patience_ns
+    return thresholds.io_patience_ns if is_by_status(symptom) else 0

@@ -20,7 +20,7 @@ from django.db import IntegrityError, connection
 from django.utils import timezone
 
 from console.dashboard.jobs import newest_look, read_job_row
-from console.dumps.news import explanation_of, follow_dumps
+from console.dumps.news import death_of, explanation_of, follow_dumps, is_held
 from console.dumps.wanted import ask_for
 from console.incidents import lifecycle
 from console.incidents.again import diagnose_asked
@@ -93,7 +93,10 @@ def _look(attempt: Attempt) -> None:
             window = read_evidence(attempt.pk, *span)
             seen = triggers.look(window, normal, thresholds, history, excuse)
         if is_over(window):
-            seen = dataclasses.replace(seen, symptoms=(), held="Every process of the job is gone.")
+            death = death_of(attempt.pk, window)
+            seen = dataclasses.replace(
+                seen, symptoms=(death,) if death else (), held="" if death else "Every process of the job is gone."
+            )
         _follow(attempt, window, seen, thresholds)
         keep_look(attempt, end_ns, seen)  # last: a look counts when all of it succeeded
         count_look(began, end_ns, seen.symptoms[0].kind.value if seen.symptoms else "none")
@@ -116,6 +119,8 @@ def _follow(attempt: Attempt, window: Window, seen: triggers.Look, thresholds: S
         symptoms, excuse = (), explained
     following = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED, condition=ConditionState.CLEAR)
     incident = following.order_by("-id").first()
+    if symptoms and incident is None and is_held(attempt.pk, symptoms[0]):
+        return
     if symptoms and incident is None and not is_worth_an_incident(attempt.pk, symptoms[0], window, thresholds):
         return
     if symptoms:
@@ -185,8 +190,8 @@ def _calm(incident: Incident, window: Window) -> None:
 
 def _went_on(window: Window, since_ns: int) -> bool:
     """Whether ops were completed, or enqueued where completion cannot be seen, after `since_ns`."""
-    ops, progress = window.rows("op"), window.rows("progress")
-    return bool((ops["done_ns"] > since_ns).any() or (progress["last_enqueued_ns"] > since_ns).any())
+    told = (("op", "done_ns"), ("progress", "last_enqueued_ns"), ("status", "changed_ns"))
+    return any(bool((window.rows(table)[column] > since_ns).any()) for table, column in told)
 
 
 def _start_anew(incident: Incident, symptom: Symptom, window: Window) -> None:

@@ -1,0 +1,87 @@
+"""Jobs without traces: nobody's own counts rise although they had, with somebody waiting in an op."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ingest.window import WINDOW_DTYPE, Window
+from nccl_instrument.tables import SOURCE_RECORDER, SOURCE_STEPS
+from rca.findings import SymptomKind
+from rca.no_progress import is_by_status
+from rca.normal import Normal, normal_from_json, normal_to_json
+from rca.triggers import look
+from tests.windows import SECOND, make_window
+
+RANKS = 4
+
+
+def told(
+    seconds: int, *, stops_at: float = 1e9, waiting: tuple[int, ...] = (0, 1, 2), every_s: float = 0.1,
+    source: int = SOURCE_RECORDER, io: dict[int, int] | None = None, has_traces: bool = False,
+) -> Window:  # fmt: skip
+    """Four ranks that told their counts for so many seconds; from `stops_at` on those of `waiting` are in an op."""
+    healthy = make_window(ranks=8, stuck_before=3, io_bytes_per_s=io) if io else make_window(ranks=8)
+    start = healthy.end_ns - seconds * SECOND
+    rows = np.zeros(RANKS * seconds, WINDOW_DTYPE["status"])
+    for at, row in enumerate(rows):
+        rank, second = at % RANKS, at // RANKS + 1
+        done_s = min(second, stops_at)
+        n = int(done_s / every_s)
+        row["rank"], row["node"], row["pid"], row["global_rank"], row["source"] = rank, rank // 2, rank, rank, source
+        row["tick_ns"], row["written_ns"] = start + second * SECOND, start + second * SECOND
+        row["changed_ns"] = start + int(n * every_s * SECOND)
+        row["n_done"], row["n_started"] = n, n
+        row["n_enqueued"] = n + (second > stops_at and rank in waiting)
+    kept = healthy.tables if has_traces else {name: rows[:0] for name, rows in healthy.tables.items()}
+    return replace(healthy, tables={**kept, "process": healthy.rows("process"), "status": rows})
+
+
+def normal_of(every_s: float) -> Normal:
+    """What is usual for a job that changes its counts so often."""
+    return look(told(15, every_s=every_s)).normal
+
+
+def test_ranks_that_had_gone_on_and_stand_still_with_ops_in_progress_are_a_failure() -> None:
+    seen = look(told(15, stops_at=9), normal_of(0.1))
+    (symptom,) = seen.symptoms
+    assert (symptom.kind, is_by_status(symptom)) == (SymptomKind.FAILURE, True)
+    assert symptom.sentence == "No op has finished for 6.0 s on ranks 0, 1 and 2, by their own Flight Recorders."
+
+
+def test_while_nothing_is_known_of_the_job_the_papers_ten_seconds_hold() -> None:
+    assert look(told(15, stops_at=7)).symptoms == ()
+    assert len(look(told(15, stops_at=4)).symptoms) == 1
+
+
+def test_a_job_that_is_slow_by_nature_is_given_its_time() -> None:
+    slow = look(told(60, every_s=6.0)).normal
+    assert look(told(60, stops_at=49, every_s=6.0), slow).symptoms == ()
+    assert len(look(told(60, stops_at=36, every_s=6.0), slow).symptoms) == 1
+
+
+def test_nobody_is_stuck_who_waits_in_no_op_or_has_only_begun() -> None:
+    assert look(told(15, stops_at=3, waiting=())).symptoms == ()
+    assert look(told(15, stops_at=0.2)).symptoms == ()
+
+
+def test_of_step_counts_nobody_knows_whether_an_op_is_in_progress_so_it_may_be() -> None:
+    (symptom,) = look(told(15, stops_at=3, waiting=(), source=SOURCE_STEPS)).symptoms
+    assert symptom.sentence.endswith("by their own step counts.")
+
+
+def test_traces_see_more_so_counts_are_not_asked_beside_them() -> None:
+    assert not any(is_by_status(one) for one in look(told(15, stops_at=3, has_traces=True)).symptoms)
+
+
+def test_the_normal_keeps_the_ages_and_each_counts_once() -> None:
+    once = normal_of(0.1)
+    again = look(told(15), once).normal
+    assert once.count("status") == again.count("status") > 40
+    assert normal_from_json(normal_to_json(again)) == again
+
+
+def test_a_rank_that_moves_files_while_the_others_wait_is_late_not_stuck() -> None:
+    seen = look(told(15, stops_at=9, io={3: 50_000_000}), normal_of(0.1))
+    assert (seen.symptoms, seen.held) == ((), "The job waits, and rank 3 moves files: late, not stuck.")
