@@ -7,7 +7,7 @@ import { afterEach, describe, expect, it } from "vitest";
 import { cellsOf, kindsOf, markedGroups, paceWords, stretchOf } from "../src/dumps/classes";
 import { shownRequest } from "../src/dumps/DumpsBar";
 import { RecorderView } from "../src/dumps/RecorderView";
-import { recordedRows } from "../src/dumps/recorded";
+import { groupsInQuestion, recordedRows } from "../src/dumps/recorded";
 import { StacksView } from "../src/dumps/StacksView";
 import type { DumpRequest } from "../src/dumps/shapes";
 import { setQuery } from "../src/state/address";
@@ -155,6 +155,21 @@ describe("a process group of the Flight Recorder", () => {
   it("blames nobody for being earlier where nobody waits", () => {
     const ranks = [0, 1].map((rank) => makeRecorded(rank, { enqueued: 80 + rank, completed: 80 + rank }));
     expect(recordedRows({ ...group, members: null, ranks })[0]).toMatchObject({ ranks: [0], standing: "earlier" });
+  });
+
+  it("tells who is behind because it waits elsewhere from whom they all wait for", () => {
+    const wait = (rank: number) => makeRecorded(rank);
+    const behind = (rank: number) => makeRecorded(rank, { enqueued: 4230, started: 4230, state: "completed" });
+    const recorder = {
+      ...makeRecorder(),
+      groups: [
+        { ...group, name: "tp", desc: "tp", members: null, ranks: [wait(0), behind(1)] },
+        { ...group, name: "dp", desc: "dp", members: null, ranks: [wait(1), behind(3)] },
+      ],
+    };
+    const [dp, tp] = groupsInQuestion(recorder);
+    expect([dp.group.name, dp.rows[0].ranks, dp.rows[0].standing]).toEqual(["dp", [3], "behind"]);
+    expect([tp.rows[0].ranks, tp.rows[0].standing, tp.rows[0].waitsIn]).toEqual([[1], "waits", "dp"]);
   });
 
   it("counts members without a dump as unknown", () => {

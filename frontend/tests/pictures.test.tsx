@@ -158,7 +158,7 @@ describe("what the verdict shows", () => {
   it("lists in which layer the trouble is and what each source says of it", async () => {
     const agreement = [
       "Stacks: rank 4 is in the data loader.",
-      "Flight recorder agrees: rank 4.",
+      "Flight recorder, same culprit: Rank 4 is an op behind.",
       "No RAS: it could not be asked.",
     ];
     const page = drawn(verdict({ diagnosis: makeDiagnosis({ agreement, layer: "data loader" }) }));
@@ -168,6 +168,7 @@ describe("what the verdict shows", () => {
       "stance-agrees",
       "stance-missing",
     ]);
+    expect(page.querySelector(".stance-agrees")?.textContent).toBe("Flight recorder: same culprit");
     expect(await complaints()).toEqual([]);
   });
 

@@ -41,7 +41,7 @@ def test_rows_of_the_snapshots_are_rows_of_messages(path: Path) -> None:
                 assert set(row) == {field.name for field in dataclasses.fields(kind)}
 
 
-@pytest.mark.parametrize("kind", [live.IncidentRow, live.TimelineRow, live.JobRow, live.IngestRow])
+@pytest.mark.parametrize("kind", [live.IncidentRow, live.TimelineRow, live.JobRow, live.IngestRow, live.DumpsRow])
 def test_the_browser_knows_exactly_the_fields_of(kind: type) -> None:
     body = TWIN.read_text().split(f"export interface {kind.__name__} {{")[1].split("}")[0]
     names = [line.split(":")[0].strip() for line in body.strip().splitlines()]

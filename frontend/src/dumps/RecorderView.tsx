@@ -11,7 +11,7 @@ import { pointAt } from "../state/pointed";
 import { count, rankRanges, readable } from "../state/words";
 import type { Finding } from "../types";
 import { SilentRanks } from "./DumpsBar";
-import { groupsInQuestion, type RecordedRow } from "./recorded";
+import { groupsInQuestion, type RecordedRow, titleOf } from "./recorded";
 import type { LastOp, RecorderAnswer, RecorderGroup } from "./shapes";
 
 const GROUPS_SHOWN = 12;
@@ -106,10 +106,8 @@ function GroupPanel({ group, rows, selected, onSelect }: GroupPanelProps) {
   return (
     <section class="panel" aria-labelledby={id}>
       <div class="panel-head">
-        <h2 id={id}>{group.desc && group.desc !== "undefined" ? group.desc : group.name}</h2>
-        {group.desc && group.desc !== "undefined" && group.desc !== group.name && (
-          <code class="faint">{group.name}</code>
-        )}
+        <h2 id={id}>{titleOf(group)}</h2>
+        {titleOf(group) !== group.name && <code class="faint">{group.name}</code>}
         <span class="faint">
           {group.members
             ? `ranks ${rankRanges(group.members, 8)}`
@@ -126,7 +124,7 @@ function GroupPanel({ group, rows, selected, onSelect }: GroupPanelProps) {
       </div>
       {group.said && <p>{group.said}</p>}
       <Table
-        label={`Ranks of ${group.desc || group.name}`}
+        label={`Ranks of ${titleOf(group)}`}
         isCards
         columns={columnsOf(selected, onSelect)}
         rows={rows}
@@ -180,7 +178,13 @@ const columnsOf = (selected: number | null, onSelect: (rank: number | null) => v
   { word: "Age", isNumber: true, cell: (row) => ageWords(row) },
 ];
 
-function StandingWord({ row: { standing, lag } }: { row: RecordedRow }) {
+function StandingWord({ row: { standing, lag, waitsIn } }: { row: RecordedRow }) {
+  if (standing === "waits")
+    return (
+      <>
+        <i class="swatch swatch-waiting" aria-hidden="true" /> {count(lag, "op")} behind: waits in {waitsIn}
+      </>
+    );
   if (standing === "behind")
     return (
       <b class="behind">

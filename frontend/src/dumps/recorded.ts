@@ -6,10 +6,11 @@
 import type { RecorderAnswer, RecorderGroup, RecorderRank } from "./shapes";
 
 /**
- * behind: queued less than others who wait. other: another op, size or type at the same number. earlier: queued less, and
- * nobody waits, so it is only the moment of the dump.
+ * behind: queued less than others who wait, and is the one they wait for: it waits for nobody itself, or is a culprit.
+ * waits: queued less because it waits in another group. other: another op, size or type at the same number. earlier: queued
+ * less, and nobody waits, so it is only the moment of the dump.
  */
-export type Standing = "behind" | "other" | "with the rest" | "earlier" | "unknown";
+export type Standing = "behind" | "waits" | "other" | "with the rest" | "earlier" | "unknown";
 
 export interface RecordedRow {
   ranks: number[];
@@ -17,22 +18,49 @@ export interface RecordedRow {
   standing: Standing;
   /** How many ops the group's newest is ahead of it. */
   lag: number;
+  /** Where it waits, of those who are behind because of it. */
+  waitsIn: string;
   ageFrom: number | null;
   ageTo: number | null;
 }
 
-const ORDER: readonly Standing[] = ["behind", "other", "unknown", "earlier", "with the rest"];
+const ORDER: readonly Standing[] = ["behind", "other", "waits", "unknown", "earlier", "with the rest"];
 
-export function recordedRows(group: RecorderGroup): RecordedRow[] {
+/** What is known across groups: in which ones each rank waits, and whom the findings blame. */
+export interface Across {
+  waitsIn: ReadonlyMap<number, readonly RecorderGroup[]>;
+  culprits: ReadonlySet<number>;
+}
+
+export function acrossGroups(recorder: RecorderAnswer): Across {
+  const waitsIn = new Map<number, RecorderGroup[]>();
+  for (const group of recorder.groups)
+    for (const one of group.ranks) if (waits(one)) waitsIn.set(one.rank, [...(waitsIn.get(one.rank) ?? []), group]);
+  return { waitsIn, culprits: new Set(recorder.findings[0]?.culprits ?? []) };
+}
+
+export function titleOf({ name, desc }: RecorderGroup): string {
+  return desc && desc !== "undefined" ? desc : name;
+}
+
+const NOTHING_ACROSS: Across = { waitsIn: new Map(), culprits: new Set() };
+
+export function recordedRows(group: RecorderGroup, across: Across = NOTHING_ACROSS): RecordedRow[] {
   const front = frontOf(group);
-  const isWaitedFor = group.ranks.some(waits);
-  const usual = usualOp(group.ranks.filter((one) => one.enqueued === front));
+  const rest: Rest = {
+    front,
+    usual: usualOp(group.ranks.filter((one) => one.enqueued === front)),
+    isWaitedFor: group.ranks.some(waits),
+    group,
+    across,
+  };
   const rows = new Map<string, RecordedRow>();
   for (const one of group.ranks) {
-    const key = [one.enqueued, one.started, one.completed, one.state, opOf(one)].join("|");
+    const made = rowOf(one, rest);
+    const key = [one.enqueued, one.started, one.completed, one.state, opOf(one), made.standing, made.waitsIn].join("|");
     const row = rows.get(key);
     if (row) addRank(row, one);
-    else rows.set(key, rowOf(one, { front, usual, isWaitedFor }));
+    else rows.set(key, made);
   }
   const missing = membersWithout(group);
   if (missing.length > 0) rows.set("missing", missingRow(missing));
@@ -55,24 +83,31 @@ function usualOp(ranks: readonly RecorderRank[]): string {
   return best && best[1] * 2 > ranks.length ? best[0] : "";
 }
 
-const waits = ({ enqueued, completed }: RecorderRank) =>
-  enqueued !== null && completed !== null && completed < enqueued;
+function waits({ enqueued, completed }: RecorderRank): boolean {
+  return enqueued !== null && completed !== null && completed < enqueued;
+}
 
 interface Rest {
   front: number;
   usual: string;
   isWaitedFor: boolean;
+  group: RecorderGroup;
+  across: Across;
 }
 
 function rowOf(one: RecorderRank, rest: Rest): RecordedRow {
   const lag = one.enqueued === null ? 0 : rest.front - one.enqueued;
-  return { ranks: [one.rank], one, standing: standingOf(one, lag, rest), lag, ageFrom: one.age_s, ageTo: one.age_s };
+  const elsewhere = (rest.across.waitsIn.get(one.rank) ?? []).filter((group) => group !== rest.group);
+  const standing = standingOf(one, lag, elsewhere.length > 0, rest);
+  const waitsIn = standing === "waits" ? elsewhere.map(titleOf).join(", ") : "";
+  return { ranks: [one.rank], one, standing, lag, waitsIn, ageFrom: one.age_s, ageTo: one.age_s };
 }
 
-function standingOf(one: RecorderRank, lag: number, { usual, isWaitedFor }: Rest): Standing {
+function standingOf(one: RecorderRank, lag: number, waitsElsewhere: boolean, rest: Rest): Standing {
   if (one.enqueued === null) return "unknown";
-  if (lag > 0) return isWaitedFor ? "behind" : "earlier";
-  return usual !== "" && opOf(one) !== usual ? "other" : "with the rest";
+  if (lag > 0 && !rest.isWaitedFor) return "earlier";
+  if (lag > 0) return waitsElsewhere && !rest.across.culprits.has(one.rank) ? "waits" : "behind";
+  return rest.usual !== "" && opOf(one) !== rest.usual ? "other" : "with the rest";
 }
 
 function addRank(row: RecordedRow, one: RecorderRank): void {
@@ -101,12 +136,13 @@ function missingRow(ranks: number[]): RecordedRow {
     dtype: "",
     age_s: null,
   };
-  return { ranks, one, standing: "unknown", lag: 0, ageFrom: null, ageTo: null };
+  return { ranks, one, standing: "unknown", lag: 0, waitsIn: "", ageFrom: null, ageTo: null };
 }
 
 /** Groups in which somebody is behind or does another op first, then as they came. */
 export function groupsInQuestion(recorder: RecorderAnswer): { group: RecorderGroup; rows: RecordedRow[] }[] {
-  const read = recorder.groups.map((group, n) => ({ group, rows: recordedRows(group), n }));
+  const across = acrossGroups(recorder);
+  const read = recorder.groups.map((group, n) => ({ group, rows: recordedRows(group, across), n }));
   const weight = (rows: RecordedRow[]) =>
     Math.min(...rows.map(({ standing }) => ORDER.indexOf(standing)), ORDER.length);
   return read.sort((a, b) => weight(a.rows) - weight(b.rows) || a.n - b.n);

@@ -82,11 +82,14 @@ function Agreement({ diagnosis: { agreement, layer } }: { diagnosis: Diagnosis }
         </span>
       )}
       <ul aria-label="What each source says">
-        {agreement.map((sentence) => (
-          <li key={sentence} class={`stance-${stanceOf(sentence)}`}>
-            {sentence.replace(/\.$/, "")}
-          </li>
-        ))}
+        {agreement.map((sentence) => {
+          const { stance, words } = stanceOf(sentence);
+          return (
+            <li key={sentence} class={`stance-${stance}`} title={sentence}>
+              {words}
+            </li>
+          );
+        })}
       </ul>
     </div>
   );

@@ -84,9 +84,20 @@ export function adviceLines(text: string): AdvicePiece[][] {
 
 export type Stance = "agrees" | "differs" | "missing" | "says";
 
-/** How a source's sentence (rca/fusion.py) stands to the verdict; only its mark depends on it, the words stay. */
-export function stanceOf(sentence: string): Stance {
-  if (/^No |could not be asked|not asked/.test(sentence)) return "missing";
-  if (/ disagrees?\b/.test(sentence)) return "differs";
-  return / agrees?\b/.test(sentence) ? "agrees" : "says";
+/** A source's sentence as a mark and words: of who agrees the source is enough, the verdict has said the rest. */
+export interface StanceWords {
+  stance: Stance;
+  words: string;
+}
+
+const STANCES: Record<string, Stance> = { "same culprit": "agrees", "agrees in part": "agrees", disagrees: "differs" };
+
+/** How a source's sentence (rca/fusion.py) stands to the verdict; words that are not known stay as they are. */
+export function stanceOf(sentence: string): StanceWords {
+  const words = sentence.replace(/\.$/, "");
+  if (sentence.startsWith("No ")) return { stance: "missing", words };
+  const said = /^([^:,]+), ([^:]+): /.exec(sentence);
+  const stance = said ? STANCES[said[2]] : undefined;
+  if (!said || !stance) return { stance: "says", words };
+  return { stance, words: said[2] === "same culprit" ? `${said[1]}: same culprit` : words };
 }
