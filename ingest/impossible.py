@@ -21,6 +21,7 @@ from nccl_instrument.tables import (
     DIRECTIONS,
     DTYPE,
     DTYPES,
+    ENDINGS,
     FUNCS,
     LOSSES,
     PORT_STATES,
@@ -45,7 +46,7 @@ _CODES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "flow": {"func": FUNCS, "direction": DIRECTIONS, "transport": TRANSPORTS},
     "nic": {"port_state": PORT_STATES},
     "loss": {"kind": LOSSES},
-    "status": {"source": SOURCES},
+    "status": {"source": SOURCES, "ending": ENDINGS},
 }
 _NOT_NEGATIVE: Final = {
     "comm": ("comm_rank",), "op": ("comm_rank",), "live_op": ("comm_rank",), "progress": ("comm_rank",),

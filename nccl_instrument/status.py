@@ -31,6 +31,7 @@ FILE_BYTES_MAX: Final = 32 * 1024
 GROUPS_MAX: Final = 64
 GROUP_CHARS_MAX: Final = 32
 STEPS: Final = ""
+BY_ITSELF, BY_EXCEPTION = 1, 2  # codes of tables.ENDINGS, which would bring numpy into the training program
 _HEAD: Final = struct.Struct("<4sII")  # magic, length of the JSON, its crc32
 _MAGIC: Final = b"DGST"
 _NUMBERS: Final = {
@@ -68,14 +69,14 @@ class Progress:
 class Status:
     """What a process wrote. identity: job, and _NUMBERS as far as known, else -1. written_ns: monotonic.
 
-    started: field 22 of its /proc/<pid>/stat. has_ended: it said that its program ends, and not by an exception.
+    started: field 22 of its /proc/<pid>/stat. ending: of tables.ENDINGS, what it said when its program ended.
     """
 
     pid: int
     started: int
     identity: Mapping[str, Any]
     written_ns: int
-    has_ended: bool
+    ending: int
     progress: tuple[Progress, ...]
 
 
@@ -113,24 +114,25 @@ class StatusWriter:
             self.write()
             wait.wait(clock_s)
 
-    def write(self, *, has_ended: bool = False) -> None:
+    def write(self, ending: int = 0) -> None:
         """One status. Never raises; a failure is counted."""
         try:
             with self._lock:
-                self._write(has_ended=has_ended)
+                self._write(ending)
         except Exception:
             self.n_failed += 1
 
     def _say_end(self, pid: int) -> None:
-        if os.getpid() == pid and getattr(sys, "last_value", None) is None:  # not by an exception nobody caught
-            self.write(has_ended=True)
+        if os.getpid() == pid:
+            is_raised = getattr(sys, "last_value", None) is not None  # an exception nobody caught
+            self.write(BY_EXCEPTION if is_raised else BY_ITSELF)
 
-    def _write(self, *, has_ended: bool) -> None:
+    def _write(self, ending: int) -> None:
         if self._file < 0 or not os.fstat(self._file).st_nlink:
             self._open()
         now_ns = time.monotonic_ns()
         said = {
-            **_identity(), "pid": os.getpid(), "started": _started(), "written_ns": now_ns, "has_ended": has_ended,
+            **_identity(), "pid": os.getpid(), "started": _started(), "written_ns": now_ns, "ending": ending,
             "n_failed": self.n_failed,
             "progress": [[one.name, one.enqueued, one.started, one.done, one.changed_ns] for one in self._progress(now_ns)],
         }  # fmt: skip
@@ -194,7 +196,7 @@ def decode_status(raw: bytes) -> Status:
             for name, *counts in rows
         )
         times = _within(found["started"], 0, 2**62), identity, _within(found["written_ns"], 0, 2**62)
-        return Status(_within(found["pid"], 1, 2**31), *times, found["has_ended"] is True, progress)
+        return Status(_within(found["pid"], 1, 2**31), *times, _within(found["ending"], 0, BY_EXCEPTION + 1), progress)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadStatus("makes no sense") from error
 

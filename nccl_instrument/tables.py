@@ -30,6 +30,7 @@ TRANSPORTS: Final = ("Unknown", "IB", "Socket", "none")
 DIRECTIONS: Final = ("send", "receive")
 PORT_STATES: Final = ("unknown", "up", "down")
 SOURCES: Final = ("unknown", "steps", "recorder")
+ENDINGS: Final = ("unknown", "by itself", "by an exception")
 
 FUNC_SEND: Final = FUNCS.index("Send")
 FUNC_RECV: Final = FUNCS.index("Recv")
@@ -200,6 +201,7 @@ def _status() -> tuple[Column, ...]:
         *(Column(name, "<i8", unknown=-1) for name in ("n_enqueued", "n_started", "n_done")),
         Column("written_ns", "<i8", delta=True),
         Column("changed_ns", "<i8", delta=True),
+        Column("ending", "u1"),
     )
 
 

@@ -130,6 +130,10 @@ class PackedBatch:
     head: TraceBatch
     sections: tuple[_Section, ...]
 
+    def n_rows(self, table: str) -> int:
+        """Rows of that table, as its section promises."""
+        return sum(entry.n_rows for section in self.sections for entry in section.entries if entry.table == table)
+
     def inflate(self) -> dict[str, PlaneTable]:
         """Table → its planes. Raises BadBatch; inflates no more than was promised."""
         return {

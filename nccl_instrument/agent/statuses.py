@@ -25,7 +25,7 @@ from nccl_instrument.agent.jobs import ADVICE, name_problem
 from nccl_instrument.agent.processes import GONE, ProcessFiles, ProcessState
 from nccl_instrument.agent.segment import is_alive
 from nccl_instrument.recorder import leftovers
-from nccl_instrument.status import FILE_BYTES_MAX, STEPS, BadStatus, Status, decode_status
+from nccl_instrument.status import BY_ITSELF, FILE_BYTES_MAX, STEPS, BadStatus, Status, decode_status
 from nccl_instrument.tables import DTYPE, SOURCE_RECORDER, SOURCE_STEPS, empty_rows
 from nccl_instrument.wire import Rows
 
@@ -91,7 +91,7 @@ class Statuses:
         too_many = {path for _, path in dead[: max(0, len(dead) - DEAD_MAX)]}
         for died_ns, path in dead:
             told = self._told[path]
-            is_over = told.status.has_ended or now - died_ns > KEEP_NS or self._is_followed_by_another(told)
+            is_over = told.status.ending == BY_ITSELF or now - died_ns > KEEP_NS or self._is_followed_by_another(told)
             if is_over or path in too_many or not path.exists():
                 self._let_go(path)
 
@@ -145,7 +145,7 @@ class Statuses:
             return
         status = _status_of(file)
         is_old = status is None or not 0 <= time.monotonic_ns() - status.written_ns <= KEEP_NS
-        if status is None or is_old or (status.has_ended and not is_alive(file)):
+        if status is None or is_old or (status.ending == BY_ITSELF and not is_alive(file)):
             if not is_alive(file):
                 path.unlink(missing_ok=True)
             os.close(file)  # of an earlier boot, ended, or being made: another look will tell
@@ -230,6 +230,7 @@ def _status_rows(told: Sequence[Told], tick_ns: int) -> Rows:
         row["source"] = SOURCE_STEPS if progress.name == STEPS else SOURCE_RECORDER
         row["group"] = progress.name.encode("ascii", "replace")
         row["n_enqueued"], row["n_started"], row["n_done"] = progress.enqueued, progress.started, progress.done
+        row["ending"] = one.status.ending
         row["written_ns"] = min(one.status.written_ns, tick_ns)
         row["changed_ns"] = min(progress.changed_ns, tick_ns)
     return rows

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from nccl_instrument.agent.segment import is_alive
 from nccl_instrument.status import BadStatus, Progress, StatusWriter, decode_status, pg_status, status_path
+from nccl_instrument.tables import ENDINGS
 
 SAID = {
     "job": "llama", "rank": 3, "world_size": 8, "local_rank": 1, "restart_count": -1, "tp": 0, "pp": 1, "dp": 2, "ep": -1,
-    "pid": 41, "started": 7, "written_ns": 9, "has_ended": False, "n_failed": 0, "progress": [["0", 5, -1, 4, 8]],
+    "pid": 41, "started": 7, "written_ns": 9, "ending": 0, "n_failed": 0, "progress": [["0", 5, -1, 4, 8]],
 }  # fmt: skip
 DUMP = b'{"pg_status": {"0": {"last_enqueued_collective": "5", "last_completed_collective": 4}}, "version": "2.10"}'
 
@@ -37,7 +38,7 @@ def written(folder: Path) -> bytes:
 
 def test_a_status_is_these_bytes() -> None:
     found = decode_status(sealed(SAID) + bytes(100))
-    assert (found.pid, found.started, found.written_ns, found.has_ended) == (41, 7, 9, False)
+    assert (found.pid, found.started, found.written_ns, found.ending) == (41, 7, 9, 0)
     assert (found.identity["job"], found.identity["rank"], found.identity["pp"]) == ("llama", 3, 1)
     assert found.progress == (Progress("0", 5, -1, 4, 8),)
 
@@ -111,9 +112,10 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize(
-    ("last", "has_ended"), [("", True), ("raise RuntimeError('oom')", False), ("import os; os._exit(1)", False)]
+    ("last", "ending"),
+    [("", "by itself"), ("raise RuntimeError('oom')", "by an exception"), ("import os; os._exit(1)", "unknown")],
 )
-def test_a_program_that_ends_says_so_unless_something_ended_it(tmp_path: Path, last: str, has_ended: bool) -> None:
+def test_a_program_that_ends_says_so_unless_something_ended_it(tmp_path: Path, last: str, ending: str) -> None:
     argv = [sys.executable, "-c", PROGRAM.format(last=last), str(tmp_path)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
@@ -125,4 +127,4 @@ def test_a_program_that_ends_says_so_unless_something_ended_it(tmp_path: Path, l
             assert is_alive(file.fileno())
             process.communicate(b"\n")
             assert not is_alive(file.fileno())
-            assert decode_status(file.read()).has_ended is has_ended
+            assert decode_status(file.read()).ending == ENDINGS.index(ending)
