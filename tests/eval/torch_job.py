@@ -23,6 +23,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PYTHON: Final = ROOT / ".venv-torch" / "bin" / "python"
 SCRIPT: Final = Path(__file__).with_name("torch_jobs") / "train.py"
 START_SECONDS: Final = 180.0
+STEPS_AHEAD: Final = 40  # the first rank says every twentieth step
 TRAIN_STEPS: Final = 60  # long enough for the recorder's first dump, which takes seconds, and for a checkpoint
 
 
@@ -108,9 +109,10 @@ class TorchJob:
                 os.kill(self.ranks[rank].pid, signal.SIGKILL)
             return time.time()
         part = self.control / "fault.part"
-        part.write_text(json.dumps({"fault": self.case.fault, "victims": self.case.victims, "how": self.case.how}))
+        fault = {"fault": self.case.fault, "victims": self.case.victims, "how": self.case.how}
+        part.write_text(json.dumps({**fault, "at_step": self.step() + STEPS_AHEAD}))
         part.replace(self.control / "fault.json")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + START_SECONDS
         while not any((self.control / f"met-{rank}").exists() for rank in self.case.victims):
             if time.monotonic() > deadline:
                 raise TorchFailed("no victim met its fault")

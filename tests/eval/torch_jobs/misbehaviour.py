@@ -18,22 +18,23 @@ import torch.distributed as dist
 
 
 class Fault:
-    """The fault file of a job: {"fault", "victims", "how"}, read before every step until it is there."""
+    """The fault file of a job: {"fault", "victims", "how", "at_step"}, read before every step until it is there.
+
+    All ranks count the same steps, so that what a whole job does begins everywhere at once.
+    """
 
     def __init__(self, folder: Path, rank: int) -> None:
         self.folder, self.rank = folder, rank
         self.name, self.how, self.victims, self.is_over = "", "", frozenset[int](), False
 
-    def look(self) -> None:
+    def look(self, step: int) -> None:
         path = self.folder / "fault.json"
-        if not self.name and path.exists():
-            said = json.loads(path.read_text())
-            self.name, self.how, self.victims = said["fault"], said.get("how", ""), frozenset(said["victims"])
+        if not self.name and path.exists() and step >= (said := json.loads(path.read_text()))["at_step"]:
+            self.name, self.how, self.victims = said["fault"], said["how"], frozenset(said["victims"])
             (self.folder / f"met-{self.rank}").touch()
 
     def hits(self, name: str) -> bool:
-        """Whether this rank misbehaves so. Data-loader workers began before the file was there: they look, too."""
-        self.look()
+        """Whether this rank misbehaves so."""
         return self.name == name and self.rank in self.victims
 
     def hits_anybody(self, name: str) -> bool:

@@ -33,6 +33,7 @@ class Tokens(Dataset[torch.Tensor]):
         return 10**6
 
     def __getitem__(self, at: int) -> torch.Tensor:
+        self.fault.look(step=10**9)  # workers are ahead, and began before the file was there
         if self.fault.hits("data_loader"):
             misbehaviour.read_forever(self.fault)
         return torch.full((HIDDEN,), float(at % 97))
@@ -50,9 +51,12 @@ class Trainer:
         self.source = self.rank - self.rank % self.tp
         self.gradients = [torch.ones(HIDDEN * (1 + layer)) for layer in range(LAYERS)]
         self.activations = torch.ones(HIDDEN)
+        self.n_done = 0
         self.statistics = torch.ones(16)
         workers = chosen.workers if self.rank == self.source else 0
-        self.batches = iter(DataLoader(Tokens(self.fault), batch_size=4, num_workers=workers))
+        self.batches = iter(
+            DataLoader(Tokens(misbehaviour.Fault(self.fault.folder, self.rank)), batch_size=4, num_workers=workers)
+        )
 
     def _groups(self) -> tuple[Any, Any, Any]:
         """Every rank makes every group, in one order, and keeps its own."""
@@ -73,13 +77,14 @@ class Trainer:
 
     def train(self, steps: int) -> None:
         for step in range(steps):
-            self.fault.look()
+            self.fault.look(step)
             batch = self.load_batch()
             self.forward_step(batch)
             self.backward_step()
             self.optimizer_step()
             if step % self.checkpoint_every == self.checkpoint_every - 1 or self.fault.hits_anybody("long_checkpoint"):
                 self.save_checkpoint()
+            self.n_done = step + 1
             if self.rank == 0 and step % 20 == 0:
                 (self.checkpoint.parent / "step").write_text(str(step))
 
@@ -144,8 +149,9 @@ def main() -> None:
     torch.set_num_threads(1)
     chosen = arguments()
     dist.init_process_group("gloo")
-    recorder.start()
-    Trainer(chosen).train(chosen.steps)
+    trainer = Trainer(chosen)
+    recorder.start(steps=lambda: trainer.n_done)
+    trainer.train(chosen.steps)
 
 
 if __name__ == "__main__":
