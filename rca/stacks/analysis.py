@@ -40,7 +40,7 @@ class Doing:
 
 def doing_of(processes: Sequence[Process], later: Sequence[Process] = ()) -> list[Doing]:
     """What each rank's trainer is doing, by rank; ranks of which nothing could be read are left out."""
-    again = {(one.rank, one.pid): one for one in later if not one.silent}
+    again = {(one.rank, one.pid): one for one in later if not one.silent and one.main}
     found = {}
     for one in processes:
         if one.silent or one.rank < 0 or one.kind != TRAINER or not one.main:
