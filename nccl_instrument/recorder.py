@@ -133,7 +133,21 @@ def ending(kind: type[BaseException], error: BaseException, where: TracebackType
 
 
 def _torch_dump(*, frames: bool = True) -> Dump:
-    """torch's dump function, of collectives, with stacks or without. Raises when this torch has none."""
+    """torch's dump function, of collectives, with stacks or without. Raises when this torch has none.
+
+    A torch built for GPUs has two recorders, NCCL's and that of the other backends: the first that knows an op.
+    """
     module: Any = importlib.import_module("torch._C._distributed_c10d")
-    make = module._dump_fr_trace if hasattr(module, "_dump_fr_trace") else module._dump_nccl_trace
-    return lambda: bytes(make(includeCollectives=True, includeStackTraces=frames, onlyActive=False))
+    makers = [getattr(module, name) for name in ("_dump_nccl_trace", "_dump_fr_trace") if hasattr(module, name)]
+    if not makers:
+        raise AttributeError("this torch has no Flight Recorder")
+
+    def dump() -> bytes:
+        made = b""
+        for make in makers:
+            made = bytes(make(includeCollectives=True, includeStackTraces=frames, onlyActive=False))
+            if _OP in made:
+                break
+        return made
+
+    return dump

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -137,3 +138,38 @@ def test_a_program_that_ends_by_an_exception_leaves_a_last_dump(tmp_path: Path) 
     assert left.read_bytes() == b"dump of a hung rank\nended outside any op by RuntimeError: sizes differ"
     (found,) = take_recordings([(0, process.pid)], tmp_path)
     assert (found.by, found.raw) == (recorder.LAST_WORDS, left.read_bytes())
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from nccl_instrument import recorder
+recorder.LOOK_SECONDS, recorder.LOOKS_PER_GLANCE = 0.05, 2
+recorder.start(lambda: b"as it was", Path(sys.argv[1]))
+while not recorder.seen_path(Path(sys.argv[1]), __import__("os").getpid(), __import__("os").getuid()).exists():
+    time.sleep(0.01)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_of_a_killed_rank_what_was_seen_shortly_before_is_taken(tmp_path: Path) -> None:
+    for process in started(tmp_path, KILLED):
+        (alive,) = take_recordings([(1, process.pid)], tmp_path)
+        assert alive.by == "its recorder thread"
+        recorder.answer_path(tmp_path, process.pid, os.getuid()).unlink()
+        process.kill()
+        process.wait()
+        (killed,) = take_recordings([(1, process.pid)], tmp_path)
+        assert (killed.raw, killed.by) == (b"as it was", recorder.SEEN_LATELY)
+
+
+def test_of_two_recorders_the_one_that_knows_an_op_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torch for GPUs has one for NCCL and one for the rest."""
+    torch = SimpleNamespace(
+        _dump_nccl_trace=lambda **_: b"nothing", _dump_fr_trace=lambda **_: b"profiling_name of gloo"
+    )
+    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", torch)
+    assert recorder._torch_dump()() == b"profiling_name of gloo"
+    torch._dump_nccl_trace = lambda **_: b"profiling_name of nccl"
+    assert recorder._torch_dump()() == b"profiling_name of nccl"
