@@ -21,7 +21,7 @@ from rca.findings import Diagnosis, Finding, Symptom, SymptomKind, WaitEdge
 from rca.holes import downgrade, ranked, unseen
 from rca.paths import paths_to, victims_and_path
 from rca.progress import Progress, state_of
-from rca.rules import deadlock, hang, idle, mismatch, silence
+from rca.rules import deadlock, hang, idle, mismatch, own_counts, silence
 from rca.settings import DEFAULT, Settings
 from rca.transport import UNKNOWN
 from rca.why_not import of_hang
@@ -29,7 +29,9 @@ from rca.words import communicator_names
 
 Rule = Callable[[Progress, Symptom, Settings], tuple[Finding, ...]]
 
-RULES: tuple[Rule, ...] = (mismatch.explain, hang.explain, silence.explain, deadlock.explain, idle.explain)
+RULES: tuple[Rule, ...] = (
+    mismatch.explain, hang.explain, silence.explain, deadlock.explain, idle.explain, own_counts.explain,
+)  # fmt: skip
 NOTHING_TO_EXPLAIN = "No op stands still, and the newest iterations are not longer than those before."
 
 

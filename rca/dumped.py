@@ -212,7 +212,7 @@ def _said(
             said[STACKS] = idle_finding(doing)
     if state is not None:
         said[RECORDER] = recorder.findings_of(state)
-    if has_traces:
+    if has_traces or diagnosis.findings:
         said[COLLECTIVE] = diagnosis.findings
     if dumped.ras:
         said[RAS] = tuple(one for report in dumped.ras for one in ras.findings_of(report))

@@ -121,5 +121,6 @@ def _layer(said: Mapping[str, Sequence[Finding]], leading: tuple[str, Finding] |
     if leading is None:
         asked = [source for source in (STACKS, RECORDER) if source in said]
         return BELOW if asked and not any(said[source] for source in asked) else (INSIDE if asked else "")
-    is_between_ops = leading[1].kind in _BETWEEN_OPS or leading[1].component is Component.SOFTWARE
-    return INSIDE if leading[0] == COLLECTIVE and not is_between_ops else OUT_OF_SYNC
+    if leading[0] != COLLECTIVE or leading[1].kind in _BETWEEN_OPS or leading[1].component is Component.SOFTWARE:
+        return OUT_OF_SYNC
+    return BELOW if leading[1].component is Component.PROCESS else INSIDE

@@ -8,7 +8,8 @@ import numpy as np
 
 from ingest.window import WINDOW_DTYPE, Window
 from nccl_instrument.tables import SOURCE_RECORDER, SOURCE_STEPS
-from rca.findings import SymptomKind
+from rca.diagnose import diagnose
+from rca.findings import Grade, SymptomKind
 from rca.no_progress import is_by_status
 from rca.normal import Normal, normal_from_json, normal_to_json
 from rca.triggers import look
@@ -80,6 +81,17 @@ def test_the_normal_keeps_the_ages_and_each_counts_once() -> None:
     again = look(told(15), once).normal
     assert once.count("status") == again.count("status") > 40
     assert normal_from_json(normal_to_json(again)) == again
+
+
+def test_a_process_that_writes_no_counts_any_more_is_named_and_one_that_writes_is_not() -> None:
+    window = told(15, stops_at=9)
+    (symptom,) = look(window, normal_of(0.1)).symptoms
+    assert diagnose(window, symptom).findings == ()
+    rows = window.rows("status").copy()
+    rows["written_ns"][rows["rank"] == 2] = window.end_ns - 6 * SECOND
+    (found,) = diagnose(replace(window, tables={**window.tables, "status": rows}), symptom).findings
+    assert (found.rule, found.culprits, found.grade) == ("own_counts", (2,), Grade.MODERATE)
+    assert "its Python does not run" in found.sentence
 
 
 def test_a_rank_that_moves_files_while_the_others_wait_is_late_not_stuck() -> None:

@@ -63,7 +63,7 @@ async def test_a_stall_opens_one_incident_that_names_the_missing_rank(job: Stall
     assert (incident.certainty, incident.culprits) == ("diagnosed", [3])
     assert incident.headline
     assert incident.n_victims == 7
-    assert await verbs(incident) == ["opened", "diagnosed"]
+    assert await verbs(incident) == ["opened", "asked for dumps", "diagnosed"]
 
 
 async def test_the_stored_diagnosis_reads_back_with_the_thresholds_in_force(job: StallingJob) -> None:
