@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from ingest.cutting import Bounds, Groups, cut
 from ingest.listening import heard_since_ns
 from ingest.models import Attempt
 from ingest.roster_columns import Roster, read_roster
-from ingest.stored import GROUP_OF, Groups, cut, of_known_nodes
 from ingest.window import TRACE_TABLES, Rows, Window
 
 
@@ -36,8 +37,7 @@ class Frame:
 
         is_last: of what is in progress the newest rows are wanted, and some older ones may be left out.
         """
-        batches = of_known_nodes(self.roster, stored)
-        cut_to = (self.roster, self.start_ns, self.end_ns)
+        rows, damaged = cut(tables, stored, self.roster, Bounds(self.start_ns, self.end_ns, is_last))
         return Window(
             job=self.attempt.job.name,
             attempt=self.attempt.number,
@@ -48,9 +48,9 @@ class Frame:
             nodes=self.nodes,
             ranks=self.roster.ranks,
             members=self.roster.members,
-            tables={table: cut(table, batches.get(GROUP_OF[table], []), *cut_to, is_last=is_last) for table in tables},
+            tables=rows,
             heard_since_ns=heard_since_ns(self.attempt, self.now_ns),
-            unreadable=_by_name(self.roster, self.nodes, unreadable),
+            unreadable=_by_name(self.roster, self.nodes, Counter(unreadable) + damaged),
         )
 
 

@@ -14,9 +14,10 @@ from typing import Final
 
 import numpy as np
 
+from ingest.cutting import Group, Groups
 from ingest.frame import Frame, read_frame
 from ingest.models import Rank
-from ingest.stored import Groups, Reading, read_groups
+from ingest.stored import Reading, read_groups
 from ingest.window import Window
 from nccl_instrument.tables import GROUPS, PORT_STATES
 
@@ -74,7 +75,7 @@ def _resting(frame: Frame, groups: Collection[str], node_ids: list[int] | None) 
     return Reading(frame.attempt.pk, frame.start_ns, frame.end_ns, tuple(groups), node_ids, rest_ns=rest_ns)
 
 
-def _joined(first: Groups, second: Groups) -> Groups:
+def _joined(first: Groups, second: Groups) -> dict[str, list[Group]]:
     return {group: [*first.get(group, []), *second.get(group, [])] for group in {*first, *second}}
 
 

@@ -7,9 +7,9 @@ they are in the caches. Of what is in progress most rows say again what the next
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,9 @@ from nccl_instrument.tables import DTYPE
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
-Held = TypeVar("Held")
 
 CHUNK_ROWS: Final = 8192
-"""A chunk's planes and rows are then some two megabytes."""
+"""A stack's planes and rows are then some two megabytes."""
 OF_ONE: Final[dict[str, tuple[str, ...]]] = {
     "flow": ("comm_id", "comm_rank", "op", "func", "flags", "channel", "direction", "peer"),
     "live_op": ("comm_id", "comm_rank", "op", "func", "flags", "peer"),
@@ -35,7 +34,7 @@ _SHIFT: Final = np.uint64(29)
 
 
 class Stack:
-    """The rows of the pieces of a chunk, in order: `stack[name]` is a column, (n,); `write` makes rows."""
+    """The rows of some pieces, in order: `stack[name]` is a column, (n,); `write` makes rows."""
 
     def __init__(self, table: str, pieces: Sequence[PlaneTable]) -> None:
         self.lengths = [len(piece) for piece in pieces]
@@ -43,7 +42,7 @@ class Stack:
         self._places = layout(table, self._width).columns
         self._bounds = np.append(0, np.cumsum(self.lengths))
         self._summed: dict[str, npt.NDArray[Any]] = {}
-        self._rows = None if _is_plain(pieces[0]) else _end_to_end(table, pieces)
+        self._rows = None if is_plain(pieces[0]) else _end_to_end(table, pieces)
         if self._rows is None:
             self._lay(pieces)
 
@@ -93,16 +92,9 @@ class Stack:
         return self._summed[name]
 
 
-def chunks(pieces: Sequence[tuple[Held, PlaneTable]]) -> Iterator[Sequence[tuple[Held, PlaneTable]]]:
-    """The pieces, some CHUNK_ROWS rows at a time: first those of planes as they are written today, then all others."""
-    for is_plain in (True, False):
-        same = [one for one in pieces if _is_plain(one[1]) is is_plain]
-        n_rows = np.cumsum([len(piece) for _, piece in same])
-        n_chunks = -(-int(n_rows[-1]) // CHUNK_ROWS) if same else 0
-        bounds = np.searchsorted(n_rows, np.arange(n_chunks) * CHUNK_ROWS).tolist()
-        for first, last in pairwise([*bounds, len(same)]):
-            if first < last:
-                yield same[first:last]
+def is_plain(piece: PlaneTable) -> bool:
+    """Whether it came in planes as they are written today; a stack is of such pieces alone, or of others alone."""
+    return not piece.sent.is_by_rows and piece.sent.row_bytes == DTYPE[piece.sent.table].itemsize
 
 
 def newest(table: str, rows: Stack, at: Ints) -> Ints:
@@ -121,10 +113,6 @@ def newest(table: str, rows: Stack, at: Ints) -> Ints:
 def flattened(rows: Rows) -> Bytes:
     """(n, bytes of a row): numpy copies bytes at once, and structured rows column by column."""
     return rows.view(np.uint8).reshape(len(rows), rows.itemsize)
-
-
-def _is_plain(piece: PlaneTable) -> bool:
-    return not piece.sent.is_by_rows and piece.sent.row_bytes == DTYPE[piece.sent.table].itemsize
 
 
 def _end_to_end(table: str, pieces: Sequence[PlaneTable]) -> Rows:

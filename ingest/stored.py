@@ -1,8 +1,7 @@
-"""Stored batches as the rows of a window: the only SELECT on the trace tables, decoding, and the cut to a stretch of time.
+"""Stored batches: the only SELECT on the trace tables. What becomes of them is said in cutting.py.
 
-Rows of the batches that touch the window are decoded, joined and shifted together as numpy columns; there is no Python
-per row. A look does not need every row: a reading says, per table group, from when on batches are unpacked, in the job's
-time or counted back from the newest that each node has told.
+A look does not need every batch: a reading says, per table group, from when on they are read, in the job's time or counted
+back from the newest that each node has told.
 """
 
 from __future__ import annotations
@@ -14,17 +13,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
 import psycopg
 from django.db import connection
 
-from ingest.arrival import completed_ns
-from ingest.roster_columns import Roster, place_ranks
-from ingest.stacked import OF_ONE, Stack, chunks, newest
-from ingest.window import WINDOW_DTYPE, Rows
-from nccl_instrument.planes import PlaneTable
-from nccl_instrument.tables import GROUPS, TIME_COLUMNS
+from ingest.cutting import Group
+from nccl_instrument.tables import GROUPS
 from nccl_instrument.wire import BadBatch, open_batch
 
 log = logging.getLogger(__name__)
@@ -32,7 +25,7 @@ log = logging.getLogger(__name__)
 RECEIVED_SLACK: Final = timedelta(minutes=2)
 """Rows may be stamped this much later than they were received: tolerated clocks, ticks ahead of the anchor."""
 AT_ONCE: Final = 256
-"""Rows fetched at a time: the database sends the next while these are inflated."""
+"""Rows fetched at a time: the database sends the next while these are checked."""
 GROUP_OF: Final = {table: group for group, held in GROUPS.items() for table in held}
 
 
@@ -53,22 +46,9 @@ class Reading:
     rest_ns: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """One table group of one stored batch, inflated once for all its tables."""
-
-    node_id: int
-    shift_ns: int
-    end_ns: int
-    held: Mapping[str, PlaneTable]
-
-
-Groups = dict[str, list[Group]]
-
-
-def read_groups(reading: Reading) -> tuple[Groups, Counter[int]]:
+def read_groups(reading: Reading) -> tuple[dict[str, list[Group]], Counter[int]]:
     """What is stored, by group, and node id → groups of it that cannot be read. Pinned batches are included once."""
-    found: Groups = {group: [] for group in reading.groups}
+    found: dict[str, list[Group]] = {group: [] for group in reading.groups}
     unreadable = Counter[int]()
     if not reading.groups or (reading.node_ids is not None and not reading.node_ids):
         return found, unreadable
@@ -78,7 +58,7 @@ def read_groups(reading: Reading) -> tuple[Groups, Counter[int]]:
         for group, raw in zip(reading.groups, packed, strict=True):
             try:
                 if raw is not None:
-                    found[group].append(Group(node_id, shift_ns, batch_end_ns, open_batch(raw).inflate()))
+                    found[group].append(Group(node_id, shift_ns, batch_end_ns, open_batch(raw)))
             except BadBatch:  # damaged, or of a version that is no longer read: the rest is still worth a look
                 unreadable[node_id] += 1
     if unreadable:
@@ -122,54 +102,3 @@ WHERE t.attempt_id = %(attempt)s AND t.end_ns >= %(start)s AND t.start_ns < %(en
     AND k.boot_pk = t.boot_pk AND k.number = t.number AND k.received_at = t.received_at
 )
 """
-
-
-def of_known_nodes(roster: Roster, batches: Groups) -> Groups:
-    """Without those of nodes that joined since the roster was read: the next window will have them."""
-    known = set(roster.node_ids.tolist())
-    return {group: [one for one in held if one.node_id in known] for group, held in batches.items()}
-
-
-def cut(
-    table: str, groups: Sequence[Group], roster: Roster, start_ns: int, end_ns: int, *, is_last: bool = False
-) -> Rows:
-    """The rows of `table` inside the window, with ranks and nodes joined and times in unix ns.
-
-    is_last: of what is in progress the newest rows are wanted, and some older ones may be left out.
-    """
-    pieces = [(group, piece) for group in groups if (piece := group.held.get(table)) is not None]
-    rows, n = np.zeros(sum(len(piece) for _, piece in pieces), WINDOW_DTYPE[table]), 0
-    for chunk in chunks(pieces):
-        stack, held = Stack(table, [piece for _, piece in chunk]), [group for group, _ in chunk]
-        shift_ns = np.repeat(_column(held, "shift_ns"), stack.lengths)
-        when = _when(table, stack, shift_ns, np.repeat(_column(held, "end_ns"), stack.lengths))
-        at = np.flatnonzero((when >= start_ns) & (when < end_ns))
-        if is_last and table in OF_ONE:
-            at = newest(table, stack, at)
-        found = rows[n : n + len(at)]
-        stack.write(found, None if len(at) == len(stack) else at)
-        _shift(table, found, shift_ns[at])
-        found["node"] = np.repeat(roster.node_index(_column(held, "node_id")), stack.lengths)[at]
-        n += len(at)
-    rows = rows[:n]
-    rows["rank"] = place_ranks(roster, table, rows)
-    return rows
-
-
-def _column(groups: Sequence[Group], name: str) -> npt.NDArray[np.int64]:
-    return np.array([getattr(group, name) for group in groups], np.int64)
-
-
-def _shift(table: str, rows: Rows, shift_ns: npt.NDArray[np.int64]) -> None:
-    for name in TIME_COLUMNS[table]:
-        rows[name] = np.where(rows[name] != 0, rows[name] + shift_ns, 0)
-
-
-def _when(
-    table: str, rows: Stack, shift_ns: npt.NDArray[np.int64], batch_end_ns: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """The time a row belongs to, unix ns: completion of an op, tick of a sample, end of its batch for a loss."""
-    if table == "loss":
-        return batch_end_ns
-    at = completed_ns(rows) if table == "op" else rows["tick_ns"]
-    return np.where(at != 0, at + shift_ns, 0)

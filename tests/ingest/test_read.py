@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.arrival import receive_batch
+from ingest.cutting import Bounds, cut
+from ingest.cutting import Group as StoredGroup
 from ingest.models import Attempt, Node
 from ingest.read import latest_data_ns, read_nodes, read_rollups, read_window, running_attempts
 from ingest.roster_columns import Roster, read_roster
-from ingest.stored import Group as StoredGroup
-from ingest.stored import cut
 from ingest.window import MEMBER, RANK, TRACE_TABLES, Window
 from nccl_instrument.tables import DTYPE, OP_REOPENED, TIME_COLUMNS, empty_rows
 from nccl_instrument.wire import TraceBatch, encode_batch, open_batch
@@ -281,8 +281,10 @@ def assert_round_trip(batch: TraceBatch) -> None:
 def cut_without_a_database(batch: TraceBatch) -> np.ndarray:
     arrival = receive_batch(1, encode_batch(batch), batch.wall_ns)
     assert arrival.n_dropped == 0
-    group = StoredGroup(5, SHIFT, batch.wall_ns, open_batch(arrival.groups["flow"] or b"").inflate())
-    return cut("flow", [group], EMPTY, WALL_NS, WALL_NS + 100 * SECOND)
+    group = StoredGroup(5, SHIFT, batch.wall_ns, open_batch(arrival.groups["flow"] or b""))
+    rows, unreadable = cut(("flow",), {"flow": [group]}, EMPTY, Bounds(WALL_NS, WALL_NS + 100 * SECOND))
+    assert not unreadable
+    return rows["flow"]
 
 
 @pytest.mark.parametrize("table", ["spans", "slice"])

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest import stacked
-from ingest.stacked import OF_ONE, Stack, chunks, newest
+from ingest.stacked import OF_ONE, Stack, is_plain, newest
 from ingest.window import WINDOW_DTYPE
 from nccl_instrument.planes import PlaneTable
 from nccl_instrument.tables import DTYPE
@@ -35,24 +34,18 @@ def written(stack: Stack, table: str, at: np.ndarray | None = None) -> list[byte
 def test_every_piece_makes_the_rows_that_it_would_make_alone(table: str, made: list[tuple[int, int]]) -> None:
     pieces = [piece(table, seed, n_rows) for seed, n_rows in made]
     found: list[bytes] = []
-    for chunk in chunks([(None, one) for one in pieces]):
-        stack = Stack(table, [one for _, one in chunk])
+    for kind in {is_plain(one) for one in pieces}:
+        chunk = [one for one in pieces if is_plain(one) is kind]
+        stack = Stack(table, chunk)
         rows = written(stack, table)
         some = np.arange(0, len(stack), 3)
         assert written(stack, table, some) == [rows[at] for at in some]
         for name in DTYPE[table].names or ():
             if DTYPE[table][name].shape == ():
-                alone = np.concatenate([one.rows()[name] for _, one in chunk])
+                alone = np.concatenate([one.rows()[name] for one in chunk])
                 assert stack[name].tobytes() == alone.tobytes()
         found += rows
     assert sorted(found) == sorted(row.tobytes() for one in pieces for row in one.rows())
-
-
-def test_a_chunk_holds_whole_pieces_of_one_form_and_no_more_rows_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacked, "CHUNK_ROWS", 100)
-    pieces = [piece("flow", seed, n_rows) for seed, n_rows in enumerate([60, 5, 60, 250, 10, 40])]
-    lengths = [[len(one) for _, one in chunk] for chunk in chunks([(None, one) for one in pieces])]
-    assert lengths == [[60], [60], [250], [40], [5, 10]] or lengths == [[60, 60], [250], [40], [5, 10]]
 
 
 @pytest.mark.parametrize("table", sorted(OF_ONE))
