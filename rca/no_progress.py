@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ingest.window import Rows, Window
-from nccl_instrument.tables import SOURCE_RECORDER, SOURCES
+from nccl_instrument.tables import ENDINGS, SOURCE_RECORDER, SOURCES
 from rca.findings import Symptom, SymptomKind
 from rca.keys import Ints
 from rca.normal import Normal, counted
@@ -27,6 +27,7 @@ AGES = "status"
 AGES_MIN = 20
 AGE_FACTOR = 2.5
 DELTA_MAX_NS = 600 * SECOND_NS
+_BY_EXCEPTION = ENDINGS.index("by an exception")
 DONE_MIN = 3  # before so many ops or steps a job is still starting
 
 
@@ -136,13 +137,20 @@ def is_by_status(symptom: Symptom) -> bool:
     return BY_STATUS in symptom.numbers
 
 
+def died_by_exception(window: Window) -> tuple[int, ...]:
+    """Ranks that had progressed and whose programs said, at their end, that it was an exception."""
+    rows = window.rows("status")
+    said = rows[(rows["ending"] == _BY_EXCEPTION) & (rows["n_done"] >= DONE_MIN) & (rows["rank"] >= 0)]
+    return tuple(int(rank) for rank in np.unique(said["rank"]))
+
+
 def died_symptom(window: Window, ranks: Iterable[int], sentence: str) -> Symptom:
     """The symptom of a job whose programs ended by exceptions, as what they left says."""
     rows = window.rows("status")
     at_ns = int(rows["changed_ns"].max(initial=0)) or window.end_ns
     return Symptom(
         kind=SymptomKind.FAILURE, job=window.job, attempt=window.attempt, at_ns=at_ns, seen_ns=window.now_ns, comm_id=0,
-        ranks=tuple(ranks), sentence=sentence, numbers={BY_STATUS: 1.0},
+        ranks=tuple(sorted(ranks)), sentence=sentence, numbers={BY_STATUS: 1.0},
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from ingest.retention import pin_window
 from ingest.window import Window
 from nccl_instrument.dumps import RECORDER, STACKS
 from rca.findings import Symptom, SymptomKind
-from rca.no_progress import DONE_MIN, died_symptom, is_by_status
+from rca.no_progress import died_by_exception, died_symptom, is_by_status
 from rca.settings import SECOND_NS, Settings
 from rca.stacks.analysis import doing_of
 from rca.stacks.idle import benign_of
@@ -117,26 +117,24 @@ def is_held(attempt_id: int, symptom: Symptom) -> bool:
 
 
 def death_of(attempt_id: int, window: Window) -> Symptom | None:
-    """The symptom of a job all of whose processes are gone and that had no traces, when some left an exception behind.
+    """The symptom of a job all of whose processes are gone and that had no traces, when some ended by an exception.
 
-    Its dumps are asked for first; a job that was cancelled or came to its end leaves none.
+    Its dumps are asked for first, as long as anybody can answer. A job that was cancelled or came to its end has no exceptions.
     """
-    if (
-        int(window.rows("status")["n_done"].max(initial=0)) < DONE_MIN
-        or Incident.objects.filter(attempt=attempt_id).exists()
-    ):
+    died = died_by_exception(window)
+    if not died or Incident.objects.filter(attempt=attempt_id).exists():
         return None
     asked = [one for one in asked_since(attempt_id, timezone.now() - LIFE) if RECORDER in one.kinds]
-    if not asked:
-        ask_quietly(attempt_id, (RECORDER,))
-    dumped = read_newest(asked) if asked and _is_ripe(asked[0]) else None
+    if not asked and ask_quietly(attempt_id, (RECORDER,)) is not None:
+        return None
+    if asked and not _is_ripe(asked[0]):
+        return None
+    dumped = read_newest(asked)
     ended = dumped.recording.ended if dumped is not None and dumped.recording is not None else {}
     ended = {rank: why for rank, why in ended.items() if not why.startswith(INTENDED)}
-    if not ended:
-        return None
-    first = next(iter(ended.values()))
-    sentence = f"All processes are gone; the programs of {named(ended)} ended by exceptions, such as {first}."
-    return died_symptom(window, sorted(ended), sentence[:500])
+    such = f", such as {next(iter(ended.values()))}" if ended else ""
+    sentence = f"All processes are gone; the programs of {named(ended or died)} ended by exceptions{such}."
+    return died_symptom(window, ended or died, sentence[:500])
 
 
 def _lasted_s(symptom: Symptom) -> float:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from ingest.window import WINDOW_DTYPE, Window
-from nccl_instrument.tables import SOURCE_RECORDER, SOURCE_STEPS
+from nccl_instrument.tables import ENDINGS, SOURCE_RECORDER, SOURCE_STEPS
 from rca.diagnose import diagnose
 from rca.findings import Grade, SymptomKind
-from rca.no_progress import is_by_status
+from rca.no_progress import died_by_exception, is_by_status
 from rca.normal import Normal, normal_from_json, normal_to_json
 from rca.triggers import look
 from tests.windows import SECOND, make_window
@@ -97,3 +97,11 @@ def test_a_process_that_writes_no_counts_any_more_is_named_and_one_that_writes_i
 def test_a_rank_that_moves_files_while_the_others_wait_is_late_not_stuck() -> None:
     seen = look(told(15, stops_at=9, io={3: 50_000_000}), normal_of(0.1))
     assert (seen.symptoms, seen.held) == ((), "The job waits, and rank 3 moves files: late, not stuck.")
+
+
+def test_ranks_that_died_by_an_exception_are_known_and_others_are_not() -> None:
+    window = told(15, stops_at=9)
+    assert died_by_exception(window) == ()
+    rows = window.rows("status").copy()
+    rows["ending"][rows["rank"] != 2] = ENDINGS.index("by an exception")
+    assert died_by_exception(replace(window, tables={**window.tables, "status": rows})) == (0, 1, 3)
