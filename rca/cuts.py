@@ -50,9 +50,11 @@ def _phases(ready: Floats, at: Floats, number: Floats) -> Floats:
     """(n,) when in its iteration each of the places (n, I) begins, in iterations, as a median: below 0 or above 1 where
     the rank counts differently."""
     where = np.interp(ready, at, number, left=np.nan, right=np.nan) - np.arange(ready.shape[1])
-    known = np.isfinite(where)
-    where[~known.any(axis=1), 0] = 0.0
-    found: Floats = np.nanmedian(where, axis=1)
+    where[~np.isfinite(where).any(axis=1), 0] = 0.0
+    known = np.sort(where, axis=1)  # NaN goes last; np.nanmedian of few columns goes by masked arrays, ten times slower
+    n = np.isfinite(known).sum(axis=1)
+    middle = np.stack([(n - 1) // 2, n // 2], axis=1)
+    found: Floats = np.take_along_axis(known, middle, axis=1).mean(axis=1)
     return found
 
 
