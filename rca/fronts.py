@@ -109,11 +109,11 @@ def can_wait_for_data(fronts: Fronts, at: Ints, key: Keys) -> Mask:
 def ran_ns(known: Known, fronts: Fronts) -> Ints:
     """(R,) when the last op over the network that the rank's GPU has run, or begun, was enqueued.
 
-    What is enqueued before an op that runs, and is waited for on the GPU, is over. A receive that has begun is no such sign: it
-    may have been posted ahead.
+    What is enqueued before an op that runs, and is waited for on the GPU, is over. A receive is no such sign, begun or done: it
+    may have been posted ahead, on a stream of its own, and needs nothing that comes before it.
     """
     ran, ops, at = np.zeros(len(known.ranks.rank), np.int64), known.window.rows("op"), known.op_at
-    done = np.flatnonzero((ops["done_ns"] > 0) & (at >= 0))
+    done = np.flatnonzero((ops["done_ns"] > 0) & (at >= 0) & (ops["func"] != FUNC_RECV))
     np.maximum.at(ran, at[done], ops["enqueued_ns"][done])
     begun = fronts.has_begun & (fronts.enqueued_ns != NEVER) & (fronts.func != FUNC_RECV)
     np.maximum.at(ran, fronts.at[begun], fronts.enqueued_ns[begun])

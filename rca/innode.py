@@ -17,6 +17,7 @@ from rca.known import Known
 from rca.mates import Mates
 from rca.members import Members
 from rca.pairs import SEEN, Pairs
+from rca.settings import Settings
 from rca.waits import Edges, Why, edges, joined
 
 
@@ -38,9 +39,17 @@ def late_in_node(known: Known, members: Members, fronts: Fronts) -> list[Edges]:
 
 
 def hidden_in_node(
-    known: Known, members: Members, mates: Mates, fronts: Fronts, pairs: LocalPairs, certain: Edges, ran: Ints
+    known: Known,
+    members: Members,
+    mates: Mates,
+    fronts: Fronts,
+    pairs: LocalPairs,
+    certain: Edges,
+    ran: Ints,
+    is_dead: Mask,
 ) -> Edges:
-    """Possible edges inside a node, of ranks that others wait for and that wait for nobody visibly."""
+    """Possible edges inside a node, of ranks that others wait for and that wait for nobody visibly, and are not known to have
+    stopped by themselves (is_dead)."""
     n_ranks = len(known.ranks.rank)
     is_waited_for, waits = np.zeros(n_ranks, bool), np.zeros(n_ranks, bool)
     is_waited_for[certain.target[certain.target < n_ranks]] = True
@@ -49,6 +58,7 @@ def hidden_in_node(
     # Who waits for such a rank inside the node makes it one itself: so all of its node that wait for nobody visibly.
     node = known.ranks.node
     is_asked = ~waits & (is_waited_for | np.isin(node, node[is_waited_for & ~waits & (node >= 0)]))
+    is_asked &= ~is_dead
     in_local = is_asked[members.rank_at] & members.is_local[members.comm]
     asking = np.flatnonzero(in_local & (members.entered > 0) & ~has_passed)
     ran_to, stuck_at = _reached(known, members, fronts, np.unique(members.comm[asking]), ran)
@@ -60,6 +70,15 @@ def hidden_in_node(
             _behind_done(known, members, mates, fronts, is_asked, ran),
         ]
     )
+
+
+def stops_in_receive(pairs: Pairs, n_ranks: int, settings: Settings) -> Mask:
+    """(R,) ranks whose GPU has begun a receive, has all it needs to go on with it, and does not: a receive needs nobody else."""
+    received, consumed = pairs.taken[:, 1], pairs.taken[:, 3]
+    lies = pairs.p2p & (pairs.receiver_end == SEEN) & (consumed > 0) & (consumed < received)
+    found = np.zeros(n_ranks, bool)
+    found[pairs.receiver[lies & (pairs.still_ns >= settings.still_ns)]] = True
+    return found
 
 
 def _behind_over(known: Known, members: Members, mates: Mates, fronts: Fronts, is_asked: Mask) -> Edges:
@@ -107,10 +126,13 @@ def _enqueued_in_node(known: Known, members: Members, mine: Ints, op: Ints) -> I
 def _surely_waiting(fronts: Fronts, certain: Edges, n_ranks: int) -> Ints:
     """Ranks that wait visibly, in an op their GPU is known to be in.
 
-    Where nothing shows that a kernel has started, "no data" in its op is true, and something before it may be the reason.
+    Where nothing shows that a kernel has started, "no data" in its op is true, from a peer or a mate, and something before it
+    may be the reason.
     """
     begun = mix(fronts.at, fronts.comm, fronts.op)[fronts.has_begun | fronts.sends_first]
-    is_sure = (certain.why != Why.NO_DATA) | among(mix(certain.waiter, certain.comm, certain.op), begun)
+    is_sure = ~np.isin(certain.why, (Why.NO_DATA, Why.IN_NODE)) | among(
+        mix(certain.waiter, certain.comm, certain.op), begun
+    )
     found: Ints = certain.waiter[is_sure & (certain.waiter < n_ranks)]
     return found
 
@@ -121,10 +143,11 @@ def _passed(known: Known, members: Members, fronts: Fronts) -> Mask:
     produced = fronts.has_begun & (fronts.func != FUNC_RECV) & (fronts.enqueued_ns != NEVER)
     np.maximum.at(ran, fronts.at[produced], fronts.enqueued_ns[produced])
     rows = known.progress
-    enqueued, done = rows["n_enqueued"] + rows["n_p2p_enqueued"], rows["n_done"] + rows["n_p2p_done"]
     comm = members.comm_of(rows["comm_id"])
-    over_network = ~members.is_in_node(comm) & (comm >= 0)
-    is_idle = over_network & (done >= enqueued) & (enqueued > 0)
+    over_network = (
+        ~members.is_in_node(comm) & (comm >= 0) & (rows["n_p2p_enqueued"] == 0)
+    )  # see ran_ns: receives run ahead
+    is_idle = over_network & (rows["n_done"] >= rows["n_enqueued"]) & (rows["n_enqueued"] > 0)
     np.maximum.at(ran, known.progress_at[is_idle], rows["last_enqueued_ns"][is_idle])
     return members.is_local[members.comm] & (ran[members.rank_at] > members.last_enqueued_ns)
 

@@ -20,7 +20,7 @@ from rca.disputed import Disputed, disputed_ops
 from rca.followers import followers
 from rca.fronts import Fronts, can_wait_for_data, known_fronts, ran_ns
 from rca.graph import Graph
-from rca.innode import hidden_in_node, late_in_node, ring_hop_edges
+from rca.innode import hidden_in_node, late_in_node, ring_hop_edges, stops_in_receive
 from rca.innode_pairs import late_pairs, local_pairs
 from rca.keys import Groups, Ints, Keys, Mask, among, mix
 from rca.known import Known, last_known
@@ -30,6 +30,7 @@ from rca.pairs import ABSENT, NO_FLOWS, SEEN, UNHEARD, Pairs, paired_flows
 from rca.ranks import PORT_DOWN, Ranks
 from rca.settings import Settings
 from rca.transport import with_transport
+from rca.trees import comes_down
 from rca.waits import Edges, Why, edges, joined
 
 
@@ -122,7 +123,8 @@ def state_of(window: Window, settings: Settings) -> Progress:
     hops = joined(
         [edges_to_unheard(known, members, fronts, pairs, is_unheard), ring_hop_edges(members, mates, fronts, pairs)]
     )
-    hidden = joined([hops, hidden_in_node(known, members, mates, fronts, inside, joined([certain, hops]), ran)])
+    is_dead, seen = stops_in_receive(pairs, len(ranks.rank), settings), joined([certain, hops])
+    hidden = joined([hops, hidden_in_node(known, members, mates, fronts, inside, seen, ran, is_dead)])
     hidden = hidden.where(~_of_rank(is_cut, hidden.waiter))
     hidden = joined([hidden, followers(known, members, fronts, joined([certain, hidden]), is_cut)])
     both = joined([certain, hidden])
@@ -228,7 +230,7 @@ def _flow_edges(
     n = len(ranks.rank)
     sender, receiver, key = pairs.sender, pairs.receiver, pairs.key
     sends_here, takes_here = fronts.blocks(sender, key), fronts.blocks(receiver, key)
-    has_begun = can_wait_for_data(fronts, receiver, key)
+    has_begun = can_wait_for_data(fronts, receiver, key) & ~comes_down(fronts, pairs)
     lost = stalls.is_lost | stalls.not_taken | stalls.not_noticed
     place = np.where(nic >= 0, n + nic, np.where(link_of >= 0, n + len(ranks.nics) + link_of, -1))
     cut_sender, cut_receiver = _of_rank(is_cut, sender), _of_rank(is_cut, receiver)

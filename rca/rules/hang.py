@@ -110,6 +110,8 @@ def _answer(state: Progress, sink: Sink) -> Answer:
     for is_so, answer in _direct(state, who, sink.ranks).items():
         if is_so(at):
             return answer
+    in_op = [one for one in sink.tied if (state.fronts.is_front & (state.fronts.at == one)).any()]
+    at = in_op[0] if in_op else at  # of ranks that may wait for each other in an op, all have entered it
     place = state.fronts.is_front & (state.fronts.at == at)
     if not place.any() and _may_be_in_node(state, at):
         sentence = (

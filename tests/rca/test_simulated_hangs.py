@@ -17,6 +17,7 @@ from rca.keys import Mask
 from rca.normal import Normal
 from rca.progress import state_of
 from rca.settings import DEFAULT
+from rca.trees import comes_down
 from rca.triggers import look
 from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_after, window_of
 
@@ -283,6 +284,17 @@ def test_in_trees_the_one_who_started_it_is_named_alone(name: str, victim: int) 
     found = diagnose(cut, look(cut, Normal()).symptoms[0])
     assert (found.culprits, len(found.findings)) == ((victim,), 1)
     assert found.victims == tuple(rank for rank in range(16) if rank != victim)
+
+
+def test_in_a_tree_a_rank_that_has_sent_nothing_up_does_not_wait_for_what_comes_down() -> None:
+    trees = replace(TESTBED, dp_reduce="tree", tree_from=4)
+    cut = window_after("gpu_error", LAYOUTS["data alone"], 6, at_s=2.0, seconds=13.5, physics=trees)
+    state = state_of(cut, DEFAULT)
+    down, pairs = comes_down(state.fronts, state.pairs), state.pairs
+    assert down.any()
+    assert not (pairs.sent[down, 2] > 0).any(), "nothing has come down there"
+    waits = {(int(a), int(b)) for a, b in zip(state.certain.waiter, state.certain.target, strict=True)}
+    assert not waits & {(int(a), int(b)) for a, b in zip(pairs.receiver[down], pairs.sender[down], strict=True)}
 
 
 @pytest.mark.parametrize(
