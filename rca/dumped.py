@@ -17,20 +17,21 @@ from typing import Final, Protocol
 
 from nccl_instrument import dumps
 from rca.diagnose import NOTHING_TO_EXPLAIN
-from rca.findings import Component, Diagnosis, FaultKind, Finding, SymptomKind, WaitEdge
+from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, SymptomKind, WaitEdge
 from rca.flight_recorder import analysis as recorder
 from rca.flight_recorder.analysis import Waiting
 from rca.flight_recorder.reading import BadDump
 from rca.flight_recorder.recording import Recording
 from rca.flight_recorder.sandbox import read_dumps
 from rca.fusion import COLLECTIVE, RAS, RECORDER, STACKS, Fused, fuse
+from rca.holes import ranked
 from rca.ras import analysis as ras
 from rca.ras.report import RasReport
 from rca.settings import DEFAULT, Settings
 from rca.stacks import analysis as stacks
 from rca.stacks.analysis import Doing, doing_of, stack_evidence, where
 from rca.stacks.idle import idle_finding
-from rca.stacks.places import WAITS
+from rca.stacks.places import WAITS, Place
 from rca.stacks.process import Process
 from rca.stacks.reading import BadStacks, read_stacks
 from rca.words import capitalised, named, waiting
@@ -211,12 +212,33 @@ def _said(
         if diagnosis.symptom.kind is SymptomKind.IDLE and not said[STACKS]:
             said[STACKS] = idle_finding(doing)
     if state is not None:
-        said[RECORDER] = recorder.findings_of(state)
+        said[RECORDER] = _unless_waiting(recorder.findings_of(state), doing)
     if has_traces or diagnosis.findings:
         said[COLLECTIVE] = diagnosis.findings
     if dumped.ras:
         said[RAS] = tuple(one for report in dumped.ras for one in ras.findings_of(report))
     return said
+
+
+def _unless_waiting(findings: tuple[Finding, ...], doing: Sequence[Doing]) -> tuple[Finding, ...]:
+    """Of ranks that are in no op by their recorder, yet wait for others by their stacks, nobody is sure.
+
+    They wait in one that is not recorded, as gloo's sends and receives are not; where several do, one may wait for another.
+    """
+    waiting_ranks = {one.rank for one in doing if one.place in WAITS - {Place.GPU_WAIT}}
+    unsure = [one for one in findings if _is_absence(one) and set(one.culprits) <= waiting_ranks]
+    tied = tuple(one.subject for one in unsure) if len(unsure) > 1 else ()
+    weaker = {
+        one: replace(one, grade=Grade.WEAK, culprits=() if tied else one.culprits, tied=tied, score=0.5)
+        for one in unsure
+    }
+    return tuple(ranked([weaker.get(one, one) for one in findings]))
+
+
+def _is_absence(finding: Finding) -> bool:
+    """Of a rank that sent a recording."""
+    is_stop = finding.kind is FaultKind.COMPUTATION_FAIL_STOP
+    return bool(finding.culprits) and is_stop and finding.component is Component.SOFTWARE
 
 
 def _missing_sources(said: Mapping[str, tuple[Finding, ...]], dumped: Dumped) -> dict[str, str]:

@@ -169,3 +169,13 @@ def test_of_a_job_that_goes_on_dumps_name_nobody_and_say_what_the_culprit_was_do
     assert "text.py" in str(found.findings[0].evidence)
     unexplained = replace(of_traces((), kind=SymptomKind.EXTERNAL), missing=(NOTHING_TO_EXPLAIN,))
     assert with_dumps(unexplained, looked(WAIT, CODE, LOAD, WAIT)).findings == ()
+
+
+def test_a_rank_that_is_in_no_op_but_waits_by_its_stack_is_not_blamed_before_one_that_works() -> None:
+    receives: Stack = (Frame("recv", "torch/distributed/distributed_c10d.py", 2700), Frame("train", "train.py", 9))
+    recording = dumped_of(arrived("recorder", rank, raw) for rank, (_, raw) in enumerate(dumps_of("loader"))).recording
+    nothing = replace(of_traces(()), path=())
+    alone = with_dumps(nothing, replace(looked(WAIT, WAIT, receives, WAIT), recording=recording), has_traces=False)
+    assert (alone.culprits, alone.findings[0].grade) == ((2,), Grade.WEAK)
+    other = with_dumps(nothing, replace(looked(WAIT, CODE, receives, WAIT), recording=recording), has_traces=False)
+    assert other.culprits == (1,)
