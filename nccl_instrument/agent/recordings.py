@@ -1,8 +1,8 @@
 """Flight Recorder dumps of training processes, by whichever way a rank offers one.
 
 In this order: the thread of nccl_instrument.recorder, which answers even when the rank hangs; what it left when the program
-ended by an exception; the debug pipe of torch's NCCL backend; a dump file that torch has written by itself. All is asked at
-once and waited for together; a rank that does not answer says so with what was tried.
+ended by an exception; torch's worker server; the debug pipe of torch's NCCL backend; a dump file that torch has written by
+itself. All is asked at once and waited for together; a rank that does not answer says so with what was tried.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nccl_instrument.agent.worker_server import SOCKET, WorkerServer, has_server
 from nccl_instrument.recorder import (
     DUMP_BYTES_MAX,
     LAST_WORDS,
@@ -56,13 +57,14 @@ class _Asked:
     answers: dict[Path, tuple[str, float]]
     tried: list[str]
     seen: list[Path]  # what a process that is gone by now kept for that
+    server: WorkerServer | None = None
 
 
 def take_recordings(
     trainers: Sequence[tuple[int, int]], folder: Path, *, seconds: float = WAIT_SECONDS
 ) -> list[RecorderDump]:
     """Dumps of `trainers`, pairs of (rank, process id); never raises, and waits no longer than `seconds`."""
-    asked = [_ask(rank, pid, folder) for rank, pid in trainers]
+    asked = [_ask(rank, pid, folder, seconds) for rank, pid in trainers]
     found: dict[tuple[int, int], RecorderDump] = {}
     give_up_at = time.monotonic() + seconds
     while True:
@@ -75,21 +77,27 @@ def take_recordings(
         time.sleep(LOOK_SECONDS)
 
 
-def _ask(rank: int, pid: int, folder: Path) -> _Asked:
+def _ask(rank: int, pid: int, folder: Path, seconds: float) -> _Asked:
     said, now, answers = _environment(pid), time.time(), dict[Path, tuple[str, float]]()
-    tried = []
+    tried, server = [], None
     with contextlib.suppress(OSError):
         uid = os.stat(f"/proc/{pid}").st_uid
         answers[answer_path(folder, pid, uid)] = ("its recorder thread", now)
         _touch(request_path(folder, pid, uid), uid)
         tried.append("its recorder thread")
+        if said.get(SOCKET) and has_server(Path(said[SOCKET]), uid):
+            server = WorkerServer(Path(said[SOCKET]), seconds, DUMP_BYTES_MAX)
+            server.start()
+            tried.append("torch's worker server")
     for path in _of_anybody(folder, last_words_path(folder, pid, 0)):
         answers[path] = (LAST_WORDS, now - OLD_SECONDS)
     if said.get(PIPE) and _ring(Path(f"{said[PIPE]}{rank}.pipe")):
         tried.append("its debug pipe")
     prefix = next((said[name] for name in PREFIXES if said.get(name)), PREFIX)
     answers[Path(f"{prefix}{rank}")] = ("torch's dump file", now - OLD_SECONDS)
-    return _Asked(rank, pid, answers, [*tried, "torch's dump file"], _of_anybody(folder, seen_path(folder, pid, 0)))
+    return _Asked(
+        rank, pid, answers, [*tried, "torch's dump file"], _of_anybody(folder, seen_path(folder, pid, 0)), server
+    )
 
 
 def _of_anybody(folder: Path, path: Path) -> list[Path]:
@@ -104,6 +112,8 @@ def _answered(one: _Asked, *, is_last: bool) -> RecorderDump | None:
         raw = _fresh(path, since if is_last or is_gone else max(since, time.time() - WAIT_SECONDS - 1))
         if raw is not None:
             return RecorderDump(one.rank, one.pid, raw, by, "")
+    if one.server is not None and one.server.raw:
+        return RecorderDump(one.rank, one.pid, one.server.raw, "torch's worker server", "")
     if is_gone:
         for path in one.seen:
             if (raw := _fresh(path, time.time() - OLD_SECONDS)) is not None:

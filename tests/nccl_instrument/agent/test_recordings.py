@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import socketserver
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,8 +35,10 @@ def started(tmp_path: Path, code: str, **environment: str) -> Iterator[subproces
     with subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, **environment}) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        yield process
-        process.send_signal(signal.SIGKILL)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGKILL)
 
 
 @pytest.fixture
@@ -173,3 +178,52 @@ def test_of_two_recorders_the_one_that_knows_an_op_is_asked(tmp_path: Path, monk
     assert recorder._torch_dump()() == b"profiling_name of gloo"
     torch._dump_nccl_trace = lambda **_: b"profiling_name of nccl"
     assert recorder._torch_dump()() == b"profiling_name of nccl"
+
+
+class Worker(BaseHTTPRequestHandler):
+    """Answers as torch's worker server of a gloo rank does."""
+
+    def do_POST(self) -> None:
+        is_known = self.path == "/handler/fr_trace_json"
+        body = b'{"entries": [{"profiling_name": "gloo:all_reduce"}]}' if is_known else b"Handler not found"
+        self.send_response(200 if is_known else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def address_string(self) -> str:
+        return "unix"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class WorkerServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+
+def test_torchs_worker_server_is_asked_at_a_socket_of_the_same_user(tmp_path: Path) -> None:
+    code = "import time; print('ready', flush=True); time.sleep(600)"
+    path = tmp_path / "worker.sock"
+    with WorkerServer(str(path), Worker) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        for process in started(tmp_path, code, TORCH_WORKER_SERVER_SOCKET=str(path)):
+            (found,) = take_recordings([(1, process.pid)], tmp_path)
+            assert (found.by, b"gloo:all_reduce" in found.raw) == ("torch's worker server", True)
+            os.chown(path, 12345, -1) if os.getuid() == 0 else path.unlink()
+            (other,) = take_recordings([(1, process.pid)], tmp_path, seconds=0.3)
+            assert "worker server" not in other.silent
+        server.shutdown()
+
+
+def test_a_worker_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    code = "import time; print('ready', flush=True); time.sleep(600)"
+    path = tmp_path / "worker.sock"
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(path))
+        deaf.listen()
+        for process in started(tmp_path, code, TORCH_WORKER_SERVER_SOCKET=str(path)):
+            (found,) = take_recordings([(1, process.pid)], tmp_path, seconds=0.3)
+    assert (
+        found.silent == "no answer within the time; tried its recorder thread, torch's worker server, torch's dump file"
+    )
