@@ -10,9 +10,10 @@ from rca.findings import to_json
 from rca.flight_recorder.analysis import findings_of, waiting_of
 from rca.flight_recorder.view import recorder_view
 from rca.fusion import RECORDER, STACKS
-from rca.stacks.view import stacks_view
+from rca.stacks.view import KINDS, as_lines, frames_of, stacks_view
 
 SILENT_MAX: Final = 200
+TEXT_CHARS_MAX: Final = 8 * 2**20
 
 Json = dict[str, Any]
 
@@ -31,6 +32,32 @@ def views_of(dumped: Dumped, members: Mapping[str, tuple[int, ...]] | None = Non
     elif silent[RECORDER]:
         recorder = {**_NO_RECORDER, "silent": told[RECORDER]}
     return {"stacks": stacks, "recorder": recorder}
+
+
+def ranks_of(dumped: Dumped) -> Json:
+    """Rank → its processes with their stacks as text and the trainer's calls, of as many ranks as there is room for."""
+    later = {(one.rank, one.pid): one for one in dumped.last}
+    found: dict[str, list[Json]] = {}
+    room = TEXT_CHARS_MAX
+    for one in dumped.first:
+        looks = [look for look in (one, later.get((one.rank, one.pid))) if look is not None and not look.silent]
+        texts = [as_lines(look) for look in looks]
+        room -= sum(map(len, texts))
+        if room < 0:
+            break
+        newest = looks[-1] if looks else one
+        found.setdefault(str(one.rank), []).append(
+            {
+                "pid": one.pid,
+                "parent": None,
+                "kind": KINDS.get(newest.kind, "other"),
+                "command": one.command,
+                "silent": newest.silent,
+                "looks": [{"taken_at": "", "text": text} for text in texts],
+                "frames": frames_of(newest.main),
+            }
+        )
+    return found
 
 
 _NO_RECORDER: Final[Json] = {

@@ -8,7 +8,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from console.dashboard import api as dashboard
 from console.dashboard import job_api, tokens
 from console.dumps import api as dumps
-from console.dumps.bundles_api import BundleDetail, BundleList
+from console.dumps.bundles_api import BundleDetail, BundleList, BundleRankStacks
 from console.incidents import api as incidents
 from console.incidents.why_not_api import IncidentWhyNot
 
@@ -23,6 +23,7 @@ urlpatterns = [
     path("incidents/<int:number>/window", incidents.IncidentWindow.as_view()),
     path("incidents/<int:number>/why-not", IncidentWhyNot.as_view()),
     path("incidents/<int:number>/dumps", dumps.IncidentDumps.as_view()),
+    path("incidents/<int:number>/dumps.zip", dumps.IncidentDumpsFile.as_view()),
     path("incidents/<int:number>/stacks", dumps.IncidentStacks.as_view()),
     path("incidents/<int:number>/stacks/<int:rank>", dumps.IncidentRankStacks.as_view()),
     path("incidents/<int:number>/recorder", dumps.IncidentRecorder.as_view()),
@@ -45,6 +46,7 @@ urlpatterns = [
     path("jobs/<int:job_id>/figures/throughput", dashboard.JobThroughput.as_view()),
     path("bundles", BundleList.as_view()),
     path("bundles/<slug:key>", BundleDetail.as_view()),
+    path("bundles/<slug:key>/stacks/<int:rank>", BundleRankStacks.as_view()),
     path("nodes", dashboard.NodeList.as_view()),
     path("tokens", tokens.TokenList.as_view()),
     path("tokens/<int:token_id>", tokens.TokenDetail.as_view()),

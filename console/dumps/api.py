@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.core.exceptions import PermissionDenied
+from django.http import FileResponse
 from django.utils.decorators import method_decorator
 from django.views.decorators.gzip import gzip_page
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -20,6 +22,7 @@ from console.dashboard.job_api import find_job
 from console.dashboard.schema import ERROR, an_object
 from console.dumps import shown
 from console.dumps.asking import ask_by_hand
+from console.dumps.taken_away import zipped
 from console.dumps.wanted import requests_for
 from console.incidents import read
 from console.incidents.api import REQUEST_KEY, REQUEST_KEY_MAX, actor_of
@@ -118,17 +121,19 @@ class _Dumps(APIView):
 
     def stacks(self, request: Request, number: int) -> Response:
         source = self.source(caller_of(request.user), number)
-        chosen = shown.chosen(source.requests, _asked(request).get("request"), STACKS)
+        chosen = shown.chosen(source.requests, asked_of(request).get("request"), STACKS)
         return Response(shown.stacks_answer(source.attempt_id, chosen))
 
     def rank(self, request: Request, number: int, rank: int) -> Response:
-        source, asked = self.source(caller_of(request.user), number), _asked(request)
+        source, asked = self.source(caller_of(request.user), number), asked_of(request)
         chosen = shown.chosen(source.requests, asked.get("request"), STACKS)
         return Response(shown.rank_answer(chosen, min(rank, RANK_MAX), asked.get("against")))
 
     def recorder(self, request: Request, number: int) -> Response:
         source = self.source(caller_of(request.user), number)
-        return Response(shown.recorder_answer(shown.chosen(source.requests, _asked(request).get("request"), RECORDER)))
+        return Response(
+            shown.recorder_answer(shown.chosen(source.requests, asked_of(request).get("request"), RECORDER))
+        )
 
 
 class _OfIncident(_Dumps):
@@ -151,6 +156,25 @@ class IncidentDumps(_OfIncident):
     def post(self, request: Request, number: int) -> Response:
         """Ask the nodes for stacks and Flight Recorder dumps now."""
         return self.ask(request, number)
+
+
+class IncidentDumpsFile(_OfIncident):
+    @extend_schema(
+        "incident_dumps_file",
+        parameters=[REQUEST],
+        responses={(200, "application/zip"): OpenApiTypes.BINARY, 403: ERROR, 404: ERROR},
+    )
+    def get(self, request: Request, number: int) -> FileResponse:
+        """What came for a request as a zip for `python -m rca bundle`. Only who may act may take dumps away."""
+        caller = caller_of(request.user)
+        source = self.source(caller, number)
+        if not caller.may("export", source.team_id):
+            raise PermissionDenied
+        chosen = shown.chosen(source.requests, asked_of(request).get("request"), STACKS)
+        if chosen is None:
+            raise DumpRequest.DoesNotExist
+        name = f"incident-{number}-dumps-{chosen.pk}.zip"
+        return FileResponse(zipped(chosen), as_attachment=True, filename=name, content_type="application/zip")
 
 
 class JobDumps(_OfJob):
@@ -214,7 +238,8 @@ class JobRecorder(_OfJob):
         return self.recorder(request, number)
 
 
-def _asked(request: Request) -> dict[str, Any]:
+def asked_of(request: Request) -> dict[str, Any]:
+    """Which request, and against which rank."""
     given = DumpQuery(data=request.GET.dict())
     given.is_valid(raise_exception=True)
     found: dict[str, Any] = given.validated_data

@@ -18,9 +18,12 @@ from console.accounts.access import Caller, caller_of
 from console.dashboard.given import Fields
 from console.dashboard.schema import ERROR, an_object
 from console.dumps import bundles
+from console.dumps.api import AGAINST, RANK_ANSWER, asked_of
 from console.dumps.models import Bundle
 from console.dumps.uploads import BUNDLE_BYTES_MAX
 from ingest.models import Team
+from rca.stacks.process import Stack
+from rca.stacks.view import against, majority, stack_from
 
 BROUGHT: Final = an_object(id=str, state=str)
 BUNDLE: Final = an_object(
@@ -79,6 +82,35 @@ class BundleDetail(APIView):
                 "recorder": recorder and {"request": None, **recorder},
             }
         )
+
+
+class BundleRankStacks(APIView):
+    @extend_schema("bundle_rank_stacks", parameters=[AGAINST], responses={200: RANK_ANSWER, 404: ERROR})
+    def get(self, request: Request, key: str, rank: int) -> Response:
+        """The stacks of one rank's processes as text, and how its trainer differs from the majority, or from another's."""
+        found = Bundle.objects.get(key=key, team__in=caller_of(request.user).team_ids)
+        answer = found.answer or {}
+        ranks, other = answer.get("ranks", {}), asked_of(request).get("against")
+        if str(rank) not in ranks:
+            raise Bundle.DoesNotExist
+        theirs = majority(answer.get("stacks")) if other is None else _trainer_of(ranks.get(str(other), []))
+        processes = [
+            {
+                **{name: said for name, said in one.items() if name != "frames"},
+                "against_majority": _differs(one, theirs),
+            }
+            for one in ranks[str(rank)]
+        ]
+        return Response({"rank": rank, "processes": processes})
+
+
+def _trainer_of(processes: list[dict[str, Any]]) -> Stack:
+    return next((stack_from(one["frames"]) for one in processes if one["kind"] == "trainer" and not one["silent"]), ())
+
+
+def _differs(process: dict[str, Any], theirs: Stack) -> list[dict[str, Any]]:
+    is_trainer = process["kind"] == "trainer" and not process["silent"]
+    return against(stack_from(process["frames"]), theirs) if is_trainer and theirs else []
 
 
 def _team(caller: Caller, name: str | None) -> Team:

@@ -16,8 +16,8 @@ from ingest.models import DumpRequest, Rank
 from nccl_instrument.dumps import STACKS
 from rca.dumped import process_of
 from rca.findings import to_json
-from rca.stacks.process import TRAINER, Frame, Process, Stack
-from rca.stacks.view import KINDS, against, as_lines
+from rca.stacks.process import TRAINER, Process, Stack
+from rca.stacks.view import KINDS, against, as_lines, majority
 
 REQUESTS_SHOWN: Final = 50
 PLACES_MAX: Final = 100_000
@@ -144,7 +144,4 @@ def _stack_of(request: DumpRequest | None, rank: int) -> Stack:
 def _majority(request: DumpRequest | None) -> Stack:
     """What most trainers were doing, by the summary."""
     summary = DumpSummary.objects.filter(request=request).first() if request is not None else None
-    groups = (summary.stacks or {}).get("groups", []) if summary is not None else []
-    most = next((one for one in groups if one["kind"] == "trainer" and one["is_dominant"]), None)
-    frames = most["frames"] if most is not None else []
-    return tuple(Frame(one["function"], one["file"], one["line"]) for one in frames)
+    return majority(summary.stacks) if summary is not None else ()

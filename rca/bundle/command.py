@@ -17,7 +17,7 @@ from typing import Any, Final
 from rca.bundle.contents import read_contents
 from rca.bundle.diagnosis import diagnose_bundle, dumped_in
 from rca.bundle.unpack import BadBundle, Unpacked
-from rca.dumped_view import views_of
+from rca.dumped_view import ranks_of, views_of
 from rca.findings import Diagnosis, to_json
 from rca.printed import text
 
@@ -50,7 +50,11 @@ def main(arguments: list[str]) -> int:
         return 2
     dumped = dumped_in(contents)
     found = diagnose_bundle(dumped, chosen.path.stem, members)
-    print(json.dumps({**_said(found), **views_of(dumped, members)}) if chosen.json else _as_text(found))
+    if not chosen.json:
+        print(_as_text(found))
+    else:
+        ranks = {"ranks": ranks_of(dumped)} if chosen.sandboxed else {}
+        print(json.dumps({**_said(found), **views_of(dumped, members), **ranks}))
     return 0
 
 

@@ -78,7 +78,7 @@ def _group(number: int, one: StackClass, pace: dict[int, bool], largest: dict[st
         "is_dominant": largest.get(one.kind) is one.ranks,
         "frozen": sum(paces),
         "moving": len(paces) - sum(paces),
-        "frames": [_frame(frame) for frame in one.stack[:FRAMES_MAX]],
+        "frames": frames_of(one.stack),
     }
 
 
@@ -88,8 +88,21 @@ def said_of(stack: Stack, at: Frame | None, place: str) -> str:
     return f"{during}{place}: {at}" if at is not None else f"{during}{place}"
 
 
-def _frame(frame: Frame) -> Json:
-    return {"function": frame.name, "file": frame.file, "line": frame.line}
+def frames_of(stack: Stack) -> list[Json]:
+    """The innermost calls, as JSON."""
+    return [{"function": one.name, "file": one.file, "line": one.line} for one in stack[:FRAMES_MAX]]
+
+
+def stack_from(frames: Sequence[Json]) -> Stack:
+    """What `frames_of` wrote."""
+    return tuple(Frame(one["function"], one["file"], one["line"]) for one in frames)
+
+
+def majority(view: Json | None) -> Stack:
+    """What most trainers were doing, by `stacks_view`; () when there are none."""
+    groups = view["groups"] if view else []
+    most = next((one for one in groups if one["kind"] == "trainer" and one["is_dominant"]), None)
+    return stack_from(most["frames"]) if most is not None else ()
 
 
 def _tree(root: Branch) -> Json:

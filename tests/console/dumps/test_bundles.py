@@ -18,6 +18,7 @@ from console.dumps import bundles, uploads
 from console.dumps.models import Bundle
 from tests.console.conftest import Persona
 from tests.rca.flight_recorder.real import FOLDER
+from tests.rca.stacks.real import raw_dumps
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +58,25 @@ def test_a_bundle_is_taken_in_read_and_diagnosed_for_its_own_team(
     assert any(said.startswith("No stacks") for said in found["agreement"])
     assert get(stranger, key).status_code == 404
     assert list(folder.iterdir()) == []
+
+
+def test_the_stacks_of_a_rank_in_a_bundle_are_told_against_the_majority_and_another_rank(
+    responder: Persona, stranger: Persona
+) -> None:
+    key = bring(
+        responder,
+        zipped(*((f"{name[:-5]}/rank{name[1]}", raw) for name, raw in raw_dumps().items() if name.endswith("_1.json"))),
+    ).json()["id"]
+    bundles.read(key)
+    found = responder.browser.get(f"/api/v1/bundles/{key}/stacks/1").json()
+    trainer = next(one for one in found["processes"] if one["kind"] == "trainer")
+    assert "dataloader.py" in trainer["looks"][0]["text"] and {"+", "-"} <= {
+        one["op"] for one in trainer["against_majority"]
+    }
+    same = responder.browser.get(f"/api/v1/bundles/{key}/stacks/0?against=2").json()
+    assert all(one["op"] == " " for process in same["processes"] for one in process["against_majority"])
+    assert responder.browser.get(f"/api/v1/bundles/{key}/stacks/77").status_code == 404
+    assert stranger.browser.get(f"/api/v1/bundles/{key}/stacks/1").status_code == 404
 
 
 @pytest.mark.parametrize(

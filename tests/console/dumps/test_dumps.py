@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,9 @@ from console.incidents.models import Incident, SettingChange
 from ingest.dumps import requests_of, store_dumps
 from ingest.models import Attempt, DumpRequest, Job, PinnedWindow, Team
 from nccl_instrument.dumps import Dumps, Part
+from rca.bundle.contents import read_contents
+from rca.bundle.diagnosis import diagnose_bundle, dumped_in
+from rca.bundle.unpack import Unpacked
 from tests.console.conftest import make_persona
 from tests.console.incidents.stalling import StallingJob
 from tests.ingest.conftest import Ingest, ingest, no_traces
@@ -102,6 +106,18 @@ async def test_the_page_gets_requests_stacks_a_rank_and_the_recorder(job: Stalli
     assert len(process["looks"]) == 2 and {"+", "-"} <= {one["op"] for one in process["against_majority"]}
     recorder = await get(vera, f"{at}/recorder")
     assert recorder["groups"] == [] and recorder["silent"][0]["why"] == "no answer within the time"
+
+
+async def test_what_came_can_be_taken_away_and_read_again_as_a_bundle(job: StallingJob, tmp_path: Path) -> None:
+    incident = await stall(job)
+    await answer((await of(incident))[0], stuck=3)
+    team = await Team.objects.aget(pk=incident.team_id)
+    rita = (await sync_to_async(make_persona)("rita", team, Role.RESPONDER)).browser
+    file = tmp_path / "dumps.zip"
+    file.write_bytes(b"".join((await ask(rita, f"incidents/{incident.pk}/dumps.zip")).streaming_content))
+    assert (await ask(await viewer(), f"incidents/{incident.pk}/dumps.zip")).status_code == 403
+    found = diagnose_bundle(dumped_in(read_contents(Unpacked(file))), "job")
+    assert (found.culprits, found.layer) == ((3,), "data loader")
 
 
 async def test_other_teams_see_none_of_it_and_viewers_may_not_ask(job: StallingJob) -> None:
