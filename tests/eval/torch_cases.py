@@ -67,7 +67,8 @@ def draw_case(fault: str, seed: int, layout: tuple[int, int] | None = None) -> T
     column = frozenset(range(victim % tp, n_ranks, tp))
     if fault == "opposite_order":
         return _opposite(draw, column, victim % tp, known)
-    alone = (frozenset({victim}),)
+    # A root is not recorded: that the op does not end is all that can be known.
+    alone = (frozenset({victim}), *([frozenset[int]()] if fault == "wrong_root" else []))
     if fault == HEALTHY:
         return TorchCase(fault, victims=(0,), how=how, truth=(frozenset(),), layers=frozenset(), **known)
     tie = frozenset(column) if fault == "mismatched_size" and len(column) == 2 else frozenset()
@@ -80,6 +81,8 @@ def _layers(fault: str) -> frozenset[str]:
         return frozenset({"data loader"})
     if fault == "long_save":
         return frozenset({"checkpoint"})
+    if fault == "wrong_root":
+        return frozenset({OUT_OF_SYNC, "collective"})
     if fault in ("stopped", "killed", "exits"):
         return frozenset({OUT_OF_SYNC, "below"})
     return frozenset({OUT_OF_SYNC})
