@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { ApiError } from "../src/api";
-import { adviceLines, agrees, flowCounters } from "../src/incident/reading";
+import { adviceLines, agrees, flowCounters, stanceOf } from "../src/incident/reading";
 import { notSeenTitle } from "../src/pages/IncidentPage";
 import { nicsAlike, nodeState } from "../src/pages/NodesPage";
 import { isFinal } from "../src/parts/Failure";
@@ -108,5 +108,27 @@ describe("what was not seen", () => {
       "What was not seen at 18:09:56 UTC",
     );
     expect(notSeenTitle([])).toBe("What was not seen");
+  });
+});
+
+describe("what a source says of the verdict", () => {
+  const told = (sentence: string, missing: string[] = []) => {
+    const { stance, words } = stanceOf(sentence, "Rank 4 is stuck.", missing);
+    return `${stance}: ${words}`;
+  };
+
+  it.each([
+    ["Stacks: Rank 4 is stuck.", "says: Stacks: says so"],
+    ["Flight recorder, same culprit: Rank 4 is an op behind.", "agrees: Flight recorder: same culprit"],
+    ["Flight recorder, disagrees: Rank 5 is.", "differs: Flight recorder, disagrees: Rank 5 is"],
+    ["RAS, agrees in part: Ranks 4 and 5.", "agrees: RAS, agrees in part: Ranks 4 and 5"],
+    ["Flight recorder: nobody stands out.", "says: Flight recorder: nobody stands out"],
+    ["No stacks: it was not asked.", "missing: No stacks: it was not asked"],
+  ])("%s", (sentence, expected) => {
+    expect(told(sentence)).toBe(expected);
+  });
+
+  it("gives no reason twice", () => {
+    expect(told("No stacks: no py-spy.", ["No stacks of rank 4: no py-spy."])).toBe("missing: No stacks");
   });
 });

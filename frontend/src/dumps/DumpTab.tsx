@@ -31,26 +31,28 @@ export function DumpTab({ kind, source, row, selected, onSelect }: DumpTabProps)
       {request && request.ranks_answered > 0 && (
         <Read source={source} request={request} beat={beat} selected={selected} onSelect={onSelect} />
       )}
-      {request && request.ranks_answered === 0 && <NobodyYet request={request} />}
+      {request && request.ranks_answered === 0 && <NobodyYet request={request} kind={kind} />}
     </div>
   );
 }
 
-/** No rank has answered: those that said why are told with the reason, the others are waited for or given up. */
-function NobodyYet({ request }: { request: DumpRequest }) {
-  const title = request.state === "open" ? "No rank has answered yet." : "No rank answered.";
+/** Nothing was taken: of whom the reason is known it is told, the others are waited for or given up. */
+function NobodyYet({ request, kind }: { request: DumpRequest; kind: DumpTabProps["kind"] }) {
+  const silent = request.silent.filter((one) => one.kind === kind);
   return (
     <>
-      <Empty title={title}>
-        <p>
-          {request.state === "open"
-            ? "Agents hear of it in the answer to their next batch, within a second or two."
-            : "The agents may be away, or too old to take dumps."}
-        </p>
+      <Empty title={request.state === "open" ? "Nothing was taken yet." : "Nothing could be taken."}>
+        <p>{nothingWords(request)}</p>
       </Empty>
-      <SilentRanks silent={request.silent} total={request.silent_count} what="dumps" />
+      <SilentRanks silent={silent} total={silent.length} what={kind === "stacks" ? "stacks" : "Flight Recorder"} />
     </>
   );
+}
+
+function nothingWords({ state, nodes_answered }: DumpRequest): string {
+  if (state === "open") return "Agents hear of it in the answer to their next batch, within a second or two.";
+  if (nodes_answered > 0) return "The agents have tried; why nothing came of it stands below.";
+  return "No agent answered: they may be away, or older than this.";
 }
 
 interface ReadProps {

@@ -38,7 +38,7 @@ export function Verdict({ row, diagnosis, grid, seenBefore, onSelect, children }
         <HowSure row={row} finding={finding} />
         {children}
       </p>
-      {diagnosis && <Agreement diagnosis={diagnosis} />}
+      {diagnosis && <Agreement diagnosis={diagnosis} headline={row.headline} />}
       <div class="verdict-cards">
         <Culprit row={row} finding={finding} grid={grid} seenBefore={seenBefore} onSelect={onSelect} />
         <Victims row={row} diagnosis={diagnosis} />
@@ -72,7 +72,8 @@ export function DiagnoseAgain({ row, mayDiagnose, isAsked, onActed }: DiagnoseAg
 }
 
 /** In which layer the trouble is, and what each source says of it: agrees, differs, or was not asked. */
-function Agreement({ diagnosis: { agreement, layer } }: { diagnosis: Diagnosis }) {
+function Agreement({ diagnosis, headline }: { diagnosis: Diagnosis; headline: string }) {
+  const { agreement, layer, missing } = diagnosis;
   if (agreement.length === 0 && !layer) return null;
   return (
     <div class="agreement">
@@ -83,7 +84,7 @@ function Agreement({ diagnosis: { agreement, layer } }: { diagnosis: Diagnosis }
       )}
       <ul aria-label="What each source says">
         {agreement.map((sentence) => {
-          const { stance, words } = stanceOf(sentence);
+          const { stance, words } = stanceOf(sentence, headline, missing);
           return (
             <li key={sentence} class={`stance-${stance}`} title={sentence}>
               {words}

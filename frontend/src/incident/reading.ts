@@ -92,12 +92,19 @@ export interface StanceWords {
 
 const STANCES: Record<string, Stance> = { "same culprit": "agrees", "agrees in part": "agrees", disagrees: "differs" };
 
-/** How a source's sentence (rca/fusion.py) stands to the verdict; words that are not known stay as they are. */
-export function stanceOf(sentence: string): StanceWords {
+/**
+ * How a source's sentence (rca/fusion.py) stands to the verdict; words that are not known stay as they are. What headline
+ * or list of missing things say anyway is not said again.
+ */
+export function stanceOf(sentence: string, headline: string, missing: readonly string[]): StanceWords {
   const words = sentence.replace(/\.$/, "");
-  if (sentence.startsWith("No ")) return { stance: "missing", words };
-  const said = /^([^:,]+), ([^:]+): /.exec(sentence);
-  const stance = said ? STANCES[said[2]] : undefined;
-  if (!said || !stance) return { stance: "says", words };
-  return { stance, words: said[2] === "same culprit" ? `${said[1]}: same culprit` : words };
+  const source = words.split(/[:,]/, 1)[0];
+  if (sentence.startsWith("No ")) {
+    const isTold = missing.some((one) => one.startsWith(`${source} of `));
+    return { stance: "missing", words: isTold ? source : words };
+  }
+  if (words === `${source}: ${headline.replace(/\.$/, "")}`) return { stance: "says", words: `${source}: says so` };
+  const said = /^[^:,]+, ([^:]+): /.exec(sentence)?.[1] ?? "";
+  const stance = STANCES[said] ?? "says";
+  return { stance, words: said === "same culprit" ? `${source}: same culprit` : words };
 }
