@@ -94,32 +94,39 @@ def _steps(state: Progress, one: Finding, at: Ints, settings: Settings) -> tuple
 
 
 def _began_ns(state: Progress, at: Ints, component: Component) -> int:
-    """When a port or a process was first seen in its state, else the last sign of progress at these ranks."""
+    """The last sign of progress at these ranks; where a port or process was seen to fall, as far as that lies between its last
+    tick before and its first after."""
     ranks, process, nic = state.ranks, state.window.rows("process"), state.window.rows("nic")
     if component is Component.NIC and (ranks.port[at] == PORT_DOWN).any():
         row = ranks.nics[int(ranks.nic[at][ranks.port[at] == PORT_DOWN][0])]
         mine = nic[(nic["node"] == row["node"]) & (nic["index"] == row["index"])]
-        return _since(mine["tick_ns"], mine["port_state"] == PORT_DOWN)
+        return _between(mine["tick_ns"], mine["port_state"] == PORT_DOWN, _last_moved_ns(state, at))
     fell = at[ranks.is_gone[at] | ranks.is_stopped[at]]
     if len(fell):
         mine = process[process["rank"] == ranks.rank[fell[0]]]
-        return _since(mine["tick_ns"], (mine["state"] == ranks.state[fell[0]]) | (mine["alive"] == 0))
-    return _last_sign_ns(state, at)
+        is_so = (mine["state"] == ranks.state[fell[0]]) | (mine["alive"] == 0)
+        return _between(mine["tick_ns"], is_so, _last_moved_ns(state, fell))
+    return max(_last_moved_ns(state, at), _last_enqueued_ns(state, at))
 
 
-def _since(tick_ns: Ints, is_so: Mask) -> int:
-    """The first tick of the last unbroken run; 0 where nothing says so."""
-    was_not = int(tick_ns[~is_so].max(initial=0))
-    after = tick_ns[is_so & (tick_ns > was_not)]
-    return int(after.min()) if len(after) else 0
+def _between(tick_ns: Ints, is_so: Mask, sign_ns: int) -> int:
+    """`sign_ns`, no earlier than the tick before the last unbroken run and no later than its first; 0 where nothing says so."""
+    before = int(tick_ns[~is_so].max(initial=0))
+    after = tick_ns[is_so & (tick_ns > before)]
+    return min(max(sign_ns, before), int(after.min())) if len(after) else 0
 
 
-def _last_sign_ns(state: Progress, at: Ints) -> int:
+def _last_moved_ns(state: Progress, at: Ints) -> int:
+    """When an op of these ranks last ended or a flow of theirs last moved."""
     known = state.known
-    mine, flows = np.isin(known.progress_at, at), np.isin(known.flow_at, at)
-    signs = [known.progress[name][mine] for name in ("last_enqueued_ns", "last_done_ns")]
-    signs.append((known.flow["tick_ns"] - known.flow["stuck_ns"])[flows])
-    return max(int(sign.max(initial=0)) for sign in signs)
+    done = known.progress["last_done_ns"][np.isin(known.progress_at, at)]
+    moved = (known.flow["tick_ns"] - known.flow["stuck_ns"])[np.isin(known.flow_at, at)]
+    return max(int(done.max(initial=0)), int(moved.max(initial=0)))
+
+
+def _last_enqueued_ns(state: Progress, at: Ints) -> int:
+    known = state.known
+    return int(known.progress["last_enqueued_ns"][np.isin(known.progress_at, at)].max(initial=0))
 
 
 def _at(state: Progress, ranks: Sequence[int]) -> Ints:

@@ -75,9 +75,9 @@ def _is_told_better(finding: Finding, told: set[int]) -> bool:
 def _explain_sink(state: Progress, sink: Sink, settings: Settings) -> Finding:
     if sink.nic >= 0:
         return nic_finding(state, sink.nic, sink.waiters, settings)
-    first = sink.ranks[0]
-    if len(sink.ranks) == 1 and state.ranks.port[first] == PORT_DOWN and not state.is_cut[first]:
-        return nic_finding(state, int(state.ranks.nic[first]), sink.waiters, settings)
+    cut_off = [at for at in sink.ranks if state.ranks.port[at] == PORT_DOWN and not state.is_cut[at]]
+    if cut_off:  # what is seen comes before what a tie leaves open
+        return nic_finding(state, int(state.ranks.nic[cut_off[0]]), sink.waiters, settings)
     component, kind, grade, sentence, told = _answer(state, sink)
     ties = tuple(rank_subject(state, (at,)) for at in sink.tied)
     stalled = conditions(state.pairs.where(_touching(state, sink.ranks)), state.ranks, settings.conditions_max)
