@@ -38,11 +38,12 @@ from rca.words import capitalised, named, waiting
 
 WHYS_SHOWN: Final = 8
 TOLD_TOGETHER_MAX: Final = 8
+RECORDINGS_BYTES_MAX: Final = 2**30
 _SOURCES: Final = {dumps.STACKS: STACKS, dumps.RECORDER: RECORDER}
 
 
 class Part(Protocol):
-    """One dump of one process, as it arrived. taken_ns: unix. silent: why it is empty, '' when it is not."""
+    """One dump of one process, as it arrived. taken_ns: unix. silent: why it is empty, '' when it is not. length: of raw."""
 
     @property
     def node(self) -> str: ...
@@ -60,6 +61,8 @@ class Part(Protocol):
     def taken_ns(self) -> int: ...
     @property
     def silent(self) -> str: ...
+    @property
+    def length(self) -> int: ...
     @property
     def raw(self) -> bytes: ...
 
@@ -112,7 +115,9 @@ def dumped_of(parts: Iterable[Part]) -> Dumped:
         Silent(one.rank, "", dumps.STACKS, one.silent) for _, one in processes if one.silent.startswith(_UNREADABLE)
     ]
     first, last = looks_of(processes)
-    recording = _recording(recordings)
+    read, left = _within(recordings)
+    silent += left
+    recording = _recording(read)
     refused = tuple(recording.refused.items()) if recording is not None else ()
     return Dumped(first, last, recording, (), tuple(silent), refused, frozenset(asked), taken_ns)
 
@@ -121,12 +126,26 @@ _UNREADABLE: Final = "py-spy's answer cannot be read"
 
 
 def process_of(part: Part) -> Process:
+    """The stacks of one part; silent, with the reason, where there are none that can be read."""
     if part.silent:
         return Process(part.rank, part.pid, part.command, (), part.silent)
     try:
         return read_stacks(part.raw, part.rank, part.pid, part.command)
     except BadStacks as error:
         return Process(part.rank, part.pid, part.command, (), f"{_UNREADABLE}: {error}")
+
+
+def _within(parts: Mapping[int, Part]) -> tuple[dict[int, Part], list[Silent]]:
+    """(the recordings that are read, those for which there is no time): a look must come to its end."""
+    left, read, silent = RECORDINGS_BYTES_MAX, dict[int, Part](), list[Silent]()
+    for rank, part in sorted(parts.items()):
+        left -= part.length
+        if left >= 0:
+            read[rank] = part
+        else:
+            why = f"not read: the recordings of this job have more than {RECORDINGS_BYTES_MAX >> 20} MiB"
+            silent.append(Silent(rank, part.node, part.kind, why))
+    return read, silent
 
 
 def _recording(parts: Mapping[int, Part]) -> Recording | None:
@@ -164,8 +183,7 @@ def with_dumps(
     members: process group → ranks, where the launcher knows what the dumps do not say.
     """
     recording = dumped.recording if dumped.recording is not None and dumped.recording.ranks else None
-    unheard = {one.rank: one.why for one in dumped.silent if one.kind == dumps.RECORDER}
-    state = recorder.waiting_of(recording, members, unheard) if recording is not None else None
+    state = recorder.waiting_of(recording, members, unheard_in(dumped)) if recording is not None else None
     doing = doing_of(dumped.first, dumped.last)
     said = _said(diagnosis, dumped, doing, state, has_traces=has_traces)
     if not stands_still(diagnosis):
@@ -177,6 +195,11 @@ def with_dumps(
         diagnosis, findings=findings[: settings.findings_max], victims=victims, path=path,
         missing=(*diagnosis.missing, *_missing(dumped)), agreement=fused.agreement, layer=fused.layer,
     )  # fmt: skip
+
+
+def unheard_in(dumped: Dumped) -> dict[int, str]:
+    """Ranks that were asked for a recording and gave none, and why."""
+    return {one.rank: one.why for one in dumped.silent if one.kind == dumps.RECORDER}
 
 
 def stands_still(diagnosis: Diagnosis) -> bool:

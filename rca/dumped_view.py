@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rca.dumped import Dumped
+from rca.dumped import Dumped, unheard_in
 from rca.findings import to_json
 from rca.flight_recorder.analysis import findings_of, waiting_of
 from rca.flight_recorder.view import recorder_view
@@ -26,7 +26,7 @@ def views_of(dumped: Dumped, members: Mapping[str, tuple[int, ...]] | None = Non
     if dumped.first or silent[STACKS]:
         stacks = {**stacks_view(dumped.first, dumped.last), "silent": told[STACKS]}
     if dumped.recording is not None:
-        state = waiting_of(dumped.recording, members)
+        state = waiting_of(dumped.recording, members, unheard_in(dumped))
         view = recorder_view(state, dumped.taken_ns)
         recorder = {**view, "findings": to_json(findings_of(state)), "silent": told[RECORDER]}
     elif silent[RECORDER]:

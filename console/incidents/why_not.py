@@ -14,6 +14,7 @@ from console.incidents.models import DiagnosisRevision, Incident
 from console.incidents.read import newest_revision
 from console.incidents.thresholds import settings_of
 from ingest.models import Rank
+from ingest.narrow import read_evidence
 from ingest.read import read_window
 from ingest.window import Window
 from rca.findings import Alternative, Subject, SymptomKind, diagnosis_from_json
@@ -60,7 +61,7 @@ def _window(incident: Incident, revision: DiagnosisRevision, kind: SymptomKind) 
         _check(n_rank_seconds, RANK_SECONDS_MAX, incident, n_ranks)
     seconds = max(STILL_SECONDS_MIN, RANK_SECONDS_MAX // n_ranks)
     start_ns = max(start_ns, end_ns - seconds * SECOND)
-    return read_window(incident.attempt_id, start_ns, end_ns, now_ns=end_ns)
+    return read_evidence(incident.attempt_id, start_ns, end_ns, now_ns=end_ns)
 
 
 def _check(n_rank_seconds: int, most: int, incident: Incident, n_ranks: int) -> None:

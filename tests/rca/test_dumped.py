@@ -5,7 +5,10 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass, replace
 
+import pytest
+
 from nccl_instrument.dumps import Part
+from rca import dumped as dumped_module
 from rca.diagnose import NOTHING_TO_EXPLAIN
 from rca.dumped import Dumped, dumped_of, with_dumps
 from rca.findings import (
@@ -179,3 +182,11 @@ def test_a_rank_that_is_in_no_op_but_waits_by_its_stack_is_not_blamed_before_one
     assert (alone.culprits, alone.findings[0].grade) == ((2,), Grade.WEAK)
     other = with_dumps(nothing, replace(looked(WAIT, CODE, receives, WAIT), recording=recording), has_traces=False)
     assert other.culprits == (1,)
+
+
+def test_recordings_beyond_what_can_be_read_in_time_are_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [arrived("recorder", int(name.rsplit("-", 1)[-1]), raw) for name, raw in dumps_of("loader")]
+    monkeypatch.setattr(dumped_module, "RECORDINGS_BYTES_MAX", parts[0].length + parts[1].length)
+    read = dumped_of(parts)
+    assert read.recording is not None and read.recording.ranks == (0, 1)
+    assert [(one.rank, one.why[:8]) for one in read.silent] == [(2, "not read"), (3, "not read")]
