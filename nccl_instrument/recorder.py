@@ -27,7 +27,7 @@ from nccl_instrument import status
 FOLDER_VARIABLE: Final = "DIOGENES_SEGMENT_DIR"
 FOLDER: Final = "/dev/shm"
 LOOK_SECONDS: Final = 0.5
-DUMP_BYTES_MAX: Final = 64 * 2**20
+DUMP_BYTES_MAX: Final = 32 * 2**20
 LAST_WORDS: Final = "its last words"
 SEEN_LATELY: Final = "what was seen of it a few seconds before"
 LOOKS_PER_GLANCE: Final = 10
@@ -96,7 +96,8 @@ def _serve(folder: Path, dump: Dump | None, stop: threading.Event | None = None)
                 is_ready = bool(make())  # what it imports is imported now, not in a rank that hangs
             if asked.exists():
                 asked.unlink()
-                _write(answer, make())
+                made = make()
+                _write(answer, made if len(made) <= DUMP_BYTES_MAX else glance())
             if n_looks % LOOKS_PER_GLANCE == 0 and (glimpse := glance()) != newest:
                 _write(seen, newest := glimpse)
 
@@ -105,7 +106,7 @@ def _write(path: Path, raw: bytes) -> None:
     """Whole or not at all, and only for our own user."""
     part = path.with_suffix(path.suffix + ".part")
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-        file.write(raw[:DUMP_BYTES_MAX])
+        file.write(raw)
     part.replace(path)
 
 

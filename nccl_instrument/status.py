@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 WRITE_SECONDS: Final = 1.0
+LOCK_SECONDS: Final = 1.0
 FILE_BYTES_MAX: Final = 32 * 1024
 GROUPS_MAX: Final = 64
 GROUP_CHARS_MAX: Final = 32
@@ -116,11 +117,15 @@ class StatusWriter:
 
     def write(self, ending: int = 0) -> None:
         """One status. Never raises; a failure is counted."""
+        if not self._lock.acquire(timeout=LOCK_SECONDS):
+            self.n_failed += 1  # the thread is stuck inside torch: the program must end all the same
+            return
         try:
-            with self._lock:
-                self._write(ending)
+            self._write(ending)
         except Exception:
             self.n_failed += 1
+        finally:
+            self._lock.release()
 
     def _say_end(self, pid: int) -> None:
         if os.getpid() == pid:

@@ -8,6 +8,7 @@ import random
 import struct
 import zlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from nccl_instrument import dumps
 from nccl_instrument.dumps import RECORDER, STACKS, BadDump, Dumps, Part, decode_dumps, encode_dumps
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "dumps-1.bin"
 PART = Part(STACKS, 3, 41, 0, "python train.py", 1_700_000_000_000_000_000, "", "py-spy").holding(b'[{"thread_id": 1}]')
 SILENT = Part(RECORDER, 3, 41, 0, "python train.py", 1_700_000_000_000_000_001, "the process is gone", "")
 ANSWER = Dumps("job", "node-a", "00" * 16, 12, 1, (PART, SILENT))
@@ -55,6 +57,11 @@ def test_an_answer_is_these_bytes() -> None:
 
 
 PACKED = zlib.compress(b"abcd")
+
+
+def test_the_golden_answer_is_read_as_when_this_version_was_made() -> None:
+    """When this fails, agents of before cannot answer: raise VERSION, or mend what was changed."""
+    assert decode_dumps(GOLDEN.read_bytes()) == ANSWER
 
 
 def test_what_was_taken_comes_back_and_what_was_not_says_why() -> None:

@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from pathlib import Path
@@ -98,6 +99,28 @@ def test_what_cannot_be_asked_or_written_is_left_out_and_counted(tmp_path: Path)
     status_path(tmp_path, os.getpid(), os.getuid()).unlink()
     writer.write()  # whoever cleans up the folder does not silence it
     assert decode_status(written(tmp_path)).pid == os.getpid()
+
+
+def test_a_recorder_that_never_answers_does_not_hold_up_the_end_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nccl_instrument.status.LOCK_SECONDS", 0.05)
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def stuck() -> bytes:
+        is_asked.set()
+        may_answer.wait(60)
+        return DUMP
+
+    writer = StatusWriter(tmp_path, None, (("", stuck),))
+    thread = threading.Thread(target=writer.write)
+    thread.start()
+    assert is_asked.wait(30)
+    writer.write(1)
+    assert writer.n_failed == 1
+    may_answer.set()
+    thread.join(30)
+    assert decode_status(written(tmp_path)).ending == 0
 
 
 PROGRAM = """
