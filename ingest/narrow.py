@@ -24,8 +24,9 @@ from nccl_instrument.tables import GROUPS, PORT_STATES
 SECOND_NS: Final = 1_000_000_000
 LAGS_NS: Final = 3 * SECOND_NS
 """A node that is further behind the others than this may be on its way to silence."""
-REST_NS: Final = {"live": 4 * SECOND_NS, "flow": 2 * SECOND_NS}
-"""Rows of what was in progress are compared over so long at most (rca: IO_SPAN_NS, fresh_ns), and batches take a second."""
+REST_NS: Final = {"live": 7 * SECOND_NS // 2, "flow": 2 * SECOND_NS}
+"""Rows of what was in progress are compared over so long at most (rca: IO_SPAN_NS, fresh_ns), and the last sweep of a node
+may be half a second older than its last batch."""
 BEFORE_NS: Final = 5 * SECOND_NS
 """What the state of a slow iteration is made from begins so long before it (rca/rules/slow_proxy.py)."""
 ALL: Final = tuple(sorted(GROUPS))
