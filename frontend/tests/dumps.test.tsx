@@ -4,7 +4,7 @@ import axe from "axe-core";
 import { type ComponentChildren, render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, describe, expect, it } from "vitest";
-import { cellsOf, kindsOf, markedGroups, paceWords, stretchOf } from "../src/dumps/classes";
+import { cellsOf, currentCall, kindsOf, markedGroups, paceWords, stretchOf } from "../src/dumps/classes";
 import { shownRequest } from "../src/dumps/DumpsBar";
 import { RecorderView } from "../src/dumps/RecorderView";
 import { groupsInQuestion, recordedRows } from "../src/dumps/recorded";
@@ -88,6 +88,17 @@ describe("the classes of stacks", () => {
     const cells = cellsOf(stacks, "trainer", markedGroups(stacks, "trainer"));
     expect(cells.rank).toHaveLength(10_000);
     expect(cells.state.filter((code) => cells.states[code] === "class-1")).toHaveLength(1);
+  });
+});
+
+describe("the call of a block", () => {
+  it("is the one that tells the place, not what the library does below it", () => {
+    const frames = [{ function: "select", file: "selectors.py", line: 415 }];
+    expect(currentCall(makeStackGroup({ said: "data loader: D.__getitem__ (pj.py:7)", frames }))).toBe("D.__getitem__");
+    expect(currentCall(makeStackGroup({ said: "nothing seen", frames }))).toBe("select");
+    expect(currentCall(makeStackGroup({ said: "nothing seen", frames: [], place: "nothing seen" }))).toBe(
+      "nothing seen",
+    );
   });
 });
 

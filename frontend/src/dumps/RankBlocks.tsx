@@ -5,7 +5,7 @@ import { groupsInOrder, type Order } from "../grid/layout";
 import { cellWords } from "../grid/words";
 import { pointAt, pointedRanks } from "../state/pointed";
 import type { GridColumns } from "../types";
-import { currentCall, type Marked } from "./classes";
+import { currentCall, type Marked, NODE_NOT_TOLD } from "./classes";
 
 export const BLOCKS_MAX = 128;
 
@@ -25,7 +25,7 @@ export function RankBlocks({ cells, marked, order, selected, onSelect }: RankBlo
     <div class="rank-blocks">
       {groups.map((group) => (
         <div key={group.label}>
-          <h3>{group.label}</h3>
+          {(groups.length > 1 || group.label !== NODE_NOT_TOLD) && <h3>{group.label}</h3>}
           <div>
             {group.members.map((cell) => {
               const words = cellWords(cells, cell);

@@ -11,7 +11,7 @@ import { pointAt } from "../state/pointed";
 import { count, rankRanges, readable } from "../state/words";
 import type { Finding } from "../types";
 import { SilentRanks } from "./DumpsBar";
-import { groupsInQuestion, type RecordedRow, titleOf } from "./recorded";
+import { groupsInQuestion, type RecordedRow, titleOf, waits } from "./recorded";
 import type { LastOp, RecorderAnswer, RecorderGroup } from "./shapes";
 
 const GROUPS_SHOWN = 12;
@@ -178,7 +178,13 @@ const columnsOf = (selected: number | null, onSelect: (rank: number | null) => v
   { word: "Age", isNumber: true, cell: (row) => ageWords(row) },
 ];
 
-function StandingWord({ row: { standing, lag, waitsIn } }: { row: RecordedRow }) {
+function StandingWord({ row: { standing, lag, waitsIn, one } }: { row: RecordedRow }) {
+  if (standing === "with the rest" && waits(one))
+    return (
+      <>
+        <i class="swatch swatch-waiting" aria-hidden="true" /> waits in it
+      </>
+    );
   if (standing === "waits")
     return (
       <>

@@ -110,7 +110,11 @@ function KindPanel({ kind, stacks, selected, onSelect }: KindPanelProps) {
 }
 
 function commandWords(commands: StacksAnswer["commands"]): string {
-  const shown = commands.slice(0, 2).map(({ command, count: n }) => `${n.toLocaleString("en-US")} × ${command}`);
+  const shown = commands
+    .slice(0, 2)
+    .map(({ command, count: n }) =>
+      command ? `${n.toLocaleString("en-US")} × ${command}` : count(n, "process", "processes"),
+    );
   return shown.join(", ") + (commands.length > 2 ? ` and ${commands.length - 2} more commands` : "");
 }
 

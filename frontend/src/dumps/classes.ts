@@ -9,6 +9,7 @@ import type { CommandKind, RankPlace, StackGroup, StacksAnswer, TreeNode } from 
 export const KINDS: readonly CommandKind[] = ["trainer", "loader", "checkpoint", "other"];
 /** Classes with a colour and hatch of their own; the others share the last. */
 export const MARKS = 6;
+export const NODE_NOT_TOLD = "node not told";
 const SAME = "same";
 const UNKNOWN = "unknown";
 
@@ -96,7 +97,7 @@ function placesOf(stacks: StacksAnswer, kind: CommandKind, of: Map<number, Marke
   const others = [...new Set([...of.keys(), ...silent.map(({ rank }) => rank)])].filter((rank) => !placed.has(rank));
   const unplaced = others
     .sort((a, b) => a - b)
-    .map((rank) => ({ rank, node: nodes.get(rank) || "node not told", tp: null, pp: null, dp: null, ep: null }));
+    .map((rank) => ({ rank, node: nodes.get(rank) || NODE_NOT_TOLD, tp: null, pp: null, dp: null, ep: null }));
   return [...known, ...unplaced];
 }
 
@@ -108,9 +109,10 @@ function wordsOf(marked: readonly Marked[]): Record<string, string> {
   return words;
 }
 
-/** The call a block shows: the innermost outside Python's own threading, or what the server says of it. */
+/** The call a block shows: the one that tells the place, as the server says it, else the innermost. */
 export function currentCall(group: StackGroup): string {
-  return group.frames[0]?.function ?? group.place;
+  const telling = /: (\S+) \(/.exec(group.said)?.[1];
+  return telling ?? group.frames[0]?.function ?? group.place;
 }
 
 /** Frozen or moving, of ranks that were looked at twice; "" when nobody can say. */

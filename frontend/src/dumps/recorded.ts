@@ -83,7 +83,8 @@ function usualOp(ranks: readonly RecorderRank[]): string {
   return best && best[1] * 2 > ranks.length ? best[0] : "";
 }
 
-function waits({ enqueued, completed }: RecorderRank): boolean {
+/** It has queued an op that has not ended. */
+export function waits({ enqueued, completed }: RecorderRank): boolean {
   return enqueued !== null && completed !== null && completed < enqueued;
 }
 
