@@ -19,7 +19,7 @@ from django.utils import timezone
 from ingest import limits
 from ingest.let_go import note_let_go
 from ingest.marks import mark_dumped
-from ingest.models import Attempt, DumpAnswer, DumpRequest, StoredDump
+from ingest.models import Attempt, DumpAnswer, DumpRequest, PinnedWindow, StoredDump
 from nccl_instrument.dumps import KINDS, LOOKS_MAX, Dumps, Part, decode_dumps, inflated
 
 LIFE: Final = timedelta(seconds=60)
@@ -226,8 +226,15 @@ def progress_of(request_id: int) -> Progress:
 
 
 def drop_dumps_before(before: datetime) -> int:
-    """Let go of requests older than that, with all that came, counted; how many."""
-    return _let_go(list(DumpRequest.objects.filter(asked_at__lt=before).values_list("pk", flat=True)))
+    """Let go of requests older than that, with all that came, counted; how many. Evidence stays: what was asked for within
+    a stretch of traces that is pinned."""
+    old = DumpRequest.objects.filter(asked_at__lt=before).values_list("pk", "attempt_id", "asked_at")
+    return _let_go([pk for pk, attempt_id, asked_at in old if not _is_pinned(attempt_id, asked_at)])
+
+
+def _is_pinned(attempt_id: int, asked_at: datetime) -> bool:
+    asked_ns = int(asked_at.timestamp() * 1e9)
+    return PinnedWindow.objects.filter(attempt=attempt_id, start_ns__lte=asked_ns, end_ns__gt=asked_ns).exists()
 
 
 def _row(answer: DumpAnswer, part: Part) -> StoredDump:

@@ -19,7 +19,7 @@ from rca.findings import to_json
 from rca.stacks.process import TRAINER, Process, Stack
 from rca.stacks.view import KINDS, against, as_lines, majority
 
-REQUESTS_SHOWN: Final = 50
+REQUESTS_SHOWN: Final = 10
 PLACES_MAX: Final = 100_000
 COORDINATES: Final = ("tp", "pp", "dp", "ep")
 NO_STACKS: Final[dict[str, Any]] = {

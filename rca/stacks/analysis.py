@@ -79,8 +79,17 @@ def where(those: Sequence[Doing]) -> str:
         pace = ", still moving"
     elif not all(one.is_frozen for one in those):
         pace = ""
-    said = f"{verb} {'in the ' if place is Place.DATA_LOADER else ''}{place.value}" + (f", {at}" if at else "")
+    said = f"{verb} {_PLACED.get((place, len(those) == 1), place.value)}" + (f", {at}" if at else "")
     return f"{named(one.rank for one in those)} {said}{pace}"
+
+
+_PLACED: Final = {
+    (Place.DATA_LOADER, True): "in the data loader",
+    (Place.DATA_LOADER, False): "in the data loader",
+    (Place.CODE, False): "in their own code",
+    (Place.NOTHING, True): "in no Python call",
+    (Place.NOTHING, False): "in no Python call",
+}
 
 
 def stack_evidence(one: Doing) -> Evidence:

@@ -14,7 +14,7 @@ from rest_framework.test import APIClient
 from console.accounts.models import Role
 from console.incidents import watch
 from console.incidents.models import Incident, SettingChange
-from ingest.dumps import requests_of, store_dumps
+from ingest.dumps import drop_dumps_before, requests_of, store_dumps
 from ingest.models import Attempt, DumpRequest, Job, PinnedWindow, Team
 from nccl_instrument.dumps import Dumps, Part
 from rca.bundle.contents import read_contents
@@ -84,6 +84,9 @@ async def test_what_came_is_kept_with_the_incidents_evidence_and_asked_for_once(
     assert len(await of(incident)) == 1
     asked_ns = int(request.asked_at.timestamp() * 1e9)
     assert await PinnedWindow.objects.filter(start_ns__lte=asked_ns, end_ns__gt=asked_ns).aexists()
+    assert await sync_to_async(drop_dumps_before)(timezone.now()) == 0
+    await PinnedWindow.objects.all().adelete()
+    assert await sync_to_async(drop_dumps_before)(timezone.now()) == 1
 
 
 async def test_the_page_gets_requests_stacks_a_rank_and_the_recorder(job: StallingJob) -> None:
