@@ -232,11 +232,15 @@ def _left_out(state: Waiting, component: list[int], found: list[Deviation]) -> F
     due, instead = rows[first.due], rows[first.row]
     what = f"{state.recording.names[due['name']]} of {state.recording.groups[due['group']].name}"
     said = f"{state.recording.names[instead['name']]} {int(instead['seq'])} of {state.recording.groups[instead['group']].name}"
+    how = f"left out op {stop.seq} of {title} and went on to later ones"
+    if not any(one.since for one in found):
+        inside = next(one for one in stops if ranks[0] in one.waiting)
+        entered = f"entered op {inside.seq} of {state.groups[inside.group].title}"
+        how = f"{entered} when op {stop.seq} of {title} was due, left out or out of order"
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("rank", named(ranks), ranks), component=Component.SOFTWARE,
         kind=FaultKind.MISMATCH, culprits=ranks, score=score(Grade.STRONG, n_waiters, len(state.ranks)), grade=Grade.STRONG,
-        sentence=f"{capitalised(named(ranks))} left out op {stop.seq} of {title} and went on to later ones; "
-        f"{waiting(n_waiters)}.",
+        sentence=f"{capitalised(named(ranks))} {how}; {waiting(n_waiters)}.",
         evidence=(
             Evidence("due by its own history", f"{what}; it entered {said}", "", "flight_recorder", first.rank),
             *_last_op(state, first.rank),

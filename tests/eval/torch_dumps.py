@@ -36,6 +36,7 @@ class Arrived:
     taken_ns: int
     silent: str
     by: str
+    length: int
     raw: bytes
 
 

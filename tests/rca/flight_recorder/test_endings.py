@@ -95,3 +95,11 @@ def test_where_members_are_known_a_silent_outsider_is_not_blamed() -> None:
     waiting = [dump(rank, *trained("tp"), ranks="[0, 1]") for rank in range(2)]
     found = best(*waiting, silent={7: "the process is gone"})
     assert (found.culprits, found.subject.kind) == ((), "communicator")
+
+
+def test_one_that_is_held_at_once_in_another_group_left_it_out_or_wants_it_later() -> None:
+    usual, once = trained("tp", "tp", "tp", "dp", "world"), [("pair", 1, "all_reduce", True)]
+    others = [dump(0, *usual, ranks="[]"), dump(1, *once, *usual, ranks="[]")]
+    found = best(*others, dump(2, *once, *usual[:-1], ("pair", 2, "all_reduce", False), ranks="[]"))
+    assert (found.kind, found.culprits) == (FaultKind.MISMATCH, (2,))
+    assert "entered op 2 of pair when op 7 of world was due" in found.sentence
