@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nccl_instrument.tables import RDMA_DONE, SEND
-from rca.keys import Index, Ints, Keys, Mask, Rows, is_p2p, latest, mix
+from rca.keys import Index, Ints, Keys, Mask, Rows, among, is_p2p, latest, mix
 from rca.slowdown import Slowdown
 from rca.streams import Floats
 
@@ -43,12 +43,14 @@ def edges_of(slowdown: Slowdown, at: Ints) -> Edges:
     """The connections seen before and during the slowdown of the ranks at these positions and of whom they talk to."""
     ranks = slowdown.iterations.ranks
     rows = slowdown.window.rows("flow")
-    rows = rows[rows["direction"] == SEND]
-    theirs = np.isin(rows["rank"], ranks[at])
-    peers = np.unique(mix(rows["comm_id"][theirs], rows["peer"][theirs]))
-    senders = np.isin(mix(rows["comm_id"], rows["comm_rank"]), peers)
-    towards = np.isin(mix(rows["comm_id"], rows["peer"]), mix(rows["comm_id"][theirs], rows["comm_rank"][theirs]))
-    rows = rows[theirs | senders | towards]
+    sent = np.flatnonzero(rows["direction"] == SEND)  # rows are copied last: there are millions
+    comm_id, comm_rank, peer = (rows[name][sent] for name in ("comm_id", "comm_rank", "peer"))
+    theirs = np.isin(rows["rank"][sent], ranks[at])
+    peers = np.unique(mix(comm_id[theirs], peer[theirs]))
+    theirs_at = np.unique(mix(comm_id[theirs], comm_rank[theirs]))
+    senders = among(mix(comm_id, comm_rank), peers)
+    towards = among(mix(comm_id, peer), theirs_at)
+    rows = rows[sent[theirs | senders | towards]]
     rows = rows[rows["counters"][:, RDMA_DONE] > 0]
     key = mix(rows["rank"], rows["comm_id"], rows["channel"], rows["peer"], rows["op"], is_p2p(rows))
     rows = rows[latest(key, rows["tick_ns"])]
