@@ -87,7 +87,17 @@ def diagnosis_of(bodies: Sequence[Dumps]) -> Diagnosis:
     """What the dumps alone say."""
     parts = [
         Arrived(
-            body.node, body.look, one.kind, one.rank, one.pid, one.command, one.taken_ns, one.silent, one.by, one.raw
+            body.node,
+            body.look,
+            one.kind,
+            one.rank,
+            one.pid,
+            one.command,
+            one.taken_ns,
+            one.silent,
+            one.by,
+            one.length,
+            one.raw,
         )
         for body in bodies
         for one in body.parts
