@@ -21,12 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from celery import current_app
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
+from console.celery import app
 from console.dumps.models import Bundle
 from console.dumps.uploads import BUNDLE_BYTES_MAX
 from console.incidents.lifecycle import BadAct, TooMany
@@ -67,7 +67,7 @@ def bring(team: Team, name: str, brought_by: str, chunks: Iterable[bytes]) -> Bu
 def _have_read(key: str) -> None:
     """Ask a worker to read it; while the broker is away nobody is asked, and `tidy` finds what waits."""
     try:
-        current_app.send_task(TASK, [key])
+        app.send_task(TASK, [key])
     except OperationalError as error:
         log.warning("broker away, bundle read later: %s", error)
 
@@ -180,7 +180,7 @@ def tidy() -> None:
     lost = Bundle.objects.filter(state=Bundle.State.READING, brought_at__lt=now - LOST_AFTER)
     lost.update(state=Bundle.State.REFUSED, refused="Reading it was interrupted. Bring it again.", progress=1.0)
     for key in Bundle.objects.filter(state=Bundle.State.WAITING).values_list("key", flat=True):
-        current_app.send_task(TASK, [key])
+        app.send_task(TASK, [key])
 
 
 def _path(key: str) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from asgiref.testing import ApplicationCommunicator
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
@@ -58,6 +59,17 @@ def test_a_bundle_is_taken_in_read_and_diagnosed_for_its_own_team(
     assert any(said.startswith("No stacks") for said in found["agreement"])
     assert get(stranger, key).status_code == 404
     assert list(folder.iterdir()) == []
+
+
+def test_what_is_brought_is_handed_to_a_worker(
+    responder: Persona, settings: Any, django_capture_on_commit_callbacks: Any
+) -> None:
+    queue = redis.Redis.from_url(settings.REDIS_URL)
+    before = queue.llen("celery")
+    with django_capture_on_commit_callbacks(execute=True):
+        key = bring(responder, zipped()).json()["id"]
+    assert queue.llen("celery") == before + 1
+    assert key in json.loads(queue.lindex("celery", 0))["headers"]["argsrepr"]
 
 
 def test_the_stacks_of_a_rank_in_a_bundle_are_told_against_the_majority_and_another_rank(
