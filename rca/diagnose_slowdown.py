@@ -15,10 +15,11 @@ from rca.breakdown import compared_of
 from rca.counters import absent, abstentions, is_able
 from rca.findings import Diagnosis, Finding, Grade, Symptom, WaitEdge
 from rca.holes import downgrade, ranked, unseen
+from rca.keys import Rows
 from rca.ranks import known_ranks
 from rca.rules import late_start, slow_copy, slow_nic, slow_proxy
 from rca.settings import Settings
-from rca.slow_words import excess_ms
+from rca.slow_words import MS, excess_ms
 from rca.slowdown import Slowdown, slowdown_of
 from rca.why_not import of_slowdown
 from rca.words import communicator_names
@@ -35,7 +36,8 @@ RULES: tuple[tuple[Rule, ...], ...] = (
     (late_start.explain,),
 )
 """What shows inside a rank's own ops, and the first of these explains what the others would say of the same rank; who
-sleeps, which is asked when those name nobody; and what shows before the ops."""
+sleeps now and then, which is asked when those name nobody and nobody is late all the time; and what shows before the
+ops."""
 
 
 def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:
@@ -65,10 +67,12 @@ def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[
     for rule in inside:
         told = {rank for finding in found for rank in finding.culprits}
         found += [finding for finding in rule(slowdown, symptom, settings) if not told & set(finding.culprits)]
-    if not any(finding.culprits or finding.tied for finding in found):
+    late = [finding for rule in before for finding in rule(slowdown, symptom, settings)]
+    is_steady = any(excess_ms(one) * MS >= OWN_OVER_INSIDE * slowdown.lost_ns for one in late)
+    if not is_steady and not any(finding.culprits or finding.tied for finding in found):
         found += [finding for rule in asleep for finding in rule(slowdown, symptom, settings)]
-    for late in [finding for rule in before for finding in rule(slowdown, symptom, settings)]:
-        found = _beside(slowdown, found, late)
+    for one in late:
+        found = _beside(slowdown, found, one)
     most = max((excess_ms(finding) for finding in found if finding.culprits or finding.tied), default=0.0)
     return ranked([one for one in found if not (one.culprits or one.tied) or excess_ms(one) >= SECOND_MIN * most])
 
@@ -94,17 +98,27 @@ def _groups(slowdown: Slowdown, finding: Finding) -> set[int]:
 
 def _victims(slowdown: Slowdown, culprits: tuple[int, ...], limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
     """Every other rank, and how the lateness reaches it: communicator by communicator, away from the culprits."""
-    members = slowdown.window.members
-    reached, edges = set(culprits), []
+    comms_of, ranks_of = _memberships(slowdown.window.members)
+    reached, told, edges = set(culprits), set[int](), list[WaitEdge]()
     front = list(culprits)
     while front:
         following = []
         for rank in front:
-            for comm_id in np.unique(members["comm_id"][members["rank"] == rank]):
-                for other in members["rank"][members["comm_id"] == comm_id].tolist():
-                    if other >= 0 and other not in reached:
-                        reached.add(other)
-                        following.append(other)
-                        edges.append(WaitEdge(other, rank, int(comm_id), 0, "is kept waiting in every iteration"))
+            for comm_id in [one for one in comms_of.get(rank, []) if one not in told]:
+                told.add(comm_id)  # its members are reached with its first
+                fresh = [other for other in ranks_of[comm_id] if other not in reached]
+                reached.update(fresh)
+                following += fresh
+                edges += [WaitEdge(other, rank, comm_id, 0, "is kept waiting in every iteration") for other in fresh]
         front = following
     return tuple(sorted(reached - set(culprits))), tuple(edges[:limit])
+
+
+def _memberships(members: Rows) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """Rank → its communicators, and communicator → its known ranks."""
+    comms_of, ranks_of = dict[int, list[int]](), dict[int, list[int]]()
+    known = np.sort(members[members["rank"] >= 0], order=("comm_id", "comm_rank"))
+    for comm_id, rank in zip(known["comm_id"].tolist(), known["rank"].tolist(), strict=True):
+        comms_of.setdefault(rank, []).append(comm_id)
+        ranks_of.setdefault(comm_id, []).append(rank)
+    return comms_of, ranks_of

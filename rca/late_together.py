@@ -20,10 +20,13 @@ Op = tuple[int, int]
 """A call, and how often it came before in the iteration."""
 
 LEAD_MIN = 0.2  # of the delay before an op
+LEAD_SPREAD = 3.0  # times as much as the others differ among themselves
+SPREAD_OF = 3
 LEAD_MIN_NS = 300_000.0
 LEAD_NOISE = 4.0  # deviations of a mean over the slow iterations
 LEADS_MIN = 0.75  # of all leads: what else they share, the NIC say, may put another one last once
 AS_OFTEN = 0.9  # of the leads of the one that leads most: who leads less often was kept late by it
+MANY = 4
 UNEVEN_MIN = 0.2  # of their ops
 EVEN_NOISE = 4.0  # deviations of a median deviation, or of a mean
 UNEVEN_MIN_NS = 5_000.0  # what telling the time takes
@@ -42,7 +45,10 @@ def leaders(slowdown: Slowdown, at: Ints) -> Ints:
     total_ns = 0.0
     for op in {op for mine in by_op for op in mine}:
         there = np.array([op in mine for mine in by_op])
-        lead, is_late = _lead_ns(slowdown, [mine[op] for mine in by_op if op in mine])
+        places = [mine[op] for mine in by_op if op in mine]
+        if 2 * len(places) < len(at) or (slowdown.delays.launches.is_tree[places].any() and not there.all()):
+            continue  # the two ends of what passes through the node: who is further on begins later
+        lead, is_late = _lead_ns(slowdown, places)
         total_ns += lead
         lead_ns[np.flatnonzero(there)[is_late]] += lead
     most = float(lead_ns.max())
@@ -50,26 +56,36 @@ def leaders(slowdown: Slowdown, at: Ints) -> Ints:
     return at[lead_ns >= AS_OFTEN * most] if is_clear else at[:0]
 
 
-def are_all_slow(slowdown: Slowdown, at: Ints) -> bool:
-    """Whether each of these ranks (positions), all late, shows that it is slow itself.
+def are_less_even(slowdown: Slowdown, at: Ints) -> bool:
+    """Whether these ranks (positions), all late, begin their ops less evenly than they used to: so many that one alone
+    does not do it."""
+    if len(at) < MANY:
+        return False
+    ready = slowdown.delays.launches.ready
+    grown, together = 0, [places for places in _together(slowdown, at) if len(places) > 1]
+    for places in together:
+        before, now = (_unevenness_ns(ready[places][:, those]) for those in (slowdown.usual, slowdown.slow))
+        noise = EVEN_NOISE * MAD_NOISE * math.sqrt(1 / max(before[1], 1) + 1 / max(now[1], 1))
+        grown += now[0] > before[0] * (1 + noise) + UNEVEN_MIN_NS
+    return grown > 0 and grown >= UNEVEN_MIN * len(together)
 
-    Either they begin their ops less evenly than they used to; or, where each used to begin an op by itself, none of
-    them leads now, and all are late.
-    """
+
+def are_late_alike(slowdown: Slowdown, at: Ints) -> bool:
+    """Whether these ranks (positions), of whom nobody leads, are all late of their own where each used to begin by itself."""
+    together = [places for places in _together(slowdown, at) if len(places) == len(at)]
+    ready = slowdown.delays.launches.ready
+    before = [_unevenness_ns(ready[places][:, slowdown.usual])[0] for places in together]
+    least = max(ALONE_MIN * min(before, default=0.0), ALONE_MIN_NS)
+    return any(
+        usual >= least and _is_alike(slowdown, places, usual) for places, usual in zip(together, before, strict=True)
+    )
+
+
+def _together(slowdown: Slowdown, at: Ints) -> list[list[int]]:
+    """The places of every op of these ranks, op by op."""
     by_op = [_by_op(slowdown, int(one)) for one in at]
     ops = {op for mine in by_op for op in mine}
-    together = [places for places in ([mine[op] for mine in by_op if op in mine] for op in ops) if len(places) > 1]
-    ready = slowdown.delays.launches.ready
-    before = [_unevenness_ns(ready[places][:, slowdown.usual]) for places in together]
-    now = [_unevenness_ns(ready[places][:, slowdown.slow]) for places in together]
-    grown = sum(_has_grown(*both) for both in zip(before, now, strict=True))
-    if grown and grown >= UNEVEN_MIN * len(together):
-        return True
-    least = max(ALONE_MIN * min((of for of, _ in before), default=0.0), ALONE_MIN_NS)
-    return any(
-        len(places) == len(at) and of[0] >= least and _late_alike(slowdown, places, of)
-        for places, of in zip(together, before, strict=True)
-    )
+    return [[mine[op] for mine in by_op if op in mine] for op in ops]
 
 
 def mates_of(slowdown: Slowdown, at: Ints) -> tuple[Ints, Ints]:
@@ -98,24 +114,23 @@ def _lead_ns(slowdown: Slowdown, places: list[int]) -> tuple[float, Mask]:
     first = len(places) - len(places) // 2 - 1  # at most half of them can stand out
     split = first + int(gaps[first:].argmax())
     early, late = order[: split + 1], order[split + 1 :]
-    own = np.array([_mean(slowdown.delays.own_ns[places[one], slowdown.slow]) for one in late])
-    noise = float(slowdown.delays.noise_ns[[places[one] for one in late]].max()) / math.sqrt(slowdown.slow.sum())
+    ahead = [places[one] for one in late]
+    noise = float(slowdown.delays.noise_ns[ahead].max()) / math.sqrt(slowdown.slow.sum())
     spread = max(float(np.ptp(later[early])), float(np.ptp(later[late])))
-    if gaps[split] < max(LEAD_MIN * float(own.max()), LEAD_MIN_NS, LEAD_NOISE * noise, spread):
+    if len(early) >= SPREAD_OF:
+        least = LEAD_SPREAD * spread
+    else:  # too few to tell by how much they differ
+        least = max(LEAD_MIN * float(_mean(slowdown.delays.own_ns[ahead][:, slowdown.slow]).max()), spread)
+    if gaps[split] < max(least, LEAD_MIN_NS, LEAD_NOISE * noise):
         return 0.0, nobody
     nobody[late] = True
     return float(gaps[split]), nobody
 
 
-def _has_grown(before: tuple[float, float], now: tuple[float, float]) -> bool:
-    noise = EVEN_NOISE * MAD_NOISE * math.sqrt(1 / max(before[1], 1) + 1 / max(now[1], 1))
-    return now[0] > before[0] * (1 + noise) + UNEVEN_MIN_NS
-
-
-def _late_alike(slowdown: Slowdown, places: list[int], usual: tuple[float, float]) -> bool:
+def _is_alike(slowdown: Slowdown, places: list[int], usual_ns: float) -> bool:
     """Whether all begin later of their own, and by the same, as far as their usual unevenness lets that be seen."""
     own = _mean(slowdown.delays.own_ns[places][:, slowdown.slow])
-    noise = EVEN_NOISE * DEVIATION * usual[0] * math.sqrt(1 / slowdown.slow.sum() + 1 / slowdown.usual.sum())
+    noise = EVEN_NOISE * DEVIATION * usual_ns * math.sqrt(1 / slowdown.slow.sum() + 1 / slowdown.usual.sum())
     return float(own.min()) >= LEAD_MIN_NS and float(np.ptp(_later_ns(slowdown, places))) <= noise
 
 

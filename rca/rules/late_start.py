@@ -14,10 +14,11 @@ from dataclasses import replace
 import numpy as np
 
 from rca.counters import GPU_READY_NAME
-from rca.cover import blamed_of
+from rca.cover import COVERED_MIN, SHARE_MIN, blamed_of
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
+from rca.inside import Wait
 from rca.keys import Ints
-from rca.late_together import are_all_slow, leaders, mates_of
+from rca.late_together import are_late_alike, are_less_even, leaders, mates_of
 from rca.settings import Settings
 from rca.slow_words import finding_of, for_everybody
 from rca.slowdown import Slowdown
@@ -30,6 +31,7 @@ NEEDS = frozenset({GPU_READY_NAME})
 
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"
 TOLD_NODE = "`top -b -n 1 | head -30`, `nvidia-smi`, `nvidia-smi dmon -c 5`"
+SENDS_MIN = 2
 LONGER, ALL_LONGER = "{who} takes longer for its own work", "All of {who} take longer for their own work"
 
 
@@ -56,15 +58,28 @@ def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
     """About the ranks of one node that are late: the one that leads, the whole node, or whoever of them it may be."""
     seen, there = mates_of(slowdown, at)
     hidden = np.setdiff1d(there, slowdown.iterations.ranks[seen])
-    is_all = len(at) == len(seen)
-    leading = at[:0] if is_all and len(at) == 1 and len(hidden) else leaders(slowdown, at)
+    is_all = bool((own[seen] >= SHARE_MIN * slowdown.lost_ns).all())  # some see less of it than others
+    at = seen if is_all else at
+    if len(there) == 1:
+        return _alone(slowdown, own, at)
+    is_node = is_all and are_less_even(slowdown, at)
+    is_hidden = len(seen) == 1 and len(hidden) > 0
+    leading = at[:0] if is_node or is_hidden else leaders(slowdown, at)
     if len(leading) == 1:
         return _blaming(slowdown, own, leading, Component.GPU, LONGER)
-    if is_all and len(at) > 1 and are_all_slow(slowdown, at):
+    if is_node or (is_all and not is_hidden and not len(leading) and are_late_alike(slowdown, at)):
         return _of(_blaming(slowdown, own, at, Component.NODE, ALL_LONGER), there)
     if len(leading):
         return _tied(_blaming(slowdown, own, leading, Component.GPU, LONGER), hidden[:0])
     return _tied(_blaming(slowdown, own, at, Component.GPU, LONGER), hidden)
+
+
+def _alone(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
+    """About the only rank of a node: what else computes there takes the proxy's time too, and nearly all it sends is
+    passed on later; a slow GPU leaves the proxy alone."""
+    wire = slowdown.waits[Wait.NETWORK]
+    is_node = bool(wire.of[at[0]] >= SENDS_MIN and wire.n[at[0]] >= COVERED_MIN * wire.of[at[0]])
+    return _blaming(slowdown, own, at, Component.NODE if is_node else Component.GPU, LONGER)
 
 
 def _blaming(slowdown: Slowdown, own: Floats, at: Ints, component: Component, said: str) -> Finding:

@@ -54,9 +54,20 @@ def test_what_is_everybodys_is_nobodys(fault: str, amount: float, layout: Layout
 
 
 @pytest.mark.parametrize("fault", ["nic_limited", "nic_pcie_slow"])
-def test_over_sockets_a_slow_network_is_not_told_from_a_late_receiver(fault: str) -> None:
+def test_over_sockets_a_slow_nic_is_named_by_what_both_ends_wait_for(fault: str) -> None:
     found = diagnosed(slow(fault, RING, 1, 0.3, "Socket"))
-    assert not any(finding.rule in ("slow_nic", "slow_proxy") for finding in found.findings)
+    assert blamed(found) == {1} and found.findings[0].component is Component.NIC
+
+
+def test_over_sockets_a_late_receiver_is_no_slow_network() -> None:
+    found = diagnosed(slow("gpu_slow", RING, 1, 3.0, "Socket"))
+    assert blamed(found) == {1} and found.findings[0].component is Component.GPU
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_few_iterations_are_enough_to_tell_a_nic_from_its_neighbours(victim: int) -> None:
+    found = diagnosed(window_after("nic_limited", EIGHT, victim, 0.12, at_s=AT_S, seconds=AT_S + 5.0))
+    assert blamed(found) == {victim} and found.findings[0].component is Component.NIC
 
 
 def test_two_ends_of_a_link_through_which_alone_a_ring_passes_are_tied() -> None:
