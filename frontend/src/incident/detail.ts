@@ -83,15 +83,17 @@ export class IncidentDetail {
     return row === undefined || (row.state !== "resolved" && row.condition !== "clear");
   }
 
+  /** Each is shown as soon as it is there: the lanes of a large job take longer to read than its grid. */
   private async readPictures(): Promise<void> {
     const rank = this.rank;
+    const grid = readIncidentGrid(this.number).then((answer) => {
+      this.grid.value = answer;
+    });
+    const lanes = readLanes(this.number, rank === null ? "" : `?ranks=${rank}`).then((answer) => {
+      if (rank === this.rank) this.lanes.value = answer;
+    });
     try {
-      const [grid, lanes] = await Promise.all([
-        readIncidentGrid(this.number),
-        readLanes(this.number, rank === null ? "" : `?ranks=${rank}`),
-      ]);
-      this.grid.value = grid;
-      if (rank === this.rank) this.lanes.value = lanes;
+      await Promise.all([grid, lanes]);
       this.pictureFailure.value = null;
     } catch (error) {
       this.pictureFailure.value = (error as Error).message;
