@@ -1,8 +1,8 @@
-"""Which connection is slow: how long a chunk is on the wire from each rank to each peer, and whose NIC all slow ones share.
+"""Which connection is slow: how long an op's data is on the wire from each rank to each peer, usually and now.
 
-An op's record sums over its flows, so a rank that sends half of its data into a slow NIC looks half as slow as its owner.
-The rows of flows in progress tell peers apart. Of the connections that became slow, the fewest ends that all of them touch
-are to blame: a slow NIC is slow towards everybody, its peers only towards it.
+An op's record sums over its flows, so a rank that sends half of its data into a slow NIC looks half as slow as its owner. A
+send has one peer; the rows of flows in progress say how a collective's time divides among its peers. Over a socket what is
+on the wire may wait for its receiver, and a receiver for its sender: only what both wait for is the network's.
 """
 
 from __future__ import annotations
@@ -11,66 +11,60 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nccl_instrument.tables import RDMA_DONE, SEND
-from rca.keys import Index, Ints, Keys, Mask, Rows, among, is_p2p, latest, mix
-from rca.slowdown import Slowdown
+from nccl_instrument.tables import FUNC_RECV, FUNC_SEND, FUNCS, RDMA_DONE, RECEIVE, RECEIVED, SEND, SOCKET
+from rca.inside import Wait
+from rca.keys import Index, Ints, Keys, Mask, Rows, in_sorted, is_p2p, latest, mix
+from rca.slowdown import Slowdown, uses_sockets
 from rca.streams import Floats
 
-SLOW_MIN = 0.5  # of the excess of the slowest: a slow NIC is about as slow to all
-CHUNKS_MIN = 20  # seen before and since
-EXCESS_MIN = 0.2  # longer than usual, else it is not slow
-COVERED = 0.9  # of the excess of all connections
-OWN_MIN = 0.7  # of its own connections
-TIE_MIN = 0.9  # of what the best end touches: which of such ends it is cannot be told
+BULK_MIN = 0.25  # of a full slot: what is sent in smaller pieces takes as long at any rate
+CHUNKS_MIN = 5  # seen before and since
+_ALL_REDUCE = FUNCS.index("AllReduce")
 
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Connections of (E,): positions in the iterations' ranks, and by what share of its usual time
-    each chunk is longer on the wire now."""
+    """Connections (E,): positions in the iterations' ranks, -1 where nothing says who the peer is, and for how many ns of
+    an iteration a flow of it is on the wire. lasted_ns: how long its ops last now."""
 
     sender: Ints
     receiver: Ints
-    excess: Floats
+    usual_ns: Floats
+    now_ns: Floats
+    lasted_ns: Floats
 
-    def is_slow(self) -> Mask:
-        """(E,) which are about as slow as the slowest."""
-        found: Mask = (self.excess > 0) & (self.excess >= SLOW_MIN * self.excess.max(initial=0.0))
+    def grown(self) -> Floats:
+        """(E,) by what share of its usual time each is longer on the wire."""
+        found: Floats = np.where(self.usual_ns > 0, self.now_ns / np.maximum(self.usual_ns, 1.0) - 1.0, 0.0)
         return found
 
 
-def edges_of(slowdown: Slowdown, at: Ints) -> Edges:
-    """The connections seen before and during the slowdown of the ranks at these positions and of whom they talk to."""
-    ranks = slowdown.iterations.ranks
-    rows = slowdown.window.rows("flow")
-    sent = np.flatnonzero(rows["direction"] == SEND)  # rows are copied last: there are millions
-    comm_id, comm_rank, peer = (rows[name][sent] for name in ("comm_id", "comm_rank", "peer"))
-    theirs = np.isin(rows["rank"][sent], ranks[at])
-    peers = np.unique(mix(comm_id[theirs], peer[theirs]))
-    theirs_at = np.unique(mix(comm_id[theirs], comm_rank[theirs]))
-    senders = among(mix(comm_id, comm_rank), peers)
-    towards = among(mix(comm_id, peer), theirs_at)
-    rows = rows[sent[theirs | senders | towards]]
-    rows = rows[rows["counters"][:, RDMA_DONE] > 0]
-    key = mix(rows["rank"], rows["comm_id"], rows["channel"], rows["peer"], rows["op"], is_p2p(rows))
-    rows = rows[latest(key, rows["tick_ns"])]
-    sender, receiver = np.searchsorted(ranks, rows["rank"]), receivers_of(slowdown, rows["comm_id"], rows["peer"])
-    rows, sender, receiver = rows[receiver >= 0], sender[receiver >= 0], receiver[receiver >= 0]
-    _, kind, of_kind = np.unique(
-        mix(sender, receiver, rows["comm_id"], rows["func"]), return_index=True, return_inverse=True
-    )  # chunks of different communicators differ in size
-    before, after = (_on_wire(rows, of_kind, len(kind), those) for those in _times(slowdown, rows["tick_ns"]))
-    known = (before[1] > 0) & (after[1] > 0)
-    expected = np.where(known, before[0] / np.maximum(before[1], 1) * after[1], 0.0)
-    _, first, of_edge = np.unique(sender[kind] << 32 | receiver[kind], return_index=True, return_inverse=True)
-    usual, now, chunks = (
-        np.bincount(of_edge, weights=np.where(known, values, 0.0), minlength=len(first))
-        for values in (expected, after[0], np.minimum(before[1], after[1]))
-    )
-    seen = (chunks >= CHUNKS_MIN) & (usual > 0)
-    longer = now[seen] / usual[seen] - 1.0
-    at = kind[first][seen]
-    return Edges(sender[at], receiver[at], np.where(longer > EXCESS_MIN, longer, 0.0))
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Edges as one of their ends sees them. mine, peer: positions of that end and the other. kind: of what they carry."""
+
+    mine: Ints
+    peer: Ints
+    kind: Keys
+    usual_ns: Floats
+    now_ns: Floats
+    lasted_ns: Floats
+
+
+def edges_of(slowdown: Slowdown) -> Edges:
+    """The connections that carry data in bulk, from the ops and the rows of flows in progress."""
+    slot_bytes = slot_bytes_of(slowdown)
+    if not uses_sockets(slowdown.window):
+        sent = _side(slowdown, SEND, Wait.NETWORK, slot_bytes)
+        return _merged(sent.mine, sent.peer, sent.usual_ns, sent.now_ns, sent.lasted_ns)
+    sent, taken = _side(slowdown, SEND, Wait.CREDIT, slot_bytes), _side(slowdown, RECEIVE, Wait.DATA, slot_bytes)
+    at = Index(mix(taken.peer, taken.mine, taken.kind)).find(mix(sent.mine, sent.peer, sent.kind))
+    both = (at >= 0) & (sent.peer >= 0)
+    at = at[both]
+    usual = np.minimum(sent.usual_ns[both], taken.usual_ns[at])
+    more = np.minimum((sent.now_ns - sent.usual_ns)[both], (taken.now_ns - taken.usual_ns)[at])
+    now = usual + np.maximum(more, 0.0)
+    return _merged(sent.mine[both], sent.peer[both], usual, now, sent.lasted_ns[both])
 
 
 def receivers_of(slowdown: Slowdown, comm_id: Keys, peer: Ints) -> Ints:
@@ -82,45 +76,140 @@ def receivers_of(slowdown: Slowdown, comm_id: Keys, peer: Ints) -> Ints:
     return np.where((rank >= 0) & (ranks[at] == rank), at, -1) if len(ranks) else np.full(len(peer), -1)
 
 
+def _merged(sender: Ints, receiver: Ints, usual: Floats, now: Floats, lasted: Floats) -> Edges:
+    """One edge for all that goes from one rank to another."""
+    _, first, of = np.unique(sender << 32 | (receiver + 1), return_index=True, return_inverse=True)
+    sums = [np.bincount(of, weights=one, minlength=len(first)).astype(np.float64) for one in (usual, now, lasted)]
+    return Edges(sender[first], receiver[first], *sums)
+
+
+def slot_bytes_of(slowdown: Slowdown) -> float:
+    """Of the fullest chunks seen on their way; 0 when none was."""
+    rows = slowdown.window.rows("flow")
+    rows = rows[(rows["direction"] == RECEIVE) & (rows["counters"][:, RECEIVED] > 0)]
+    return float((rows["bytes"] / rows["counters"][:, RECEIVED]).max(initial=0.0))
+
+
+def _side(slowdown: Slowdown, direction: int, wait: Wait, slot_bytes: float) -> _Side:
+    """What the ranks wait for in one direction: summed over the ops of a kind, divided among its peers."""
+    iterations, inside = slowdown.iterations, slowdown.inside
+    alone, other = (FUNC_SEND, FUNC_RECV) if direction == SEND else (FUNC_RECV, FUNC_SEND)
+    places = np.flatnonzero((iterations.func != other) & _is_bulk(slowdown, slot_bytes))
+    rank_at = np.repeat(np.arange(len(iterations.ranks)), np.diff(iterations.first))[places]
+    is_alone = iterations.func[places] == alone
+    func = np.where(is_alone, 0, iterations.func[places])
+    comm, peer = iterations.comm_id[places], np.where(is_alone, iterations.peer[places], -1)
+    _, first, of = np.unique(mix(rank_at, comm, func, peer), return_index=True, return_inverse=True)
+    values = (inside.usual[wait], inside.excess(wait), inside.lasted_slow)
+    usual, more, lasted = (
+        np.bincount(of, weights=np.nan_to_num(one[places]), minlength=len(first)).astype(np.float64) for one in values
+    )
+    mine, comm, func, peer, is_alone = rank_at[first], comm[first], func[first], peer[first], is_alone[first]
+    shared = np.flatnonzero(~is_alone)
+    at, peers, usually, now = _divided(
+        slowdown, direction, mix(mine, comm, func, peer)[shared], comm[shared], more[shared]
+    )
+    at, peer = np.concatenate([np.flatnonzero(is_alone), shared[at]]), np.concatenate([peer[is_alone], peers])
+    usually, now = (np.concatenate([np.ones(is_alone.sum()), part]) for part in (usually, now))
+    now = np.where(more[at] > 0, now, usually)  # within the noise nobody's part has changed
+    peer = np.where((peer < 0) & ~is_alone[at], _only_other(slowdown, mine[at], comm[at]), peer)
+    who = np.where(peer >= 0, receivers_of(slowdown, comm[at], peer), -1)
+    return _Side(mine[at], who, mix(comm[at], func[at]), usual[at] * usually, (usual + more)[at] * now, lasted[at])
+
+
+def _only_other(slowdown: Slowdown, mine: Ints, comm: Keys) -> Ints:
+    """(n,) the other place of a communicator of two, -1 in larger ones."""
+    members = slowdown.window.members
+    found = Index(mix(members["comm_id"], members["rank"])).find(mix(comm, slowdown.iterations.ranks[mine]))
+    return np.where((found >= 0) & (members["n_ranks"][found] == 2), 1 - members["comm_rank"][found], -1)
+
+
+def _is_bulk(slowdown: Slowdown, slot_bytes: float) -> Mask:
+    """(P,) which ops send full slots, or nearly: small ones are as fast over a slow NIC."""
+    iterations = slowdown.iterations
+    members = slowdown.window.members
+    found = Index(members["comm_id"].astype(np.uint64)).find(iterations.comm_id)
+    size = np.where(found >= 0, members["n_ranks"][found], 1)
+    piece = np.nanmax(iterations.column("bytes") / np.maximum(iterations.column("channels"), 1), axis=1, initial=0.0)
+    piece = np.where((iterations.func == _ALL_REDUCE) & ~_is_tree(slowdown), piece / np.maximum(size, 1), piece)
+    bulk: Mask = piece >= BULK_MIN * (slot_bytes or BULK_MIN * piece.max(initial=0.0))
+    return bulk
+
+
+def _is_tree(slowdown: Slowdown) -> Mask:
+    found: Mask = np.nanmax(slowdown.iterations.column("algo"), axis=1, initial=0.0) == 1
+    return found
+
+
+def _divided(
+    slowdown: Slowdown, direction: int, groups: Keys, comm: Keys, more: Floats
+) -> tuple[Ints, Ints, Floats, Floats]:
+    """(group, peer, usual factor, factor now) for each peer of these groups of collectives: by how much a flow of the peer
+    waits longer than the mean one. A group whose flows were not seen has one edge, to nobody known."""
+    rows = _flow_rows(slowdown, direction, comm[more > 0])
+    mine = np.searchsorted(slowdown.iterations.ranks, rows["rank"])
+    key = mix(mine, rows["comm_id"], rows["func"], -1)
+    _, flow, of_flow = np.unique(mix(key, rows["peer"], rows["channel"]), return_index=True, return_inverse=True)
+    total = _means(of_flow, rows["total_chunks"].astype(np.float64), len(flow))
+    _, edge, of_edge = np.unique(mix(key[flow], rows["peer"][flow]), return_index=True, return_inverse=True)
+    of_group = np.unique(key[flow], return_inverse=True)[1]
+    usually, now = (
+        _factors(_per_chunk(rows, of_flow, len(flow), those, direction) * total, of_edge, of_group)
+        for those in _times(slowdown, rows["tick_ns"])
+    )
+    asked = Index(groups).find(key[flow[edge]])
+    found, asked = np.flatnonzero(asked >= 0), asked[asked >= 0]
+    peer = rows["peer"][flow[edge]].astype(np.int64)[found]
+    unseen = np.setdiff1d(np.arange(len(groups)), asked)
+    ones = np.ones(len(unseen))
+    return (
+        np.concatenate([asked, unseen]), np.concatenate([peer, np.full(len(unseen), -1)]),
+        np.concatenate([usually[found], ones]), np.concatenate([now[found], ones]),
+    )  # fmt: skip
+
+
+def _factors(waits: Floats, of_edge: Ints, of_group: Ints) -> Floats:
+    """(E,) how long a flow of each edge waits, of the mean of its group; 1 where a flow of the group was not seen.
+    waits: (F,) of each flow, for all chunks of an op. of_edge, of_group: (F,)."""
+    n_edges = int(of_edge.max(initial=-1)) + 1
+    group = np.zeros(n_edges, np.int64)
+    group[of_edge] = of_group
+    mine = _means(of_edge, waits, n_edges)
+    mean = _means(of_group, waits, int(of_group.max(initial=-1)) + 1)[group]
+    known = np.isfinite(mean) & (mean > 0)
+    return np.where(known, mine / np.where(known, mean, 1.0), 1.0)
+
+
+def _flow_rows(slowdown: Slowdown, direction: int, comms: Keys) -> Rows:
+    """The newest row of each flow of collectives of these communicators."""
+    rows = slowdown.window.rows("flow")
+    passed = RDMA_DONE if direction == SEND else RECEIVED
+    those = (rows["direction"] == direction) & (rows["counters"][:, passed] > 0) & ~is_p2p(rows)
+    those &= in_sorted(rows["comm_id"], np.unique(comms)) & np.isin(rows["rank"], slowdown.iterations.ranks)
+    rows = rows[those]
+    key = mix(rows["rank"], rows["comm_id"], rows["func"], rows["channel"], rows["peer"], rows["op"])
+    found: Rows = rows[latest(key, rows["tick_ns"])]
+    return found
+
+
+def _per_chunk(rows: Rows, of: Ints, n: int, those: Mask, direction: int) -> Floats:
+    """(n,) ns that a chunk of each flow waits in the rows of `those`, NaN unknown."""
+    waits = rows["net_wait_ns"] if direction == SEND else rows["peer_wait_ns"]
+    if direction == SEND and (rows["transport"] == SOCKET).any():
+        waits = waits + rows["peer_wait_ns"]
+    passed = rows["counters"][:, RDMA_DONE if direction == SEND else RECEIVED]
+    waited, chunks = (np.bincount(of[those], weights=one[those], minlength=n) for one in (waits, passed))
+    return np.where(chunks >= CHUNKS_MIN, waited / np.maximum(chunks, 1), np.nan)
+
+
+def _means(of: Ints, values: Floats, n: int) -> Floats:
+    """(n,) of the values of each group; NaN where one of them is."""
+    found: Floats = np.bincount(of, weights=values, minlength=n) / np.maximum(np.bincount(of, minlength=n), 1)
+    return found
+
+
 def _times(slowdown: Slowdown, tick_ns: Ints) -> tuple[Mask, Mask]:
     iterations = slowdown.iterations
     ended = np.nanmax(iterations.end[:, slowdown.usual]) + iterations.start_ns
     began = np.nanmin(iterations.began[:, slowdown.slow]) + iterations.start_ns
     return tick_ns < ended, tick_ns >= began
-
-
-def _on_wire(rows: Rows, of: Ints, n: int, those: Mask) -> tuple[Floats, Floats]:
-    """(ns on the wire, chunks) of each of n kinds of flow in the rows of `those`."""
-    weights = (rows["net_wait_ns"][those], rows["counters"][those, RDMA_DONE])
-    on_wire, chunks = (np.bincount(of[those], weights=one, minlength=n).astype(np.float64) for one in weights)
-    return on_wire, chunks
-
-
-def shared_ends(edges: Edges, end_of: Ints) -> Ints | None:
-    """The fewest ends that nearly all slow connections touch; None when rows do not say. end_of: (R,) NIC, or rank."""
-    slow = edges.is_slow()
-    if not slow.any():
-        return None
-    sender, receiver, excess = end_of[edges.sender], end_of[edges.receiver], edges.excess
-    left, chosen = np.where(slow, excess, 0.0), list[int]()
-    while left.sum() > (1 - COVERED) * excess[slow].sum():
-        ends = np.unique(np.concatenate([sender[left > 0], receiver[left > 0]]))
-        touched = np.array([left[(sender == one) | (receiver == one)].sum() for one in ends])
-        share = np.array([slow[sender == one].mean() if (sender == one).any() else 1.0 for one in ends])
-        best = ends[(share >= OWN_MIN) & (touched >= TIE_MIN * touched.max())]
-        if not len(best):
-            return None
-        chosen += best.tolist()
-        left = np.where(np.isin(sender, best) | np.isin(receiver, best), 0.0, left)
-    return np.array(chosen, np.int64)
-
-
-def only_sends_slowly(edges: Edges, at: int) -> bool | None:
-    """Whether what the rank sends is much longer on the wire and what it is sent is not: None when rows do not say.
-
-    The receiving NIC acknowledges, so a rank whose proxy is slow makes its own sends seem long and nobody else's.
-    """
-    sent, taken = edges.excess[edges.sender == at], edges.excess[edges.receiver == at]
-    if not len(sent) or not len(taken):
-        return None
-    return bool(np.median(sent) * SLOW_MIN > np.median(taken))

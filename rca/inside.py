@@ -91,24 +91,31 @@ def _rooms(iterations: Iterations, node: Ints) -> Ints:
 def _waits(iterations: Iterations, room: Ints, is_socket: bool) -> dict[Wait, Floats]:
     """(P, I) per wait and flow."""
     sends, receives = (iterations.func == FUNC_SEND)[:, None], (iterations.func == FUNC_RECV)[:, None]
+    gpu, peer, net = (iterations.column(f"{name}_wait_ns") for name in ("gpu", "peer", "net"))
+    taken, awaited, flushed = (iterations.column(f"receive_{name}_wait_ns") for name in ("gpu", "peer", "net"))
+    sending = _sending(gpu + peer + net, taken + awaited + flushed)
     flows = np.maximum(iterations.column("n_flows"), 1)
-    n_sending = np.maximum(np.where(receives, 0, np.where(sends, flows, flows / 2)), 1)
-    n_receiving = np.maximum(np.where(sends, 0, np.where(receives, flows, flows / 2)), 1)
-    taken = iterations.column("receive_gpu_wait_ns")
-    made = iterations.column("gpu_wait_ns") - taken
+    n_sending = np.maximum(np.where(receives, 0, np.where(sends, flows, flows * sending)), 1)
+    n_receiving = np.maximum(np.where(sends, 0, np.where(receives, flows, flows * (1 - sending))), 1)
     begun_all = np.full((int(room.max(initial=-1)) + 1, iterations.n), -np.inf)
     np.maximum.at(begun_all, room, np.where(np.isfinite(iterations.ready), iterations.ready, -np.inf))
     came = iterations.column("first_transfer_ns") - iterations.start_ns
     late = np.maximum(np.nan_to_num(begun_all[room] - came, neginf=0.0), 0.0) * ~receives  # a ring waits for all there
     not_taken = np.maximum(taken / n_receiving - late, 0)
     begun = iterations.column("first_ready_ns") - iterations.column("started_ns")
-    not_made = np.where(sends, np.maximum(made / n_sending - begun, 0), 0)
-    network = (iterations.column("net_wait_ns") - iterations.column("receive_net_wait_ns")) / n_sending
-    credit = (iterations.column("peer_wait_ns") - iterations.column("receive_peer_wait_ns")) / n_sending
+    not_made = np.where(sends, np.maximum((gpu - taken) / n_sending - begun, 0), 0)
+    network, credit = (net - flushed) / n_sending, (peer - awaited) / n_sending
     if is_socket:  # it takes data at once and keeps back what the receiver has not asked for
         network, credit = np.zeros_like(network), network + credit
-    awaited = np.where(sends, 0.0, iterations.column("receive_peer_wait_ns")) / n_receiving
-    return {Wait.COPY: not_taken + not_made, Wait.NETWORK: network, Wait.CREDIT: credit, Wait.DATA: awaited}
+    data = np.where(sends, 0.0, awaited) / n_receiving
+    return {Wait.COPY: not_taken + not_made, Wait.NETWORK: network, Wait.CREDIT: credit, Wait.DATA: data}
+
+
+def _sending(waited: Floats, received: Floats) -> Floats:
+    """(P, 1) what share of a collective's flows sends: half, but where a ring passes through a node some ranks only send or
+    only receive, and have waits of that alone. waited, received: (P, I) of all flows, and of the receiving ones."""
+    all_flows, taken = np.nansum(waited, axis=1), np.nansum(received, axis=1)
+    return np.select([taken == 0, taken == all_flows], [1.0, 0.0], 0.5)[:, None]
 
 
 def _mean(values: Floats) -> Floats:

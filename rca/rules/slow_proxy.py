@@ -14,17 +14,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nccl_instrument.tables import FUNC_RECV
+from nccl_instrument.tables import FUNC_RECV, FUNC_SEND
 from rca.counters import DONE_NAME, GPU_READY_NAME, TRANSMITTED_NAME
 from rca.cover import COVERED_MIN, SHARE_MIN, Covered, covered
-from rca.edges import edges_of, only_sends_slowly
+from rca.edges import Edges, edges_of
+from rca.ends import GROWN_MIN
 from rca.findings import Component, FaultKind, Finding, Symptom
 from rca.inside import Wait
 from rca.keys import Ints, Mask
 from rca.progress import state_of
 from rca.settings import SECOND_NS, Settings
 from rca.slow_words import finding_of
-from rca.slowdown import Slowdown, lengths_ns
+from rca.slowdown import Slowdown, lengths_ns, uses_sockets
 from rca.streams import Floats
 
 RULE = "slow_proxy"
@@ -38,6 +39,8 @@ SENDS_MIN = 0.1  # of what the one of its node that sends most has on the wire: 
 ALIKE_MIN = 0.6  # of the worst of the node: what all share is about as slow for all
 COPY_MIN = 0.5  # of the time on the wire: what comes late off it comes late to it
 CREDIT_MAX = 0.25  # of the time on the wire: who waits for credits waits for somebody else
+ONLY_MAX = 0.1  # of how much longer its sends take: what it is sent is acknowledged by its NIC, however late it looks
+OFTEN_MIN = 0.5  # of what an iteration loses on average: the median one loses as much where something is always slow
 EXAMINED_MAX = 5
 CAUGHT_MIN = 2
 TOLD = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`, `numactl -s`"
@@ -45,7 +48,10 @@ TOLD = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgro
 
 def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
     """A finding per node, or rank, whose proxies look late; () when none does."""
-    del symptom, settings
+    if _comes_and_goes(slowdown):
+        asleep = explain_asleep(slowdown, symptom, settings)
+        if asleep:
+            return asleep
     late = _looks_late(slowdown)
     return tuple(_slow(slowdown, late, at) for at in _by_node(slowdown, late))
 
@@ -54,6 +60,12 @@ def explain_asleep(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> 
     """A finding per rank whose proxy was caught asleep; () when none was. What a slow NIC holds up looks like it."""
     del symptom
     return tuple(_asleep(slowdown, at, times, examined) for at, times, examined in _sleepers(slowdown, settings))
+
+
+def _comes_and_goes(slowdown: Slowdown) -> bool:
+    """Whether few of the slow iterations cost most of what is lost."""
+    lengths = lengths_ns(slowdown.iterations)[slowdown.slow]
+    return bool(np.nanmedian(lengths) - slowdown.usual_ns < OFTEN_MIN * slowdown.lost_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +83,28 @@ class _Late:
 
 
 def _looks_late(slowdown: Slowdown) -> _Late:
-    """Whose chunks wait more, both on the wire and for being taken, and not for a peer's credit."""
-    inside, iterations, lost_ns = slowdown.inside, slowdown.iterations, slowdown.lost_ns
+    """Whose chunks wait more, both on the wire and for being taken.
+
+    With InfiniBand who waits for credits waits for somebody else. Over sockets a slow proxy and a late receiver both keep back
+    what was sent, so there a connection of the rank has to be slow at both of its ends.
+    """
+    inside, iterations, lost_ns, edges = slowdown.inside, slowdown.iterations, slowdown.lost_ns, edges_of(slowdown)
     every = np.ones(len(iterations.rank), bool)
     held_up = inside.of_room(inside.excess(Wait.CREDIT))
-    not_taken = inside.of_room(np.maximum(inside.excess(Wait.COPY) - held_up, 0.0))
-    wire = covered(iterations, inside.of_room(inside.excess(Wait.NETWORK)), iterations.func != FUNC_RECV, lost_ns)
+    passes_on = np.where((iterations.func == FUNC_SEND) | (iterations.func == FUNC_RECV), 0.0, held_up)
+    is_socket = uses_sockets(slowdown.window)
+    not_taken = inside.of_room(np.maximum(inside.excess(Wait.COPY) - (passes_on if is_socket else held_up), 0.0))
+    on_wire = held_up if is_socket else inside.of_room(inside.excess(Wait.NETWORK))
+    wire = covered(iterations, on_wire, iterations.func != FUNC_RECV, lost_ns)
     copy = covered(iterations, not_taken, every, lost_ns)
-    credit = covered(iterations, held_up, every, lost_ns)
     both = (wire.n >= COVERED_MIN * wire.of) & (copy.n >= COPY_COVERED_MIN * copy.of) & (copy.of > 0)
-    both &= (copy.excess_ns >= COPY_MIN * wire.excess_ns) & (credit.excess_ns <= CREDIT_MAX * wire.excess_ns)
+    both &= copy.excess_ns >= COPY_MIN * wire.excess_ns
     both &= (wire.excess_ns >= SHARE_MIN * lost_ns) & (copy.excess_ns >= SHARE_MIN * lost_ns)
-    edges = edges_of(slowdown, np.flatnonzero(both))
+    if is_socket:
+        return _Late(wire, copy, both & np.isin(np.arange(len(both)), edges.sender[edges.grown() >= GROWN_MIN]))
+    both &= covered(iterations, held_up, every, lost_ns).excess_ns <= CREDIT_MAX * wire.excess_ns
     for at in np.flatnonzero(both):
-        both[at] = only_sends_slowly(edges, int(at)) is not False
+        both[at] = _only_sends_slowly(edges, int(at)) is not False
     return _Late(wire, copy, both)
 
 
@@ -94,8 +114,9 @@ def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
     Of fewer, those whose chunks lie longer than a mate's full way out explains: a slow NIC behind one fills it too.
     """
     node, found = slowdown.node(np.arange(len(slowdown.iterations.ranks))), []
-    at, wire = np.flatnonzero(late.is_late), slowdown.waits[Wait.NETWORK].excess_ns
-    usual = slowdown.sum(slowdown.inside.usual[Wait.NETWORK])
+    wait = Wait.CREDIT if uses_sockets(slowdown.window) else Wait.NETWORK
+    at, wire = np.flatnonzero(late.is_late), slowdown.waits[wait].excess_ns
+    usual = slowdown.sum(slowdown.inside.usual[wait])
     room = slowdown.inside.room
     is_shared = slowdown.sum((np.bincount(room)[room] > 1).astype(np.float64)) > 0
     is_more = ~is_shared | (late.copy.excess_ns >= (1 + BEYOND_MIN) * late.wire.excess_ns)
@@ -169,3 +190,14 @@ def _is_until(table: str, rows: np.ndarray[tuple[int], np.dtype[np.void]], until
         return np.zeros(len(rows), bool)
     found: Mask = (rows[column] <= until_ns) & (rows[column] > until_ns - 5 * SECOND_NS)
     return found
+
+
+def _only_sends_slowly(edges: Edges, at: int) -> bool | None:
+    """Whether what the rank sends is much longer on the wire and what it is sent is not: None when rows do not say.
+
+    The receiving NIC acknowledges, so a rank whose proxy is slow makes its own sends seem long and nobody else's.
+    """
+    sent, taken = edges.grown()[edges.sender == at], edges.grown()[edges.receiver == at]
+    if not len(sent) or not len(taken):
+        return None
+    return bool(np.median(sent) * ONLY_MAX >= np.median(taken))

@@ -1,0 +1,70 @@
+"""The fewest NICs that explain what is slow: drawn connections, each with its usual time and the time it takes now."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rca.edges import Edges
+from rca.ends import Ends, ends_of
+
+
+def found(*connections: tuple[int, int, float], usual_ms: float | list[float] = 10.0) -> Ends:
+    """Of connections (sender, receiver, ms now); receiver -1: nobody knows."""
+    sender, receiver, now_ms = (np.array(column) for column in zip(*connections, strict=True))
+    usual = np.broadcast_to(np.array(usual_ms) * 1e6, len(sender))
+    edges = Edges(sender.astype(np.int64), receiver.astype(np.int64), usual, now_ms * 1e6, now_ms * 1e6)
+    return ends_of(edges, np.arange(int(max(sender.max(), receiver.max())) + 1))
+
+
+def ring(n: int, slow: set[int]) -> list[tuple[int, int, float]]:
+    """Both ways round; what touches a slow one takes three times as long."""
+    pairs = [(at, (at + 1) % n) for at in range(n)]
+    return [(a, b, 30.0 if {a, b} & slow else 10.0) for pair in pairs for a, b in (pair, pair[::-1])]
+
+
+def test_where_nothing_is_slow_nobody_is_chosen() -> None:
+    ends = found(*ring(4, set()))
+    assert not ends.chosen and not len(ends.unexplained) and not ends.is_everybody
+
+
+def test_where_everything_is_slow_nobody_is_chosen() -> None:
+    ends = found(*ring(6, {0, 1, 2, 3, 4, 5}))
+    assert ends.is_everybody and not ends.chosen
+
+
+def test_of_two_that_talk_only_to_each_other_either_may_be_slow() -> None:
+    ends = found((0, 1, 30), (1, 0, 30), (2, 3, 10), (3, 2, 10))
+    assert len(ends.chosen) == 1 and {*ends.chosen, *ends.rivals[0]} == {0, 1}
+
+
+def test_a_slow_way_between_two_that_are_fast_elsewhere_is_nobodys() -> None:
+    ends = found((0, 1, 30), (0, 2, 10), (0, 3, 10), (1, 2, 10), (1, 3, 10), (2, 3, 10))
+    assert not ends.chosen and len(ends.unexplained) == 1
+
+
+def test_one_slow_in_a_ring_is_chosen_and_not_the_neighbours_that_send_into_it() -> None:
+    for slow in range(5):
+        ends = found(*ring(5, {slow}))
+        assert ends.chosen == (slow,) and ends.rivals == ((),)
+
+
+def test_two_slow_neighbours_in_a_ring_are_both_chosen() -> None:
+    ends = found(*ring(6, {2, 3}))
+    assert set(ends.chosen) == {2, 3} and not any(ends.rivals)
+
+
+def test_two_slow_ones_whose_connection_costs_most_are_both_chosen() -> None:
+    heavy = [(0, 1, 900.0), (1, 0, 900.0)]
+    light = [(0, 2, 30.0), (2, 0, 30.0), (1, 3, 30.0), (3, 1, 30.0), (2, 3, 10.0), (3, 2, 10.0)]
+    ends = found(*heavy, *light, usual_ms=[300.0] * 2 + [10.0] * 6)
+    assert set(ends.chosen) == {0, 1} and not any(ends.rivals)
+
+
+def test_of_two_partners_the_one_that_is_as_fast_as_ever_elsewhere_is_not_to_blame() -> None:
+    ends = found((0, 1, 30), (1, 0, 30), (0, 2, 30), (2, 0, 30), (1, 3, 10), (3, 1, 10), (2, 3, 10), (3, 2, 10))
+    assert ends.chosen == (0,) and ends.rivals == ((),)
+
+
+def test_a_connection_to_nobody_known_may_go_to_the_slow_one() -> None:
+    ends = found((0, 1, 30), (1, 0, 30), (0, 2, 30), (2, -1, 30), (1, 2, 10), (2, 1, 10))
+    assert 0 in ends.chosen and not len(ends.unexplained)
