@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from django.db import Error as DatabaseError
 from django.db import IntegrityError, connection, transaction
 from django.db.models import F, Sum
 from django.utils import timezone
@@ -19,7 +20,7 @@ from django.utils import timezone
 from ingest import limits
 from ingest.let_go import note_let_go
 from ingest.marks import mark_dumped
-from ingest.models import Attempt, DumpAnswer, DumpRequest, PinnedWindow, StoredDump
+from ingest.models import Attempt, DumpRequest, PinnedWindow, StoredDump
 from nccl_instrument.dumps import KINDS, LOOKS_MAX, Dumps, Part, decode_dumps, inflated
 
 LIFE: Final = timedelta(seconds=60)
@@ -172,32 +173,37 @@ def parts_of(
 
 def store_dumps(team_id: int, dumps: Dumps) -> bool:
     """Keep what a node answered; whether it is new. Raises NoSuchRequest, NoMoreRoom, django.db.Error."""
-    with transaction.atomic():
-        request = DumpRequest.objects.select_for_update().filter(
+    with transaction.atomic(), connection.cursor() as cursor:
+        request = DumpRequest.objects.filter(
             pk=dumps.request, attempt__job__team_id=team_id, attempt__job__name=dumps.job,
             attempt__nodes__name=dumps.node, expires_at__gte=timezone.now() - LATE, looks__gte=dumps.look,
         ).first()  # fmt: skip
         if request is None:
             raise NoSuchRequest("nobody asked this node for these dumps, or it was too long ago")
-        answer, is_new = DumpAnswer.objects.get_or_create(
-            request=request, node_name=dumps.node, boot=dumps.boot, look=dumps.look
-        )
-        if is_new:
+        cursor.execute(_ANSWER, [request.pk, dumps.node, dumps.boot, dumps.look])
+        row = cursor.fetchone()
+        if row is not None:
             parts = _within(request, dumps.parts)
-            StoredDump.objects.bulk_create([_row(answer, part) for part in parts], batch_size=500)
-        return is_new
+            StoredDump.objects.bulk_create([_row(row[0], part) for part in parts], batch_size=500)
+            grown = PART_BYTES * (len(parts) + 1) + sum(len(part.packed) for part in parts)
+            n_left_out = sum(before.length > after.length for before, after in zip(dumps.parts, parts, strict=True))
+            # Last: it locks the row that all nodes share, until the commit.
+            counted = DumpRequest.objects.filter(pk=request.pk)
+            counted.update(bytes=F("bytes") + grown, left_out=F("left_out") + n_left_out)
+        return row is not None
 
 
 def receive_dumps(team_id: int, body: bytes) -> bool:
     """Decode and keep what a node answered; whether it is new. Raises BadDump, NoSuchRequest, NoMoreRoom, django.db.Error.
 
-    For a thread of its own, which keeps no connection to the database: this comes seldom.
+    For a thread of its own.
     """
     dumps = decode_dumps(body)
     try:
         is_new = store_dumps(team_id, dumps)
-    finally:
-        connection.close()
+    except DatabaseError:
+        connection.close()  # it may be broken, and nothing else would notice in this thread
+        raise
     if is_new:
         mark_dumped([dumps.request])
     return is_new
@@ -237,27 +243,28 @@ def _is_pinned(attempt_id: int, asked_at: datetime) -> bool:
     return PinnedWindow.objects.filter(attempt=attempt_id, start_ns__lte=asked_ns, end_ns__gt=asked_ns).exists()
 
 
-def _row(answer: DumpAnswer, part: Part) -> StoredDump:
+def _row(answer_id: int, part: Part) -> StoredDump:
     return StoredDump(
-        answer=answer, kind=part.kind, rank=part.rank, pid=part.pid, parent=part.parent, command=part.command,
+        answer_id=answer_id, kind=part.kind, rank=part.rank, pid=part.pid, parent=part.parent, command=part.command,
         taken_ns=part.taken_ns, silent=part.silent, by=part.by, length=part.length, packed=part.packed,
     )  # fmt: skip
 
 
 def _within(request: DumpRequest, parts: Sequence[Part]) -> list[Part]:
-    """The parts, without what there is no room for; the request's counts are written. Raises NoMoreRoom."""
+    """The parts, without what there is no room for. Raises NoMoreRoom.
+
+    Answers that are being stored at this moment are not counted yet: the limit may be passed by those few.
+    """
     room = limits.DUMP_REQUEST_BYTES_MAX - request.bytes - PART_BYTES * (len(parts) + 1)
     if room < 0:
         raise NoMoreRoom(f"the dumps of this request take {limits.DUMP_REQUEST_BYTES_MAX >> 20} MiB: no more are kept")
-    kept, n_bytes, left_out = [], 0, 0
+    kept, n_bytes = [], 0
     for part in parts:
         if n_bytes + len(part.packed) > room:
             why = f"left out: the dumps of this request take more than {limits.DUMP_REQUEST_BYTES_MAX >> 20} MiB"
-            part, left_out = replace(part, silent=why, length=0, packed=b""), left_out + 1
+            part = replace(part, silent=why, length=0, packed=b"")
         n_bytes += len(part.packed)
         kept.append(part)
-    grown = n_bytes + PART_BYTES * (len(parts) + 1)
-    DumpRequest.objects.filter(pk=request.pk).update(bytes=F("bytes") + grown, left_out=F("left_out") + left_out)
     return kept
 
 
@@ -306,6 +313,10 @@ def _ranks_of(request: DumpRequest, nodes: Collection[str]) -> list[tuple[str, i
     return list(found.values_list("node__name", "rank"))
 
 
+_ANSWER: Final = """
+INSERT INTO ingest_dumpanswer (request_id, node_name, boot, look, received_at) VALUES (%s, %s, %s, %s, now())
+ON CONFLICT DO NOTHING RETURNING id
+"""
 EXPECTED: Final = """
 SELECT r.id AS request_id, n.name AS node_name FROM ingest_dumprequest r JOIN ingest_node n ON n.attempt_id = r.attempt_id
 WHERE EXISTS (

@@ -40,7 +40,6 @@ from ingest.sums import DEAD_SECONDS
 
 LEDGER_SECONDS: Final = 1.0
 ORDERS_SECONDS: Final = 1.0
-DUMPERS: Final = 2  # threads that store dumps: seldom, and then of all nodes at once
 INFER_SECONDS: Final = 1.0
 INFER_PAUSE: Final = 19.0  # times what it took: a twentieth of a process at most
 TICK_SECONDS: Final = 1.0
@@ -71,7 +70,7 @@ class Server:
         self.marker = ThreadPoolExecutor(1, thread_name_prefix="ingest-marks")
         self.tokens = TokenCheck(self.pool)
         self.committer = Committer(self.pool, self.store, self.ledger, self.worker)
-        self.dumper = ThreadPoolExecutor(DUMPERS, thread_name_prefix="ingest-dumps")
+        self.dumper = ThreadPoolExecutor(1, thread_name_prefix="ingest-dumps")
         self.orders = Orders()
         self.space = SpaceWatch()
         self.presence = Presence()
@@ -104,7 +103,8 @@ class Server:
         self.ledger.writer.is_stopping = True
         with contextlib.suppress(*AWAY):
             await self.write_ledger()
-        await asyncio.get_running_loop().run_in_executor(self.worker, connections.close_all)
+        for thread in (self.worker, self.dumper):
+            await asyncio.get_running_loop().run_in_executor(thread, connections.close_all)
         await self.ledger.writer.close()
         self.worker.shutdown()
         self.dumper.shutdown()
