@@ -17,6 +17,7 @@ from rca.settings import SECOND_NS, Settings
 
 USUAL_KEPT = 256
 RECENT_KEPT = 256
+WINDOW_ITERATIONS = 8  # usual ones, so that four of twice the length would still show that they repeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,20 @@ class Slowing:
     n_iterations: int
 
 
-def history_ns(pace: Pace, end_ns: int, settings: Settings) -> int:
-    """How far back ops should be read, when a look's own window is too short for this job's iterations; 0: no need."""
+def history_ns(pace: Pace, end_ns: int, settings: Settings, window_ns: int = 0) -> int:
+    """How far back ops should be read, when a look's own window is too short for this job's iterations; 0: no need.
+
+    window_ns: how long that window is. Where it holds enough iterations, also of twice the length, and reaches back to the
+    newest that is known, as looks do that are taken less often, it tells all.
+    """
     known = pace.usual_ns or tuple(length for _, length in pace.recent)
     usual = int(median(known)) if known else 0
     behind_ns = end_ns - pace.seen_ns
-    is_followed = behind_ns < (3 * usual + SECOND_NS if usual else settings.history_pause_ns)  # those of the warm-up too
+    if usual:
+        is_told = WINDOW_ITERATIONS * usual <= window_ns and behind_ns <= window_ns - usual
+        is_followed = is_told or behind_ns < 3 * usual + SECOND_NS
+    else:  # the warm-up has no lengths yet
+        is_followed = behind_ns < max(window_ns, settings.history_pause_ns)
     if is_followed or end_ns - pace.tried_ns < max(settings.history_pause_ns, 2 * usual):
         return 0
     return int(min(max(settings.pace_ns, 8 * usual), settings.history_max_ns))

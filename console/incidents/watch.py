@@ -265,7 +265,7 @@ def _mark(incident: Incident, **fields: Any) -> None:
 
 def _history(attempt: Attempt, window: Window, normal: Normal, thresholds: Settings) -> Window | None:
     """The ops of the sampled ranks over a longer time, for a job whose iterations a look's window does not hold."""
-    back_ns = history_ns(normal.pace, window.end_ns, thresholds)
+    back_ns = history_ns(normal.pace, window.end_ns, thresholds, window.end_ns - window.start_ns)
     if not back_ns:
         return None
     ranks = sampled_ranks(window, thresholds).tolist()

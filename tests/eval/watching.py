@@ -146,7 +146,7 @@ class Watch:
         return self._window(start_ns, end_ns, since_ns=since_ns)
 
     def _history(self, window: Window) -> Window | None:
-        back_ns = history_ns(self.normal.pace, window.end_ns, DEFAULT)
+        back_ns = history_ns(self.normal.pace, window.end_ns, DEFAULT, window.end_ns - window.start_ns)
         if not back_ns:
             return None
         start_ns = window.end_ns - back_ns

@@ -99,5 +99,10 @@ def test_a_longer_history_is_asked_for_only_while_a_looks_window_holds_too_few_i
     warming, _ = watched(steps((5, 500)))
     assert not warming.usual_ns and history_ns(warming, warming.seen_ns + 2 * SECOND, DEFAULT) == 0
     assert history_ns(warming, warming.seen_ns + 20 * SECOND, DEFAULT) == DEFAULT.pace_ns
+    rarely = followed.seen_ns + 12 * SECOND  # looked at every ten seconds, through a window of fifteen
+    assert history_ns(followed, rarely, DEFAULT, 15 * SECOND) == 0
+    assert history_ns(followed, rarely, DEFAULT, 10 * SECOND) == DEFAULT.pace_ns, "there would be a gap"
+    slow, _ = watched(steps((60, 2_500)))
+    assert history_ns(slow, slow.seen_ns + 12 * SECOND, DEFAULT, 15 * SECOND) > 0, "too few, were they twice as long"
     long, _ = watched(steps((60, 20_000)))
     assert history_ns(long, long.seen_ns + 100 * SECOND, DEFAULT) == 160 * SECOND
