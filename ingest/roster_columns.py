@@ -110,9 +110,11 @@ def _by_process(processes: Ints, rows: Rows) -> npt.NDArray[np.int32]:
 def _read_roster(attempt_id: int, version: int, node_ids: tuple[int, ...]) -> Roster:
     index = {pk: i for i, pk in enumerate(node_ids)}
     seen = Rank.objects.filter(attempt_id=attempt_id, replaced=False, node_id__in=node_ids)
-    current = list(seen.order_by("rank", "pk"))  # a node that joined since is in the next reading
-    ranks = np.array([_rank_row(rank, index) for rank in current if rank.rank >= 0], RANK)
-    processes = np.array(sorted((index[r.node_id], max(r.pid, 0), r.rank) for r in current), np.int64).reshape(-1, 3)
+    columns = ("rank", "node_id", *_RANK_FIELDS, *_RANK_TEXTS)
+    current = list(seen.order_by("rank", "pk").values_list(*columns))  # a node that joined since is in the next reading
+    ranks = np.array([(rank, index[node_id], *rest) for rank, node_id, *rest in current if rank >= 0], RANK)
+    places = sorted((index[node_id], max(pid, 0), rank) for rank, node_id, pid, *_ in current)
+    processes = np.array(places, np.int64).reshape(-1, 3)
     members = np.array(_member_rows(attempt_id), MEMBER)
     members.sort(order=("comm_id", "comm_rank"))
     return Roster(attempt_id, np.array(node_ids, np.int64), ranks, members, processes)
@@ -124,11 +126,6 @@ def _node_row(node: tuple[Any, ...] | None, n_ranks: int) -> tuple[Any, ...]:
     *known, losses, catching_up = node
     lost = sum(int(losses.get(kind, 0)) for kind in DATA_LOSSES) if losses else 0
     return (*known, lost, catching_up, n_ranks)
-
-
-def _rank_row(rank: Rank, index: dict[int, int]) -> tuple[Any, ...]:
-    numbers = [getattr(rank, name) for name in _RANK_FIELDS]
-    return (rank.rank, index[rank.node_id], *numbers, *(getattr(rank, name) for name in _RANK_TEXTS))
 
 
 def _member_rows(attempt_id: int) -> list[tuple[Any, ...]]:
