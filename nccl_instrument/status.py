@@ -194,7 +194,8 @@ def decode_status(raw: bytes) -> Status:
         raise BadStatus("not whole")
     try:
         found = json.loads(said)
-        identity = {"job": str(found["job"])[:512], **{name: _within(found[name], -1, 2**31) for name in _NUMBERS}}
+        job = str(found["job"])[:512].encode("utf-8", "replace").decode()
+        identity = {"job": job, **{name: _within(found[name], -1, 2**31) for name in _NUMBERS}}
         rows = found["progress"][:GROUPS_MAX]
         progress = tuple(
             Progress(str(name)[:GROUP_CHARS_MAX], *(_within(count, -1, 2**62) for count in counts))

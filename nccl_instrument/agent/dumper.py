@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import queue
 import random
 import threading
@@ -40,12 +41,16 @@ _ENDED: Final = (0, ord("Z"), ord("X"))
 
 @dataclass(frozen=True, slots=True)
 class Living:
-    """A process of a job, as far as the agent knows it. started: field 22 of its stat; folder: where it has its segment."""
+    """A process of a job, as far as the agent knows it. started: field 22 of its stat; folder: where it has its files.
+
+    uid: whose files they are. A process of another user is never looked at, whatever such a file says.
+    """
 
     rank: int
     pid: int
     started: int
     folder: Path
+    uid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +172,16 @@ class Dumper(threading.Thread):
 
 
 def _is_there(one: Living) -> bool:
-    return read_process(one.pid, one.started).state not in _ENDED
+    return not _is_another(one) and read_process(one.pid, one.started).state not in _ENDED
 
 
 def _is_another(one: Living) -> bool:
-    """Whether another process has its number now, which must not be looked at."""
-    return started_at(one.pid) not in (None, one.started)
+    """Whether its number means a process of somebody else, or a later one, which must not be looked at."""
+    try:
+        is_theirs = os.stat(f"/proc/{one.pid}").st_uid == one.uid
+    except OSError:
+        return False
+    return not is_theirs or started_at(one.pid) not in (None, one.started)
 
 
 def _gone(one: Living) -> Part:

@@ -191,6 +191,12 @@ class Followed:
         self._count("segments_unreadable", int(parts[2]) if parts else -1)
 
 
+def uid_of(path: Path) -> int:
+    """The user in the name of a segment that is followed."""
+    parts = _NAME.fullmatch(path.name)
+    return int(parts[1]) if parts else -1
+
+
 def _own_inode(path: Path) -> int:
     """Inode of a regular file that belongs to the user its name says and that we may read; else 0."""
     try:

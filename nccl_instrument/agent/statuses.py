@@ -115,7 +115,7 @@ class Statuses:
     def living(self, job: str, traced: Collection[int]) -> list[Living]:
         """Those of the job that are not `traced`, for who takes dumps; the dead among them, whose silence is evidence."""
         return [
-            Living(one.rank, one.status.pid, one.status.started, one.path.parent)
+            Living(one.rank, one.status.pid, one.status.started, one.path.parent, _uid_of(one.path))
             for one in self._told.values()
             if one.job == job and one.status.pid not in traced
         ]

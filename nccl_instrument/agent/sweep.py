@@ -16,7 +16,7 @@ from typing import Final
 
 from nccl_instrument.agent.batches import cut_batch, read_clocks
 from nccl_instrument.agent.dumper import Here, Living
-from nccl_instrument.agent.follow import Followed
+from nccl_instrument.agent.follow import Followed, uid_of
 from nccl_instrument.agent.jobs import JobStream
 from nccl_instrument.agent.losses import ANY_JOB, Losses
 from nccl_instrument.agent.nics import NicReader
@@ -108,7 +108,10 @@ class Sweep:
 
     def _here_of(self, stream: JobStream) -> Here:
         traced = self.followed.of_job(stream.job)
-        processes = [Living(one.rank, one.owner.pid, one.owner.started, one.segment.path.parent) for one in traced]
+        processes = [
+            Living(one.rank, one.owner.pid, one.owner.started, one.segment.path.parent, uid_of(one.segment.path))
+            for one in traced
+        ]
         others = self._statuses.living(stream.job, {one.pid for one in processes})
         return Here(stream.boot_id, (*processes, *others))
 

@@ -42,6 +42,7 @@ def test_a_status_is_these_bytes() -> None:
     assert (found.pid, found.started, found.written_ns, found.ending) == (41, 7, 9, 0)
     assert (found.identity["job"], found.identity["rank"], found.identity["pp"]) == ("llama", 3, 1)
     assert found.progress == (Progress("0", 5, -1, 4, 8),)
+    assert decode_status(sealed({**SAID, "job": "a\ud800"})).identity["job"] == "a?"
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Iterator[Living]:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
-        yield Living(3, process.pid, started_at(process.pid) or 0, tmp_path)
+        yield Living(3, process.pid, started_at(process.pid) or 0, tmp_path, os.getuid())
         process.kill()
 
 
@@ -164,12 +164,17 @@ def test_only_the_ranks_asked_for_are_looked_at_and_a_node_without_them_says_so(
     assert [[part.rank for part in one.parts] for one in rig.told(2)] == [[3], []]
 
 
-def test_a_process_that_took_the_number_of_a_dead_one_is_not_looked_at(rig: Rig, sleeper: Living) -> None:
-    rig.processes = [replace(sleeper, started=sleeper.started - 1), Living(4, 2**22 - 1, 5, rig.folder)]
+def test_a_process_of_another_user_or_with_the_number_of_a_dead_one_is_not_looked_at(rig: Rig, sleeper: Living) -> None:
+    rig.processes = [
+        replace(sleeper, started=sleeper.started - 1),
+        Living(4, 2**22 - 1, 5, rig.folder, os.getuid()),
+        replace(sleeper, rank=5, uid=os.getuid() + 1),
+    ]
     rig.dumper.start()
     rig.ask(1, (STACKS, RECORDER))
     assert {(part.rank, part.raw, part.silent[:15]) for part in rig.told()[0].parts} == {
-        (3, b"", "another process"), (4, b"", "the process is "),
+        (3, b"", "another process"),
+        (5, b"", "another process"), (4, b"", "the process is "),
     }  # fmt: skip
 
 
