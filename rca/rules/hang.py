@@ -10,6 +10,7 @@ Abstains when nobody waits for anything. docs/rules/hang.md has the picture of e
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -50,12 +51,26 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     if symptom.kind is SymptomKind.SILENCE:
         # Nobody said that ops stand still: what a moment of a running job looks like is no evidence, what is seen directly is.
         found, lost = [sink for sink in found if sink.ranks and state.is_cut[list(sink.ranks)].all()], []
-    findings = [_explain_sink(state, sink, settings) for sink in found if _is_ours(state, sink)]
+    findings = [_explain_sink(state, sink, settings) for sink in _once_unseen(state, found) if _is_ours(state, sink)]
     by_link = links.explain(state, lost, settings)
     disputing = set(state.ranks.names(np.unique(state.disputed.at[~state.disputed.is_done])))
     told = disputing.union(*(other.culprits for other in by_link))
     findings = [one for one in findings if not _is_told_better(one, told)] + by_link
     return with_extent(state, findings, settings)
+
+
+def _once_unseen(state: Progress, found: list[Sink]) -> list[Sink]:
+    """Ranks of a node of which no row is there may each be it: one sink per node, its unseen ranks tied."""
+    unseen, kept, told = state.ranks.seen_ns == 0, [], set()
+    for sink in found:
+        node = int(state.ranks.node[sink.ranks[0]]) if len(sink.ranks) == 1 and unseen[sink.ranks[0]] else -1
+        if node < 0:
+            kept.append(sink)
+        elif node not in told:
+            told.add(node)
+            ranks = tuple(np.flatnonzero(unseen & (state.ranks.node == node)).tolist())
+            kept.append(replace(sink, ranks=ranks, tied=ranks, waiters=sink.waiters - set(ranks)))
+    return kept
 
 
 def _is_ours(state: Progress, sink: Sink) -> bool:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from ingest.window import Window
+from nccl_instrument.simulate.faults import make_fault
+from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.simulate.physics import Physics, cluster_physics
 from nccl_instrument.tables import TIME_COLUMNS
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Symptom, SymptomKind
-from tests.rca.transforms import renamed, shuffled, with_clocks
+from tests.nccl_instrument.simulate.jobs import run, window_of
+from tests.rca.transforms import renamed, seconds_of, shuffled, with_clocks, without_batches
 from tests.windows import make_window
 
 FAULTS = ("nic_down", "frozen", "killed", "stuck_before", "proxy_asleep", "gpu_hung")
@@ -79,3 +84,42 @@ def test_clocks_of_nodes_that_differ_change_no_culprit(fault: str) -> None:
 @pytest.mark.parametrize("fault", FAULTS[:5])
 def test_losing_an_uninvolved_nodes_batches_changes_no_culprit(fault: str) -> None:
     assert diagnosed(make_window(**{fault: 1}, without_nodes=[3])).culprits == (1,)  # type: ignore[arg-type]
+
+
+@st.composite
+def large_jobs(draw: st.DrawFn) -> tuple[Layout, Physics]:
+    """64 GPUs on eight nodes, laid out any way."""
+    tp, pp = draw(st.sampled_from([(8, 1), (8, 2), (4, 2), (4, 1), (2, 4), (2, 1)]))
+    ep = draw(st.sampled_from([1, 2, 4])) if 64 // (tp * pp) % 4 == 0 else 1
+    layout = Layout(tp, pp, 64 // (tp * pp), ep, 8, nics_per_node=draw(st.sampled_from([0, 1, 2, 4])))
+    return layout, replace(cluster_physics(layout), dp_reduce=draw(st.sampled_from(["sharded", "ring", "tree"])))
+
+
+@settings(max_examples=3, deadline=None, phases=[Phase.generate])
+@given(
+    large_jobs(),
+    st.sampled_from(["nic_down", "rank_frozen", "rank_killed", "stuck_before"]),
+    st.integers(0, 63),
+    st.sampled_from(["IB", "Socket"]),
+    st.integers(0, 999),
+)
+def test_losing_any_batches_of_other_nodes_of_a_large_job_changes_no_culprit(
+    job: tuple[Layout, Physics], name: str, victim: int, transport: str, seed: int
+) -> None:
+    layout, physics = job
+    fault = make_fault(name, layout, 2.5, victim=victim)
+    window = window_of(run(layout, fault, seconds=8.0, physics=physics, transport=transport))
+    nodes = {rank // 8 for rank in fault.ranks}
+    others = [(node, second) for node in range(8) if node not in nodes for second in range(seconds_of(window))]
+    draw = Random(seed)
+    lost = [batch for batch in others if draw.random() < 0.3]
+    assert diagnosed(without_batches(window, lost)).culprits in ((), diagnosed(window).culprits)
+
+
+def test_ranks_of_which_no_row_is_left_are_blamed_for_nothing() -> None:
+    window = make_window(nic_down=1)
+    lost = [(node, second) for node in range(1, 4) for second in range(seconds_of(window))]
+    found = diagnosed(without_batches(window, lost))
+    assert found.culprits in ((), (1,))
+    for finding in found.findings:
+        assert set(finding.culprits) <= {1}
