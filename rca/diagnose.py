@@ -21,6 +21,7 @@ from rca.findings import Diagnosis, Finding, Symptom, SymptomKind, WaitEdge
 from rca.holes import downgrade, ranked, unseen
 from rca.paths import paths_to, victims_and_path
 from rca.progress import Progress, state_of
+from rca.replicas import unlike_replicas
 from rca.rules import deadlock, hang, idle, mismatch, own_counts, silence
 from rca.settings import DEFAULT, Settings
 from rca.transport import UNKNOWN
@@ -56,7 +57,13 @@ def _diagnose_asked(window: Window, symptom: Symptom, settings: Settings) -> Dia
             return found
         taken = replace(taken, kind=SymptomKind.SILENCE)
     found = excused(window, _diagnose_standing(window, taken, settings), settings)
-    return found if found.findings else replace(found, missing=(*found.missing, NOTHING_TO_EXPLAIN))
+    if found.findings:
+        return found
+    return replace(
+        found,
+        missing=(*found.missing, NOTHING_TO_EXPLAIN),
+        alternatives=(*found.alternatives, *unlike_replicas(window, settings)),
+    )
 
 
 def _diagnose_standing(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:

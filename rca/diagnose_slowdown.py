@@ -15,6 +15,7 @@ from rca.breakdown import compared_of
 from rca.counters import absent, abstentions, is_able
 from rca.findings import Diagnosis, Finding, Grade, Symptom, WaitEdge
 from rca.holes import downgrade, ranked, unseen
+from rca.iterations import iterations_of
 from rca.keys import Rows
 from rca.ranks import known_ranks
 from rca.rules import late_start, slow_copy, slow_nic, slow_proxy
@@ -27,6 +28,8 @@ from rca.words import communicator_names
 OWN_OVER_INSIDE = 0.5
 SECOND_MIN = 0.5
 """Of what the worst accounts for: less, elsewhere, may be how the others fell in line with it."""
+NOTHING_REPEATS = "The ops of this job do not repeat themselves, so none can be compared with itself: nobody is named."
+TOO_FEW = "Too few iterations before or after the slowdown are in this window to compare them."
 
 Rule = Callable[[Slowdown, Symptom, Settings], tuple[Finding, ...]]
 
@@ -50,7 +53,7 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
     by_file = {rule.__module__: rule for rules in RULES for rule in rules}
     missing = (*abstentions(by_file.values(), absent(window)), *unseen(window, ranks))
     if slowdown is None:
-        missing = (*missing, "Too few iterations before or after the slowdown are in this window to compare them.")
+        missing = (*missing, NOTHING_REPEATS if not iterations_of(window).n else TOO_FEW)
     return Diagnosis(
         symptom=symptom, findings=tuple(findings[: settings.findings_max]), victims=victims, path=path,
         communicators=communicator_names(window, {edge.comm_id for edge in path}), missing=missing, downgraded=downgraded,
