@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from nccl_instrument import dumps
+from nccl_instrument.recorder import SEEN_LATELY
 from rca.diagnose import NOTHING_TO_EXPLAIN
 from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, SymptomKind, WaitEdge
 from rca.flight_recorder import analysis as recorder
@@ -63,6 +64,8 @@ class Part(Protocol):
     def silent(self) -> str: ...
     @property
     def length(self) -> int: ...
+    @property
+    def by(self) -> str: ...
     @property
     def raw(self) -> bytes: ...
 
@@ -117,6 +120,11 @@ def dumped_of(parts: Iterable[Part]) -> Dumped:
     first, last = looks_of(processes)
     read, left = _within(recordings)
     silent += left
+    silent += [
+        Silent(rank, one.node, one.kind, f"the process is gone; this is {one.by}")
+        for rank, one in read.items()
+        if one.by == SEEN_LATELY
+    ]
     recording = _recording(read)
     refused = tuple(recording.refused.items()) if recording is not None else ()
     return Dumped(first, last, recording, (), tuple(silent), refused, frozenset(asked), taken_ns)
@@ -190,7 +198,8 @@ def with_dumps(
         return _beside(diagnosis, said, dumped, doing)
     fused = fuse(said, _missing_sources(said, dumped))
     victims, path = _waiting(diagnosis, fused, state, settings)
-    findings = _told_by_stacks(fused, doing, victims, path, diagnosis.communicators)
+    alive = [one for one in doing if recording is None or one.rank not in recording.ended]
+    findings = _told_by_stacks(fused, alive, victims, path, diagnosis.communicators)
     return replace(
         diagnosis, findings=findings[: settings.findings_max], victims=victims, path=path,
         missing=(*diagnosis.missing, *_missing(dumped)), agreement=fused.agreement, layer=fused.layer,

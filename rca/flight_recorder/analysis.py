@@ -38,7 +38,7 @@ CIRCLE_MAX: Final = 256
 class Waiting:
     """Who waits for whom by the recorder. Vertices of `graph`: positions in `ranks`, then len(ranks) + number of the stop.
 
-    silent: ranks of which there is no dump, and why.
+    silent: ranks of which there is no dump, or none of their end, and why.
     """
 
     recording: Recording
@@ -62,8 +62,13 @@ def waiting_of(
     edges += [(len(ranks) + number, at[rank]) for number, stop in enumerate(stops) for rank in stop.behind]
     pairs = np.array(edges, np.int64).reshape(-1, 2)
     graph = Graph(len(ranks) + len(stops), pairs[:, 0], pairs[:, 1])
-    unheard = {rank: why for rank, why in (silent or {}).items() if rank >= 0 and rank not in recording.ranks}
-    return Waiting(recording, groups, stops, ranks, graph, unheard)
+    return Waiting(
+        recording, groups, stops, ranks, graph, {rank: why for rank, why in (silent or {}).items() if rank >= 0}
+    )
+
+
+def _unheard_ranks(state: Waiting) -> tuple[int, ...]:
+    return tuple(sorted(state.silent.keys() - set(state.recording.ranks)))
 
 
 def findings_of(state: Waiting) -> tuple[Finding, ...]:
@@ -117,7 +122,7 @@ def _of_sink(state: Waiting, component: list[int], disputed: set[tuple[int, int]
     stop = state.stops[component[0] - n]
     if (stop.group, stop.seq) in disputed:
         return []
-    is_known = state.groups[stop.group].is_declared or not state.silent
+    is_known = state.groups[stop.group].is_declared or not _unheard_ranks(state)
     return [_inside(state, component[0]) if is_known else _unheard(state)]
 
 
@@ -139,11 +144,15 @@ def _absent(state: Waiting, vertex: int) -> Finding:
     if not is_heard:
         why = f" ({state.silent[rank]})" if rank in state.silent else ""
         said = f"rank {rank} sent no dump{why}; {waiting(n_waiters)}, first in {kind} {first.seq} of {title}."
-    grade = Grade.STRONG if is_heard else Grade.WEAK
+    is_gone = is_heard and not ended and _GONE in state.silent.get(rank, "")
+    if is_gone:
+        said = f"rank {rank} ended without a word, before {kind} {first.seq} of {title}; {waiting(n_waiters)}."
+    grade = Grade.MODERATE if is_gone else Grade.STRONG if is_heard else Grade.WEAK
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("rank", f"rank {rank}", (rank,)),
-        component=Component.SOFTWARE if is_heard else Component.UNKNOWN, kind=FaultKind.COMPUTATION_FAIL_STOP,
-        culprits=(rank,), score=score(grade, n_waiters, len(state.ranks)), grade=grade, sentence=capitalised(said),
+        component=Component.PROCESS if is_gone else Component.SOFTWARE if is_heard else Component.UNKNOWN,
+        kind=FaultKind.COMPUTATION_FAIL_STOP, culprits=(rank,), score=score(grade, n_waiters, len(state.ranks)), grade=grade,
+        sentence=capitalised(said),
         evidence=(*_last_op(state, rank), *(_stop_evidence(state, stop) for stop in stops[: EVIDENCE_MAX - 1])),
         advice=f"Look at the Python stack of rank {rank}: `py-spy dump --pid PID` shows where it is stuck.",
     )  # fmt: skip
@@ -151,7 +160,8 @@ def _absent(state: Waiting, vertex: int) -> Finding:
 
 def _unheard(state: Waiting) -> Finding:
     """Ops that all who sent a dump are in, of groups nobody says the members of: whoever sent none may be missing there."""
-    silent, n_ranks = tuple(sorted(state.silent)), len(state.ranks) + len(state.silent)
+    silent = _unheard_ranks(state)
+    n_ranks = len(state.ranks) + len(silent)
     stops = [stop for stop in state.stops if not stop.behind]
     n_waiters = len({rank for stop in state.stops for rank in stop.waiting})
     are_gone = all(_GONE in state.silent[rank] for rank in silent)

@@ -118,8 +118,12 @@ def save(fault: Fault, model: list[torch.Tensor], path: Path) -> None:
         save_checkpoint(model * 500, path)
 
 
-def save_checkpoint(model: list[torch.Tensor], path: Path) -> None:
+def save_checkpoint(model: list[torch.Tensor], path: Path, *, is_stuck: bool = False) -> None:
+    """is_stuck: to storage that does not answer."""
     torch.save([tensor.clone() for tensor in model], path)
+    if is_stuck:
+        reading, _writing = os.pipe()
+        os.read(reading, 1)
 
 
 # ---- hangs that are in no list ------------------------------------------------------------------------------------------
@@ -143,7 +147,7 @@ def unlisted(trainer: Any, norm: torch.Tensor) -> None:
     elif fault.hits("raises"):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
     elif fault.hits("long_save"):
-        save_slowly(trainer.checkpoint)
+        save_checkpoint(trainer.gradients, trainer.checkpoint, is_stuck=True)
     else:
         dist.all_reduce(norm)
     if fault.name == "wrong_root":
@@ -153,11 +157,3 @@ def unlisted(trainer: Any, norm: torch.Tensor) -> None:
 def wait_for_the_end(rank: int) -> None:
     """Its share of the samples was used up first, and it waits for the rest to finish."""
     dist.monitored_barrier() if rank % 2 else dist.barrier()
-
-
-def save_slowly(path: Path) -> None:
-    """A checkpoint to storage that does not answer."""
-    reading, _writing = os.pipe()
-    with open(reading, "rb") as storage:
-        torch.save(torch.ones(4), path)
-        storage.read(1)

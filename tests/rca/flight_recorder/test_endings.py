@@ -81,6 +81,13 @@ def test_one_whose_own_code_raised_is_named_with_its_error() -> None:
     assert "ended by ValueError: loss is not finite" in found.sentence
 
 
+def test_one_that_was_killed_is_said_to_have_ended_without_a_word() -> None:
+    others = [ended(rank, IN_AN_OP, "tp", "tp") for rank in (0, 1)]
+    found = best(*others, dump(2, *trained("tp")[:-1], ranks="[]"), silent={2: "the process is gone"})
+    assert (found.culprits, found.grade) == ((2,), Grade.MODERATE)
+    assert "Rank 2 ended without a word" in found.sentence
+
+
 @pytest.mark.parametrize("why", ["the process is gone", "no answer within the time; tried its recorder thread"])
 def test_the_one_rank_that_sends_nothing_is_who_the_others_wait_for(why: str) -> None:
     waiting = [dump(rank, *trained("tp"), ranks="[]") for rank in range(3)]
