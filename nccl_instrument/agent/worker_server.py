@@ -31,22 +31,22 @@ class WorkerServer(threading.Thread):
         self.raw = b""
 
     def run(self) -> None:
-        for handler in HANDLERS:
+        for name in HANDLERS:
             try:
-                found = self._ask(handler)
+                found = self._ask(name)
             except Exception:  # whatever it answers, the agent goes on
                 continue
             if _OP in found:
                 self.raw = found
                 return
 
-    def _ask(self, handler: str) -> bytes:
+    def _ask(self, name: str) -> bytes:
         connection = http.client.HTTPConnection("localhost")
         link = connection.sock = socket.socket(socket.AF_UNIX)
         try:
             link.settimeout(self._left())
             link.connect(str(self._path))
-            connection.request("POST", f"/handler/{handler}", b"")
+            connection.request("POST", f"/handler/{name}", b"")
             response = connection.getresponse()
             return self._read(response, link) if response.status == 200 else b""
         finally:
