@@ -28,11 +28,13 @@ from kombu.exceptions import OperationalError
 
 from console.celery import app
 from console.dumps.models import Bundle
+from console.dumps.reading import storable
 from console.dumps.uploads import BUNDLE_BYTES_MAX
 from console.incidents.lifecycle import BadAct, TooMany
 from console.incidents.retention import alone
 from ingest.models import Team
 from rca.bundle.command import PROGRESS
+from rca.plain import printable
 
 log = logging.getLogger(__name__)
 KEPT: Final = timedelta(days=1)
@@ -49,7 +51,7 @@ TASK: Final = "console.dumps.tasks.read_bundle"
 
 def bring(team: Team, name: str, brought_by: str, chunks: Iterable[bytes]) -> Bundle:
     """Keep a zip file and have it read. Raises BadAct, TooMany."""
-    name = Path(name or "bundle.zip").name[:200]
+    name = printable(Path(name or "bundle.zip").name[:200])
     mine = Bundle.objects.filter(team=team)
     if mine.filter(state__in=(Bundle.State.WAITING, Bundle.State.READING)).count() >= WAITING_MAX:
         raise TooMany(f"At most {WAITING_MAX} bundles of a team are read at once.")
@@ -103,12 +105,12 @@ def _read(bundle: Bundle) -> None:
     path = _path(bundle.key)
     try:
         said, refused = _run(path, lambda share: _tell(bundle, share))
-        answer = json.loads(said) if not refused else None
+        answer = json.loads(storable(said.decode())) if not refused else None
     except (OSError, ValueError) as error:
         answer, refused = None, f"it cannot be read here ({type(error).__name__})"
     finally:
         path.unlink(missing_ok=True)
-    reason = refused.replace(str(path), bundle.name)[:REASON_CHARS]
+    reason = printable(refused.replace(str(path), bundle.name)[:REASON_CHARS])
     done = (
         {"state": Bundle.State.REFUSED, "refused": reason} if reason else {"state": Bundle.State.DONE, "answer": answer}
     )

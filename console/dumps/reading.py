@@ -6,6 +6,8 @@ worker's memory, since every look that diagnoses asks for it again.
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Iterable
 from functools import lru_cache
@@ -26,6 +28,8 @@ from rca.findings import Diagnosis, SymptomKind
 from rca.settings import Settings
 
 KEPT: Final = 2  # jobs whose dumps stay in memory
+
+_NOT_STORABLE: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u(?:0000|d[89a-f][0-9a-f]{2})")
 
 Key = tuple[tuple[str, int, int], ...]
 """(kind, request, how many answers it has), of every kind."""
@@ -80,11 +84,16 @@ def _counts(incident: Incident) -> bool:
     return newest is not None and bool(newest.body.get("agreement"))
 
 
+def storable(text: str) -> str:
+    """JSON text, ASCII, without what PostgreSQL takes in no JSON: NUL, and halves of characters."""
+    return _NOT_STORABLE.sub(r"\1\\ufffd", text)
+
+
 def summarise(request: DumpRequest, n_answers: int, *, is_ripe: bool) -> DumpSummary:
     """Make what pages show of this request, from everything that has come."""
     began = time.monotonic()
     dumped = _read(tuple((kind, request.pk, n_answers) for kind in KINDS if kind in request.kinds))
-    views = views_of(dumped)
+    views = json.loads(storable(json.dumps(views_of(dumped))))
     made = {
         "n_answers": n_answers, "made_at": timezone.now(), "taken_ns": dumped.taken_ns, "stacks": views["stacks"],
         "recorder": views["recorder"], "took_s": round(time.monotonic() - began, 3), "is_ripe": is_ripe,

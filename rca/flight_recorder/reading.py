@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from rca.flight_recorder.recording import COMPLETED, ENTRY, NOWHERE, SCHEDULED, STARTED, Group, Recording
+from rca.plain import printable
 
 DUMP_BYTES_MAX: Final = 256 * 2**20
 ENTRIES_MAX: Final = 200_000
@@ -191,13 +192,13 @@ def _said(said: Any) -> str:
 def _word(said: Any) -> str:
     if isinstance(said, int) and abs(said) < 2**63:
         return str(said)
-    return said[:WORD_CHARS_MAX] if isinstance(said, str) else ""
+    return printable(said[:WORD_CHARS_MAX]) if isinstance(said, str) else ""
 
 
 def _numbered(words: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
     numbers: dict[str, int] = {}
     at = [numbers.setdefault(word, len(numbers)) for word in words]
-    return tuple(numbers), at
+    return tuple(map(printable, numbers)), at
 
 
 def _detail(

@@ -10,6 +10,7 @@ import json
 import re
 from typing import Any, Final
 
+from rca.plain import printable
 from rca.ras.report import RasCommunicator, RasMember, RasMissing, RasReport, Where
 
 RAS_BYTES_MAX: Final = 64 * 2**20
@@ -95,7 +96,7 @@ def _number(said: Any) -> int:
 
 
 def _word(said: Any) -> str:
-    return said[:200] if isinstance(said, str) else ""
+    return printable(said[:200]) if isinstance(said, str) else ""
 
 
 # ---- text ---------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 from typing import Any, Final
 
+from rca.plain import printable
 from rca.stacks.process import MAIN_THREAD, Frame, Process, Stack, Thread
 
 STACKS_BYTES_MAX: Final = 16 * 2**20
@@ -51,7 +52,7 @@ def _from_json(text: str, rank: int, pid: int, command: str) -> Process:
     if len(said) > THREADS_MAX:
         raise BadStacks(f"{len(said)} threads, at most {THREADS_MAX} are read")
     first = said[0] if said else {}
-    return Process(rank, pid or _number(first.get("pid")), command[:CHARS_MAX], tuple(_thread(one) for one in said))
+    return Process(rank, pid or _number(first.get("pid")), _text(command), tuple(_thread(one) for one in said))
 
 
 def _thread(said: dict[str, Any]) -> Thread:
@@ -87,7 +88,7 @@ def _from_text(text: str, rank: int, pid: int, command: str) -> Process:
     if len(threads) > THREADS_MAX:
         raise BadStacks(f"{len(threads)} threads, at most {THREADS_MAX} are read")
     made = tuple(Thread(name, tuple(frames), has_gil) for name, has_gil, frames in threads)
-    return Process(rank, pid, command[:CHARS_MAX], made)
+    return Process(rank, pid, _text(command), made)
 
 
 def short_file(path: str) -> str:
@@ -101,7 +102,7 @@ def as_text(stack: Stack) -> str:
 
 
 def _text(said: Any) -> str:
-    return said[:CHARS_MAX] if isinstance(said, str) else ""
+    return printable(said[:CHARS_MAX]) if isinstance(said, str) else ""
 
 
 def _number(said: Any) -> int:

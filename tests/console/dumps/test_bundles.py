@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from console.dumps import bundles, uploads
 from console.dumps.models import Bundle
+from console.dumps.reading import storable
 from tests.console.conftest import Persona
 from tests.rca.flight_recorder.real import FOLDER
 from tests.rca.stacks.real import raw_dumps
@@ -59,6 +60,12 @@ def test_a_bundle_is_taken_in_read_and_diagnosed_for_its_own_team(
     assert any(said.startswith("No stacks") for said in found["agreement"])
     assert get(stranger, key).status_code == 404
     assert list(folder.iterdir()) == []
+
+
+def test_text_that_the_database_does_not_take_ends_as_what_it_takes() -> None:
+    said = {"a": "\0x\\u0000\ud800", "b": "\\\0"}
+    kept = json.loads(storable(json.dumps(said)))
+    assert kept == {"a": "\ufffdx\\u0000\ufffd", "b": "\\\ufffd"}
 
 
 def test_what_is_brought_is_handed_to_a_worker(

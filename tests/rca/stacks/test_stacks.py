@@ -156,3 +156,9 @@ def test_any_json_gives_a_process_or_a_sentence(said: Any) -> None:  # fmt: skip
         return
     assert process.kind
     classes_of([process])
+
+
+def test_what_cannot_be_printed_or_stored_is_not_kept_of_names() -> None:
+    raw = b'[{"thread_name": "MainThread", "frames": [{"name": "f\\u0000\\ud800", "filename": "a\\n.py", "line": 1}]}]'
+    assert read_stacks(raw, 0, 1, "python\0-m x").main == (Frame("f  ", "a .py", 1),)
+    assert read_stacks(raw, 0, 1, "python\0-m x").command == "python -m x"
