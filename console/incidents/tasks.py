@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from console.dumps.news import attempts_asked
-from console.incidents import publish, retention, watch
+from console.incidents import publish, retention, watch, why_not
 from console.incidents.again import attempts_asked_for
 from console.incidents.health import publish_health
 from ingest.marks import take_dumped, take_heard
@@ -31,6 +31,11 @@ def watch_heard_jobs() -> None:
 @shared_task(expires=8, soft_time_limit=60, time_limit=90)  # one look that never ends must not end all looks
 def watch_job(attempt_id: int) -> None:
     watch.watch_job(attempt_id)
+
+
+@shared_task(expires=20, soft_time_limit=30, time_limit=40)  # whoever asked waits
+def answer_why_not(number: int, rank: int, key: str) -> None:
+    why_not.answer(number, rank, key)
 
 
 @shared_task

@@ -1,13 +1,17 @@
 """ "Why not rank 12?", asked about an incident: answered from its pinned traces and its newest diagnosis.
 
 No rule runs here: what was found is taken as it is, and the rank is compared with it. The window is the diagnosis' own; of a
-job too large for a page to wait for, a hang is judged by the last seconds of it, and a slowdown is left to the command line.
+job too large for a page to wait for, a hang is judged by the last seconds of it, and a slowdown is left to the command line. A
+worker does it, since reading the window takes seconds and memory.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Final
+
+from django.core.cache import cache
 
 from console.incidents.lifecycle import BadAct
 from console.incidents.models import DiagnosisRevision, Incident
@@ -25,6 +29,7 @@ RANK_SECONDS_MAX: Final = 16 * 2048
 STILL_SECONDS_MIN: Final = 3
 """A hang is told from the newest rows of every flow, and its NICs from their last change."""
 SLOW_TABLES: Final = ("op", "nic", "process")
+KEPT_SECONDS: Final = 600
 SLOW_SHARE: Final = 4  # a slowdown is told from ops alone, of which a second is so much less than one with flows
 
 
@@ -35,6 +40,21 @@ class WhyNot:
     rank: int
     diagnosis_id: int | None
     alternative: Alternative
+
+
+def key_of(incident: Incident, rank: int) -> str:
+    """Where the answer is kept: another revision may say something else."""
+    revision = newest_revision(incident)
+    return f"why-not:{incident.pk}:{revision.number if revision is not None else 0}:{rank}"
+
+
+def answer(number: int, rank: int, key: str) -> None:
+    """Work the answer out and keep it under `key`; a worker's part."""
+    try:
+        said: dict[str, object] = {"answer": dataclasses.asdict(why_not_rank(Incident.objects.get(pk=number), rank))}
+    except BadAct as error:
+        said = {"error": str(error)}
+    cache.set(key, said, KEPT_SECONDS)
 
 
 def why_not_rank(incident: Incident, rank: int) -> WhyNot:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
+import time
+from typing import Any, Final
 
+from django.core.cache import cache
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -11,12 +13,20 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from console.accounts.access import caller_of
+from console.celery import app
 from console.dashboard.given import Fields
 from console.dashboard.schema import ERROR, schema_of
 from console.incidents import read
-from console.incidents.why_not import WhyNot, why_not_rank
+from console.incidents.lifecycle import BadAct
+from console.incidents.models import Incident
+from console.incidents.tasks import answer_why_not
+from console.incidents.why_not import WhyNot, key_of
 
-RANK_MAX = 10_000_000
+CELERY: Final = app  # the application that tasks are sent by, in whichever process this is
+RANK_MAX: Final = 10_000_000
+WAIT_SECONDS: Final = 10.0
+POLL_SECONDS: Final = 0.1
+ASKED_SECONDS: Final = 20
 
 
 class RankQuery(Fields):
@@ -27,11 +37,30 @@ class IncidentWhyNot(APIView):
     @extend_schema(
         operation_id="incident_why_not",
         parameters=[OpenApiParameter("rank", int, required=True, description="A global rank of the incident's job.")],
-        responses={200: schema_of(WhyNot), 400: ERROR, 404: ERROR},
+        responses={200: schema_of(WhyNot), 400: ERROR, 404: ERROR, 503: ERROR},
     )
     def get(self, request: Request, number: int) -> Response:
         """Why the newest diagnosis does not blame this rank, with evidence."""
         incident = read.find_incident(number, caller_of(request.user).team_ids)
         given = RankQuery(data=request.GET.dict())
         given.is_valid(raise_exception=True)
-        return Response(dataclasses.asdict(why_not_rank(incident, given.validated_data["rank"])))
+        said = _ask_worker(incident, given.validated_data["rank"])
+        if said is None:
+            error = {"error": "The answer is still being worked out. Ask again in a moment.", "code": "busy"}
+            return Response(error, 503, headers={"Retry-After": "2"})
+        if "error" in said:
+            raise BadAct(said["error"])
+        return Response(said["answer"])
+
+
+def _ask_worker(incident: Incident, rank: int) -> dict[str, Any] | None:
+    """The kept answer, else what a worker says within WAIT_SECONDS; None when it takes longer: it is kept, then."""
+    key = key_of(incident, rank)
+    said = cache.get(key)
+    if said is None and cache.add(f"{key}:asked", 1, ASKED_SECONDS):
+        answer_why_not.delay(incident.pk, rank, key)
+    give_up_at = time.monotonic() + WAIT_SECONDS
+    while (said := said or cache.get(key)) is None and time.monotonic() < give_up_at:
+        time.sleep(POLL_SECONDS)
+    found: dict[str, Any] | None = said
+    return found

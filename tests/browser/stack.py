@@ -24,6 +24,7 @@ from django.utils import timezone
 
 from console.accounts.models import Membership, Role
 from console.asgi import application
+from console.celery import app
 from console.incidents.models import Incident
 from console.incidents.watch import watch_job
 from ingest.models import Attempt, Team
@@ -52,6 +53,7 @@ class Server:
         self.thread = threading.Thread(target=self.uvicorn.run, args=([self.socket],), daemon=True)
 
     def start(self) -> None:
+        app.conf.task_always_eager = True  # there is no worker: what one is asked for is done at once
         self.thread.start()
         deadline = time.monotonic() + 20
         while not self.uvicorn.started:
@@ -61,6 +63,7 @@ class Server:
     def stop(self) -> None:
         self.uvicorn.should_exit = True
         self.thread.join(20)
+        app.conf.task_always_eager = False
         self.socket.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from console.accounts.models import Membership, Role
-from console.incidents import watch, why_not
+from console.celery import app
+from console.incidents import watch, why_not, why_not_api
 from console.incidents.lifecycle import BadAct
 from console.incidents.models import Incident
 from ingest.models import Attempt
@@ -20,6 +22,15 @@ from tests.console.incidents.stalling import StallingJob
 from tests.ingest.conftest import Ingest, ingest, no_traces
 
 __all__ = ["ingest", "no_traces"]  # fixtures
+
+
+@pytest.fixture(autouse=True)
+def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a worker does is done at once, in this process."""
+    monkeypatch.setattr(why_not_api, "WAIT_SECONDS", 0.0)
+    app.conf.task_always_eager = True
+    yield
+    app.conf.task_always_eager = False
 
 
 @pytest.fixture
@@ -82,3 +93,10 @@ def test_before_anything_is_diagnosed_it_says_so_and_strangers_see_nothing(
     assert (answer["diagnosis_id"], answer["alternative"]["why_not"]) == (None, "Nothing has been diagnosed yet.")
     assert stranger.browser.get(path).status_code == 404
     assert APIClient().get(path).status_code in (401, 403)
+
+
+@pytest.mark.django_db
+def test_without_a_worker_whoever_asks_is_told_to_ask_again(attempt: Attempt, viewer: Persona) -> None:
+    app.conf.task_always_eager = False
+    answer = viewer.browser.get(f"/api/v1/incidents/{make_incident(attempt).pk}/why-not?rank=3")
+    assert (answer.status_code, answer.json()["code"]) == (503, "busy")
