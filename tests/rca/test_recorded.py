@@ -30,12 +30,14 @@ USUAL = Normal(intervals={ALL: {100: 1000}})
 
 
 def load_recorded(path: Path) -> Window:
-    """A recorded window, brought to today's columns: a later column is 0, as if the old agent had not known it."""
+    """A recorded window, brought to today's tables: what came later is empty or 0, as if the old agent had not known it."""
     with np.load(path, allow_pickle=False) as saved:
         arrays = {name: saved[name] for name in saved.files}
     head = json.loads(str(arrays.pop("head")))
     head.pop("format")
-    tables = {name: _today(arrays[f"table_{name}"], dtype) for name, dtype in WINDOW_DTYPE.items()}
+    tables = {
+        name: _today(arrays.get(f"table_{name}", np.zeros(0, dtype)), dtype) for name, dtype in WINDOW_DTYPE.items()
+    }
     places = {
         name: _today(arrays[name], dtype) for name, dtype in (("nodes", NODE), ("ranks", RANK), ("members", MEMBER))
     }
