@@ -25,6 +25,8 @@ export class IncidentDetail {
   readonly dumps: Signal<DumpsRow | null> = signal(null);
   readonly stream: LiveStream;
   private rank: number | null = null;
+  /** Ranks whose pictures are asked for and not there yet. */
+  private readonly reading = new Set<number | null>();
   private reload: ReturnType<typeof setTimeout> | undefined;
 
   constructor(readonly number: number) {
@@ -83,20 +85,22 @@ export class IncidentDetail {
     return row === undefined || (row.state !== "resolved" && row.condition !== "clear");
   }
 
-  /** Each is shown as soon as it is there: the lanes of a large job take longer to read than its grid. */
+  /**
+   * Each is shown as soon as it is there: the lanes of a large job take longer to read than its grid. A question about the
+   * same rank waits for the answer that is on its way: a slow server must not be asked ever more.
+   */
   private async readPictures(): Promise<void> {
     const rank = this.rank;
+    if (this.reading.has(rank)) return;
+    this.reading.add(rank);
     const grid = readIncidentGrid(this.number).then((answer) => {
       this.grid.value = answer;
     });
     const lanes = readLanes(this.number, rank === null ? "" : `?ranks=${rank}`).then((answer) => {
       if (rank === this.rank) this.lanes.value = answer;
     });
-    try {
-      await Promise.all([grid, lanes]);
-      this.pictureFailure.value = null;
-    } catch (error) {
-      this.pictureFailure.value = (error as Error).message;
-    }
+    const failed = (await Promise.allSettled([grid, lanes])).find((one) => one.status === "rejected");
+    this.pictureFailure.value = failed ? (failed.reason as Error).message : null;
+    this.reading.delete(rank);
   }
 }

@@ -1,0 +1,51 @@
+/* The pictures of an incident: shown one by one, and a slow server is not asked again before it has answered. */
+
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { IncidentDetail } from "../src/incident/detail";
+import { makeGrid, makeLanes } from "./fixtures";
+
+let asked: string[] = [];
+let answerLanes: () => void = () => undefined;
+
+beforeEach(() => {
+  asked = [];
+  vi.useFakeTimers();
+  vi.stubGlobal("fetch", (url: string) => {
+    asked.push(url.replace("/api/v1/incidents/12", ""));
+    if (url.endsWith("/grid")) return Promise.resolve(Response.json(makeGrid(8, 2)));
+    if (!url.includes("/lanes")) return Promise.reject(new Error("away"));
+    return new Promise((settle) => {
+      answerLanes = () => settle(Response.json(makeLanes()));
+    });
+  });
+});
+
+afterEach(() => {
+  vi.unstubAllGlobals();
+  vi.useRealTimers();
+});
+
+const lanesAsked = () => asked.filter((path) => path.startsWith("/lanes"));
+
+it("shows the grid while the lanes are on their way, and asks again only after they came", async () => {
+  const detail = new IncidentDetail(12);
+  const stop = detail.follow(null);
+  await vi.advanceTimersByTimeAsync(20_000);
+  expect(detail.grid.value?.rank).toHaveLength(8);
+  expect(detail.lanes.value).toBeNull();
+  expect(lanesAsked()).toEqual(["/lanes"]);
+  answerLanes();
+  await vi.advanceTimersByTimeAsync(5000);
+  expect(detail.lanes.value).not.toBeNull();
+  expect(lanesAsked()).toHaveLength(2);
+  stop();
+});
+
+it("asks for another rank's lanes at once", async () => {
+  const detail = new IncidentDetail(12);
+  const stop = detail.follow(null);
+  detail.showRank(5);
+  await vi.advanceTimersByTimeAsync(100);
+  expect(lanesAsked()).toEqual(["/lanes", "/lanes?ranks=5"]);
+  stop();
+});
