@@ -67,7 +67,11 @@ def _leading(said: Mapping[str, Sequence[Finding]]) -> tuple[str, Finding] | Non
     if sure:
         first, strong = sure[0], [pair for pair in sure if pair[1].grade is Grade.STRONG]
         # Stacks of one look are less sure than a recorder that saw who is behind; where both name the same, they say why.
-        is_backed = any(set(one.culprits) == set(first[1].culprits) for _, one in sure[1:])
+        same = [pair for pair in sure[1:] if set(pair[1].culprits) == set(first[1].culprits)]
+        is_backed = bool(same)
+        stopped = [pair for pair in same if pair[1].component is Component.PROCESS and pair in strong]
+        if stopped:  # where a process is that was stopped or has ended says nothing of why
+            return stopped[0]
         return first if is_backed or not strong else strong[0]
     return min(naming, key=lambda pair: _GRADES.index(pair[1].grade), default=None)
 

@@ -190,3 +190,9 @@ def test_recordings_beyond_what_can_be_read_in_time_are_left_out_and_said(monkey
     read = dumped_of(parts)
     assert read.recording is not None and read.recording.ranks == (0, 1)
     assert [(one.rank, one.why[:8]) for one in read.silent] == [(2, "not read"), (3, "not read")]
+
+
+def test_of_a_process_that_is_stopped_the_stack_only_says_where() -> None:
+    found = with_dumps(of_traces((1,), Component.PROCESS), looked(WAIT, CODE, WAIT, WAIT))
+    assert (found.verdict, found.layer) == ("Of (1,) the traces say something.", "below")
+    assert "text.py" in str(found.findings[0].evidence)
