@@ -43,6 +43,7 @@ ONLY_MAX = 0.1  # of how much longer its sends take: what it is sent is acknowle
 OFTEN_MIN = 0.5  # of what an iteration loses on average: the median one loses as much where something is always slow
 EXAMINED_MAX = 5
 CAUGHT_MIN = 2
+LONG_MIN = 1.2  # times the usual iteration
 TOLD = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`, `numactl -s`"
 
 
@@ -153,17 +154,30 @@ def _asleep(slowdown: Slowdown, at: int, times: int, examined: int) -> Finding:
 
 
 def _sleepers(slowdown: Slowdown, settings: Settings) -> list[tuple[int, int, int]]:
-    """(rank position, times caught, iterations examined) of ranks whose proxy was seen asleep in several iterations."""
+    """(rank position, times caught, stretches examined) of ranks whose proxy was seen asleep in several stretches."""
     lengths = np.nan_to_num(lengths_ns(slowdown.iterations))
-    long = np.flatnonzero(slowdown.slow & (lengths >= slowdown.usual_ns + 1.2 * settings.still_ns))
-    examined = long[np.argsort(-lengths[long], kind="stable")][:EXAMINED_MAX]
+    long = [run for run in _long_runs(slowdown, lengths) if _more_ns(slowdown, lengths, run) >= 1.2 * settings.still_ns]
+    examined = sorted(long, key=lambda run: -_more_ns(slowdown, lengths, run))[:EXAMINED_MAX]
     caught: dict[int, int] = {}
-    for iteration in examined.tolist():
-        for rank in _deaf_ranks(slowdown, iteration, float(lengths[iteration]), settings):
+    for run in examined:
+        for rank in _deaf_ranks(slowdown, int(run[0]), float(lengths[run].sum()), settings):
             caught[rank] = caught.get(rank, 0) + 1
     at = {int(rank): i for i, rank in enumerate(slowdown.iterations.ranks)}
     often = [(at[rank], times) for rank, times in caught.items() if times >= max(CAUGHT_MIN, len(examined) // 2)]
     return [(rank_at, times, len(examined)) for rank_at, times in often]
+
+
+def _long_runs(slowdown: Slowdown, lengths: Floats) -> list[Ints]:
+    """Iterations of the slow time that are long, two that follow each other together: where some ranks launch ahead of others
+    a pause falls into both."""
+    long = np.flatnonzero(slowdown.slow & (lengths >= LONG_MIN * slowdown.usual_ns))
+    runs = np.split(long, np.flatnonzero(np.diff(long) > 1) + 1)
+    return [run[at : at + 2] for run in runs for at in range(0, len(run), 2)]
+
+
+def _more_ns(slowdown: Slowdown, lengths: Floats, run: Ints) -> float:
+    """By how much longer these iterations are than usual."""
+    return float((lengths[run] - slowdown.usual_ns).sum())
 
 
 def _deaf_ranks(slowdown: Slowdown, iteration: int, length_ns: float, settings: Settings) -> tuple[int, ...]:
