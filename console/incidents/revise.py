@@ -41,6 +41,7 @@ SLOWDOWN_BACK_NS_MAX: Final = 240 * SECOND
 BACK_NS_MAX: Final = 60 * SECOND
 PATIENT_SECONDS: Final = 5.0
 COMMIT_SECONDS: Final = 10.0  # a batch may be received before a diagnosis reads, and committed so long afterwards
+LARGE_FACTOR: Final = 1.3  # times the usual iteration: about a quarter of the time is lost
 LATE_INCIDENTS_MAX: Final = 3  # of an attempt, the newest
 
 
@@ -131,12 +132,25 @@ def evidence_start_ns(symptom: Symptom, triggered_ns: int) -> int:
 
 
 def is_worth_an_incident(attempt_id: int, symptom: Symptom, seen: Window, thresholds: Settings) -> bool:
-    """A small slowdown opens an incident once somebody, or what everybody shares, can be named; all else does at once."""
+    """A slowdown that has not halved the pace opens an incident once it is worth one; all else does at once."""
     if symptom.kind is not SymptomKind.STRAGGLER or is_halved(symptom, thresholds):
         return True
     start_ns = min(evidence_start_ns(symptom, seen.end_ns), seen.start_ns)
     diagnosis = diagnose(read_evidence(attempt_id, start_ns, seen.end_ns, symptom.at_ns), symptom, thresholds)
-    return any(finding.grade is not Grade.WEAK for finding in diagnosis.findings)
+    return is_worth(symptom, diagnosis, thresholds)
+
+
+def is_worth(symptom: Symptom, diagnosis: Diagnosis, thresholds: Settings) -> bool:
+    """Whether a slowdown that has not halved the pace should be handled.
+
+    One that costs a quarter of the job's time or more is, with a tie too, and without anybody in sight once it has lasted
+    twice as long as it takes to be seen. A smaller one has to be surely somebody's: it is not worth a search.
+    """
+    if any(finding.grade is not Grade.WEAK for finding in diagnosis.findings):
+        return True
+    if symptom.numbers["iteration_s"] < LARGE_FACTOR * symptom.numbers["iteration_usual_s"]:
+        return False
+    return bool(diagnosis.findings) or symptom.seen_ns - symptom.at_ns >= 2 * thresholds.small_ns
 
 
 def _is_due(incident: Incident) -> bool:

@@ -34,7 +34,7 @@ from nccl_instrument.simulate.agents import Sent
 from nccl_instrument.tables import GROUPS
 from rca import triggers
 from rca.diagnose import diagnose
-from rca.findings import Diagnosis, Grade, Symptom, SymptomKind, to_json
+from rca.findings import Diagnosis, Symptom, SymptomKind, to_json
 from rca.normal import Normal
 from rca.pace import history_ns
 from rca.sampling import sampled_ranks
@@ -168,7 +168,7 @@ class Watch:
             return True
         start_ns = min(revise.evidence_start_ns(symptom, seen.end_ns), seen.start_ns)
         found = diagnose(self._everything(start_ns, seen.end_ns, symptom.at_ns), symptom, DEFAULT)
-        return any(finding.grade is not Grade.WEAK for finding in found.findings)
+        return revise.is_worth(symptom, found, DEFAULT)
 
     def _evidence(self, symptom: Symptom, seen: Window) -> Window:
         assert self.incident is not None

@@ -1,0 +1,46 @@
+"""Which slowdowns open an incident before the pace has halved: small ones only for somebody, large ones also for a tie."""
+
+from __future__ import annotations
+
+import pytest
+
+from console.incidents.revise import is_worth
+from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
+from rca.settings import DEFAULT, SECOND_NS
+
+
+def slower(times: float, lasted_s: float) -> Symptom:
+    numbers = {"iteration_usual_s": 0.4, "iteration_s": 0.4 * times}
+    return Symptom(SymptomKind.STRAGGLER, "job", 1, 0, int(lasted_s * SECOND_NS), 0, (0,), "slower", numbers)
+
+
+def said(symptom: Symptom, *grades: Grade) -> Diagnosis:
+    subject = Subject("link", "link rank 0 to rank 1", (0, 1))
+    findings = tuple(
+        Finding("slow_nic", 1, subject, Component.NIC, FaultKind.COMMUNICATION_FAIL_SLOW, (), 0.5, grade, "slow")
+        for grade in grades
+    )
+    return Diagnosis(symptom, findings, (), (), {}, (), (), {}, 0)
+
+
+@pytest.mark.parametrize("times", [1.06, 1.2])
+def test_a_small_slowdown_that_is_nobodys_for_sure_opens_none_however_long_it_lasts(times: float) -> None:
+    symptom = slower(times, 600)
+    assert not is_worth(symptom, said(symptom), DEFAULT)
+    assert not is_worth(symptom, said(symptom, Grade.WEAK), DEFAULT)
+
+
+def test_a_large_slowdown_without_anybody_in_sight_opens_none_until_it_has_lasted() -> None:
+    early, late = slower(1.5, 12), slower(1.5, 25)
+    assert not is_worth(early, said(early), DEFAULT)
+    assert is_worth(late, said(late), DEFAULT)
+
+
+def test_a_large_slowdown_opens_one_for_a_tie() -> None:
+    symptom = slower(1.5, 12)
+    assert is_worth(symptom, said(symptom, Grade.WEAK), DEFAULT)
+
+
+def test_a_small_slowdown_that_is_surely_somebodys_opens_one() -> None:
+    symptom = slower(1.06, 12)
+    assert is_worth(symptom, said(symptom, Grade.MODERATE), DEFAULT)
