@@ -150,9 +150,19 @@ def _answer(state: Progress, sink: Sink) -> Answer:
     told = advice.for_gpu(state, sink.ranks)
     if not state.fronts.has_begun[place].any():
         sentence = f"The GPU of {who} has not started the op the others wait in, though the process lives"
+        if not sink.tied and _is_unscheduled(state, at):
+            sentence += ": all it was given before is over, so the kernel is launched and not scheduled"
         return Component.GPU, stop, Grade.MODERATE, sentence, told
     sentence = f"{capitalised(who)} has sent least and has all it needs to go on, but its GPU executes nothing; its process lives"
     return Component.GPU, stop, Grade.MODERATE, sentence, told
+
+
+def _is_unscheduled(state: Progress, at: int) -> bool:
+    """Whether the GPU has run all that the rank enqueued before the op it is blocked in, inside its node or not."""
+    fronts, known = state.fronts, state.known
+    front_ns = fronts.enqueued_ns[fronts.is_front & (fronts.at == at)].min()
+    enqueued_ns = known.live["enqueued_ns"][known.live_at == at]
+    return bool(state.ran_ns[at] > 0 and not ((enqueued_ns > state.ran_ns[at]) & (enqueued_ns < front_ns)).any())
 
 
 def _may_be_in_node(state: Progress, at: int) -> bool:

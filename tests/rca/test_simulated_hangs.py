@@ -243,6 +243,14 @@ def test_a_gpu_that_stops_is_told_from_its_mates_who_wait_for_it_inside_the_node
     assert len(found.victims) == LAYOUTS[layout].n_ranks - 1
 
 
+@pytest.mark.parametrize(("layout", "victim", "at_s", "is_unscheduled"), [("8", 2, 2.0, True), ("8", 5, 2.0, False)])
+def test_a_kernel_that_never_starts_though_all_before_it_has_run_is_said_to_be_unscheduled(
+    layout: str, victim: int, at_s: float, is_unscheduled: bool
+) -> None:
+    sentence = diagnosed("gpu_error", layout, victim, at_s=at_s).findings[0].sentence
+    assert ("launched and not scheduled" in sentence) is is_unscheduled
+
+
 def test_a_tie_among_ranks_of_one_node_names_the_node_and_blames_no_rank() -> None:
     best = diagnosed("gpu_error", "fours", 10).findings[0]
     assert (best.culprits, best.subject.kind, best.subject.node, best.grade) == ((), "node", "node2", Grade.WEAK)
