@@ -168,8 +168,8 @@ def _reached(known: Known, members: Members, fronts: Fronts, comms: Ints, ran: I
         rows = known.window.rows(table)
         comm_id, comm_rank = rows["comm_id"], rows["comm_rank"].astype(np.int64)
         chosen = np.flatnonzero(is_wanted[members.comm_of(comm_id)])
-        some = rows[chosen]
-        chosen = chosen[(some["enqueued_ns"] > 0) & ~is_p2p(some)]
+        p2p = known.op_p2p[chosen] if table == "op" else is_p2p(rows)[chosen]
+        chosen = chosen[(rows["enqueued_ns"][chosen] > 0) & ~p2p]
         mine = members.find(comm_id[chosen], comm_rank[chosen])
         chosen, mine = chosen[mine >= 0], mine[mine >= 0]
         at, op, enqueued = members.rank_at[mine], rows["op"][chosen].astype(np.int64), rows["enqueued_ns"][chosen]
