@@ -8,7 +8,8 @@ for its credit, is what victims do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -57,19 +58,41 @@ class Inside:
 
 
 EXCESS_MIN_NS = 200_000.0
+BLOCK_CELLS = 2_000_000  # places times iterations
 
 
 def inside_of(iterations: Iterations, node: Ints, is_socket: bool, usual: Mask, slow: Mask) -> Inside:
     """The waits of every place in the iterations of `usual` and of `slow`. node: (R,) of the ranks, -1 unknown."""
-    room = _rooms(iterations, node)
-    waits = _waits(iterations, room, is_socket)
-    lasted = iterations.end - iterations.ready
+    room, lasted = _rooms(iterations, node), iterations.end - iterations.ready
+    found = {name: {wait: np.full(len(room), np.nan) for wait in Wait} for name in ("usual", "slow", "noise")}
+    for at in _blocks(room, iterations.n):
+        for wait, values in _waits(_those(iterations, at), room[at], is_socket).items():
+            found["usual"][wait][at] = _mean(values[:, usual])
+            found["slow"][wait][at] = _mean(values[:, slow])
+            found["noise"][wait][at] = _deviation(values[:, usual])
     return Inside(
-        usual={wait: _mean(values[:, usual]) for wait, values in waits.items()},
-        slow={wait: _mean(values[:, slow]) for wait, values in waits.items()},
-        noise={wait: _deviation(values[:, usual]) for wait, values in waits.items()},
-        lasted_usual=_mean(lasted[:, usual]), lasted_slow=_mean(lasted[:, slow]), room=room,
+        **found, lasted_usual=_mean(lasted[:, usual]), lasted_slow=_mean(lasted[:, slow]), room=room
     )  # fmt: skip
+
+
+def _blocks(room: Ints, n_iterations: int) -> Iterator[Ints]:
+    """Places in blocks of whole rooms, ascending: a large job's waits of all places at once would take gigabytes."""
+    order = np.argsort(room, kind="stable")
+    if not len(order):
+        return
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = room[order][1:] != room[order][:-1]
+    per_block = max(BLOCK_CELLS // max(n_iterations, 1), 1)
+    wanted = np.arange(0, len(order), per_block)
+    starts = np.flatnonzero(is_first)
+    cuts = np.unique(starts[np.searchsorted(starts, wanted, side="right") - 1])
+    yield from np.split(order, cuts[1:])
+
+
+def _those(iterations: Iterations, at: Ints) -> Iterations:
+    """Some of the places, with what waits are made of."""
+    names = ("func", "row", "ready", "end")
+    return replace(iterations, **{name: getattr(iterations, name)[at] for name in names})
 
 
 def _rooms(iterations: Iterations, node: Ints) -> Ints:
@@ -89,7 +112,7 @@ def _rooms(iterations: Iterations, node: Ints) -> Ints:
 
 
 def _waits(iterations: Iterations, room: Ints, is_socket: bool) -> dict[Wait, Floats]:
-    """(P, I) per wait and flow."""
+    """(P, I) per wait and flow; the places of a room stand together."""
     sends, receives = (iterations.func == FUNC_SEND)[:, None], (iterations.func == FUNC_RECV)[:, None]
     gpu, peer, net = (iterations.column(f"{name}_wait_ns") for name in ("gpu", "peer", "net"))
     taken, awaited, flushed = (iterations.column(f"receive_{name}_wait_ns") for name in ("gpu", "peer", "net"))
@@ -97,10 +120,9 @@ def _waits(iterations: Iterations, room: Ints, is_socket: bool) -> dict[Wait, Fl
     flows = np.maximum(iterations.column("n_flows"), 1)
     n_sending = np.maximum(np.where(receives, 0, np.where(sends, flows, flows * sending)), 1)
     n_receiving = np.maximum(np.where(sends, 0, np.where(receives, flows, flows * (1 - sending))), 1)
-    begun_all = np.full((int(room.max(initial=-1)) + 1, iterations.n), -np.inf)
-    np.maximum.at(begun_all, room, np.where(np.isfinite(iterations.ready), iterations.ready, -np.inf))
     came = iterations.column("first_transfer_ns") - iterations.start_ns
-    late = np.maximum(np.nan_to_num(begun_all[room] - came, neginf=0.0), 0.0) * ~receives  # a ring waits for all there
+    begun_all = _last_of_room(iterations.ready, room)
+    late = np.maximum(np.nan_to_num(begun_all - came, neginf=0.0), 0.0) * ~receives  # a ring waits for all there
     not_taken = np.maximum(taken / n_receiving - late, 0)
     begun = iterations.column("first_ready_ns") - iterations.column("started_ns")
     not_made = np.where(sends, np.maximum((gpu - taken) / n_sending - begun, 0), 0)
@@ -109,6 +131,15 @@ def _waits(iterations: Iterations, room: Ints, is_socket: bool) -> dict[Wait, Fl
         network, credit = np.zeros_like(network), network + credit
     data = np.where(sends, 0.0, awaited) / n_receiving
     return {Wait.COPY: not_taken + not_made, Wait.NETWORK: network, Wait.CREDIT: credit, Wait.DATA: data}
+
+
+def _last_of_room(ready: Floats, room: Ints) -> Floats:
+    """(P, I) when the last place of each one's room was ready, -inf where none is known. room: ascending."""
+    is_first = np.ones(len(room), bool)
+    is_first[1:] = room[1:] != room[:-1]
+    last = np.maximum.reduceat(np.where(np.isfinite(ready), ready, -np.inf), np.flatnonzero(is_first), axis=0)
+    found: Floats = last[np.cumsum(is_first) - 1]
+    return found
 
 
 def _sending(waited: Floats, received: Floats) -> Floats:
