@@ -197,7 +197,7 @@ def with_dumps(
     if not stands_still(diagnosis):
         return _beside(diagnosis, said, dumped, doing)
     fused = fuse(said, _missing_sources(said, dumped))
-    victims, path = _waiting(diagnosis, fused, state, settings)
+    victims, path = _waiting(diagnosis, fused, state, doing, settings)
     alive = [one for one in doing if recording is None or one.rank not in recording.ended]
     findings = _told_by_stacks(fused, alive, victims, path, diagnosis.communicators)
     return replace(
@@ -298,9 +298,12 @@ def _missing(dumped: Dumped) -> tuple[str, ...]:
 
 
 def _waiting(
-    diagnosis: Diagnosis, fused: Fused, state: Waiting | None, settings: Settings
+    diagnosis: Diagnosis, fused: Fused, state: Waiting | None, doing: Sequence[Doing], settings: Settings
 ) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
-    """Who only waits and how, for whoever is blamed now: by the traces where they blame the same, else by the recorder."""
+    """Who only waits and how, for whoever is blamed now: by the traces where they blame the same, else by the recorder.
+
+    Where neither says it, those whose stacks wait for others.
+    """
     culprits = fused.findings[0].culprits if fused.findings else ()
     if diagnosis.findings and set(culprits) == set(diagnosis.culprits):
         return diagnosis.victims, diagnosis.path
@@ -309,8 +312,10 @@ def _waiting(
         if victims:
             return victims, path
     blamed = set(culprits)
-    victims = tuple(rank for rank in (*diagnosis.victims, *diagnosis.culprits) if rank not in blamed)
-    return tuple(sorted(set(victims))), tuple(edge for edge in diagnosis.path if edge.waiter not in blamed)
+    waiters = {*diagnosis.victims, *diagnosis.culprits}
+    if culprits and not waiters:
+        waiters = {one.rank for one in doing if one.place in WAITS}
+    return tuple(sorted(waiters - blamed)), tuple(edge for edge in diagnosis.path if edge.waiter not in blamed)
 
 
 def _told_by_stacks(

@@ -24,7 +24,7 @@ UNPACKING_SHARE: Final = 0.5  # of the time it takes, roughly
 _STACKS_TEXT: Final = re.compile(rb"\A\s*Process \d+: ")
 _STACKS_JSON: Final = re.compile(rb'\A\s*\[\s*\{[^\[\]]{0,2000}"frames"\s*:')
 _RAS_JSON: Final = re.compile(rb'\A\s*\{\s*"nccl_version"')
-_RANK_IN_STACKS: Final = re.compile(r"rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_RANK_IN_STACKS: Final = re.compile(r"(?:rank|(?<![a-z0-9])r)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -62,6 +62,6 @@ def read_contents(files: Unpacked, told: Callable[[float], None] = lambda share:
 
 
 def _rank_of_stacks(name: str) -> int:
-    """The rank a file of stacks belongs to: it says `rank`, or ends with it."""
+    """The rank a file of stacks belongs to: it says `rank` or `r` before it, or ends with it."""
     said = _RANK_IN_STACKS.search(name)
     return int(said[1]) if said else rank_in_name(name)

@@ -215,11 +215,12 @@ def _detail(
 
 
 def _shape(entry: dict[str, Any]) -> str:
-    """Sizes and types, as every member of a group has to say them."""
-    return " → ".join(
+    """Sizes and types, as every member of a group has to say them; once where what goes in is like what comes out."""
+    given, taken = (
         f"{_sizes(entry.get(f'{end}_sizes'))} {_types(entry.get(f'{end}_dtypes'))}".strip()
         for end in ("input", "output")
     )
+    return given if given == taken else f"{given} → {taken}"
 
 
 def _sizes(said: Any) -> str:

@@ -115,6 +115,12 @@ def test_without_stacks_the_layer_of_who_has_not_entered_is_out_of_sync_or_not_k
     assert (found.culprits, found.layer) == ((2,), "out of sync")
 
 
+def test_with_stacks_alone_those_whose_stacks_wait_are_the_victims() -> None:
+    nothing = replace(of_traces(()), victims=())
+    found = with_dumps(nothing, looked(WAIT, WAIT, LOAD, CODE), has_traces=False)
+    assert (found.culprits, found.victims) == ((2,), (0, 1))
+
+
 def test_a_known_place_tells_although_most_ranks_are_in_code_we_do_not_know() -> None:
     step: Stack = (Frame("forward_step", "megatron/schedules.py", 9), Frame("train", "train.py", 8))
     found = with_dumps(of_traces(()), looked(WAIT, LOAD, step, step, step, step))

@@ -55,6 +55,12 @@ def test_every_kind_of_file_is_told_by_what_is_in_it(tmp_path: Path) -> None:
     assert found.refused.keys() == {"notes"}
 
 
+def test_a_file_of_stacks_is_of_the_rank_after_its_r_not_of_the_number_it_ends_with(tmp_path: Path) -> None:
+    (_, raw), *_ = stacks_files(1)
+    path = folder_of(tmp_path, ("node7_r3_991_1.json", raw), ("r12_4.json", raw), ("host-5.json", raw))
+    assert sorted(one.rank for one in read_contents(Unpacked(path)).stacks) == [3, 5, 12]
+
+
 def test_where_stacks_and_recorder_name_the_same_rank_the_stacks_say_why(tmp_path: Path) -> None:
     moved = {0: 0, 1: 2, 2: 1, 3: 3}  # so that both name rank 2
     stacks = [

@@ -55,7 +55,7 @@ def test_a_real_gloo_dump_has_groups_by_name_and_tells_what_is_over() -> None:
     last = found.entries[-1]
     assert (found.names[last["name"]], int(last["seq"])) == ("gloo:all_reduce", 21)
     assert found.places[last["place"]].endswith("job.py:31 in step_of")
-    assert found.shapes[last["shape"]] == "1000 Float → 1000 Float"
+    assert found.shapes[last["shape"]] == "1000 Float"
 
 
 def test_json_says_the_same_as_the_pickle_but_where_it_was_called() -> None:
