@@ -85,7 +85,7 @@ def test_the_openapi_document_is_valid_and_made_without_warnings() -> None:
     validate_schema(document)
     assert not GENERATOR_STATS
     described = {path.removeprefix("/api/v1/") for path in document["paths"]}
-    addresses = {re.sub(r"<int:(\w+)>", r"{\1}", str(one.pattern)) for one in urlpatterns}
+    addresses = {re.sub(r"<\w+:(\w+)>", r"{\1}", str(one.pattern)) for one in urlpatterns}
     assert addresses - described == {"schema", "docs"}
 
 
