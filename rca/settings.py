@@ -90,6 +90,9 @@ class Settings:
         "straggler", 10, 3, 200, "iterations", "Iterations for which a small slowdown must last."
     )
     small_ns: int = _seconds("straggler", 10, 1, 600, "Time for which a small slowdown must last.")
+    large_factor: float = _number(
+        "straggler", 1.3, 1, 100, "times", "A slowdown to so many times the usual opens an incident without a name."
+    )
     recurring_min: int = _number(
         "straggler", 3, 2, 100, "iterations", "Long iterations that come and go before they are a symptom."
     )

@@ -41,7 +41,6 @@ SLOWDOWN_BACK_NS_MAX: Final = 240 * SECOND
 BACK_NS_MAX: Final = 60 * SECOND
 PATIENT_SECONDS: Final = 5.0
 COMMIT_SECONDS: Final = 10.0  # a batch may be received before a diagnosis reads, and committed so long afterwards
-LARGE_FACTOR: Final = 1.3  # times the usual iteration: about a quarter of the time is lost
 LATE_INCIDENTS_MAX: Final = 3  # of an attempt, the newest
 
 
@@ -143,12 +142,12 @@ def is_worth_an_incident(attempt_id: int, symptom: Symptom, seen: Window, thresh
 def is_worth(symptom: Symptom, diagnosis: Diagnosis, thresholds: Settings) -> bool:
     """Whether a slowdown that has not halved the pace should be handled.
 
-    One that costs a quarter of the job's time or more is, with a tie too, and without anybody in sight once it has lasted
+    One to `large_factor` times the usual or more is, with a tie too, and without anybody in sight once it has lasted
     twice as long as it takes to be seen. A smaller one has to be surely somebody's: it is not worth a search.
     """
     if any(finding.grade is not Grade.WEAK for finding in diagnosis.findings):
         return True
-    if symptom.numbers["iteration_s"] < LARGE_FACTOR * symptom.numbers["iteration_usual_s"]:
+    if symptom.numbers["iteration_s"] < thresholds.large_factor * symptom.numbers["iteration_usual_s"]:
         return False
     return bool(diagnosis.findings) or symptom.seen_ns - symptom.at_ns >= 2 * thresholds.small_ns
 

@@ -6,7 +6,7 @@ import pytest
 
 from console.incidents.revise import is_worth
 from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
-from rca.settings import DEFAULT, SECOND_NS
+from rca.settings import DEFAULT, SECOND_NS, settings_with
 
 
 def slower(times: float, lasted_s: float) -> Symptom:
@@ -44,3 +44,9 @@ def test_a_large_slowdown_opens_one_for_a_tie() -> None:
 def test_a_small_slowdown_that_is_surely_somebodys_opens_one() -> None:
     symptom = slower(1.06, 12)
     assert is_worth(symptom, said(symptom, Grade.MODERATE), DEFAULT)
+
+
+def test_what_counts_as_large_is_the_jobs_own_threshold_and_stored_with_the_diagnosis() -> None:
+    patient, symptom = settings_with({"large_factor": 1.8}), slower(1.5, 60)
+    assert is_worth(symptom, said(symptom), DEFAULT) and not is_worth(symptom, said(symptom), patient)
+    assert patient.thresholds()["large_factor"] == 1.8
