@@ -270,10 +270,10 @@ def _medians(group: Ints, values: Ints, n_groups: int) -> Floats:
 
 
 def stretches(iterations: Iterations, onset_ns: int) -> tuple[Mask, Mask]:
-    """(I,) the iterations that were over before `onset_ns`, and those that began after it."""
+    """(I,) the iterations that were over before `onset_ns`, and those that began after it, the last without an end."""
     ends = _row_max(iterations.end) + iterations.start_ns
     begins = np.nanmin(iterations.began, axis=0, initial=np.inf) + iterations.start_ns
-    return ends < onset_ns, begins >= onset_ns
+    return (ends < onset_ns) & (begins < onset_ns), begins >= onset_ns
 
 
 def _row_max(values: Floats) -> Floats:

@@ -29,7 +29,7 @@ from rca.traffic import foreign_share
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 3
+VERSION = 4
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
