@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
@@ -44,6 +45,8 @@ FREE_BYTES_MIN: Final = 2**30
 READ_SECONDS: Final = 180.0
 LOST_AFTER: Final = timedelta(seconds=READ_SECONDS + 120)
 AGAIN_SECONDS: Final = 5
+FORGOTTEN_AFTER: Final = timedelta(minutes=2)
+"""A worker that was asked so long ago, and is not asked again by itself, was never reached."""
 ANSWER_BYTES_MAX: Final = 64 * 2**20
 REASON_CHARS: Final = 500
 TASK: Final = "console.dumps.tasks.read_bundle"
@@ -68,6 +71,7 @@ def bring(team: Team, name: str, brought_by: str, chunks: Iterable[bytes]) -> Bu
 
 def _have_read(key: str) -> None:
     """Ask a worker to read it; while the broker is away nobody is asked, and `tidy` finds what waits."""
+    Bundle.objects.filter(key=key).update(asked_at=timezone.now())
     try:
         app.send_task(TASK, [key])
     except OperationalError as error:
@@ -94,11 +98,16 @@ def _keep(path: Path, chunks: Iterable[bytes]) -> int:
 
 
 def read(key: str) -> bool:
-    """Read a bundle that waits; False when something else that takes long is done now: to be asked again."""
+    """Read a bundle that waits; False when something else that takes long is done now and it is to be asked for again."""
+    waiting = Bundle.objects.filter(key=key, state=Bundle.State.WAITING)
     with alone() as is_mine:
-        if is_mine and Bundle.objects.filter(key=key, state=Bundle.State.WAITING).update(state=Bundle.State.READING):
+        if is_mine and waiting.update(state=Bundle.State.READING, reading_since=timezone.now()):
             _read(Bundle.objects.get(key=key))
-        return is_mine
+    if is_mine:
+        return True
+    now = timezone.now()  # of several who were asked for the same bundle one goes on asking
+    others = Q(asked_at__gt=now - timedelta(seconds=AGAIN_SECONDS / 2))
+    return not waiting.exclude(others).update(asked_at=now)
 
 
 def _read(bundle: Bundle) -> None:
@@ -114,7 +123,12 @@ def _read(bundle: Bundle) -> None:
     done = (
         {"state": Bundle.State.REFUSED, "refused": reason} if reason else {"state": Bundle.State.DONE, "answer": answer}
     )
-    Bundle.objects.filter(pk=bundle.pk).update(progress=1.0, **done)
+    _still_read(bundle).update(progress=1.0, **done)
+
+
+def _still_read(bundle: Bundle) -> QuerySet[Bundle]:
+    """The bundle, unless it was called lost meanwhile."""
+    return Bundle.objects.filter(pk=bundle.pk, state=Bundle.State.READING, reading_since=bundle.reading_since)
 
 
 def _run(path: Path, told: Any) -> tuple[bytes, str]:
@@ -169,7 +183,7 @@ def _tell(bundle: Bundle, share: float) -> None:
     """Note the progress, in steps that can be seen."""
     if share - bundle.progress >= 0.02:
         bundle.progress = share
-        Bundle.objects.filter(pk=bundle.pk).update(progress=share)
+        _still_read(bundle).update(progress=share)
 
 
 def tidy() -> None:
@@ -179,10 +193,11 @@ def tidy() -> None:
     for key in old.values_list("key", flat=True):
         _path(key).unlink(missing_ok=True)
     old.delete()
-    lost = Bundle.objects.filter(state=Bundle.State.READING, brought_at__lt=now - LOST_AFTER)
+    lost = Bundle.objects.filter(state=Bundle.State.READING, reading_since__lt=now - LOST_AFTER)
     lost.update(state=Bundle.State.REFUSED, refused="Reading it was interrupted. Bring it again.", progress=1.0)
-    for key in Bundle.objects.filter(state=Bundle.State.WAITING).values_list("key", flat=True):
-        app.send_task(TASK, [key])
+    forgotten = Q(asked_at=None) | Q(asked_at__lt=now - FORGOTTEN_AFTER)
+    for key in Bundle.objects.filter(forgotten, state=Bundle.State.WAITING).values_list("key", flat=True):
+        _have_read(key)
 
 
 def _path(key: str) -> Path:

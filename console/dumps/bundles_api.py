@@ -21,6 +21,7 @@ from console.dumps import bundles
 from console.dumps.api import AGAINST, RANK_ANSWER, asked_of
 from console.dumps.models import Bundle
 from console.dumps.uploads import BUNDLE_BYTES_MAX
+from console.incidents.lifecycle import BadAct
 from ingest.models import Team
 from rca.stacks.process import Stack
 from rca.stacks.view import against, majority, stack_from
@@ -114,9 +115,11 @@ def _differs(process: dict[str, Any], theirs: Stack) -> list[dict[str, Any]]:
 
 
 def _team(caller: Caller, name: str | None) -> Team:
-    """The team a bundle is brought for: the one the caller may act for, or which of them was named."""
-    teams = Team.objects.filter(pk__in=caller.teams_where("diagnose")).order_by("pk")
-    found = teams.filter(name=name).first() if name is not None else teams.first()
-    if found is None:
+    """The team a bundle is brought for: the one the caller may act for, or which of them was named. Raises BadAct."""
+    teams = Team.objects.filter(pk__in=caller.teams_where("diagnose")).order_by("name")
+    found = list(teams if name is None else teams.filter(name=name))
+    if not found:
         raise PermissionDenied
-    return found
+    if len(found) > 1:
+        raise BadAct(f"You act for several teams: name one as `team` ({', '.join(team.name for team in found[:20])}).")
+    return found[0]

@@ -27,7 +27,10 @@ class DumpSummary(models.Model):
 
 
 class Bundle(models.Model):
-    """Dumps of a job that nobody traced, brought as a zip file; kept for a day. answer: what was read in it."""
+    """Dumps of a job that nobody traced, brought as a zip file; kept for a day. answer: what was read in it.
+
+    asked_at: when a worker was last asked to read it; reading_since: when one began to.
+    """
 
     class State(models.TextChoices):
         WAITING = "waiting"
@@ -41,6 +44,8 @@ class Bundle(models.Model):
     size_bytes = models.BigIntegerField()
     brought_by = models.CharField(max_length=150)
     brought_at = models.DateTimeField()
+    asked_at = models.DateTimeField(null=True)
+    reading_since = models.DateTimeField(null=True)
     state = models.CharField(max_length=16, choices=State.choices, default=State.WAITING)
     progress = models.FloatField(default=0.0)
     refused = models.TextField(default="", blank=True)

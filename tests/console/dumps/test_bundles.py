@@ -15,9 +15,13 @@ from asgiref.testing import ApplicationCommunicator
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 
+from console.accounts.models import Membership, Role
 from console.dumps import bundles, uploads
 from console.dumps.models import Bundle
 from console.dumps.reading import storable
+from console.incidents.retention import UPKEEP_LOCK
+from ingest.database import connect
+from ingest.models import Team
 from tests.console.conftest import Persona
 from tests.rca.flight_recorder.real import FOLDER
 from tests.rca.stacks.real import raw_dumps
@@ -134,11 +138,63 @@ def test_a_day_later_it_is_forgotten_and_one_whose_reading_was_interrupted_says_
 ) -> None:
     old, lost = (bring(responder, zipped()).json()["id"] for _ in range(2))
     Bundle.objects.filter(key=old).update(brought_at=timezone.now() - timedelta(hours=25))
-    Bundle.objects.filter(key=lost).update(state="reading", brought_at=timezone.now() - timedelta(hours=1))
+    Bundle.objects.filter(key=lost).update(state="reading", reading_since=timezone.now() - timedelta(hours=1))
     bundles.tidy()
     assert get(responder, old).status_code == 404
     assert "interrupted" in get(responder, lost).json()["refused"]
     assert [path.stem for path in folder.iterdir()] == [lost]
+
+
+def test_a_bundle_that_waited_long_is_read_to_its_end(responder: Persona, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = bring(responder, zipped()).json()["id"]
+    Bundle.objects.filter(key=key).update(brought_at=timezone.now() - timedelta(hours=1))
+    ran = bundles._run
+    monkeypatch.setattr(bundles, "_run", lambda path, told: (bundles.tidy(), ran(FOLDER / "skip.zip", told))[1])
+    assert bundles.read(key)
+    assert get(responder, key).json()["state"] == "done"
+
+
+def test_what_was_called_lost_stays_so_when_its_reader_comes_back(
+    responder: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = bring(responder, zipped()).json()["id"]
+
+    def slowly(path: Path, told: Any) -> tuple[bytes, str]:
+        Bundle.objects.filter(key=key).update(reading_since=timezone.now() - timedelta(hours=1))
+        bundles.tidy()
+        return b"{}", ""
+
+    monkeypatch.setattr(bundles, "_run", slowly)
+    assert bundles.read(key)
+    assert "interrupted" in get(responder, key).json()["refused"]
+
+
+def test_of_many_workers_asked_for_a_bundle_one_goes_on_asking_and_nobody_else_is_asked(
+    responder: Persona, settings: Any
+) -> None:
+    queue, key = redis.Redis.from_url(settings.REDIS_URL), bring(responder, zipped()).json()["id"]
+    Bundle.objects.filter(key=key).update(asked_at=timezone.now() - timedelta(seconds=bundles.AGAIN_SECONDS))
+    with connect() as other:
+        other.execute("SELECT pg_advisory_lock(%s)", [UPKEEP_LOCK])
+        assert [bundles.read(key) for _ in range(3)] == [False, True, True]
+    before = queue.llen("celery")
+    bundles.tidy()
+    assert queue.llen("celery") == before
+    Bundle.objects.filter(key=key).update(asked_at=timezone.now() - timedelta(hours=1))
+    bundles.tidy()
+    bundles.tidy()
+    assert queue.llen("celery") == before + 1
+
+
+def test_who_acts_for_several_teams_says_for_which(responder: Persona, stranger: Persona, team: Team) -> None:
+    others = Team.objects.get(name="others")
+    Membership.objects.create(user=responder.user, team=others, role=Role.RESPONDER)
+    unnamed = bring(responder, zipped())
+    assert unnamed.status_code == 400 and "(others, training)" in unnamed.json()["error"]
+    file = SimpleUploadedFile("dumps.zip", zipped())
+    named = responder.browser.post("/api/v1/bundles", {"file": file, "team": "others"}, format="multipart")
+    assert named.status_code == 202
+    assert Bundle.objects.get().team == others
 
 
 async def through(door: uploads.Uploads, *headers: tuple[bytes, bytes]) -> tuple[int, Any]:
