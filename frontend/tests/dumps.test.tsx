@@ -5,11 +5,12 @@ import { type ComponentChildren, render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, describe, expect, it } from "vitest";
 import { cellsOf, currentCall, kindsOf, markedGroups, paceWords, stretchOf } from "../src/dumps/classes";
-import { shownRequest } from "../src/dumps/DumpsBar";
+import { AwaitedNodes, shownRequest } from "../src/dumps/DumpsBar";
 import { RecorderView } from "../src/dumps/RecorderView";
 import { groupsInQuestion, recordedRows } from "../src/dumps/recorded";
 import { StacksView } from "../src/dumps/StacksView";
-import type { DumpRequest } from "../src/dumps/shapes";
+import type { DumpRequest, RecorderAnswer } from "../src/dumps/shapes";
+import { silentOfKind } from "../src/dumps/unheard";
 import { setQuery } from "../src/state/address";
 import { pointAt, pointedRanks } from "../src/state/pointed";
 import { makeRecorded, makeRecorder, makeStackGroup, makeStacks } from "./dumps.fixtures";
@@ -206,8 +207,87 @@ describe("the tab Flight Recorder", () => {
   });
 });
 
-describe("which dumps are shown", () => {
-  const request = (id: number, changes: Partial<DumpRequest> = {}): DumpRequest => ({
+describe("the Flight Recorder that names nobody", () => {
+  const alike = makeRecorder(8, -1);
+  const said = (changes: Partial<RecorderAnswer>, awaited = 0) =>
+    drawn(
+      <RecorderView
+        recorder={{ ...alike, refused: {}, silent: [], ...changes }}
+        awaited={awaited}
+        selected={null}
+        onSelect={nothing}
+      />,
+    ).querySelector(".names-nobody")?.textContent ?? "";
+  const silent = [8, 9, 10].map((rank) => ({ rank, node: "node-2", kind: "recorder", why: "no answer" }));
+
+  it("says that all is well only of a job of which every rank was read", () => {
+    expect(said({})).toBe("The Flight Recorder names nobody: no rank is behind, and all did the same ops.");
+  });
+
+  it("calls nobody healthy when no rank was read", () => {
+    const nobodyRead = "The Flight Recorder names nobody: no rank was read. Nothing is known of";
+    expect(said({ groups: [], silent })).toBe(`${nobodyRead} 3 ranks.`);
+    expect(said({ groups: [], refused: { a: "broken" } })).toBe(
+      `${nobodyRead} what 1 dump that could not be read would say.`,
+    );
+  });
+
+  it("says of how many ranks it speaks and of how many nothing is known, listed or not", () => {
+    expect(said({ silent })).toMatch(/of the 8 ranks read, none is behind.* Nothing is known of 3 ranks\.$/);
+    expect(said({ silent, silent_count: 503 })).toMatch(/known of 503 ranks\.$/);
+    expect(said({}, 2)).toMatch(/known of the ranks of 2 nodes that have not answered\.$/);
+    const [tp, world] = alike.groups;
+    expect(said({ groups: [tp, { ...world, members: [...(world.members ?? []), 8] }] })).toMatch(/known of 1 rank\.$/);
+  });
+
+  it("counts as unknown whose dump is from before the process was gone", () => {
+    expect(said({ silent: [{ ...silent[0], rank: 3 }] })).toMatch(/of the 7 ranks read.*known of 1 rank\.$/);
+  });
+
+  it("does not call the ranks alike when they differ", () => {
+    expect(said({ groups: makeRecorder().groups })).toMatch(/names nobody, though ranks differ/);
+  });
+});
+
+describe("counts of the unknown", () => {
+  const text = (what: ComponentChildren) => drawn(what).textContent ?? "";
+
+  it("are the server’s, not how many are listed", () => {
+    expect(text(stacksOf({ ...makeStacks(), silent_count: 4321 }))).toContain("Unknown: stacks of 4,321 ranks");
+    const recorder = { ...makeRecorder(), silent_count: 700, refused_count: 900 };
+    const told = text(<RecorderView recorder={recorder} selected={null} onSelect={nothing} />);
+    expect(told).toContain("Unknown: Flight Recorder of 700 ranks");
+    expect(told).toContain("and 699 more ranks");
+    expect(told).toContain("900 dumps could not be read");
+  });
+
+  it("count a rank with several silent processes once, and make no rank of a process that has none", () => {
+    const stacks = makeStacks();
+    stacks.silent.push({ ...stacks.silent[0] }, { ...stacks.silent[0], rank: -1 });
+    expect(text(stacksOf(stacks))).toContain("Unknown: stacks of 2 ranks");
+    expect(document.querySelector(".silent-ranks")?.textContent).toContain("Rank 11 and processes of no known rank");
+    expect([...document.querySelectorAll(".rank-block b")].map((one) => one.textContent)).not.toContain("-1");
+  });
+
+  it("of one kind are a least number when the list of both was cut", () => {
+    const silent = makeRecorder().silent;
+    expect(silentOfKind(request(1, { silent, silent_count: 201 }), "recorder").total).toEqual({ n: 1, isLeast: true });
+    expect(silentOfKind(request(1, { silent, silent_count: 201, kinds: ["recorder"] }), "recorder").total).toEqual({
+      n: 201,
+      isLeast: false,
+    });
+  });
+
+  it("tell how many nodes have not answered, by the newest of answer and live message", () => {
+    const asked = request(3, { nodes_answered: 1 });
+    expect(text(<AwaitedNodes request={asked} row={null} />)).toContain("Nodes that have not answered: 3.");
+    const row = { incident: 1, request: 3, nodes_answered: 4, nodes_expected: 4, ranks_answered: 16 };
+    expect(text(<AwaitedNodes request={asked} row={row} />)).toBe("");
+  });
+});
+
+function request(id: number, changes: Partial<DumpRequest> = {}): DumpRequest {
+  return {
     id,
     asked_at: "2026-11-21T15:05:40.000Z",
     asked_by: "",
@@ -219,8 +299,10 @@ describe("which dumps are shown", () => {
     silent: [],
     silent_count: 0,
     ...changes,
-  });
+  };
+}
 
+describe("which dumps are shown", () => {
   it("are the newest that somebody has answered, of that kind", () => {
     const requests = [request(3, { ranks_answered: 0, state: "open" }), request(2, { kinds: ["stacks"] }), request(1)];
     expect(shownRequest(requests, "stacks")?.id).toBe(2);

@@ -4,11 +4,12 @@ import type { DumpsRow } from "../live/rows";
 import { Empty, Loading } from "../parts/bits";
 import { Failure } from "../parts/Failure";
 import { useAnswer } from "../parts/useAnswer";
-import { beatOf, DumpsBar, SilentRanks, shownRequest, useDumps } from "./DumpsBar";
+import { AwaitedNodes, awaitedNodes, beatOf, DumpsBar, SilentRanks, shownRequest, useDumps } from "./DumpsBar";
 import { RecorderView } from "./RecorderView";
 import { StacksView } from "./StacksView";
 import type { DumpRequest } from "./shapes";
 import { readRecorder, readStacks, type Source } from "./source";
+import { silentOfKind } from "./unheard";
 
 interface DumpTabProps {
   kind: "stacks" | "recorder";
@@ -29,7 +30,17 @@ export function DumpTab({ kind, source, row, selected, onSelect }: DumpTabProps)
     <div class="dumps">
       <DumpsBar source={source} dumps={dumps} row={row} kind={kind} />
       {request && request.ranks_answered > 0 && (
-        <Read source={source} request={request} beat={beat} selected={selected} onSelect={onSelect} />
+        <>
+          <AwaitedNodes request={request} row={row} />
+          <Read
+            source={source}
+            request={request}
+            awaited={awaitedNodes(request, row)}
+            beat={beat}
+            selected={selected}
+            onSelect={onSelect}
+          />
+        </>
       )}
       {request && request.ranks_answered === 0 && <NobodyYet request={request} kind={kind} />}
     </div>
@@ -38,13 +49,13 @@ export function DumpTab({ kind, source, row, selected, onSelect }: DumpTabProps)
 
 /** Nothing was taken: of whom the reason is known it is told, the others are waited for or given up. */
 function NobodyYet({ request, kind }: { request: DumpRequest; kind: DumpTabProps["kind"] }) {
-  const silent = request.silent.filter((one) => one.kind === kind);
+  const { silent, total } = silentOfKind(request, kind);
   return (
     <>
       <Empty title={request.state === "open" ? "Nothing was taken yet." : "Nothing could be taken."}>
         <p>{nothingWords(request)}</p>
       </Empty>
-      <SilentRanks silent={silent} total={silent.length} what={kind === "stacks" ? "stacks" : "Flight Recorder"} />
+      <SilentRanks silent={silent} total={total} what={kind === "stacks" ? "stacks" : "Flight Recorder"} />
     </>
   );
 }
@@ -58,6 +69,7 @@ function nothingWords({ state, nodes_answered }: DumpRequest): string {
 interface ReadProps {
   source: Source;
   request: DumpRequest;
+  awaited: number;
   beat: string;
   selected: number | null;
   onSelect: (rank: number | null) => void;
@@ -69,8 +81,9 @@ function ReadStacks({ source, request, beat, selected, onSelect }: ReadProps) {
   return stacks.failure ? <Failure error={stacks.failure} again={stacks.again} /> : <Loading what="stacks" />;
 }
 
-function ReadRecorder({ source, request, beat, selected, onSelect }: ReadProps) {
+function ReadRecorder({ source, request, awaited, beat, selected, onSelect }: ReadProps) {
   const recorder = useAnswer(`${source} ${request.id}`, () => readRecorder(source, request.id), beat);
-  if (recorder.value) return <RecorderView recorder={recorder.value} selected={selected} onSelect={onSelect} />;
+  if (recorder.value)
+    return <RecorderView recorder={recorder.value} awaited={awaited} selected={selected} onSelect={onSelect} />;
   return recorder.failure ? <Failure error={recorder.failure} again={recorder.again} /> : <Loading what="recordings" />;
 }

@@ -15,6 +15,7 @@ import { mayAct } from "../state/team";
 import { count, rankRanges } from "../state/words";
 import type { DumpRequest, DumpsAnswer, SilentRank } from "./shapes";
 import { askDumps, readDumps, type Source } from "./source";
+import { type Total, totalWords } from "./unheard";
 
 const ASK_AGAIN_MS = 5000;
 
@@ -66,9 +67,7 @@ export function DumpsBar({ source, dumps, row, kind }: DumpsBarProps) {
 const ASKER: Record<string, string> = { "": "the trigger", detector: "the trigger" };
 
 function Progress({ request, row }: { request: DumpRequest; row: DumpsRow | null }) {
-  const newer = row?.request === request.id ? row : null;
-  const answered = Math.max(request.nodes_answered, newer?.nodes_answered ?? 0);
-  const expected = Math.max(request.nodes_expected, newer?.nodes_expected ?? 0);
+  const { answered, expected } = nodesAnswered(request, row);
   return (
     <div class="dumps-progress">
       <p role="status">
@@ -137,7 +136,7 @@ function TakeAgain({ source, dumps, isFirst }: { source: Source; dumps: Answered
 }
 
 /** Ranks of which nothing is known, with the reason: by reason, as a missing py-spy is missing on a whole node. */
-export function SilentRanks({ silent, total, what }: { silent: readonly SilentRank[]; total: number; what: string }) {
+export function SilentRanks({ silent, total, what }: { silent: readonly SilentRank[]; total: Total; what: string }) {
   if (silent.length === 0) return null;
   const reasons = new Map<string, SilentRank[]>();
   for (const one of silent) {
@@ -147,21 +146,53 @@ export function SilentRanks({ silent, total, what }: { silent: readonly SilentRa
   return (
     <section class="doubts silent-ranks" aria-label={`Unknown: ${what}`}>
       <h3>
-        Unknown: {what} of {count(total, "rank")}
+        Unknown: {what} of {totalWords(total)}
       </h3>
       <ul>
         {[...reasons].map(([why, those]) => (
           <li key={why}>
-            <b>
-              {those.length === 1 ? "Rank" : "Ranks"} {rankRanges(those.map(({ rank }) => rank))}
-            </b>{" "}
-            {nodesOf(those)}: {why}
+            <b>{whoseWords(those)}</b> {nodesOf(those)}: {why}
           </li>
         ))}
       </ul>
-      {total > silent.length && <p class="faint">and {count(total - silent.length, "more rank", "more ranks")}</p>}
+      {total.n > silent.length && (
+        <p class="faint">and {count(total.n - silent.length, "more rank", "more ranks")}, not listed here</p>
+      )}
     </section>
   );
+}
+
+/** A process that did not say its rank has a negative one. */
+function whoseWords(silent: readonly SilentRank[]): string {
+  const ranks = [...new Set(silent.map(({ rank }) => rank))].filter((rank) => rank >= 0);
+  if (ranks.length === 0) return "Processes of no known rank";
+  const words = `${ranks.length === 1 ? "Rank" : "Ranks"} ${rankRanges(ranks)}`;
+  return silent.some(({ rank }) => rank < 0) ? `${words} and processes of no known rank` : words;
+}
+
+/** Whose ranks stand nowhere below: nothing came of them, not even a reason. */
+export function AwaitedNodes({ request, row }: { request: DumpRequest; row: DumpsRow | null }) {
+  const n = awaitedNodes(request, row);
+  if (n === 0) return null;
+  return (
+    <p class="awaited-nodes">
+      Nodes that have not answered: <b>{n.toLocaleString("en-US")}</b>. Of their ranks nothing is known.
+    </p>
+  );
+}
+
+export function awaitedNodes(request: DumpRequest, row: DumpsRow | null): number {
+  const { answered, expected } = nodesAnswered(request, row);
+  return Math.max(0, expected - answered);
+}
+
+/** By the answer or the live message, whichever is further. */
+function nodesAnswered(request: DumpRequest, row: DumpsRow | null): { answered: number; expected: number } {
+  const newer = row?.request === request.id ? row : null;
+  return {
+    answered: Math.max(request.nodes_answered, newer?.nodes_answered ?? 0),
+    expected: Math.max(request.nodes_expected, newer?.nodes_expected ?? 0),
+  };
 }
 
 function nodesOf(silent: readonly SilentRank[]): string {

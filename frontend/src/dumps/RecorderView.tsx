@@ -13,26 +13,40 @@ import type { Finding } from "../types";
 import { SilentRanks } from "./DumpsBar";
 import { groupsInQuestion, type RecordedRow, titleOf, waits } from "./recorded";
 import type { LastOp, RecorderAnswer, RecorderGroup } from "./shapes";
+import { nobodyWords, refusedTotal, silentTotal } from "./unheard";
 
 const GROUPS_SHOWN = 12;
+const REFUSED_SHOWN = 20;
 
 interface RecorderViewProps {
   recorder: RecorderAnswer;
+  /** Nodes that have not answered: of their ranks nothing is known either. */
+  awaited?: number;
   selected: number | null;
   onSelect: (rank: number | null) => void;
 }
 
-export function RecorderView({ recorder, selected, onSelect }: RecorderViewProps) {
+export function RecorderView({ recorder, awaited = 0, selected, onSelect }: RecorderViewProps) {
   const groups = useMemo(() => groupsInQuestion(recorder), [recorder]);
   const [shown, setShown] = useState(GROUPS_SHOWN);
-  const silent = recorder.silent.filter((one) => !one.kind || one.kind === "recorder");
-  const isEmpty = groups.length === 0 && silent.length === 0 && Object.keys(recorder.refused).length === 0;
+  const { silent } = recorder;
+  const isEmpty = groups.length === 0 && silent.length === 0 && refusedTotal(recorder) === 0;
   if (isEmpty) return <Empty title="No Flight Recorder dump has arrived." />;
   return (
     <div class="recorder">
-      <Findings findings={recorder.findings} />
-      <SilentRanks silent={silent} total={silent.length} what="Flight Recorder" />
-      <RefusedFiles refused={recorder.refused} />
+      {recorder.findings.length === 0 ? (
+        <p class="names-nobody">
+          {nobodyWords(
+            recorder,
+            groups.flatMap(({ rows }) => rows),
+            awaited,
+          )}
+        </p>
+      ) : (
+        <Findings findings={recorder.findings} />
+      )}
+      <SilentRanks silent={silent} total={silentTotal(silent, recorder.silent_count)} what="Flight Recorder" />
+      <RefusedFiles refused={recorder.refused} total={refusedTotal(recorder)} />
       {groups.slice(0, shown).map(({ group, rows }) => (
         <GroupPanel key={group.name} group={group} rows={rows} selected={selected} onSelect={onSelect} />
       ))}
@@ -63,8 +77,6 @@ function leftOutWords({ left_out }: RecorderAnswer): string {
 }
 
 function Findings({ findings }: { findings: readonly Finding[] }) {
-  if (findings.length === 0)
-    return <p>The Flight Recorder names nobody: no rank is behind, and all did the same ops.</p>;
   return (
     <ol class="others recorder-findings" aria-label="Findings of the Flight Recorder, best first">
       {findings.map((finding) => (
@@ -76,20 +88,20 @@ function Findings({ findings }: { findings: readonly Finding[] }) {
   );
 }
 
-function RefusedFiles({ refused }: { refused: Record<string, string> }) {
+function RefusedFiles({ refused, total }: { refused: Record<string, string>; total: number }) {
   const files = Object.entries(refused);
-  if (files.length === 0) return null;
+  if (total === 0) return null;
   return (
     <section class="doubts" aria-label="Refused files">
-      <h3>{count(files.length, "dump")} could not be read</h3>
+      <h3>{count(total, "dump")} could not be read</h3>
       <ul>
-        {files.slice(0, 20).map(([file, why]) => (
+        {files.slice(0, REFUSED_SHOWN).map(([file, why]) => (
           <li key={file}>
             <code>{file}</code>: {why}
           </li>
         ))}
       </ul>
-      {files.length > 20 && <p class="faint">and {files.length - 20} more</p>}
+      {total > REFUSED_SHOWN && <p class="faint">and {(total - REFUSED_SHOWN).toLocaleString("en-US")} more</p>}
     </section>
   );
 }

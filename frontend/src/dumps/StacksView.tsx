@@ -20,6 +20,7 @@ import { RankStacks } from "./RankStacks";
 import { StacksTable } from "./StacksTable";
 import type { CommandKind, Frame, StacksAnswer } from "./shapes";
 import type { Source } from "./source";
+import { silentTotal } from "./unheard";
 
 interface StacksViewProps {
   stacks: StacksAnswer;
@@ -29,7 +30,7 @@ interface StacksViewProps {
 }
 
 export function StacksView({ stacks, source, selected, onSelect }: StacksViewProps) {
-  const silent = stacks.silent.filter((one) => !one.kind || one.kind === "stacks");
+  const { silent } = stacks;
   if (stacks.groups.length === 0 && silent.length === 0) {
     return <Empty title="No stacks have arrived." />;
   }
@@ -46,7 +47,7 @@ export function StacksView({ stacks, source, selected, onSelect }: StacksViewPro
           : "Looked at twice: who was at the same lines both times does not move."}
         {stacks.left_out > 0 && ` ${count(stacks.left_out, "smaller class", "smaller classes")} left out.`}
       </p>
-      <SilentRanks silent={silent} total={silent.length} what="stacks" />
+      <SilentRanks silent={silent} total={silentTotal(silent, stacks.silent_count)} what="stacks" />
       {kindsOf(stacks).map((kind) => (
         <KindPanel key={kind} kind={kind} stacks={stacks} selected={selected} onSelect={onSelect} />
       ))}

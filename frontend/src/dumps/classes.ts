@@ -92,7 +92,7 @@ export function cellsOf(stacks: StacksAnswer, kind: CommandKind, marked: readonl
 function placesOf(stacks: StacksAnswer, kind: CommandKind, of: Map<number, Marked>): RankPlace[] {
   const known = stacks.order.places.filter((place) => kind === "trainer" || of.has(place.rank));
   const placed = new Set(known.map((place) => place.rank));
-  const silent = kind === "trainer" ? stacks.silent : [];
+  const silent = kind === "trainer" ? stacks.silent.filter(({ rank }) => rank >= 0) : [];
   const nodes = new Map(silent.map(({ rank, node }) => [rank, node]));
   const others = [...new Set([...of.keys(), ...silent.map(({ rank }) => rank)])].filter((rank) => !placed.has(rank));
   const unplaced = others

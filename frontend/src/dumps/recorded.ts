@@ -118,7 +118,8 @@ function addRank(row: RecordedRow, one: RecorderRank): void {
   row.ageTo = Math.max(row.ageTo ?? one.age_s, one.age_s);
 }
 
-function membersWithout({ members, ranks, unheard }: RecorderGroup): number[] {
+/** Members of which no dump came. */
+export function membersWithout({ members, ranks, unheard }: RecorderGroup): number[] {
   if (unheard) return [...unheard];
   const seen = new Set(ranks.map(({ rank }) => rank));
   return (members ?? []).filter((rank) => !seen.has(rank));

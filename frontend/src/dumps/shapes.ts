@@ -88,7 +88,9 @@ export interface StacksAnswer {
   /** Of threads that are not the main one: most of it is the same on every rank and says nothing. */
   other_threads?: StackGroup[];
   tree: TreeNode | null;
+  /** At most 200 of `silent_count`. */
   silent: SilentRank[];
+  silent_count?: number;
   left_out: number;
 }
 
@@ -151,8 +153,11 @@ export interface RecorderAnswer {
   groups: RecorderGroup[];
   last_ops: LastOp[];
   findings: Finding[];
+  /** At most 200 of `refused_count`, as of `silent_count`. */
   refused: Record<string, string>;
+  refused_count?: number;
   silent: SilentRank[];
+  silent_count?: number;
   left_out?: { groups: number; rows: number; last_ops: number };
 }
 
