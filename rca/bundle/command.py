@@ -19,6 +19,7 @@ from rca.bundle.diagnosis import diagnose_bundle, dumped_in
 from rca.bundle.unpack import BadBundle, Unpacked
 from rca.dumped_view import ranks_of, views_of
 from rca.findings import Diagnosis, to_json
+from rca.plain import printable
 from rca.printed import text
 
 
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> int:
         members = dict(_group(said) for said in chosen.group)
         contents = read_contents(Unpacked(chosen.path), _tell if chosen.sandboxed else lambda share: None)
     except (BadBundle, ValueError) as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return 2
     except MemoryError:
         print(f"reading it takes more than {MEMORY_BYTES >> 30} GiB of memory", file=sys.stderr)
@@ -46,10 +47,11 @@ def main(arguments: list[str]) -> int:
     recorded = contents.recording is not None and contents.recording.ranks
     if not recorded and not contents.stacks and not contents.ras:
         said = "; ".join(f"{name}: {why}" for name, why in list(contents.refused.items())[:3])
-        print(f"{chosen.path} holds no dump that can be read{': ' + said if said else ''}.", file=sys.stderr)
+        name = printable(str(chosen.path))
+        print(f"{name} holds no dump that can be read{': ' + said if said else ''}.", file=sys.stderr)
         return 2
     dumped = dumped_in(contents)
-    found = diagnose_bundle(dumped, chosen.path.stem, members)
+    found = diagnose_bundle(dumped, printable(chosen.path.stem), members)
     if not chosen.json:
         print(_as_text(found))
     else:

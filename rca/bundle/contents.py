@@ -14,7 +14,8 @@ from typing import Final
 from rca.bundle.unpack import Unpacked
 from rca.flight_recorder.reading import BadDump, rank_in_name
 from rca.flight_recorder.recording import Recording
-from rca.flight_recorder.sandbox import read_dumps
+from rca.flight_recorder.sandbox import BUNDLE_SECONDS, read_dumps
+from rca.plain import printable
 from rca.ras.reading import BadRas, read_ras
 from rca.ras.report import RasReport
 from rca.stacks.process import Process
@@ -40,7 +41,8 @@ class Contents:
 def read_contents(files: Unpacked, told: Callable[[float], None] = lambda share: None) -> Contents:
     """Read all files. told: called with the share of the work that is done. Raises BadBundle."""
     found, dumps = Contents(), []
-    for name, raw in files:
+    for path, raw in files:
+        name = printable(path)
         told(UNPACKING_SHARE * files.share)
         try:
             if _STACKS_TEXT.match(raw) or _STACKS_JSON.match(raw[:4096]):
@@ -55,9 +57,9 @@ def read_contents(files: Unpacked, told: Callable[[float], None] = lambda share:
         except (BadDump, BadStacks, BadRas) as error:
             found.refused[name] = str(error)
     if dumps:
-        found.recording = read_dumps(dumps)
+        found.recording = read_dumps(dumps, BUNDLE_SECONDS)
         found.refused |= found.recording.refused
-    found.refused |= files.refused
+    found.refused |= {printable(path): printable(why) for path, why in files.refused.items()}
     return found
 
 

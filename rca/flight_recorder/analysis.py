@@ -26,7 +26,7 @@ from rca.holes import ranked
 from rca.words import capitalised, named, score, waiting
 
 RULE: Final = "flight_recorder"
-VERSION: Final = 1
+VERSION: Final = 2
 FINDINGS_MAX: Final = 5
 EVIDENCE_MAX: Final = 16
 _GONE: Final = "gone"

@@ -29,6 +29,7 @@ DETAILED_LAST: Final = 256
 """Sizes and call sites are kept of ops that are not finished, and of this many before the end."""
 _ENDED: Final = re.compile(rb"\nended (in an op|outside any op) by (.{1,400})\Z", re.DOTALL)
 """Behind the dump of a program that an exception ended (nccl_instrument/recorder.py)."""
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 RANK_IN_NAME: Final = re.compile(r"(\d+)(?:\.(?:pkl|pickle|json|bin|dump|txt))?$", re.IGNORECASE)
 TORCH_FRAME: Final = re.compile(r"[/\\]torch[/\\](?:distributed|_dynamo|nn[/\\]parallel|utils)[/\\]")
 
@@ -180,7 +181,7 @@ def _integers(entries: list[dict[str, Any]], name: str) -> np.ndarray[tuple[int]
 
 
 def _integer(value: Any) -> int:
-    if isinstance(value, str) and len(value) <= 20 and value.lstrip("-").isdigit():
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
         return int(value)
     return int(value) if isinstance(value, float) and abs(value) < 2**62 else -1
 

@@ -158,3 +158,12 @@ def test_a_zip_cut_short_is_refused_or_read_as_far_as_it_goes(tmp_path: Path) ->
         path.write_bytes(raw[:n])
         with pytest.raises(BadBundle):
             list(Unpacked(path))
+
+
+def test_a_files_name_brings_no_escapes_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder_of(tmp_path, ("a\x1b]0;mine\x07.txt", b"nothing"))
+    assert main(["bundle", str(path)]) == 2
+    (path / "x\x1b[2J-0").write_bytes(dict(dumps_of("loader"))["loader_host-0"])
+    assert main(["bundle", str(path)]) == 0
+    told = capsys.readouterr()
+    assert "]0;mine" in told.out and "\x1b" not in told.out + told.err

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rca.flight_recorder import sandbox
 from rca.flight_recorder.reading import BadDump, rank_in_name, read_dump
 from rca.flight_recorder.recording import COMPLETED, STARTED
 from rca.flight_recorder.sandbox import read_dumps
@@ -104,7 +105,7 @@ def test_what_is_no_dump_is_refused_in_a_sentence(raw: bytes, why: str) -> None:
         read_dump(raw, 0)
 
 
-@pytest.mark.parametrize("value", [None, "x", -5, 1.5, [], {}, b"\xff", [[[]]] * 3, True, "9" * 5000])
+@pytest.mark.parametrize("value", [None, "x", -5, 1.5, [], {}, b"\xff", [[[]]] * 3, True, "9" * 5000, "²", "--5", "٣"])
 @pytest.mark.parametrize("field", list(old_entry()))
 def test_a_field_of_another_type_breaks_nothing(field: str, value: Any) -> None:
     found = read_dump(packed(old_entry(), old_entry(**{field: value})), 0)
@@ -126,6 +127,25 @@ def test_a_dump_that_asks_for_all_memory_ends_its_reader_only() -> None:
     assert found.ranks == RANKS
     assert found.refused.keys() == {"bomb-9", "global-8"}
     assert "memory" in found.refused["bomb-9"]
+
+
+def test_a_dump_that_takes_too_long_is_refused_alone_and_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "CPU_SECONDS", 1)
+    monkeypatch.setattr(sandbox, "_too_much", {})
+    colliding = [b"\x8a\x0c" + (at * (2**61 - 1)).to_bytes(12, "little") + b"N" for at in range(1, 60_000)]
+    dumps = [("slow-9", b"\x80\x04}(" + b"".join(colliding) + b"u."), *dumps_of("loader")]
+    started, run = [], sandbox._run_reader
+    monkeypatch.setattr(sandbox, "_run_reader", lambda *asked: started.append(asked) or run(*asked))
+    for n_started in (2, 3):
+        found = read_dumps(dumps)
+        assert (found.ranks, found.refused) == (RANKS, {"slow-9": sandbox.TOO_MUCH})
+        assert len(started) == n_started
+
+
+def test_when_the_time_for_all_is_over_the_rest_is_refused_and_said_to_be() -> None:
+    found = read_dumps(dumps_of("loader"), seconds=0.0)
+    assert found.ranks == () and len(found.refused) == 4
+    assert "time for reading" in next(iter(found.refused.values()))
 
 
 def test_of_two_dumps_of_a_rank_the_later_counts() -> None:
