@@ -1,18 +1,21 @@
-"""The way in for bundles: who may send half a gigabyte is asked before any of it is read.
+"""How much of a request is read: little of most, and half a gigabyte of a bundle from who may send one.
 
-Django writes a request's body to disk before any view or middleware sees it, so size, sender and number at once are checked
-in front of it: a body whose length is not said, or is too large, is not read at all.
+Django writes a request's body to disk before any view or middleware sees it, so sizes are checked in front of it, on every path
+and for every method: said lengths at once, others as the bytes come. Of bundles sender and number at once are checked too, and
+one whose length is not said is not read at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any, Final
 
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
+from django.core.exceptions import RequestAborted
 from django.db import DatabaseError
 from django.http import parse_cookie
 
@@ -24,48 +27,90 @@ BUNDLE_BYTES_MAX: Final = 512 * 2**20
 FORM_BYTES_MAX: Final = 64 * 1024
 """What a form has beside its file."""
 AT_ONCE_MAX: Final = 2
+BODY_BYTES_MAX: Final = 2**20
+"""Of any other request; forms and JSON have a smaller limit of their own (DATA_UPLOAD_MAX_MEMORY_SIZE)."""
+LENGTH_DIGITS_MAX: Final = 18
 
 Scope = MutableMapping[str, Any]
 
 
 class Uploads:
-    """An ASGI application in front of another: uploads of bundles come through only if they may."""
+    """An ASGI application in front of another: bodies come through only as far as they may."""
 
     def __init__(self, inner: Any) -> None:
         self._inner, self._n_now = inner, 0
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"].rstrip("/") != PATH:
+        if scope["type"] != "http":
             return await self._inner(scope, receive, send)
-        refusal = await self._refusal(scope)
-        if refusal is not None:
-            return await _answer(send, *refusal)
-        self._n_now += 1
+        if scope["method"] != "POST" or scope["path"].rstrip("/") != PATH:
+            return await _Capped(BODY_BYTES_MAX, receive, send).run(self._inner, scope)
+        if self._n_now >= AT_ONCE_MAX:
+            return await _answer(send, 503, "busy", "Other bundles are being received. Try again in a moment.")
+        self._n_now += 1  # before anything is waited for: many may come at once
         try:
-            await self._inner(scope, receive, send)
+            refusal = await _refusal(scope)
+            if refusal is not None:
+                return await _answer(send, *refusal)
+            await _Capped(BUNDLE_BYTES_MAX + FORM_BYTES_MAX, receive, send).run(self._inner, scope)
         finally:
             self._n_now -= 1
 
-    async def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
-        headers = {
-            name: value for name, value in scope["headers"] if name in (b"content-length", b"authorization", b"cookie")
-        }
-        length = headers.get(b"content-length", b"").decode("latin-1")
-        if not length.isdecimal() or len(length) > 18:
-            return 411, "length_required", "Say how large the body is (Content-Length)."
-        if int(length) > BUNDLE_BYTES_MAX + FORM_BYTES_MAX:
-            return (
-                413,
-                "too_large",
-                f"A bundle has at most {BUNDLE_BYTES_MAX >> 20} MiB. `python -m rca bundle` reads larger ones.",
-            )
-        if self._n_now >= AT_ONCE_MAX:
-            return 503, "busy", "Other bundles are being received. Try again in a moment."
-        try:
-            is_known = await database_sync_to_async(_is_known)(headers)
-        except DatabaseError:
-            return 503, "database_away", "The database is away. Try again in a moment."
-        return None if is_known else (401, "not_authenticated", "Sign in, or send an API token.")
+
+class _Capped:
+    """One request whose body is read up to a number of bytes, whatever length it says, or none."""
+
+    def __init__(self, most: int, receive: Any, send: Any) -> None:
+        self._most, self._receive, self._send = most, receive, send
+        self._n_bytes, self._is_answered = 0, False
+
+    async def run(self, inner: Any, scope: Scope) -> None:
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if not length.isdigit() or len(length) > LENGTH_DIGITS_MAX or int(length) > self._most:
+            return await self._refuse()
+        with suppress(_TooLarge):  # Django takes it for a sender who went away
+            await inner(scope, self._take, self._answer)
+        if self._n_bytes > self._most and not self._is_answered:
+            await self._refuse()
+
+    async def _take(self) -> Any:
+        message = await self._receive()
+        self._n_bytes += len(message.get("body", b""))
+        if self._n_bytes > self._most:
+            raise _TooLarge
+        return message
+
+    async def _answer(self, message: Any) -> None:
+        self._is_answered = True
+        await self._send(message)
+
+    async def _refuse(self) -> None:
+        await _answer(self._send, 413, "too_large", f"A request has at most {self._most >> 10} KiB here.")
+
+
+class _TooLarge(RequestAborted):
+    """More of a body came than may."""
+
+
+async def _refusal(scope: Scope) -> tuple[int, str, str] | None:
+    """Why a bundle may not come in."""
+    headers = {
+        name: value for name, value in scope["headers"] if name in (b"content-length", b"authorization", b"cookie")
+    }
+    length = headers.get(b"content-length", b"").decode("latin-1")
+    if not length.isdecimal() or len(length) > LENGTH_DIGITS_MAX:
+        return 411, "length_required", "Say how large the body is (Content-Length)."
+    if int(length) > BUNDLE_BYTES_MAX + FORM_BYTES_MAX:
+        return (
+            413,
+            "too_large",
+            f"A bundle has at most {BUNDLE_BYTES_MAX >> 20} MiB. `python -m rca bundle` reads larger ones.",
+        )
+    try:
+        is_known = await database_sync_to_async(_is_known)(headers)
+    except DatabaseError:
+        return 503, "database_away", "The database is away. Try again in a moment."
+    return None if is_known else (401, "not_authenticated", "Sign in, or send an API token.")
 
 
 def _is_known(headers: MutableMapping[bytes, bytes]) -> bool:

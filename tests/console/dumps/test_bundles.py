@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import zipfile
@@ -11,11 +12,11 @@ from typing import Any
 
 import pytest
 import redis
-from asgiref.testing import ApplicationCommunicator
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 
 from console.accounts.models import Membership, Role
+from console.asgi import application
 from console.dumps import bundles, uploads
 from console.dumps.models import Bundle
 from console.dumps.reading import storable
@@ -197,11 +198,35 @@ def test_who_acts_for_several_teams_says_for_which(responder: Persona, stranger:
     assert Bundle.objects.get().team == others
 
 
-async def through(door: uploads.Uploads, *headers: tuple[bytes, bytes]) -> tuple[int, Any]:
-    scope = {"type": "http", "method": "POST", "path": "/api/v1/bundles", "headers": list(headers)}
-    sender = ApplicationCommunicator(door, scope)
-    start = await sender.receive_output()
-    return start["status"], json.loads((await sender.receive_output())["body"])
+PATH = "/api/v1/bundles"
+SAID = b"content-length"
+
+
+async def through(
+    door: Any, *headers: tuple[bytes, bytes], method: str = "POST", path: str = PATH, n_pieces: int = 0
+) -> tuple[int, Any, int]:
+    """(status, what was said, how many pieces of 64 KiB were read of the request's body)."""
+    answer: list[Any] = []
+    n_read = 0
+    scope = {
+        "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "",
+        "headers": [(b"host", b"localhost"), *headers], "scheme": "http", "http_version": "1.1", "client": ("::1", 1),
+        "server": ("localhost", 80), "asgi": {"version": "3.0"},
+    }  # fmt: skip
+
+    async def receive() -> Any:
+        nonlocal n_read
+        if n_read >= n_pieces:
+            await asyncio.Event().wait()
+        n_read += 1
+        return {"type": "http.request", "body": b"x" * 2**16, "more_body": n_read < n_pieces}
+
+    async def send(message: Any) -> None:
+        answer.append(message)
+
+    await door(scope, receive, send)
+    said = b"".join(message.get("body", b"") for message in answer[1:])
+    return answer[0]["status"], json.loads(said or b"{}"), n_read
 
 
 async def never(scope: Any, receive: Any, send: Any) -> None:
@@ -212,6 +237,36 @@ async def never(scope: Any, receive: Any, send: Any) -> None:
 async def test_no_body_is_read_of_strangers_nor_without_a_length_nor_of_one_that_is_too_large() -> None:
     door = uploads.Uploads(never)
     assert (await through(door))[0] == 411
-    assert (await through(door, (b"content-length", str(2**30).encode())))[0] == 413
-    status, said = await through(door, (b"content-length", b"10"), (b"cookie", b"sessionid=guessed"))
+    assert (await through(door, (SAID, str(2**30).encode())))[0] == 413
+    status, said, _ = await through(door, (SAID, b"10"), (b"cookie", b"sessionid=guessed"))
     assert (status, said["code"]) == (401, "not_authenticated")
+
+
+@pytest.mark.parametrize(("method", "path"), [("PUT", PATH), ("POST", "/signin"), ("GET", "/"), ("POST", "/nowhere")])
+@pytest.mark.parametrize("length", [b"2621440", b"-1", b"", None])
+async def test_elsewhere_no_more_than_a_mebibyte_of_a_body_is_read(
+    method: str, path: str, length: bytes | None
+) -> None:
+    headers = [] if length is None else [(SAID, length)]
+    status, said, n_read = await through(application, *headers, method=method, path=path, n_pieces=40)
+    assert (status, said["code"]) == (413, "too_large")
+    assert n_read == (0 if headers else uploads.BODY_BYTES_MAX // 2**16 + 1)
+
+
+async def test_who_comes_while_others_are_still_asked_who_they_are_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_go = asyncio.Event()
+
+    async def receives(scope: Any, receive: Any, send: Any) -> None:
+        await may_go.wait()
+        await send({"type": "http.response.start", "status": 202, "headers": []})
+
+    monkeypatch.setattr(uploads, "_is_known", lambda headers: True)
+    door = uploads.Uploads(receives)
+    first, second, third = (asyncio.create_task(through(door, (SAID, b"10"))) for _ in range(3))
+    assert (await third)[:2] == (
+        503,
+        {"error": "Other bundles are being received. Try again in a moment.", "code": "busy"},
+    )
+    may_go.set()
+    assert [(await one)[0] for one in (first, second)] == [202, 202]
+    assert (await through(door, (SAID, b"10")))[0] == 202
