@@ -33,7 +33,9 @@ def watch_job(attempt_id: int) -> None:
     watch.watch_job(attempt_id)
 
 
-@shared_task(expires=20, soft_time_limit=30, time_limit=40)  # whoever asked waits
+@shared_task(  # whoever asked waits
+    expires=why_not.EXPIRES_SECONDS, soft_time_limit=why_not.LIMIT_SECONDS, time_limit=why_not.LIMIT_HARD_SECONDS
+)
 def answer_why_not(number: int, rank: int, key: str) -> None:
     why_not.answer(number, rank, key)
 

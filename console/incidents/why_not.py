@@ -8,9 +8,11 @@ worker does it, since reading the window takes seconds and memory.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from dataclasses import dataclass
 from typing import Final
 
+from celery.exceptions import SoftTimeLimitExceeded
 from django.core.cache import cache
 
 from console.incidents.lifecycle import BadAct
@@ -30,7 +32,15 @@ STILL_SECONDS_MIN: Final = 3
 """A hang is told from the newest rows of every flow, and its NICs from their last change."""
 SLOW_TABLES: Final = ("op", "nic", "process")
 KEPT_SECONDS: Final = 600
+FAILED_KEPT_SECONDS: Final = 60
+EXPIRES_SECONDS: Final = 20
+LIMIT_SECONDS: Final = 30
+LIMIT_HARD_SECONDS: Final = 40
+ASKED_SECONDS: Final = EXPIRES_SECONDS + LIMIT_HARD_SECONDS
+"""Until then a worker that was asked may be at it, so no other is asked the same."""
 SLOW_SHARE: Final = 4  # a slowdown is told from ops alone, of which a second is so much less than one with flows
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +58,36 @@ def key_of(incident: Incident, rank: int) -> str:
     return f"why-not:{incident.pk}:{revision.number if revision is not None else 0}:{rank}"
 
 
+def check_rank(incident: Incident, rank: int) -> None:
+    """Raises BadAct for a rank that the incident's attempt never had."""
+    size = incident.attempt.world_size
+    if rank >= size and not Rank.objects.filter(attempt=incident.attempt_id, rank=rank).exists():
+        n_ranks = size or incident.attempt.ranks.filter(replaced=False, rank__gte=0).count()
+        raise BadAct(f"There is no such rank: the job has {n_ranks}.")
+
+
+def ask_once(key: str) -> bool:
+    """Whether a worker is to be asked this now: not while one is at it."""
+    return cache.add(f"{key}:asked", 1, ASKED_SECONDS)
+
+
 def answer(number: int, rank: int, key: str) -> None:
-    """Work the answer out and keep it under `key`; a worker's part."""
+    """Work the answer out and keep it under `key`, or why there is none; a worker's part."""
+    seconds = KEPT_SECONDS
     try:
         said: dict[str, object] = {"answer": dataclasses.asdict(why_not_rank(Incident.objects.get(pk=number), rank))}
     except BadAct as error:
         said = {"error": str(error)}
-    cache.set(key, said, KEPT_SECONDS)
+    except SoftTimeLimitExceeded:
+        said = {"error": f"It took longer than {LIMIT_SECONDS} s to work out. {_elsewhere(number)}"}
+    except Exception as error:  # whoever asked must not wait for an answer that never comes
+        log.exception("why-not failed", extra={"incident": number, "rank": rank})
+        said, seconds = (
+            {"error": f"Working it out failed ({type(error).__name__}). Try again later."},
+            FAILED_KEPT_SECONDS,
+        )
+    cache.set(key, said, seconds)
+    cache.delete(f"{key}:asked")
 
 
 def why_not_rank(incident: Incident, rank: int) -> WhyNot:
@@ -86,7 +119,10 @@ def _window(incident: Incident, revision: DiagnosisRevision, kind: SymptomKind) 
 
 def _check(n_rank_seconds: int, most: int, incident: Incident, n_ranks: int) -> None:
     if n_rank_seconds > most:
-        raise BadAct(
-            f"A diagnosis of {n_ranks} ranks over time is too much to answer here. Ask on the command line: "
-            f"manage.py save_window {incident.pk} window.npz; python -m rca window.npz --why-not RANK"
-        )
+        raise BadAct(f"A diagnosis of {n_ranks} ranks over time is too much to answer here. {_elsewhere(incident.pk)}")
+
+
+def _elsewhere(number: int) -> str:
+    return (
+        f"Ask on the command line: manage.py save_window {number} window.npz; python -m rca window.npz --why-not RANK"
+    )
