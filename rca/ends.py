@@ -3,7 +3,8 @@
     1 ──▶ 2 ══▶ 3 ══▶ 4 ──▶ 5      3 is slow both ways; 2 and 4 only towards 3: one end explains all
     1 ══▶ 2 ══▶ 3 ──▶ 4            2 explains all;  2 ══▶ 3 ══▶ 4 ══▶ 5 needs both 3 and 4
 
-Where another end would explain as much, which of the two it is cannot be told.
+Where another end would explain as much, which of the two it is cannot be told. Nor can it where all connections of some ends
+are slow and no one end explains them: of a ring, every second end, the others, or all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ EVERYBODY_MIN = 4  # ends
 class Ends:
     """sender, receiver, usual_ns, now_ns, lasted_ns: (C,) of the connections between ends, -1 where the receiver is not
     known. is_slow: (C,). chosen: the fewest ends that explain what is slow; rivals: of each, the ends that would do as well.
-    unexplained: the slow connections that no end is slow enough for. is_everybody: nearly all are slow.
+    unexplained: the slow connections that no end is slow enough for. undecided: groups of ends nearly all of whose
+    connections are slow, which several choices would explain. is_everybody: nearly all of the job's are. is_half: about
+    half of the ends would explain that.
     """
 
     sender: Ints
@@ -41,7 +44,9 @@ class Ends:
     chosen: tuple[int, ...]
     rivals: tuple[tuple[int, ...], ...]
     unexplained: Ints
+    undecided: tuple[tuple[int, ...], ...]
     is_everybody: bool
+    is_half: bool
 
     def touched(self, end: int) -> Mask:
         """(C,) the connections of this end."""
@@ -64,14 +69,35 @@ def ends_of(edges: Edges, end_of: Ints) -> Ends:
     sender, receiver, usual, now, lasted = (one[carries] for one in (sender, receiver, usual, now, lasted))
     slow = _slow(usual, now)
     cost = np.where(slow, now - usual, 0.0)
-    n_ends = len(np.unique(sender[receiver >= 0]))
-    if n_ends >= EVERYBODY_MIN and slow[receiver >= 0].mean() >= EVERYBODY:
-        return Ends(sender, receiver, usual, now, lasted, slow, (), (), np.zeros(0, np.int64), True)
     chosen, left = _fewest(sender, receiver, slow, cost)
+    n_ends = len(np.unique(sender[receiver >= 0]))
+    if len(chosen) > 1 and n_ends >= EVERYBODY_MIN and slow[receiver >= 0].mean() >= EVERYBODY:
+        is_half, nothing = 2 * len(chosen) <= n_ends + 1, np.zeros(0, np.int64)
+        return Ends(sender, receiver, usual, now, lasted, slow, (), (), nothing, (), True, is_half)
+    undecided = _undecided(sender, receiver, slow, chosen)
+    chosen = [one for one in chosen if not any(one in group for group in undecided)]
     rivals = tuple(_rivals(sender, receiver, slow, chosen, one) for one in chosen)
-    left = np.where((receiver < 0) & bool(chosen), 0.0, left)  # it may well go to one of them
+    left = np.where((receiver < 0) & bool(chosen or undecided), 0.0, left)  # it may well go to one of them
     unexplained = np.flatnonzero(left > 0) if left.sum() > (1 - COVERED) * cost.sum() else np.zeros(0, np.int64)
-    return Ends(sender, receiver, usual, now, lasted, slow, tuple(chosen), rivals, unexplained, False)
+    return Ends(sender, receiver, usual, now, lasted, slow, tuple(chosen), rivals, unexplained, undecided, False, False)
+
+
+def _undecided(sender: Ints, receiver: Ints, slow: Mask, chosen: list[int]) -> tuple[tuple[int, ...], ...]:
+    """Ends that slow connections join, where nearly all they have are slow and more than one is needed to explain them."""
+    found, ends = [], _touching(sender, receiver, slow & (receiver >= 0))
+    while ends:
+        group: set[int] = set()
+        more = {ends[0]}
+        while more:
+            group |= more
+            joined = slow & (receiver >= 0) & (np.isin(sender, list(more)) | np.isin(receiver, list(more)))
+            more = set(_touching(sender, receiver, joined)) - group
+        ends = [one for one in ends if one not in group]
+        mine = (receiver >= 0) & (np.isin(sender, list(group)) | np.isin(receiver, list(group)))
+        is_needed = len(group.intersection(chosen)) > 1
+        if len(group) >= EVERYBODY_MIN and is_needed and slow[mine].mean() >= EVERYBODY:
+            found.append(tuple(sorted(group)))
+    return tuple(found)
 
 
 def _slow(usual: Floats, now: Floats) -> Mask:

@@ -18,7 +18,7 @@ from nccl_instrument.tables import FUNC_RECV
 from rca.counters import DONE_NAME, TRANSMITTED_NAME
 from rca.cover import SHARE_MIN
 from rca.edges import edges_of
-from rca.ends import Ends, ends_of
+from rca.ends import COVERED, Ends, ends_of
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.inside import Wait
 from rca.keys import Ints
@@ -48,16 +48,39 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     if not _is_the_wire(slowdown, ends):
         return ()
     if ends.is_everybody:
-        wait = Wait.CREDIT if uses_sockets(slowdown.window) else Wait.NETWORK
-        sends = slowdown.iterations.func != FUNC_RECV
-        excess = slowdown.sum(np.where(sends, slowdown.inside.excess(wait), 0.0))
-        return (for_everybody(RULE, VERSION, slowdown, Component.NETWORK, excess, "carries data more slowly"),)
+        every = tuple(np.unique(ends.sender).tolist())
+        taken = _taken(slowdown, ends, end_of, every)
+        return (_nics(slowdown, ends, end_of, taken),) if taken else (_everybody(slowdown, ends),)
     if len(ends.unexplained):
         return _unexplained(slowdown, ends, end_of)
-    sure = tuple(one for one, rivals in zip(ends.chosen, ends.rivals, strict=True) if not rivals)
-    tied = tuple((one, *rivals) for one, rivals in zip(ends.chosen, ends.rivals, strict=True) if rivals)
-    found = [_nics(slowdown, ends, end_of, sure)] if sure else []
-    return (*found, *(_cannot_be_told(slowdown, ends, end_of, one) for one in tied))
+    sure = [one for one, rivals in zip(ends.chosen, ends.rivals, strict=True) if not rivals]
+    tied = [(one, *rivals) for one, rivals in zip(ends.chosen, ends.rivals, strict=True) if rivals]
+    told = {group: _taken(slowdown, ends, end_of, group) for group in ends.undecided}
+    sure += [one for taken in told.values() for one in taken]
+    found = [_nics(slowdown, ends, end_of, tuple(sure))] if sure else []
+    found += [_cannot_be_told(slowdown, ends, end_of, one) for one in tied]
+    return (*found, *(_one_of_several(slowdown, ends, end_of, group) for group, taken in told.items() if not taken))
+
+
+def _everybody(slowdown: Slowdown, ends: Ends) -> Finding:
+    wait = Wait.CREDIT if uses_sockets(slowdown.window) else Wait.NETWORK
+    sends = slowdown.iterations.func != FUNC_RECV
+    excess = slowdown.sum(np.where(sends, slowdown.inside.excess(wait), 0.0))
+    found = for_everybody(RULE, VERSION, slowdown, Component.NETWORK, excess, "carries data more slowly")
+    if not ends.is_half:
+        return found
+    more = " All connections are slow: about every second NIC being slow would look the same, and which cannot be told."
+    return replace(found, sentence=found.sentence.replace("no one of them is to blame", "nobody is blamed") + more)
+
+
+def _taken(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, ...]) -> tuple[int, ...]:
+    """Of ends of which all is slow those whose counters show other people's bytes, if these explain it: () otherwise."""
+    taken = tuple(one for one in group if _is_taken_by_others(slowdown, _users(end_of, (one,))))
+    if not taken or len(taken) == len(group):
+        return ()
+    cost = np.where(ends.is_slow & (ends.receiver >= 0), ends.now_ns - ends.usual_ns, 0.0)
+    all_of, of_taken = (np.any([ends.touched(one) for one in those], axis=0) for those in (group, taken))
+    return taken if cost[of_taken].sum() >= COVERED * cost[all_of].sum() else ()
 
 
 def _ends(slowdown: Slowdown) -> Ints:
@@ -105,6 +128,14 @@ def _cannot_be_told(slowdown: Slowdown, ends: Ends, end_of: Ints, tied: tuple[in
         return _nics(slowdown, ends, end_of, taken)
     both = _finding(slowdown, ends, end_of, tied, Component.NIC, EACH_OTHER)
     return _as_link(slowdown, end_of, tied, both, "they send to nobody else, so which end it is cannot be told")
+
+
+def _one_of_several(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, ...]) -> Finding:
+    """Ends of which all is slow and whose counters are silent: some of them, or the network between them."""
+    group = tuple(sorted(group, key=lambda one: int(_users(end_of, (one,))[0])))
+    both = _finding(slowdown, ends, end_of, group, Component.NETWORK, EACH_OTHER)
+    why = "all of it is, so every second of them or the network between them would look the same"
+    return _as_link(slowdown, end_of, group[:TIED_MAX], both, why)
 
 
 def _unexplained(slowdown: Slowdown, ends: Ends, end_of: Ints) -> tuple[Finding, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from rca.edges import Edges
 from rca.ends import Ends, ends_of
@@ -68,3 +69,26 @@ def test_of_two_partners_the_one_that_is_as_fast_as_ever_elsewhere_is_not_to_bla
 def test_a_connection_to_nobody_known_may_go_to_the_slow_one() -> None:
     ends = found((0, 1, 30), (1, 0, 30), (0, 2, 30), (2, -1, 30), (1, 2, 10), (2, 1, 10))
     assert 0 in ends.chosen and not len(ends.unexplained)
+
+
+@pytest.mark.parametrize("n", [4, 6, 8])
+@pytest.mark.parametrize("first", [0, 1])
+def test_where_every_second_of_a_ring_may_be_slow_nobody_is_chosen_and_it_is_said(n: int, first: int) -> None:
+    ends = found(*ring(n, set(range(first, n, 2))))
+    assert ends.is_everybody and ends.is_half and not ends.chosen
+
+
+def test_where_all_send_to_all_everybody_is_all_there_is() -> None:
+    ends = found(*((a, b, 30.0) for a in range(6) for b in range(6) if a != b))
+    assert ends.is_everybody and not ends.is_half
+
+
+def test_one_that_all_slow_connections_touch_is_chosen_though_all_are_slow() -> None:
+    ends = found(*((0, leaf, 30.0) for leaf in range(1, 5)), *((leaf, 0, 30.0) for leaf in range(1, 5)))
+    assert ends.chosen == (0,) and ends.rivals == ((),) and not ends.is_everybody
+
+
+def test_every_second_of_one_ring_beside_another_is_undecided_and_nobody_is_chosen() -> None:
+    beside = [(a + 4, b + 4, ms) for a, b, ms in ring(4, set())]
+    ends = found(*ring(4, {0, 2}), *beside)
+    assert ends.undecided == ((0, 1, 2, 3),) and not ends.chosen and not ends.is_everybody

@@ -5,19 +5,21 @@ Each window is made once. Nobody comes first: what is everybody's, what cannot b
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 
 from ingest.window import Window
+from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, FaultKind, Grade, Symptom, SymptomKind
 from rca.settings import DEFAULT
 from rca.slowdown import slowdown_of
-from tests.nccl_instrument.simulate.jobs import EIGHT, window_after
+from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_after, window_of
 
 RING = Layout(tp=1, pp=1, dp=4, ranks_per_node=1)
 THROUGH_NODES = Layout(tp=1, pp=1, dp=8, ranks_per_node=2)
@@ -120,3 +122,37 @@ def test_two_slow_nics_that_are_partners_in_one_ring_are_told_by_what_they_send_
     found = diagnosed(slow("background_traffic", partners, 1, 0.7))
     best = found.findings[0]
     assert (best.component, len(best.culprits), 1 in best.culprits) == (Component.NETWORK, 2, True)
+
+
+def on_nics(fault: str, layout: Layout, nics: tuple[int, ...], amount: float) -> Window:
+    """A fault at these NICs at once."""
+    one = make_fault(fault, layout, AT_S, victim=nics[0], amount=amount)
+    nodes = tuple(nic // layout.ranks_per_node for nic in nics)
+    return window_of(run(layout, replace(one, ranks=nics, nics=nics, nodes=nodes), seconds=SECONDS))
+
+
+def with_others_bytes(window: Window, nics: tuple[int, ...], per_s: float) -> Window:
+    """The counters of these NICs as they are when others use them too; the simulation counts the job's bytes only."""
+    rows = window.rows("nic").copy()
+    users = window.ranks[np.searchsorted(window.ranks["rank"], nics)]
+    mine = np.any([(rows["node"] == one["node"]) & (rows["name"] == one["nic"].encode()) for one in users], axis=0)
+    since_s = np.maximum(rows["tick_ns"] - ONSET_NS, 0) / 1e9
+    rows["tx_bytes"] += np.where(mine, per_s * since_s, 0).astype(rows["tx_bytes"].dtype)
+    return replace(window, tables={**window.tables, "nic": rows})
+
+
+@pytest.mark.parametrize(("layout", "nics"), [(RING, (0, 2)), (RING, (1, 3)), (EIGHT, (0, 6))])
+def test_traffic_on_every_second_nic_of_a_ring_is_told_by_what_they_carry_for_others(
+    layout: Layout, nics: tuple[int, ...]
+) -> None:
+    window = with_others_bytes(on_nics("background_traffic", layout, nics, 0.7), nics, 20e6)
+    found = diagnosed(window)
+    assert blamed(found) == set(nics) and found.findings[0].component is Component.NETWORK
+
+
+@pytest.mark.parametrize(("layout", "nics"), [(RING, (0, 2)), (EIGHT, (0, 6))])
+def test_where_every_second_nic_of_a_ring_is_slow_by_itself_nobody_is_blamed(
+    layout: Layout, nics: tuple[int, ...]
+) -> None:
+    found = diagnosed(on_nics("nic_limited", layout, nics, 0.3))
+    assert found.findings and not blamed(found) and "every second" in found.findings[0].sentence
