@@ -2,20 +2,22 @@
 
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { IncidentDetail } from "../src/incident/detail";
-import { makeGrid, makeLanes } from "./fixtures";
+import { makeGrid, makeLanes, SECOND } from "./fixtures";
 
 let asked: string[] = [];
+let lanes = makeLanes();
 let answerLanes: () => void = () => undefined;
 
 beforeEach(() => {
   asked = [];
+  lanes = makeLanes();
   vi.useFakeTimers();
   vi.stubGlobal("fetch", (url: string) => {
     asked.push(url.replace("/api/v1/incidents/12", ""));
     if (url.endsWith("/grid")) return Promise.resolve(Response.json(makeGrid(8, 2)));
     if (!url.includes("/lanes")) return Promise.reject(new Error("away"));
     return new Promise((settle) => {
-      answerLanes = () => settle(Response.json(makeLanes()));
+      answerLanes = () => settle(Response.json(lanes));
     });
   });
 });
@@ -47,5 +49,26 @@ it("asks for another rank's lanes at once", async () => {
   detail.showRank(5);
   await vi.advanceTimersByTimeAsync(100);
   expect(lanesAsked()).toEqual(["/lanes", "/lanes?ranks=5"]);
+  stop();
+});
+
+it("asks no more for lanes that have come whole, until the incident changes or another rank is chosen", async () => {
+  lanes = { ...makeLanes(), to_ns: 60 * SECOND };
+  const detail = new IncidentDetail(12);
+  const stop = detail.follow(null);
+  const answeredAfter = async (ms: number) => {
+    await vi.advanceTimersByTimeAsync(ms);
+    answerLanes();
+    await vi.advanceTimersByTimeAsync(0);
+  };
+  for (let n = 0; n < 6; n++) await answeredAfter(5000);
+  expect(lanesAsked()).toEqual(["/lanes", "/lanes"]);
+  expect(asked.filter((path) => path === "/grid").length).toBeGreaterThan(4);
+  detail.refreshMay();
+  await answeredAfter(1000);
+  expect(lanesAsked()).toHaveLength(3);
+  detail.showRank(5);
+  await answeredAfter(1000);
+  expect(lanesAsked().at(-1)).toBe("/lanes?ranks=5");
   stop();
 });

@@ -63,7 +63,9 @@ function missingWords(recorder: RecorderAnswer, read: ReadonlySet<number>, await
     ranks > 0 && count(ranks, "rank"),
     refused > 0 && `what ${count(refused, "dump")} that could not be read would say`,
     // silent_count has the ranks of such nodes in it
-    awaited > 0 && !recorder.silent_count && `the ranks of ${count(awaited, "node")} that ${awaited === 1 ? "has" : "have"} not answered`,
+    awaited > 0 &&
+      !recorder.silent_count &&
+      `the ranks of ${count(awaited, "node")} that ${awaited === 1 ? "has" : "have"} not answered`,
   ]
     .filter(Boolean)
     .join(", nor of ");

@@ -15,6 +15,8 @@ import type { GridColumns, Lanes } from "../types";
 
 const BREATH_MS = 250;
 const REFRESH_MS = 5000;
+/** The server draws no longer a time of the lanes: then they stay as they are until the incident changes. */
+const LANES_MS = 60_000;
 
 export class IncidentDetail {
   readonly answer: Signal<IncidentAnswer | null> = signal(null);
@@ -27,6 +29,8 @@ export class IncidentDetail {
   private rank: number | null = null;
   /** Ranks whose pictures are asked for and not there yet. */
   private readonly reading = new Set<number | null>();
+  /** Whose lanes have come whole since the incident last changed, and how often: the first time some nodes may be late. */
+  private whole: { rank: number | null; times: number } = { rank: null, times: 0 };
   private reload: ReturnType<typeof setTimeout> | undefined;
 
   constructor(readonly number: number) {
@@ -76,6 +80,7 @@ export class IncidentDetail {
     clearTimeout(this.reload);
     this.reload = setTimeout(() => {
       void this.stream.load();
+      this.whole.times = 0;
       void this.readPictures();
     }, BREATH_MS);
   }
@@ -96,11 +101,19 @@ export class IncidentDetail {
     const grid = readIncidentGrid(this.number).then((answer) => {
       this.grid.value = answer;
     });
-    const lanes = readLanes(this.number, rank === null ? "" : `?ranks=${rank}`).then((answer) => {
-      if (rank === this.rank) this.lanes.value = answer;
-    });
-    const failed = (await Promise.allSettled([grid, lanes])).find((one) => one.status === "rejected");
+    const isSettled = this.whole.rank === rank && this.whole.times > 1;
+    const failed = (await Promise.allSettled([grid, isSettled ? null : this.readLanes(rank)])).find(
+      (one) => one.status === "rejected",
+    );
     this.pictureFailure.value = failed ? (failed.reason as Error).message : null;
     this.reading.delete(rank);
+  }
+  private async readLanes(rank: number | null): Promise<void> {
+    const answer = await readLanes(this.number, rank === null ? "" : `?ranks=${rank}`);
+    if (rank !== this.rank) return;
+    this.lanes.value = answer;
+    const isWhole = answer.to_ns - answer.from_ns >= LANES_MS * 1e6;
+    const before = this.whole.rank === rank ? this.whole.times : 0;
+    this.whole = { rank, times: isWhole ? before + 1 : 0 };
   }
 }
