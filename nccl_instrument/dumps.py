@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -80,6 +81,23 @@ class Part:
     def raw(self) -> bytes:
         """What was dumped. Raises BadDump when it does not inflate to what was promised."""
         return inflated(self.packed, self.length) if self.length else b""
+
+
+class Room:
+    """What one body may hold. A part that does not fit any more lets go of its bytes at once. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._packed, self._length = BODY_BYTES_MAX - HEAD_BYTES_MAX // 2, INFLATED_BYTES_MAX
+        self._lock = threading.Lock()
+
+    def admit(self, part: Part) -> Part:
+        """The part; without what it holds, and saying so, when there is no room for it."""
+        with self._lock:
+            if len(part.packed) > self._packed or part.length > self._length:
+                why = f"left out: the node's dumps take more than {INFLATED_BYTES_MAX >> 20} MiB"
+                return replace(part, silent=why, length=0, packed=b"")
+            self._packed, self._length = self._packed - len(part.packed), self._length - part.length
+        return part
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +175,9 @@ def _said(part: Part) -> dict[str, Any]:
 
 def _fitting(parts: list[Part]) -> list[Part]:
     """Without what is beyond the limits of a body: the largest dumps go first, the reason stays in their place."""
-    room, rest = BODY_BYTES_MAX - HEAD_BYTES_MAX // 2, INFLATED_BYTES_MAX
-    kept = list(parts)
+    room, kept = Room(), list(parts)
     for at in sorted(range(len(parts)), key=lambda at: len(parts[at].packed)):
-        part = parts[at]
-        if len(part.packed) > room or part.length > rest:
-            why = f"left out: the node's dumps take more than {INFLATED_BYTES_MAX >> 20} MiB"
-            kept[at] = replace(part, silent=why, length=0, packed=b"")
-        else:
-            room, rest = room - len(part.packed), rest - part.length
+        kept[at] = room.admit(parts[at])
     return kept
 
 

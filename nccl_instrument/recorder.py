@@ -5,8 +5,9 @@
 A daemon thread looks twice a second whether the agent has left a request, and answers it with a file. It calls the dump function
 as soon as there is an op, since the first such call imports for seconds; a signal would not do, as Python runs its handlers
 between two lines of the main thread, which a hung rank never reaches. A program that ends by an exception leaves a last dump:
-under gloo, sizes that differ end every rank within milliseconds. One that is killed leaves what was seen of it a few seconds
-before. Beside it a thread says how far the process is (status.py). Neither ever raises into the training program.
+under gloo, sizes that differ end every rank within milliseconds. Beside it a thread says how far the process is (status.py).
+While that stands still inside an op a dump is kept, in case the process is killed: making one holds the GIL for tens of
+milliseconds, which a job that goes on must not pay. Neither thread ever raises into the training program.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import contextlib
 import importlib
 import os
 import re
+import stat
 import sys
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -30,7 +34,10 @@ LOOK_SECONDS: Final = 0.5
 DUMP_BYTES_MAX: Final = 32 * 2**20
 LAST_WORDS: Final = "its last words"
 SEEN_LATELY: Final = "what was seen of it a few seconds before"
-LOOKS_PER_GLANCE: Final = 10
+STILL_SECONDS: Final = 2.0
+GLANCE_SHARE: Final = 0.01
+"""Of the time at most, for the dumps nobody asked for."""
+LAST_WORDS_SECONDS: Final = 1.0
 ENDING_CHARS: Final = 200
 _OP: Final = b"profiling_name"
 _DISTRIBUTED: Final = "/torch/distributed/"
@@ -55,7 +62,7 @@ def last_words_path(folder: Path, pid: int, uid: int) -> Path:
 
 
 def seen_path(folder: Path, pid: int, uid: int) -> Path:
-    """Where the process keeps a recent dump, without frames, in case it is killed."""
+    """Where the process keeps a dump, without frames, while it stands still in an op, in case it is killed."""
     return folder / f"diogenes-seen.{uid}.{pid}"
 
 
@@ -69,26 +76,28 @@ def start(
 ) -> threading.Thread:
     """Start the threads. dump: makes the bytes of a dump, torch's own by default. steps: how many steps were done so far."""
     into = folder or Path(os.environ.get(FOLDER_VARIABLE, FOLDER).partition(":")[0])
+    writer = status.StatusWriter(into)
     with contextlib.suppress(Exception):
-        status.start(into, steps)
+        writer = status.start(into, steps)
     with contextlib.suppress(Exception):
         _leave_last_words(into, dump or _torch_dump(frames=False))
-    thread = threading.Thread(target=_serve, args=(into, dump), name="diogenes-recorder", daemon=True)
+    thread = threading.Thread(
+        target=_serve, args=(into, dump, writer.stands_since), name="diogenes-recorder", daemon=True
+    )
     thread.start()
     return thread
 
 
-def _serve(folder: Path, dump: Dump | None, stop: threading.Event | None = None) -> None:
+def _serve(folder: Path, dump: Dump | None, stands_since: Callable[[], int]) -> None:
     try:
         make, glance = dump or _torch_dump(), dump or _torch_dump(frames=False)
         glance()
     except Exception:
         return  # without a recorder there is nothing to answer, and nobody to bother with it
-    pid, wait, is_ready = os.getpid(), stop or threading.Event(), dump is not None
+    pid, wait, is_ready = os.getpid(), threading.Event(), dump is not None
     asked, answer = request_path(folder, pid, os.getuid()), answer_path(folder, pid, os.getuid())
-    seen, newest, n_looks = seen_path(folder, pid, os.getuid()), b"", 0
+    keeper = _Keeper(seen_path(folder, pid, os.getuid()), glance, stands_since)
     while not wait.wait(LOOK_SECONDS):
-        n_looks += 1
         if os.getpid() != pid:
             return  # a forked child: its parent answers
         with contextlib.suppress(Exception):
@@ -98,26 +107,59 @@ def _serve(folder: Path, dump: Dump | None, stop: threading.Event | None = None)
                 asked.unlink()
                 made = make()
                 _write(answer, made if len(made) <= DUMP_BYTES_MAX else glance())
-            if n_looks % LOOKS_PER_GLANCE == 0 and (glimpse := glance()) != newest:
-                _write(seen, newest := glimpse)
+            keeper.look()
+
+
+@dataclass(slots=True)
+class _Keeper:
+    """Keeps a dump in `path` while the process stands still, one per standstill, and none once it goes on."""
+
+    path: Path
+    glance: Dump
+    stands_since: Callable[[], int]
+    kept_of: int = 0  # the standstill whose dump lies there, by when it began
+    not_before_ns: int = 0
+
+    def look(self) -> None:
+        since, now_ns = self.stands_since(), time.monotonic_ns()
+        if self.kept_of not in (0, since):
+            self.kept_of = 0
+            self.path.unlink(missing_ok=True)  # of an op that has come to its end
+        if since and not self.kept_of and now_ns - since >= STILL_SECONDS * 1e9 and now_ns >= self.not_before_ns:
+            self.kept_of = since
+            try:
+                _write(self.path, self.glance())
+            finally:
+                now_ns, began_ns = time.monotonic_ns(), now_ns
+                self.not_before_ns = now_ns + int((now_ns - began_ns) / GLANCE_SHARE)
 
 
 def _write(path: Path, raw: bytes) -> None:
-    """Whole or not at all, and only for our own user."""
+    """Whole or not at all, and only for our own user. Waits for nobody: what else may lie in its place is left alone."""
     part = path.with_suffix(path.suffix + ".part")
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600), "wb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+            raise PermissionError(f"{part} is no file of ours")
+        file.truncate(0)
         file.write(raw)
     part.replace(path)
 
 
 def _leave_last_words(folder: Path, make: Dump) -> None:
-    """Before the program dies of an exception, whoever else wants to see it."""
+    """Before the program dies of an exception, whoever else wants to see it; a dump that does not end is not waited for."""
     pid, before = os.getpid(), sys.excepthook
+
+    def leave(said: bytes) -> None:
+        with contextlib.suppress(Exception):
+            _write(last_words_path(folder, pid, os.getuid()), make() + said)
 
     def hook(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
         with contextlib.suppress(Exception):
             if os.getpid() == pid and not issubclass(kind, KeyboardInterrupt):
-                _write(last_words_path(folder, pid, os.getuid()), make() + ending(kind, error, where))
+                thread = threading.Thread(target=leave, args=(ending(kind, error, where),), daemon=True)
+                thread.start()
+                thread.join(LAST_WORDS_SECONDS)
         before(kind, error, where)
 
     sys.excepthook = hook

@@ -5,7 +5,7 @@
 A daemon thread writes a small file beside the segments: who the process is, how many steps it has done, and of every process
 group the last collective enqueued, started and completed, as PyTorch's Flight Recorder counts them. The file is locked
 while the process lives, so that its last words outlive it and are told from a living one's. Nothing here can raise into
-the training program, nothing waits for anybody: a folder without room or right is passed over and counted.
+the training program, nothing waits for anybody: a folder without room or right is passed over.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Progress:
 class Status:
     """What a process wrote. identity: job, and _NUMBERS as far as known, else -1. written_ns: monotonic.
 
-    started: field 22 of its /proc/<pid>/stat. ending: of tables.ENDINGS, what it said when its program ended.
+    started: field 22 of its /proc/<pid>/stat. ending: of tables.ENDINGS, what it said when its program ended. n_left_out:
+    process groups beyond GROUPS_MAX.
     """
 
     pid: int
@@ -79,6 +80,7 @@ class Status:
     written_ns: int
     ending: int
     progress: tuple[Progress, ...]
+    n_left_out: int
 
 
 def status_path(folder: Path, pid: int, uid: int) -> Path:
@@ -86,22 +88,21 @@ def status_path(folder: Path, pid: int, uid: int) -> Path:
     return folder / f"diogenes-status.{uid}.{pid}"
 
 
-def start(folder: Path, steps: Callable[[], int] | None = None, clock_s: float = WRITE_SECONDS) -> threading.Thread:
-    """Start the thread. steps: how many steps the program has done so far."""
+def start(folder: Path, steps: Callable[[], int] | None = None, clock_s: float = WRITE_SECONDS) -> StatusWriter:
+    """Start the thread; what it writes with. steps: how many steps the program has done so far."""
     writer = StatusWriter(folder, steps)
     thread = threading.Thread(target=writer.run, args=(clock_s,), name="diogenes-status", daemon=True)
     thread.start()
-    return thread
+    return writer
 
 
 @dataclass
 class StatusWriter:
-    """The writing side, of one process. n_failed: writes that found no room, no right or no folder."""
+    """The writing side, of one process."""
 
     folder: Path
     steps: Callable[[], int] | None = None
     glances: tuple[tuple[str, Callable[[], bytes]], ...] | None = None
-    n_failed: int = 0
     _file: int = -1
     _known: dict[str, Progress] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -116,16 +117,20 @@ class StatusWriter:
             wait.wait(clock_s)
 
     def write(self, ending: int = 0) -> None:
-        """One status. Never raises; a failure is counted."""
+        """One status. Never raises: what could not be written is seen by the age of what was."""
         if not self._lock.acquire(timeout=LOCK_SECONDS):
-            self.n_failed += 1  # the thread is stuck inside torch: the program must end all the same
-            return
+            return  # the thread is stuck inside torch: the program must end all the same
         try:
-            self._write(ending)
-        except Exception:
-            self.n_failed += 1
+            with contextlib.suppress(Exception):
+                self._write(ending)
         finally:
             self._lock.release()
+
+    def stands_since(self) -> int:
+        """Since when (monotonic ns) no group's counts have changed while one has an op under way; 0 else. Any thread may ask."""
+        groups = [one for one in list(self._known.values()) if one.name != STEPS]
+        is_busy = any(one.enqueued > one.done for one in groups)
+        return max(one.changed_ns for one in groups) if is_busy else 0
 
     def _say_end(self, pid: int) -> None:
         if os.getpid() == pid:
@@ -136,10 +141,11 @@ class StatusWriter:
         if self._file < 0 or not os.fstat(self._file).st_nlink:
             self._open()
         now_ns = time.monotonic_ns()
+        progress = self._progress(now_ns)
         said = {
             **_identity(), "pid": os.getpid(), "started": _started(), "written_ns": now_ns, "ending": ending,
-            "n_failed": self.n_failed,
-            "progress": [[one.name, one.enqueued, one.started, one.done, one.changed_ns] for one in self._progress(now_ns)],
+            "n_left_out": len(progress[GROUPS_MAX:]),
+            "progress": [[one.name, one.enqueued, one.started, one.done, one.changed_ns] for one in progress[:GROUPS_MAX]],
         }  # fmt: skip
         raw = json.dumps(said, separators=(",", ":")).encode()
         os.pwrite(self._file, _HEAD.pack(_MAGIC, len(raw), zlib.crc32(raw)) + raw, 0)
@@ -168,7 +174,7 @@ class StatusWriter:
         for prefix, glance in self.glances or ():
             with contextlib.suppress(Exception):
                 found |= {f"{prefix}{name}"[:GROUP_CHARS_MAX]: counts for name, counts in pg_status(glance()).items()}
-        return [self._changed(name, counts, now_ns) for name, counts in list(found.items())[:GROUPS_MAX]]
+        return [self._changed(name, counts, now_ns) for name, counts in found.items()]
 
     def _changed(self, name: str, counts: Counts, now_ns: int) -> Progress:
         before = self._known.get(name)
@@ -202,7 +208,11 @@ def decode_status(raw: bytes) -> Status:
             for name, *counts in rows
         )
         times = _within(found["started"], 0, 2**62), identity, _within(found["written_ns"], 0, 2**62)
-        return Status(_within(found["pid"], 1, 2**31), *times, _within(found["ending"], 0, BY_EXCEPTION + 1), progress)
+        ending, n_left_out = (
+            _within(found["ending"], 0, BY_EXCEPTION + 1),
+            _within(found.get("n_left_out", 0), 0, 2**31),
+        )
+        return Status(_within(found["pid"], 1, 2**31), *times, ending, progress, n_left_out)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadStatus("makes no sense") from error
 

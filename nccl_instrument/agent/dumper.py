@@ -17,15 +17,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.post import Door, Order
-from nccl_instrument.agent.processes import read_process, started_at
+from nccl_instrument.agent.processes import Living, read_process, started_at
 from nccl_instrument.agent.recordings import take_recordings
 from nccl_instrument.agent.stacks import take_stacks
-from nccl_instrument.dumps import RECORDER, STACKS, Dumps, Part, encode_dumps
+from nccl_instrument.dumps import RECORDER, STACKS, Dumps, Part, Room, encode_dumps
 
 LOG = logging.getLogger("diogenes.agent")
 
@@ -37,20 +36,6 @@ RETRY_S: Final = 1.0
 RETRY_S_MAX: Final = 5.0
 STOP_S: Final = 3.0
 _ENDED: Final = (0, ord("Z"), ord("X"))
-
-
-@dataclass(frozen=True, slots=True)
-class Living:
-    """A process of a job, as far as the agent knows it. started: field 22 of its stat; folder: where it has its files.
-
-    uid: whose files they are. A process of another user is never looked at, whatever such a file says.
-    """
-
-    rank: int
-    pid: int
-    started: int
-    folder: Path
-    uid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,23 +113,14 @@ class Dumper(threading.Thread):
         kinds = [kind for kind in order.kinds if kind != RECORDER or look == 1]
         reachable = [one for one in wanted if _is_there(one)]
         others = [one for one in wanted if _is_another(one)]
-        found = [_gone(one) for one in wanted if one not in reachable] if STACKS in kinds else []
+        found, room = [_gone(one) for one in wanted if one not in reachable] if STACKS in kinds else [], Room()
         if STACKS in kinds:
-            found += self._stacks(reachable)
+            pairs = [(one.rank, one.pid) for one in reachable]
+            found += take_stacks(pairs, room=room, is_over=self._stopped.is_set)
         if RECORDER in kinds:  # also of those that are gone: they may have left something
             found += [replace(_gone(one), kind=RECORDER) for one in others]
-            found += _recordings([one for one in wanted if one not in others])
+            found += take_recordings([one for one in wanted if one not in others], room=room)
         return tuple(found)
-
-    def _stacks(self, processes: Sequence[Living]) -> list[Part]:
-        offset_ns = time.time_ns() - time.monotonic_ns()
-        taken = take_stacks([(one.rank, one.pid) for one in processes], is_over=self._stopped.is_set)
-        return [
-            Part(
-                STACKS, one.rank, one.pid, one.parent, one.command, one.taken_ns + offset_ns, one.silent, "py-spy"
-            ).holding(one.raw)
-            for one in taken
-        ]
 
     def _bring(self, asked: _Asked, body: bytes) -> bool:
         """Whether the server has it."""
@@ -192,14 +168,3 @@ def _gone(one: Living) -> Part:
         else "the process is gone"
     )
     return Part(STACKS, one.rank, one.pid, 0, "", time.time_ns(), why, "")
-
-
-def _recordings(processes: Sequence[Living]) -> list[Part]:
-    found = []
-    for folder in dict.fromkeys(one.folder for one in processes):
-        taken = take_recordings([(one.rank, one.pid) for one in processes if one.folder == folder], folder)
-        now_ns = time.time_ns()
-        found += [
-            Part(RECORDER, one.rank, one.pid, 0, "", now_ns, one.silent, one.by).holding(one.raw) for one in taken
-        ]
-    return found

@@ -7,13 +7,34 @@ every pid namespace; /proc adds the state letter, where the pid can be seen at a
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from nccl_instrument.tables import PROCESS_GONE
 
 _TICK_NS: Final = 10**9 // os.sysconf("SC_CLK_TCK")
 _STATE, _UTIME, _STIME, _THREADS, _STARTED = 0, 11, 12, 17, 19  # fields of /proc/<pid>/stat behind the name
+
+
+@dataclass(frozen=True, slots=True)
+class Living:
+    """A process of a job, as far as the agent knows it. started: field 22 of its stat; folder: where it has its files.
+
+    uid: whose files they are. A process of another user is never looked at, whatever such a file says.
+    """
+
+    rank: int
+    pid: int
+    started: int
+    folder: Path
+    uid: int
+
+    @property
+    def began_s(self) -> float:
+        """When it began, unix seconds."""
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + self.started * _TICK_NS / 1e9
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ itself. All is asked at once and waited for together; a rank that does not answe
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import time
@@ -16,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nccl_instrument.agent.processes import Living
 from nccl_instrument.agent.worker_server import SOCKET, WorkerServer, has_server
+from nccl_instrument.dumps import RECORDER, Part, Room
 from nccl_instrument.recorder import (
     DUMP_BYTES_MAX,
     LAST_WORDS,
@@ -35,93 +36,73 @@ PREFIX: Final = "/tmp/nccl_trace_rank_"
 PIPE: Final = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 OLD_SECONDS: Final = 600.0
 """A dump file older than this is of another trouble."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecorderDump:
-    """raw: pickle or JSON as torch wrote it; b'' when there is none, and `silent` says what was tried. by: how it came."""
-
-    rank: int
-    pid: int
-    raw: bytes
-    by: str
-    silent: str
+_STAMP_SECONDS: Final = 0.02
+"""Files are stamped by a clock that stands still for a tick of the kernel."""
 
 
 @dataclass(slots=True)
 class _Asked:
     """A process that was asked, and the files in which it may answer: path → newest that counts, unix seconds."""
 
-    rank: int
-    pid: int
+    of: Living
     answers: dict[Path, tuple[str, float]]
     tried: list[str]
-    seen: list[Path]  # what a process that is gone by now kept for that
     server: WorkerServer | None = None
 
 
 def take_recordings(
-    trainers: Sequence[tuple[int, int]], folder: Path, *, seconds: float = WAIT_SECONDS
-) -> list[RecorderDump]:
-    """Dumps of `trainers`, pairs of (rank, process id); never raises, and waits no longer than `seconds`."""
-    asked = [_ask(rank, pid, folder, seconds) for rank, pid in trainers]
-    found: dict[tuple[int, int], RecorderDump] = {}
+    processes: Sequence[Living], *, room: Room | None = None, seconds: float = WAIT_SECONDS
+) -> list[Part]:
+    """Dumps of `processes`; never raises, and waits no longer than `seconds`. room: where they are to fit into."""
+    asked, into = [_ask(one, seconds) for one in processes], room or Room()
+    found: dict[int, Part] = {}
     give_up_at = time.monotonic() + seconds
     while True:
         is_last = time.monotonic() >= give_up_at
-        for one in asked:
-            if (one.rank, one.pid) not in found and (dump := _answered(one, is_last=is_last)) is not None:
-                found[one.rank, one.pid] = dump
+        for at, one in enumerate(asked):
+            if at not in found and (part := _answered(one, is_last=is_last)) is not None:
+                found[at] = into.admit(part)
         if is_last or len(found) == len(asked):
-            return [found[one.rank, one.pid] for one in asked]
+            return [found[at] for at in range(len(asked))]
         time.sleep(LOOK_SECONDS)
 
 
-def _ask(rank: int, pid: int, folder: Path, seconds: float) -> _Asked:
-    said, now, answers = _environment(pid), time.time(), dict[Path, tuple[str, float]]()
-    tried, server = [], None
-    with contextlib.suppress(OSError):
-        uid = os.stat(f"/proc/{pid}").st_uid
-        answers[answer_path(folder, pid, uid)] = ("its recorder thread", now)
-        _touch(request_path(folder, pid, uid), uid)
-        tried.append("its recorder thread")
-        if said.get(SOCKET) and has_server(Path(said[SOCKET]), uid):
-            server = WorkerServer(Path(said[SOCKET]), seconds, DUMP_BYTES_MAX)
-            server.start()
-            tried.append("torch's worker server")
-    for path in _of_anybody(folder, last_words_path(folder, pid, 0)):
-        answers[path] = (LAST_WORDS, now - OLD_SECONDS)
-    if said.get(PIPE) and _ring(Path(f"{said[PIPE]}{rank}.pipe")):
-        tried.append("its debug pipe")
+def _ask(one: Living, seconds: float) -> _Asked:
+    said, now = _environment(one), time.time()
+    since = max(one.began_s, now - OLD_SECONDS)  # what an earlier process left is of an earlier trouble
+    asked = _Asked(one, {answer_path(one.folder, one.pid, one.uid): ("its recorder thread", now - _STAMP_SECONDS)}, [])
+    if _is_theirs(one) and _touch(request_path(one.folder, one.pid, one.uid), one.uid):
+        asked.tried.append("its recorder thread")
+    if said.get(SOCKET) and has_server(Path(said[SOCKET]), one.uid):
+        asked.server = WorkerServer(Path(said[SOCKET]), seconds, DUMP_BYTES_MAX)
+        asked.server.start()
+        asked.tried.append("torch's worker server")
+    asked.answers[last_words_path(one.folder, one.pid, one.uid)] = (LAST_WORDS, since)
+    if said.get(PIPE) and _ring(Path(f"{said[PIPE]}{one.rank}.pipe"), one.uid):
+        asked.tried.append("its debug pipe")
     prefix = next((said[name] for name in PREFIXES if said.get(name)), PREFIX)
-    answers[Path(f"{prefix}{rank}")] = ("torch's dump file", now - OLD_SECONDS)
-    return _Asked(
-        rank, pid, answers, [*tried, "torch's dump file"], _of_anybody(folder, seen_path(folder, pid, 0)), server
-    )
+    asked.answers[Path(f"{prefix}{one.rank}")] = ("torch's dump file", since)
+    asked.tried.append("torch's dump file")
+    return asked
 
 
-def _of_anybody(folder: Path, path: Path) -> list[Path]:
-    """This file of any user: whose a process was is not known any more once it is gone."""
-    return list(folder.glob(path.name.replace(".0.", ".*.", 1)))
-
-
-def _answered(one: _Asked, *, is_last: bool) -> RecorderDump | None:
+def _answered(one: _Asked, *, is_last: bool) -> Part | None:
     """Its dump; when time is over, the reason why there is none. An old file counts only then: a new one may yet come."""
-    is_gone = _is_gone(one.pid)
+    of, is_gone = one.of, _is_gone(one.of.pid)
     for path, (by, since) in one.answers.items():
-        raw = _fresh(path, since if is_last or is_gone else max(since, time.time() - WAIT_SECONDS - 1))
+        raw = _fresh(path, of.uid, since if is_last or is_gone else max(since, time.time() - WAIT_SECONDS - 1))
         if raw is not None:
-            return RecorderDump(one.rank, one.pid, raw, by, "")
+            return _part(of, raw, by)
     if one.server is not None and one.server.raw:
-        return RecorderDump(one.rank, one.pid, one.server.raw, "torch's worker server", "")
+        return _part(of, one.server.raw, "torch's worker server")
     if is_gone:
-        for path in one.seen:
-            if (raw := _fresh(path, time.time() - OLD_SECONDS)) is not None:
-                return RecorderDump(one.rank, one.pid, raw, SEEN_LATELY, "")
-        return RecorderDump(one.rank, one.pid, b"", "", "the process is gone")
-    if not is_last:
-        return None
-    return RecorderDump(one.rank, one.pid, b"", "", f"no answer within the time; tried {', '.join(one.tried)}")
+        raw = _fresh(seen_path(of.folder, of.pid, of.uid), of.uid, of.began_s)
+        return _part(of, b"", "", "the process is gone") if raw is None else _part(of, raw, SEEN_LATELY)
+    return _part(of, b"", "", f"no answer within the time; tried {', '.join(one.tried)}") if is_last else None
+
+
+def _part(of: Living, raw: bytes, by: str, silent: str = "") -> Part:
+    return Part(RECORDER, of.rank, of.pid, 0, "", time.time_ns(), silent, by).holding(raw)
 
 
 def _is_gone(pid: int) -> bool:
@@ -132,35 +113,68 @@ def _is_gone(pid: int) -> bool:
         return True
 
 
-def _fresh(path: Path, since: float) -> bytes | None:
-    """The file, if it is a regular one written since then; None else."""
+def _is_theirs(one: Living) -> bool:
+    """Whether its number means a process of its user, which may be asked."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return os.stat(f"/proc/{one.pid}").st_uid == one.uid
     except OSError:
+        return False
+
+
+def _fresh(path: Path, uid: int, since: float) -> bytes | None:
+    """The file, if it is a regular one of this user, written since then; None else."""
+    descriptor = _open(path, uid, stat.S_IFREG, os.O_RDONLY)
+    if descriptor < 0:
         return None
     with open(descriptor, "rb") as file:
         known = os.fstat(descriptor)
-        if not stat.S_ISREG(known.st_mode) or known.st_mtime < since or not 0 < known.st_size <= DUMP_BYTES_MAX:
+        if known.st_mtime < since or not 0 < known.st_size <= DUMP_BYTES_MAX:
             return None
         return file.read(DUMP_BYTES_MAX)
 
 
-def _touch(path: Path, uid: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+def _open(path: Path, uid: int, kind: int, flags: int) -> int:
+    """A file of this kind and user, opened without waiting for anybody; -1 else.
+
+    The path is the process's word, and we may be root: it is looked at first, since opening a device may already do something.
+    """
+    try:
+        known = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return -1
+    try:
+        found = os.fstat(known)
+        if stat.S_IFMT(found.st_mode) != kind or found.st_uid != uid:
+            return -1
+        return os.open(f"/proc/self/fd/{known}", flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    finally:
+        os.close(known)
+
+
+def _touch(path: Path, uid: int) -> bool:
+    """Whether the request lies there, a new file or the one of before; what else has this name is let be."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        descriptor = _open(path, uid, stat.S_IFREG, os.O_RDONLY)
+        if descriptor < 0:
+            return False
     try:
         if os.geteuid() == 0:
             os.fchown(descriptor, uid, -1)
+        return True
+    except OSError:
+        return False
     finally:
         os.close(descriptor)
 
 
-def _ring(pipe: Path) -> bool:
+def _ring(pipe: Path, uid: int) -> bool:
     """Whether torch listens at its debug pipe and was asked: never waits for a reader."""
-    try:
-        if not stat.S_ISFIFO(os.lstat(pipe).st_mode):
-            return False
-        descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError:
+    descriptor = _open(pipe, uid, stat.S_IFIFO, os.O_WRONLY)
+    if descriptor < 0:
         return False
     try:
         os.write(descriptor, b"1\n")
@@ -171,12 +185,12 @@ def _ring(pipe: Path) -> bool:
         os.close(descriptor)
 
 
-def _environment(pid: int) -> dict[str, str]:
-    """What the process was started with; {} when it is gone or not ours to read."""
+def _environment(one: Living) -> dict[str, str]:
+    """What the process was started with; {} when it is gone, another's or not ours to read."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            raw = file.read(ENVIRONMENT_BYTES_MAX)
+        with open(f"/proc/{one.pid}/environ", "rb") as file:
+            raw = file.read(ENVIRONMENT_BYTES_MAX) if _is_theirs(one) else b""
     except OSError:
         return {}
-    pairs = (one.partition(b"=") for one in raw.split(b"\0") if b"=" in one)
+    pairs = (line.partition(b"=") for line in raw.split(b"\0") if b"=" in line)
     return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, _, value in pairs}

@@ -8,22 +8,27 @@ answer is evidence, too.
 from __future__ import annotations
 
 import os
+import selectors
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from nccl_instrument.dumps import PART_BYTES_MAX, STACKS, Part, Room
 
 DUMP_SECONDS: Final = 5.0
 ALL_SECONDS: Final = 20.0
 AT_ONCE: Final = 2
 CHILDREN_MAX: Final = 32  # of one trainer: data-loader workers, checkpoint writers
 PROCESSES_MAX: Final = 512
-RAW_BYTES_MAX: Final = 4 * 2**20
+RAW_BYTES_MAX: Final = PART_BYTES_MAX[STACKS]
+COMPLAINT_BYTES_MAX: Final = 2**16
+PIECE_BYTES: Final = 2**16
 COMMAND_CHARS: Final = 300
 _REASONS: Final = (
     ("permission", "not permitted: run the agent as the user that trains or as root, with ptrace allowed"),
@@ -32,19 +37,6 @@ _REASONS: Final = (
     ("no such file", "the process is gone"),
     ("failed to find python version", "it is no Python process, or one py-spy does not know"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class StackDump:
-    """raw: py-spy's JSON; b'' when nothing could be taken, and `silent` says why. taken_ns: monotonic."""
-
-    rank: int
-    pid: int
-    parent: int
-    command: str
-    taken_ns: int
-    raw: bytes
-    silent: str
 
 
 def find_py_spy() -> str | None:
@@ -57,12 +49,13 @@ def take_stacks(
     trainers: Sequence[tuple[int, int]],
     *,
     py_spy: str | None = None,
+    room: Room | None = None,
     seconds: float = ALL_SECONDS,
     is_over: Callable[[], bool] = lambda: False,
-) -> list[StackDump]:
+) -> list[Part]:
     """Stacks of `trainers`, pairs of (rank, process id), and of their Python children; never raises.
 
-    is_over: asked before each; what is left is then left out.
+    is_over: asked before each; what is left is then left out. room: where the parts are to fit into.
 
     All trainers come before any child, so that the time limit takes children first.
     """
@@ -71,10 +64,10 @@ def take_stacks(
     for rank, pid in trainers:
         family += [(rank, child, pid) for child in python_children(pid)[: max(PROCESSES_MAX - len(family), 0)]]
     if program is None:
-        return [_silent(*one, "py-spy is not installed on this node: pip install py-spy") for one in family]
-    give_up_at = time.monotonic() + seconds
+        return [_part(one, "py-spy is not installed on this node: pip install py-spy") for one in family]
+    give_up_at, into = time.monotonic() + seconds, room or Room()
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        return list(threads.map(lambda one: _take(program, one, 0.0 if is_over() else give_up_at), family))
+        return list(threads.map(lambda one: _take(program, one, 0.0 if is_over() else give_up_at, into), family))
 
 
 def python_children(pid: int) -> list[int]:
@@ -87,30 +80,64 @@ def python_children(pid: int) -> list[int]:
     return found[:CHILDREN_MAX]
 
 
-def _take(program: str, who: tuple[int, int, int], give_up_at: float) -> StackDump:
-    rank, pid, parent = who
+def _take(program: str, who: tuple[int, int, int], give_up_at: float, room: Room) -> Part:
     left = give_up_at - time.monotonic()
     if left <= 0:
-        return _silent(rank, pid, parent, "there was no time left to look at it")
-    command = _command(pid)
-    argv = [program, "dump", "--json", "--nonblocking", "--pid", str(pid)]
+        return _part(who, "there was no time left to look at it")
+    part = _part(who, "")  # what it is, before it can be gone
+    argv = [program, "dump", "--json", "--nonblocking", "--pid", str(part.pid)]
     try:
-        done = subprocess.run(
-            argv, capture_output=True, timeout=min(left, DUMP_SECONDS), check=False, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        return _silent(rank, pid, parent, f"py-spy did not finish within {min(left, DUMP_SECONDS):.0f} s")
+        code, said, complaint = _run(argv, min(left, DUMP_SECONDS))
+    except TimeoutError:
+        return _part(who, f"py-spy did not finish within {min(left, DUMP_SECONDS):.0f} s")
     except OSError as error:
-        return _silent(rank, pid, parent, f"py-spy cannot be run: {error.strerror or error}")
-    if done.returncode != 0:
-        return _silent(rank, pid, parent, _reason(done.stderr.decode("utf-8", "replace")))
-    if len(done.stdout) > RAW_BYTES_MAX:
-        return _silent(rank, pid, parent, f"its stacks take {len(done.stdout)} bytes, at most {RAW_BYTES_MAX} are sent")
-    return StackDump(rank, pid, parent, command, time.monotonic_ns(), done.stdout, "")
+        return _part(who, f"py-spy cannot be run: {error.strerror or error}")
+    if len(said) > RAW_BYTES_MAX:
+        return _part(who, f"its stacks take more than {RAW_BYTES_MAX} bytes, at most as many are sent")
+    if code != 0:
+        return _part(who, _reason(complaint.decode("utf-8", "replace")))
+    return room.admit(replace(part, taken_ns=time.time_ns()).holding(said))
 
 
-def _silent(rank: int, pid: int, parent: int, why: str) -> StackDump:
-    return StackDump(rank, pid, parent, _command(pid), time.monotonic_ns(), b"", why)
+def _run(argv: Sequence[str], seconds: float) -> tuple[int, bytes, bytes]:
+    """Exit code, output and complaint of a program, ended when it says more than is sent. Raises TimeoutError, OSError."""
+    give_up_at = time.monotonic() + seconds
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            said, complaint = _read_both(process, give_up_at)
+            if len(said) > RAW_BYTES_MAX or len(complaint) > COMPLAINT_BYTES_MAX:
+                process.kill()
+            return process.wait(max(give_up_at - time.monotonic(), 0.1)), said, complaint
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError from error
+        finally:
+            process.kill()
+
+
+def _read_both(process: subprocess.Popen[bytes], give_up_at: float) -> tuple[bytes, bytes]:
+    """Output and complaint to their end, or as much as tells that there is too much of it."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    read, left = (list[bytes](), list[bytes]()), [RAW_BYTES_MAX + 1, COMPLAINT_BYTES_MAX + 1]
+    with selectors.DefaultSelector() as selector:
+        for at, pipe in enumerate((process.stdout, process.stderr)):
+            selector.register(pipe, selectors.EVENT_READ, at)
+        while selector.get_map() and all(left):
+            ready = selector.select(max(give_up_at - time.monotonic(), 0))
+            if not ready:
+                raise TimeoutError
+            for key, _ in ready:
+                piece = os.read(key.fd, min(left[key.data], PIECE_BYTES)) if left[key.data] else b""
+                read[key.data].append(piece)
+                left[key.data] -= len(piece)
+                if not piece:
+                    selector.unregister(key.fileobj)
+    return b"".join(read[0]), b"".join(read[1])
+
+
+def _part(who: tuple[int, int, int], silent: str) -> Part:
+    rank, pid, parent = who
+    return Part(STACKS, rank, pid, parent, _command(pid), time.time_ns(), silent, "py-spy")
 
 
 def _reason(said: str) -> str:

@@ -19,10 +19,9 @@ from typing import Final
 
 import numpy as np
 
-from nccl_instrument.agent.dumper import Living
 from nccl_instrument.agent.follow import DEAD_MAX, KEEP_NS, TRAINERS_MAX
 from nccl_instrument.agent.jobs import ADVICE, name_problem
-from nccl_instrument.agent.processes import GONE, ProcessFiles, ProcessState
+from nccl_instrument.agent.processes import GONE, Living, ProcessFiles, ProcessState
 from nccl_instrument.agent.segment import is_alive
 from nccl_instrument.recorder import leftovers
 from nccl_instrument.status import BY_ITSELF, FILE_BYTES_MAX, STEPS, BadStatus, Status, decode_status
@@ -33,6 +32,7 @@ LOG = logging.getLogger("diogenes.agent")
 
 _NAME: Final = re.compile(r"diogenes-status\.(\d+)\.(\d+)")
 _COPIED: Final = ("world_size", "local_rank", "restart_count")
+GROUPS_COUNTED_MAX: Final = 10_000
 _AXES: Final = ("tp", "pp", "dp", "ep")
 
 
@@ -48,6 +48,7 @@ class Told:
     died_ns: int = 0
     is_final: bool = False
     is_new: bool = True
+    n_left_out: int = 0  # process groups of it that were counted as left out
 
     @property
     def job(self) -> str:
@@ -144,9 +145,9 @@ class Statuses:
                 os.close(file)
             return
         status = _status_of(file)
-        is_old = status is None or not 0 <= time.monotonic_ns() - status.written_ns <= KEEP_NS
-        if status is None or is_old or (status.ending == BY_ITSELF and not is_alive(file)):
-            if not is_alive(file):
+        is_living = is_alive(file)
+        if status is None or (not is_living and _is_over(status)):
+            if not is_living:
                 path.unlink(missing_ok=True)
             os.close(file)  # of an earlier boot, ended, or being made: another look will tell
             return
@@ -156,6 +157,7 @@ class Statuses:
             self._pass_over(path, inode, problem, "unnamed_processes")
             return
         self._told[path] = Told(path, inode, file, status, ProcessFiles(status.pid))
+        self._count_left_out(self._told[path])
         LOG.info("watching rank %d of job %s (process %d) by its status", *self._named(path), status.pid)
 
     def _named(self, path: Path) -> tuple[int, str]:
@@ -170,6 +172,13 @@ class Statuses:
         if status is not None and (status.pid, status.started) == (told.status.pid, told.status.started):
             told.is_new |= status.identity != told.status.identity and status.identity["job"] == told.job
             told.status = status if status.identity["job"] == told.job else told.status
+            self._count_left_out(told)
+
+    def _count_left_out(self, told: Told) -> None:
+        """Its process groups beyond what a status holds, each once."""
+        for _ in range(min(told.status.n_left_out, GROUPS_COUNTED_MAX) - told.n_left_out):
+            self._count("rows_over_limit", told.status.pid)
+            told.n_left_out += 1
 
     def _is_followed_by_another(self, dead: Told) -> bool:
         return dead.rank >= 0 and any(
@@ -191,6 +200,11 @@ class Statuses:
         self._passed_over.add((path, inode))
         parts = _NAME.fullmatch(path.name)
         self._count(kind, int(parts[2]) if parts else -1)
+
+
+def _is_over(status: Status) -> bool:
+    """Of a dead process: whether it ended by itself, or too long ago. One that lives and is silent is what we are here for."""
+    return status.ending == BY_ITSELF or not 0 <= time.monotonic_ns() - status.written_ns <= KEEP_NS
 
 
 def _uid_of(path: Path) -> int:

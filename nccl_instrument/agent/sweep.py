@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Final
 
 from nccl_instrument.agent.batches import cut_batch, read_clocks
-from nccl_instrument.agent.dumper import Here, Living
+from nccl_instrument.agent.dumper import Here
 from nccl_instrument.agent.follow import Followed, uid_of
 from nccl_instrument.agent.jobs import JobStream
 from nccl_instrument.agent.losses import ANY_JOB, Losses
 from nccl_instrument.agent.nics import NicReader
 from nccl_instrument.agent.plain import stack
+from nccl_instrument.agent.processes import Living
 from nccl_instrument.agent.rows import tables_of
 from nccl_instrument.agent.statuses import Statuses
 from nccl_instrument.agent.trainer import Bookmark, Trainer

@@ -9,15 +9,16 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import os
 import tarfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nccl_instrument.agent.processes import Living, started_at
 from nccl_instrument.agent.recordings import take_recordings
 from nccl_instrument.agent.stacks import take_stacks
-from nccl_instrument.dumps import RECORDER, STACKS, Dumps, Part, decode_dumps, encode_dumps
+from nccl_instrument.dumps import Dumps, Part, decode_dumps, encode_dumps
 from rca.dumped import dumped_of, with_dumps
 from rca.findings import Diagnosis, Symptom, SymptomKind
 from rca.settings import DEFAULT
@@ -42,15 +43,9 @@ class Arrived:
 
 def look_at(node: str, trainers: Mapping[int, int], folder: Path, look: int) -> Dumps:
     """What a node sends, as it is received; trainers: rank → process id."""
-    asked, now_ns = sorted(trainers.items()), time.time_ns()
-    parts = [
-        Part(STACKS, one.rank, one.pid, one.parent, one.command, now_ns, one.silent, "py-spy").holding(one.raw)
-        for one in take_stacks(asked)
-    ]
-    parts += [
-        Part(RECORDER, one.rank, one.pid, 0, "", now_ns, one.silent, one.by).holding(one.raw)
-        for one in take_recordings(asked, folder)
-    ]
+    asked = sorted(trainers.items())
+    living = [Living(rank, pid, started_at(pid) or 0, folder, os.getuid()) for rank, pid in asked]
+    parts = [*take_stacks(asked), *take_recordings(living)]
     return decode_dumps(encode_dumps(Dumps("job", node, "00" * 16, 1, look, tuple(parts))))
 
 

@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nccl_instrument.agent.segment import is_alive
-from nccl_instrument.status import BadStatus, Progress, StatusWriter, decode_status, pg_status, status_path
+from nccl_instrument.status import GROUPS_MAX, BadStatus, Progress, StatusWriter, decode_status, pg_status, status_path
 from nccl_instrument.tables import ENDINGS
 
 SAID = {
     "job": "llama", "rank": 3, "world_size": 8, "local_rank": 1, "restart_count": -1, "tp": 0, "pp": 1, "dp": 2, "ep": -1,
-    "pid": 41, "started": 7, "written_ns": 9, "ending": 0, "n_failed": 0, "progress": [["0", 5, -1, 4, 8]],
+    "pid": 41, "started": 7, "written_ns": 9, "ending": 0, "n_left_out": 2, "progress": [["0", 5, -1, 4, 8]],
 }  # fmt: skip
 DUMP = b'{"pg_status": {"0": {"last_enqueued_collective": "5", "last_completed_collective": 4}}, "version": "2.10"}'
 
@@ -41,7 +41,7 @@ def test_a_status_is_these_bytes() -> None:
     found = decode_status(sealed(SAID) + bytes(100))
     assert (found.pid, found.started, found.written_ns, found.ending) == (41, 7, 9, 0)
     assert (found.identity["job"], found.identity["rank"], found.identity["pp"]) == ("llama", 3, 1)
-    assert found.progress == (Progress("0", 5, -1, 4, 8),)
+    assert (found.progress, found.n_left_out) == ((Progress("0", 5, -1, 4, 8),), 2)
     assert decode_status(sealed({**SAID, "job": "a\ud800"})).identity["job"] == "a?"
 
 
@@ -87,13 +87,19 @@ def test_a_writer_says_when_each_count_last_changed(tmp_path: Path, monkeypatch:
     assert (identity["job"], identity["rank"], identity["world_size"]) == ("llama", 3, -1)
 
 
-def test_what_cannot_be_asked_or_written_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_groups_beyond_what_a_status_holds_are_counted(tmp_path: Path) -> None:
+    groups = {str(at): {"last_enqueued_collective": at} for at in range(GROUPS_MAX + 5)}
+    StatusWriter(tmp_path, None, (("", lambda: json.dumps({"pg_status": groups}).encode()),)).write()
+    found = decode_status(written(tmp_path))
+    assert (len(found.progress), found.n_left_out) == (GROUPS_MAX, 5)
+
+
+def test_what_cannot_be_asked_or_written_is_left_out(tmp_path: Path) -> None:
     def broken() -> int:
         raise RuntimeError("no step")
 
     writer = StatusWriter(tmp_path / "absent", broken, (("", lambda: b"no json"),))
     writer.write()
-    assert writer.n_failed == 1
     writer.folder = tmp_path
     writer.write()
     assert decode_status(written(tmp_path)).progress == ()
@@ -118,7 +124,7 @@ def test_a_recorder_that_never_answers_does_not_hold_up_the_end_of_the_program(
     thread.start()
     assert is_asked.wait(30)
     writer.write(1)
-    assert writer.n_failed == 1
+    assert not list(tmp_path.iterdir()) or not written(tmp_path).startswith(b"DGST")
     may_answer.set()
     thread.join(30)
     assert decode_status(written(tmp_path)).ending == 0

@@ -19,10 +19,10 @@ from console.supervisor.servers import database_url
 from ingest.dumps import DumpPart, ask_dumps, parts_of, progress_of, requests_of
 from ingest.models import Attempt, Team
 from ingest.tokens import make_agent_token
-from nccl_instrument.agent.dumper import WAITING_MAX, Dumper, Here, Living
+from nccl_instrument.agent.dumper import WAITING_MAX, Dumper, Here
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.post import APART_S_MAX, DUMPS_PATH, Door, Order
-from nccl_instrument.agent.processes import started_at
+from nccl_instrument.agent.processes import Living, started_at
 from nccl_instrument.agent.stacks import find_py_spy
 from nccl_instrument.dumps import RECORDER, STACKS, Dumps
 from nccl_instrument.tables import LOSSES
@@ -207,8 +207,7 @@ def test_a_refusal_to_look_arrives_with_its_cure(rig: Rig, sleeper: Living, monk
     assert "run the agent as the user that trains or as root" in rig.told()[0].parts[0].silent
 
 
-def test_sixty_four_ranks_are_all_answered_for(rig: Rig, sleeper: Living, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nccl_instrument.agent.recordings.WAIT_SECONDS", 0.3)
+def test_sixty_four_ranks_are_all_answered_for(rig: Rig, sleeper: Living) -> None:
     rig.processes = [replace(sleeper, rank=rank) for rank in range(64)]
     rig.dumper.start()
     rig.ask(1)

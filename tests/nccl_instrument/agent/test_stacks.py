@@ -7,13 +7,13 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nccl_instrument.agent.stacks import find_py_spy, python_children, take_stacks
+from nccl_instrument.dumps import INFLATED_BYTES_MAX
 from rca.stacks.process import OTHER, TRAINER
 from rca.stacks.reading import read_stacks
 
@@ -85,7 +85,8 @@ def test_without_py_spy_everybody_is_named_with_the_cure(
         ("echo 'Error: Permission Denied: Try running again with elevated permissions' >&2; exit 1", "not permitted"),
         ("echo 'Error: Failed to find python version from target process' >&2; exit 1", "no Python process"),
         ("echo 'Error: something else' >&2; exit 1", "py-spy failed: Error: something else"),
-        ("head -c 5000000 /dev/zero", "at most"),
+        ("exec cat /dev/zero", "at most"),
+        ("exec cat /dev/zero >&2", "py-spy failed"),
     ],
 )
 def test_what_py_spy_complains_of_is_one_sentence(tmp_path: Path, body: str, why: str) -> None:
@@ -95,10 +96,20 @@ def test_what_py_spy_complains_of_is_one_sentence(tmp_path: Path, body: str, why
 
 
 def test_a_dump_that_hangs_holds_up_nobody_for_long(tmp_path: Path) -> None:
-    began = time.monotonic()
-    found = take_stacks([(0, os.getpid())] * 6, py_spy=script(tmp_path / "py-spy", "exec sleep 60"), seconds=1.0)
+    found = take_stacks([(0, os.getpid())] * 6, py_spy=script(tmp_path / "py-spy", "exec sleep infinity"), seconds=1.0)
     assert all("did not finish" in one.silent or "no time left" in one.silent for one in found)
-    assert time.monotonic() - began < 30
+
+
+def test_beyond_what_a_body_holds_stacks_are_let_go_of_and_say_so(tmp_path: Path) -> None:
+    program = script(tmp_path / "py-spy", "head -c 4000000 /dev/zero")
+    found = [
+        one
+        for one in take_stacks([(rank, os.getpid()) for rank in range(20)], py_spy=program, seconds=300)
+        if not one.parent
+    ]
+    kept = [one for one in found if one.length]
+    assert len(kept) == INFLATED_BYTES_MAX // 4_000_000
+    assert all("left out: the node's dumps take more than 64 MiB" in one.silent for one in found if not one.length)
 
 
 def test_py_spy_is_found_beside_the_interpreter() -> None:

@@ -15,7 +15,7 @@ import pytest
 from nccl_instrument.agent.follow import KEEP_NS
 from nccl_instrument.agent.statuses import Statuses
 from nccl_instrument.recorder import seen_path
-from nccl_instrument.status import status_path
+from nccl_instrument.status import GROUPS_MAX, StatusWriter, status_path
 from nccl_instrument.tables import SOURCES
 
 from .conftest import Node
@@ -24,8 +24,7 @@ from .scripted_server import wait_until
 PROGRAM = """
 import sys
 from pathlib import Path
-from nccl_instrument import recorder, status
-status.WRITE_SECONDS = 0.1
+from nccl_instrument import recorder
 steps = [0]
 recorder.start(lambda: b"dump profiling_name", Path(sys.argv[1]), steps=lambda: steps[0])
 print("ready", flush=True)
@@ -170,4 +169,35 @@ def test_what_an_earlier_boot_or_a_process_without_a_job_left_is_not_sent(
     statuses.look()
     assert counted == [("unnamed_processes", nameless.pid)]
     nameless.end()
+    statuses.close()
+
+
+def test_a_living_process_is_followed_however_long_ago_it_wrote(
+    tmp_path: Path, counted: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is stuck with the GIL held or is stopped does not write, also not while the agent was started again."""
+    process = Process(tmp_path, rank=1)
+    path = status_path(tmp_path, process.pid, os.getuid())
+    wait_until(lambda: path.exists() and path.read_bytes().startswith(b"DGST"), 30)
+    process.process.send_signal(signal.SIGSTOP)
+    monkeypatch.setattr("nccl_instrument.agent.statuses.KEEP_NS", -KEEP_NS)
+    statuses = Statuses([tmp_path], "", lambda kind, pid: counted.append((kind, pid)))
+    statuses.look()
+    assert statuses.jobs() == {"job"}
+    assert [one.pid for one in statuses.living("job", ())] == [process.pid]
+    process.end(signal.SIGKILL)
+    statuses.close()
+
+
+def test_process_groups_a_status_has_no_room_for_are_counted_once(
+    tmp_path: Path, counted: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIOGENES_JOB", "job")
+    groups = b'{"pg_status": {%s}}' % b",".join(b'"%d": {}' % at for at in range(GROUPS_MAX + 2))
+    writer = StatusWriter(tmp_path, None, (("", lambda: groups),))
+    writer.write()
+    statuses = Statuses([tmp_path], "", lambda kind, pid: counted.append((kind, pid)))
+    for _ in range(3):
+        statuses.look()
+    assert counted == [("rows_over_limit", os.getpid())] * 2
     statuses.close()
