@@ -7,10 +7,10 @@ leave out. Who analyses reads the parts; how far a request has got is counted fr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.db import Error as DatabaseError
 from django.db import IntegrityError, connection, transaction
@@ -164,11 +164,27 @@ def parts_of(
         found = found.filter(rank__in=list(ranks))
     if looks is not None:
         found = found.filter(answer__look__in=list(looks))
-    rows = found.order_by("rank", "parent", "pid", "answer__look", "pk").values_list(
-        "answer__request_id", "answer__node_name", "answer__look", "kind", "rank", "pid", "parent", "command", "taken_ns",
-        "silent", "by", "length", "packed",
-    )  # fmt: skip
-    return [DumpPart(*row[:-1], bytes(row[-1])) for row in rows]
+    return [_part(row) for row in found.order_by(*_ORDER).values_list(*_COLUMNS)]
+
+
+def each_part(request_id: int) -> Iterator[DumpPart]:
+    """All that came for a request, in the same order, one after the other: together it may be more than memory holds."""
+    found = StoredDump.objects.filter(answer__request=request_id)
+    for pk in list(found.order_by(*_ORDER).values_list("pk", flat=True)):
+        row = found.filter(pk=pk).values_list(*_COLUMNS).first()
+        if row is not None:
+            yield _part(row)
+
+
+def _part(row: Sequence[Any]) -> DumpPart:
+    return DumpPart(*row[:-1], packed=bytes(row[-1]))
+
+
+_ORDER: Final = ("rank", "parent", "pid", "answer__look", "pk")
+_COLUMNS: Final = (
+    "answer__request_id", "answer__node_name", "answer__look", "kind", "rank", "pid", "parent", "command", "taken_ns",
+    "silent", "by", "length", "packed",
+)  # fmt: skip
 
 
 def store_dumps(team_id: int, dumps: Dumps) -> bool:
@@ -207,6 +223,12 @@ def receive_dumps(team_id: int, body: bytes) -> bool:
     if is_new:
         mark_dumped([dumps.request])
     return is_new
+
+
+def ranks_asked(request_id: int) -> dict[int, str]:
+    """Rank that was asked for → its node. Raises DumpRequest.DoesNotExist."""
+    request = DumpRequest.objects.get(pk=request_id)
+    return {rank: node for node, rank in _ranks_of(request, _expected(request))}
 
 
 def progress_of(request_id: int) -> Progress:
@@ -269,21 +291,30 @@ def _within(request: DumpRequest, parts: Sequence[Part]) -> list[Part]:
 
 
 def _make_room(team_id: int) -> None:
-    """Let go of the team's oldest requests until a new one fits whatever it brings. Raises TooSoon when it cannot."""
+    """Let go of the team's oldest requests until a new one fits whatever it brings, but not of evidence. Raises TooSoon."""
     of_team = DumpRequest.objects.filter(attempt__job__team_id=team_id)
     n_open = of_team.filter(state=DumpRequest.State.OPEN).count()
     closed = of_team.exclude(state=DumpRequest.State.OPEN)
-    over = (n_open + 1) * limits.DUMP_REQUEST_BYTES_MAX - limits.DUMP_TEAM_BYTES_MAX
-    over += int(closed.aggregate(n=Sum("bytes"))["n"] or 0)
+    room = limits.DUMP_TEAM_BYTES_MAX - (n_open + 1) * limits.DUMP_REQUEST_BYTES_MAX
+    if room < 0:
+        raise TooSoon("Too many requests of this team are under way; each takes a minute at most.")
+    over = int(closed.aggregate(n=Sum("bytes"))["n"] or 0) - room
     gone = []
-    for pk, n_bytes in closed.order_by("asked_at", "pk").values_list("pk", "bytes") if over > 0 else ():
+    for pk, attempt_id, asked_at, n_bytes in (
+        closed.order_by("asked_at", "pk").values_list(*_OLDEST) if over > 0 else ()
+    ):
         if over <= 0:
             break
-        gone.append(pk)
-        over -= n_bytes
+        if not _is_pinned(attempt_id, asked_at):
+            gone.append(pk)
+            over -= n_bytes
     if over > 0:
-        raise TooSoon("Too many requests of this team are under way; each takes a minute at most.")
+        note_let_go("dumps_refused", 1)
+        raise TooSoon("The dumps that incidents of this team rest on take all the room there is for dumps.")
     _let_go(gone)
+
+
+_OLDEST: Final = ("pk", "attempt_id", "asked_at", "bytes")
 
 
 def _let_go(request_ids: list[int]) -> int:

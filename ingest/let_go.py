@@ -16,6 +16,7 @@ KINDS: Final = {
     "windows": "pinned windows of incidents resolved longer ago than evidence is kept",
     "windows_cut": "pinned windows longer than a day, of which the rest is not kept",
     "dumps": "requests for dumps and what was answered, older than they are kept or beyond what a team may keep",
+    "dumps_refused": "requests for dumps not made, since incidents' evidence takes all that a team may keep",
     "hours": "hours of traces dropped before all that was pinned or unsummed of them was saved",
 }
 

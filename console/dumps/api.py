@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.core.exceptions import PermissionDenied
-from django.http import FileResponse
+from django.http import StreamingHttpResponse
 from django.utils.decorators import method_decorator
 from django.views.decorators.gzip import gzip_page
 from drf_spectacular.types import OpenApiTypes
@@ -22,7 +22,7 @@ from console.dashboard.job_api import find_job
 from console.dashboard.schema import ERROR, an_object
 from console.dumps import shown
 from console.dumps.asking import ask_by_hand
-from console.dumps.taken_away import zipped
+from console.dumps.taken_away import one_by_one, zipped
 from console.dumps.wanted import requests_for
 from console.incidents import read
 from console.incidents.api import REQUEST_KEY, REQUEST_KEY_MAX, actor_of
@@ -164,7 +164,7 @@ class IncidentDumpsFile(_OfIncident):
         parameters=[REQUEST],
         responses={(200, "application/zip"): OpenApiTypes.BINARY, 403: ERROR, 404: ERROR},
     )
-    def get(self, request: Request, number: int) -> FileResponse:
+    def get(self, request: Request, number: int) -> StreamingHttpResponse:
         """What came for a request as a zip for `python -m rca bundle`. Only who may act may take dumps away."""
         caller = caller_of(request.user)
         source = self.source(caller, number)
@@ -174,7 +174,8 @@ class IncidentDumpsFile(_OfIncident):
         if chosen is None:
             raise DumpRequest.DoesNotExist
         name = f"incident-{number}-dumps-{chosen.pk}.zip"
-        return FileResponse(zipped(chosen), as_attachment=True, filename=name, content_type="application/zip")
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return StreamingHttpResponse(one_by_one(zipped(chosen)), content_type="application/zip", headers=headers)
 
 
 class JobDumps(_OfJob):

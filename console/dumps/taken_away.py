@@ -1,38 +1,75 @@
-"""Dumps to take away: one zip of everything that came for a request, as `python -m rca bundle` reads it anywhere."""
+"""Dumps to take away: one zip of everything that came for a request, as `python -m rca bundle` reads it anywhere.
+
+Made while it is sent, part by part, since a request's dumps may be more than the web process should hold; each part is taken
+in a thread, so that other requests are answered meanwhile.
+"""
 
 from __future__ import annotations
 
-import tempfile
 import zipfile
-from typing import IO, Final
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
 
-from ingest.dumps import parts_of
-from ingest.models import DumpRequest, Rank
+from asgiref.sync import sync_to_async
+
+from ingest.dumps import DumpPart, each_part
+from ingest.models import DumpRequest
 from nccl_instrument.dumps import STACKS, BadDump
 
-MEMORY_BYTES: Final = 4 * 2**20  # a larger one is written to disk
-RANKS_AT_ONCE: Final = 256
+ALL_BYTES_MAX: Final = 2**30
+"""Of all parts, before they are compressed."""
 
 
-def zipped(request: DumpRequest) -> IO[bytes]:
-    """The file, to be read from its start. Names end as the bundle's reader wants them; who gave none is in silent.txt."""
-    file = tempfile.SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115
-    silent = []
-    ranks = Rank.objects.filter(attempt=request.attempt_id).order_by("rank").values_list("rank", flat=True)
-    known = sorted({-1, *ranks})
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for at in range(0, len(known), RANKS_AT_ONCE):
-            for part in parts_of([request.pk], ranks=known[at : at + RANKS_AT_ONCE]):
-                if part.silent:
-                    silent.append(f"{part.kind} of rank {part.rank} on {part.node}: {part.silent}\n")
-                    continue
-                name = f"stacks/rank{part.rank}_{part.node}_{part.pid}_look{part.look}.json"
-                if part.kind != STACKS:
-                    name = f"recorder/look{part.look}_{part.node}_{part.rank}"
-                try:
-                    archive.writestr(name.replace("..", "_"), part.raw)
-                except BadDump as error:
-                    silent.append(f"{part.kind} of rank {part.rank} on {part.node}: {error}\n")
+class _Written:
+    """What a zip file has written and nobody has taken yet."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def write(self, raw: bytes) -> int:
+        self._pieces.append(bytes(raw))
+        return len(raw)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def taken(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)
+
+
+def zipped(request: DumpRequest) -> Iterator[bytes]:
+    """The file in pieces. Names end as the bundle's reader wants them; who gave none, or is left out, is in silent.txt."""
+    written, silent, left = _Written(), [], ALL_BYTES_MAX
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for part in each_part(request.pk):
+            if why := part.silent or _put(archive, part, left):
+                silent.append(f"{part.kind} of rank {part.rank} on {part.node}: {why}\n")
+                continue
+            left -= part.length
+            yield written.taken()
         archive.writestr("silent.txt", "".join(silent))
-    file.seek(0)
-    return file
+    yield written.taken()
+
+
+def _put(archive: zipfile.ZipFile, part: DumpPart, left: int) -> str:
+    """Put it into the archive; why not, else ''."""
+    if part.length > left:
+        return f"left out: such a file has at most {ALL_BYTES_MAX >> 20} MiB of dumps"
+    name = f"stacks/rank{part.rank}_{part.node}_{part.pid}_look{part.look}.json"
+    if part.kind != STACKS:
+        name = f"recorder/look{part.look}_{part.node}_{part.rank}"
+    try:
+        archive.writestr(name.replace("..", "_"), part.raw)
+    except BadDump as error:
+        return str(error)
+    return ""
+
+
+async def one_by_one(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces as the server sends them: of an iterator that is not asynchronous Django would hold all at once."""
+    while (piece := await sync_to_async(lambda: next(pieces, None))()) is not None:
+        yield piece

@@ -141,7 +141,7 @@ def _states(found: dict[str, int], is_heard: bool) -> dict[str, int]:
 
 def _let_go(connection: Connection[Any]) -> dict[str, int]:
     found = dict(connection.execute("SELECT kind, n FROM ingest_letgo").fetchall())
-    return {"windows": 0, "windows_cut": 0, "dumps": 0, "hours": 0} | found
+    return {"windows": 0, "windows_cut": 0, "dumps": 0, "dumps_refused": 0, "hours": 0} | found
 
 
 def _lags(rows: list[Any], now_ns: int) -> Iterator[Metric]:

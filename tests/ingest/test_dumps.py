@@ -14,7 +14,7 @@ from ingest import limits
 from ingest.dumps import TooSoon, ask_dumps, parts_of, progress_of, requests_of, why_not
 from ingest.let_go import read_let_go
 from ingest.marks import take_dumped
-from ingest.models import Attempt, DumpRequest, StoredDump
+from ingest.models import Attempt, DumpRequest, PinnedWindow, StoredDump
 from ingest.retention import dump_age, keep_house
 from nccl_instrument.dumps import BODY_BYTES_MAX, RECORDER, STACKS, Dumps, Part, encode_dumps
 from tests.builders import FakeJob, boot_id
@@ -213,6 +213,30 @@ async def test_the_oldest_requests_of_a_team_make_room_and_old_ones_go(
     assert await requests(attempt) == []
     assert await StoredDump.objects.acount() == 0
     assert (await aio(read_let_go)())["dumps"] == before + 2
+
+
+async def test_evidence_makes_no_room_for_new_requests(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = await started(ingest)
+    kept = await ask(attempt, looks=1)
+    await post(ingest, answer(kept.pk, 0))
+    await DumpRequest.objects.aupdate(state=DumpRequest.State.ANSWERED)
+    asked_ns = int(kept.asked_at.timestamp() * 1e9)
+    window = {"start_ns": asked_ns, "end_ns": asked_ns + 1_000_000}
+    pinned = await PinnedWindow.objects.acreate(attempt_id=attempt, **window)
+    n_bytes = (await DumpRequest.objects.aget()).bytes
+    monkeypatch.setattr(limits, "DUMP_TEAM_BYTES_MAX", limits.DUMP_REQUEST_BYTES_MAX + n_bytes)
+    other = await ask(attempt, asked_by="ada")
+    await DumpRequest.objects.filter(pk=other.pk).aupdate(state=DumpRequest.State.ANSWERED, bytes=1)
+    third = await ask(attempt, asked_by="ada")
+    assert [one.pk for one in await requests(attempt)] == [third.pk, kept.pk], "not the oldest"
+    await DumpRequest.objects.filter(pk=third.pk).adelete()
+    monkeypatch.setattr(limits, "DUMP_TEAM_BYTES_MAX", limits.DUMP_REQUEST_BYTES_MAX)
+    before = (await aio(read_let_go)())["dumps_refused"]
+    with pytest.raises(TooSoon, match="incidents of this team"):
+        await ask(attempt, asked_by="ada")
+    assert (await aio(read_let_go)())["dumps_refused"] == before + 1
+    await pinned.adelete()
+    await ask(attempt, asked_by="ada")
 
 
 async def test_what_is_narrowed_is_all_that_is_read(ingest: Ingest) -> None:

@@ -264,7 +264,7 @@ async def test_what_is_let_go_of_is_counted(ingest: Ingest, monkeypatch: pytest.
     await aio(pin_window)(attempt.pk, 9 * SECOND, 30 * SECOND)
     for start_ns in (0, 5 * SECOND, 7 * SECOND):  # the last one is none
         await aio(unpin_window)(attempt.pk, start_ns, start_ns + 10 * SECOND)
-    assert await aio(read_let_go)() == {"windows": 2, "windows_cut": 1, "dumps": 0, "hours": 0}
+    assert await aio(read_let_go)() == {"windows": 2, "windows_cut": 1, "dumps": 0, "dumps_refused": 0, "hours": 0}
 
 
 async def test_the_database_refuses_two_running_attempts_of_a_job(ingest: Ingest) -> None:

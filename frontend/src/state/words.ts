@@ -129,12 +129,16 @@ export const LET_GO: Record<string, [one: string, many: string]> = {
   ],
   windows_cut: ["pinned window longer than a day was cut", "pinned windows longer than a day were cut"],
   dumps: ["set of dumps older than they are kept", "sets of dumps older than they are kept"],
+  dumps_refused: [
+    "request for dumps not made, since incidents' evidence takes all the room for dumps",
+    "requests for dumps not made, since incidents' evidence takes all the room for dumps",
+  ],
   hours: [
     "hour of traces dropped before all of it was saved or summed up",
     "hours of traces dropped before all of it was saved or summed up",
   ],
 };
-export const LET_GO_LOSES = ["windows_cut", "hours"];
+export const LET_GO_LOSES = ["windows_cut", "dumps_refused", "hours"];
 
 /** Losses after which nothing is missing from a window: odd, counted, got over. */
 export const ONLY_ODD = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from console.accounts.models import Role
+from console.dumps import taken_away
 from console.incidents import watch
 from console.incidents.models import Incident, SettingChange
 from ingest.dumps import drop_dumps_before, requests_of, store_dumps
@@ -117,10 +120,29 @@ async def test_what_came_can_be_taken_away_and_read_again_as_a_bundle(job: Stall
     team = await Team.objects.aget(pk=incident.team_id)
     rita = (await sync_to_async(make_persona)("rita", team, Role.RESPONDER)).browser
     file = tmp_path / "dumps.zip"
-    file.write_bytes(b"".join((await ask(rita, f"incidents/{incident.pk}/dumps.zip")).streaming_content))
+    sent = (await ask(rita, f"incidents/{incident.pk}/dumps.zip")).streaming_content
+    file.write_bytes(b"".join([piece async for piece in sent]))
     assert (await ask(await viewer(), f"incidents/{incident.pk}/dumps.zip")).status_code == 403
     found = diagnose_bundle(dumped_in(read_contents(Unpacked(file))), "job")
     assert (found.culprits, found.layer) == ((3,), "data loader")
+
+
+async def test_a_file_of_dumps_is_sent_part_by_part_with_ranks_nobody_else_told_of_up_to_a_limit(
+    job: StallingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    incident = await stall(job)
+    request = (await of(incident))[0]
+    held = tuple(_part("stacks", rank, b"x" * 1000) for rank in (77, 78, 79))
+    dumps = Dumps(request.attempt.job.name, "node-0", "ab" * 16, request.pk, 1, held)
+    assert await sync_to_async(store_dumps)(request.attempt.job.team_id, dumps)
+    monkeypatch.setattr(taken_away, "ALL_BYTES_MAX", 2500)
+    pieces = await sync_to_async(lambda: list(taken_away.zipped(request)))()
+    assert len(pieces) == 3, "one for each part, and the end"
+    with zipfile.ZipFile(io.BytesIO(b"".join(pieces))) as archive:
+        names = [f"stacks/rank{rank}_node-0_{PID + rank}_look1.json" for rank in (77, 78)]
+        assert archive.namelist() == [*names, "silent.txt"]
+        assert archive.read(names[0]) == b"x" * 1000
+        assert archive.read("silent.txt").startswith(b"stacks of rank 79 on node-0: left out")
 
 
 async def test_other_teams_see_none_of_it_and_viewers_may_not_ask(job: StallingJob) -> None:

@@ -49,7 +49,7 @@ def test_every_number_has_a_meaning_and_the_other_way_round(lively: None, team: 
     told = read(StackCollector())
     assert set(told) | {"diogenes_rollup_lag_seconds", "diogenes_restarts"} == set(MEANING)
     assert told["diogenes_nodes"] == {"reporting": 0, "catching_up": 1, "silent": 0, "unheard": 0}
-    assert told["diogenes_let_go"] == {"windows": 0, "windows_cut": 0, "dumps": 0, "hours": 0}
+    assert told["diogenes_let_go"] == {"windows": 0, "windows_cut": 0, "dumps": 0, "dumps_refused": 0, "hours": 0}
     assert told["diogenes_looks_overdue"] == {"": 1}
     assert told["diogenes_unreadable"] == {"database": 0, "valkey": 0}
 
