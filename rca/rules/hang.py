@@ -19,7 +19,7 @@ from rca.extent import with_extent
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from rca.progress import Progress
 from rca.ranks import PORT_DOWN
-from rca.rules import links
+from rca.rules import links, silence
 from rca.settings import Settings
 from rca.settled import settled
 from rca.sinks import Sink, sinks
@@ -39,7 +39,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 3
+VERSION = 4
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 
@@ -51,7 +51,9 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     if symptom.kind is SymptomKind.SILENCE:
         # Nobody said that ops stand still: what a moment of a running job looks like is no evidence, what is seen directly is.
         found, lost = [sink for sink in found if sink.ranks and state.is_cut[list(sink.ranks)].all()], []
-    findings = [_explain_sink(state, sink, settings) for sink in _once_unseen(state, found) if _is_ours(state, sink)]
+    findings = [
+        _explain_sink(state, sink, settings) for sink in _once_unseen(state, found, settings) if _is_ours(state, sink)
+    ]
     by_link = links.explain(state, lost, settings)
     disputing = set(state.ranks.names(np.unique(state.disputed.at[~state.disputed.is_done])))
     told = disputing.union(*(other.culprits for other in by_link))
@@ -59,9 +61,15 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     return with_extent(state, findings, settings)
 
 
-def _once_unseen(state: Progress, found: list[Sink]) -> list[Sink]:
-    """Ranks of a node of which no row is there may each be it: one sink per node, its unseen ranks tied."""
-    unseen, kept, told = state.ranks.seen_ns == 0, [], set()
+def _once_unseen(state: Progress, found: list[Sink], settings: Settings) -> list[Sink]:
+    """Ranks of a node of which no row is there may each be it: one sink per node, its unseen ranks tied if there are several.
+
+    Not those that are named because nothing is heard of them, unless more is seen of them than their silence.
+    """
+    told, kept = set[int](), list[Sink]()
+    unseen = state.ranks.seen_ns == 0
+    is_known = state.ranks.is_gone | state.ranks.is_stopped | (state.ranks.port == PORT_DOWN)
+    unheard = np.isin(np.arange(state.n_ranks), silence.silent_ranks(state, settings)) & ~is_known
     for sink in found:
         node = int(state.ranks.node[sink.ranks[0]]) if len(sink.ranks) == 1 and unseen[sink.ranks[0]] else -1
         if node < 0:
@@ -69,7 +77,9 @@ def _once_unseen(state: Progress, found: list[Sink]) -> list[Sink]:
         elif node not in told:
             told.add(node)
             ranks = tuple(np.flatnonzero(unseen & (state.ranks.node == node)).tolist())
-            kept.append(replace(sink, ranks=ranks, tied=ranks, waiters=sink.waiters - set(ranks)))
+            if not unheard[list(ranks)].all():
+                tied = ranks if len(ranks) > 1 else ()
+                kept.append(replace(sink, ranks=ranks, tied=tied, waiters=sink.waiters - set(ranks)))
     return kept
 
 
@@ -103,7 +113,7 @@ def _explain_sink(state: Progress, sink: Sink, settings: Settings) -> Finding:
         # A GPU that executes nothing stops its process as if it had failed; whether the GPU, a kernel or the driver is broken
         # cannot be told from here. So the fault table counts it to the process, and the subject says that it is the GPU.
         component=Component.PROCESS if component is Component.GPU else component, kind=kind,
-        culprits=() if ties else state.ranks.names(np.array(sink.ranks)),
+        culprits=() if ties or component is Component.UNKNOWN else state.ranks.names(np.array(sink.ranks)),
         score=score(Grade.WEAK if ties else grade, len(sink.waiters), state.n_ranks),
         grade=Grade.WEAK if ties else grade, sentence=f"{sentence}; {waiting(len(sink.waiters))}.",
         evidence=_evidence(state, sink, settings),

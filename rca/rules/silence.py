@@ -30,7 +30,7 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     ends."""
     behind = _behind(state, symptom, settings)
     told = {rank for finding in behind for rank in finding.subject.ranks}
-    quiet = [int(at) for at in _silent_ranks(state, settings) if int(state.ranks.rank[at]) not in told]
+    quiet = [int(at) for at in silent_ranks(state, settings) if int(state.ranks.rank[at]) not in told]
     lone = tuple(_silent_rank(state, at) for at in quiet[: settings.findings_max])
     nodes = np.flatnonzero(silent_nodes(state.window, settings)[:-1])
     if symptom.kind not in (SymptomKind.SILENCE, SymptomKind.EXTERNAL):
@@ -49,7 +49,7 @@ def _behind(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     return tuple(_node_behind(state, int(node)) for node in nodes[: settings.findings_max])
 
 
-def _silent_ranks(state: Progress, settings: Settings) -> Ints:
+def silent_ranks(state: Progress, settings: Settings) -> Ints:
     """Positions of the ranks without any row for `silence_ns` though their nodes report and all other ranks do.
 
     With others gone or silent as well, the job ends or a node is lost, and a rank that ended cleanly is no riddle.
