@@ -61,7 +61,7 @@ def silent(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_hung_rank_answers_by_its_recorder_thread(hung: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    (found,) = take_recordings([living(2, hung.pid, tmp_path)])
+    (found,) = take_recordings([living(2, hung.pid, tmp_path)], seconds=60)
     assert (found.raw, found.by, found.silent) == (b"dump of a hung rank", "its recorder thread", "")
     assert not recorder.request_path(tmp_path, hung.pid, os.getuid()).exists()
 
@@ -70,7 +70,7 @@ def test_a_dump_of_before_is_no_answer(hung: subprocess.Popen[bytes], tmp_path: 
     path = recorder.answer_path(tmp_path, hung.pid, os.getuid())
     path.write_bytes(b"old")
     os.utime(path, (time.time() - 60, time.time() - 60))
-    assert take_recordings([living(0, hung.pid, tmp_path)])[0].raw == b"dump of a hung rank"
+    assert take_recordings([living(0, hung.pid, tmp_path)], seconds=60)[0].raw == b"dump of a hung rank"
 
 
 def test_a_file_that_torch_wrote_itself_is_taken_if_it_is_of_this_trouble(
@@ -86,17 +86,15 @@ def test_a_file_that_torch_wrote_itself_is_taken_if_it_is_of_this_trouble(
 
 def test_the_debug_pipe_is_rung_and_its_answer_waited_for(silent: subprocess.Popen[bytes], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe_3.pipe")
+    asked = living(3, silent.pid, tmp_path)
 
     def torch() -> None:
         with open(tmp_path / "pipe_3.pipe", "rb") as pipe:
             assert pipe.read(1) == b"1"
         (tmp_path / "fr_3").write_bytes(b"as asked")
 
-    thread = threading.Thread(target=torch, daemon=True)
-    thread.start()
-    while not (found := take_recordings([living(3, silent.pid, tmp_path)], seconds=1.0)[0]).raw:
-        assert "no answer" in found.silent
-    thread.join()
+    threading.Thread(target=torch, daemon=True).start()
+    found = next(one for _ in range(60) if (one := take_recordings([asked], seconds=1.0)[0]).raw)
     assert found.raw == b"as asked"
 
 
@@ -138,7 +136,7 @@ def test_a_program_that_ends_by_an_exception_leaves_a_last_dump(tmp_path: Path) 
         left = recorder.last_words_path(tmp_path, process.pid, os.getuid())
         assert left.exists() is is_left
     assert left.read_bytes() == b"dump of a hung rank\nended outside any op by RuntimeError: sizes differ"
-    (found,) = take_recordings([living(0, process.pid, tmp_path)])
+    (found,) = take_recordings([living(0, process.pid, tmp_path)], seconds=60)
     assert (found.by, found.raw) == (recorder.LAST_WORDS, left.read_bytes())
 
 
@@ -160,12 +158,12 @@ time.sleep(600)
 
 def test_of_a_rank_killed_in_an_op_what_was_kept_while_it_stood_is_taken(tmp_path: Path) -> None:
     for process in started(tmp_path, STANDING):
-        (alive,) = take_recordings([living(1, process.pid, tmp_path)])
+        (alive,) = take_recordings([living(1, process.pid, tmp_path)], seconds=60)
         assert alive.by == "its recorder thread"
         recorder.answer_path(tmp_path, process.pid, os.getuid()).unlink()
         process.kill()
         process.wait()
-        (killed,) = take_recordings([living(1, process.pid, tmp_path)])
+        (killed,) = take_recordings([living(1, process.pid, tmp_path)], seconds=60)
         assert (killed.raw, killed.by) == (b"as it was", recorder.SEEN_LATELY)
 
 
@@ -310,7 +308,7 @@ def test_torchs_worker_server_is_asked_at_a_socket_of_the_same_user(tmp_path: Pa
     with WorkerServer(str(path), Worker) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         for process in started(tmp_path, code, TORCH_WORKER_SERVER_SOCKET=str(path)):
-            (found,) = take_recordings([living(1, process.pid, tmp_path)])
+            (found,) = take_recordings([living(1, process.pid, tmp_path)], seconds=60)
             assert (found.by, b"gloo:all_reduce" in found.raw) == ("torch's worker server", True)
             os.chown(path, 12345, -1) if os.getuid() == 0 else path.unlink()
             (other,) = take_recordings([living(1, process.pid, tmp_path)], seconds=0.3)
