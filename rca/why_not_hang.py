@@ -56,7 +56,10 @@ def _waits(paths: Paths, at: int) -> str:
         return ""
     place = _place(state, edge.comm_id, edge.op)
     chain = paths.chain(at)
-    steps = f", {len(chain)} steps on the way to {_named_at(state, chain[-1])}" if len(chain) > 1 else ""
+    ends, n_steps = chain[-1:], len(chain)
+    if paths.blamed and chain and chain[-1] not in paths.blamed:  # the last step is to a NIC or link of who is blamed
+        ends, n_steps = sorted(paths.blamed), n_steps + 1
+    steps = f", {n_steps} steps on the way to {_named_at(state, ends)}" if n_steps > 1 else ""
     return f"It waits for rank {edge.waits_for}{place}: {edge.why}{steps}.{_passed_on(state, at)}"
 
 
@@ -65,8 +68,8 @@ def _place(state: Progress, comm_id: int, op: int) -> str:
     return f" in op {op} of {comm_name(state, int(comm))}" if comm >= 0 else ""
 
 
-def _named_at(state: Progress, at: int) -> str:
-    return named(state.ranks.names(np.array([at], np.int64)))
+def _named_at(state: Progress, at: Sequence[int]) -> str:
+    return named(state.ranks.names(np.array(at, np.int64)))
 
 
 def _passed_on(state: Progress, at: int) -> str:

@@ -25,6 +25,7 @@ UNPACKING_SHARE: Final = 0.5  # of the time it takes, roughly
 _STACKS_TEXT: Final = re.compile(rb"\A\s*Process \d+: ")
 _STACKS_JSON: Final = re.compile(rb'\A\s*\[\s*\{[^\[\]]{0,2000}"frames"\s*:')
 _RAS_JSON: Final = re.compile(rb'\A\s*\{\s*"nccl_version"')
+_LOOK: Final = re.compile(r"look[-_.]?(\d{1,4})(?!\d)", re.IGNORECASE)
 _RANK_IN_STACKS: Final = re.compile(r"(?:rank|(?<![a-z0-9])r)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
 
 
@@ -56,11 +57,34 @@ def read_contents(files: Unpacked, told: Callable[[float], None] = lambda share:
                 found.refused[name] = "it is no dump of the Flight Recorder, py-spy or NCCL's RAS"
         except (BadDump, BadStacks, BadRas) as error:
             found.refused[name] = str(error)
+    dumps = _one_each(dumps, found.refused)
     if dumps:
         found.recording = read_dumps(dumps, BUNDLE_SECONDS)
         found.refused |= found.recording.refused
     found.refused |= {printable(path): printable(why) for path, why in files.refused.items()}
     return found
+
+
+def _one_each(dumps: list[tuple[str, bytes]], refused: dict[str, str]) -> list[tuple[str, bytes]]:
+    """One recording per rank: of several looks the last. Others that share a rank are refused: nobody knows whose they are.
+
+    Where each node's ranks are counted from 0, two ranks would be taken for one, and whoever waits for an innocent one.
+    """
+    of_rank: dict[int, list[tuple[str, bytes]]] = {}
+    for name, raw in dumps:
+        of_rank.setdefault(rank_in_name(name), []).append((name, raw))
+    kept = []
+    for rank, those in of_rank.items():
+        looks = [_LOOK.search(name) for name, _ in those]
+        told = {int(look[1]): one for look, one in zip(looks, those, strict=True) if look}
+        if len(those) == 1 or len(told) == len(those):
+            kept.append(told[max(told)] if len(those) > 1 else those[0])
+            continue
+        for name, _ in those:
+            refused[name] = (
+                f"{len(those)} files are said to be of rank {rank}; name each with its rank in the whole job"
+            )
+    return kept
 
 
 def _rank_of_stacks(name: str) -> int:

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from nccl_instrument import dumps
 from rca.bundle.contents import Contents
-from rca.dumped import Dumped, looks_of, with_dumps
+from rca.dump_parts import Silent, looks_of
+from rca.dumped import Dumped, with_dumps
 from rca.findings import Diagnosis, Symptom, SymptomKind
+from rca.flight_recorder.analysis import UNREADABLE
+from rca.flight_recorder.reading import rank_in_name
+from rca.flight_recorder.recording import Recording
 from rca.fusion import RECORDER, STACKS
 from rca.settings import DEFAULT, Settings
 
@@ -19,10 +24,22 @@ def dumped_in(contents: Contents) -> Dumped:
     """What was found, as if the nodes had sent it. Several dumps of a process are looks, in the order of their names."""
     first, last = looks_of(enumerate(contents.stacks))
     recorded = contents.recording is not None
+    unread = _unread(contents.recording) if contents.recording is not None else {}
     return Dumped(
-        first, last, contents.recording, tuple(contents.ras), refused=tuple(contents.refused.items()),
+        first, last, contents.recording, tuple(contents.ras), tuple(unread.values()),
+        tuple((name, why) for name, why in contents.refused.items() if name not in unread),
         asked=frozenset([*([STACKS] if first else []), *([RECORDER] if recorded else [])]), taken_ns=_last_ns(contents),
     )  # fmt: skip
+
+
+def _unread(recording: Recording) -> dict[str, Silent]:
+    """File → its rank, of which nothing else was brought that can be read."""
+    ranks = {name: rank_in_name(name) for name in recording.refused}
+    return {
+        name: Silent(rank, "", dumps.RECORDER, f"{UNREADABLE}: {recording.refused[name]}")
+        for name, rank in ranks.items()
+        if rank not in recording.ranks
+    }
 
 
 def diagnose_bundle(

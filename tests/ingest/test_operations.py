@@ -191,6 +191,9 @@ def test_without_its_database_ingest_is_not_ready_and_says_so(monkeypatch: pytes
 def test_without_a_partition_for_this_hour_there_is_no_room(transactional_db: None, no_traces: None) -> None:
     with connect() as connection:
         create = NativePartitions().create_ahead
+        NativePartitions().drop_before(
+            connection, datetime.now(UTC) + timedelta(days=365)
+        )  # what other tests made ahead
         create(connection, datetime.now(UTC))
         assert partitions_ahead(connection, datetime.now(UTC)) == 24
         assert partitions_ahead(connection, datetime.now(UTC) + timedelta(hours=20)) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import pytest
@@ -47,6 +48,14 @@ def test_every_victim_of_a_hang_waits_for_a_rank_that_is_not_itself(name: str) -
         assert not said.startswith(f"It waits for rank {rank} ")
     for rank in found.culprits:
         assert asked((window, found), rank).startswith("It is blamed")
+
+
+@pytest.mark.parametrize("name", HANGS)
+def test_the_way_of_every_victim_ends_at_who_is_blamed_and_not_at_another_victim(name: str) -> None:
+    window, found = hang(name)
+    ways = [asked((window, found), rank).partition(" steps on the way to ")[2] for rank in found.victims]
+    ends = {re.findall(r"\d+", way)[0] for way in ways if way}
+    assert ends <= set(map(str, found.culprits)), ways
 
 
 def test_a_victim_two_steps_away_is_told_the_op_the_communicator_and_the_way() -> None:

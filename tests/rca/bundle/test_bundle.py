@@ -13,6 +13,7 @@ from rca.bundle import unpack
 from rca.bundle.contents import read_contents
 from rca.bundle.diagnosis import diagnose_bundle, dumped_in
 from rca.bundle.unpack import BadBundle, Unpacked
+from rca.flight_recorder.reading import rank_in_name
 from tests.rca.flight_recorder.real import FOLDER, dumps_of
 from tests.rca.ras.test_ras import TEXT
 from tests.rca.stacks.real import raw_dumps
@@ -53,6 +54,21 @@ def test_every_kind_of_file_is_told_by_what_is_in_it(tmp_path: Path) -> None:
     assert {one.rank for one in found.stacks} == {0, 1, 2, 3}
     assert len(found.ras) == 1
     assert found.refused.keys() == {"notes"}
+
+
+def test_recordings_that_claim_the_same_rank_are_refused_and_of_two_looks_the_last_is_read(tmp_path: Path) -> None:
+    named = [(rank_in_name(name), raw) for name, raw in dumps_of("skip")]
+    local = [(f"node{rank // 2}/rank{rank % 2}", raw) for rank, raw in named]
+    found = read_contents(Unpacked(folder_of(tmp_path / "local", *local)))
+    assert found.recording is None
+    assert set(found.refused.values()) == {
+        f"2 files are said to be of rank {rank}; name each with its rank in the whole job" for rank in (0, 1)
+    }
+    twice = [(f"look{look}_{rank}", raw if look == 2 else b"{}") for look in (1, 2) for rank, raw in named]
+    found = read_contents(Unpacked(folder_of(tmp_path / "twice", *twice)))
+    assert found.refused == {}
+    assert found.recording is not None
+    assert found.recording.ranks == (0, 1, 2, 3)
 
 
 def test_a_file_of_stacks_is_of_the_rank_after_its_r_not_of_the_number_it_ends_with(tmp_path: Path) -> None:
