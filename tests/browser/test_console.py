@@ -244,6 +244,11 @@ def test_on_a_phone_one_sees_the_incident_and_acknowledges_it(stack: Stack, open
     page.get_by_role("button", name="Acknowledge").click()
     expect(page.locator(".incident-head .chip")).to_have_text("Acknowledged")
     expect(page.get_by_role("button", name="Comment").first).to_be_in_viewport()
+    page.get_by_role("tab", name="Activity").click()
+    page.reload()
+    tab = page.get_by_role("tab", name="Activity")
+    tab.evaluate("tab => scrollTo(0, tab.getBoundingClientRect().top - innerHeight / 2)")
+    expect(tab).to_be_in_viewport(ratio=0.95)
     assert _does_not_scroll_sideways(page)
 
 

@@ -123,7 +123,11 @@ function columnsOf(mayChange: boolean, edits: Edits, edit: Edit): Column<Setting
       class: () => "faint",
       cell: rangeWords,
     },
-    { word: "Changed", cell: (one) => <Changed setting={one} /> },
+    {
+      word: "Changed",
+      class: ({ overridden }) => (overridden ? "" : "unchanged"),
+      cell: (one) => <Changed setting={one} />,
+    },
   ];
 }
 

@@ -1,6 +1,7 @@
 /* Tabs whose choice is in the URL. Arrow keys move between them, as the pattern for tabs asks. */
 
 import type { ComponentChildren } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { query, setQuery } from "../state/address";
 
 export interface Tab {
@@ -19,6 +20,10 @@ export function showTab(tabs: Tab[], id: string): void {
 
 export function Tabs({ tabs, label }: { tabs: Tab[]; label: string }) {
   const shown = shownTab(tabs);
+  const strip = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    if (strip.current) bringIntoSight(strip.current);
+  }, [shown.id, tabs.map(({ word }) => word).join()]);
   const move = (press: KeyboardEvent) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[press.key];
     if (!step) return;
@@ -29,7 +34,7 @@ export function Tabs({ tabs, label }: { tabs: Tab[]; label: string }) {
   };
   return (
     <section class="tabs">
-      <div role="tablist" aria-label={label} onKeyDown={move}>
+      <div ref={strip} role="tablist" aria-label={label} onKeyDown={move}>
         {tabs.map((tab) => (
           <button
             key={tab.id}
@@ -51,4 +56,12 @@ export function Tabs({ tabs, label }: { tabs: Tab[]; label: string }) {
       </div>
     </section>
   );
+}
+
+/** On a phone the tabs are wider than the page: the chosen one is shown. scrollIntoView would move the page as well. */
+function bringIntoSight(strip: HTMLElement): void {
+  const tab = strip.querySelector('[aria-selected="true"]')?.getBoundingClientRect();
+  if (!tab) return;
+  const { left, right } = strip.getBoundingClientRect();
+  strip.scrollLeft += Math.ceil(Math.max(0, tab.right - right)) - Math.ceil(Math.max(0, left - tab.left));
 }
