@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Final
 
 from nccl_instrument import dumps
 from nccl_instrument.recorder import SEEN_LATELY
 from rca.diagnose import NOTHING_TO_EXPLAIN
+from rca.dump_parts import Part, Roster, Silent, looks_of, name_of, processes_of, refused_of, unanswered, within
 from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, SymptomKind, WaitEdge
 from rca.flight_recorder import analysis as recorder
 from rca.flight_recorder.analysis import Waiting
@@ -30,54 +32,16 @@ from rca.ras import analysis as ras
 from rca.ras.report import RasReport
 from rca.settings import DEFAULT, Settings
 from rca.stacks import analysis as stacks
-from rca.stacks.analysis import Doing, doing_of, stack_evidence, where
+from rca.stacks.analysis import Doing, doing_of, is_most_read, stack_evidence, where
 from rca.stacks.idle import idle_finding
 from rca.stacks.places import WAITS, Place
 from rca.stacks.process import Process
-from rca.stacks.reading import BadStacks, read_stacks
 from rca.words import capitalised, named, waiting
 
 WHYS_SHOWN: Final = 8
+MISSING_MAX: Final = 32
 TOLD_TOGETHER_MAX: Final = 8
-RECORDINGS_BYTES_MAX: Final = 2**30
 _SOURCES: Final = {dumps.STACKS: STACKS, dumps.RECORDER: RECORDER}
-
-
-class Part(Protocol):
-    """One dump of one process, as it arrived. taken_ns: unix. silent: why it is empty, '' when it is not. length: of raw."""
-
-    @property
-    def node(self) -> str: ...
-    @property
-    def look(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def rank(self) -> int: ...
-    @property
-    def pid(self) -> int: ...
-    @property
-    def command(self) -> str: ...
-    @property
-    def taken_ns(self) -> int: ...
-    @property
-    def silent(self) -> str: ...
-    @property
-    def length(self) -> int: ...
-    @property
-    def by(self) -> str: ...
-    @property
-    def raw(self) -> bytes: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Silent:
-    """A process of which nothing could be read. kind: of dump."""
-
-    rank: int
-    node: str
-    kind: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,86 +60,56 @@ class Dumped:
     asked: frozenset[str] = frozenset()
     taken_ns: int = 0
 
+    def ranks_asked(self, kind: str) -> frozenset[int]:
+        """Who was asked, as far as is known: whoever sent something, and the silent."""
+        sent = (
+            [one.rank for one in self.first] if kind == dumps.STACKS else self.recording.ranks if self.recording else ()
+        )
+        silent = (one.rank for one in self.silent if one.kind == kind)
+        return frozenset(rank for rank in (*sent, *silent) if rank >= 0)
 
-def dumped_of(parts: Iterable[Part]) -> Dumped:
-    """What these parts say; those that cannot be read are silent. Of several recordings of a rank the last look counts."""
-    processes: list[tuple[int, Process]] = []
-    recordings: dict[int, Part] = {}
-    silent: list[Silent] = []
-    asked, taken_ns = set(), 0
-    for part in parts:
-        asked.add(_SOURCES.get(part.kind, part.kind))
-        taken_ns = max(taken_ns, part.taken_ns)
-        if part.kind == dumps.STACKS:
-            processes.append((part.look, process_of(part)))
-        elif not part.silent and part.rank < 0:
-            silent.append(Silent(part.rank, part.node, part.kind, "nobody knows which rank it is of"))
-        elif not part.silent and (part.rank not in recordings or recordings[part.rank].look < part.look):
-            recordings[part.rank] = part
-        if part.silent:
-            silent.append(Silent(part.rank, part.node, part.kind, part.silent))
+
+def dumped_of(parts: Iterable[Part], roster: Roster = MappingProxyType({})) -> Dumped:
+    """What these parts say; those that cannot be read are silent, and who was asked and is in none. Of several recordings of a
+    rank the last look counts."""
+    parts = list(parts)
+    silent = [Silent(one.rank, one.node, one.kind, one.silent) for one in parts if one.silent]
+    silent += unanswered(parts, roster)
+    those = [one for one in parts if one.kind == dumps.STACKS]
+    processes = processes_of(those)
     silent += [
-        Silent(one.rank, "", dumps.STACKS, one.silent) for _, one in processes if one.silent.startswith(_UNREADABLE)
+        Silent(part.rank, part.node, part.kind, one.silent)
+        for part, (_, one) in zip(those, processes, strict=True)
+        if one.silent and not part.silent
     ]
+    recording, unread = _recording(one for one in parts if one.kind != dumps.STACKS and not one.silent)
     first, last = looks_of(processes)
-    read, left = _within(recordings)
+    asked = frozenset(_SOURCES.get(kind, kind) for kind in {*roster, *(one.kind for one in parts)})
+    taken_ns = max((one.taken_ns for one in parts), default=0)
+    return Dumped(first, last, recording, (), (*silent, *unread), (), asked, taken_ns)
+
+
+def _recording(parts: Iterable[Part]) -> tuple[Recording | None, list[Silent]]:
+    """(all that could be read, of whom there is nothing, or nothing of their end)."""
+    newest: dict[int, Part] = {}
+    silent: list[Silent] = []
+    for part in parts:
+        if part.rank < 0:
+            silent.append(Silent(part.rank, part.node, part.kind, "nobody knows which rank it is of"))
+        elif part.rank not in newest or newest[part.rank].look < part.look:
+            newest[part.rank] = part
+    read, left = within(newest)
     silent += left
     silent += [
         Silent(rank, one.node, one.kind, f"the process is gone; this is {one.by}")
         for rank, one in read.items()
         if one.by == SEEN_LATELY
     ]
-    recording = _recording(read)
-    refused = tuple(recording.refused.items()) if recording is not None else ()
-    return Dumped(first, last, recording, (), tuple(silent), refused, frozenset(asked), taken_ns)
-
-
-_UNREADABLE: Final = "py-spy's answer cannot be read"
-
-
-def process_of(part: Part) -> Process:
-    """The stacks of one part; silent, with the reason, where there are none that can be read."""
-    if part.silent:
-        return Process(part.rank, part.pid, part.command, (), part.silent)
     try:
-        return read_stacks(part.raw, part.rank, part.pid, part.command)
-    except BadStacks as error:
-        return Process(part.rank, part.pid, part.command, (), f"{_UNREADABLE}: {error}")
-
-
-def _within(parts: Mapping[int, Part]) -> tuple[dict[int, Part], list[Silent]]:
-    """(the recordings that are read, those for which there is no time): a look must come to its end."""
-    left, read, silent = RECORDINGS_BYTES_MAX, dict[int, Part](), list[Silent]()
-    for rank, part in sorted(parts.items()):
-        left -= part.length
-        if left >= 0:
-            read[rank] = part
-        else:
-            why = f"not read: the recordings of this job have more than {RECORDINGS_BYTES_MAX >> 20} MiB"
-            silent.append(Silent(rank, part.node, part.kind, why))
-    return read, silent
-
-
-def _recording(parts: Mapping[int, Part]) -> Recording | None:
-    if not parts:
-        return None
-    try:
-        return read_dumps([(f"{part.node}_{rank}", part.raw) for rank, part in sorted(parts.items())])
+        recording = read_dumps([(name_of(part), part.raw) for _, part in sorted(read.items())]) if read else None
     except BadDump:
-        return None
-
-
-def looks_of(processes: Iterable[tuple[int, Process]]) -> tuple[tuple[Process, ...], tuple[Process, ...]]:
-    """Of (look, process): every process at its first look, and those looked at more than once at their last."""
-    first: dict[tuple[int, int], Process] = {}
-    last: dict[tuple[int, int], Process] = {}
-    for _, one in sorted(processes, key=lambda pair: pair[0]):
-        key = (one.rank, one.pid)
-        if key in first:
-            last[key] = one
-        else:
-            first[key] = one
-    return tuple(first.values()), tuple(last.values())
+        return None, silent
+    return recording, [*silent, *(refused_of(recording, read) if recording is not None else ())]
 
 
 def with_dumps(
@@ -196,7 +130,7 @@ def with_dumps(
     said = _said(diagnosis, dumped, doing, state, has_traces=has_traces)
     if not stands_still(diagnosis):
         return _beside(diagnosis, said, dumped, doing)
-    fused = fuse(said, _missing_sources(said, dumped))
+    fused = fuse(said, _missing_sources(said, dumped), _partial(dumped, doing))
     victims, path = _waiting(diagnosis, fused, state, doing, settings)
     alive = [one for one in doing if recording is None or one.rank not in recording.ended]
     findings = _told_by_stacks(fused, alive, victims, path, diagnosis.communicators)
@@ -225,7 +159,8 @@ def _beside(
 ) -> Diagnosis:
     """The diagnosis of a job that goes on, with what its culprits were doing: dumps name nobody there."""
     silent = {**said, STACKS: (), RECORDER: ()}
-    fused = fuse({source: silent[source] for source in said}, _missing_sources(said, dumped))
+    among = {source: silent[source] for source in said}
+    fused = fuse(among, _missing_sources(said, dumped), _partial(dumped, doing))
     findings = diagnosis.findings
     if findings and findings[0].culprits:
         seen = tuple(stack_evidence(one) for one in doing if one.rank in findings[0].culprits)[:TOLD_TOGETHER_MAX]
@@ -240,9 +175,10 @@ def _said(
 ) -> dict[str, tuple[Finding, ...]]:
     said: dict[str, tuple[Finding, ...]] = {}
     if doing:
-        said[STACKS] = stacks.findings_of(dumped.first, dumped.last)
+        n_asked = len(dumped.ranks_asked(dumps.STACKS))
+        said[STACKS] = stacks.findings_of(dumped.first, dumped.last, n_asked)
         if diagnosis.symptom.kind is SymptomKind.IDLE and not said[STACKS]:
-            said[STACKS] = idle_finding(doing)
+            said[STACKS] = idle_finding(doing, n_asked)
     if state is not None:
         said[RECORDER] = _unless_waiting(recorder.findings_of(state), doing)
     if has_traces or diagnosis.findings:
@@ -286,6 +222,17 @@ def _why_missing(source: str, dumped: Dumped) -> str:
     return "nothing that was sent can be read" if source in dumped.asked else "it was not asked"
 
 
+def _partial(dumped: Dumped, doing: Sequence[Doing]) -> dict[str, str]:
+    """Sources that read too few of the ranks to say of all that nobody stands out, and how many they did."""
+    n_read = {STACKS: len(doing), RECORDER: len(dumped.recording.ranks) if dumped.recording is not None else 0}
+    n_asked = {source: len(dumped.ranks_asked(kind)) for kind, source in _SOURCES.items()}
+    return {
+        source: f"only {n} of {n_asked[source]} ranks could be read"
+        for source, n in n_read.items()
+        if not is_most_read(n, n_asked[source])
+    }
+
+
 def _missing(dumped: Dumped) -> tuple[str, ...]:
     """Which ranks did not answer, reason by reason: a rank that does not is evidence."""
     by_reason: dict[tuple[str, str], set[int]] = {}
@@ -293,8 +240,9 @@ def _missing(dumped: Dumped) -> tuple[str, ...]:
         by_reason.setdefault((_SOURCES.get(one.kind, one.kind), one.why), set()).add(one.rank)
     told = [f"No {source} of {named(ranks)}: {why}." for (source, why), ranks in by_reason.items()]
     told += [f"{name}: {why}." for name, why in dumped.refused[:WHYS_SHOWN]]
-    rest = len(dumped.refused) - WHYS_SHOWN
-    return (*told[: 4 * WHYS_SHOWN], *([f"{rest} more files could not be read."] if rest > 0 else []))
+    n_files, n_told = len(dumped.refused) - WHYS_SHOWN, len(told) - MISSING_MAX
+    told = told[:MISSING_MAX] + ([f"{n_told} more reasons are not told."] if n_told > 0 else [])
+    return (*told, *([f"{n_files} more files could not be read."] if n_files > 0 else []))
 
 
 def _waiting(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rca.dump_parts import Silent
 from rca.dumped import Dumped, unheard_in
 from rca.findings import to_json
 from rca.flight_recorder.analysis import findings_of, waiting_of
 from rca.flight_recorder.view import recorder_view
 from rca.fusion import RECORDER, STACKS
+from rca.stacks.reading import FRAMES_MAX
 from rca.stacks.view import KINDS, as_lines, frames_of, stacks_view
 
 SILENT_MAX: Final = 200
@@ -20,17 +22,17 @@ Json = dict[str, Any]
 
 def views_of(dumped: Dumped, members: Mapping[str, tuple[int, ...]] | None = None) -> Json:
     """stacks and recorder, each null when nobody was asked for it."""
-    silent = {source: [one for one in dumped.silent if _source(one.kind) == source] for source in (STACKS, RECORDER)}
-    told = {source: [to_json(one) for one in those[:SILENT_MAX]] for source, those in silent.items()}
+    silent = {source: _silent(dumped, source) for source in (STACKS, RECORDER)}
+    told = {source: _told(those) for source, those in silent.items()}
     stacks = recorder = None
     if dumped.first or silent[STACKS]:
-        stacks = {**stacks_view(dumped.first, dumped.last), "silent": told[STACKS]}
+        stacks = {**stacks_view(dumped.first, dumped.last), **told[STACKS]}
     if dumped.recording is not None:
         state = waiting_of(dumped.recording, members, unheard_in(dumped))
         view = recorder_view(state, dumped.taken_ns)
-        recorder = {**view, "findings": to_json(findings_of(state)), "silent": told[RECORDER]}
+        recorder = {**view, "findings": to_json(findings_of(state)), **told[RECORDER]}
     elif silent[RECORDER]:
-        recorder = {**_NO_RECORDER, "silent": told[RECORDER]}
+        recorder = {**_NO_RECORDER, **told[RECORDER]}
     return {"stacks": stacks, "recorder": recorder}
 
 
@@ -54,7 +56,7 @@ def ranks_of(dumped: Dumped) -> Json:
                 "command": one.command,
                 "silent": newest.silent,
                 "looks": [{"taken_at": "", "text": text} for text in texts],
-                "frames": frames_of(newest.main),
+                "frames": frames_of(newest.main, FRAMES_MAX),
             }
         )
     return found
@@ -62,8 +64,19 @@ def ranks_of(dumped: Dumped) -> Json:
 
 _NO_RECORDER: Final[Json] = {
     "version": "", "backend": "", "groups": [], "last_ops": [], "findings": [], "refused": {},
+    "refused_count": 0,
     "left_out": {"groups": 0, "rows": 0, "last_ops": 0},
 }  # fmt: skip
+
+
+def _silent(dumped: Dumped, source: str) -> list[Silent]:
+    """One entry a rank, the newest reason, by rank; of unknown ranks one a node."""
+    found = {(one.rank, one.node if one.rank < 0 else ""): one for one in dumped.silent if _source(one.kind) == source}
+    return [found[key] for key in sorted(found)]
+
+
+def _told(silent: list[Silent]) -> Json:
+    return {"silent": [to_json(one) for one in silent[:SILENT_MAX]], "silent_count": len(silent)}
 
 
 def _source(kind: str) -> str:

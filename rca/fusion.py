@@ -47,17 +47,22 @@ class Fused:
     layer: str
 
 
-def fuse(said: Mapping[str, Sequence[Finding]], missing: Mapping[str, str] | None = None) -> Fused:
-    """said: source → its findings, best first; missing: source that could not be asked → why."""
+def fuse(
+    said: Mapping[str, Sequence[Finding]],
+    missing: Mapping[str, str] | None = None,
+    partial: Mapping[str, str] | None = None,
+) -> Fused:
+    """said: source → its findings, best first; missing: source that could not be asked → why; partial: source that saw too
+    few of the ranks for its silence to count → how few."""
     leading = _leading(said)
     ordered = [one for source in ORDER for one in said.get(source, ())]
-    agreement = _agreement(said, missing or {}, leading)
+    agreement = _agreement(said, missing or {}, partial or {}, leading)
     if leading is None:
-        return Fused(tuple(ordered), "", agreement, _layer(said, None))
+        return Fused(tuple(ordered), "", agreement, _layer(said, None, partial or {}))
     source, best = leading
     best = _supported(best, source, said)
     rest = [one for one in ordered if one is not leading[1]]
-    return Fused((best, *rest), source, agreement, _layer(said, leading))
+    return Fused((best, *rest), source, agreement, _layer(said, leading, partial or {}))
 
 
 def _leading(said: Mapping[str, Sequence[Finding]]) -> tuple[str, Finding] | None:
@@ -73,7 +78,7 @@ def _leading(said: Mapping[str, Sequence[Finding]]) -> tuple[str, Finding] | Non
         if stopped:  # where a process is that was stopped or has ended says nothing of why
             return stopped[0]
         return first if is_backed or not strong else strong[0]
-    return min(naming, key=lambda pair: _GRADES.index(pair[1].grade), default=None)
+    return min(naming, key=lambda pair: (_GRADES.index(pair[1].grade), not pair[1].culprits), default=None)
 
 
 def _supported(best: Finding, source: str, said: Mapping[str, Sequence[Finding]]) -> Finding:
@@ -91,21 +96,24 @@ def _supported(best: Finding, source: str, said: Mapping[str, Sequence[Finding]]
 
 
 def _agreement(
-    said: Mapping[str, Sequence[Finding]], missing: Mapping[str, str], leading: tuple[str, Finding] | None
+    said: Mapping[str, Sequence[Finding]],
+    missing: Mapping[str, str],
+    partial: Mapping[str, str],
+    leading: tuple[str, Finding] | None,
 ) -> tuple[str, ...]:
     found = []
     for source in ORDER:
         if source in missing:
             found.append(f"No {source}: {missing[source]}.")
         elif source in said:
-            found.append(_stance(source, said[source], leading))
+            found.append(_stance(source, said[source], partial.get(source, ""), leading))
     return tuple(found)
 
 
-def _stance(source: str, findings: Sequence[Finding], leading: tuple[str, Finding] | None) -> str:
+def _stance(source: str, findings: Sequence[Finding], partial: str, leading: tuple[str, Finding] | None) -> str:
     title = source[:1].upper() + source[1:]
     if not findings:
-        return f"{title}: nobody stands out."
+        return f"{title}: {partial or 'nobody stands out'}."
     best = findings[0]
     if leading is not None and source != leading[0] and best.culprits:
         same = set(best.culprits) == set(leading[1].culprits)
@@ -115,7 +123,9 @@ def _stance(source: str, findings: Sequence[Finding], leading: tuple[str, Findin
     return f"{title}: {best.sentence}"
 
 
-def _layer(said: Mapping[str, Sequence[Finding]], leading: tuple[str, Finding] | None) -> str:
+def _layer(
+    said: Mapping[str, Sequence[Finding]], leading: tuple[str, Finding] | None, partial: Mapping[str, str]
+) -> str:
     """data loader, checkpoint, out of sync, collective, or below: the layers of the paper's integration."""
     best = leading[1] if leading is not None else next(iter(said.get(STACKS, ())), None)
     if best is not None and (leading is None or leading[0] == STACKS):
@@ -124,7 +134,11 @@ def _layer(said: Mapping[str, Sequence[Finding]], leading: tuple[str, Finding] |
             return places[0]
     if leading is None:
         asked = [source for source in (STACKS, RECORDER) if source in said]
-        return BELOW if asked and not any(said[source] for source in asked) else (INSIDE if asked else "")
+        if any(said[source] for source in asked):
+            return INSIDE
+        return BELOW if asked and not any(source in partial for source in asked) else ""
+    if not leading[1].culprits and leading[1].kind is FaultKind.UNKNOWN:
+        return ""  # somebody of whom nothing is known
     if leading[0] != COLLECTIVE or leading[1].kind in _BETWEEN_OPS or leading[1].component is Component.SOFTWARE:
         return OUT_OF_SYNC
     return BELOW if leading[1].component is Component.PROCESS else INSIDE

@@ -1,6 +1,6 @@
-"""When dumps arrive: pages are told, the summary is made, and the incident is diagnosed again with them.
+"""When dumps arrive: pages are told, the summary is made, and it is said which incident is to be diagnosed again with them.
 
-Looked for with every look at an attempt. A diagnosis waits until every node has answered, or for some seconds: a rank that
+Looked for beside every look at an attempt, not in it: reading them may take longer than a look may. A diagnosis waits until every node has answered, or for some seconds: a rank that
 is merely late to answer must not look like one that cannot.
 """
 
@@ -15,9 +15,8 @@ from console.dumps.models import DumpSummary
 from console.dumps.reading import answers_of, read_newest, summarise
 from console.dumps.wanted import BEFORE, ask_quietly, asked_since, began_at
 from console.incidents.live import DumpsRow
-from console.incidents.models import ConditionState, Incident
+from console.incidents.models import Incident
 from console.incidents.publish import publish_dumps
-from console.incidents.revise import revise_dumped
 from ingest.dumps import LATE, LIFE, progress_of
 from ingest.models import DumpRequest
 from ingest.retention import pin_window
@@ -44,18 +43,26 @@ def attempts_asked(request_ids: set[int]) -> set[int]:
     return set(DumpRequest.objects.filter(pk__in=request_ids).values_list("attempt_id", flat=True))
 
 
-def follow_dumps(attempt_id: int) -> None:
-    """Take note of what has come for the attempt's newest requests."""
+def has_dumps(attempt_id: int) -> bool:
+    """Whether dumps of this attempt were asked for so lately that some may come."""
+    return DumpRequest.objects.filter(attempt=attempt_id, asked_at__gte=timezone.now() - LIFE - LATE).exists()
+
+
+def follow_dumps(attempt_id: int) -> Incident | None:
+    """Take note of what has come for the attempt's newest requests; the incident that is to be diagnosed again with it."""
     requests = asked_since(attempt_id, timezone.now() - LIFE - LATE)
     n_answers = answers_of(one.pk for one in requests)
     made = {one.request_id: one for one in DumpSummary.objects.filter(request__in=requests).defer("stacks", "recorder")}
     incident = Incident.objects.filter(attempt=attempt_id).order_by("-id").first()
+    has_news = False
     for request in requests:
         n, is_ripe = n_answers.get(request.pk, 0), _is_ripe(request)
         if n and _is_due(request, made.get(request.pk), n, is_ripe=is_ripe):
             summarise(request, n, is_ripe=is_ripe)
             if incident is not None and request.asked_at >= began_at(incident) - BEFORE:
-                _tell(incident, request, is_ripe=is_ripe)
+                _tell(incident, request)
+                has_news |= is_ripe
+    return incident if has_news else None
 
 
 def _is_due(request: DumpRequest, made: DumpSummary | None, n_answers: int, *, is_ripe: bool) -> bool:
@@ -72,8 +79,8 @@ def _is_ripe(request: DumpRequest) -> bool:
     return request.state != DumpRequest.State.OPEN or timezone.now() >= request.asked_at + PARTIAL_AFTER
 
 
-def _tell(incident: Incident, request: DumpRequest, *, is_ripe: bool) -> None:
-    """Pages hear of it; the diagnosis is made again; what came is kept as long as the incident's other evidence."""
+def _tell(incident: Incident, request: DumpRequest) -> None:
+    """Pages hear of it, and what came is kept as long as the incident's other evidence."""
     progress = progress_of(request.pk)
     row = DumpsRow(
         incident=incident.pk, request=request.pk, nodes_answered=progress.nodes_answered,
@@ -82,8 +89,6 @@ def _tell(incident: Incident, request: DumpRequest, *, is_ripe: bool) -> None:
     publish_dumps(row)
     asked_ns = int(request.asked_at.timestamp() * SECOND_NS)
     pin_window(incident.attempt_id, asked_ns, asked_ns + SECOND_NS)
-    if is_ripe and (incident.condition == ConditionState.FIRING or incident.symptom == SymptomKind.EXTERNAL):
-        revise_dumped(incident)
 
 
 def explanation_of(attempt_id: int, symptom: Symptom, thresholds: Settings) -> str:
@@ -100,7 +105,9 @@ def explanation_of(attempt_id: int, symptom: Symptom, thresholds: Settings) -> s
     since = now - min(FRESH, timedelta(seconds=lasted_s))
     fresh = [one for one in asked_since(attempt_id, since) if STACKS in one.kinds]
     dumped = read_newest(fresh)
-    said = benign_of(doing_of(dumped.first, dumped.last)) if dumped is not None else ""
+    said = ""
+    if dumped is not None:
+        said = benign_of(doing_of(dumped.first, dumped.last), len(dumped.ranks_asked(STACKS)))
     if said and now - fresh[0].asked_at > AGAIN:
         ask_quietly(attempt_id, (STACKS,))
     return said

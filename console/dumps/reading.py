@@ -19,7 +19,7 @@ from django.utils import timezone
 from console.dumps.models import DumpSummary
 from console.dumps.wanted import BEFORE, asked_since, began_at
 from console.incidents.models import ConditionState, Incident
-from ingest.dumps import parts_of
+from ingest.dumps import parts_of, ranks_asked
 from ingest.models import Communicator, DumpAnswer, DumpRequest
 from nccl_instrument.dumps import KINDS
 from rca.dumped import Dumped, dumped_of, with_dumps
@@ -60,7 +60,8 @@ def read_newest(requests: list[DumpRequest]) -> Dumped | None:
 
 @lru_cache(maxsize=KEPT)
 def _read(key: Key) -> Dumped:
-    return dumped_of(part for kind, request, _ in key for part in parts_of([request], kinds=[kind]))
+    roster = {kind: ranks_asked(request) for kind, request, _ in key}
+    return dumped_of((part for kind, request, _ in key for part in parts_of([request], kinds=[kind])), roster)
 
 
 def fused(incident: Incident, diagnosis: Diagnosis, thresholds: Settings) -> Diagnosis:

@@ -14,7 +14,7 @@ from ingest import dumps
 from ingest.dumps import DumpPart, parts_of, progress_of
 from ingest.models import DumpRequest, Rank
 from nccl_instrument.dumps import STACKS
-from rca.dumped import process_of
+from rca.dump_parts import process_of
 from rca.findings import to_json
 from rca.stacks.process import TRAINER, Process, Stack
 from rca.stacks.view import KINDS, against, as_lines, majority
@@ -23,10 +23,11 @@ REQUESTS_SHOWN: Final = 10
 PLACES_MAX: Final = 100_000
 COORDINATES: Final = ("tp", "pp", "dp", "ep")
 NO_STACKS: Final[dict[str, Any]] = {
-    "looks": 1, "commands": [], "groups": [], "other_threads": [], "tree": None, "silent": [], "left_out": 0,
+    "looks": 1, "commands": [], "groups": [], "other_threads": [], "tree": None, "silent": [], "silent_count": 0, "left_out": 0,
 }  # fmt: skip
 NO_RECORDER: Final[dict[str, Any]] = {
     "version": "", "backend": "", "groups": [], "last_ops": [], "findings": [], "refused": {}, "silent": [],
+    "silent_count": 0, "refused_count": 0,
     "left_out": {"groups": 0, "rows": 0, "last_ops": 0},
 }  # fmt: skip
 

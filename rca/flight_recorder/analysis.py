@@ -29,7 +29,10 @@ RULE: Final = "flight_recorder"
 VERSION: Final = 2
 FINDINGS_MAX: Final = 5
 EVIDENCE_MAX: Final = 16
+UNREADABLE: Final = "its dump cannot be read"
 _GONE: Final = "gone"
+_TELLING: Final = (_GONE, "no answer")
+"""Reasons that say something of the rank itself, and not of its node, or of what we can read."""
 CIRCLE_MAX: Final = 256
 """Of a larger circle it is not asked who left its habit."""
 
@@ -69,6 +72,12 @@ def waiting_of(
 
 def _unheard_ranks(state: Waiting) -> tuple[int, ...]:
     return tuple(sorted(state.silent.keys() - set(state.recording.ranks)))
+
+
+def _is_unknown(state: Waiting, rank: int) -> bool:
+    """Whether a rank has no dump for a reason that says nothing of it."""
+    why = state.silent.get(rank, "") if rank not in state.recording.ranks else ""
+    return bool(why) and (why.startswith(UNREADABLE) or not any(word in why for word in _TELLING))
 
 
 def findings_of(state: Waiting) -> tuple[Finding, ...]:
@@ -118,6 +127,8 @@ def _of_sink(state: Waiting, component: list[int], disputed: set[tuple[int, int]
     if len(component) > 1:
         return [_of_circle(state, component)]
     if component[0] < n:
+        if _is_unknown(state, state.ranks[component[0]]):
+            return [_unknown(state, [state.stops[one - n] for one in state.graph.into[component[0]]])]
         return [_absent(state, component[0])]
     stop = state.stops[component[0] - n]
     if (stop.group, stop.seq) in disputed:
@@ -163,6 +174,8 @@ def _unheard(state: Waiting) -> Finding:
     silent = _unheard_ranks(state)
     n_ranks = len(state.ranks) + len(silent)
     stops = [stop for stop in state.stops if not stop.behind]
+    if any(_is_unknown(state, rank) for rank in silent):
+        return _unknown(state, stops)
     n_waiters = len({rank for stop in state.stops for rank in stop.waiting})
     are_gone = all(_GONE in state.silent[rank] for rank in silent)
     is_one = len(silent) == 1
@@ -181,6 +194,28 @@ def _unheard(state: Waiting) -> Finding:
         ),
         tied=() if is_one else tuple(Subject("rank", f"rank {rank}", (rank,)) for rank in silent[:64]),
         advice="On its node: `ps -o pid,stat,wchan:32,cmd -p PID`, the rank's own log, `dmesg | grep -i -e xid -e oom`.",
+    )  # fmt: skip
+
+
+def _unknown(state: Waiting, stops: list[Stop]) -> Finding:
+    """Ops that somebody may not have entered of whom nothing is known: nobody is blamed for that."""
+    unheard = _unheard_ranks(state)
+    members = {rank for stop in stops for rank in stop.behind}
+    silent = tuple(rank for rank in unheard if rank in members) if members else unheard
+    whys = list(dict.fromkeys(state.silent[rank] for rank in silent))
+    n_waiters = len({rank for stop in stops for rank in stop.waiting})
+    wait, it = "1 rank waits" if n_waiters == 1 else f"{n_waiters} ranks wait", "it" if len(silent) == 1 else "them"
+    said = f"nothing is known of {named(silent)} ({whys[0]}{'; and other reasons' if len(whys) > 1 else ''})"
+    return Finding(
+        rule=RULE, version=VERSION, subject=Subject("rank", named(silent), silent), component=Component.UNKNOWN,
+        kind=FaultKind.UNKNOWN, culprits=(), score=score(Grade.WEAK, n_waiters, len(state.ranks) + len(silent)),
+        grade=Grade.WEAK, sentence=f"{capitalised(said)}; {wait}, and whether for {it} cannot be told.",
+        evidence=(
+            *(Evidence("no dump", state.silent[rank], "", "flight_recorder", rank) for rank in silent[:EVIDENCE_MAX // 2]),
+            *(_stop_evidence(state, stop) for stop in stops[: EVIDENCE_MAX // 2]),
+        ),
+        tied=tuple(Subject("rank", f"rank {rank}", (rank,)) for rank in silent[:64]),
+        advice="See whether the agent of its node runs, and ask for dumps again.",
     )  # fmt: skip
 
 
@@ -312,7 +347,11 @@ def _stop_evidence(state: Waiting, stop: Stop) -> Evidence:
     row = stop.rows[0]
     name = state.recording.names[state.recording.entries["name"][row]]
     what = f"{name}, op {stop.seq} of {state.groups[stop.group].title}"
-    said = f"{named(stop.waiting)} in it, {named(stop.behind) if stop.behind else 'nobody'} missing"
+    unheard = set(state.groups[stop.group].unheard)
+    missing = [rank for rank in stop.behind if rank not in unheard]
+    said = f"{named(stop.waiting)} in it, {named(missing) if missing else 'nobody'} missing"
+    if len(missing) < len(stop.behind):
+        said += f", nothing known of {named(rank for rank in stop.behind if rank in unheard)}"
     return Evidence(what, said, "", "flight_recorder", stop.waiting[0])
 
 

@@ -21,6 +21,7 @@ ROWS_MAX: Final = 20_000
 LAST_OPS_MAX: Final = 5_000
 STATES: Final = {SCHEDULED: "scheduled", STARTED: "started", COMPLETED: "completed"}
 _DTYPE: Final = re.compile(r"[A-Za-z]\w*")
+REFUSED_MAX: Final = 200
 SECOND: Final = 1_000_000_000
 
 Json = dict[str, Any]
@@ -45,7 +46,8 @@ def recorder_view(state: Waiting, now_ns: int) -> Json:
         "backend": _backend(recording),
         "groups": groups,
         "last_ops": last_ops[:LAST_OPS_MAX],
-        "refused": dict(list(recording.refused.items())[:200]),
+        "refused": dict(list(recording.refused.items())[:REFUSED_MAX]),
+        "refused_count": len(recording.refused),
         "left_out": {
             "groups": max(len(state.groups) - GROUPS_MAX, 0),
             "rows": n_rows - sum(len(one["ranks"]) for one in groups),
@@ -74,15 +76,20 @@ def said_of(group: GroupProgress, stops: list[Stop]) -> str:
     if not stops:
         entered = {one.entered for one in group.standings}
         if len(entered) == 1:
-            return f"All {len(group.standings)} members have finished op {entered.pop()}."
+            known = "members" if group.is_declared and not group.unheard else "members that are known"
+            return f"All {len(group.standings)} {known} have finished op {entered.pop()}."
         behind = [one.rank for one in group.standings if one.entered == min(entered)]
         return f"Nobody waits; {named(behind)} finished op {min(entered)} last, others op {max(entered)}."
     first = min(stops, key=lambda stop: (stop.is_p2p, stop.seq))
     waits = f"{named(first.waiting)} {'waits' if len(first.waiting) == 1 else 'wait'} in op {first.seq}"
     if not first.behind:
         return capitalised(f"{waits}; all members that are known have entered it.")
-    has = "has" if len(first.behind) == 1 else "have"
-    return capitalised(f"{waits}; {named(first.behind)} {has} not entered it.")
+    unheard = set(group.unheard)
+    heard = [rank for rank in first.behind if rank not in unheard]
+    has = "has" if len(heard) == 1 else "have"
+    late = f"; {named(heard)} {has} not entered it" if heard else ""
+    unknown = f"; nothing is known of {named(unheard)}" if len(heard) < len(first.behind) else ""
+    return capitalised(f"{waits}{late}{unknown}.")
 
 
 def _row(recording: Recording, one: Standing, now_ns: int) -> Json:

@@ -52,16 +52,21 @@ def doing_of(processes: Sequence[Process], later: Sequence[Process] = ()) -> lis
     return [found[rank] for rank in sorted(found)]
 
 
-def findings_of(processes: Sequence[Process], later: Sequence[Process] = ()) -> tuple[Finding, ...]:
+def is_most_read(n_read: int, n_asked: int) -> bool:
+    """Whether what was read may speak for all: at least half of the ranks that were asked."""
+    return 2 * n_read >= n_asked
+
+
+def findings_of(processes: Sequence[Process], later: Sequence[Process] = (), n_asked: int = 0) -> tuple[Finding, ...]:
     """A finding per place in which few ranks are while others wait; () when stacks name nobody.
 
     A known place tells although most of the others are in code of their own, which may be a wait we do not know; code of
-    its own tells only where the rest is known to wait.
+    its own tells only where the rest is known to wait, and most of the n_asked ranks were read.
     """
     doing = doing_of(processes, later)
     waiters = [one for one in doing if one.place in WAITS]
     elsewhere = [one for one in doing if one.place not in WAITS]
-    are_few = len(elsewhere) <= len(waiters)
+    are_few = len(elsewhere) <= len(waiters) and is_most_read(len(doing), n_asked)
     found = []
     for place in dict.fromkeys(one.place for one in elsewhere) if waiters else ():
         those = [one for one in elsewhere if one.place is place]

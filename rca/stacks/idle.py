@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rca.findings import Component, FaultKind, Finding, Grade, Subject
-from rca.stacks.analysis import RULE, VERSION, Doing, stack_evidence, where
+from rca.stacks.analysis import RULE, VERSION, Doing, is_most_read, stack_evidence, where
 from rca.stacks.places import WAITS, Place, is_evaluating
 from rca.words import capitalised, named
 
@@ -19,23 +19,26 @@ BENIGN: Final = frozenset({Place.CHECKPOINT_SAVE, Place.CHECKPOINT_LOAD, Place.C
 SHOWN: Final = 4
 
 
-def benign_of(doing: Sequence[Doing]) -> str:
-    """A sentence when what some ranks do explains that all are idle; '' when nothing does, or most is unknown."""
+def benign_of(doing: Sequence[Doing], n_asked: int = 0) -> str:
+    """A sentence when what some ranks do explains that all are idle; '' when nothing does, or most of the n_asked ranks are
+    unknown."""
     busy = [one for one in doing if one.place in BENIGN or is_evaluating(one.process.main)]
     rest = [one for one in doing if one not in busy]
-    if not busy or any(one.place not in WAITS for one in rest):
+    if not busy or not is_most_read(len(doing), n_asked) or any(one.place not in WAITS for one in rest):
         return ""
     first = busy[0]
     what = "evaluating" if is_evaluating(first.process.main) else first.place.value
     verb = "is" if len(busy) == 1 else "are"
     waiters = f"; the other {len(rest)} wait for that" if rest else ""
-    return f"Stacks explain it: {named(one.rank for one in busy)} {verb} {what}{waiters}."
+    n_unread = n_asked - len(doing)
+    unread = f"; of {n_unread} more nothing could be read" if n_unread > 0 else ""
+    return f"Stacks explain it: {named(one.rank for one in busy)} {verb} {what}{waiters}{unread}."
 
 
-def idle_finding(doing: Sequence[Doing]) -> tuple[Finding, ...]:
-    """One finding that names nobody: where the ranks are; () when nothing was read."""
+def idle_finding(doing: Sequence[Doing], n_asked: int = 0) -> tuple[Finding, ...]:
+    """One finding that names nobody: where the ranks are; () when nothing was read, or little of the n_asked ranks."""
     counted = Counter(one.place for one in doing)
-    if not counted:
+    if not counted or not is_most_read(len(doing), n_asked):
         return ()
     place, n = counted.most_common(1)[0]
     most = [one for one in doing if one.place is place]

@@ -17,7 +17,10 @@ from rca.stacks.process import LOADER, MAIN_THREAD, TRAINER, WRITER, Frame, Proc
 
 GROUPS_MAX: Final = 500
 OTHER_THREADS_MAX: Final = 200
+DEEP_GROUPS: Final = 50
+"""So many of the largest groups have all their frames, among them the one that others are compared to."""
 FRAMES_MAX: Final = 60
+"""Innermost ones of the other groups."""
 NODES_MAX: Final = 2000
 COMMANDS_MAX: Final = 50
 KINDS: Final = {TRAINER: "trainer", LOADER: "loader", WRITER: "checkpoint"}
@@ -35,6 +38,8 @@ def stacks_view(first: Sequence[Process], last: Sequence[Process]) -> Json:
     pace = _pace(first, last)
     largest = {one.kind: one.ranks for one in reversed(mains)}
     groups = [_group(number, one, pace, largest) for number, one in enumerate(mains[:GROUPS_MAX])]
+    for made, one in zip(groups[:DEEP_GROUPS], mains, strict=False):
+        made["frames"] = frames_of(one.stack, len(one.stack))
     threads = [{**_group(number, one, pace, {}), "thread": one.thread} for number, one in enumerate(others)]
     return {
         "looks": 2 if last else 1,
@@ -88,9 +93,9 @@ def said_of(stack: Stack, at: Frame | None, place: str) -> str:
     return f"{during}{place}: {at}" if at is not None else f"{during}{place}"
 
 
-def frames_of(stack: Stack) -> list[Json]:
-    """The innermost calls, as JSON."""
-    return [{"function": one.name, "file": one.file, "line": one.line} for one in stack[:FRAMES_MAX]]
+def frames_of(stack: Stack, at_most: int = FRAMES_MAX) -> list[Json]:
+    """The innermost calls, as JSON. What is compared needs all of them: two stacks are, from the outermost call inwards."""
+    return [{"function": one.name, "file": one.file, "line": one.line} for one in stack[:at_most]]
 
 
 def stack_from(frames: Sequence[Json]) -> Stack:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from nccl_instrument.dumps import Part
-from rca import dumped as dumped_module
+from rca import dump_parts
 from rca.diagnose import NOTHING_TO_EXPLAIN
+from rca.dump_parts import Silent
 from rca.dumped import Dumped, dumped_of, with_dumps
 from rca.findings import (
     Component,
@@ -28,6 +29,7 @@ from rca.stacks.analysis import doing_of
 from rca.stacks.idle import benign_of
 from rca.stacks.process import MAIN_THREAD, Frame, Process, Stack, Thread
 from tests.rca.flight_recorder.real import dumps_of
+from tests.rca.flight_recorder.test_analysis import dump
 from tests.rca.stacks.real import raw_dumps
 
 WAIT: Stack = (Frame("all_reduce", "torch/distributed/distributed_c10d.py", 3252), Frame("train", "train.py", 9))
@@ -192,7 +194,7 @@ def test_a_rank_that_is_in_no_op_but_waits_by_its_stack_is_not_blamed_before_one
 
 def test_recordings_beyond_what_can_be_read_in_time_are_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [arrived("recorder", int(name.rsplit("-", 1)[-1]), raw) for name, raw in dumps_of("loader")]
-    monkeypatch.setattr(dumped_module, "RECORDINGS_BYTES_MAX", parts[0].length + parts[1].length)
+    monkeypatch.setattr(dump_parts, "RECORDINGS_BYTES_MAX", parts[0].length + parts[1].length)
     read = dumped_of(parts)
     assert read.recording is not None and read.recording.ranks == (0, 1)
     assert [(one.rank, one.why[:8]) for one in read.silent] == [(2, "not read"), (3, "not read")]
@@ -202,3 +204,69 @@ def test_of_a_process_that_is_stopped_the_stack_only_says_where() -> None:
     found = with_dumps(of_traces((1,), Component.PROCESS), looked(WAIT, CODE, WAIT, WAIT))
     assert (found.verdict, found.layer) == ("Of (1,) the traces say something.", "below")
     assert "text.py" in str(found.findings[0].evidence)
+
+
+STUCK = ("g", 20, "all_reduce", False)
+
+
+def in_one_op(*ranks: int, members: str) -> list[Arrived]:
+    """Recordings of ranks that are all in the same op, of a group whose dumps say these members ('[]': they do not)."""
+    return [arrived("recorder", rank, dump(rank, STUCK, ranks=members)[1]) for rank in ranks]
+
+
+@pytest.mark.parametrize("members", ["[]", "[0, 1, 2, 3]"])
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_rank_of_which_nothing_can_be_read_is_unknown_neither_in_the_op_nor_to_blame(
+    members: str, is_refused: bool
+) -> None:
+    parts = in_one_op(0, 1, 3, members=members)
+    parts += [arrived("recorder", 2, b"\x80nonsense")] if is_refused else []
+    nodes = {rank: "n1" if rank == 2 and not is_refused else "n0" for rank in range(4)}
+    found = with_dumps(of_traces(()), dumped_of(parts, {"recorder": nodes}), has_traces=False)
+    best = found.findings[0]
+    assert (found.culprits, found.layer, [one.ranks for one in best.tied]) == ((), "", [(2,)])
+    why = "its dump cannot be read: it is not a complete pickle" if is_refused else "its node has not answered"
+    assert best.sentence.startswith(f"Nothing is known of rank 2 ({why}")
+    assert "All members have entered" not in str(found.findings)
+
+
+def test_a_rank_that_was_asked_and_did_not_answer_itself_is_still_named() -> None:
+    parts = [*in_one_op(0, 1, 3, members="[]"), arrived("recorder", 2, silent="no answer within the time")]
+    found = with_dumps(of_traces(()), dumped_of(parts), has_traces=False)
+    assert (found.culprits, found.layer) == ((2,), "out of sync")
+
+
+def test_ranks_that_were_asked_and_of_which_nothing_came_are_silent_with_their_node() -> None:
+    roster = {"stacks": {0: "n0", 1: "n0", 2: "n1"}}
+    silent = dumped_of([arrived("stacks", 0, b"[]")], roster).silent
+    assert [(one.rank, one.node, one.why) for one in silent] == [
+        (1, "n0", "its node answered without it"), (2, "n1", "its node has not answered"),
+    ]  # fmt: skip
+
+
+def test_stacks_of_few_of_the_ranks_explain_nothing_and_say_nothing_of_all() -> None:
+    few = [Silent(rank, "n1", "stacks", "its node has not answered") for rank in range(2, 8)]
+    evaluating = replace(looked(EVALUATE, EVALUATE), silent=tuple(few))
+    assert benign_of(doing_of(evaluating.first), len(evaluating.ranks_asked("stacks"))) == ""
+    half = benign_of(doing_of(evaluating.first), 4)
+    assert "of 2 more nothing could be read" in half
+    found = with_dumps(of_traces(()), replace(looked(WAIT, WAIT), silent=tuple(few)))
+    assert found.layer == ""
+    assert "Stacks: only 2 of 8 ranks could be read." in found.agreement
+    assert with_dumps(of_traces(()), replace(looked(WAIT, CODE), silent=tuple(few))).culprits == ()
+    assert with_dumps(of_traces(()), replace(looked(WAIT, LOAD), silent=tuple(few[:2]))).culprits == (1,)
+    idle = replace(of_traces((), kind=SymptomKind.IDLE))
+    assert with_dumps(idle, replace(looked(LOAD, LOAD), silent=tuple(few))).findings == ()
+
+
+def test_stacks_beyond_what_can_be_read_in_time_are_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dump_parts, "STACKS_BYTES_MAX", 3)
+    read = dumped_of([arrived("stacks", rank, b"[]") for rank in range(3)])
+    assert [one.silent[:8] for one in read.first] == ["", "not read", "not read"]
+    assert [(one.rank, one.why[:8]) for one in read.silent] == [(1, "not read"), (2, "not read")]
+
+
+def test_what_is_missing_beyond_what_can_be_told_is_counted() -> None:
+    silent = tuple(Silent(rank, "n", "stacks", f"reason {rank}") for rank in range(40))
+    missing = with_dumps(of_traces((2,)), replace(looked(WAIT, WAIT, LOAD), silent=silent)).missing
+    assert (len(missing), missing[-1]) == (33, "8 more reasons are not told.")

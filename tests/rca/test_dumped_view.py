@@ -7,10 +7,12 @@ import json
 from rca.bundle.contents import read_contents
 from rca.bundle.diagnosis import dumped_in
 from rca.bundle.unpack import Unpacked
+from rca.dump_parts import Silent
 from rca.dumped import Dumped
-from rca.dumped_view import views_of
+from rca.dumped_view import SILENT_MAX, ranks_of, views_of
+from rca.flight_recorder.sandbox import read_dumps
 from rca.stacks.process import MAIN_THREAD, Frame, Process, Stack, Thread
-from rca.stacks.view import FRAMES_MAX, GROUPS_MAX, NODES_MAX, against, stacks_view
+from rca.stacks.view import DEEP_GROUPS, FRAMES_MAX, GROUPS_MAX, NODES_MAX, against, majority, stacks_view
 from tests.rca.flight_recorder.real import FOLDER
 from tests.rca.stacks.real import look
 
@@ -40,7 +42,8 @@ def test_stacks_that_all_differ_are_cut_and_counted() -> None:
     while queue:
         nodes, queue = nodes + 1, [*queue[1:], *queue[0]["children"]]
     assert (len(view["groups"]), view["left_out"]) == (GROUPS_MAX, 100)
-    assert nodes <= NODES_MAX and len(view["groups"][0]["frames"]) == FRAMES_MAX
+    assert nodes <= NODES_MAX
+    assert [len(view["groups"][at]["frames"]) for at in (0, DEEP_GROUPS)] == [71, FRAMES_MAX]
 
 
 def test_two_stacks_differ_from_where_they_part() -> None:
@@ -62,3 +65,24 @@ def test_a_recording_says_of_every_group_who_waits_and_who_has_not_entered() -> 
 
 def test_what_nobody_was_asked_for_is_null() -> None:
     assert views_of(Dumped()) == {"stacks": None, "recorder": None}
+
+
+def test_silent_ranks_are_told_once_each_as_far_as_there_is_room_and_counted() -> None:
+    silent = tuple(Silent(rank, "n", "recorder", why) for why in ("late", "gone") for rank in range(300))
+    recorder = views_of(Dumped(silent=silent))["recorder"]
+    assert (len(recorder["silent"]), recorder["silent_count"]) == (SILENT_MAX, 300)
+    assert recorder["silent"][7] == {"rank": 7, "node": "n", "kind": "recorder", "why": "gone"}
+
+
+def test_recordings_that_cannot_be_read_are_counted() -> None:
+    recording = read_dumps([(f"x-{rank}", b"\x80nonsense") for rank in range(201)])
+    recorder = views_of(Dumped(recording=recording))["recorder"]
+    assert (len(recorder["refused"]), recorder["refused_count"]) == (200, 201)
+
+
+def test_stacks_that_are_equal_and_deep_do_not_differ_from_the_majority() -> None:
+    deep: Stack = (*WAIT, *(Frame(f"call_{n}", "model.py", n) for n in range(100)))
+    view = stacks_view(trainers(deep, deep, deep), [])
+    assert {one["op"] for one in against(deep, majority(view))} == {" "}
+    (process,) = ranks_of(Dumped(tuple(trainers(deep))))["0"]
+    assert len(process["frames"]) == len(deep)

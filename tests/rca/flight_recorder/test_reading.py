@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rca.flight_recorder import sandbox
 from rca.flight_recorder.reading import BadDump, rank_in_name, read_dump
-from rca.flight_recorder.recording import COMPLETED, STARTED
+from rca.flight_recorder.recording import COMPLETED, STARTED, Recording
 from rca.flight_recorder.sandbox import read_dumps
 from tests.rca.flight_recorder.real import RANKS, dumps_of
 
@@ -134,8 +134,14 @@ def test_a_dump_that_takes_too_long_is_refused_alone_and_is_not_tried_again(monk
     monkeypatch.setattr(sandbox, "_too_much", {})
     colliding = [b"\x8a\x0c" + (at * (2**61 - 1)).to_bytes(12, "little") + b"N" for at in range(1, 60_000)]
     dumps = [("slow-9", b"\x80\x04}(" + b"".join(colliding) + b"u."), *dumps_of("loader")]
-    started, run = [], sandbox._run_reader
-    monkeypatch.setattr(sandbox, "_run_reader", lambda *asked: started.append(asked) or run(*asked))
+    started: list[Any] = []
+    run = sandbox._run_reader
+
+    def counted(*asked: Any) -> list[Recording]:
+        started.append(asked)
+        return run(*asked)
+
+    monkeypatch.setattr(sandbox, "_run_reader", counted)
     for n_started in (2, 3):
         found = read_dumps(dumps)
         assert (found.ranks, found.refused) == (RANKS, {"slow-9": sandbox.TOO_MUCH})
