@@ -24,7 +24,7 @@ from rca.slowdown import Slowdown
 from rca.streams import Floats
 
 RULE = "slow_copy"
-VERSION = 2
+VERSION = 3
 NEEDS = frozenset({GPU_READY_NAME})
 
 SMALL_MAX = 0.1  # of the bytes of a rank's slowest op: what copies of fewer take longer is lost in the noise

@@ -29,7 +29,7 @@ from rca.slowdown import Slowdown, lengths_ns, uses_sockets
 from rca.streams import Floats
 
 RULE = "slow_proxy"
-VERSION = 2
+VERSION = 3
 NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 
 COPY_COVERED_MIN = 0.5
@@ -44,6 +44,7 @@ OFTEN_MIN = 0.5  # of what an iteration loses on average: the median one loses a
 EXAMINED_MAX = 5
 CAUGHT_MIN = 2
 LONG_MIN = 1.2  # times the usual iteration
+STILL_TIMES = 1.2  # as long as a flow must stand still for anything to be told of it
 TOLD = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`, `numactl -s`"
 
 
@@ -156,8 +157,9 @@ def _asleep(slowdown: Slowdown, at: int, times: int, examined: int) -> Finding:
 def _sleepers(slowdown: Slowdown, settings: Settings) -> list[tuple[int, int, int]]:
     """(rank position, times caught, stretches examined) of ranks whose proxy was seen asleep in several stretches."""
     lengths = np.nan_to_num(lengths_ns(slowdown.iterations))
-    long = [run for run in _long_runs(slowdown, lengths) if _more_ns(slowdown, lengths, run) >= 1.2 * settings.still_ns]
-    examined = sorted(long, key=lambda run: -_more_ns(slowdown, lengths, run))[:EXAMINED_MAX]
+    more = lengths - slowdown.usual_ns
+    runs = long_runs(slowdown.slow & (lengths >= LONG_MIN * slowdown.usual_ns), more)
+    examined = [run for run in runs if more[run].sum() >= STILL_TIMES * settings.still_ns][:EXAMINED_MAX]
     caught: dict[int, int] = {}
     for run in examined:
         for rank in _deaf_ranks(slowdown, int(run[0]), float(lengths[run].sum()), settings):
@@ -167,17 +169,19 @@ def _sleepers(slowdown: Slowdown, settings: Settings) -> list[tuple[int, int, in
     return [(rank_at, times, len(examined)) for rank_at, times in often]
 
 
-def _long_runs(slowdown: Slowdown, lengths: Floats) -> list[Ints]:
-    """Iterations of the slow time that are long, two that follow each other together: where some ranks launch ahead of others
-    a pause falls into both."""
-    long = np.flatnonzero(slowdown.slow & (lengths >= LONG_MIN * slowdown.usual_ns))
-    runs = np.split(long, np.flatnonzero(np.diff(long) > 1) + 1)
-    return [run[at : at + 2] for run in runs for at in range(0, len(run), 2)]
+def long_runs(is_long: Mask, more_ns: Floats) -> list[Ints]:
+    """Long iterations, the costliest first, those that follow each other in pairs, each iteration once.
 
-
-def _more_ns(slowdown: Slowdown, lengths: Floats, run: Ints) -> float:
-    """By how much longer these iterations are than usual."""
-    return float((lengths[run] - slowdown.usual_ns).sum())
+    Where some ranks launch ahead of others a pause falls into both; so of a row of them those pair that cost most together.
+    """
+    first = np.flatnonzero(is_long[:-1] & is_long[1:])
+    free, found = is_long.copy(), list[Ints]()
+    for at in first[np.argsort(-(more_ns[first] + more_ns[first + 1]), kind="stable")]:
+        if free[at : at + 2].all():
+            free[at : at + 2] = False
+            found.append(np.array([at, at + 1]))
+    found += [np.array([at]) for at in np.flatnonzero(free)]
+    return sorted(found, key=lambda run: -float(more_ns[run].sum()))
 
 
 def _deaf_ranks(slowdown: Slowdown, iteration: int, length_ns: float, settings: Settings) -> tuple[int, ...]:
