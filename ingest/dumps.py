@@ -177,7 +177,7 @@ def each_part(request_id: int) -> Iterator[DumpPart]:
 
 
 def _part(row: Sequence[Any]) -> DumpPart:
-    return DumpPart(*row[:-1], packed=bytes(row[-1]))
+    return DumpPart(*(*row[:-1], bytes(row[-1])))
 
 
 _ORDER: Final = ("rank", "parent", "pid", "answer__look", "pk")

@@ -1,7 +1,7 @@
 """When dumps arrive: pages are told, the summary is made, and it is said which incident is to be diagnosed again with them.
 
-Looked for beside every look at an attempt, not in it: reading them may take longer than a look may. A diagnosis waits until every node has answered, or for some seconds: a rank that
-is merely late to answer must not look like one that cannot.
+Looked for beside every look at an attempt, not in it: reading them may take longer than a look may. A diagnosis waits until
+every node has answered, or for some seconds: a rank that is merely late to answer must not look like one that cannot.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from console.dumps.news import attempts_asked
+from console.dumps.news import attempts_asked, has_dumps
 from console.incidents import publish, retention, watch, why_not
 from console.incidents.again import attempts_asked_for
 from console.incidents.health import publish_health
@@ -30,7 +30,16 @@ def watch_heard_jobs() -> None:
 
 @shared_task(expires=8, soft_time_limit=60, time_limit=90)  # one look that never ends must not end all looks
 def watch_job(attempt_id: int) -> None:
-    watch.watch_job(attempt_id)
+    try:
+        watch.watch_job(attempt_id)
+    finally:
+        if has_dumps(attempt_id):
+            watch_dumps.delay(attempt_id)
+
+
+@shared_task(expires=8, soft_time_limit=120, time_limit=150)  # dumps of ten thousand ranks take long to read
+def watch_dumps(attempt_id: int) -> None:
+    watch.watch_dumps(attempt_id)
 
 
 @shared_task(  # whoever asked waits

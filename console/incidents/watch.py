@@ -30,7 +30,7 @@ from console.incidents.over import is_over
 from console.incidents.paging import page_if_due, paging
 from console.incidents.pauses import pause_sentence
 from console.incidents.publish import publish_job
-from console.incidents.revise import is_worth_an_incident, revise, revise_late
+from console.incidents.revise import is_worth_an_incident, revise, revise_dumped, revise_late
 from console.incidents.suspicion import UNDIAGNOSED, communicator_name, suspected_headline
 from console.incidents.thresholds import settings_of
 from console.operations.metrics import LOOKS, count_look
@@ -48,6 +48,7 @@ from rca.settings import Settings
 
 SECOND: Final = 1_000_000_000
 WATCH_LOCK: Final = 0x44474F57  # first key of the advisory locks that looks take; the second is the attempt
+DUMPS_LOCK: Final = 0x44474F58  # the same of those who read dumps
 ALSO_SEEN_MAX: Final = 5
 
 
@@ -60,12 +61,25 @@ def watch_job(attempt_id: int) -> None:
         try:
             if attempt.state == Attempt.State.RUNNING and not end_if_all_gone(attempt.pk):
                 _look(attempt)
-            close_ended(attempt.job_id)
-            follow_dumps(attempt.pk)
-            diagnose_asked(attempt.pk)
-            revise_late(attempt.pk)
+            if Incident.objects.filter(job=attempt.job_id).exists():  # most jobs never have one
+                close_ended(attempt.job_id)
+                diagnose_asked(attempt.pk)
+                revise_late(attempt.pk)
         finally:
             publish_job(attempt.job.team_id, read_job_row(attempt.job))
+
+
+def watch_dumps(attempt_id: int) -> None:
+    """Read what dumps have come. Apart from looks, which go on meanwhile; only the diagnosis made with them takes its turn."""
+    with _alone(attempt_id, DUMPS_LOCK) as is_mine:
+        incident = follow_dumps(attempt_id) if is_mine else None
+        if incident is None:
+            return
+        with _in_turn(attempt_id):
+            incident.refresh_from_db()
+            if incident.condition == ConditionState.FIRING or incident.symptom == SymptomKind.EXTERNAL:
+                revise_dumped(incident)
+        publish_job(incident.team_id, read_job_row(incident.job))
 
 
 def close_ended(job_id: int | None = None) -> None:
@@ -273,13 +287,24 @@ def _history(attempt: Attempt, window: Window, normal: Normal, thresholds: Setti
 
 
 @contextmanager
-def _alone(attempt_id: int) -> Iterator[bool]:
-    """Whether nobody else looks at this attempt meanwhile."""
+def _alone(attempt_id: int, lock: int = WATCH_LOCK) -> Iterator[bool]:
+    """Whether nobody else looks at this attempt, or reads its dumps, meanwhile."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [WATCH_LOCK, attempt_id])
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [lock, attempt_id])
         is_mine = bool(cursor.fetchone()[0])
         try:
             yield is_mine
         finally:
             if is_mine:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [WATCH_LOCK, attempt_id])
+                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [lock, attempt_id])
+
+
+@contextmanager
+def _in_turn(attempt_id: int) -> Iterator[None]:
+    """After the look that is taken now; the next is taken afterwards."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s, %s)", [WATCH_LOCK, attempt_id])
+        try:
+            yield
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [WATCH_LOCK, attempt_id])

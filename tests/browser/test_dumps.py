@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from console.dumps import bundles
 from console.dumps.models import Bundle
-from console.incidents.watch import watch_job
+from console.incidents.watch import watch_dumps, watch_job
 from ingest.dumps import requests_of, store_dumps
 from ingest.models import Attempt, DumpRequest
 from nccl_instrument.dumps import RECORDER, STACKS, Dumps, Part
@@ -93,6 +93,7 @@ def _answer() -> None:
             store_dumps(attempt.job.team_id, Dumps("llama", f"node-{node}", BOOT, request.pk, look, tuple(parts)))
     DumpRequest.objects.filter(pk=request.pk).update(state="answered")
     watch_job(attempt.pk)
+    watch_dumps(attempt.pk)
 
 
 def _trainer(rank: int) -> bytes:

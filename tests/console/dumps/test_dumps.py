@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from celery.exceptions import SoftTimeLimitExceeded
 from django.utils import timezone
 from rest_framework.test import APIClient
 
 from console.accounts.models import Role
-from console.dumps import taken_away
-from console.incidents import watch
-from console.incidents.models import Incident, SettingChange
+from console.dumps import news, taken_away
+from console.incidents import tasks, watch
+from console.incidents.models import Incident, Look, SettingChange
+from ingest.database import connect
 from ingest.dumps import drop_dumps_before, requests_of, store_dumps
 from ingest.models import Attempt, DumpRequest, Job, PinnedWindow, Team
 from nccl_instrument.dumps import Dumps, Part
@@ -145,6 +147,30 @@ async def test_a_file_of_dumps_is_sent_part_by_part_with_ranks_nobody_else_told_
         assert archive.read("silent.txt").startswith(b"stacks of rank 79 on node-0: left out")
 
 
+async def test_dumps_that_take_long_to_read_stop_no_look(job: StallingJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    incident = await stall(job)
+    await answer((await of(incident))[0], stuck=3)
+    sent: list[int] = []
+    monkeypatch.setattr(tasks.watch_dumps, "delay", sent.append)
+    monkeypatch.setattr(news, "summarise", _too_slow)
+    n_looks = await Look.objects.acount()
+    await job.run(1)
+    await sync_to_async(tasks.watch_job)(incident.attempt_id)
+    assert sent == [incident.attempt_id], "they are read elsewhere"
+    assert await Look.objects.acount() == n_looks + 1
+    with pytest.raises(SoftTimeLimitExceeded):
+        await sync_to_async(watch.watch_dumps)(incident.attempt_id)
+
+
+def _too_slow(request: DumpRequest, *_: Any, **__: Any) -> None:
+    with connect() as other:
+        (is_free,) = other.execute(
+            "SELECT pg_try_advisory_lock(%s, %s)", [watch.WATCH_LOCK, request.attempt_id]
+        ).fetchone()
+    assert is_free, "a look may be taken meanwhile"
+    raise SoftTimeLimitExceeded
+
+
 async def test_other_teams_see_none_of_it_and_viewers_may_not_ask(job: StallingJob) -> None:
     incident = await stall(job)
     sten = (await sync_to_async(make_persona)("sten", await Team.objects.acreate(name="others"), Role.ADMIN)).browser
@@ -252,7 +278,10 @@ async def of(incident: Incident) -> list[DumpRequest]:
 
 
 async def look() -> None:
-    await sync_to_async(watch.watch_job)((await Attempt.objects.alatest("pk")).pk)
+    """A look, and what is done beside it."""
+    attempt = await Attempt.objects.alatest("pk")
+    await sync_to_async(watch.watch_job)(attempt.pk)
+    await sync_to_async(watch.watch_dumps)(attempt.pk)
 
 
 async def viewer() -> APIClient:
