@@ -57,12 +57,21 @@ def read_contents(files: Unpacked, told: Callable[[float], None] = lambda share:
                 found.refused[name] = "it is no dump of the Flight Recorder, py-spy or NCCL's RAS"
         except (BadDump, BadStacks, BadRas) as error:
             found.refused[name] = str(error)
-    dumps = _one_each(dumps, found.refused)
+    shared: dict[str, str] = {}
+    dumps = _one_each(_once(dumps), shared)
     if dumps:
         found.recording = read_dumps(dumps, BUNDLE_SECONDS)
+        found.recording.refused.update(shared)  # of these ranks nothing is known, either
         found.refused |= found.recording.refused
+    found.refused |= shared
     found.refused |= {printable(path): printable(why) for path, why in files.refused.items()}
     return found
+
+
+def _once(dumps: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """Without the JSON of what is there as a pickle under the same name: that says more."""
+    pickled = {name for name, raw in dumps if raw.lstrip()[:1] != b"{"}
+    return [(name, raw) for name, raw in dumps if name in pickled or name.removesuffix(".json") not in pickled]
 
 
 def _one_each(dumps: list[tuple[str, bytes]], refused: dict[str, str]) -> list[tuple[str, bytes]]:

@@ -183,3 +183,22 @@ def test_a_files_name_brings_no_escapes_to_the_terminal(tmp_path: Path, capsys: 
     assert main(["bundle", str(path)]) == 0
     told = capsys.readouterr()
     assert "]0;mine" in told.out and "\x1b" not in told.out + told.err
+
+
+def test_a_rank_whose_recording_cannot_be_read_is_unknown_and_one_brought_twice_is_read_once(tmp_path: Path) -> None:
+    files = [(name, b"\x80nonsense" if name.endswith("2") else raw) for name, raw in dumps_of("loader")]
+    found = diagnose_bundle(dumped_in(read_contents(Unpacked(folder_of(tmp_path, *files)))), "job")
+    assert (found.culprits, found.layer) == ((), "")
+    assert (
+        "Nothing is known of rank 2 (its dump cannot be read: it is not a complete pickle" in found.findings[0].sentence
+    )
+    assert "not a complete pickle" in str(found.missing)
+    twice = read_contents(Unpacked(FOLDER / "loader.zip"))  # as a pickle and as JSON
+    assert twice.recording is not None and (twice.recording.ranks, twice.refused) == ((0, 1, 2, 3), {})
+
+
+def test_ranks_that_two_files_claim_are_unknown(tmp_path: Path) -> None:
+    files = [(name, raw) for name, raw in dumps_of("loader")]
+    files += [(f"other/{name}", raw) for name, raw in files if name.endswith("2")]
+    found = diagnose_bundle(dumped_in(read_contents(Unpacked(folder_of(tmp_path, *files)))), "job")
+    assert found.culprits == () and "2 files are said to be of rank 2" in found.findings[0].sentence
