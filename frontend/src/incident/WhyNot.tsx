@@ -48,6 +48,7 @@ export function WhyNot({ number, diagnosis, revision, rank, onSelect }: WhyNotPr
 
 function AskRank({ rank, onSelect }: { rank: number | null; onSelect: (rank: number | null) => void }) {
   const [typed, setTyped] = useState("");
+  useEffect(() => setTyped(rank === null ? "" : String(rank)), [rank]);
   return (
     <form
       class="ask-rank"
@@ -62,7 +63,7 @@ function AskRank({ rank, onSelect }: { rank: number | null; onSelect: (rank: num
         inputMode="numeric"
         pattern="\d{1,7}"
         required
-        value={typed || (rank ?? "")}
+        value={typed}
         onInput={(input) => setTyped(input.currentTarget.value)}
       />
       <button type="submit">Ask</button>

@@ -34,7 +34,8 @@ export class LiveStream {
   readonly fetchedAt: Signal<number | null> = signal(null);
   readonly askingSince: Signal<number | null> = signal(null);
   private askedAt = 0;
-  private heardAt = 0;
+  /** When the newest answer or message came, this browser's ms. */
+  heardAt = 0;
   private loading = false;
   private again = false;
   private waiting: LiveMessage[] = [];

@@ -41,7 +41,8 @@ export const team = new LiveStream(connection, {
 /** Since when the server does not answer, in words; null while it does. */
 export const away = computed(() => {
   const { failure, fetchedAt, askingSince } = team;
-  return awayWords(failure.value, fetchedAt.value, askingSince.value, tick.value);
+  const newest = fetchedAt.value === null ? null : Math.max(fetchedAt.value, team.heardAt);
+  return awayWords(failure.value, newest, askingSince.value, tick.value);
 });
 
 export const liveIncidents = computed(() => team.snapshot.value?.incidents ?? []);
