@@ -26,7 +26,7 @@ from rca.streams import Floats
 from rca.words import named
 
 RULE = "late_start"
-VERSION = 3
+VERSION = 4
 NEEDS = frozenset({GPU_READY_NAME})
 
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"
