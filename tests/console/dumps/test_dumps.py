@@ -77,6 +77,8 @@ async def test_a_diagnosis_waits_until_every_node_has_answered(job: StallingJob)
     assert await incident.revisions.acount() == 1
     page = await get(await viewer(), f"incidents/{incident.pk}/stacks")
     assert sorted(rank for one in page["groups"] for rank in one["ranks"]) == [2, 3]
+    assert page["silent_count"] == 6
+    assert page["silent"][0] == {"rank": 0, "node": "node-0", "kind": "stacks", "why": "its node has not answered"}
 
 
 async def test_what_came_is_kept_with_the_incidents_evidence_and_asked_for_once(job: StallingJob) -> None:
