@@ -6,6 +6,7 @@ nothing to say. What is read has a limit, so that a look comes to its end.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -17,6 +18,8 @@ from rca.stacks.reading import BadStacks, read_stacks
 
 RECORDINGS_BYTES_MAX: Final = 2**30
 STACKS_BYTES_MAX: Final = 2**29
+STACKS_SECONDS: Final = 10.0
+"""By the clock; those of ten thousand ranks take about two."""
 NOT_ANSWERED: Final = "its node has not answered"
 NOT_SENT: Final = "its node answered without it"
 
@@ -77,14 +80,14 @@ def unanswered(parts: Iterable[Part], roster: Roster) -> list[Silent]:
 
 def processes_of(parts: Iterable[Part]) -> list[tuple[int, Process]]:
     """(look, process) of parts that are stacks, in their order, as many as there is time to read."""
-    left, found = STACKS_BYTES_MAX, []
+    left, end_at, found = STACKS_BYTES_MAX, time.monotonic() + STACKS_SECONDS, []
     for part in parts:
         left -= part.length
-        if left >= 0 or part.silent:
-            found.append((part.look, process_of(part)))
-        else:
-            why = f"not read: the stacks of this job have more than {STACKS_BYTES_MAX >> 20} MiB"
-            found.append((part.look, Process(part.rank, part.pid, part.command, (), why)))
+        why = f"not read: the stacks of this job have more than {STACKS_BYTES_MAX >> 20} MiB" if left < 0 else ""
+        if not why and time.monotonic() > end_at:
+            why = f"not read: the stacks of this job take longer than {STACKS_SECONDS:.0f} s"
+        unread = Process(part.rank, part.pid, part.command, (), why)
+        found.append((part.look, unread if why and not part.silent else process_of(part)))
     return found
 
 

@@ -264,6 +264,10 @@ def test_stacks_beyond_what_can_be_read_in_time_are_left_out_and_said(monkeypatc
     read = dumped_of([arrived("stacks", rank, b"[]") for rank in range(3)])
     assert [one.silent[:8] for one in read.first] == ["", "not read", "not read"]
     assert [(one.rank, one.why[:8]) for one in read.silent] == [(1, "not read"), (2, "not read")]
+    monkeypatch.undo()
+    monkeypatch.setattr(dump_parts, "STACKS_SECONDS", -1.0)
+    late = dumped_of([arrived("stacks", 0, b"[]"), arrived("stacks", 1, silent="no permission")])
+    assert [one.silent[:8] for one in late.first] == ["not read", "no permi"]
 
 
 def test_what_is_missing_beyond_what_can_be_told_is_counted() -> None:
