@@ -21,7 +21,7 @@ from rca.stacks.reading import as_text
 from rca.words import capitalised, named, waiting
 
 RULE: Final = "stacks"
-VERSION: Final = 2
+VERSION: Final = 3
 TELLING: Final = frozenset({Place.DATA_LOADER, Place.CHECKPOINT_SAVE, Place.CHECKPOINT_LOAD, Place.COMPILE, Place.LOCK})
 EVIDENCE_RANKS_MAX: Final = 8
 _SCORES: Final = {Grade.STRONG: 0.9, Grade.MODERATE: 0.7, Grade.WEAK: 0.5}
