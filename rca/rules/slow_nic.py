@@ -109,8 +109,10 @@ def _users(end_of: Ints, ends: tuple[int, ...]) -> Ints:
 
 
 def _nics(slowdown: Slowdown, ends: Ends, end_of: Ints, sure: tuple[int, ...]) -> Finding:
-    is_network = len(sure) > 1 or _is_taken_by_others(slowdown, _users(end_of, sure))
-    said = "What {who} sends and is sent stays on the wire too long"
+    users = _users(end_of, sure)
+    is_network = len(sure) > 1 or _is_taken_by_others(slowdown, users)
+    sent = "sends and is sent" if len(users) == 1 else "send and are sent"
+    said = f"What {{who}} {sent} stays on the wire too long"
     if is_network:
         said = "The network of {who} is taken by other traffic: what they send and are sent stays on the wire too long"
     return _finding(slowdown, ends, end_of, sure, Component.NETWORK if is_network else Component.NIC, said)

@@ -113,7 +113,8 @@ def _looks_late(slowdown: Slowdown) -> _Late:
 def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
     """The late ranks of each node; all of the node's, when half of them are late and nothing speaks for the others.
 
-    Of fewer, those whose chunks lie longer than a mate's full way out explains: a slow NIC behind one fills it too.
+    Of fewer, those whose chunks lie longer than a mate's full way out explains: a slow NIC behind one fills it too. Of several
+    whose slow connections all end at one NIC it is that NIC, which explains them all.
     """
     node, found = slowdown.node(np.arange(len(slowdown.iterations.ranks))), []
     wait = Wait.CREDIT if uses_sockets(slowdown.window) else Wait.NETWORK
@@ -129,8 +130,19 @@ def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
         longer = wire[senders] / np.maximum(usual[senders], 1.0)
         alike = len(senders) > 1 and (longer >= ALIKE_MIN * longer.max()).all()
         is_whole = one >= 0 and 2 * len(mine) >= len(there) > 1 and alike and not clears[there].any()
-        found.append(there if is_whole else mine[is_more[mine]])
+        few = mine[is_more[mine]]
+        is_one_nic = len(few) > 1 and _end_at_one_nic(slowdown, there)
+        found.append(there if is_whole else few[:0] if is_one_nic else few)
     return [ranks for ranks in found if len(ranks)]
+
+
+def _end_at_one_nic(slowdown: Slowdown, senders: Ints) -> bool:
+    """Whether several connections of these ranks are slow, all towards the users of one NIC."""
+    edges = edges_of(slowdown)
+    is_slow = np.isin(edges.sender, senders) & (edges.receiver >= 0) & (edges.grown() >= GROWN_MIN)
+    ends = np.unique(edges.receiver[is_slow])
+    nics = np.unique(slowdown.ranks.nic[slowdown.at[ends]])
+    return is_slow.sum() > 1 and len(nics) == 1 and bool(nics[0] >= 0)
 
 
 def _slow(slowdown: Slowdown, late: _Late, at: Ints) -> Finding:

@@ -1,10 +1,15 @@
-"""Which long iterations are examined for a proxy that sleeps: a pause may fall into two that follow each other."""
+"""Which long iterations are examined for a proxy that sleeps, and when several late proxies are one NIC at the other end."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from rca.edges import Edges
+from rca.rules import slow_proxy
 from rca.rules.slow_proxy import long_runs
 
 
@@ -32,3 +37,34 @@ def test_iterations_that_do_not_follow_each_other_are_not_put_together() -> None
 
 def test_where_none_is_long_none_is_examined() -> None:
     assert runs(0, 0, 0) == runs(0) == []
+
+
+def ends_at_one_nic(monkeypatch: pytest.MonkeyPatch, *edges: tuple[int, int, float], nic: tuple[int, ...]) -> bool:
+    """Whether those of ranks 2 and 3 that are slow do. edges: (sender, receiver, times as long on the wire as usual)."""
+    sender, receiver, times = (np.array(column) for column in zip(*edges, strict=True))
+    usual = np.full(len(edges), 1e6)
+    monkeypatch.setattr(slow_proxy, "edges_of", lambda slowdown: Edges(sender, receiver, usual, usual * times, usual))
+    job: Any = SimpleNamespace(ranks=SimpleNamespace(nic=np.array(nic)), at=np.arange(len(nic)))
+    return slow_proxy._end_at_one_nic(job, np.array([2, 3]))
+
+
+def test_proxies_whose_slow_connections_all_end_at_one_shared_nic_are_not_several_slow_proxies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert ends_at_one_nic(monkeypatch, (2, 0, 2.0), (3, 1, 2.0), (2, 5, 1.0), nic=(7, 7, 1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("edges", "nic"),
+    [
+        (((2, 0, 2.0), (3, 1, 2.0)), (7, 8, 1, 2, 3, 4)),
+        (((2, 0, 2.0), (3, 5, 2.0)), (7, 7, 1, 2, 3, 4)),
+        (((2, 0, 2.0), (3, 1, 1.0)), (7, 7, 1, 2, 3, 4)),
+        (((2, 0, 2.0), (3, 1, 2.0)), (-1, -1, 1, 2, 3, 4)),
+    ],
+    ids=["two NICs", "another rank", "one connection", "NICs nobody knows"],
+)
+def test_slow_connections_to_several_ends_or_a_single_one_stay_the_senders(
+    monkeypatch: pytest.MonkeyPatch, edges: tuple[tuple[int, int, float], ...], nic: tuple[int, ...]
+) -> None:
+    assert not ends_at_one_nic(monkeypatch, *edges, nic=nic)
