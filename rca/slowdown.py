@@ -66,6 +66,11 @@ class Slowdown:
         """Node of the ranks at these positions of `iterations.ranks`."""
         return self.ranks.node[self.at[rank_at]]
 
+    def is_beyond_a_node(self, those: Mask) -> bool:
+        """Whether these ranks (R,) are more than some of one node: that all replicas of a program sit there is chance."""
+        nodes, every = np.unique(self.node(np.flatnonzero(those))), np.unique(self.ranks.node[self.at])
+        return len(nodes) > 1 or len(every) == 1 or bool((nodes < 0).any())
+
 
 def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown | None:
     """What changed at `onset_ns`; None when the window cannot tell."""

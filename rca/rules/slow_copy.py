@@ -38,7 +38,7 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     del symptom, settings
     own = own_copy_ns(slowdown)
     found = covered(slowdown.iterations, own, _would_show(slowdown, own), slowdown.lost_ns)
-    if found.is_everybody:
+    if found.is_everybody and slowdown.is_beyond_a_node(found.is_blamed):
         return (for_everybody(RULE, VERSION, slowdown, Component.GPU, found.excess_ns, "copies more slowly"),)
     return tuple(
         finding_of(
