@@ -70,7 +70,7 @@ def _moved(iterations: Iterations, shift: Ints) -> Iterations:
     """Every place `shift` iterations later, and those that now come first in an iteration in front of the others."""
     if not shift.any():
         return iterations
-    rank_at = np.repeat(np.arange(len(iterations.ranks)), np.diff(iterations.first))
+    rank_at = iterations.rank_at
     order = np.lexsort((np.arange(len(shift)), -shift, rank_at))
     from_ = np.arange(iterations.n)[None, :] - shift[order][:, None]
     is_there = (from_ >= 0) & (from_ < iterations.n)

@@ -95,7 +95,7 @@ def _side(slowdown: Slowdown, direction: int, wait: Wait, slot_bytes: float) -> 
     iterations, inside = slowdown.iterations, slowdown.inside
     alone, other = (FUNC_SEND, FUNC_RECV) if direction == SEND else (FUNC_RECV, FUNC_SEND)
     places = np.flatnonzero((iterations.func != other) & _is_bulk(slowdown, slot_bytes))
-    rank_at = np.repeat(np.arange(len(iterations.ranks)), np.diff(iterations.first))[places]
+    rank_at = iterations.rank_at[places]
     is_alone = iterations.func[places] == alone
     func = np.where(is_alone, 0, iterations.func[places])
     comm, peer = iterations.comm_id[places], np.where(is_alone, iterations.peer[places], -1)

@@ -97,7 +97,7 @@ def _those(iterations: Iterations, at: Ints) -> Iterations:
 
 def _rooms(iterations: Iterations, node: Ints) -> Ints:
     """(P,) the place's room: collectives of one communicator, counted by each rank, on one node; sends are alone."""
-    rank_at = np.repeat(np.arange(len(node)), np.diff(iterations.first))
+    rank_at = iterations.rank_at
     at = np.arange(len(rank_at))
     mine = mix(rank_at, iterations.comm_id)
     order = np.argsort(mine, kind="stable")

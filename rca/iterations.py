@@ -63,11 +63,16 @@ class Iterations:
             return np.full(self.row.shape, np.nan)
         return np.where(self.row >= 0, self.ops[name][self.row].astype(np.float64), np.nan)
 
+    @property
+    def rank_at(self) -> Ints:
+        """(P,) the rank of each place, as a position in `ranks`."""
+        return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
+
     def programs(self) -> Keys:
         """(R,) equal for ranks that launch the same ops in the same order."""
         sizes = np.diff(self.first)
         hashed = np.zeros(len(sizes), np.uint64)
-        np.add.at(hashed, np.repeat(np.arange(len(sizes)), sizes), mix(self.kind, self.order))
+        np.add.at(hashed, self.rank_at, mix(self.kind, self.order))
         return mix(hashed, sizes)
 
     def places_of(self, rank_at: int) -> slice:

@@ -94,7 +94,7 @@ def mates_of(slowdown: Slowdown, at: Ints) -> tuple[Ints, Ints]:
     node = slowdown.node(at[:1])[0]
     if node < 0:
         return at, slowdown.iterations.ranks[at]
-    seen = np.flatnonzero(slowdown.node(np.arange(len(slowdown.iterations.ranks))) == node)
+    seen = np.flatnonzero(slowdown.nodes == node)
     return seen, slowdown.ranks.rank[slowdown.ranks.node == node]
 
 

@@ -56,20 +56,18 @@ class Slowdown:
 
     def sum(self, values: Floats) -> Floats:
         """(R,) of each rank the sum of its places' (P,) values, what is unknown left out."""
-        found: Floats = np.bincount(
-            np.repeat(np.arange(len(self.iterations.ranks)), np.diff(self.iterations.first)),
-            weights=np.nan_to_num(values), minlength=len(self.iterations.ranks),
-        ).astype(np.float64)  # fmt: skip
+        weights, n_ranks = np.nan_to_num(values), len(self.iterations.ranks)
+        found: Floats = np.bincount(self.iterations.rank_at, weights=weights, minlength=n_ranks).astype(np.float64)
         return found
+
+    @property
+    def nodes(self) -> Ints:
+        """(R,) node of each rank, -1 unknown."""
+        return self.ranks.node[self.at]
 
     def node(self, rank_at: Ints) -> Ints:
         """Node of the ranks at these positions of `iterations.ranks`."""
         return self.ranks.node[self.at[rank_at]]
-
-    def is_beyond_a_node(self, those: Mask) -> bool:
-        """Whether these ranks (R,) are more than some of one node: that all replicas of a program sit there is chance."""
-        nodes, every = np.unique(self.node(np.flatnonzero(those))), np.unique(self.ranks.node[self.at])
-        return len(nodes) > 1 or len(every) == 1 or bool((nodes < 0).any())
 
 
 def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown | None:
@@ -77,7 +75,8 @@ def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown |
     iterations = iterations_of(window)
     ranks = known_ranks(window, settings)
     at = ranks.position(iterations.ranks)
-    iterations = same_cut(iterations, ranks.node[at])
+    node = ranks.node[at]
+    iterations = same_cut(iterations, node)
     usual, slow = stretches(iterations, onset_ns)
     if usual.sum() < ITERATIONS_MIN or slow.sum() < ITERATIONS_MIN:
         return None
@@ -85,12 +84,13 @@ def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown |
     usual_ns, slow_ns = float(np.nanmedian(lengths[usual])), float(np.nanmean(lengths[slow]))
     if not slow_ns > (1 + LOST_MIN) * usual_ns:
         return None
-    group = node_groups(window, iterations.ranks, ranks.node[at])
-    inside = inside_of(iterations, ranks.node[at], uses_sockets(window), usual, slow)
+    group = node_groups(window, iterations.ranks, node)
+    inside = inside_of(iterations, node, uses_sockets(window), usual, slow)
     launches = launches_of(iterations, inside.usual[Wait.NETWORK], settings.group_ns)
     sends = iterations.func != FUNC_RECV
     waits = {
-        wait: covered(iterations, inside.excess(wait), sends | (wait is Wait.COPY), slow_ns - usual_ns) for wait in Wait
+        wait: covered(iterations, node, inside.excess(wait), sends | (wait is Wait.COPY), slow_ns - usual_ns)
+        for wait in Wait
     }
     return Slowdown(
         window=window, iterations=iterations, ranks=ranks, at=at, usual=usual, slow=slow,

@@ -51,7 +51,10 @@ def shares_of(slowdown: Slowdown, culprits: Sequence[int]) -> Shares:
     """Measured once for all ranks."""
     iterations, inside = slowdown.iterations, slowdown.inside
     where = {Wait.COPY: np.ones(len(iterations.rank), bool), Wait.NETWORK: iterations.func != FUNC_RECV}
-    parts = {wait: covered(iterations, inside.excess(wait), counts, slowdown.lost_ns) for wait, counts in where.items()}
+    parts = {
+        wait: covered(iterations, slowdown.nodes, inside.excess(wait), counts, slowdown.lost_ns)
+        for wait, counts in where.items()
+    }
     return Shares(slowdown, slowdown.delays.per_iteration_ns(slowdown.slow), parts, _parents(slowdown, culprits))
 
 

@@ -39,8 +39,8 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     """A finding per rank, or node, that is late of its own; () when nobody is."""
     del symptom, settings
     own = own_delay_ns(slowdown)
-    is_blamed, is_everybody = blamed_of(slowdown.iterations, own, slowdown.lost_ns)
-    if is_everybody and slowdown.is_beyond_a_node(is_blamed):
+    is_blamed, is_everybody = blamed_of(slowdown.iterations, slowdown.nodes, own, slowdown.lost_ns)
+    if is_everybody:
         return (for_everybody(RULE, VERSION, slowdown, Component.GPU, own, "takes longer for its own work"),)
     group = slowdown.delays.group
     groups = [np.flatnonzero(is_blamed & (group == one)) for one in np.unique(group[is_blamed])]

@@ -37,8 +37,8 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     """A finding per rank whose GPU delays its own chunks; () when none does."""
     del symptom, settings
     own = own_copy_ns(slowdown)
-    found = covered(slowdown.iterations, own, _would_show(slowdown, own), slowdown.lost_ns)
-    if found.is_everybody and slowdown.is_beyond_a_node(found.is_blamed):
+    found = covered(slowdown.iterations, slowdown.nodes, own, _would_show(slowdown, own), slowdown.lost_ns)
+    if found.is_everybody:
         return (for_everybody(RULE, VERSION, slowdown, Component.GPU, found.excess_ns, "copies more slowly"),)
     return tuple(
         finding_of(
@@ -74,7 +74,7 @@ def _would_show(slowdown: Slowdown, own_ns: Floats) -> Mask:
     moved, channels = (np.nanmax(iterations.column(name), axis=1, initial=0.0) for name in ("bytes", "channels"))
     # How long a send waits for its first chunk is not counted: its kernel may have begun late.
     moved = np.where(iterations.func == FUNC_SEND, np.maximum(moved - channels * slot_bytes_of(slowdown), 0.0), moved)
-    rank_at = np.repeat(np.arange(len(iterations.ranks)), np.diff(iterations.first))
+    rank_at = iterations.rank_at
     worst, most = np.zeros(len(iterations.ranks)), np.zeros(len(iterations.ranks))
     np.maximum.at(worst, rank_at, own_ns)
     is_worst = (own_ns > 0) & (own_ns >= WORST_MIN * worst[rank_at])

@@ -78,6 +78,7 @@ class _Late:
     wire: Covered
     copy: Covered
     is_late: Mask
+    edges: Edges
 
     @property
     def both_ns(self) -> Floats:
@@ -90,24 +91,25 @@ def _looks_late(slowdown: Slowdown) -> _Late:
     With InfiniBand who waits for credits waits for somebody else. Over sockets a slow proxy and a late receiver both keep back
     what was sent, so there a connection of the rank has to be slow at both of its ends.
     """
-    inside, iterations, lost_ns, edges = slowdown.inside, slowdown.iterations, slowdown.lost_ns, edges_of(slowdown)
+    inside, iterations, node, lost_ns = slowdown.inside, slowdown.iterations, slowdown.nodes, slowdown.lost_ns
+    edges = edges_of(slowdown)
     every = np.ones(len(iterations.rank), bool)
     held_up = inside.of_room(inside.excess(Wait.CREDIT))
     passes_on = np.where((iterations.func == FUNC_SEND) | (iterations.func == FUNC_RECV), 0.0, held_up)
     is_socket = uses_sockets(slowdown.window)
     not_taken = inside.of_room(np.maximum(inside.excess(Wait.COPY) - (passes_on if is_socket else held_up), 0.0))
     on_wire = held_up if is_socket else inside.of_room(inside.excess(Wait.NETWORK))
-    wire = covered(iterations, on_wire, iterations.func != FUNC_RECV, lost_ns)
-    copy = covered(iterations, not_taken, every, lost_ns)
+    wire = covered(iterations, node, on_wire, iterations.func != FUNC_RECV, lost_ns)
+    copy = covered(iterations, node, not_taken, every, lost_ns)
     both = (wire.n >= COVERED_MIN * wire.of) & (copy.n >= COPY_COVERED_MIN * copy.of) & (copy.of > 0)
     both &= copy.excess_ns >= COPY_MIN * wire.excess_ns
     both &= (wire.excess_ns >= SHARE_MIN * lost_ns) & (copy.excess_ns >= SHARE_MIN * lost_ns)
     if is_socket:
-        return _Late(wire, copy, both & np.isin(np.arange(len(both)), edges.sender[edges.grown() >= GROWN_MIN]))
-    both &= covered(iterations, held_up, every, lost_ns).excess_ns <= CREDIT_MAX * wire.excess_ns
+        return _Late(wire, copy, both & np.isin(np.arange(len(both)), edges.sender[edges.grown() >= GROWN_MIN]), edges)
+    both &= covered(iterations, node, held_up, every, lost_ns).excess_ns <= CREDIT_MAX * wire.excess_ns
     for at in np.flatnonzero(both):
         both[at] = _only_sends_slowly(edges, int(at)) is not False
-    return _Late(wire, copy, both)
+    return _Late(wire, copy, both, edges)
 
 
 def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
@@ -116,7 +118,7 @@ def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
     Of fewer, those whose chunks lie longer than a mate's full way out explains: a slow NIC behind one fills it too. Of several
     whose slow connections all end at one NIC it is that NIC, which explains them all.
     """
-    node, found = slowdown.node(np.arange(len(slowdown.iterations.ranks))), []
+    node, found = slowdown.nodes, []
     wait = Wait.CREDIT if uses_sockets(slowdown.window) else Wait.NETWORK
     at, wire = np.flatnonzero(late.is_late), slowdown.waits[wait].excess_ns
     usual = slowdown.sum(slowdown.inside.usual[wait])
@@ -131,14 +133,13 @@ def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
         alike = len(senders) > 1 and (longer >= ALIKE_MIN * longer.max()).all()
         is_whole = one >= 0 and 2 * len(mine) >= len(there) > 1 and alike and not clears[there].any()
         few = mine[is_more[mine]]
-        is_one_nic = len(few) > 1 and _end_at_one_nic(slowdown, there)
+        is_one_nic = len(few) > 1 and _end_at_one_nic(slowdown, late.edges, there)
         found.append(there if is_whole else few[:0] if is_one_nic else few)
     return [ranks for ranks in found if len(ranks)]
 
 
-def _end_at_one_nic(slowdown: Slowdown, senders: Ints) -> bool:
+def _end_at_one_nic(slowdown: Slowdown, edges: Edges, senders: Ints) -> bool:
     """Whether several connections of these ranks are slow, all towards the users of one NIC."""
-    edges = edges_of(slowdown)
     is_slow = np.isin(edges.sender, senders) & (edges.receiver >= 0) & (edges.grown() >= GROWN_MIN)
     ends = np.unique(edges.receiver[is_slow])
     nics = np.unique(slowdown.ranks.nic[slowdown.at[ends]])
@@ -147,7 +148,7 @@ def _end_at_one_nic(slowdown: Slowdown, senders: Ints) -> bool:
 
 def _slow(slowdown: Slowdown, late: _Late, at: Ints) -> Finding:
     worst = float(late.both_ns[at].max())
-    of_node = int((slowdown.node(np.arange(len(slowdown.iterations.ranks))) == slowdown.node(at[:1])[0]).sum())
+    of_node = int((slowdown.nodes == slowdown.node(at[:1])[0]).sum())
     whole = "all ranks of the node" if len(at) == of_node > 1 else f"{len(at)} of {of_node} ranks of the node"
     return finding_of(
         RULE, VERSION, slowdown, tuple(at.tolist()), Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW,

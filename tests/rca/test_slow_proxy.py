@@ -39,19 +39,17 @@ def test_where_none_is_long_none_is_examined() -> None:
     assert runs(0, 0, 0) == runs(0) == []
 
 
-def ends_at_one_nic(monkeypatch: pytest.MonkeyPatch, *edges: tuple[int, int, float], nic: tuple[int, ...]) -> bool:
+def ends_at_one_nic(*edges: tuple[int, int, float], nic: tuple[int, ...]) -> bool:
     """Whether those of ranks 2 and 3 that are slow do. edges: (sender, receiver, times as long on the wire as usual)."""
     sender, receiver, times = (np.array(column) for column in zip(*edges, strict=True))
     usual = np.full(len(edges), 1e6)
-    monkeypatch.setattr(slow_proxy, "edges_of", lambda slowdown: Edges(sender, receiver, usual, usual * times, usual))
+    connections = Edges(sender, receiver, usual, usual * times, usual)
     job: Any = SimpleNamespace(ranks=SimpleNamespace(nic=np.array(nic)), at=np.arange(len(nic)))
-    return slow_proxy._end_at_one_nic(job, np.array([2, 3]))
+    return slow_proxy._end_at_one_nic(job, connections, np.array([2, 3]))
 
 
-def test_proxies_whose_slow_connections_all_end_at_one_shared_nic_are_not_several_slow_proxies(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert ends_at_one_nic(monkeypatch, (2, 0, 2.0), (3, 1, 2.0), (2, 5, 1.0), nic=(7, 7, 1, 2, 3, 4))
+def test_proxies_whose_slow_connections_all_end_at_one_shared_nic_are_not_several_slow_proxies() -> None:
+    assert ends_at_one_nic((2, 0, 2.0), (3, 1, 2.0), (2, 5, 1.0), nic=(7, 7, 1, 2, 3, 4))
 
 
 @pytest.mark.parametrize(
@@ -65,6 +63,6 @@ def test_proxies_whose_slow_connections_all_end_at_one_shared_nic_are_not_severa
     ids=["two NICs", "another rank", "one connection", "NICs nobody knows"],
 )
 def test_slow_connections_to_several_ends_or_a_single_one_stay_the_senders(
-    monkeypatch: pytest.MonkeyPatch, edges: tuple[tuple[int, int, float], ...], nic: tuple[int, ...]
+    edges: tuple[tuple[int, int, float], ...], nic: tuple[int, ...]
 ) -> None:
-    assert not ends_at_one_nic(monkeypatch, *edges, nic=nic)
+    assert not ends_at_one_nic(*edges, nic=nic)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
 
-from rca.slowdown import Slowdown
+from rca.cover import is_beyond_a_node
 
 
 @pytest.mark.parametrize(
@@ -23,6 +20,4 @@ from rca.slowdown import Slowdown
     ids=["some of a node", "all of a node", "of two nodes", "a job on one node", "of nodes nobody knows"],
 )
 def test_ranks_that_are_slow_together(node: tuple[int, ...], slow: tuple[int, ...], is_beyond: bool) -> None:
-    nodes = np.array(node)
-    job: Any = SimpleNamespace(at=np.arange(6), ranks=SimpleNamespace(node=nodes), node=lambda at: nodes[at])
-    assert Slowdown.is_beyond_a_node(job, np.isin(np.arange(6), slow)) is is_beyond
+    assert is_beyond_a_node(np.array(node), np.isin(np.arange(6), slow)) is is_beyond
