@@ -21,7 +21,7 @@ from ingest import limits
 from ingest.let_go import note_let_go
 from ingest.marks import mark_dumped
 from ingest.models import Attempt, DumpRequest, PinnedWindow, StoredDump
-from nccl_instrument.dumps import KINDS, LOOKS_MAX, Dumps, Part, decode_dumps, inflated
+from nccl_instrument.dumps import KINDS, LOOKS_MAX, Arrived, Dumps, Part, Silent, decode_dumps
 
 LIFE: Final = timedelta(seconds=60)
 LATE: Final = timedelta(seconds=60)
@@ -47,38 +47,11 @@ class NoMoreRoom(Exception):
     """The request's dumps take so much that not even another reason is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class DumpPart:
-    """One dump of one process as it is stored. packed: zlib of `length` bytes, empty where `silent` says why."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpPart(Arrived):
+    """One dump of one process as it is stored, for this request."""
 
     request: int
-    node: str
-    look: int
-    kind: str
-    rank: int
-    pid: int
-    parent: int
-    command: str
-    taken_ns: int
-    silent: str
-    by: str
-    length: int
-    packed: bytes
-
-    @property
-    def raw(self) -> bytes:
-        """What was dumped."""
-        return inflated(self.packed, self.length) if self.length else b""
-
-
-@dataclass(frozen=True, slots=True)
-class Silent:
-    """A rank that gave no dump of this kind, and why."""
-
-    rank: int
-    node: str
-    kind: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +150,7 @@ def each_part(request_id: int) -> Iterator[DumpPart]:
 
 
 def _part(row: Sequence[Any]) -> DumpPart:
-    return DumpPart(*(*row[:-1], bytes(row[-1])))
+    return DumpPart(**dict(zip(_FIELDS, (*row[:-1], bytes(row[-1])), strict=True)))
 
 
 _ORDER: Final = ("rank", "parent", "pid", "answer__look", "pk")
@@ -185,6 +158,7 @@ _COLUMNS: Final = (
     "answer__request_id", "answer__node_name", "answer__look", "kind", "rank", "pid", "parent", "command", "taken_ns",
     "silent", "by", "length", "packed",
 )  # fmt: skip
+_FIELDS: Final = ("request", "node", "look", *_COLUMNS[3:])
 
 
 def store_dumps(team_id: int, dumps: Dumps) -> bool:

@@ -83,6 +83,24 @@ class Part:
         return inflated(self.packed, self.length) if self.length else b""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived(Part):
+    """A part with the node it came from and the look it is of, counted from 1."""
+
+    node: str
+    look: int
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """A process, or rank, of which nothing could be read, and why. kind: of dump."""
+
+    rank: int
+    node: str
+    kind: str
+    why: str
+
+
 class Room:
     """What one body may hold. A part that does not fit any more lets go of its bytes at once. Any thread may ask."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
+from nccl_instrument.dumps import Arrived, Silent
 from rca.flight_recorder.analysis import UNREADABLE
 from rca.flight_recorder.recording import Recording
 from rca.stacks.process import Process
@@ -27,44 +27,7 @@ Roster = Mapping[str, Mapping[int, str]]
 """Kind of dump → rank that was asked → its node."""
 
 
-class Part(Protocol):
-    """One dump of one process, as it arrived. taken_ns: unix. silent: why it is empty, '' when it is not. length: of raw."""
-
-    @property
-    def node(self) -> str: ...
-    @property
-    def look(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def rank(self) -> int: ...
-    @property
-    def pid(self) -> int: ...
-    @property
-    def command(self) -> str: ...
-    @property
-    def taken_ns(self) -> int: ...
-    @property
-    def silent(self) -> str: ...
-    @property
-    def length(self) -> int: ...
-    @property
-    def by(self) -> str: ...
-    @property
-    def raw(self) -> bytes: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Silent:
-    """A process of which nothing could be read. kind: of dump."""
-
-    rank: int
-    node: str
-    kind: str
-    why: str
-
-
-def unanswered(parts: Iterable[Part], roster: Roster) -> list[Silent]:
+def unanswered(parts: Iterable[Arrived], roster: Roster) -> list[Silent]:
     """Those that were asked and are in none of the parts."""
     heard, nodes = set[tuple[str, int]](), set[tuple[str, str]]()
     for part in parts:
@@ -78,7 +41,7 @@ def unanswered(parts: Iterable[Part], roster: Roster) -> list[Silent]:
     ]
 
 
-def processes_of(parts: Iterable[Part]) -> list[tuple[int, Process]]:
+def processes_of(parts: Iterable[Arrived]) -> list[tuple[int, Process]]:
     """(look, process) of parts that are stacks, in their order, as many as there is time to read."""
     left, end_at, found = STACKS_BYTES_MAX, time.monotonic() + STACKS_SECONDS, []
     for part in parts:
@@ -91,7 +54,7 @@ def processes_of(parts: Iterable[Part]) -> list[tuple[int, Process]]:
     return found
 
 
-def process_of(part: Part) -> Process:
+def process_of(part: Arrived) -> Process:
     """The stacks of one part; silent, with the reason, where there are none that can be read."""
     if part.silent:
         return Process(part.rank, part.pid, part.command, (), part.silent)
@@ -114,9 +77,9 @@ def looks_of(processes: Iterable[tuple[int, Process]]) -> tuple[tuple[Process, .
     return tuple(first.values()), tuple(last.values())
 
 
-def within(parts: Mapping[int, Part]) -> tuple[dict[int, Part], list[Silent]]:
+def within(parts: Mapping[int, Arrived]) -> tuple[dict[int, Arrived], list[Silent]]:
     """(the recordings that are read, those for which there is no time): a look must come to its end."""
-    left, read, silent = RECORDINGS_BYTES_MAX, dict[int, Part](), list[Silent]()
+    left, read, silent = RECORDINGS_BYTES_MAX, dict[int, Arrived](), list[Silent]()
     for rank, part in sorted(parts.items()):
         left -= part.length
         if left >= 0:
@@ -127,12 +90,12 @@ def within(parts: Mapping[int, Part]) -> tuple[dict[int, Part], list[Silent]]:
     return read, silent
 
 
-def name_of(part: Part) -> str:
+def name_of(part: Arrived) -> str:
     """What a recording is called while it is read; ends with its rank."""
     return f"{part.node}_{part.rank}"
 
 
-def refused_of(recording: Recording, parts: Mapping[int, Part]) -> list[Silent]:
+def refused_of(recording: Recording, parts: Mapping[int, Arrived]) -> list[Silent]:
     """Ranks that sent a recording which cannot be read: nothing else is known of them."""
     whys = {rank: recording.refused.get(name_of(part), "") for rank, part in parts.items()}
     return [

@@ -17,9 +17,10 @@ from types import MappingProxyType
 from typing import Final
 
 from nccl_instrument import dumps
+from nccl_instrument.dumps import Arrived, Silent
 from nccl_instrument.recorder import SEEN_LATELY
 from rca.diagnose import NOTHING_TO_EXPLAIN
-from rca.dump_parts import Part, Roster, Silent, looks_of, name_of, processes_of, refused_of, unanswered, within
+from rca.dump_parts import Roster, looks_of, name_of, processes_of, refused_of, unanswered, within
 from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, SymptomKind, WaitEdge
 from rca.flight_recorder import analysis as recorder
 from rca.flight_recorder.analysis import Waiting
@@ -69,7 +70,7 @@ class Dumped:
         return frozenset(rank for rank in (*sent, *silent) if rank >= 0)
 
 
-def dumped_of(parts: Iterable[Part], roster: Roster = MappingProxyType({})) -> Dumped:
+def dumped_of(parts: Iterable[Arrived], roster: Roster = MappingProxyType({})) -> Dumped:
     """What these parts say; those that cannot be read are silent, and who was asked and is in none. Of several recordings of a
     rank the last look counts."""
     parts = list(parts)
@@ -89,9 +90,9 @@ def dumped_of(parts: Iterable[Part], roster: Roster = MappingProxyType({})) -> D
     return Dumped(first, last, recording, (), (*silent, *unread), (), asked, taken_ns)
 
 
-def _recording(parts: Iterable[Part]) -> tuple[Recording | None, list[Silent]]:
+def _recording(parts: Iterable[Arrived]) -> tuple[Recording | None, list[Silent]]:
     """(all that could be read, of whom there is nothing, or nothing of their end)."""
-    newest: dict[int, Part] = {}
+    newest: dict[int, Arrived] = {}
     silent: list[Silent] = []
     for part in parts:
         if part.rank < 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rca.dump_parts import Silent
+from nccl_instrument.dumps import Silent
 from rca.dumped import Dumped, unheard_in
 from rca.findings import to_json
 from rca.flight_recorder.analysis import findings_of, waiting_of

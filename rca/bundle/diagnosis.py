@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nccl_instrument import dumps
+from nccl_instrument.dumps import Silent
 from rca.bundle.contents import Contents
-from rca.dump_parts import Silent, looks_of
+from rca.dump_parts import looks_of
 from rca.dumped import Dumped, with_dumps
 from rca.findings import Diagnosis, Symptom, SymptomKind
 from rca.flight_recorder.analysis import UNREADABLE

@@ -12,33 +12,16 @@ import json
 import os
 import tarfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 from pathlib import Path
 
 from nccl_instrument.agent.processes import Living, started_at
 from nccl_instrument.agent.recordings import take_recordings
 from nccl_instrument.agent.stacks import take_stacks
-from nccl_instrument.dumps import Dumps, Part, decode_dumps, encode_dumps
+from nccl_instrument.dumps import Arrived, Dumps, Part, decode_dumps, encode_dumps
 from rca.dumped import dumped_of, with_dumps
 from rca.findings import Diagnosis, Symptom, SymptomKind
 from rca.settings import DEFAULT
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """A part as ingest keeps it."""
-
-    node: str
-    look: int
-    kind: str
-    rank: int
-    pid: int
-    command: str
-    taken_ns: int
-    silent: str
-    by: str
-    length: int
-    raw: bytes
 
 
 def look_at(node: str, trainers: Mapping[int, int], folder: Path, look: int) -> Dumps:
@@ -81,19 +64,7 @@ def kept(path: Path) -> list[Dumps]:
 def diagnosis_of(bodies: Sequence[Dumps]) -> Diagnosis:
     """What the dumps alone say."""
     parts = [
-        Arrived(
-            body.node,
-            body.look,
-            one.kind,
-            one.rank,
-            one.pid,
-            one.command,
-            one.taken_ns,
-            one.silent,
-            one.by,
-            one.length,
-            one.raw,
-        )
+        Arrived(node=body.node, look=body.look, **{name.name: getattr(one, name.name) for name in fields(one)})
         for body in bodies
         for one in body.parts
     ]

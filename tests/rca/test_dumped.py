@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
-from nccl_instrument.dumps import Part
+from nccl_instrument.dumps import Arrived, Silent
 from rca import dump_parts
 from rca.diagnose import NOTHING_TO_EXPLAIN
-from rca.dump_parts import Silent
 from rca.dumped import Dumped, dumped_of, with_dumps
 from rca.findings import (
     Component,
@@ -39,17 +38,20 @@ CODE: Stack = (Frame("tokenize", "/srv/job/text.py", 3), Frame("train", "train.p
 EVALUATE: Stack = (Frame("forward", "model.py", 3), Frame("evaluate", "train.py", 80))
 
 
-@dataclass(frozen=True)
-class Arrived(Part):
-    """A part with where it came from, as ingest keeps it."""
-
-    node: str = "n0"
-    look: int = 1
-
-
 def arrived(kind: str, rank: int, raw: bytes = b"", silent: str = "", look: int = 1, pid: int = 0) -> Arrived:
     return Arrived(
-        kind, rank, pid or 100 + rank, 0, "python train.py", 1_000, silent, "", len(raw), zlib.compress(raw), "n0", look
+        kind,
+        rank,
+        pid or 100 + rank,
+        0,
+        "python train.py",
+        1_000,
+        silent,
+        "",
+        len(raw),
+        zlib.compress(raw),
+        node="n0",
+        look=look,
     )
 
 

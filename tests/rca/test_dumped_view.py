@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+from nccl_instrument.dumps import Silent
 from rca.bundle.contents import read_contents
 from rca.bundle.diagnosis import dumped_in
 from rca.bundle.unpack import Unpacked
-from rca.dump_parts import Silent
 from rca.dumped import Dumped
 from rca.dumped_view import SILENT_MAX, ranks_of, views_of
 from rca.flight_recorder.sandbox import read_dumps
