@@ -31,7 +31,7 @@ SERVER_STAMP := $(VENV)/.stamp-server
 DEV_STAMP := $(VENV)/.stamp-dev
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.stamp
-WITH_TORCH := flight_recorder torch
+WITH_TORCH := flight_recorder torch stages
 NPM_STAMP := frontend/node_modules/.stamp
 DIST_STAMP := frontend/dist/.stamp
 ENGINE_STAMP := tests/timescale/node_modules/.stamp
@@ -91,9 +91,10 @@ $(TORCH_STAMP): requirements/torch.txt $(DEV_STAMP)
 	@touch $@
 
 native:
-	@echo "Building the profiler plugin, the measurement core, the testbed and the simulator"
+	@echo "Building the profiler plugin, the measurement core, the verbs shim, the testbed and the simulator"
 	@$(MAKE) --silent --no-print-directory -C nccl_instrument/plugin
 	@$(MAKE) --silent --no-print-directory -C nccl_instrument/measure
+	@$(MAKE) --silent --no-print-directory -C nccl_instrument/verbs
 	@$(MAKE) --silent --no-print-directory -C nccl_instrument/testbed
 	@$(MAKE) --silent --no-print-directory -C nccl_instrument/simulate
 
@@ -138,7 +139,8 @@ test: preflight-dev $(DEV_STAMP) $(NPM_STAMP) browser $(DIST_STAMP)
 	$(MAKE) timescale
 
 # What stores, reads, sums, keeps and survives, on the other store: TimescaleDB in WebAssembly, in PostgreSQL's place.
-STORE_TESTS := tests/timescale $(addprefix tests/ingest/test_,receive.py read.py retention.py rollup.py exact_rollups.py old_writers.py outage.py)
+STORE_TESTS := tests/timescale $(addprefix tests/ingest/test_,receive.py read.py retention.py rollup.py exact_rollups.py old_writers.py outage.py) \
+	tests/console/stages/test_store.py
 timescale: preflight-dev $(DEV_STAMP) $(ENGINE_STAMP)
 	DIOGENES_TEST_STORE=timescale $(PY) -m pytest --durations=5 $(STORE_TESTS)
 
@@ -178,6 +180,7 @@ clean:
 		tests/timescale/node_modules
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/plugin clean
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/measure clean
+	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/verbs clean
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/testbed clean
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/simulate clean
 	@echo "The data folder ($(DATA)) is kept: remove it yourself to start from nothing."

@@ -22,6 +22,7 @@ from django.core.management import execute_from_command_line  # noqa: E402
 
 from console.supervisor import demo, up  # noqa: E402
 
+READER_GONE = 141  # as of a program that SIGPIPE ended
 OURS = {"up": up.main, "demo": demo.main}
 
 
@@ -31,9 +32,13 @@ def main() -> int:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
     try:
         execute_from_command_line(sys.argv)
+        sys.stdout.flush()
     except ImproperlyConfigured as reason:
         print(reason, file=sys.stderr)
         return 1
+    except BrokenPipeError:  # whoever read what we say, as `| head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        return READER_GONE
     return 0
 
 

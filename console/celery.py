@@ -54,8 +54,13 @@ def _schedule() -> dict[str, dict[str, Any]]:
     schedule = {
         "watch all jobs": _every(settings.WATCH_ALL_SECONDS, "watch_all_jobs"),
         "relay what is left": _every(5.0, "relay_outbox"),
+        "acknowledgements and silences": _every(5.0, "tend_incidents"),
         "evidence": _every(60.0, "copy_evidence"),
         "retention": _every(3600.0, "apply_retention"),
+        "stages": _every(settings.WATCH_STAGES_SECONDS, "watch_all_stages", "stages"),
+        "old stages": _every(3600.0, "drop_old_packets", "stages"),
+        "deliveries": _every(5.0, "send_due", "tickets"),
+        "old deliveries": _every(3600.0, "tidy_deliveries", "tickets"),
         "bundles": _every(60.0, "tidy_bundles", "dumps"),
     }
     if settings.WATCH_HEARD_SECONDS > 0:
@@ -64,7 +69,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
 
 
 app.conf.update(
-    imports=["console.incidents.tasks", "console.dumps.tasks"],
+    imports=["console.incidents.tasks", "console.dumps.tasks", "console.stages.tasks", "console.tickets.tasks"],
     accept_content=["json"],
     task_ignore_result=True,
     task_queues=[Queue("watch"), Queue("celery")],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 from psycopg.conninfo import conninfo_to_dict
@@ -47,6 +47,22 @@ def _database(url: str) -> dict[str, Any]:
     taken = {key: str(parts.pop(name, "") or "") for key, name in named.items()}
     options = parts if taken["HOST"].startswith("/") else {**_NOTICE_DEATH, **parts}
     return {"ENGINE": "django.db.backends.postgresql", "CONN_MAX_AGE": 0, "OPTIONS": options, **taken}
+
+
+def _mail_server(url: str) -> dict[str, Any]:
+    """Django's names for smtp://USER:PASSWORD@HOST:PORT (STARTTLS), smtps:// (TLS) or smtp+plain:// (neither)."""
+    parts = urlsplit(url)
+    usual = {"smtp": 587, "smtps": 465, "smtp+plain": 25}
+    if parts.scheme not in usual or not parts.hostname:
+        raise ImproperlyConfigured("DIOGENES_SMTP_URL is smtp://, smtps:// or smtp+plain:// and a host")
+    return {
+        "EMAIL_HOST": parts.hostname,
+        "EMAIL_PORT": parts.port or usual[parts.scheme],
+        "EMAIL_HOST_USER": unquote(parts.username or ""),
+        "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+        "EMAIL_USE_TLS": parts.scheme == "smtp",
+        "EMAIL_USE_SSL": parts.scheme == "smtps",
+    }
 
 
 _NOTICE_DEATH: dict[str, Any] = {
@@ -98,8 +114,11 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "ingest",
     "console.accounts",
+    "console.silences",
     "console.incidents",
     "console.dumps",
+    "console.tickets",
+    "console.stages",
     "console.dashboard",
     "console.operations",
 ]
@@ -214,6 +233,7 @@ SIGNIN_FAILURE_SECONDS = 5 * 60
 # ---- looks and incidents ---------------------------------------------------------------------------------------------
 WATCH_HEARD_SECONDS = float(os.environ.get("DIOGENES_WATCH_HEARD_SECONDS", "1"))  # 0 switches the light beat off
 WATCH_ALL_SECONDS = 10.0
+WATCH_STAGES_SECONDS = 5.0  # a window of stages is closed after seconds: looking for one more often finds none
 LOOK_WINDOW_SECONDS = 15.0  # longer than Δ ever is; what lies further back is in the normal
 LOOKS_KEPT_PER_ATTEMPT = 1000
 CLEAN_LOOKS_TO_CLEAR = 3
@@ -221,7 +241,20 @@ CLEAN_LOOK_SECONDS = 3.0  # looks closer together than this count as one: the li
 REGRESSED_SECONDS = 30 * 60
 RESOLVE_AFTER_CLEAR_SECONDS = float(os.environ.get("DIOGENES_RESOLVE_AFTER_CLEAR_SECONDS", "600"))
 REVISIONS_MAX = 100
+# After how long an acknowledgement ends by itself, unless the act says otherwise; 0: never.
+ACKNOWLEDGED_MINUTES = int(os.environ.get("DIOGENES_ACKNOWLEDGED_MINUTES", "0"))
+WORSE_FACTOR, WORSE_RANKS_MIN = 2.0, 8  # so many times the ranks, and so many more, undo an acknowledgement
 STREAM_MESSAGES_KEPT = 1000
+
+# ---- tickets and notifications ---------------------------------------------------------------------------------------
+PUBLIC_URL = os.environ.get("DIOGENES_URL", "").rstrip("/")  # in links; without it messages have none
+TICKETS_KEY = os.environ.get("DIOGENES_TICKETS_KEY", "")  # encrypts destinations' secrets; else the secret key does
+TICKETS_HOSTS = frozenset(_names("DIOGENES_TICKETS_HOSTS"))  # name or name:port inside our own network
+EMAIL_TIMEOUT = 15
+DEFAULT_FROM_EMAIL = os.environ.get("DIOGENES_EMAIL_FROM", "diogenes@localhost")
+SMTP_URL = os.environ.get("DIOGENES_SMTP_URL", "")
+if SMTP_URL:
+    globals().update(_mail_server(SMTP_URL))
 
 # ---- operations ------------------------------------------------------------------------------------------------------
 METRICS_TOKEN = os.environ.get("DIOGENES_METRICS_TOKEN") or _noted("metrics_token")

@@ -17,16 +17,15 @@ import numpy.typing as npt
 
 from ingest.impossible import impossible_rows, is_in_order
 from nccl_instrument.planes import PlaneTable
-from nccl_instrument.tables import GROUPS, LOSSES, TABLES
+from nccl_instrument.tables import GROUPS, LOSSES, ROW_TIME
 from nccl_instrument.wire import BATCH_BYTES_MAX, BadBatch, Rows, TraceBatch, encode_batch, open_batch
 
 MONO_NS_MAX: Final = 2**58  # nine years of uptime
 WALL_NS_MAX: Final = 2**62
 NUMBER_MAX: Final = 2**62
 ROWS_ANY_MAX: Final = 500_000
-ROWS_OF_MAX: Final = {"comm": 50_000, "process": 10_000, "loss": 10_000}
+ROWS_OF_MAX: Final = {"comm": 50_000, "process": 10_000, "loss": 10_000, "schema": 10_000}
 """Tables that are gone through row by row, which must not take seconds."""
-_TICKING: Final = tuple(table for table, columns in TABLES.items() if any(c.name == "tick_ns" for c in columns))
 
 Columns = Rows | PlaneTable
 """A table of which single columns are asked for by name; they may be narrower than their type."""
@@ -126,7 +125,7 @@ def _check_anchors(head: TraceBatch) -> None:
 
 def _span(kept: Mapping[str, Columns], mono_ns: int) -> tuple[int, int]:
     """Ticks and completions of the batch, from first to last; its anchor where it has neither."""
-    points = [kept[table]["tick_ns"] for table in _TICKING if table in kept]
+    points = [kept[table][name] for table, name in ROW_TIME.items() if table in kept]
     if "op" in kept:
         points.append(completed_ns(kept["op"]))
     known = np.concatenate(points) if points else np.zeros(0, np.int64)

@@ -6,12 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from ingest.cutting import Bounds, Groups, cut
+from ingest.cutting import GROUP_OF, Bounds, Groups, cut
 from ingest.listening import heard_since_ns
 from ingest.models import Attempt
-from ingest.roster_columns import Roster, read_roster
-from ingest.window import TRACE_TABLES, Rows, Window
+from ingest.roster_columns import Roster, read_node_values, read_roster
+from ingest.window import TRACE_TABLES, Ints, LateTables, Rows, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,16 @@ class Frame:
         tables: Collection[str] = TRACE_TABLES,
         *,
         is_last: bool = False,
+        late: Collection[str] = (),
+        ranks: Ints | None = None,
     ) -> Window:
         """The window with the rows of `stored`. unreadable: node id → groups of it that cannot be read.
 
-        is_last: of what is in progress the newest rows are wanted, and some older ones may be left out.
+        is_last: of what is in progress the newest rows are wanted, and some older ones may be left out. late: tables that
+        are cut out of their batches when they are asked for. ranks: of what members of communicators did, their rows alone.
         """
-        rows, damaged = cut(tables, stored, self.roster, Bounds(self.start_ns, self.end_ns, is_last))
+        bounds = Bounds(self.start_ns, self.end_ns, is_last, ranks)
+        rows, damaged = cut([table for table in tables if table not in late], stored, self.roster, bounds)
         return Window(
             job=self.attempt.job.name,
             attempt=self.attempt.number,
@@ -48,18 +53,26 @@ class Frame:
             nodes=self.nodes,
             ranks=self.roster.ranks,
             members=self.roster.members,
-            tables=rows,
+            tables=LateTables(rows, late, partial(self._cut_late, stored, bounds)) if late else rows,
             heard_since_ns=heard_since_ns(self.attempt, self.now_ns),
             unreadable=_by_name(self.roster, self.nodes, Counter(unreadable) + damaged),
         )
+
+    def _cut_late(self, stored: Groups, bounds: Bounds, table: str, nodes: Ints | None) -> Rows:
+        groups = stored.get(GROUP_OF[table], ())
+        if nodes is not None:
+            wanted = set(self.roster.node_ids[nodes].tolist())
+            groups = [one for one in groups if one.node_id in wanted]
+        return cut([table], {GROUP_OF[table]: groups}, self.roster, bounds)[0][table]
 
 
 def read_frame(attempt_id: int, start_ns: int, end_ns: int, now_ns: int | None = None) -> Frame:
     """Raises Attempt.DoesNotExist."""
     attempt = Attempt.objects.select_related("job").get(pk=attempt_id)
-    roster = read_roster(attempt_id, attempt.roster_version)
+    known = read_node_values(attempt_id)
+    roster = read_roster(attempt_id, attempt.roster_version, known)
     now_ns = time.time_ns() if now_ns is None else now_ns
-    return Frame(attempt, roster, roster.nodes(), start_ns, end_ns, now_ns)
+    return Frame(attempt, roster, roster.nodes(known), start_ns, end_ns, now_ns)
 
 
 def _by_name(roster: Roster, nodes: Rows, counts: Mapping[int, int]) -> dict[str, int]:

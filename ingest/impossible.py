@@ -26,7 +26,9 @@ from nccl_instrument.tables import (
     LOSSES,
     PORT_STATES,
     PROTOS,
+    ROADS,
     SOURCES,
+    STAGE_KINDS,
     TIME_COLUMNS,
     TRANSPORTS,
 )
@@ -47,10 +49,14 @@ _CODES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "nic": {"port_state": PORT_STATES},
     "loss": {"kind": LOSSES},
     "status": {"source": SOURCES, "ending": ENDINGS},
+    "schema": {"kind": STAGE_KINDS},
+    "recorder": {"road": ROADS},
 }
+_BY_RANK: Final = ("stage", "side", "recorder")
+"""Tables whose rows say themselves of which rank they are; nobody else knows the numbers."""
 _NOT_NEGATIVE: Final = {
     "comm": ("comm_rank",), "op": ("comm_rank",), "live_op": ("comm_rank",), "progress": ("comm_rank",),
-    "flow": ("comm_rank", "stuck_ns"),
+    "flow": ("comm_rank", "stuck_ns"), "stage": ("step", "durations_ns"), "side": ("step",), "recorder": ("steps",),
 }  # fmt: skip
 
 
@@ -63,6 +69,8 @@ def is_in_order(table: str, columns: PlaneTable, mono_ns: int) -> bool:
     if any(peaks[at] > most for at, most in look.most):
         return False
     latest = mono_ns + FUTURE_NS_MAX
+    if table in _BY_RANK and not _are_ranks(columns["global_rank"]):
+        return False
     if table == "flow":
         ticks, counters = columns["tick_ns"], [columns.number("counters", k) for k in range(4)]
         in_order = all(not (below > above).any() for above, below in pairwise((columns["total_chunks"], *counters)))
@@ -73,6 +81,10 @@ def is_in_order(table: str, columns: PlaneTable, mono_ns: int) -> bool:
         done = columns["done_ns"]
         return not ((done < columns["enqueued_ns"]) & (done != 0)).any()
     return True
+
+
+def _are_ranks(rank: npt.NDArray[np.int64]) -> bool:
+    return int(rank.min()) >= -1 and int(rank.max()) < RANKS_MAX
 
 
 def _are_past(columns: PlaneTable, peaks: bytes, look: _Look, latest: int) -> bool:
@@ -108,7 +120,9 @@ def _look(table: str) -> _Look | None:
     for name, codes in _CODES.get(table, {}).items():
         most |= dict.fromkeys(range(columns[name].start + 1, columns[name].stop), 0)
         most[columns[name].start] = len(codes) - 1
-    most |= {columns[name].stop - 1: 127 for name in _NOT_NEGATIVE.get(table, ())}
+    for name in _NOT_NEGATIVE.get(table, ()):
+        place = columns[name]
+        most |= dict.fromkeys(range(place.start + place.size - 1, place.stop, place.size), 127)
     if table in ("op", "live_op"):
         most |= {columns["bytes"].stop - 1: 0, columns["bytes"].stop - 2: (OP_BYTES_MAX >> 48) - 1}
     times: list[tuple[int, int]] = []
@@ -125,13 +139,16 @@ def impossible_rows(table: str, rows: Rows | PlaneTable, mono_ns: int) -> npt.ND
         bad |= rows[name] >= len(codes)
     for name in (*_NOT_NEGATIVE.get(table, ()), *TIME_COLUMNS[table]):
         if rows[name].dtype.kind == "i":
-            bad |= rows[name] < 0
+            is_negative = rows[name] < 0
+            bad |= is_negative if is_negative.ndim == 1 else is_negative.any(axis=1)
     for name in TIME_COLUMNS[table]:
         bad |= rows[name] > mono_ns + FUTURE_NS_MAX
     if table == "comm":
         known = rows["n_ranks"] > 0  # interface v3 does not tell the size
         bad |= (rows["n_ranks"] < -1) | (known & (rows["comm_rank"] >= rows["n_ranks"]))
         bad |= (rows["n_ranks"] > RANKS_MAX) | (rows["global_rank"] >= RANKS_MAX) | (rows["world_size"] > RANKS_MAX)
+    if table in _BY_RANK:
+        bad |= (rows["global_rank"] < -1) | (rows["global_rank"] >= RANKS_MAX)
     if table == "flow":
         counters = rows["counters"]
         for before, after in ((0, 1), (1, 2), (2, 3)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -29,7 +30,10 @@ REST_NS: Final = {"live": 7 * SECOND_NS // 2, "flow": 2 * SECOND_NS}
 may be half a second older than its last batch."""
 BEFORE_NS: Final = 5 * SECOND_NS
 """What the state of a slow iteration is made from begins so long before it (rca/rules/slow_proxy.py)."""
-ALL: Final = tuple(sorted(GROUPS))
+LATE: Final = ("flow", "live_op")
+"""What is in progress of a slow job: rules ask for that of a few nodes, or for all of it when nothing else names anybody."""
+ALL: Final = tuple(sorted(set(GROUPS) - {"stage"}))
+"""Groups that looks and diagnoses read."""
 _DOWN: Final = PORT_STATES.index("down")
 
 
@@ -40,34 +44,39 @@ def read_glance(
     ranks_of: Callable[[Window], Collection[int]],
     now_ns: int | None = None,
 ) -> Window:
-    """A window for a look: everything of the nodes of `ranks_of(the window without rows)`; of the others their processes,
-    if any node lags or any process is gone.
+    """A window for a look: of `ranks_of(the window without rows)` what they did, of their nodes all else; of the others their
+    processes, if any node lags or any process is gone.
     """
     frame = read_frame(attempt_id, start_ns, end_ns, now_ns)
-    sampled = frame.roster.nodes_of((), ranks_of(frame.window({}, {}, ())))
+    ranks = np.array(sorted(ranks_of(frame.window({}, {}, ()))), np.int64)
+    sampled = frame.roster.nodes_of((), ranks.tolist())
     found, unreadable = read_groups(_resting(frame, ALL, sampled))
     if _lags(frame) or Rank.objects.filter(attempt_id=attempt_id, replaced=False, gone_ns__gt=0).exists():
         others = sorted(set(frame.roster.node_ids.tolist()) - set(sampled))
         more, also = read_groups(_resting(frame, ("live",), others))
         found, unreadable = _joined(found, more), unreadable + also
-    return frame.window(found, unreadable)
+    return frame.window(found, unreadable, ranks=ranks)
 
 
 def read_evidence(
     attempt_id: int, start_ns: int, end_ns: int, onset_ns: int | None = None, now_ns: int | None = None
 ) -> Window:
-    """A window for a diagnosis. onset_ns: since when the job is slow; None: it stands still."""
+    """A window for a diagnosis. onset_ns: since when the job is slow, and its late tables are LATE; None: it stands still."""
     frame = read_frame(attempt_id, start_ns, end_ns, now_ns)
     if onset_ns is not None:
         since_ns = {"flow": onset_ns - BEFORE_NS}
-        return frame.window(*read_groups(Reading(attempt_id, start_ns, end_ns, ALL, since_ns=since_ns)))
+        reading = Reading(attempt_id, start_ns, end_ns, ALL, since_ns=since_ns, late=("flow",))
+        return frame.window(*read_groups(reading), late=LATE)
     found, unreadable = read_groups(_resting(frame, ALL, None))
-    whole = _with_a_past(frame, found)
-    if whole:
-        more, also = read_groups(Reading(attempt_id, start_ns, end_ns, ALL, whole))
-        found = {group: [one for one in held if one.node_id not in whole] for group, held in found.items()}
-        found, unreadable = _joined(found, more), Counter({**unreadable, **also})
-    return frame.window(found, unreadable, is_last=True)
+    live = frame.window({"live": found["live"]}, unreadable, GROUPS["live"], is_last=True)
+    whole = _with_a_past(frame, live)
+    if not whole:
+        rest = frame.window({group: found[group] for group in ("ops", "flow")}, {}, ("op", "flow"), is_last=True)
+        damaged = Counter(live.unreadable) + Counter(rest.unreadable)
+        return replace(live, tables={**live.tables, **rest.tables}, unreadable=damaged)
+    more, also = read_groups(Reading(attempt_id, start_ns, end_ns, ALL, whole))
+    found = {group: [one for one in held if one.node_id not in whole] for group, held in found.items()}
+    return frame.window(_joined(found, more), Counter({**unreadable, **also}), is_last=True)
 
 
 def _resting(frame: Frame, groups: Collection[str], node_ids: list[int] | None) -> Reading:
@@ -86,11 +95,10 @@ def _lags(frame: Frame) -> bool:
     return bool(len(told)) and int(told.max() - told.min()) > LAGS_NS
 
 
-def _with_a_past(frame: Frame, found: Groups) -> list[int]:
+def _with_a_past(frame: Frame, live: Window) -> list[int]:
     """Ids of nodes whose last rows do not tell all: a process is gone or unheard of, or a port is down that a rank
     uses, or may use; ports that nobody uses may never have been connected."""
-    rows = frame.window({"live": found["live"]}, {}, ("process", "nic"))
-    process, nic, ranks = rows.rows("process"), rows.rows("nic"), rows.ranks
+    process, nic, ranks = live.rows("process"), live.rows("nic"), live.ranks
     unheard = ranks["node"][~np.isin(ranks["rank"], process["rank"])]
     down = nic[nic["port_state"] == _DOWN]
     used = set(zip(ranks["node"].tolist(), ranks["nic"].tolist(), strict=True))

@@ -6,14 +6,15 @@ batch and are read each time.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ingest.arrival import HasColumns
 from ingest.members import unsigned
 from ingest.models import CommMember, Node, Rank
 from ingest.window import MEMBER, NODE, RANK, Rows
@@ -29,9 +30,10 @@ _RANK_TEXTS = ("gpu_bus_id", "gpu_uuid", "nic", "ip")
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Roster:
-    """node_ids: (N,) primary keys, sorted: a node's place here is its index in the window. ranks, members: as Window.
+    """node_ids: (N,) primary keys, sorted: a node's place here is its index in the window. ranks, members: as Window, the
+    members by (comm_id, comm_rank).
 
     processes: (P, 3) node index, pid, rank of every process, sorted by the first two.
     """
@@ -42,11 +44,21 @@ class Roster:
     members: Rows
     processes: Ints
 
-    def nodes(self) -> Rows:
-        """(N,) NODE, as they are now."""
-        found = {
-            row[0]: row[1:] for row in Node.objects.filter(attempt_id=self.attempt_id).values_list("pk", *_NODE_FIELDS)
-        }
+    @cached_property
+    def comm_ids(self) -> npt.NDArray[np.uint64]:
+        """Every communicator once, sorted."""
+        comm_id = self.members["comm_id"]
+        return comm_id[np.append(True, comm_id[1:] != comm_id[:-1])[: len(comm_id)]]
+
+    @cached_property
+    def member_keys(self) -> Ints:
+        """(M,) one number per member, ascending: its communicator's place, and its own there."""
+        place = np.searchsorted(self.comm_ids, self.members["comm_id"]).astype(np.int64)
+        return place << 32 | self.members["comm_rank"]
+
+    def nodes(self, known: Sequence[tuple[Any, ...]] | None = None) -> Rows:
+        """(N,) NODE, as they are now. known: what `read_node_values` has just read."""
+        found = {row[0]: row[1:] for row in (read_node_values(self.attempt_id) if known is None else known)}
         counts = (
             np.bincount(self.ranks["node"], minlength=len(self.node_ids)) if len(self.node_ids) else np.zeros(0, int)
         )
@@ -68,32 +80,37 @@ class Roster:
         return int(self.members["n_ranks"].max()) if len(self.members) else 0
 
 
-def read_roster(attempt_id: int, version: int) -> Roster:
-    """The roster of an attempt; nodes may join without a new version, so they are part of the key."""
-    node_ids = Node.objects.filter(attempt_id=attempt_id).order_by("pk").values_list("pk", flat=True)
-    return _read_roster(attempt_id, version, tuple(node_ids))
+def read_node_values(attempt_id: int) -> list[tuple[Any, ...]]:
+    """Primary key and fields of every node of an attempt, by key."""
+    return list(Node.objects.filter(attempt_id=attempt_id).order_by("pk").values_list("pk", *_NODE_FIELDS))
+
+
+def read_roster(attempt_id: int, version: int, known: Sequence[tuple[Any, ...]] | None = None) -> Roster:
+    """The roster of an attempt; nodes may join without a new version, so they are part of the key. known: its nodes."""
+    nodes = read_node_values(attempt_id) if known is None else known
+    return _read_roster(attempt_id, version, tuple(row[0] for row in nodes))
 
 
 def place_ranks(roster: Roster, table: str, rows: Rows) -> npt.NDArray[np.int32]:
     """(n,) global rank of each row: by communicator, else by process; -1 where it is not known (and for NICs)."""
     if "comm_id" in (rows.dtype.names or ()):
-        return _by_member(roster.members, rows)
-    if table in ("process", "status"):
+        return place_members(roster, rows)
+    if table in ("process", "status", "recorder", "stage", "side"):
         joined = _by_process(roster.processes, rows)
         return np.where(rows["global_rank"] >= 0, rows["global_rank"], joined).astype(np.int32)
     return _by_process(roster.processes, rows) if table == "loss" else np.full(len(rows), -1, np.int32)
 
 
-def _by_member(members: Rows, rows: Rows) -> npt.NDArray[np.int32]:
-    """`members` is sorted by (comm_id, comm_rank)."""
-    comm_ids = np.unique(members["comm_id"])
-    if len(comm_ids) == 0 or len(rows) == 0:
-        return np.full(len(rows), -1, np.int32)
-    place = np.minimum(np.searchsorted(comm_ids, rows["comm_id"]), len(comm_ids) - 1)
-    wanted = place.astype(np.int64) << 32 | rows["comm_rank"]
-    keys = np.searchsorted(comm_ids, members["comm_id"]).astype(np.int64) << 32 | members["comm_rank"]
+def place_members(roster: Roster, rows: HasColumns) -> npt.NDArray[np.int32]:
+    """(n,) global rank of the member of a communicator that each row is of."""
+    comm_ids, keys, members = roster.comm_ids, roster.member_keys, roster.members
+    comm_id, comm_rank = rows["comm_id"], rows["comm_rank"]
+    if len(comm_ids) == 0 or len(comm_id) == 0:
+        return np.full(len(comm_id), -1, np.int32)
+    place = np.minimum(np.searchsorted(comm_ids, comm_id), len(comm_ids) - 1)
+    wanted = place.astype(np.int64) << 32 | comm_rank
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    known = (keys[at] == wanted) & (comm_ids[place] == rows["comm_id"])
+    known = (keys[at] == wanted) & (comm_ids[place] == comm_id)
     return np.where(known, members["rank"][at], -1).astype(np.int32)
 
 

@@ -66,6 +66,7 @@ class StoredBatch:
     ops: bytes | None
     live: bytes | None
     flow: bytes | None
+    stage: bytes | None
 
 
 class BerthGone(Exception):
@@ -116,10 +117,10 @@ WITH fresh AS (
     RETURNING id
 ), stored AS (
     INSERT INTO ingest_trace_batch
-        (received_at, attempt_id, node_id, boot_pk, number, start_ns, end_ns, shift_ns, ops, live, flow,
+        (received_at, attempt_id, node_id, boot_pk, number, start_ns, end_ns, shift_ns, ops, live, flow, stage,
         writer_id, commit_number)
     SELECT %(received_at)s, %(attempt_id)s, %(node_id)s, id, %(number)s, %(start_ns)s, %(end_ns)s, %(shift_ns)s,
-        %(ops)s, %(live)s, %(flow)s, %(writer_id)s, %(commit_number)s
+        %(ops)s, %(live)s, %(flow)s, %(stage)s, %(writer_id)s, %(commit_number)s
     FROM fresh
 ), seen AS (
     UPDATE ingest_node SET

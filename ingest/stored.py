@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -17,8 +17,7 @@ import psycopg
 from django.db import connection
 
 from ingest.cutting import Group
-from nccl_instrument.tables import GROUPS
-from nccl_instrument.wire import BadBatch, open_batch
+from nccl_instrument.wire import BadBatch, checked_batch, open_batch
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +25,6 @@ RECEIVED_SLACK: Final = timedelta(minutes=2)
 """Rows may be stamped this much later than they were received: tolerated clocks, ticks ahead of the anchor."""
 AT_ONCE: Final = 256
 """Rows fetched at a time: the database sends the next while these are checked."""
-GROUP_OF: Final = {table: group for group, held in GROUPS.items() for table in held}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +33,7 @@ class Reading:
 
     since_ns: group → batches that ended before are left out. rest_ns: group → batches are left out that ended so much
     earlier than the newest told of their own node: what is in progress when a node falls silent is read, and no more.
+    late: groups that may never be asked for: they are opened when they are, and until then only their sum is checked.
     """
 
     attempt_id: int
@@ -44,6 +43,7 @@ class Reading:
     node_ids: Sequence[int] | None = None
     since_ns: Mapping[str, int] = field(default_factory=dict)
     rest_ns: Mapping[str, int] = field(default_factory=dict)
+    late: Collection[str] = ()
 
 
 def read_groups(reading: Reading) -> tuple[dict[str, list[Group]], Counter[int]]:
@@ -58,7 +58,8 @@ def read_groups(reading: Reading) -> tuple[dict[str, list[Group]], Counter[int]]
         for group, raw in zip(reading.groups, packed, strict=True):
             try:
                 if raw is not None:
-                    found[group].append(Group(node_id, shift_ns, batch_end_ns, open_batch(raw)))
+                    packed = checked_batch(raw) if group in reading.late else open_batch(raw)
+                    found[group].append(Group(node_id, shift_ns, batch_end_ns, packed))
             except BadBatch:  # damaged, or of a version that is no longer read: the rest is still worth a look
                 unreadable[node_id] += 1
     if unreadable:

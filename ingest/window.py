@@ -10,7 +10,7 @@ not known), and `node`, an index into `nodes`. Points in time are already unix n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from ingest.saved import BYTES_MAX, read_arrays
 from nccl_instrument.tables import DTYPE
 
 Rows = npt.NDArray[np.void]
+Ints = npt.NDArray[np.int64]
 
 FORMAT: Final = 1
 
@@ -69,8 +70,10 @@ MEMBER: Final = np.dtype(
 
 JOINED: Final = (("rank", "<i4"), ("node", "<i4"))
 TRACE_TABLES: Final = ("op", "live_op", "flow", "progress", "process", "nic", "loss", "status")
+STAGE_TABLES: Final = ("schema", "recorder", "stage", "side")
+"""Of training loops that record their stages: read only where they are asked for."""
 WINDOW_DTYPE: Final[dict[str, np.dtype[np.void]]] = {
-    table: np.dtype([*DTYPE[table].descr, *JOINED]) for table in TRACE_TABLES
+    table: np.dtype([*DTYPE[table].descr, *JOINED]) for table in (*TRACE_TABLES, *STAGE_TABLES)
 }
 
 
@@ -85,9 +88,9 @@ class Window:
     start_ns, end_ns, now_ns: unix ns in data time; now_ns is when the look was taken. world_size: ranks of the job (0 unknown).
     nodes: (N,) NODE. ranks: (R,) RANK. members: (M,) MEMBER, of the whole attempt. tables: name → (n,) rows of
     WINDOW_DTYPE[name], in no particular order: `op` holds completions inside the window, `live_op` and `flow` what the
-    ticks inside the window saw in progress. heard_since_ns: since when some node of the job has been heard at any time,
-    unix ns on the server's clock; before that the server, its database or the network was away. 0: always. unreadable: node
-    → table groups of it that are stored and cannot be read: what they said is unknown.
+    ticks inside the window saw in progress, `stage` steps that ended inside it. heard_since_ns: since when some node of the
+    job has been heard at any time, unix ns on the server's clock; before that the server, its database or the network was
+    away. 0: always. unreadable: node → table groups of it that are stored and cannot be read: what they said is unknown.
     """
 
     job: str
@@ -107,6 +110,48 @@ class Window:
         """(n,) rows of a trace table, empty when nothing was seen. KeyError for a table that does not exist."""
         found = self.tables.get(table)
         return np.zeros(0, WINDOW_DTYPE[table]) if found is None else found
+
+    def rows_on(self, table: str, nodes: Ints) -> Rows:
+        """(n,) rows of a trace table on these nodes. Of a late table no others are made."""
+        if isinstance(self.tables, LateTables):
+            return self.tables.on(table, nodes)
+        rows = self.rows(table)
+        return rows[np.isin(rows["node"], nodes)]
+
+
+class LateTables(Mapping[str, Rows]):
+    """Tables of which some are cut out of their batches when they are first asked for.
+
+    A diagnosis of a slow job may need the flows of a few nodes, of all, or none, and they are most of what is stored.
+    cut: the rows of a late table on these nodes (indices); None: on all.
+    """
+
+    def __init__(
+        self, known: Mapping[str, Rows], late: Collection[str], cut: Callable[[str, Ints | None], Rows]
+    ) -> None:
+        self._known, self._late, self._cut = dict(known), tuple(late), cut
+
+    def __getitem__(self, table: str) -> Rows:
+        if table not in self._known and table in self._late:
+            self._known[table] = self._cut(table, None)
+        return self._known[table]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._known, *self._late)))
+
+    def __len__(self) -> int:
+        return len({*self._known, *self._late})
+
+    def is_cut(self, table: str) -> bool:
+        """Whether all of the table's rows have been made."""
+        return table in self._known
+
+    def on(self, table: str, nodes: Ints) -> Rows:
+        """(n,) rows of a table on these nodes; what was cut for some is not kept."""
+        if table in self._late and table not in self._known:
+            return self._cut(table, nodes)
+        rows = self[table]
+        return rows[np.isin(rows["node"], nodes)]
 
 
 def save_window(path: Path, window: Window, asked: Mapping[str, Any] | None = None) -> None:

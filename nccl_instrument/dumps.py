@@ -33,6 +33,7 @@ VERSION: Final = 1
 STACKS: Final = "stacks"
 RECORDER: Final = "recorder"
 KINDS: Final = (STACKS, RECORDER)
+NO_PYTHON: Final = "it is no Python process"  # how the reason begins why there are no stacks of it
 BODY_BYTES_MAX: Final = 16 * 2**20
 INFLATED_BYTES_MAX: Final = 64 * 2**20
 PART_BYTES_MAX: Final = {STACKS: 4 * 2**20, RECORDER: 32 * 2**20}

@@ -32,6 +32,13 @@ FOLDER_VARIABLE: Final = "DIOGENES_SEGMENT_DIR"
 FOLDER: Final = "/dev/shm"
 LOOK_SECONDS: Final = 0.5
 DUMP_BYTES_MAX: Final = 32 * 2**20
+ALL_BYTES_MAX: Final = 2 * DUMP_BYTES_MAX
+"""Of the files of one process together."""
+FREE_SHARE: Final = 0.125
+"""Of what is free in the folder: a dump takes no more, since the job itself needs the rest."""
+REFUSED: Final = b"diogenes: no dump: "
+"""So begins, with the reason behind it, what lies in the place of a dump for which there is no room."""
+ANSWERED: Final = "its recorder thread"
 LAST_WORDS: Final = "its last words"
 SEEN_LATELY: Final = "what was seen of it a few seconds before"
 STILL_SECONDS: Final = 2.0
@@ -68,7 +75,8 @@ def seen_path(folder: Path, pid: int, uid: int) -> Path:
 
 def leftovers(folder: Path, pid: int, uid: int) -> list[Path]:
     """Every file of this module that a process may have left."""
-    return [path(folder, pid, uid) for path in (request_path, answer_path, last_words_path, seen_path)]
+    whole = [path(folder, pid, uid) for path in (request_path, answer_path, last_words_path, seen_path)]
+    return [*whole, *(_part_path(path) for path in whole[1:])]
 
 
 def start(
@@ -106,7 +114,7 @@ def _serve(folder: Path, dump: Dump | None, stands_since: Callable[[], int]) -> 
             if asked.exists():
                 asked.unlink()
                 made = make()
-                _write(answer, made if len(made) <= DUMP_BYTES_MAX else glance())
+                _leave(answer, made if len(made) <= DUMP_BYTES_MAX else glance())
             keeper.look()
 
 
@@ -128,22 +136,54 @@ class _Keeper:
         if since and not self.kept_of and now_ns - since >= STILL_SECONDS * 1e9 and now_ns >= self.not_before_ns:
             self.kept_of = since
             try:
-                _write(self.path, self.glance())
+                _leave(self.path, self.glance())
             finally:
                 now_ns, began_ns = time.monotonic_ns(), now_ns
                 self.not_before_ns = now_ns + int((now_ns - began_ns) / GLANCE_SHARE)
 
 
+def _leave(path: Path, raw: bytes) -> None:
+    """Leave the dump, or why there is no room for it."""
+    path.unlink(missing_ok=True)  # of an earlier trouble
+    room = _room_for(path)
+    if len(raw) > room:
+        raw = REFUSED + f"it has {len(raw)} bytes, and its folder has room for {max(room, 0)}".encode()
+    _write(path, raw)
+
+
+def _room_for(path: Path) -> int:
+    """Bytes that the process may still leave in the folder."""
+    folder, pid, uid = path.parent, os.getpid(), os.getuid()
+    held = 0
+    for one in leftovers(folder, pid, uid):
+        with contextlib.suppress(FileNotFoundError):
+            held += one.lstat().st_size
+    there = os.statvfs(folder)
+    return min(DUMP_BYTES_MAX, ALL_BYTES_MAX - held, int(there.f_bavail * there.f_frsize * FREE_SHARE))
+
+
+def _part_path(path: Path) -> Path:
+    return path.with_suffix(path.suffix + ".part")
+
+
 def _write(path: Path, raw: bytes) -> None:
     """Whole or not at all, and only for our own user. Waits for nobody: what else may lie in its place is left alone."""
-    part = path.with_suffix(path.suffix + ".part")
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600), "wb") as file:
+    part = _part_path(path)
+    with open(
+        os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600), "wb", buffering=0
+    ) as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
             raise PermissionError(f"{part} is no file of ours")
-        file.truncate(0)
-        file.write(raw)
-    part.replace(path)
+        try:
+            file.truncate(0)
+            left = memoryview(raw)
+            while left:  # unbuffered: nothing is tried again when the file is closed
+                left = left[file.write(left) or 0 :]
+            part.replace(path)
+        except BaseException:
+            part.unlink(missing_ok=True)  # half a dump would lie in the node's memory for ever
+            raise
 
 
 def _leave_last_words(folder: Path, make: Dump) -> None:
@@ -152,7 +192,7 @@ def _leave_last_words(folder: Path, make: Dump) -> None:
 
     def leave(said: bytes) -> None:
         with contextlib.suppress(Exception):
-            _write(last_words_path(folder, pid, os.getuid()), make() + said)
+            _leave(last_words_path(folder, pid, os.getuid()), make() + said)
 
     def hook(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
         with contextlib.suppress(Exception):

@@ -7,101 +7,52 @@
             with stages.stage(BACKWARD): loss.backward()
             with stages.stage(OPTIMIZER): optimizer.step()
 
-It never synchronises the GPU, never talks to other ranks, and never fails the training loop: what breaks the contract (a
-nested or unknown stage, a clock that goes back) is counted and left out. Time in no stage is the residual; time in two is
-the overlap error. Nothing here needs torch.
+It never synchronises the GPU, never waits for other ranks, and never fails the training loop: what breaks the contract (a
+nested or unknown stage, a clock that goes back, a wait that is no number) is counted and left out. Time in no stage is the
+residual; time in two is the overlap error. Where the steps go is the business of sinks (stage_ring.py, stage_gather.py);
+hooks for whole frameworks are in stage_hooks.py. Nothing here needs torch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from nccl_instrument.stage_schema import DATA, DEFAULT, OTHER, Schema
+from nccl_instrument.stage_contexts import DeviceContext, NoContext, SideContext, StageContext, StepContext
+from nccl_instrument.stage_events import Events
+from nccl_instrument.stage_records import (
+    NESTED_REFUSED,
+    OUT_OF_ORDER,
+    WAIT_UNSURE,
+    Counts,
+    SideRecord,
+    Sink,
+    StepRecord,
+    take,
+)
+from nccl_instrument.stage_schema import DATA, DEFAULT, FORWARD, FORWARD_EVENTS, OTHER, Schema
 
 STEPS_KEPT: Final = 4096
+WAITS_AHEAD_MAX: Final = 1024
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class StepRecord:
-    """One step of one rank. durations_ns: (S,) in the schema's order, the residual last; they add up to wall_ns, unless
-    overlap_ns, the time counted in two stages, says otherwise.
-
-    device_ns: sampled device time of the forward stage, -1 when it was not sampled or not ready in time. repeats: how
-    often the stage that came most often was entered. ended_ns: monotonic.
-    """
-
-    step: int
-    wall_ns: int
-    durations_ns: tuple[int, ...]
-    overlap_ns: int
-    device_ns: int
-    was_sampled: bool
-    repeats: int
-    ended_ns: int
-
-
-@dataclass(slots=True)
-class Counts:
-    """What was left out, since the recorder was made."""
-
-    steps: int = 0
-    broken_steps: int = 0  # an exception left them, or the clock went back in them
-    nested: int = 0  # ordered stages opened inside another
-    unknown: int = 0  # stages the schema does not have
-    outside: int = 0  # stages opened outside a step, or by another thread than the step's
-    out_of_order: int = 0
-    records_dropped: int = 0  # nobody took them in time
-
-
-class _Stage:
-    """Context of one stage; made once, used for every step."""
-
-    __slots__ = ("_at", "_recorder")
-
-    def __init__(self, recorder: Stages, at: int) -> None:
-        self._recorder, self._at = recorder, at
-
-    def __enter__(self) -> None:
-        self._recorder._enter(self._at)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._recorder._leave(self._at)
-
-
-class _Step:
-    __slots__ = ("_recorder",)
-
-    def __init__(self, recorder: Stages) -> None:
-        self._recorder = recorder
-
-    def __enter__(self) -> Stages:
-        self._recorder._begin()
-        return self._recorder
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._recorder._end(is_broken=kind is not None)
 
 
 @dataclass(slots=True)
 class _Current:
-    """The step that is being recorded."""
+    """The step that is being recorded. charged_ns: of its wall time, before it began; elsewhere_ns: inside it, of others."""
 
     thread: int
     began_ns: int
     charged_ns: int
     durations: list[int]
     entered: list[int]
+    flags: int = 0
+    elsewhere_ns: int = 0
     opened: int = -1
     opened_ns: int = 0
     depth: int = 0
@@ -110,66 +61,117 @@ class _Current:
 
 
 class Stages:
-    """Records the stages of one rank's training loop. `take` hands over what was recorded; records that nobody takes
-    make room for newer ones, counted.
+    """Records the stages of one rank's training loop.
+
+    role: what part this rank plays, where ranks play several (a pipeline's stage, say). event_share: of the steps whose
+    `device_time` is sampled. Without a sink `take` hands over what was recorded; what nobody takes makes room for newer
+    records, counted.
     """
 
     def __init__(
-        self, schema: Schema = DEFAULT, *, keep: int = STEPS_KEPT, clock: Callable[[], int] = time.monotonic_ns
+        self,
+        schema: Schema = DEFAULT,
+        *,
+        role: str = "",
+        event_share: float = 0.0,
+        keep: int = STEPS_KEPT,
+        clock: Callable[[], int] = time.monotonic_ns,
+        events: Events | None = None,
     ) -> None:
         """clock: nanoseconds, of a clock that does not go back."""
-        self.schema, self.counts = schema, Counts()
-        self._clock, self._keep = clock, keep
-        self._at = {stage: at for at, stage in enumerate(schema.stages)}
-        self._contexts = {stage: _Stage(self, at) for stage, at in self._at.items() if stage != OTHER}
-        self._unknown, self._step = _Stage(self, -1), _Step(self)
+        self.counts, self.role, self.ahead = Counts(), role, 0
+        self.clock, self._keep = clock, keep
+        self.events = events or Events(event_share)
+        self.use(schema)
+        self.schema = self._next_schema
+        self._step = StepContext(self.begin, self.end)
+        self._sinks: list[Sink] = []
         self._records: deque[StepRecord] = deque()
+        self._sides: deque[SideRecord] = deque(maxlen=keep)
         self._current: _Current | None = None
-        self._charged = [0] * len(schema.stages)
+        self._waits: deque[tuple[str, int]] = deque()
+        self._charged: list[tuple[str, int]] = []
         self._number = 0
+        self._lay_out()
 
     # ---- what a training loop calls -------------------------------------------------------------------------------------
 
-    def step(self) -> _Step:
+    def step(self) -> StepContext:
         """The context of one optimizer step."""
         return self._step
 
-    def stage(self, name: str, micro: int | None = None) -> _Stage:
-        """The context of one stage of the current step; micro: which micro-step, where the schema tells them apart."""
-        named = name if micro is None else f"{name}[{micro}]"
-        return self._contexts.get(named, self._unknown)
+    def stage(self, name: str, micro: int | None = None) -> StageContext:
+        """The context of one stage of the current step. micro: which micro-step, where the schema tells them apart; left
+        out, they are counted as they come.
+        """
+        try:
+            return self._contexts.get(name if micro is None else f"{name}[{micro}]", self._unknown)
+        except TypeError:  # no name at all
+            return self._unknown
 
-    def batches(self, loader: Iterable[T], stage: str = DATA) -> Iterator[T]:
-        """Iterate `loader`; the wait for a batch is charged to the next step that begins, which is the one that uses it."""
-        batches = iter(loader)
+    def side(self, name: str) -> SideContext | NoContext:
+        """The context of a side channel of the schema: it may be nested in a stage, and is never part of the step's sum."""
+        return self._side_contexts.get(name) or self._no_side
+
+    def device_time(self, name: str = FORWARD_EVENTS) -> DeviceContext | NoContext:
+        """The context of a region whose time on the device is sampled, by CUDA events that are looked at later."""
+        return self._device_contexts.get(name) or self._no_side
+
+    def batches(self, loader: Iterable[T], stage: str = DATA, *, ahead: int = 0) -> Iterator[T]:
+        """Iterate `loader`; the wait for a batch is charged to the step that uses it.
+
+        ahead: how many batches the loop fetches before the step that uses the first of them begins: 0 where a batch is
+        used by the step that follows, or by the one it is fetched in.
+        """
+        batches, self.ahead = iter(loader), ahead
         while True:
-            began_ns = self._clock()
+            began_ns = self.clock()
             try:
                 batch = next(batches)
             except StopIteration:
                 return
-            self.charge(stage, self._clock() - began_ns)
+            self.fetched(stage, self.clock() - began_ns) if ahead else self.charge(stage, self.clock() - began_ns)
             yield batch
 
     def charge(self, stage: str, waited_ns: int) -> None:
-        """Add time spent before the step to a stage of the step that consumes what was waited for."""
-        at = self._at.get(stage, self._at.get(f"{stage}[0]", -1))
-        if at < 0 or waited_ns < 0:
+        """Add a wait for data to the current step, or to the next one that begins."""
+        waited_ns = self._number_of(waited_ns)
+        if self._position(stage) is None:
             self.counts.unknown += 1
-        elif self._current is not None:
-            self._current.durations[at] += waited_ns
-        else:
-            self._charged[at] += waited_ns
+        elif waited_ns >= 0:
+            current = self._current
+            if current is None:
+                self._charged.append((stage, waited_ns))
+            else:
+                self._add(current, stage, waited_ns)
+
+    def fetched(self, stage: str, waited_ns: int) -> None:
+        """A batch for a later step was waited for until now: `ahead` says for which."""
+        waited_ns, current = self._number_of(waited_ns), self._current
+        if self._position(stage) is None:
+            self.counts.unknown += 1
+        if waited_ns < 0 or self._position(stage) is None:
+            return
+        self._waits.append((stage, waited_ns))
+        if current is not None:
+            current.elsewhere_ns += waited_ns
+            current.opened_ns += waited_ns
+
+    def use(self, schema: Schema) -> None:
+        """From the next step on the stages are those of `schema`: windows end there."""
+        self._next_schema = schema.with_side(FORWARD_EVENTS, FORWARD) if self.events.permille else schema
+
+    def send_to(self, sink: Sink) -> None:
+        """Hand every step to `sink` from now on."""
+        self._sinks.append(sink)
 
     def take(self, limit: int | None = None) -> list[StepRecord]:
-        """Up to `limit` of the oldest records that were not taken yet. Other threads may call it."""
-        found: list[StepRecord] = []
-        while self._records and (limit is None or len(found) < limit):
-            try:
-                found.append(self._records.popleft())
-            except IndexError:
-                break
-        return found
+        """Up to `limit` of the oldest records that were not taken yet, of a recorder without sinks. Any thread may ask."""
+        return take(self._records, limit)
+
+    def take_sides(self, limit: int | None = None) -> list[SideRecord]:
+        """As `take`, of the side channels."""
+        return take(self._sides, limit)
 
     @property
     def n_done(self) -> int:
@@ -180,14 +182,137 @@ class Stages:
         """The next step has this number: after a checkpoint was loaded."""
         self._number = step
 
-    # ---- what the contexts call -----------------------------------------------------------------------------------------
+    # ---- what hooks call ------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """A step begins."""
         if self._current is not None:
-            self.counts.broken_steps += 1
-        n = len(self._charged)
-        self._current = _Current(threading.get_ident(), self._clock(), sum(self._charged), self._charged, [0] * n)
-        self._charged = [0] * n
+            self.counts.broken += 1
+        if self._next_schema is not self.schema:
+            self.schema = self._next_schema
+            self._lay_out()
+        n, charged, self._charged = len(self.schema.stages), self._charged, []
+        current = _Current(threading.get_ident(), 0, 0, [0] * n, [0] * n)
+        if self.ahead:
+            charged += self._consumed(current)
+        for stage, waited_ns in charged:
+            self._add(current, stage, waited_ns)
+            current.charged_ns += waited_ns
+        current.began_ns = self.clock()
+        self._current = current
+
+    def end(self, *, is_broken: bool = False) -> None:
+        """The step ends."""
+        current, self._current = self._current, None
+        ended_ns = self.clock()
+        if current is not None and current.opened >= 0:
+            self._close(current, ended_ns)
+        number, self._number = self._number, self._number + 1
+        self._poll(number, ended_ns)
+        if current is None or is_broken or current.is_broken or ended_ns < current.began_ns + current.elsewhere_ns:
+            self.counts.broken += 1
+        else:
+            self._record(current, number, ended_ns)
+        for sink in self._sinks:
+            with contextlib.suppress(Exception):
+                sink.ended(number)
+
+    def switch(self, name: str | None) -> None:
+        """The open stage ends and `name` begins; None: no stage. For hooks that see where stages meet, not where they end.
+
+        A stage opened by a context goes on: whoever wrote it knows better.
+        """
+        current = self._current
+        if current is None or current.thread != threading.get_ident():
+            self.counts.outside += name is not None
+            return
+        if current.depth:
+            return
+        now_ns = self.clock()
+        if current.opened >= 0:
+            self._close(current, now_ns)
+        if name is not None:
+            self._open(current, self._at.get(name, -1), now_ns)
+
+    @property
+    def is_in_step(self) -> bool:
+        return self._current is not None
+
+    # ---- inside ---------------------------------------------------------------------------------------------------------
+
+    def _lay_out(self) -> None:
+        """Positions and contexts of the schema's stages. A stage that comes once per micro-step is also known by its
+        broad name, numbered from -2 downwards."""
+        parents = dict(self.schema.parents)
+        self._at = {stage: at for at, stage in enumerate(self.schema.stages)}
+        self._repeated: list[list[int]] = []
+        for one in self.schema.declared():
+            broad = parents.get(one.name, "")
+            if one.micro >= 0 and broad not in self.schema.stages and not one.kind:
+                if broad not in self._at:
+                    self._at[broad] = -2 - len(self._repeated)
+                    self._repeated.append([])
+                self._repeated[-2 - self._at[broad]].append(one.position)
+        self._contexts = {
+            stage: StageContext(self._enter, self._leave, at) for stage, at in self._at.items() if stage != OTHER
+        }
+        sides = dict(enumerate(self.schema.sides))
+        self._side_contexts = {name: SideContext(self.clock, self._tell_own, at) for at, name in sides.items()}
+        self._device_contexts = {
+            name: DeviceContext(self._start_event, self.events.stop, at) for at, name in sides.items()
+        }
+        self._unknown, self._no_side = StageContext(self._enter, self._leave, -1), NoContext(self._count_unknown)
+
+    def _record(self, current: _Current, number: int, ended_ns: int) -> None:
+        wall_ns = ended_ns - current.began_ns + current.charged_ns - current.elsewhere_ns
+        rest = wall_ns - sum(current.durations)
+        current.durations[-1] += max(rest, 0)
+        self.counts.steps += 1
+        said = (tuple(current.durations), max(-rest, 0), current.flags, max(current.entered), ended_ns)
+        self._tell(StepRecord(number, wall_ns, *said))
+
+    def _start_event(self) -> tuple[int, Any] | None:
+        return self.events.start(self._number) if self._current is not None else None
+
+    def _count_unknown(self) -> None:
+        self.counts.unknown += 1
+
+    def _tell_own(self, channel: int, value_ns: int) -> None:
+        self._tell_side(self._number, channel, value_ns)
+
+    def _position(self, stage: Any) -> int | None:
+        try:
+            return self._at.get(stage)
+        except TypeError:
+            return None
+
+    def _resolved(self, current: _Current, at: int) -> int:
+        """The position of a stage; of one that comes once per micro-step, that of the first that was not entered yet."""
+        if at >= -1:
+            return at
+        positions = self._repeated[-2 - at]
+        return next((one for one in positions if not current.entered[one]), positions[-1])
+
+    def _add(self, current: _Current, stage: str, waited_ns: int) -> None:
+        at = self._resolved(current, self._at.get(stage, -1))
+        if at >= 0:
+            current.durations[at] += waited_ns
+            current.entered[at] += 1
+            current.furthest = max(current.furthest, at)
+        else:
+            self.counts.unknown += 1
+
+    def _consumed(self, current: _Current) -> list[tuple[str, int]]:
+        """The waits for the batches that the step uses; more or fewer than there can be mean that nobody knows whose they are."""
+        n = min(self.schema.micro_steps, len(self._waits))
+        found = [self._waits.popleft() for _ in range(n)]
+        room = min(self.ahead * self.schema.micro_steps, WAITS_AHEAD_MAX)
+        if n < self.schema.micro_steps or len(self._waits) > room:
+            current.flags |= WAIT_UNSURE
+        while len(self._waits) > room:
+            self._waits.popleft()
+            self.counts.bad_waits += 1
+        return found
 
     def _enter(self, at: int) -> None:
         current = self._current
@@ -195,50 +320,80 @@ class Stages:
             self.counts.outside += 1
             return
         current.depth += 1
+        if current.depth > 1:
+            self.counts.unknown += at == -1
+            self.counts.nested += 1
+            current.flags |= NESTED_REFUSED
+            return
+        now_ns = self.clock()
+        if current.opened >= 0:  # left open by a hook
+            self._close(current, now_ns)
+        self._open(current, at, now_ns)
+
+    def _open(self, current: _Current, at: int, now_ns: int) -> None:
+        at = self._resolved(current, at)
         if at < 0:
             self.counts.unknown += 1
-        if current.depth > 1:
-            self.counts.nested += 1
-        elif at >= 0:
-            current.entered[at] += 1
-            if at < current.furthest:
-                self.counts.out_of_order += 1
-            current.furthest = max(current.furthest, at)
-            current.opened, current.opened_ns = at, self._clock()
+            return
+        if at < current.furthest and not current.entered[at]:
+            self.counts.out_of_order += 1
+            current.flags |= OUT_OF_ORDER
+        current.entered[at] += 1
+        current.furthest = max(current.furthest, at)
+        current.opened, current.opened_ns = at, now_ns
 
-    def _leave(self, at: int) -> None:
+    def _leave(self) -> None:
         current = self._current
-        if current is None or current.thread != threading.get_ident() or not current.depth:
+        if current is None or not current.depth or current.thread != threading.get_ident():
             return
         current.depth -= 1
-        if current.depth == 0 and current.opened == at >= 0:
-            spent = self._clock() - current.opened_ns
-            current.is_broken |= spent < 0
-            current.durations[at] += max(spent, 0)
-            current.opened = -1
+        if current.depth == 0 and current.opened >= 0:
+            self._close(current, self.clock())
 
-    def _end(self, *, is_broken: bool) -> None:
-        current, self._current = self._current, None
-        ended_ns = self._clock()
-        number, self._number = self._number, self._number + 1
-        if current is None or is_broken or current.is_broken or ended_ns < current.began_ns:
-            self.counts.broken_steps += 1
+    def _close(self, current: _Current, now_ns: int) -> None:
+        spent = now_ns - current.opened_ns
+        current.is_broken |= spent < 0
+        current.durations[current.opened] += max(spent, 0)
+        current.opened = -1
+
+    def _poll(self, step: int, now_ns: int) -> None:
+        events = self.events
+        if events.permille:
+            for of, channel, value_ns in events.poll(step):
+                self._tell_side(of, channel, value_ns, now_ns)
+            self.counts.events_asked, self.counts.events_lost = events.n_asked, events.n_lost
+
+    def _number_of(self, waited_ns: Any) -> int:
+        """A duration; -1, counted, for what is none."""
+        try:
+            if waited_ns >= 0:
+                return int(waited_ns)
+        except (TypeError, ValueError, OverflowError):
+            pass
+        self.counts.bad_waits += 1
+        return -1
+
+    def _tell(self, record: StepRecord) -> None:
+        for sink in self._sinks:
+            try:
+                sink.step(record, self.schema)
+            except Exception:
+                self.counts.dropped += 1
+        if not self._sinks:
+            if len(self._records) >= self._keep:
+                self._records.popleft()
+                self.counts.dropped += 1
+            self._records.append(record)
+
+    def _tell_side(self, step: int, channel: int, value_ns: int, now_ns: int | None = None) -> None:
+        if value_ns < -1:
+            self.counts.bad_waits += 1
             return
-        wall_ns = ended_ns - current.began_ns + current.charged_ns
-        rest = wall_ns - sum(current.durations)
-        current.durations[-1] += max(rest, 0)
-        self.counts.steps += 1
-        record = StepRecord(
-            number,
-            wall_ns,
-            tuple(current.durations),
-            max(-rest, 0),
-            -1,
-            False,
-            max(current.entered, default=0),
-            ended_ns,
-        )
-        if len(self._records) >= self._keep:
-            self._records.popleft()
-            self.counts.records_dropped += 1
-        self._records.append(record)
+        record = SideRecord(step, channel, value_ns, self.clock() if now_ns is None else now_ns)
+        for sink in self._sinks:
+            try:
+                sink.side(record, self.schema)
+            except Exception:
+                self.counts.dropped += 1
+        if not self._sinks:
+            self._sides.append(record)

@@ -47,6 +47,8 @@ _NUMBERS: Final = {
 }
 """As the plugin reads them (plugin/identity.c)."""
 
+_WRITERS: Final[dict[tuple[int, Path], StatusWriter]] = {}  # of this process, and of those it was forked from
+
 Counts = tuple[int, int, int]
 """Enqueued, started, done; -1 unknown."""
 
@@ -89,8 +91,14 @@ def status_path(folder: Path, pid: int, uid: int) -> Path:
 
 
 def start(folder: Path, steps: Callable[[], int] | None = None, clock_s: float = WRITE_SECONDS) -> StatusWriter:
-    """Start the thread; what it writes with. steps: how many steps the program has done so far."""
-    writer = StatusWriter(folder, steps)
+    """Start the thread; what it writes with. steps: how many steps the program has done so far.
+
+    Whoever comes second in the same process gets the writer that is there; its steps count where nobody's did yet.
+    """
+    if writer := _WRITERS.get((os.getpid(), folder)):
+        writer.steps = writer.steps or steps
+        return writer
+    writer = _WRITERS[os.getpid(), folder] = StatusWriter(folder, steps)
     thread = threading.Thread(target=writer.run, args=(clock_s,), name="diogenes-status", daemon=True)
     thread.start()
     return writer
@@ -143,7 +151,7 @@ class StatusWriter:
         now_ns = time.monotonic_ns()
         progress = self._progress(now_ns)
         said = {
-            **_identity(), "pid": os.getpid(), "started": _started(), "written_ns": now_ns, "ending": ending,
+            **identity(), "pid": os.getpid(), "started": started(), "written_ns": now_ns, "ending": ending,
             "n_left_out": len(progress[GROUPS_MAX:]),
             "progress": [[one.name, one.enqueued, one.started, one.done, one.changed_ns] for one in progress[:GROUPS_MAX]],
         }  # fmt: skip
@@ -223,7 +231,8 @@ def _within(number: Any, least: int, beyond: int) -> int:
     return number
 
 
-def _identity() -> dict[str, Any]:
+def identity() -> dict[str, Any]:
+    """Job, and _NUMBERS as far as they are known, else -1: of this process, from its environment."""
     found: dict[str, Any] = {name: _number(names) for name, names in _NUMBERS.items()}
     distributed = sys.modules.get("torch.distributed")  # never imported for this
     if distributed is not None and found["rank"] < 0:
@@ -246,7 +255,8 @@ def _number(names: tuple[str, ...]) -> int:
     return next((int(text) for text in texts if text.isdigit() and len(text) < 10), -1)
 
 
-def _started() -> int:
+def started() -> int:
+    """Field 22 of this process's /proc/<pid>/stat: tells its pid from its successor."""
     with open("/proc/self/stat", "rb") as file:
         raw = file.read()
     return int(raw[raw.rfind(b")") + 2 :].split()[19])

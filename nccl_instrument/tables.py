@@ -31,6 +31,8 @@ DIRECTIONS: Final = ("send", "receive")
 PORT_STATES: Final = ("unknown", "up", "down")
 SOURCES: Final = ("unknown", "steps", "recorder")
 ENDINGS: Final = ("unknown", "by itself", "by an exception")
+STAGE_KINDS: Final = ("ordered", "side channel")
+ROADS: Final = ("unknown", "agent", "gather")
 
 FUNC_SEND: Final = FUNCS.index("Send")
 FUNC_RECV: Final = FUNCS.index("Recv")
@@ -63,12 +65,23 @@ LACKS_GPU_READY: Final = 2  # what this library cannot count: rules that need it
 LACKS_TRANSMITTED: Final = 4
 LACKS_DONE: Final = 8
 
+STAGES_A_ROW: Final = 8  # a step of more stages takes several rows, told apart by `part`
+WAIT_UNSURE: Final = 1  # bits of `stage.flags`: whether a wait for data belongs to this step is not known
+NESTED_REFUSED: Final = 2  # an ordered stage was opened inside another and left out
+OUT_OF_ORDER: Final = 4
+GATHER_FAILED: Final = 8  # sent by the rank itself, because the gather of its window failed or came late
+GATHERED: Final = 16  # brought by a gather: the process that sent it is not the one that it speaks of
+
+PREFETCHES: Final = 1  # bits of `recorder.flags`: batches are fetched ahead
+EVENT_SCOPE_LIMITED: Final = 2  # device work on streams that the events do not cover
+NOT_READY: Final = -1  # `side.value_ns` that was asked for and did not come in time
+
 PROCESS_GONE: Final = ord("X")  # /proc has no such process; other states are the letters of /proc/<pid>/stat
 
 LOSSES: Final = (
     "unknown", "spool_batches", "ring_records", "torn_rows", "rows_over_limit", "bad_handles", "table_full",
     "unknown_calls", "refused_batches", "segments_unreadable", "clock_steps", "late_sweeps",
-    "unnamed_processes", "unfinished_ops", "dumps_lost",
+    "unnamed_processes", "unfinished_ops", "dumps_lost", "stage_records",
 )  # fmt: skip
 DATA_LOSSES: Final = (
     "spool_batches", "ring_records", "rows_over_limit", "table_full", "refused_batches", "segments_unreadable",
@@ -205,6 +218,58 @@ def _status() -> tuple[Column, ...]:
     )
 
 
+def _schema() -> tuple[Column, ...]:
+    return (
+        Column("tick_ns", "<i8", delta=True),
+        Column("schema", "<u8"),
+        Column("order_hash", "<u8"),
+        *(Column(name, "u1") for name in ("version", "kind", "position", "n_stages")),
+        Column("micro_steps", "<u2", unknown=1),
+        Column("micro", "<i2", unknown=-1),
+        *(Column(name, "S48", unknown=b"") for name in ("name", "parent")),
+    )
+
+
+def _recorder() -> tuple[Column, ...]:
+    refused = ("broken", "nested", "unknown", "outside", "out_of_order", "bad_waits", "dropped")
+    counts = (*refused, "events_asked", "events_lost", "gathers", "gathers_failed")
+    return (
+        Column("tick_ns", "<i8", delta=True),
+        *(Column(name, "<i4", unknown=-1) for name in ("pid", "global_rank", "world_size")),
+        Column("schema", "<u8"),
+        Column("road", "u1"),
+        Column("flags", "u1"),
+        Column("event_permille", "<u2"),
+        Column("role", "S32", unknown=b""),
+        Column("steps", "<i8"),
+        *(Column(name, "<u4") for name in counts),
+    )
+
+
+def _stage() -> tuple[Column, ...]:
+    return (
+        Column("ended_ns", "<i8", delta=True),
+        *(Column(name, "<i4", unknown=-1) for name in ("pid", "global_rank")),
+        Column("schema", "<u8"),
+        Column("step", "<i8", delta=True),
+        *(Column(name, "u1") for name in ("part", "flags")),
+        Column("repeats", "<u2"),
+        Column("overlap_ns", "<u8"),
+        Column("durations_ns", "<i8", width=STAGES_A_ROW),
+    )
+
+
+def _side() -> tuple[Column, ...]:
+    return (
+        Column("ended_ns", "<i8", delta=True),
+        *(Column(name, "<i4", unknown=-1) for name in ("pid", "global_rank")),
+        Column("schema", "<u8"),
+        Column("step", "<i8", delta=True),
+        Column("channel", "u1"),
+        Column("value_ns", "<i8", unknown=NOT_READY),
+    )
+
+
 TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "comm": _comm(),
     "op": _op(),
@@ -215,6 +280,10 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "nic": _nic(),
     "loss": _loss(),
     "status": _status(),
+    "schema": _schema(),
+    "recorder": _recorder(),
+    "stage": _stage(),
+    "side": _side(),
 }
 
 
@@ -222,6 +291,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "ops": ("comm", "op"),
     "live": ("live_op", "progress", "process", "nic", "loss", "status"),
     "flow": ("flow",),
+    "stage": ("schema", "recorder", "stage", "side"),
 }
 """Tables that are packed, kept and read together: a section of a trace batch, and a column where batches are stored."""
 
@@ -248,7 +318,18 @@ TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "nic": ("tick_ns",),
     "loss": (),
     "status": ("tick_ns", "written_ns", "changed_ns"),
+    "schema": ("tick_ns",),
+    "recorder": ("tick_ns",),
+    "stage": ("ended_ns",),
+    "side": ("ended_ns",),
 }
+
+ROW_TIME: Final[dict[str, str]] = {
+    **{name: "tick_ns" for name, columns in TABLES.items() if any(c.name == "tick_ns" for c in columns)},
+    "stage": "ended_ns",
+    "side": "ended_ns",
+}
+"""The point in time a row belongs to; an op belongs to its completion, a loss to its batch."""
 
 
 def empty_rows(table: str, n_rows: int = 0) -> npt.NDArray[np.void]:

@@ -4,7 +4,7 @@ A frozen dataclass, `encode_batch`, `decode_batch`, and one exception; no I/O. T
 and nothing else, so the byte table here is the whole contract between node and server. Anything wrong with the bytes is
 BadBatch; a row that is well-formed but cannot be true is the receiver's to drop.
 
-Byte table (little-endian), MAJOR.MINOR = 2.1:
+Byte table (little-endian), MAJOR.MINOR = 2.2:
 
 | offset | bytes | field |
 |---|---|---|
@@ -46,6 +46,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -56,7 +57,7 @@ from nccl_instrument.tables import DTYPE, GROUPS, TABLES, empty_rows
 
 MAGIC: Final = b"DGTB"
 MAJOR: Final = 2
-MINOR: Final = 1
+MINOR: Final = 2
 BATCH_BYTES_MAX: Final = 4 * 2**20
 ROWS_BYTES_MAX: Final = 64 * 2**20
 ROWS_MAX: Final = 500_000
@@ -113,14 +114,8 @@ class _Section:
     entries: tuple[Sent, ...]
     packed: memoryview
     body: memoryview
-
-    @property
-    def rows_bytes(self) -> int:
-        return sum(entry.rows_bytes for entry in self.entries)
-
-    @property
-    def widened_bytes(self) -> int:
-        return sum(entry.widened_bytes for entry in self.entries)
+    rows_bytes: int
+    widened_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +127,11 @@ class PackedBatch:
 
     def n_rows(self, table: str) -> int:
         """Rows of that table, as its section promises."""
-        return sum(entry.n_rows for section in self.sections for entry in section.entries if entry.table == table)
+        for section in self.sections:
+            for entry in section.entries:
+                if entry.table == table:  # it is in one section alone, and there once
+                    return entry.n_rows
+        return 0
 
     def inflate(self) -> dict[str, PlaneTable]:
         """Table → its planes. Raises BadBatch; inflates no more than was promised."""
@@ -181,13 +180,23 @@ def open_batch(raw: bytes) -> PackedBatch:
     sections = tuple(_decode_sections(memoryview(raw)[at + n_job + n_node :], n_sections))
     if len({section.name for section in sections}) != n_sections:
         raise BadBatch("a section appears twice")
-    if sum(section.rows_bytes for section in sections) != rows_bytes:
+    found_bytes, widened_bytes = 0, 0
+    for section in sections:  # a loop: this is done for every stored group, tens of thousands for one diagnosis
+        found_bytes += section.rows_bytes
+        widened_bytes += section.widened_bytes
+        if section.widened_bytes > WIDENED_MAX * section.rows_bytes:
+            raise BadBatch("rows have less than half of their columns")
+    if found_bytes != rows_bytes:
         raise BadBatch("directory and promised size disagree")
-    if any(section.widened_bytes > WIDENED_MAX * section.rows_bytes for section in sections):
-        raise BadBatch("rows have less than half of their columns")
-    if sum(section.widened_bytes for section in sections) > ROWS_BYTES_MAX:
+    if widened_bytes > ROWS_BYTES_MAX:
         raise BadBatch(f"too large: {rows_bytes} bytes of rows become more than {ROWS_BYTES_MAX}")
     return PackedBatch(TraceBatch(job, node, boot_id, number, wall_ns, mono_ns, {}), sections)
+
+
+def checked_batch(raw: bytes) -> bytes:
+    """`raw`, when its version is read and its checksum is right; what the sections hold is for `open_batch` to say."""
+    _decode_head(raw)
+    return raw
 
 
 def promised_bytes(raw: bytes) -> int:
@@ -257,6 +266,7 @@ def _decode_head(raw: bytes) -> tuple[Any, ...]:
     return (n_sections, rows_bytes, *rest)
 
 
+@lru_cache(maxsize=4096)
 def _decode_name(raw: bytes, what: str) -> str:
     if not 0 < len(raw) <= NAME_BYTES_MAX:
         raise BadBatch(f"{what} name must be 1 to {NAME_BYTES_MAX} bytes")
@@ -277,10 +287,15 @@ def _decode_sections(raw: memoryview, n_sections: int) -> Iterator[_Section]:
             raise BadBatch(f"too many tables: {n_tables}, at most {TABLES_MAX} in a section")
         entries, body_at = _decode_directory(raw, at + _SECTION.size, n_tables)
         name, body = _name_of(padded), _slice(raw, body_at, body_bytes)
-        strays = [entry.table for entry in entries if entry.table in TABLES and entry.table not in GROUPS.get(name, ())]
-        if strays or len({entry.table for entry in entries}) != n_tables:
-            raise BadBatch(f"section {name!r} holds a table twice, or one that is not its own")
-        yield _Section(name, entries, raw[at : body_at + body_bytes], body)
+        rows_bytes, widened_bytes, own = 0, 0, GROUPS.get(name, ())
+        for entry in entries:
+            rows_bytes += entry.rows_bytes
+            widened_bytes += entry.widened_bytes
+            if entry.table in TABLES and entry.table not in own:
+                raise BadBatch(f"section {name!r} holds a table that is not its own")
+        if n_tables > 1 and len({entry.table for entry in entries}) != n_tables:
+            raise BadBatch(f"section {name!r} holds a table twice")
+        yield _Section(name, entries, raw[at : body_at + body_bytes], body, rows_bytes, widened_bytes)
         at = body_at + body_bytes
     if at != len(raw):
         raise BadBatch(f"padded: {len(raw) - at} bytes after the last section")
@@ -310,16 +325,18 @@ def _slice(raw: memoryview, at: int, n_bytes: int) -> memoryview:
     return raw[at : at + n_bytes]
 
 
+@lru_cache(maxsize=1024)
 def _name_of(padded: bytes) -> str:
     return padded.rstrip(b"\0").decode("ascii", "replace")
 
 
 def _inflate_section(section: _Section) -> Iterator[tuple[str, PlaneTable]]:
-    planes, at = _inflate(section.body, sum(entry.n_bytes for entry in section.entries)), 0
-    for entry in section.entries:
+    sizes = [entry.n_bytes for entry in section.entries]
+    planes, at = _inflate(section.body, sum(sizes)), 0
+    for entry, size in zip(section.entries, sizes, strict=True):
         if entry.table in TABLES:
-            yield entry.table, PlaneTable(entry, planes[at : at + entry.n_bytes])
-        at += entry.n_bytes
+            yield entry.table, PlaneTable(entry, planes[at : at + size])
+        at += size
 
 
 def _inflate(body: memoryview, size: int) -> npt.NDArray[np.uint8]:

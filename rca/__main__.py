@@ -1,109 +1,31 @@
-"""`python -m rca window.npz`: the diagnosis of a saved window; `python -m rca bundle FOLDER_OR_ZIP`: that of dumps.
+"""`python -m rca window.npz`: the diagnosis of a saved window; `bundle FOLDER_OR_ZIP`: that of dumps; `stages FILE…`: stages."""
 
-Diagnoses what the file says it was diagnosed for, else the symptoms that the live system would see, and prints what
-the rules make of each; --why-not RANK adds why that rank was not blamed. --json prints the same as JSON. Exit status: 0
-something or nothing found, 2 the file cannot be diagnosed.
-"""
-
-from __future__ import annotations
-
-import argparse
-import json
+import os
 import sys
-from pathlib import Path
-from typing import Any
 
-import numpy as np
+COMMAND = sys.argv[1] if sys.argv[1:2] in (["bundle"], ["stages"]) else ""
 
-from ingest.saved import BYTES_MAX
-from ingest.window import BadWindow, Window, load_question
-from rca.bundle.command import main as bundle
-from rca.diagnose import diagnose
-from rca.findings import Symptom, SymptomKind, symptom_from_json, to_json
-from rca.normal import Normal
-from rca.printed import alternative_lines, text
-from rca.settings import DEFAULT, Settings, limits, settings_with
-from rca.triggers import look
-from rca.why_not import why_not
+# One of them: what diagnoses windows is most of rca, and loading it would take a fifth of a small bundle's time.
+if COMMAND == "bundle":
+    from rca.bundle.command import main
+elif COMMAND == "stages":
+    from rca.frontier.command import main
+else:
+    from rca.saved_window import main
 
-GIB = 2**30
-NOTHING = "Nothing is wrong that a trigger would see; --anyway looks for a hang or a slowdown all the same."
+READER_GONE = 141  # as of a program that SIGPIPE ended
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns the exit status."""
-    said = sys.argv[1:] if arguments is None else arguments
-    if said[:1] == ["bundle"]:
-        return bundle(said[1:])
-    chosen = _parser().parse_args(said)
+def run() -> int:
+    """Run the command; that nobody reads the rest, as with `| head`, is no fault of ours and no traceback."""
     try:
-        window, question = _loaded(chosen.window, int(chosen.max_gib * GIB))
-        symptoms, settings = _asked_for(chosen.window, question)
-    except BadWindow as error:
-        print(error, file=sys.stderr)
-        return 2
-    seen = look(window, Normal(), settings)
-    is_asked = chosen.anyway or chosen.why_not is not None
-    symptoms = symptoms or seen.symptoms or ((_asked(window),) if is_asked else ())
-    diagnoses = [diagnose(window, symptom, settings) for symptom in symptoms]
-    ranks = [chosen.why_not] if chosen.why_not is not None else []
-    others = [[why_not(window, one.symptom, one, rank, settings) for rank in ranks] for one in diagnoses]
-    if chosen.json:
-        told = [[to_json(other) for other in row] for row in others]
-        print(
-            json.dumps({"diagnoses": [to_json(one) for one in diagnoses], "held": seen.held, "why_not": told}, indent=2)
-        )
-    else:
-        parts = [
-            "\n".join([text(one), *(line for other in row for line in alternative_lines(other))])
-            for one, row in zip(diagnoses, others, strict=True)
-        ]
-        print("\n\n".join(parts) or f"{NOTHING} {seen.held}".rstrip())
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m rca", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("window", type=Path, help="a window saved by the console or by ingest.window.save_window")
-    parser.add_argument("--json", action="store_true", help="print symptoms and diagnoses as JSON")
-    parser.add_argument("--anyway", action="store_true", help="run the rules even when no trigger fires")
-    parser.add_argument("--why-not", type=int, metavar="RANK", help="say why this rank is not blamed")
-    help_ = "memory the window may take; a larger one is refused unread (%(default)g)"
-    parser.add_argument("--max-gib", type=float, default=BYTES_MAX / GIB, metavar="GIB", help=help_)
-    return parser
-
-
-def _loaded(path: Path, bytes_max: int) -> tuple[Window, dict[str, Any]]:
-    """The window and what it was diagnosed for. BadWindow also for one from which nobody can be told from anybody."""
-    window, question = load_question(path, bytes_max)
-    known = np.unique(np.concatenate([window.ranks["rank"], window.members["rank"]]))
-    n_ranks = int((known >= 0).sum())
-    if n_ranks < 2:
-        said = "one rank" if n_ranks else "no rank"
-        raise BadWindow(f"{path} holds {said}: who waits for whom cannot be told from it.")
-    return window, question
-
-
-def _asked_for(path: Path, question: dict[str, Any]) -> tuple[tuple[Symptom, ...], Settings]:
-    """The symptom the window was diagnosed for and the thresholds of then, where the file says so. BadWindow."""
-    if not question:
-        return (), DEFAULT
-    try:
-        symptom = symptom_from_json(question["symptom"])
-        thresholds = question.get("thresholds", {})
-        settings = settings_with({name: value for name, value in thresholds.items() if name in limits()})
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadWindow(f"{path}: what it was diagnosed for cannot be read ({type(error).__name__}).") from error
-    if not all(type(one) is int and abs(one) < 2**62 for one in (symptom.at_ns, symptom.seen_ns, *symptom.ranks)):
-        raise BadWindow(f"{path}: its symptom has no time.")
-    return (symptom,), settings
-
-
-def _asked(window: Window) -> Symptom:
-    return Symptom(
-        SymptomKind.EXTERNAL, window.job, window.attempt, window.start_ns, window.now_ns, 0, (), "Asked for by hand."
-    )
+        status = main(sys.argv[1 + bool(COMMAND) :])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        return READER_GONE
+    return status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -6,7 +6,9 @@ turns them into something to copy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +17,8 @@ from rca.words import named, nic_name, node_name
 
 RESTART = "Then restart the job from its last checkpoint: NCCL does not recover an op in which a rank was lost."
 _PLACES_SHOWN = 4
+_PY_SPY: Final = re.compile(r"`py-spy dump (?:--native )?--pid (\w+)`")
+_LINE_OF_RANK: Final = re.compile(r"\(rank (\d+)\): `")
 
 
 def _pid(state: Progress, at: int) -> str:
@@ -147,3 +151,19 @@ def for_mismatch(state: Progress, places: Sequence[int]) -> str:
     lines = _per_rank(state, places, "py-spy dump --pid {pid}")
     lines.append("Compare the code paths of these ranks: a branch, a different batch size, a skipped step.")
     return "\n".join([*lines, "It does not resolve by itself: save the stacks, mend the code, restart the job."])
+
+
+def without_python(told: str, ranks: Collection[int]) -> str:
+    """The same advice where the processes of these ranks are known to be no Python: gdb reads what py-spy cannot."""
+    lines: list[str] = []
+    for line in told.splitlines():
+        of = _LINE_OF_RANK.search(line)
+        is_python = of is None or int(of[1]) not in ranks
+        lines.append(line if is_python else _PY_SPY.sub(r"`gdb -p \1 -batch -ex 'thread apply all bt'`", line))
+    return "\n".join(line for n, line in enumerate(lines) if not _is_said(line, lines[:n]))
+
+
+def _is_said(line: str, before: Sequence[str]) -> bool:
+    """Whether a line about a rank has only commands that stand above."""
+    commands = re.findall(r"`[^`]+`", line) if _LINE_OF_RANK.search(line) else []
+    return bool(commands) and all(any(command in other for other in before) for command in commands)

@@ -95,6 +95,10 @@ def _and(names: frozenset[str]) -> str:
 
 def _shows_no_gpu_ready(window: Window) -> bool:
     """Whether chunks were transmitted, or ops are over, and no GPU ever had any ready."""
+    op = window.rows("op")
+    some = op[:: max(1, len(op) // SAMPLE_MAX)]
+    if (some["gpu_wait_ns"] > some["receive_gpu_wait_ns"]).any():
+        return False  # a send waited for its GPU, so that is counted; flows, which may be many, need not be read
     flow = window.rows("flow")
     some = flow[:: max(1, len(flow) // SAMPLE_MAX)]
     if some["counters"][some["direction"] == SEND, GPU_READY].any():
@@ -102,6 +106,5 @@ def _shows_no_gpu_ready(window: Window) -> bool:
     sends = flow["counters"][flow["direction"] == SEND]
     if sends[:, RDMA_TRANSMITTED].any():
         return not sends[:, GPU_READY].any()
-    op = window.rows("op")
     op = op[((op["flags"] & OP_HAS_FLOWS) != 0) & (op["done_ns"] > 0) & (op["net_wait_ns"] > 0)]
     return len(op) >= OPS_MIN and bool((op["gpu_wait_ns"] <= op["receive_gpu_wait_ns"]).all())

@@ -127,9 +127,8 @@ def _own(launches: Launches, mates: Floats, places: Ints, usual: Mask) -> Floats
     for began, ended, on_wire in ((mates[:, 0], mates[:, 1], None), (ready, launches.end[places], tail)):
         ends = _with_earlier(ended)
         candidates = _candidates(ready, _with_earlier(began), ends, usual, on_wire)
-        for k in range(ready.shape[1]):
-            for j, late_ns in candidates[k]:
-                own[:, k] = np.minimum(own[:, k], _shift(ready[:, k] - ends[:, j], usual, late_ns))
+        for k, (before, late_ns) in enumerate(candidates):
+            own[:, k] = np.minimum(own[:, k], _shift(ready[:, k], ends[:, before], usual, late_ns))
     own = np.where(np.isinf(own), np.nan, own)
     return _explained_by_arrival(own, ready, launches.arrived[places], launches.is_tree[places], usual)
 
@@ -142,7 +141,7 @@ def _with_earlier(ends: Floats) -> Floats:
 
 def _candidates(
     ready: Floats, begins: Floats, ends: Floats, usual: Mask, on_wire: Floats | None
-) -> list[list[tuple[int, float]]]:
+) -> list[tuple[Ints, Floats]]:
     """For each of K places, the latest EXPLAINED_BY_MAX of the ends that usually came before it, and by how much later
     than the place each may have come.
 
@@ -161,7 +160,7 @@ def _candidates(
         if on_wire is None:
             before = before[before != k]
         before = before[np.argsort(-ended[before], kind="stable")][:EXPLAINED_BY_MAX]
-        found.append([(int(j), float(late[j])) for j in before])
+        found.append((before, late[before]))
     return found
 
 
@@ -171,10 +170,16 @@ def _typical(times: Floats, usual: Mask) -> Floats:
     return found
 
 
-def _shift(gap: Floats, usual: Mask, late_ns: float) -> Floats:
-    """(R, I) by how much a gap exceeds its usual length: ∞ where the end did not usually come first, NaN where unknown."""
-    typical = _median(gap[:, usual])
-    return np.where((typical >= -late_ns)[:, None], gap - typical[:, None], np.inf)
+def _shift(ready: Floats, ends: Floats, usual: Mask, late_ns: Floats) -> Floats:
+    """(R, I) the least by which the gaps between these ends (R, C, I) and the start (R, I) exceed their usual length: ∞ where
+    no end usually came first, NaN where one is unknown. late_ns: (C,)."""
+    gap = ready[:, None] - ends
+    typical = _median(gap[:, :, usual])
+    is_first = typical >= -late_ns
+    gap -= typical[..., None]
+    gap[~is_first] = np.inf
+    found: Floats = gap.min(axis=1, initial=np.inf)
+    return found
 
 
 def _explained_by_arrival(own: Floats, ready: Floats, arrived: Floats, is_tree: Mask, usual: Mask) -> Floats:

@@ -26,14 +26,13 @@ from rca.rules import deadlock, hang, idle, mismatch, own_counts, silence
 from rca.settings import DEFAULT, Settings
 from rca.transport import UNKNOWN
 from rca.why_not import of_hang
-from rca.words import communicator_names
+from rca.words import NOTHING_TO_EXPLAIN, communicator_names
 
 Rule = Callable[[Progress, Symptom, Settings], tuple[Finding, ...]]
 
 RULES: tuple[Rule, ...] = (
     mismatch.explain, hang.explain, silence.explain, deadlock.explain, idle.explain, own_counts.explain,
 )  # fmt: skip
-NOTHING_TO_EXPLAIN = "No op stands still, and the newest iterations are not longer than those before."
 
 
 def diagnose(window: Window, symptom: Symptom, settings: Settings = DEFAULT) -> Diagnosis:

@@ -17,7 +17,7 @@ from rca.findings import Diagnosis, Finding, Grade, Symptom, WaitEdge
 from rca.holes import downgrade, ranked, unseen
 from rca.iterations import iterations_of
 from rca.keys import Rows
-from rca.ranks import known_ranks
+from rca.ranks import TICKED_ONCE, known_ranks
 from rca.rules import late_start, slow_copy, slow_nic, slow_proxy
 from rca.settings import Settings
 from rca.slow_words import MS, excess_ms
@@ -46,7 +46,7 @@ ops."""
 def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:
     """Everything the rules say about a job that has become slower, best finding first."""
     slowdown = slowdown_of(window, symptom.at_ns, settings)
-    ranks = slowdown.ranks if slowdown else known_ranks(window, settings)
+    ranks = slowdown.ranks if slowdown else known_ranks(window, settings, TICKED_ONCE)
     downgraded, findings = downgrade(window, ranks, _findings(slowdown, symptom, settings) if slowdown else [])
     culprits = findings[0].culprits if findings else ()
     victims, path = _victims(slowdown, culprits, settings.path_edges_max) if slowdown else ((), ())

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
 from nccl_instrument import dumps
 from nccl_instrument.dumps import Arrived, Silent
-from nccl_instrument.recorder import SEEN_LATELY
-from rca.diagnose import NOTHING_TO_EXPLAIN
+from nccl_instrument.recorder import ANSWERED, SEEN_LATELY
+from rca.advice import without_python
 from rca.dump_parts import Roster, looks_of, name_of, processes_of, refused_of, unanswered, within
 from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, SymptomKind, WaitEdge
 from rca.flight_recorder import analysis as recorder
 from rca.flight_recorder.analysis import Waiting
+from rca.flight_recorder.moving import moving
 from rca.flight_recorder.reading import BadDump
 from rca.flight_recorder.recording import Recording
 from rca.flight_recorder.sandbox import read_dumps
@@ -37,7 +38,7 @@ from rca.stacks.analysis import Doing, doing_of, is_most_read, stack_evidence, w
 from rca.stacks.idle import idle_finding
 from rca.stacks.places import WAITS, Place
 from rca.stacks.process import Process
-from rca.words import capitalised, named, waiting
+from rca.words import NOTHING_TO_EXPLAIN, capitalised, named, waiting
 
 WHYS_SHOWN: Final = 8
 MISSING_MAX: Final = 32
@@ -49,7 +50,8 @@ _SOURCES: Final = {dumps.STACKS: STACKS, dumps.RECORDER: RECORDER}
 class Dumped:
     """first, last: processes at the first look and, of those looked at again, at the last. taken_ns: the newest, unix.
 
-    asked: the sources somebody was asked for. refused: file → why it could not be read.
+    asked: the sources somebody was asked for; unasked: what is said of others. refused: file → why it could not be read.
+    recorded_ns: rank → when its recording was made, unix, where that is known.
     """
 
     first: tuple[Process, ...] = ()
@@ -60,6 +62,8 @@ class Dumped:
     refused: tuple[tuple[str, str], ...] = ()
     asked: frozenset[str] = frozenset()
     taken_ns: int = 0
+    recorded_ns: Mapping[int, int] = field(default_factory=dict)
+    unasked: str = "it was not asked"
 
     def ranks_asked(self, kind: str) -> frozenset[int]:
         """Who was asked, as far as is known: whoever sent something, and the silent."""
@@ -87,7 +91,9 @@ def dumped_of(parts: Iterable[Arrived], roster: Roster = MappingProxyType({})) -
     first, last = looks_of(processes)
     asked = frozenset(_SOURCES.get(kind, kind) for kind in {*roster, *(one.kind for one in parts)})
     taken_ns = max((one.taken_ns for one in parts), default=0)
-    return Dumped(first, last, recording, (), (*silent, *unread), (), asked, taken_ns)
+    # Of files that lay there, nobody knows when they were made.
+    recorded_ns = {one.rank: one.taken_ns for one in sorted(parts, key=lambda one: one.look) if one.by == ANSWERED}
+    return Dumped(first, last, recording, (), (*silent, *unread), (), asked, taken_ns, recorded_ns)
 
 
 def _recording(parts: Iterable[Arrived]) -> tuple[Recording | None, list[Silent]]:
@@ -129,16 +135,24 @@ def with_dumps(
     state = recorder.waiting_of(recording, members, unheard_in(dumped)) if recording is not None else None
     doing = doing_of(dumped.first, dumped.last)
     said = _said(diagnosis, dumped, doing, state, has_traces=has_traces)
-    if not stands_still(diagnosis):
-        return _beside(diagnosis, said, dumped, doing)
+    # Where there are traces they tell, and better, whether it does.
+    goes_on = moving(state, dumped.recorded_ns) if state is not None and not has_traces else ""
+    if goes_on or not stands_still(diagnosis):
+        return _beside(diagnosis, said, dumped, doing, goes_on)
     fused = fuse(said, _missing_sources(said, dumped), _partial(dumped, doing))
     victims, path = _waiting(diagnosis, fused, state, doing, settings)
     alive = [one for one in doing if recording is None or one.rank not in recording.ended]
-    findings = _told_by_stacks(fused, alive, victims, path, diagnosis.communicators)
+    findings = _advised(_told_by_stacks(fused, alive, victims, path, diagnosis.communicators), dumped)
     return replace(
         diagnosis, findings=findings[: settings.findings_max], victims=victims, path=path,
         missing=(*diagnosis.missing, *_missing(dumped)), agreement=fused.agreement, layer=fused.layer,
     )  # fmt: skip
+
+
+def _advised(findings: tuple[Finding, ...], dumped: Dumped) -> tuple[Finding, ...]:
+    """The findings without advice to read a process in a way that was tried and cannot work."""
+    others = {one.rank for one in dumped.silent if one.kind == dumps.STACKS and one.why.startswith(dumps.NO_PYTHON)}
+    return tuple(replace(one, advice=without_python(one.advice, others)) for one in findings) if others else findings
 
 
 def unheard_in(dumped: Dumped) -> dict[int, str]:
@@ -156,18 +170,22 @@ def stands_still(diagnosis: Diagnosis) -> bool:
 
 
 def _beside(
-    diagnosis: Diagnosis, said: Mapping[str, tuple[Finding, ...]], dumped: Dumped, doing: Sequence[Doing]
+    diagnosis: Diagnosis, said: Mapping[str, tuple[Finding, ...]], dumped: Dumped, doing: Sequence[Doing], goes_on: str
 ) -> Diagnosis:
-    """The diagnosis of a job that goes on, with what its culprits were doing: dumps name nobody there."""
+    """The diagnosis of a job that goes on, with what its culprits were doing: dumps name nobody there.
+
+    goes_on: how the recorders tell that it does, '' where it is known otherwise.
+    """
     silent = {**said, STACKS: (), RECORDER: ()}
     among = {source: silent[source] for source in said}
-    fused = fuse(among, _missing_sources(said, dumped), _partial(dumped, doing))
+    unsaid = dict.fromkeys((STACKS, RECORDER), "the job went on while it was dumped") if goes_on else {}
+    fused = fuse(among, _missing_sources(said, dumped), unsaid or _partial(dumped, doing))
     findings = diagnosis.findings
     if findings and findings[0].culprits:
         seen = tuple(stack_evidence(one) for one in doing if one.rank in findings[0].culprits)[:TOLD_TOGETHER_MAX]
         findings = (replace(findings[0], evidence=(*findings[0].evidence, *seen)), *findings[1:])
     layer = fused.layer if findings and findings[0].culprits else ""
-    missing = (*diagnosis.missing, *_missing(dumped))
+    missing = (*diagnosis.missing, *([goes_on] if goes_on else []), *_missing(dumped))
     return replace(diagnosis, findings=findings, missing=missing, agreement=fused.agreement, layer=layer)
 
 
@@ -220,7 +238,7 @@ def _why_missing(source: str, dumped: Dumped) -> str:
     whys = Counter(one.why for one in dumped.silent if _SOURCES.get(one.kind) == source)
     if whys:
         return whys.most_common(1)[0][0]
-    return "nothing that was sent can be read" if source in dumped.asked else "it was not asked"
+    return "nothing that was sent can be read" if source in dumped.asked else dumped.unasked
 
 
 def _partial(dumped: Dumped, doing: Sequence[Doing]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from nccl_instrument.dumps import Silent
 from rca.dumped import Dumped, unheard_in
 from rca.findings import to_json
 from rca.flight_recorder.analysis import findings_of, waiting_of
+from rca.flight_recorder.moving import moving
 from rca.flight_recorder.view import recorder_view
 from rca.fusion import RECORDER, STACKS
 from rca.stacks.reading import FRAMES_MAX
@@ -30,7 +31,9 @@ def views_of(dumped: Dumped, members: Mapping[str, tuple[int, ...]] | None = Non
     if dumped.recording is not None:
         state = waiting_of(dumped.recording, members, unheard_in(dumped))
         view = recorder_view(state, dumped.taken_ns)
-        recorder = {**view, "findings": to_json(findings_of(state)), **told[RECORDER]}
+        goes_on = moving(state, dumped.recorded_ns)
+        findings = () if goes_on else findings_of(state)
+        recorder = {**view, "findings": to_json(findings), "moving": goes_on, **told[RECORDER]}
     elif silent[RECORDER]:
         recorder = {**_NO_RECORDER, **told[RECORDER]}
     return {"stacks": stacks, "recorder": recorder}
@@ -64,7 +67,7 @@ def ranks_of(dumped: Dumped) -> Json:
 
 _NO_RECORDER: Final[Json] = {
     "version": "", "backend": "", "groups": [], "last_ops": [], "findings": [], "refused": {},
-    "refused_count": 0,
+    "refused_count": 0, "moving": "",
     "left_out": {"groups": 0, "rows": 0, "last_ops": 0},
 }  # fmt: skip
 

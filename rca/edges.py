@@ -8,17 +8,20 @@ on the wire may wait for its receiver, and a receiver for its sender: only what 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV, FUNC_SEND, FUNCS, RDMA_DONE, RECEIVE, RECEIVED, SEND, SOCKET
 from rca.inside import Wait
-from rca.keys import Index, Ints, Keys, Mask, Rows, in_sorted, is_p2p, latest, mix
+from rca.keys import Index, Ints, Keys, Mask, Rows, distinct, in_sorted, is_p2p, latest, mix
 from rca.slowdown import Slowdown, uses_sockets
 from rca.streams import Floats
 
 BULK_MIN = 0.25  # of a full slot: what is sent in smaller pieces takes as long at any rate
 CHUNKS_MIN = 5  # seen before and since
+NODES_ASKED = 16  # for how much a slot holds
 _ALL_REDUCE = FUNCS.index("AllReduce")
 
 
@@ -51,8 +54,19 @@ class _Side:
     lasted_ns: Floats
 
 
+_EDGES: Final[WeakKeyDictionary[Slowdown, Edges]] = WeakKeyDictionary()
+_SLOTS: Final[WeakKeyDictionary[Slowdown, float]] = WeakKeyDictionary()
+"""Several rules ask for them of the same slowdown."""
+
+
 def edges_of(slowdown: Slowdown) -> Edges:
     """The connections that carry data in bulk, from the ops and the rows of flows in progress."""
+    if slowdown not in _EDGES:
+        _EDGES[slowdown] = _edges_of(slowdown)
+    return _EDGES[slowdown]
+
+
+def _edges_of(slowdown: Slowdown) -> Edges:
     slot_bytes = slot_bytes_of(slowdown)
     if not uses_sockets(slowdown.window):
         sent = _side(slowdown, SEND, Wait.NETWORK, slot_bytes)
@@ -63,7 +77,11 @@ def edges_of(slowdown: Slowdown) -> Edges:
     at = at[both]
     usual = np.minimum(sent.usual_ns[both], taken.usual_ns[at])
     more = np.minimum((sent.now_ns - sent.usual_ns)[both], (taken.now_ns - taken.usual_ns)[at])
-    now = usual + np.maximum(more, 0.0)
+    lasted = np.maximum(sent.lasted_ns[both], taken.lasted_ns[at])
+    at_once = (
+        sent.now_ns[both] + taken.now_ns[at] - lasted
+    )  # at least: what both wait beyond the op's own time overlaps
+    now = usual + np.maximum(np.minimum(more, at_once - usual), 0.0)
     return _merged(sent.mine[both], sent.peer[both], usual, now, sent.lasted_ns[both])
 
 
@@ -85,9 +103,20 @@ def _merged(sender: Ints, receiver: Ints, usual: Floats, now: Floats, lasted: Fl
 
 def slot_bytes_of(slowdown: Slowdown) -> float:
     """Of the fullest chunks seen on their way; 0 when none was."""
-    rows = slowdown.window.rows("flow")
-    rows = rows[(rows["direction"] == RECEIVE) & (rows["counters"][:, RECEIVED] > 0)]
-    return float((rows["bytes"] / rows["counters"][:, RECEIVED]).max(initial=0.0))
+    if slowdown not in _SLOTS:
+        _SLOTS[slowdown] = _fullest(slowdown.window.rows_on("flow", _some_nodes(len(slowdown.window.nodes))))
+    return _SLOTS[slowdown]
+
+
+def _some_nodes(n: int) -> Ints:
+    """At most NODES_ASKED of n: slots are as large everywhere. Mixed, as a stride would meet one stage of a pipeline alone."""
+    return np.sort(np.argsort(mix(np.arange(n)))[:NODES_ASKED])
+
+
+def _fullest(flow: Rows) -> float:
+    received = np.where(flow["direction"] == RECEIVE, flow["counters"][:, RECEIVED], 0)
+    at = np.flatnonzero(received)
+    return float((flow["bytes"][at] / received[at]).max(initial=0.0))
 
 
 def _side(slowdown: Slowdown, direction: int, wait: Wait, slot_bytes: float) -> _Side:
@@ -100,7 +129,8 @@ def _side(slowdown: Slowdown, direction: int, wait: Wait, slot_bytes: float) -> 
     func = np.where(is_alone, 0, iterations.func[places])
     comm, peer = iterations.comm_id[places], np.where(is_alone, iterations.peer[places], -1)
     _, first, of = np.unique(mix(rank_at, comm, func, peer), return_index=True, return_inverse=True)
-    values = (inside.usual[wait], inside.excess(wait), inside.lasted_slow)
+    before = _before_ready(slowdown) if wait is Wait.DATA else 0.0
+    values = (inside.usual[wait], inside.excess(wait), inside.lasted_slow + before)
     usual, more, lasted = (
         np.bincount(of, weights=np.nan_to_num(one[places]), minlength=len(first)).astype(np.float64) for one in values
     )
@@ -115,6 +145,14 @@ def _side(slowdown: Slowdown, direction: int, wait: Wait, slot_bytes: float) -> 
     peer = np.where((peer < 0) & ~is_alone[at], _only_other(slowdown, mine[at], comm[at]), peer)
     who = np.where(peer >= 0, receivers_of(slowdown, comm[at], peer), -1)
     return _Side(mine[at], who, mix(comm[at], func[at]), usual[at] * usually, (usual + more)[at] * now, lasted[at])
+
+
+def _before_ready(slowdown: Slowdown) -> Floats:
+    """(P,) how long a rank now waits in an op before its own GPU is ready: it may be waiting for data by then."""
+    iterations = slowdown.iterations
+    waited = iterations.column("first_ready_ns") - iterations.column("started_ns")
+    found: Floats = np.nan_to_num(np.nanmean(waited[:, slowdown.slow], axis=1))
+    return np.maximum(found, 0.0)
 
 
 def _only_other(slowdown: Slowdown, mine: Ints, comm: Keys) -> Ints:
@@ -182,11 +220,15 @@ def _factors(waits: Floats, of_edge: Ints, of_group: Ints) -> Floats:
 
 def _flow_rows(slowdown: Slowdown, direction: int, comms: Keys) -> Rows:
     """The newest row of each flow of collectives of these communicators."""
-    rows = slowdown.window.rows("flow")
+    comms, members = distinct(comms), slowdown.window.members
+    mates = slowdown.ranks.position(members["rank"][in_sorted(members["comm_id"], comms)])
+    nodes = slowdown.ranks.node[mates[mates >= 0]]
+    rows = slowdown.window.rows_on("flow", distinct(nodes[nodes >= 0]))
     passed = RDMA_DONE if direction == SEND else RECEIVED
-    those = (rows["direction"] == direction) & (rows["counters"][:, passed] > 0) & ~is_p2p(rows)
-    those &= in_sorted(rows["comm_id"], np.unique(comms)) & np.isin(rows["rank"], slowdown.iterations.ranks)
+    those = (rows["direction"] == direction) & (rows["counters"][:, passed] > 0)
+    those &= in_sorted(rows["comm_id"], comms) & np.isin(rows["rank"], slowdown.iterations.ranks)
     rows = rows[those]
+    rows = rows[~is_p2p(rows)]
     key = mix(rows["rank"], rows["comm_id"], rows["func"], rows["channel"], rows["peer"], rows["op"])
     found: Rows = rows[latest(key, rows["tick_ns"])]
     return found

@@ -22,6 +22,7 @@ SLOW_MIN = 0.3  # of how much the connection grew that costs most: the others of
 COVERED = 0.9  # of what the slow connections cost
 OWN_MIN = 0.6  # of its own connections
 BESIDE_MIN = 0.3  # of what the connections of the first end cost
+ELSEWHERE_MIN = 0.5  # of the costliest connection: less, elsewhere, may be how others fell in line with it
 EVERYBODY = 0.85  # of all connections
 EVERYBODY_MIN = 4  # ends
 
@@ -78,6 +79,9 @@ def ends_of(edges: Edges, end_of: Ints) -> Ends:
     chosen = [one for one in chosen if not any(one in group for group in undecided)]
     rivals = tuple(_rivals(sender, receiver, slow, chosen, one) for one in chosen)
     left = np.where((receiver < 0) & bool(chosen or undecided), 0.0, left)  # it may well go to one of them
+    left = np.where(
+        left < ELSEWHERE_MIN * cost.max(initial=0.0), 0.0, left
+    )  # however many: they cost it at the same time
     unexplained = np.flatnonzero(left > 0) if left.sum() > (1 - COVERED) * cost.sum() else np.zeros(0, np.int64)
     return Ends(sender, receiver, usual, now, lasted, slow, tuple(chosen), rivals, unexplained, undecided, False, False)
 

@@ -14,7 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from rca.findings import Component, Cover, Finding, Subject
-from rca.keys import Ints, Mask
+from rca.keys import Ints, Mask, distinct, mix
+from rca.pairs import Pairs
 from rca.progress import Progress
 from rca.ranks import PORT_DOWN
 from rca.settings import Settings
@@ -82,7 +83,8 @@ def _steps(state: Progress, one: Finding, at: Ints, settings: Settings) -> tuple
     touching = np.isin(pairs.sender, at) | np.isin(pairs.receiver, at)
     stands = touching & (pairs.still_ns >= settings.still_ns)
     if stands.any():
-        found.append(Cover("flow", int(stands.sum()), int(touching.sum()), named(state.ranks.names(at))))
+        n, of = _connections(pairs, stands), _connections(pairs, touching)
+        found.append(Cover("flow in progress", n, of, named(state.ranks.names(at))))
     node = np.unique(state.ranks.node[at])
     node = node[node >= 0]
     if len(node) == 1:
@@ -91,6 +93,11 @@ def _steps(state: Progress, one: Finding, at: Ints, settings: Settings) -> tuple
     if len(node):
         found.append(Cover("node", len(node), len(state.window.nodes), "the job"))
     return tuple(found)
+
+
+def _connections(pairs: Pairs, mask: Mask) -> int:
+    """How many flows these are, as the lanes count them: a flow with several ops in progress is one, each direction another."""
+    return len(distinct(mix(pairs.comm, pairs.channel, pairs.sender, pairs.receiver)[mask]))
 
 
 def _began_ns(state: Progress, at: Ints, component: Component) -> int:

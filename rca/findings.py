@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 Json = dict[str, Any]
+NOBODY_ASKED = "Nobody stands out in what was looked at."
 
 
 class SymptomKind(StrEnum):
@@ -242,7 +243,9 @@ class Diagnosis:
     def verdict(self) -> str:
         """The diagnosis in one sentence."""
         if not self.findings:
-            return "Something is wrong, but the evidence names nobody."
+            # Nothing but a person said so: that anything is wrong is not known.
+            is_asked = self.symptom.kind is SymptomKind.EXTERNAL
+            return NOBODY_ASKED if is_asked else "Something is wrong, but the evidence names nobody."
         return self.findings[0].sentence
 
 

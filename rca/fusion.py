@@ -1,8 +1,9 @@
 """One answer from several sources, in the order in which they bound the layer (Mycroft §6.2).
 
 Stacks come first: a rank in its data loader explains whatever the collectives show. Then the Flight Recorder: a rank that
-is behind, an op left out, a wrong order. Then the collective layer, which sees inside an op everybody has entered. When
-all of them are silent the trouble is below. What agrees, what disagrees and what was missing is said.
+is behind, an op left out, a wrong order. Then the collective layer, which sees inside an op everybody has entered. Only a
+NIC whose port was read to be down comes before ranks that wait for a lock or for data. When all of them are silent the
+trouble is below. What agrees, what disagrees and what was missing is said.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _PLACES: Final = {
     Place.CHECKPOINT_SAVE.value: CHECKPOINT,
     Place.CHECKPOINT_LOAD.value: CHECKPOINT,
 }
+_WAITS: Final = frozenset({Place.LOCK.value, Place.DATA_LOADER.value, Place.CODE.value, Place.NOTHING.value})
 _BETWEEN_OPS: Final = frozenset({FaultKind.MISMATCH, FaultKind.DEADLOCK})
 
 
@@ -54,6 +56,7 @@ def fuse(
 ) -> Fused:
     """said: source → its findings, best first; missing: source that could not be asked → why; partial: source that saw too
     few of the ranks for its silence to count → how few."""
+    said = {**said, STACKS: _backed(said)} if STACKS in said else said
     leading = _leading(said)
     ordered = [one for source in ORDER for one in said.get(source, ())]
     agreement = _agreement(said, missing or {}, partial or {}, leading)
@@ -68,6 +71,8 @@ def fuse(
 def _leading(said: Mapping[str, Sequence[Finding]]) -> tuple[str, Finding] | None:
     """The first source in the paper's order that names somebody without doubt, else the one that is most sure."""
     naming = [(source, one) for source in ORDER for one in said.get(source, ())[:1] if one.culprits or one.tied]
+    if any(_is_seen_down(one) for _, one in naming):
+        naming = _not_held_up(naming)
     sure = [(source, one) for source, one in naming if one.grade is not Grade.WEAK and one.culprits]
     if sure:
         first, strong = sure[0], [pair for pair in sure if pair[1].grade is Grade.STRONG]
@@ -79,6 +84,37 @@ def _leading(said: Mapping[str, Sequence[Finding]]) -> tuple[str, Finding] | Non
             return stopped[0]
         return first if is_backed or not strong else strong[0]
     return min(naming, key=lambda pair: (_GRADES.index(pair[1].grade), not pair[1].culprits), default=None)
+
+
+def _backed(said: Mapping[str, Sequence[Finding]]) -> tuple[Finding, ...]:
+    """What stacks say, surer of ranks in their own code that the recorder or the traces miss in an op."""
+    missed = {
+        rank
+        for source in (RECORDER, COLLECTIVE)
+        for one in said.get(source, ())
+        if one.kind is FaultKind.COMPUTATION_FAIL_STOP and one.grade is not Grade.WEAK
+        for rank in one.culprits
+    }
+    return tuple(
+        replace(one, grade=Grade.MODERATE, score=max(one.score, 0.7))
+        if one.grade is Grade.WEAK and one.culprits and missed.issuperset(one.culprits)
+        else one
+        for one in said[STACKS]
+    )
+
+
+def _is_seen_down(finding: Finding) -> bool:
+    """Whether a NIC's port was read to be down: hardware that cannot be the others' doing."""
+    is_sure = finding.component is Component.NIC and finding.grade is not Grade.WEAK
+    return is_sure and any(one.source == "nic" and one.value == "down" for one in finding.evidence)
+
+
+def _not_held_up(naming: Sequence[tuple[str, Finding]]) -> list[tuple[str, Finding]]:
+    """Without ranks that by their stacks wait for a lock or a batch, which may well be what a dead port does to them."""
+    held = [
+        one.culprits for source, one in naming if source == STACKS and _WAITS & {fact.what for fact in one.evidence}
+    ]
+    return [(source, one) for source, one in naming if _is_seen_down(one) or one.culprits not in held]
 
 
 def _supported(best: Finding, source: str, said: Mapping[str, Sequence[Finding]]) -> Finding:
@@ -134,8 +170,10 @@ def _layer(
             return places[0]
     if leading is None:
         asked = [source for source in (STACKS, RECORDER) if source in said]
-        if any(said[source] for source in asked):
+        if any(one.grade is not Grade.WEAK for source in asked for one in said[source]):
             return INSIDE
+        if any(said[source] for source in asked):
+            return ""  # not even whom a send waits for
         return BELOW if asked and not any(source in partial for source in asked) else ""
     if not leading[1].culprits and leading[1].kind is FaultKind.UNKNOWN:
         return ""  # somebody of whom nothing is known

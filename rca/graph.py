@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from rca.keys import Ints
+from rca.keys import Ints, distinct
 
 
 class Graph:
@@ -86,6 +86,6 @@ def _pop_component(stack: list[int], on_stack: list[bool], vertex: int) -> list[
 
 def _adjacency(n: int, source: Ints, target: Ints) -> list[list[int]]:
     """Lists of distinct neighbours."""
-    edges = np.unique(source * n + target)
+    edges = distinct(source * n + target)
     neighbours, starts = (edges % n).tolist(), np.searchsorted(edges, np.arange(n + 1) * n).tolist()
     return [neighbours[starts[vertex] : starts[vertex + 1]] for vertex in range(n)]

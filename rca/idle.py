@@ -67,7 +67,7 @@ def learn_pause(normal: Normal, window: Window, ranks: Ints) -> tuple[int, ...]:
 def idle_of(window: Window, watched: tuple[Watched, ...], normal: Normal, settings: Settings) -> Idle | None:
     """Whether nothing is in flight on any rank for too long, as far as every node's data reaches."""
     limit = idle_limit_ns(normal, settings)
-    seen = _seen_ns(window)
+    seen = seen_ns(window)
     if limit is None or seen is None or not watched or any(one.n_in_progress for one in watched):
         return None
     since = max(_last_ns(window), normal.seen_ns)
@@ -93,22 +93,21 @@ def file_traffic(window: Window, idle: Idle, settings: Settings) -> str:
     )
 
 
-def idle_symptom(window: Window, idle: Idle, normal: Normal) -> Symptom:
-    """The symptom; it names no rank, since none is different."""
+def idle_symptom(window: Window, idle: Idle, usual_ns: int) -> Symptom:
+    """The symptom; it names no rank, since none is different. usual_ns: between two ops."""
     n_ranks = len(np.unique(window.ranks["rank"][window.ranks["rank"] >= 0]))
-    usual = (normal.quantile_ns(0.5) or 0) / SECOND_NS
     return Symptom(
         kind=SymptomKind.IDLE, job=window.job, attempt=window.attempt, at_ns=idle.since_ns, seen_ns=window.now_ns,
         comm_id=0, ranks=(),
         sentence=f"No op is in flight on any of {n_ranks} ranks for {idle.idle_ns / SECOND_NS:.0f} s.",
         numbers={
             "idle_s": round(idle.idle_ns / SECOND_NS, 3), "limit_s": round(idle.limit_ns / SECOND_NS, 3),
-            "op_interval_usual_s": round(usual, 6),
+            "op_interval_usual_s": round(usual_ns / SECOND_NS, 6),
         },
     )  # fmt: skip
 
 
-def _seen_ns(window: Window) -> int | None:
+def seen_ns(window: Window) -> int | None:
     """Data time up to which every node with a living process has told; None when one is behind or none lives."""
     if window.nodes["catching_up"].any():
         return None

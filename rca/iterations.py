@@ -59,9 +59,7 @@ class Iterations:
 
     def column(self, name: str) -> Floats:
         """(P, I) a column of the ops, NaN where nothing was seen."""
-        if not len(self.ops):
-            return np.full(self.row.shape, np.nan)
-        return np.where(self.row >= 0, self.ops[name][self.row].astype(np.float64), np.nan)
+        return _laid(self.ops[name].astype(np.float64), self.row)
 
     @property
     def rank_at(self) -> Ints:
@@ -112,7 +110,13 @@ def _columns(rows: Rows, at: Ints) -> Rows:
     """The rows at these positions with the columns that places are made of: a row of an op is five times as long."""
     found = np.empty(len(at), [(name, rows.dtype[name]) for name in _PLACED])
     for name in _PLACED:
-        found[name] = rows[name][at]
+        found[name] = np.ascontiguousarray(rows[name])[at]
+    return found
+
+
+def _laid(values: Floats, rows: Ints) -> Floats:
+    """`values` at these positions, NaN for -1: read once from end to end, as rows are long and places jump among them."""
+    found: Floats = np.append(values, np.nan)[rows]
     return found
 
 
@@ -249,9 +253,7 @@ def _kinds(ops: Rows) -> Keys:
 
 
 def _at(ops: Rows, rows: Ints, name: str, start_ns: int) -> Floats:
-    if not len(ops):
-        return np.full(rows.shape, np.nan)
-    return np.where(rows >= 0, (ops[name] - start_ns).astype(np.float64)[rows], np.nan)
+    return _laid((ops[name] - start_ns).astype(np.float64), rows)
 
 
 def _nth(rank_at: Ints, index: Ints) -> Ints:

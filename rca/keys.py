@@ -6,6 +6,8 @@ sorting one integer column is some ten times faster than sorting structured rows
 
 from __future__ import annotations
 
+from typing import Any, Final, Literal
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +18,7 @@ Keys = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+SORTED_MIN: Final = 2_000
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 
@@ -32,12 +35,39 @@ def mix(*columns: npt.NDArray[np.generic] | int) -> Keys:
 
 
 def latest(keys: Keys, tick: Ints) -> Ints:
-    """Positions of the newest row of every distinct key."""
-    order = np.lexsort((tick, keys))
-    ordered = keys[order]
-    is_last = np.ones(len(ordered), bool)
-    is_last[:-1] = ordered[1:] != ordered[:-1]
-    return order[is_last]
+    """Positions of the newest row of every distinct key, of equally new ones the last; ordered by key."""
+    if not len(keys):
+        return np.zeros(0, np.int64)
+    order = np.argsort(keys)  # several times as fast as a stable sort, or one by two columns
+    first = np.flatnonzero(_begins(keys[order]))
+    ticks = np.asarray(tick)[order]
+    newest = np.repeat(np.maximum.reduceat(ticks, first), np.diff(np.append(first, len(order))))
+    found: Ints = np.maximum.reduceat(np.where(ticks == newest, order, -1), first)
+    return found
+
+
+def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Sorted, each once; np.unique puts integers into a hash table, which takes a hundred times as long."""
+    ordered = np.sort(values, axis=None)
+    return ordered[_begins(ordered)] if len(ordered) else ordered
+
+
+def _begins(ordered: npt.NDArray[Any]) -> Mask:
+    """(n,) which of some sorted values is another than the one before."""
+    found = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=found[1:])
+    return found
+
+
+def places(of: Keys, keys: Keys, side: Literal["left", "right"] = "left") -> Ints:
+    """(n,) where the keys stand in sorted ones: many are sorted first, as steps through memory cost more than sorting."""
+    if len(keys) < SORTED_MIN or len(of) < SORTED_MIN:
+        found: Ints = np.searchsorted(of, keys, side)
+        return found
+    order = np.argsort(keys)
+    found = np.empty(len(keys), np.int64)
+    found[order] = np.searchsorted(of, keys[order], side)
+    return found
 
 
 def among(keys: Keys, of: Keys) -> Mask:
@@ -49,22 +79,30 @@ def in_sorted(keys: Keys, of: Keys) -> Mask:
     """`among`, of keys that are sorted already."""
     if not len(of):
         return np.zeros(len(keys), bool)
-    found: Mask = of[np.minimum(np.searchsorted(of, keys), len(of) - 1)] == keys
+    found: Mask = of[np.minimum(places(of, keys), len(of) - 1)] == keys
     return found
+
+
+def _sorted(keys: Keys) -> tuple[Ints, Keys]:
+    """The order that sorts them, equal ones as they came, and the keys in it."""
+    order = np.argsort(keys)
+    ordered = keys[order]
+    if not _begins(ordered).all():
+        order = np.argsort(keys, kind="stable")
+    return order, ordered
 
 
 class Index:
     """Finds the row that has a key; of equal keys, any one."""
 
     def __init__(self, keys: Keys) -> None:
-        self.order = np.argsort(keys, kind="stable")
-        self.keys = keys[self.order]
+        self.order, self.keys = _sorted(keys)
 
     def find(self, keys: Keys) -> Ints:
         """(n,) row of each key, -1 where there is none."""
         if not len(self.keys):
             return np.full(len(keys), -1, np.int64)
-        place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        place = np.minimum(places(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[place] == keys, self.order[place], -1)
 
 
@@ -72,13 +110,12 @@ class Groups:
     """Finds all rows that have a key."""
 
     def __init__(self, keys: Keys) -> None:
-        self.order = np.argsort(keys, kind="stable")
-        self.keys = keys[self.order]
+        self.order, self.keys = _sorted(keys)
 
     def find(self, keys: Keys) -> tuple[Ints, Ints]:
         """Every match, as the position of the key asked for and the row that has it."""
-        first = np.searchsorted(self.keys, keys, "left")
-        count = np.searchsorted(self.keys, keys, "right") - first
+        first = places(self.keys, keys)
+        count = places(self.keys, keys, "right") - first
         asked = np.repeat(np.arange(len(keys)), count)
         nth = np.arange(len(asked)) - np.repeat(np.cumsum(count) - count, count)
         return asked, self.order[first[asked] + nth]

@@ -3,7 +3,8 @@
 What a rank's own recorder (or its step counter) says once a second is less than a trace: how many ops of each process group
 were entered and finished, and when that last changed. That is enough to see that a job stands still (Mycroft Alg. 1's
 failure, on the same sampled ranks); who started it is for the dumps to say. A rank that has nothing in progress waits for
-nobody, so a job in which no rank has is at work.
+nobody, so a job in which no rank has is at work, until it has done nothing for
+far longer than usual: then it is idle (idle.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from ingest.window import Rows, Window
 from nccl_instrument.tables import ENDINGS, SOURCE_RECORDER, SOURCES
 from rca.findings import Symptom, SymptomKind
+from rca.idle import Idle, seen_ns
 from rca.keys import Ints
 from rca.normal import Normal, counted
 from rca.ranks import known_ranks
@@ -98,8 +100,8 @@ def delta_ns(normal: Normal, settings: Settings) -> int:
 
 def no_progress(window: Window, ranks: Ints, normal: Normal, settings: Settings) -> Symptom | None:
     """The symptom when every watched rank had progressed, none has for Δ, and somebody waits in an op."""
-    if any(len(window.rows(table)) for table in ("progress", "live_op", "op")):
-        return None  # traces see more
+    if _has_traces(window):
+        return None  # they see more
     watched, delta = standings(window, ranks), delta_ns(normal, settings)
     known = window.ranks["node"][np.isin(window.ranks["rank"], ranks)]
     if not watched or window.nodes["catching_up"][known].any():
@@ -117,6 +119,24 @@ def no_progress(window: Window, ranks: Ints, normal: Normal, settings: Settings)
             "stalled_s": round(longest / SECOND_NS, 3), "delta_s": round(delta / SECOND_NS, 3), BY_STATUS: 1.0,
         },
     )  # fmt: skip
+
+
+def idle_by_counts(window: Window, normal: Normal, settings: Settings) -> Idle | None:
+    """Whether no rank has an op in progress, nor has had one, for far longer than its counts usually stand still."""
+    everyone = np.unique(window.ranks["rank"][window.ranks["rank"] >= 0]).astype(np.int64)
+    told, seen = standings(window, everyone), seen_ns(window)
+    p99 = normal.quantile_ns(0.99, AGES) if normal.count(AGES) >= AGES_MIN else None
+    if _has_traces(window) or p99 is None or seen is None or not len(everyone):
+        return None
+    if len(told) < len(everyone) or any(one.waits or not one.has_progressed for one in told):
+        return None  # of whom nobody knows, or who waits
+    since = max(one.since_ns for one in told)
+    limit = int(max(settings.idle_ns, settings.idle_intervals * p99))
+    return Idle(since, seen - since, limit) if seen - since >= limit else None
+
+
+def _has_traces(window: Window) -> bool:
+    return any(len(window.rows(table)) for table in ("progress", "live_op", "op"))
 
 
 BY_STATUS = "by_status"

@@ -1,9 +1,10 @@
 """How fast a job goes: the length of its iterations, and when that stops being normal (Mycroft Algorithm 1, second half).
 
 The paper compares throughput and op interval with what they were; a training loop does the same ops in every iteration, so
-both are told by how long iterations take, without the gaps inside one confusing them. Three things count: a pace that has
-halved; a small change, told by medians, that stays; and a loss that comes and goes. One long iteration, an evaluation or a
-checkpoint, is none of them. The normal is learned only while nothing is wrong, and kept with the job.
+both are told by how long iterations take, without the gaps inside one confusing them. Four things count: a pace that has
+halved; a small change, told by medians, that stays; a loss that comes and goes; and a normal that has crept away from that of
+the job's first steady part, each step too small to be seen. One long iteration, an evaluation or a checkpoint, is none of
+them. The normal is learned only while nothing is wrong, and kept with the job.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Pace:
     """seen_ns: when the newest iteration known of began. warm_up: those left out because they came first. usual_ns:
     lengths of normal iterations, newest last. recent: (began_ns, length_ns) of those of the last minute, newest last;
     those that began up to counted_ns are in usual_ns already. tried_ns: up to where a longer history was last read.
+    anchor_ns: length of a normal iteration of the job's first steady part, the first USUAL_KEPT that were usual.
     """
 
     seen_ns: int = 0
@@ -33,11 +35,13 @@ class Pace:
     recent: tuple[tuple[int, int], ...] = ()
     counted_ns: int = 0
     tried_ns: int = 0
+    anchor_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Slowing:
-    """since_ns: when the first slow iteration began. kind: 'halved', 'slower' or 'recurring'. Lengths in ns."""
+    """since_ns: when the first slow iteration began, of 'crept' the first of `recent`, as it began unseen. kind: 'halved',
+    'slower', 'recurring' or 'crept'. usual_ns of 'crept' is the job's first normal. Lengths in ns."""
 
     kind: str
     since_ns: int
@@ -84,7 +88,7 @@ def learn(pace: Pace, began: Sequence[tuple[int, int]], settings: Settings) -> P
     recent = [*pace.recent, *fresh[skipped:]][-RECENT_KEPT:]
     recent = [one for one in recent if one[0] >= newest - settings.pace_ns]
     learned = replace(pace, seen_ns=newest, warm_up=pace.warm_up + skipped, recent=tuple(recent))
-    return learned if slowing(learned, settings) is not None else _with_usual(learned, newest, settings)
+    return learned if _changed(learned, settings) is not None else _with_usual(learned, newest, settings)
 
 
 def _with_usual(pace: Pace, newest: int, settings: Settings) -> Pace:
@@ -97,21 +101,45 @@ def _with_usual(pace: Pace, newest: int, settings: Settings) -> Pace:
     if not old:
         return pace
     usual = (*pace.usual_ns, *(length for _, length in old))[-USUAL_KEPT:]
-    return replace(pace, usual_ns=usual, counted_ns=old[-1][0])
+    is_anchored = pace.anchor_ns and len(pace.usual_ns) >= USUAL_KEPT
+    anchor = pace.anchor_ns if is_anchored else int(median(usual))
+    return replace(pace, usual_ns=usual, counted_ns=old[-1][0], anchor_ns=anchor)
 
 
 def slowing(pace: Pace, settings: Settings) -> Slowing | None:
     """What has become slower, the surest first; None while the pace is normal or no normal is known."""
+    return _changed(pace, settings) or _crept(pace, settings)
+
+
+def _changed(pace: Pace, settings: Settings) -> Slowing | None:
+    """What has become slower than the normal."""
     if len(pace.usual_ns) < settings.usual_iterations_min or not pace.recent:
         return None
     usual = int(median(pace.usual_ns))
-    deviation = 1.4826 * median(abs(length - usual) for length in pace.usual_ns)
-    small = usual + max(settings.small_share * usual, settings.small_deviations * deviation)
+    small = _small(pace, usual, settings)
     return (
         _lasting(pace, usual, settings.slow_factor * usual, settings.halved_iterations, settings.delta_min_ns, "halved")
         or _lasting(pace, usual, small, settings.small_iterations, settings.small_ns, "slower")
         or _recurring(pace, usual, max(1.5 * usual, small), settings)
     )
+
+
+def _small(pace: Pace, usual: int, settings: Settings) -> float:
+    """The length from which an iteration is slower than `usual`, by what normal ones vary."""
+    middle = median(pace.usual_ns)
+    deviation = 1.4826 * median(abs(length - middle) for length in pace.usual_ns)
+    return usual + max(settings.small_share * usual, settings.small_deviations * deviation)
+
+
+def _crept(pace: Pace, settings: Settings) -> Slowing | None:
+    """A normal that has moved away from the job's first one; the newest iterations must be as slow, not only those kept."""
+    if not pace.anchor_ns or len(pace.usual_ns) < USUAL_KEPT or len(pace.recent) < settings.small_iterations:
+        return None
+    newest = pace.recent[-settings.small_iterations :]
+    now = min(median(pace.usual_ns), median(length for _, length in newest))
+    if now < _small(pace, pace.anchor_ns, settings):
+        return None
+    return Slowing("crept", pace.recent[0][0], pace.anchor_ns, int(now), len(pace.recent))
 
 
 def _lasting(pace: Pace, usual: int, limit: float, n: int, span_ns: int, kind: str) -> Slowing | None:
@@ -149,7 +177,7 @@ def _recurring(pace: Pace, usual: int, limit: float, settings: Settings) -> Slow
 def pace_to_json(pace: Pace) -> dict[str, Any]:
     """Plain JSON of `pace`, lengths in microseconds."""
     usual = [length // 1000 for length in pace.usual_ns]
-    numbers = {name: getattr(pace, name) for name in ("seen_ns", "warm_up", "counted_ns", "tried_ns")}
+    numbers = {name: getattr(pace, name) for name in ("seen_ns", "warm_up", "counted_ns", "tried_ns", "anchor_ns")}
     return {**numbers, "usual_us": usual, "recent": [list(one) for one in pace.recent]}
 
 
@@ -163,6 +191,7 @@ def pace_from_json(raw: Mapping[str, Any]) -> Pace:
             recent=tuple((int(began), int(length)) for began, length in raw.get("recent", ())),
             counted_ns=int(raw.get("counted_ns", 0)),
             tried_ns=int(raw.get("tried_ns", 0)),
+            anchor_ns=int(raw.get("anchor_ns", 0)),
         )
     except (AttributeError, TypeError) as error:
         raise ValueError(f"not a pace: {error}") from error

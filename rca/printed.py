@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rca.findings import Alternative, Compared, Diagnosis, Evidence, Finding
+from rca.findings import Alternative, Compared, Diagnosis, Evidence, Finding, SymptomKind
+from rca.words import COMPONENT_WORDS, SYMPTOM_WORDS, cover_words, kind_words
 
 PATH_SHOWN = 16
 VICTIMS_SHOWN = 32
@@ -13,12 +14,16 @@ FACTS_SHOWN = 6
 MS = 1_000_000
 
 
-def text(diagnosis: Diagnosis) -> str:
-    """The whole diagnosis."""
+def text(diagnosis: Diagnosis, occasion: str = "") -> str:
+    """The whole diagnosis. occasion: why it was made, where no symptom is."""
     symptom = diagnosis.symptom
-    lines = [f"{symptom.kind}: {symptom.sentence}", diagnosis.verdict, *map(_compared, diagnosis.compared)]
+    lines = [
+        f"{occasion or SYMPTOM_WORDS[symptom.kind]}: {symptom.sentence}",
+        diagnosis.verdict,
+        *map(_compared, diagnosis.compared),
+    ]
     for number, finding in enumerate(diagnosis.findings, 1):
-        lines += _finding(number, finding)
+        lines += _finding(number, finding, diagnosis.symptom.kind)
     if diagnosis.victims:
         rest = len(diagnosis.victims) - VICTIMS_SHOWN
         more = f" and {rest} more" if rest > 0 else ""
@@ -42,14 +47,14 @@ def _of_node(other: Alternative) -> str:
     return f" ({other.subject.node})" if other.subject.node else ""
 
 
-def _finding(number: int, finding: Finding) -> Iterator[str]:
+def _finding(number: int, finding: Finding, symptom: SymptomKind) -> Iterator[str]:
     yield (
-        f"  {number}. {finding.subject.name}: {finding.component} / {finding.kind}, {finding.grade}, "
-        f"score {finding.score:.2f} ({finding.rule} v{finding.version})"
+        f"  {number}. {finding.subject.name}: {COMPONENT_WORDS[finding.component]}, {kind_words(finding.kind, symptom)}; "
+        f"{finding.grade} evidence, score {finding.score:.2f} (rule {finding.rule}, version {finding.version})"
     )
     if number > 1:
         yield f"     {finding.sentence}"
-    yield from (f"     {part.n} of {part.of} {part.kind}s of {part.whole}" for part in finding.cover)
+    yield from (f"     {cover_words(part)}" for part in finding.cover)
     yield from (f"     {_compared(part)}" for part in finding.parts)
     yield from (f"     - {_fact(fact)}" for fact in finding.evidence)
     yield from (f"     could also be: {tied.kind} {tied.name}" for tied in finding.tied)
@@ -70,8 +75,10 @@ def _clocks(diagnosis: Diagnosis) -> list[str]:
         return []
     off = [clock for clock in diagnosis.clocks if abs(clock.offset_ns) > clock.error_ns]
     if not off:
-        worst = max(clock.error_ns for clock in diagnosis.clocks)
-        return [f"Clocks of {len(diagnosis.clocks)} nodes agree to ±{worst / MS:.1f} ms."]
+        offsets = [clock.offset_ns for clock in diagnosis.clocks]
+        worst = max(clock.error_ns for clock in diagnosis.clocks) / MS
+        apart = (max(offsets) - min(offsets)) / MS
+        return [f"Clocks of {len(offsets)} nodes agree: apart by {apart:.3g} ms at most, known to ±{worst:.1f} ms."]
     said = [f"{one.node} {one.offset_ns / MS:+.1f} ±{one.error_ns / MS:.1f} ms" for one in off[:CLOCKS_SHOWN]]
     rest = f" and {len(off) - CLOCKS_SHOWN} more" if len(off) > CLOCKS_SHOWN else ""
     return [f"Clocks that differ from the others: {', '.join(said)}{rest}."]

@@ -167,7 +167,8 @@ def _stalls(pairs: Pairs, is_same: Mask, is_reset: Mask, settings: Settings) -> 
     # With IB, done is the network's own acknowledgement: the data lies in the receiver's memory.
     is_ib = pairs.transport == IB
     not_taken = stands & asks & is_ib & (done > received) & (pairs.sender_end != ABSENT) & ~is_reset
-    not_noticed = stands & in_flight & is_ib & (received >= transmitted) & (pairs.receiver_end != ABSENT) & ~is_reset
+    # What the receiver has taken has left the sender, over a socket too, and a proxy that looks would know it.
+    not_noticed = stands & in_flight & (received >= transmitted) & (pairs.receiver_end != ABSENT) & ~is_reset
     underway = stands & ~not_taken & ~not_noticed
     is_lost = underway & asks & (transmitted > received)
     is_lost |= underway & is_ib & ((in_flight & (received < transmitted)) | (has_refused & (credit > transmitted)))

@@ -6,6 +6,7 @@ nobody, whatever its last counters say.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,9 @@ STOPPED = ord("T")
 ZOMBIE = ord("Z")
 
 IO_SPAN_NS = 3 * SECOND_NS
-_TICKED = ("flow", "live_op", "progress", "process")
+TICKED = ("flow", "live_op", "progress", "process")
+TICKED_ONCE = ("progress", "process")
+"""Those that agents write once a second; of a job that goes on they say when a rank was last seen as well as the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +64,10 @@ class Ranks:
         return tuple(int(rank) for rank in np.sort(self.rank[np.asarray(positions, np.int64)]))
 
 
-def known_ranks(window: Window, settings: Settings) -> Ranks:
-    """Every rank that any table of `window` mentions."""
+def known_ranks(window: Window, settings: Settings, ticked: Sequence[str] = TICKED) -> Ranks:
+    """Every rank that any of these tables of `window` mentions, or its members."""
     places = window.ranks
-    tables = [_newest_ticks(window.rows(name)) for name in _TICKED]
+    tables = [_newest_ticks(window.rows(name)) for name in ticked]
     mentioned = [places["rank"], window.members["rank"], *(of_rank for of_rank, _ in tables)]
     rank = np.unique(np.concatenate(mentioned)).astype(np.int64)
     rank = rank[rank >= 0]

@@ -125,6 +125,65 @@ class Settings:
         "idle", 30, 0, 3600, "An idle job that its stacks do not explain pages so long after they were asked for."
     )
 
+    stage_steps: int = _number("stages", 120, 10, 2000, "steps", "Steps of a window of stages, as in the paper.")
+    stage_warm_up: int = _number("stages", 20, 0, 10_000, "steps", "Steps at the start of a job that no window holds.")
+    stage_window_ns: int = _seconds(
+        "stages", 60, 5, 600, "A window of stages is closed after so long, however few its steps."
+    )
+    stage_residual_share: float = _number(
+        "stages", 0.10, 0, 1, "share", "More step time than this in no stage takes the strong labels away."
+    )
+    stage_overlap_share: float = _number(
+        "stages", 0.10, 0, 1, "share", "More step time than this counted in two stages takes the strong labels away."
+    )
+    stage_missing_ranks: int = _number(
+        "stages",
+        0,
+        0,
+        10_000,
+        "ranks",
+        "So many ranks of a group may send no stages before strong labels are withheld.",
+    )
+    stage_ready_ratio: float = _number(
+        "stages", 0.8, 0, 1, "share", "Of the sampled device times so many must have been ready to be evidence."
+    )
+    stage_event_samples: int = _number("stages", 5, 1, 10_000, "samples", "Fewer sampled device times say nothing.")
+    stage_dominance: float = _number(
+        "stages",
+        0.40,
+        0.05,
+        1,
+        "share",
+        "Share of the exposed time with which a stage must lead to be called the cause.",
+    )
+    stage_static_gain: float = _number(
+        "stages",
+        0.10,
+        0,
+        1,
+        "share",
+        "What clipping a stage must save of the exposed time for it to be exposed directly.",
+    )
+    stage_tie: float = _number("stages", 0.05, 0, 0.5, "share", "Shares or gains this close are tied.")
+    stage_lead_share: float = _number(
+        "stages", 0.05, 0, 1, "share", "So much of its progress a rank must be ahead of the second to lead clearly."
+    )
+    stage_lead_ns: int = _seconds("stages", 0.001, 0, 10, "And so long.")
+    stage_switch_share: float = _number(
+        "stages", 0.20, 0, 1, "share", "Changes of the clear leader in more steps than this are nobody's doing."
+    )
+    stage_candidates: float = _number(
+        "stages", 0.80, 0.1, 1, "share", "Stages are looked at, largest first, until they cover this share."
+    )
+    stage_floor_ns: int = _seconds("stages", 0.001, 0, 10, "Shares of a window with less exposed time say nothing.")
+    stage_moved_share: float = _number(
+        "stages", 0.05, 0.01, 10, "share", "A step time so much above the job's usual, or more, has moved."
+    )
+    stage_moved_deviations: float = _number(
+        "stages", 6.0, 2, 100, "deviations", "And it must stand out so far from what windows vary by."
+    )
+    stage_usual_windows: int = _number("stages", 2, 1, 100, "windows", "Windows seen before they are the job's usual.")
+
     still_ns: int = SECOND_NS // 2  # a flow that moved more recently than this is not stalled
     fresh_ns: int = 3 * SECOND_NS // 2  # rows older than the rank's newest by more than this are history
     group_ns: int = 10_000  # p2p ops enqueued so close together were launched as one group

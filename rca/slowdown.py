@@ -20,7 +20,7 @@ from rca.inside import Inside, Wait, inside_of
 from rca.iterations import Iterations, iterations_of, stretches
 from rca.keys import Ints, Mask, mix
 from rca.launches import launches_of
-from rca.ranks import Ranks, known_ranks
+from rca.ranks import TICKED_ONCE, Ranks, known_ranks
 from rca.settings import Settings
 from rca.streams import Floats
 
@@ -30,7 +30,7 @@ LOST_MIN = 0.02
 """Share of an iteration: less is no slowdown."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Slowdown:
     """usual, slow: (I,) iterations before and after the onset. usual_ns, slow_ns: how long they last; of the slow ones
     the mean, since a slowdown may come and go. Ranks of `iterations` are at position `at` of `ranks`, (R,). waits: what
@@ -73,7 +73,7 @@ class Slowdown:
 def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown | None:
     """What changed at `onset_ns`; None when the window cannot tell."""
     iterations = iterations_of(window)
-    ranks = known_ranks(window, settings)
+    ranks = known_ranks(window, settings, TICKED_ONCE)
     at = ranks.position(iterations.ranks)
     node = ranks.node[at]
     iterations = same_cut(iterations, node)

@@ -52,6 +52,10 @@ _RECEIVE_CAUSES: Final[dict[State, tuple[str, str]]] = {
 CAUSES.update({(RECEIVE, is_socket, s): c for is_socket in (False, True) for s, c in _RECEIVE_CAUSES.items()})
 
 
+BY_TRANSPORT: Final = frozenset({(SEND, State.NOT_TRANSMITTED), (SEND, State.NOT_DELIVERED)})
+"""What means another thing over sockets than over InfiniBand."""
+
+
 def holds(counters: Counters) -> dict[State, Mask]:
     """(F, 4) counters of flows, either direction → which conditions of Table 4 hold; (F,) each."""
     one, two, three = counters[:, 1], counters[:, 2], counters[:, 3]
@@ -64,7 +68,10 @@ def holds(counters: Counters) -> dict[State, Mask]:
 
 
 def verdicts(pairs: Pairs) -> dict[tuple[int, State], np.ndarray[tuple[int], np.dtype[np.str_]]]:
-    """(direction, state) → (P,) "local", "remote" or "undecided", as the counters of both ends support it."""
+    """(direction, state) → (P,) "local", "remote" or "undecided", as the counters of both ends support it.
+
+    Nobody is said to be at fault by a reading that the other transport would reverse, where it is not known which one it is.
+    """
     posted, ready, transmitted, done = pairs.sent.T
     credit, received, flushed, consumed = pairs.taken.T
     both = (pairs.sender_end == SEEN) & (pairs.receiver_end == SEEN)
@@ -73,7 +80,7 @@ def verdicts(pairs: Pairs) -> dict[tuple[int, State], np.ndarray[tuple[int], np.
     receiver_lacks_credit = (credit <= transmitted) & ~is_socket
     arrived, all_taken = received >= transmitted, (received == flushed) & (flushed == consumed)
     came = transmitted > received
-    return {
+    found = {
         (SEND, State.NOT_STARTED): _choose(both & (posted == 0), np.zeros_like(both)),
         (SEND, State.NOT_TRANSMITTED): _choose(both & ~receiver_lacks_credit, receiver_lacks_credit),
         # §5.3: ①=②>③ here and ①=②=③ there: the receiver. Arrived but not acknowledged here: this side.
@@ -86,6 +93,10 @@ def verdicts(pairs: Pairs) -> dict[tuple[int, State], np.ndarray[tuple[int], np.
         (RECEIVE, State.NOT_DELIVERED): _choose(np.ones_like(both), np.zeros_like(both)),
         (RECEIVE, State.GPU_NOT_READY): _choose(both & came & (done > received), ~came),
     }
+    is_named = np.isin(pairs.transport, (IB, SOCKET))
+    for of in BY_TRANSPORT:
+        found[of] = np.where(is_named, found[of], UNDECIDED)
+    return found
 
 
 def _choose(is_local: Mask, is_remote: Mask) -> np.ndarray[tuple[int], np.dtype[np.str_]]:

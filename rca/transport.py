@@ -22,9 +22,10 @@ UNKNOWN = TRANSPORTS.index("Unknown")
 def with_transport(pairs: Pairs, settings: Settings) -> Pairs:
     """`pairs` with the transport of every flow, inferred where its rows do not say it; 0 where nothing tells."""
     known = np.where(np.isin(pairs.transport, (IB, SOCKET)), pairs.transport, _shown(pairs, settings))
-    of_comm = {int(comm): _only(known[pairs.comm == comm]) for comm in np.unique(pairs.comm)}
-    of_job = _only(known)
-    inferred = np.array([of_comm[int(comm)] or of_job for comm in pairs.comm], np.int64)
+    comms, of_comm = np.unique(pairs.comm, return_inverse=True)
+    shows = [np.bincount(of_comm, weights=known == kind, minlength=len(comms)) > 0 for kind in (IB, SOCKET)]
+    only = np.select([shows[0] & ~shows[1], shows[1] & ~shows[0]], [IB, SOCKET], _only(known))
+    inferred = only[of_comm]
     return replace(pairs, transport=np.where(pairs.transport == UNKNOWN, inferred, pairs.transport))
 
 

@@ -23,8 +23,8 @@ from rca.idle import file_traffic, idle_of, idle_symptom, learn_pause
 from rca.iterations import iteration_lengths
 from rca.keys import Ints, Mask, latest, mix
 from rca.kinds import Halved, halved_kind, learn_kinds
-from rca.no_progress import held_by_files, learn_ages, no_progress
-from rca.normal import Normal, learn
+from rca.no_progress import AGES, held_by_files, idle_by_counts, learn_ages, no_progress
+from rca.normal import ALL, Normal, learn
 from rca.progress import Progress, state_of
 from rca.ranks import silent_nodes
 from rca.sampling import sampled_ranks
@@ -111,9 +111,12 @@ def _idle(
     window: Window, watched: tuple[Watched, ...], normal: Normal, settings: Settings, paused: str
 ) -> tuple[tuple[Symptom, ...], str]:
     """(the symptom of a job that does nothing, what explains it instead)."""
-    idle = idle_of(window, watched, normal, settings)
+    idle, kind = idle_of(window, watched, normal, settings), ALL
+    if idle is None:
+        idle, kind = idle_by_counts(window, normal, settings), AGES
     excused = (paused or file_traffic(window, idle, settings)) if idle else ""
-    return (idle_symptom(window, idle, normal),) if idle and not excused else (), excused
+    usual_ns = normal.quantile_ns(0.5, kind) or 0
+    return (idle_symptom(window, idle, usual_ns),) if idle and not excused else (), excused
 
 
 def _learned(normal: Normal, window: Window, history: Window | None, ranks: Ints, settings: Settings) -> Normal:
@@ -164,7 +167,10 @@ def _slow_kind(window: Window, ranks: Ints, kind: Halved) -> Symptom:
 
 def _straggler(window: Window, ranks: Ints, slow: pace.Slowing) -> Symptom:
     usual, now = pace.seconds(slow.usual_ns), pace.seconds(slow.now_ns)
-    said = "on average, again and again" if slow.kind == "recurring" else f"for {slow.n_iterations} iterations"
+    said = {
+        "recurring": "on average, again and again",
+        "crept": f"{slow.now_ns / slow.usual_ns:.2f} times as long as at the start of the job; it crept there",
+    }.get(slow.kind, f"for {slow.n_iterations} iterations")
     return Symptom(
         kind=SymptomKind.STRAGGLER, job=window.job, attempt=window.attempt, at_ns=slow.since_ns, seen_ns=window.now_ns,
         comm_id=0, ranks=tuple(int(rank) for rank in ranks),

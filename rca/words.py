@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
 from ingest.window import Window
 from nccl_instrument.tables import PORT_STATES
-from rca.findings import Evidence, Grade, Subject
+from rca.findings import Component, Cover, Evidence, FaultKind, Grade, Subject, SymptomKind
 from rca.pairs import ABSENT, FINISHED, NO_FLOWS, SEEN, UNHEARD
 from rca.progress import Progress
 from rca.settings import SECOND_NS, Settings
@@ -16,6 +17,59 @@ from rca.settings import SECOND_NS, Settings
 _SCORES = {Grade.STRONG: 0.9, Grade.MODERATE: 0.7, Grade.WEAK: 0.5}
 _LOWER = {Grade.STRONG: Grade.MODERATE, Grade.MODERATE: Grade.WEAK, Grade.WEAK: Grade.WEAK}
 _NAMES_SHOWN = 8
+NOTHING_TO_EXPLAIN = "No op stands still, and the newest iterations are not longer than those before."
+
+SYMPTOM_WORDS: Final = {
+    SymptomKind.FAILURE: "Hang",
+    SymptomKind.STRAGGLER: "Straggler",
+    SymptomKind.IDLE: "Idle",
+    SymptomKind.SILENCE: "Silence",
+    SymptomKind.EXTERNAL: "Reported by hand",
+}
+COMPONENT_WORDS: Final = {
+    Component.NIC: "NIC",
+    Component.NETWORK: "Network",
+    Component.COPY: "GPU copy",
+    Component.GPU: "GPU",
+    Component.NODE: "Node",
+    Component.PROXY: "NCCL proxy thread",
+    Component.PROCESS: "Process",
+    Component.SOFTWARE: "Training code",
+    Component.UNKNOWN: "Unknown component",
+}
+KIND_WORDS: Final = {
+    FaultKind.COMMUNICATION_FAIL_STOP: "communication stopped",
+    FaultKind.COMMUNICATION_FAIL_SLOW: "communication slowed down",
+    FaultKind.COMPUTATION_FAIL_STOP: "computation stopped",
+    FaultKind.COMPUTATION_FAIL_SLOW: "computation slowed down",
+    FaultKind.MISMATCH: "ranks called different ops",
+    FaultKind.DEADLOCK: "ranks wait for each other in a circle",
+    FaultKind.GROUP_ANOMALY: "a whole group is off",
+    FaultKind.SILENCE: "nothing is heard",
+    FaultKind.UNKNOWN: "kind unknown",
+}
+STALLED_WORDS: Final = {
+    FaultKind.COMMUNICATION_FAIL_SLOW: "communication stands still",
+    FaultKind.COMPUTATION_FAIL_SLOW: "computation stands still",
+}
+"""The codes in words, as the pages have them (frontend/src/state/words.ts; tests/rca/test_printed.py compares)."""
+
+
+_COVER_WORDS: Final = {"nic": ("NIC", "NICs"), "flow in progress": ("flow in progress", "flows in progress")}
+
+
+def kind_words(kind: FaultKind, symptom: SymptomKind) -> str:
+    """The kind of fault; what is slow enough to stop the job has not "slowed down"."""
+    return (STALLED_WORDS if symptom is SymptomKind.FAILURE else {}).get(kind, KIND_WORDS[kind])
+
+
+def cover_words(part: Cover) -> str:
+    """'1 of 32 flows of rank 4', 'all 8 ranks of node-1', as the page says it."""
+    one, many = _COVER_WORDS.get(part.kind, (part.kind, f"{part.kind}s"))
+    where = f" of {part.whole}" if part.whole else ""
+    if part.of == 1:
+        return f"the only {one}{where}"
+    return f"all {part.of:,} {many}{where}" if part.n == part.of else f"{part.n:,} of {part.of:,} {many}{where}"
 
 
 def named(ranks: Iterable[int]) -> str:

@@ -1,31 +1,53 @@
 """A window from the batches of a simulated job, without a server: what ingest would know at a given moment.
 
 `python -m tests.replay FOLDER window.npz [--at 20] [--span 60]` saves it for `python -m rca`. Decoding, dropping of
-impossible rows and placing on the clock are ingest's own functions; only the database in between is left out.
+impossible rows, placing on the clock and cutting windows are ingest's own functions; only the database in between is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import django
 import numpy as np
+from django.apps import apps
 
-from ingest.arrival import Arrival, completed_ns, losses_of, receive_batch
+if not apps.ready:  # ingest's cutting lies beside its models
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+    os.environ.setdefault("DIOGENES_SECRET_KEY", "replay")
+    django.setup()
+
+from ingest.arrival import losses_of, receive_batch
 from ingest.clock import BootClock, place_batch
-from ingest.window import MEMBER, NODE, RANK, TRACE_TABLES, WINDOW_DTYPE, Rows, Window, save_window
+from ingest.cutting import GROUP_OF, Bounds, Group, cut
+from ingest.roster_columns import Roster
+from ingest.window import MEMBER, NODE, RANK, TRACE_TABLES, LateTables, Rows, Window, save_window
 from nccl_instrument.simulate.files import read_batches
-from nccl_instrument.tables import DATA_LOSSES, DTYPE, TIME_COLUMNS
+from nccl_instrument.tables import DATA_LOSSES
 
 SECOND = 10**9
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A batch on the server's clock, as it is stored: its table groups still packed."""
+
+    start_ns: int
+    end_ns: int
+    shift_ns: int
+    groups: dict[str, bytes]
+
+
 @dataclass
 class Node:
-    """What is known of a node: its row's numbers, and its placed batches (shift, arrival)."""
+    """What is known of a node: its row's numbers, and its batches."""
 
     watermark_ns: int = 0
     received_ns: int = 0
@@ -34,7 +56,7 @@ class Node:
     lost: int = 0
     is_catching_up: bool = False
     clocks: dict[bytes, BootClock] = field(default_factory=dict)
-    placed: list[tuple[int, Arrival]] = field(default_factory=list)
+    placed: deque[Placed] = field(default_factory=deque)
 
 
 @dataclass
@@ -45,6 +67,8 @@ class Replay:
     nodes: dict[str, Node] = field(default_factory=dict)
     comms: list[tuple[str, int, Rows]] = field(default_factory=list)
     job: str = ""
+    _known: tuple[int, int] = (0, 0)  # batches with comm rows, and nodes, that the roster was made from
+    _roster: tuple[Roster, int] | None = None
 
     def take(self, arrives_ns: int, encoded: bytes) -> None:
         """A batch reaches the server at arrives_ns."""
@@ -52,16 +76,17 @@ class Replay:
         batch, node = arrival.batch, self.nodes.setdefault(arrival.batch.node, Node())
         found = place_batch(node.clocks.get(batch.boot_id, BootClock()), batch.wall_ns, batch.mono_ns, arrives_ns)
         node.clocks[batch.boot_id], self.job = found.clock, batch.job
-        end_ns = arrival.end_mono_ns + found.shift_ns
-        node.first_ns = min(node.first_ns or end_ns, arrival.start_mono_ns + found.shift_ns)
+        start_ns, end_ns = arrival.start_mono_ns + found.shift_ns, arrival.end_mono_ns + found.shift_ns
+        node.first_ns = min(node.first_ns or end_ns, start_ns)
         node.watermark_ns, node.received_ns = max(node.watermark_ns, end_ns), arrives_ns
         node.offset_ns, node.is_catching_up = found.offset_ns, found.catching_up
         node.lost += sum(losses_of(batch).get(kind, 0) for kind in DATA_LOSSES)
-        node.placed.append((found.shift_ns, arrival))
-        while node.placed and node.placed[0][1].end_mono_ns + node.placed[0][0] < end_ns - self.keep_ns:
-            node.placed.pop(0)
+        groups = {name: raw for name, raw in arrival.groups.items() if raw is not None}
+        node.placed.append(Placed(start_ns, end_ns, found.shift_ns, groups))
+        while node.placed[0].end_ns < end_ns - self.keep_ns:
+            node.placed.popleft()
         if len(batch.rows("comm")):
-            self.comms.append((batch.node, found.shift_ns, batch.rows("comm")))
+            self.comms.append((batch.node, found.shift_ns, batch.rows("comm").copy()))
 
     @property
     def newest_ns(self) -> int:
@@ -74,27 +99,71 @@ class Replay:
         tables: Iterable[str] = TRACE_TABLES,
         only: Collection[str] | None = None,
         since_ns: Mapping[str, int] | None = None,
+        rest_ns: Mapping[str, int] | None = None,
+        late: Collection[str] = (),
+        *,
+        is_last: bool = False,
     ) -> Window:
         """The last `span_s` seconds, in data time; of these trace tables and these nodes only, where they are given.
 
-        since_ns: tables of which a shorter time is wanted.
+        since_ns, rest_ns: table groups of which fewer batches are wanted, as ingest/stored.py has them; late, is_last: as
+        ingest/frame.py.
         """
         end_ns = self.newest_ns + 1 if end_ns is None else end_ns
-        start_ns = end_ns - int(span_s * SECOND)
+        bounds = Bounds(end_ns - int(span_s * SECOND), end_ns, is_last)
+        tables, (roster, world_size) = tuple(tables), self._roster_now()
         names = sorted(self.nodes)
-        index = {name: at for at, name in enumerate(names)}
-        ranks, members, world_size = self._roster(index)
-        starts_ns = {table: max(start_ns, (since_ns or {}).get(table, start_ns)) for table in tables}
-        found = {table: self._table(table, names, members, at, end_ns, only) for table, at in starts_ns.items()}
-        nodes = np.array([self._node_row(name, ranks, index[name]) for name in names], NODE)
-        return Window(self.job, 1, start_ns, end_ns, end_ns, world_size, nodes, ranks, members, found)
+        at = [i for i, name in enumerate(names) if only is None or name in only]
+        cutting = partial(self._cut, roster, names, bounds, since_ns or {}, rest_ns or {})
+        known = cutting([table for table in tables if table not in late], at)
+        later = LateTables(
+            known, late, lambda table, nodes: cutting([table], at if nodes is None else nodes.tolist())[table]
+        )
+        n_ranks = np.bincount(roster.ranks["node"], minlength=len(names)).tolist()
+        nodes = np.array([self._node_row(name, n) for name, n in zip(names, n_ranks, strict=True)], NODE)
+        start_ns = bounds.start_ns
+        return Window(
+            self.job,
+            1,
+            start_ns,
+            end_ns,
+            end_ns,
+            world_size,
+            nodes,
+            roster.ranks,
+            roster.members,
+            later if late else known,
+        )
 
-    def _node_row(self, name: str, ranks: Rows, at: int) -> tuple[Any, ...]:
-        node, n_ranks = self.nodes[name], int((ranks["node"] == at).sum())
+    def _cut(
+        self, roster: Roster, names: list[str], bounds: Bounds, since_ns: Mapping[str, int], rest_ns: Mapping[str, int],
+        tables: list[str], nodes: Iterable[int],
+    ) -> dict[str, Rows]:  # fmt: skip
+        found: dict[str, list[Group]] = {GROUP_OF[table]: [] for table in tables}
+        for at in nodes:
+            node = self.nodes[names[at]]
+            told_ns = min(node.watermark_ns, bounds.end_ns)
+            least_ns = {**since_ns, **{group: told_ns - ns for group, ns in rest_ns.items()}}
+            for one in node.placed:
+                if one.end_ns >= bounds.start_ns and one.start_ns < bounds.end_ns:
+                    for group in found.keys() & one.groups.keys():
+                        if one.end_ns >= least_ns.get(group, 0):
+                            found[group].append(Group(at, one.shift_ns, one.end_ns, one.groups[group]))
+        return cut(tables, found, roster, bounds)[0]
+
+    def _node_row(self, name: str, n_ranks: int) -> tuple[Any, ...]:
+        node = self.nodes[name]
         times = (node.watermark_ns, node.received_ns, node.first_ns, node.offset_ns)
         return (name, *times, node.lost, node.is_catching_up, n_ranks)
 
-    def _roster(self, index: dict[str, int]) -> tuple[Rows, Rows, int]:
+    def _roster_now(self) -> tuple[Roster, int]:
+        """Who belongs to the job, and how large it is said to be."""
+        if self._roster is None or self._known != (len(self.comms), len(self.nodes)):
+            self._known, self._roster = (len(self.comms), len(self.nodes)), self._roster_of(sorted(self.nodes))
+        return self._roster
+
+    def _roster_of(self, names: list[str]) -> tuple[Roster, int]:
+        index = {name: at for at, name in enumerate(names)}
         comms = np.concatenate([rows for _, _, rows in self.comms])
         node = np.concatenate([np.full(len(rows), index[name]) for name, _, rows in self.comms])
         _, first = np.unique(comms["global_rank"], return_index=True)
@@ -105,62 +174,17 @@ class Replay:
         for name in ("gpu_bus_id", "gpu_uuid", "nic", "ip"):
             ranks[name] = np.char.decode(comms[name][first])
         np.maximum.at(ranks["transport"], np.searchsorted(ranks["rank"], comms["global_rank"]), comms["transport"] % 3)
-        _, first = np.unique(comms[["comm_id", "comm_rank"]], return_index=True)
+        order = np.lexsort((comms["comm_rank"], comms["comm_id"]))
+        comm_id, place = comms["comm_id"][order], comms["comm_rank"][order]
+        first = order[np.append(True, (comm_id[1:] != comm_id[:-1]) | (place[1:] != place[:-1]))]
         members = np.zeros(len(first), MEMBER)
         for name in ("comm_id", "comm_rank", "n_ranks", "n_nodes"):
             members[name] = comms[name][first]
         members["rank"], members["name"] = comms["global_rank"][first], np.char.decode(comms["name"][first])
-        return ranks, members, int(comms["world_size"].max())
-
-    def _table(
-        self, table: str, names: list[str], members: Rows, start_ns: int, end_ns: int, only: Collection[str] | None
-    ) -> Rows:
-        pieces = [
-            (arrival.batch.rows(table), shift_ns, arrival.end_mono_ns + shift_ns, at)
-            for at, name in enumerate(names)
-            for shift_ns, arrival in self.nodes[name].placed
-            if (only is None or name in only)
-            and arrival.end_mono_ns + shift_ns >= start_ns
-            and arrival.start_mono_ns + shift_ns < end_ns
-        ]
-        lengths = [len(rows) for rows, *_ in pieces]
-        shift_ns, batch_end_ns, node = (
-            np.repeat(np.array([piece[i] for piece in pieces], np.int64), lengths) for i in (1, 2, 3)
-        )
-        rows = _widened(table, [rows for rows, *_ in pieces], sum(lengths))
-        for name in TIME_COLUMNS[table]:
-            rows[name] = np.where(rows[name] != 0, rows[name] + shift_ns, 0)
-        rows["node"] = node
-        at_ns = completed_ns(rows) if table == "op" else batch_end_ns if table == "loss" else rows["tick_ns"]
-        rows = rows[(at_ns >= start_ns) & (at_ns < end_ns)]
-        rows["rank"] = _ranks_of(table, rows, members)
-        return rows
-
-
-def _widened(table: str, pieces: list[Rows], n_rows: int) -> Rows:
-    """End to end in the window's dtype, of which the leading bytes are the trace table's."""
-    rows = np.zeros(n_rows, WINDOW_DTYPE[table])
-    wide, width = rows.view(np.uint8).reshape(n_rows, rows.itemsize), DTYPE[table].itemsize
-    first = 0
-    for piece in pieces:
-        wide[first : first + len(piece), :width] = np.ascontiguousarray(piece).view(np.uint8).reshape(len(piece), width)
-        first += len(piece)
-    return rows
-
-
-def _ranks_of(table: str, rows: Rows, members: Rows) -> Any:
-    if table == "process":
-        return rows["global_rank"]
-    if "comm_id" not in (rows.dtype.names or ()) or not len(rows):
-        return -1
-    ids, place = np.unique(members["comm_id"], return_inverse=True)
-    keys = place.astype(np.int64) << 32 | members["comm_rank"]
-    order = np.argsort(keys)
-    at = np.minimum(np.searchsorted(ids, rows["comm_id"]), len(ids) - 1)
-    wanted = at.astype(np.int64) << 32 | rows["comm_rank"]
-    found = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-    is_known = (keys[order][found] == wanted) & (ids[at] == rows["comm_id"])
-    return np.where(is_known, members["rank"][order][found], -1)
+        processes = np.stack([ranks["node"], ranks["pid"], ranks["rank"]], axis=1).astype(np.int64)
+        processes = processes[np.lexsort((processes[:, 1], processes[:, 0]))]
+        roster = Roster(0, np.arange(len(names)), ranks, members, processes)
+        return roster, int(comms["world_size"].max())
 
 
 def replayed(batches: Iterable[tuple[int, bytes]], until_ns: int | None = None, keep_s: float = 120.0) -> Replay:

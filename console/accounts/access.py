@@ -16,7 +16,7 @@ from console.accounts.models import ApiToken, Membership, Role
 
 Verb = Literal[
     "acknowledge", "unacknowledge", "resolve", "reopen", "comment", "export", "administer", "look", "diagnose",
-    "configure", "pause", "trigger",
+    "configure", "pause", "trigger", "assign", "attach", "detach", "silence", "review", "share", "replay",
 ]  # fmt: skip
 
 _ORDER: Final = (Role.VIEWER, Role.RESPONDER, Role.ADMIN)
@@ -32,6 +32,13 @@ _NEEDS: Final[dict[str, Role]] = {
     "configure": Role.RESPONDER,
     "pause": Role.RESPONDER,
     "trigger": Role.RESPONDER,
+    "assign": Role.RESPONDER,
+    "attach": Role.RESPONDER,
+    "detach": Role.RESPONDER,
+    "silence": Role.RESPONDER,
+    "review": Role.RESPONDER,
+    "share": Role.RESPONDER,
+    "replay": Role.RESPONDER,
     "administer": Role.ADMIN,
 }
 

@@ -9,17 +9,26 @@ from console.dashboard import api as dashboard
 from console.dashboard import job_api, tokens
 from console.dumps import api as dumps
 from console.dumps.bundles_api import BundleDetail, BundleList, BundleRankStacks
+from console.incidents import acts_api as acts
 from console.incidents import api as incidents
+from console.incidents import lists_api as lists
+from console.incidents import pictures_api
+from console.incidents.scorecard_api import Scorecard
 from console.incidents.why_not_api import IncidentWhyNot
+from console.silences import api as silences
+from console.stages import api as stages
+from console.tickets import api as tickets
 
 urlpatterns = [
     path("session", dashboard.Session.as_view()),
     path("now", dashboard.Now.as_view()),
-    path("incidents", incidents.IncidentList.as_view()),
+    path("incidents", lists.IncidentList.as_view()),
+    path("incidents/acts", acts.ActOnMany.as_view()),
     path("incidents/<int:number>", incidents.IncidentDetail.as_view()),
     path("incidents/<int:number>/diagnoses/<int:revision>", incidents.IncidentDiagnosis.as_view()),
-    path("incidents/<int:number>/grid", incidents.IncidentGrid.as_view()),
-    path("incidents/<int:number>/lanes", incidents.IncidentLanes.as_view()),
+    path("incidents/<int:number>/grid", pictures_api.IncidentGrid.as_view()),
+    path("incidents/<int:number>/standing", pictures_api.IncidentStanding.as_view()),
+    path("incidents/<int:number>/lanes", pictures_api.IncidentLanes.as_view()),
     path("incidents/<int:number>/window", incidents.IncidentWindow.as_view()),
     path("incidents/<int:number>/why-not", IncidentWhyNot.as_view()),
     path("incidents/<int:number>/dumps", dumps.IncidentDumps.as_view()),
@@ -27,12 +36,23 @@ urlpatterns = [
     path("incidents/<int:number>/stacks", dumps.IncidentStacks.as_view()),
     path("incidents/<int:number>/stacks/<int:rank>", dumps.IncidentRankStacks.as_view()),
     path("incidents/<int:number>/recorder", dumps.IncidentRecorder.as_view()),
-    path("incidents/<int:number>/acknowledge", incidents.Acknowledge.as_view()),
-    path("incidents/<int:number>/unacknowledge", incidents.Unacknowledge.as_view()),
-    path("incidents/<int:number>/resolve", incidents.Resolve.as_view()),
-    path("incidents/<int:number>/reopen", incidents.Reopen.as_view()),
-    path("incidents/<int:number>/diagnose", incidents.DiagnoseAgain.as_view()),
-    path("incidents/<int:number>/comments", incidents.Comment.as_view()),
+    path("incidents/<int:number>/acknowledge", acts.Acknowledge.as_view()),
+    path("incidents/<int:number>/unacknowledge", acts.Unacknowledge.as_view()),
+    path("incidents/<int:number>/resolve", acts.Resolve.as_view()),
+    path("incidents/<int:number>/reopen", acts.Reopen.as_view()),
+    path("incidents/<int:number>/diagnose", acts.DiagnoseAgain.as_view()),
+    path("incidents/<int:number>/assign", acts.Assign.as_view()),
+    path("incidents/<int:number>/attach", acts.Attach.as_view()),
+    path("incidents/<int:number>/detach", acts.Detach.as_view()),
+    path("incidents/<int:number>/review", acts.ReviewIncident.as_view()),
+    path("incidents/<int:number>/neighbours", lists.IncidentNeighbours.as_view()),
+    path("incidents/<int:number>/comments", acts.Comment.as_view()),
+    path("silences", silences.SilenceList.as_view()),
+    path("silences/preview", silences.SilencePreview.as_view()),
+    path("silences/<int:silence_id>", silences.SilenceDetail.as_view()),
+    path("views", lists.ViewList.as_view()),
+    path("views/<int:view_id>", lists.ViewDetail.as_view()),
+    path("scorecard", Scorecard.as_view()),
     path("jobs", dashboard.JobList.as_view()),
     path("jobs/<int:job_id>", dashboard.JobDetail.as_view()),
     path("jobs/<int:job_id>/grid", dashboard.JobGrid.as_view()),
@@ -44,9 +64,19 @@ urlpatterns = [
     path("jobs/<int:number>/stacks/<int:rank>", dumps.JobRankStacks.as_view()),
     path("jobs/<int:number>/recorder", dumps.JobRecorder.as_view()),
     path("jobs/<int:job_id>/figures/throughput", dashboard.JobThroughput.as_view()),
+    path("jobs/<int:job_id>/stages", stages.JobStages.as_view()),
+    path("jobs/<int:job_id>/stages/<int:window_id>", stages.JobStageWindow.as_view()),
+    path("incidents/<int:number>/stages", stages.IncidentStages.as_view()),
     path("bundles", BundleList.as_view()),
     path("bundles/<slug:key>", BundleDetail.as_view()),
     path("bundles/<slug:key>/stacks/<int:rank>", BundleRankStacks.as_view()),
+    path("destinations", tickets.DestinationList.as_view()),
+    path("destinations/<int:destination_id>", tickets.DestinationDetail.as_view()),
+    path("destinations/<int:destination_id>/test", tickets.DestinationTest.as_view()),
+    path("deliveries", tickets.DeliveryList.as_view()),
+    path("deliveries/<int:delivery_id>", tickets.DeliveryDetail.as_view()),
+    path("deliveries/<int:delivery_id>/replay", tickets.DeliveryReplay.as_view()),
+    path("incidents/<int:number>/tickets", tickets.IncidentTickets.as_view()),
     path("nodes", dashboard.NodeList.as_view()),
     path("tokens", tokens.TokenList.as_view()),
     path("tokens/<int:token_id>", tokens.TokenDetail.as_view()),

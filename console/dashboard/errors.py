@@ -44,7 +44,8 @@ def _domain_answer(error: Exception) -> Response | None:
     if isinstance(error, StaleVersion | IllegalMove):
         code = "stale_version" if isinstance(error, StaleVersion) else "illegal_move"
         row = dataclasses.asdict(incident_row(error.incident))
-        return Response({"error": str(error), "code": code, "incident": row}, 409)
+        is_exact = isinstance(error, StaleVersion) and error.exact  # the header If-Match asked for it
+        return Response({"error": str(error), "code": code, "incident": row}, 412 if is_exact else 409)
     return None
 
 

@@ -25,16 +25,23 @@ from console.incidents.rows import incident_row, iso, timeline_row
 from ingest.models import Job
 
 SETTINGS = an_object(
-    server_at=str, job_id=int, job=str, team=str, may=list[str], settings=list[thresholds.SettingRow],
+    server_at=str, version=int, job_id=int, job=str, team=str, may=list[str], settings=list[thresholds.SettingRow],
     overridden=list[str], ignored=list[str], history=list[thresholds.ChangeRow],
 )  # fmt: skip
 
 
+OVERTAKEN = an_object(error=str, code=str, overtaken=list[thresholds.Overtaken], settings=SETTINGS)
+
+
 class ChangeFields(Fields):
-    """`changes`: name → number, or null for back to the default; all or none are made."""
+    """`changes`: name → number, or null for back to the default; all or none are made.
+
+    `version`: of the settings you saw; who leaves it out overwrites what others changed since.
+    """
 
     changes = serializers.DictField(child=serializers.JSONField(allow_null=True))
     reason = serializers.CharField(max_length=NOTE_CHARS_MAX)
+    version = serializers.IntegerField(required=False, min_value=0)
 
 
 class PauseFields(Fields):
@@ -55,13 +62,21 @@ class JobSettings(APIView):
         return Response(_settings(caller, find_job(caller, job_id)))
 
     @extend_schema(
-        "job_settings_change", request=ChangeFields, responses={200: SETTINGS, 400: ERROR, 403: ERROR, 404: ERROR}
+        "job_settings_change",
+        request=ChangeFields,
+        responses={200: SETTINGS, 400: ERROR, 403: ERROR, 404: ERROR, 409: OVERTAKEN},
     )
     def patch(self, request: Request, job_id: int) -> Response:
-        """Change thresholds while the job runs; the next look uses them."""
+        """Change thresholds while the job runs; the next look uses them. 409: somebody changed one of them meanwhile."""
         caller, job = _allowed(request, job_id, "configure")
         given = _given(ChangeFields, request)
-        thresholds.change_settings(job, given["changes"], actor_of(caller), given["reason"])
+        wanted = given["changes"], actor_of(caller), given["reason"], given.get("version")
+        try:
+            thresholds.change_settings(job, *wanted)
+        except thresholds.ChangedMeanwhile as error:
+            overtaken = [dataclasses.asdict(one) for one in error.overtaken]
+            said = {"error": str(error), "code": "stale_version", "overtaken": overtaken}
+            return Response({**said, "settings": _settings(caller, job)}, 409)
         return Response(_settings(caller, job))
 
 
@@ -132,9 +147,10 @@ def _given(fields: type[Fields], request: Request) -> dict[str, Any]:
 
 
 def _settings(caller: Caller, job: Job) -> dict[str, Any]:
+    version = thresholds.version_of(job.pk)  # before the rows: a change in between is then refused, not overlooked
     rows = thresholds.read_settings(job.pk)
     return {
-        "server_at": iso(timezone.now()), "job_id": job.pk, "job": job.name, "team": job.team.name,
+        "server_at": iso(timezone.now()), "version": version, "job_id": job.pk, "job": job.name, "team": job.team.name,
         "may": [verb for verb in job_acts(caller, job) if verb == "configure"],
         "settings": [dataclasses.asdict(row) for row in rows],
         "overridden": [f"{row.name}={row.value:g}" for row in rows if row.overridden],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 from django.utils import timezone
 
 from console.incidents.live import JobRow, JobState
@@ -86,11 +86,13 @@ def read_job_row(job: Job) -> JobRow:
     if attempt is None:
         return _unheard(job)
     nodes = read_nodes(attempt.pk)
-    incident = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED).first()
-    trouble = Incident.objects.filter(attempt=attempt).exclude(condition=ConditionState.CLEAR)
-    firing = trouble.exclude(symptom=SymptomKind.IDLE).exists()
-    look = newest_look(attempt)
-    seen = Look.objects.filter(attempt=attempt).exclude(kind=LOOK_FAILED).order_by("-id").first()
+    following = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED, condition=ConditionState.CLEAR)
+    incidents = list(following.order_by("id").only("state", "condition", "symptom"))
+    incident = next((one for one in incidents if one.state != State.RESOLVED), None)
+    firing = any(one.condition != ConditionState.CLEAR and one.symptom != SymptomKind.IDLE for one in incidents)
+    look = seen = newest_look(attempt)
+    if look is not None and look.kind == LOOK_FAILED:
+        seen = Look.objects.filter(attempt=attempt).exclude(kind=LOOK_FAILED).order_by("-id").first()
     normal = JobNormal.objects.filter(attempt=attempt).first()
     reporting = [node for node in nodes if is_reporting(node)]
     ops_per_s = _ops_per_s(attempt.pk) if reporting else None
@@ -101,7 +103,7 @@ def read_job_row(job: Job) -> JobRow:
         team=job.team.name,
         attempt=attempt.number,
         state=state,
-        n_ranks=_count_ranks(attempt, nodes if state == "ended" else reporting),
+        n_ranks=_count_ranks(attempt, None if state == "ended" or len(reporting) == len(nodes) else reporting),
         world_size=attempt.world_size,
         n_nodes=len(nodes),
         nodes_reporting=len(reporting),
@@ -113,9 +115,12 @@ def read_job_row(job: Job) -> JobRow:
     )
 
 
-def _count_ranks(attempt: Attempt, nodes: Sequence[Node]) -> int:
-    known = Rank.objects.filter(attempt=attempt, rank__gte=0, replaced=False, node__in=nodes)
-    return known.values("rank").distinct().count()
+def _count_ranks(attempt: Attempt, nodes: Sequence[Node] | None) -> int:
+    """Known ranks on these nodes, on all where None."""
+    known = Rank.objects.filter(attempt=attempt, rank__gte=0, replaced=False)
+    if nodes is not None:
+        known = known.filter(node__in=nodes)
+    return int(known.aggregate(n=Count("rank", distinct=True))["n"])
 
 
 def read_looks(job: Job) -> list[LookRow]:

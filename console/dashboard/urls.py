@@ -8,6 +8,8 @@ from console.dashboard import views
 
 urlpatterns = [
     re_path(
-        r"^(?:incidents(?:/\d+)?|jobs/\d+(?:/settings)?|nodes|bundle(?:/[\w-]+)?|settings)?$", views.page, name="page"
+        r"^(?:incidents(?:/\d+)?|jobs/\d+(?:/settings)?|nodes|bundle(?:/[\w-]+)?|silences|destinations|scorecard|settings)?$",
+        views.page,
+        name="page",
     ),
 ]

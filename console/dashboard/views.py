@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
@@ -31,9 +31,12 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Within the console for who is signed in, as for a page that the address only seems to name; else a sheet."""
+    """Below /api/ JSON, as all of its answers are. A page within the console for who is signed in; else a sheet."""
+    if request.path.startswith("/api/"):
+        said = "There is no such address in this API: see /api/v1/docs."
+        return JsonResponse({"error": said, "code": "not_found"}, status=404)
     entry = _entry(settings.FRONTEND_DIST / ".vite" / "manifest.json")
-    is_page = not request.path.startswith(("/api/", settings.STATIC_URL)) and request.user.is_authenticated
+    is_page = not request.path.startswith(settings.STATIC_URL) and request.user.is_authenticated
     if entry is None or not is_page:
         return render(request, "404.html", status=404)
     return render(request, "app.html", entry, status=404)

@@ -26,8 +26,9 @@ from console.dumps.taken_away import one_by_one, zipped
 from console.dumps.wanted import requests_for
 from console.incidents import read
 from console.incidents.api import REQUEST_KEY, REQUEST_KEY_MAX, actor_of
+from console.incidents.lifecycle import BadAct
 from console.incidents.models import Incident
-from ingest.dumps import RANKS_MAX, requests_of
+from ingest.dumps import RANKS_MAX, progress_of, requests_of
 from ingest.models import Attempt, DumpRequest
 from nccl_instrument.dumps import KINDS, RECORDER, STACKS
 
@@ -162,7 +163,7 @@ class IncidentDumpsFile(_OfIncident):
     @extend_schema(
         "incident_dumps_file",
         parameters=[REQUEST],
-        responses={(200, "application/zip"): OpenApiTypes.BINARY, 403: ERROR, 404: ERROR},
+        responses={(200, "application/zip"): OpenApiTypes.BINARY, 400: ERROR, 403: ERROR, 404: ERROR},
     )
     def get(self, request: Request, number: int) -> StreamingHttpResponse:
         """What came for a request as a zip for `python -m rca bundle`. Only who may act may take dumps away."""
@@ -173,6 +174,9 @@ class IncidentDumpsFile(_OfIncident):
         chosen = shown.chosen(source.requests, asked_of(request).get("request"), STACKS)
         if chosen is None:
             raise DumpRequest.DoesNotExist
+        progress = progress_of(chosen.pk)
+        if not progress.ranks_answered and not progress.silent_count:
+            raise BadAct("No node has answered yet, so there is nothing to take away.")
         name = f"incident-{number}-dumps-{chosen.pk}.zip"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return StreamingHttpResponse(one_by_one(zipped(chosen)), content_type="application/zip", headers=headers)

@@ -33,6 +33,7 @@ from console.dumps.reading import storable
 from console.dumps.uploads import BUNDLE_BYTES_MAX
 from console.incidents.lifecycle import BadAct, TooMany
 from console.incidents.retention import alone
+from console.operations.alive import read_alive
 from ingest.models import Team
 from rca.bundle.command import PROGRESS
 from rca.plain import printable
@@ -76,6 +77,19 @@ def _have_read(key: str) -> None:
         app.send_task(TASK, [key])
     except OperationalError as error:
         log.warning("broker away, bundle read later: %s", error)
+
+
+def waits_for(bundle: Bundle) -> str:
+    """Why nobody reads it yet, in a sentence for people; '' while it is being read, and while that is as usual."""
+    if bundle.state != Bundle.State.WAITING:
+        return ""
+    notes = read_alive()
+    if notes is None:
+        return "Valkey does not answer, so no worker can be asked to read it. It is read when that is back."
+    if not any(note.process == "worker" for note in notes):
+        return "No worker runs, so nobody reads it: start one, or see its log. It is read by itself then."
+    before = Bundle.objects.filter(state__in=(Bundle.State.WAITING, Bundle.State.READING), id__lt=bundle.pk).count()
+    return f"{before} brought earlier {'is' if before == 1 else 'are'} read first." if before else ""
 
 
 def _keep(path: Path, chunks: Iterable[bytes]) -> int:

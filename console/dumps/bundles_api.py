@@ -28,7 +28,7 @@ from rca.stacks.view import against, majority, stack_from
 
 BROUGHT: Final = an_object(id=str, state=str)
 BUNDLE: Final = an_object(
-    id=str, name=str, state=str, progress=float, refused=str, diagnosis=dict[str, Any] | None, agreement=list[str],
+    id=str, name=str, state=str, progress=float, waits_for=str, refused=str, diagnosis=dict[str, Any] | None, agreement=list[str],
     layer=str, stacks=dict[str, Any] | None, recorder=dict[str, Any] | None,
 )  # fmt: skip
 
@@ -75,6 +75,7 @@ class BundleDetail(APIView):
                 "name": found.name,
                 "state": found.state,
                 "progress": found.progress,
+                "waits_for": bundles.waits_for(found),
                 "refused": found.refused,
                 "diagnosis": answer.get("diagnosis"),
                 "agreement": answer.get("agreement", []),

@@ -12,7 +12,7 @@ from typing import Final
 from django.utils import timezone
 
 from console.dumps.models import DumpSummary
-from console.dumps.reading import answers_of, read_newest, summarise
+from console.dumps.reading import answers_of, debt_of, dumps_of, owe, read_newest, summarise
 from console.dumps.wanted import BEFORE, ask_quietly, asked_since, began_at
 from console.incidents.live import DumpsRow
 from console.incidents.models import Incident
@@ -44,25 +44,33 @@ def attempts_asked(request_ids: set[int]) -> set[int]:
 
 
 def has_dumps(attempt_id: int) -> bool:
-    """Whether dumps of this attempt were asked for so lately that some may come."""
-    return DumpRequest.objects.filter(attempt=attempt_id, asked_at__gte=timezone.now() - LIFE - LATE).exists()
+    """Whether dumps of this attempt were asked for so lately that some may come, or a look has left them to be read."""
+    lately = timezone.now() - LIFE - LATE
+    return bool(debt_of(attempt_id)) or DumpRequest.objects.filter(attempt=attempt_id, asked_at__gte=lately).exists()
 
 
 def follow_dumps(attempt_id: int) -> Incident | None:
-    """Take note of what has come for the attempt's newest requests; the incident that is to be diagnosed again with it."""
+    """Take note of what has come for the attempt's newest requests; the incident that is to be diagnosed again with it.
+
+    That is owed before it is noted that the dumps have come, and until the diagnosis is stored: a worker may end in between.
+    """
     requests = asked_since(attempt_id, timezone.now() - LIFE - LATE)
     n_answers = answers_of(one.pk for one in requests)
     made = {one.request_id: one for one in DumpSummary.objects.filter(request__in=requests).defer("stacks", "recorder")}
     incident = Incident.objects.filter(attempt=attempt_id).order_by("-id").first()
-    has_news = False
     for request in requests:
         n, is_ripe = n_answers.get(request.pk, 0), _is_ripe(request)
         if n and _is_due(request, made.get(request.pk), n, is_ripe=is_ripe):
+            concerned = incident if incident is not None and request.asked_at >= began_at(incident) - BEFORE else None
+            if concerned is not None and is_ripe:
+                owe(attempt_id)
             summarise(request, n, is_ripe=is_ripe)
-            if incident is not None and request.asked_at >= began_at(incident) - BEFORE:
-                _tell(incident, request)
-                has_news |= is_ripe
-    return incident if has_news else None
+            if concerned is not None:
+                _tell(concerned, request)
+    if incident is None or not debt_of(attempt_id):
+        return None
+    dumps_of(incident)  # here, and not while looks wait for the diagnosis
+    return incident
 
 
 def _is_due(request: DumpRequest, made: DumpSummary | None, n_answers: int, *, is_ripe: bool) -> bool:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import re
 import time
+import uuid
+from collections import OrderedDict
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Final
 
+from django.core.cache import cache
 from django.db.models import Count
 from django.utils import timezone
 
@@ -28,6 +30,10 @@ from rca.findings import Diagnosis, SymptomKind
 from rca.settings import Settings
 
 KEPT: Final = 2  # jobs whose dumps stay in memory
+LOOK_BYTES_MAX: Final = 4 * 2**20
+"""Compressed. Of so much (two hundred ranks) reading takes a second or two, which a look may spend; more is left to the task
+that reads dumps, and the look goes on without."""
+OWED_SECONDS: Final = 300
 
 _NOT_STORABLE: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u(?:0000|d[89a-f][0-9a-f]{2})")
 
@@ -49,19 +55,62 @@ def dumps_of(incident: Incident) -> Dumped | None:
 
 def read_newest(requests: list[DumpRequest]) -> Dumped | None:
     """Of every kind what came for the newest of these requests that has any; None when nothing came."""
+    key = _key_of(requests)
+    return _read(key) if key else None
+
+
+def _key_of(requests: list[DumpRequest]) -> Key:
     n_answers = answers_of(one.pk for one in requests)
     key: list[tuple[str, int, int]] = []
     for kind in KINDS:
         newest = next((one for one in requests if kind in one.kinds and one.pk in n_answers), None)
         if newest is not None:
             key.append((kind, newest.pk, n_answers[newest.pk]))
-    return _read(tuple(key)) if key else None
+    return tuple(key)
 
 
-@lru_cache(maxsize=KEPT)
+_kept: OrderedDict[Key, Dumped] = OrderedDict()
+
+
 def _read(key: Key) -> Dumped:
-    roster = {kind: ranks_asked(request) for kind, request, _ in key}
-    return dumped_of((part for kind, request, _ in key for part in parts_of([request], kinds=[kind])), roster)
+    if key not in _kept:
+        roster = {kind: ranks_asked(request) for kind, request, _ in key}
+        _kept[key] = dumped_of((part for kind, request, _ in key for part in parts_of([request], kinds=[kind])), roster)
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    _kept.move_to_end(key)
+    return _kept[key]
+
+
+def is_at_hand(incident: Incident) -> bool:
+    """Whether the incident's dumps, if there are any, can be had at once: read before, or little."""
+    requests = {one.pk: one for one in asked_since(incident.attempt_id, began_at(incident) - BEFORE)}
+    key = _key_of(list(requests.values()))
+    return key in _kept or sum(requests[pk].bytes for pk in {pk for _, pk, _ in key}) <= LOOK_BYTES_MAX
+
+
+def owe(attempt_id: int) -> None:
+    """A diagnosis with the dumps is due, by the task that reads them."""
+    cache.set(_owed(attempt_id), uuid.uuid4().hex, OWED_SECONDS)
+
+
+def debt_of(attempt_id: int) -> str:
+    """Which diagnosis with the dumps is due; '' when none is."""
+    debt = cache.get(_owed(attempt_id))
+    return debt if debt is not None and debt != cache.get(_settled(attempt_id)) else ""
+
+
+def settle(attempt_id: int, debt: str) -> None:
+    """That one is stored. What was owed meanwhile stays due: nothing is deleted, so two workers cannot undo each other."""
+    cache.set(_settled(attempt_id), debt, OWED_SECONDS)
+
+
+def _owed(attempt_id: int) -> str:
+    return f"dumps-owed:{attempt_id}"
+
+
+def _settled(attempt_id: int) -> str:
+    return f"dumps-settled:{attempt_id}"
 
 
 def fused(incident: Incident, diagnosis: Diagnosis, thresholds: Settings) -> Diagnosis:

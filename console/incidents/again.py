@@ -24,6 +24,7 @@ from console.incidents.kept import keep_evidence, load_normal
 from console.incidents.models import ConditionState, DiagnosisRevision, Incident
 from console.incidents.revise import SECOND, answer, evidence_span, evidence_start_ns, onset_ns, store
 from console.incidents.thresholds import settings_of
+from console.stages.joining import staged
 from ingest.narrow import read_evidence
 from ingest.read import latest_data_ns
 from ingest.retention import pin_window
@@ -115,7 +116,8 @@ def _diagnose(incident: Incident, symptom: Symptom) -> tuple[Window, Diagnosis]:
     thresholds = settings_of(incident.job_id)
     for start_ns, end_ns in _spans(incident, symptom):
         window = read_evidence(incident.attempt_id, start_ns, end_ns, onset_ns(symptom), now_ns=end_ns)
-        diagnosis = fused(incident, diagnose(window, symptom, thresholds), thresholds)
+        found = staged(incident.attempt_id, diagnose(window, symptom, thresholds), window, thresholds)
+        diagnosis = fused(incident, found, thresholds)
         if diagnosis.findings:
             break
     return window, diagnosis

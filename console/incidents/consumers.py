@@ -22,6 +22,7 @@ from django.utils import timezone
 
 from console.accounts.access import NOBODY, Caller, caller_of
 from console.incidents.models import Incident
+from console.incidents.presence import Looker
 from console.incidents.publish import group_of
 from console.incidents.rows import iso
 from console.incidents.streams import UNREACHABLE, Position, Reader, connect_reader
@@ -30,6 +31,7 @@ from console.operations.metrics import LIVE_MESSAGES, LIVE_SOCKETS, RESYNCS
 log = logging.getLogger(__name__)
 BEAT_SECONDS: Final = 1.0
 BEATS_PER_ACCESS_CHECK: Final = 30
+BEATS_PER_PRESENCE: Final = 4
 STREAMS_MAX: Final = 32
 FRAME_CHARS_MAX: Final = 4096
 EPOCH_CHARS_MAX: Final = 64
@@ -44,6 +46,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def connect(self) -> None:
         self.positions: dict[str, Position] = {}
+        self.seen_looking: dict[str, list[str]] = {}
         self.pulling = asyncio.Lock()
         self.beating: asyncio.Task[None] | None = None
         self.caller: Caller = await _caller(self.scope.get("user"))
@@ -53,6 +56,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         self.client = connect_reader()
         self.reader = Reader(self.client)
+        self.looker = Looker(self.client, self.caller.name, self.channel_name)
         await self.accept()
         self.beating = asyncio.create_task(self._beat())
         LIVE_SOCKETS.inc()
@@ -88,6 +92,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
         with contextlib.suppress(*UNREACHABLE):
             await self._pull(message["stream"])
 
+    async def presence_changed(self, message: dict[str, Any]) -> None:
+        """The doorbell: somebody opened or left an incident that this browser shows."""
+        with contextlib.suppress(*UNREACHABLE):
+            await self._look(message["stream"])
+
     async def _subscribe(self, stream: str, epoch: str, offset: Any) -> None:
         if not await _may_follow(self.caller, stream):
             return await self._say({"refused": stream, "reason": "There is no such stream."})
@@ -107,11 +116,31 @@ class LiveConsumer(AsyncWebsocketConsumer):
             answer = {"subscribed": stream, "epoch": said.epoch, "offset": said.offset, "recovered": recovered}
             await self._say(answer)
             await self._relay(stream, heard.messages, heard.gap if epoch else "")
+        with contextlib.suppress(*UNREACHABLE):
+            await self._look(stream, tell=True)
 
     async def _unsubscribe(self, stream: str) -> None:
+        self.seen_looking.pop(stream, None)
         if self.positions.pop(stream, None) is not None:
             with contextlib.suppress(*UNREACHABLE):
                 await self.channel_layer.group_discard(group_of(stream), self.channel_name)
+                if (number := incident_of(stream)) is not None:
+                    await self.looker.leave(number)
+                    await self._tell_presence(stream)
+
+    async def _look(self, stream: str, tell: bool = False) -> None:
+        """Be seen looking at an incident, and say who else is when that has changed."""
+        if (number := incident_of(stream)) is None or stream not in self.positions:
+            return
+        people = await self.looker.look(number)
+        if self.seen_looking.get(stream) != people:
+            self.seen_looking[stream] = people
+            await self._say({"presence": stream, "people": people})
+        if tell:
+            await self._tell_presence(stream)
+
+    async def _tell_presence(self, stream: str) -> None:
+        await self.channel_layer.group_send(group_of(stream), {"type": "presence.changed", "stream": stream})
 
     async def _pull(self, stream: str) -> None:
         """Send what the stream has beyond the browser's position."""
@@ -141,6 +170,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
                     await self.client.ping()
                     for stream in list(self.positions):
                         await self._pull(stream)
+                        if number % BEATS_PER_PRESENCE == 0:
+                            await self._look(stream)
                     await self._say({"beat": number, "at": iso(timezone.now())})
         except Exception:
             log.exception("a live socket ends: its beat failed")
@@ -168,6 +199,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _say(self, frame: dict[str, Any]) -> None:
         await self.send(text_data=json.dumps(frame, separators=(",", ":")))
+
+
+def incident_of(stream: str) -> int | None:
+    """The number of the incident a stream is of; None for other streams."""
+    kind, _, number = stream.partition(":")
+    return int(number) if kind == "incident" and number.isascii() and number.isdecimal() else None
 
 
 def _frame(text: str | None) -> dict[str, Any] | None:

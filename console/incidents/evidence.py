@@ -1,4 +1,4 @@
-"""An incident's evidence for the page: the windows its grid and lanes are drawn from.
+"""An incident's evidence for the page: the windows its grid, its lanes and who stood still are drawn from.
 
 The traces around an incident are pinned, so the same pictures can be drawn when retention has dropped the rest. Only
 the seconds and tables a picture needs are read.
@@ -19,6 +19,8 @@ from console.incidents.rows import iso, iso_from_ns
 from ingest.models import Attempt, Job, Rank
 from ingest.read import latest_data_ns, read_window
 from rca.findings import Diagnosis, diagnosis_from_json
+from rca.standing import TABLES as STANDING_TABLES
+from rca.standing import Standing, standing
 
 SECOND: Final = 1_000_000_000
 GRID_NS: Final = 5 * SECOND
@@ -52,20 +54,53 @@ def job_grid(job: Job) -> grid.Grid:
 
 
 def incident_lanes(
-    incident: Incident, from_ns: int | None = None, to_ns: int | None = None, ranks: Sequence[int] = ()
+    incident: Incident,
+    from_ns: int | None = None,
+    to_ns: int | None = None,
+    ranks: Sequence[int] = (),
+    limit: int = lanes.LANES_MAX,
 ) -> lanes.Lanes:
     """Flow lanes of `ranks`, else of the culprits and the first victims, around the first symptom unless said.
 
     Only the nodes of these ranks are read, and no longer a time than lanes can show.
     """
-    start_ns = from_ns if from_ns is not None else incident.first_symptom_ns - LANES_BEFORE_NS
-    newest = latest_data_ns(incident.attempt_id) + 1 if to_ns is None else to_ns
-    end_ns = max(min(newest, start_ns + LANES_NS), start_ns + 1)
+    start_ns, end_ns, newest_ns = _times(incident, from_ns, to_ns)
     chosen = list(ranks) or _interesting(newest_diagnosis(incident), incident.attempt_id)
     shown = chosen[:RANKS_MAX]
     window = read_window(incident.attempt_id, start_ns, end_ns, lanes.TABLES, ranks=shown)
-    drawn = lanes.make_lanes(window, shown, incident.first_symptom_ns, incident.triggered_ns)
-    return dataclasses.replace(drawn, omitted=drawn.omitted + len(chosen) - len(shown))
+    drawn = lanes.make_lanes(window, shown, incident.first_symptom_ns, incident.triggered_ns, limit)
+    return dataclasses.replace(drawn, newest_ns=newest_ns, omitted=drawn.omitted + len(chosen) - len(shown))
+
+
+def incident_standing(incident: Incident, from_ns: int | None = None, to_ns: int | None = None) -> Standing:
+    """What each rank did in the time of the lanes: culprits and those near them first, then their nodes' ranks, then others.
+
+    Whole nodes are read, so all ranks of a node that is read are shown; no more than RANKS_MAX ranks.
+    """
+    start_ns, end_ns, _ = _times(incident, from_ns, to_ns)
+    diagnosis = newest_diagnosis(incident)
+    chosen, n_ranks = _with_their_nodes(_interesting(diagnosis, incident.attempt_id), incident.attempt_id)
+    window = read_window(incident.attempt_id, start_ns, end_ns, STANDING_TABLES, ranks=chosen)
+    drawn = standing(window, chosen, diagnosis.clocks if diagnosis else ())
+    return dataclasses.replace(drawn, omitted=n_ranks - len(chosen))
+
+
+def _times(incident: Incident, from_ns: int | None, to_ns: int | None) -> tuple[int, int, int]:
+    """Start and end of what is shown, and the end of what is known."""
+    start_ns = from_ns if from_ns is not None else incident.first_symptom_ns - LANES_BEFORE_NS
+    newest_ns = latest_data_ns(incident.attempt_id) + 1
+    end_ns = max(min(newest_ns if to_ns is None else to_ns, start_ns + LANES_NS), start_ns + 1)
+    return start_ns, end_ns, max(newest_ns, end_ns)
+
+
+def _with_their_nodes(first: list[int], attempt_id: int) -> tuple[list[int], int]:
+    """`first`, then the other ranks of their nodes, then the rest, at most RANKS_MAX; and how many ranks the job has."""
+    known = Rank.objects.filter(attempt=attempt_id, rank__gte=0, replaced=False).order_by("rank")
+    node_of = dict(known.values_list("rank", "node_id"))
+    theirs = {node_of[rank] for rank in first if rank in node_of}
+    mates = [rank for rank, node in node_of.items() if node in theirs]
+    ranks = list(dict.fromkeys([*first, *mates, *node_of]))
+    return ranks[:RANKS_MAX], len(ranks)
 
 
 def _interesting(diagnosis: Diagnosis | None, attempt_id: int) -> list[int]:

@@ -46,7 +46,8 @@ def keep_look(attempt: Attempt, end_ns: int, seen: Seen) -> None:
         thresholds={"delta_s": round(seen.delta_ns / SECOND, 3)},
     )  # fmt: skip
     body = normal_to_json(seen.normal)
-    JobNormal.objects.update_or_create(attempt=attempt, defaults={"body": body, "updated_at": now})
+    if not JobNormal.objects.filter(attempt=attempt).update(body=body, updated_at=now):  # one statement, nearly always
+        JobNormal.objects.update_or_create(attempt=attempt, defaults={"body": body, "updated_at": now})
     _keep_newest(attempt, look)
 
 

@@ -18,6 +18,7 @@ from nccl_instrument.tables import DIRECTIONS, FUNCS, TRANSPORTS
 
 TABLES: Final = ("flow",)
 LANES_MAX: Final = 64
+LANES_ASKED_MAX: Final = 1024
 TICKS_MAX: Final = 600
 LANE: Final = ("comm_id", "channel", "peer", "direction")
 
@@ -58,10 +59,11 @@ class NotVisible:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Lanes of [from_ns, to_ns). omitted: flows of these ranks beyond the limit, and ranks."""
+    """Lanes of [from_ns, to_ns). newest_ns: end of what is known, perhaps later. omitted: flows beyond the limit, and ranks."""
 
     from_ns: int
     to_ns: int
+    newest_ns: int
     first_symptom_ns: int | None
     triggered_ns: int | None
     lanes: list[Lane]
@@ -69,19 +71,22 @@ class Lanes:
     not_visible: list[NotVisible]
 
 
-def make_lanes(window: Window, ranks: Sequence[int], first_symptom_ns: int, triggered_ns: int) -> Lanes:
-    """Lanes of these ranks' flows, in the order of `ranks`; of a rank, what is stuck in mid-op comes first."""
+def make_lanes(
+    window: Window, ranks: Sequence[int], first_symptom_ns: int, triggered_ns: int, limit: int = LANES_MAX
+) -> Lanes:
+    """At most `limit` lanes of these ranks' flows, in the order of `ranks`; of a rank, what is stuck in mid-op comes first."""
     names = _comm_names(window)
     lanes: list[Lane] = []
     omitted = 0
     for rank in dict.fromkeys(ranks):
         flows = _flows_of(window.rows("flow"), rank)
-        room = LANES_MAX - len(lanes)
+        room = limit - len(lanes)
         lanes += [_lane(window, rows, names) for rows in flows[:room]]
         omitted += max(len(flows) - room, 0)
     return Lanes(
-        window.start_ns, window.end_ns, first_symptom_ns, triggered_ns, lanes, omitted, _not_visible(window, ranks)
-    )
+        window.start_ns, window.end_ns, window.end_ns, first_symptom_ns, triggered_ns,
+        lanes, omitted, _not_visible(window, ranks),
+    )  # fmt: skip
 
 
 def _flows_of(flow: Rows, rank: int) -> list[Rows]:

@@ -1,25 +1,46 @@
 """The incident's state change: `move()` is the only writer of Incident.state, by compare-and-set with a version.
 
-Every change, of state or of anything else an incident shows, goes through one door: one transaction with the new
-values, one timeline entry, one outbox row, and a live message when it is committed. Who may act is decided in
-accounts/access.py, what is legal is decided here.
+Every change, of state or of anything else an incident shows, goes through one door (record.py): one transaction with
+the new values, one timeline entry, one outbox row, and a live message when it is committed. Who may act is decided in
+accounts/access.py, what is legal is decided here. What follows from a change follows here too: an acknowledgement ends
+when things get much worse, incidents attached to a root are handled with it, silences are settled anew.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
+from django.conf import settings
 from django.db import transaction
-from django.db.models import F, QuerySet
 from django.utils import timezone
 
-from console.incidents.models import ActorKind, ConditionState, Incident, OutboxRow, State, TimelineEntry
-from console.incidents.publish import relay_on_commit
+from console.incidents.models import ConditionState, Incident, State, TimelineEntry
+from console.incidents.record import (
+    DETECTOR,
+    NOTE_CHARS_MAX,
+    UNSEEN,
+    Actor,
+    BadAct,
+    Seen,
+    StaleVersion,
+    TooMany,
+    check_seen,
+    checked_note,
+    done_before,
+    note_entry,
+    record,
+)
+from console.incidents.severity import severity_of
+from console.incidents.silenced import MATTERS, placed, settle
+from console.incidents.worsening import acknowledged_marks, baseline, why_worse
 from console.operations.metrics import INCIDENTS_OPENED
+
+__all__ = [
+    "DETECTOR", "MOVES", "NOTE_CHARS_MAX", "Actor", "BadAct", "IllegalMove", "Seen", "StaleVersion", "TooMany",
+    "checked_note", "comment", "done_before", "end_acknowledgements", "move", "observe", "open_incident", "remark", "replay",
+]  # fmt: skip
 
 MOVES: Final[dict[str, tuple[frozenset[State], State]]] = {
     "acknowledge": (frozenset({State.OPEN}), State.ACKNOWLEDGED),
@@ -29,11 +50,18 @@ MOVES: Final[dict[str, tuple[frozenset[State], State]]] = {
 }
 """Verb → states it may start from, state it ends in."""
 
-NOTE_CHARS_MAX: Final = 10_000
-
-
-class BadAct(ValueError):
-    """The act cannot be understood: no reason, an empty comment, a note beyond all limits."""
+MINUTES_MAX: Final = 7 * 24 * 60
+ATTACHED_MAX: Final = 500
+_PARTICIPLE: Final = {
+    "acknowledge": "acknowledged",
+    "unacknowledge": "un-acknowledged",
+    "resolve": "resolved",
+    "reopen": "reopened",
+    "attach": "attached",
+    "detach": "detached",
+}
+PAST: Final = {**_PARTICIPLE, "unacknowledge": "unacknowledged"}
+_STATE_VERBS: Final = {PAST[verb]: after for verb, (_, after) in MOVES.items()}
 
 
 class IllegalMove(Exception):
@@ -44,48 +72,19 @@ class IllegalMove(Exception):
         self.incident = incident
 
 
-class TooMany(Exception):
-    """Asked too often; the message says what the limit is."""
-
-    retry_after_s: Final = 60
-
-
-class StaleVersion(Exception):
-    """Somebody else was faster; `incident` is its current row."""
-
-    def __init__(self, incident: Incident) -> None:
-        super().__init__(f"Incident {incident.pk} has changed since you saw it: it is {incident.state} now.")
-        self.incident = incident
-
-
-@dataclass(frozen=True, slots=True)
-class Actor:
-    """Who acts: a person, a script, or the detector itself. id: which of the kind; names may be shared."""
-
-    name: str
-    kind: ActorKind
-    id: int = 0
-
-
-DETECTOR: Final = Actor("detector", ActorKind.DETECTOR)
-
-_PARTICIPLE: Final = {
-    "acknowledge": "acknowledged",
-    "unacknowledge": "un-acknowledged",
-    "resolve": "resolved",
-    "reopen": "reopened",
-}
-_PAST: Final = {**_PARTICIPLE, "unacknowledge": "unacknowledged"}
-
-
 def open_incident(
     fields: Mapping[str, Any], actor: Actor = DETECTOR, note: str = "", request_key: str = ""
 ) -> Incident:
     """A new incident from `fields`. IntegrityError when its key or its attempt has an unresolved one already."""
     now = timezone.now()
+    given = {"severity": severity_of(str(fields["symptom"])), **fields}
     with transaction.atomic():
-        incident = Incident.objects.create(**fields, opened_at=now, updated_at=now)
-        _note(incident, actor, "opened", now, "", State.OPEN, note, request_key, message="incident.opened")
+        incident = Incident.objects.create(**given, opened_at=now, updated_at=now)
+        message = "incident.opened"
+        note_entry(
+            incident, actor, "opened", now, after=State.OPEN, note=note, request_key=request_key, message=message
+        )
+        settle(incident, now)
     INCIDENTS_OPENED.labels(incident.symptom).inc()
     return incident
 
@@ -96,28 +95,33 @@ def move(
     actor: Actor,
     *,
     version: int | None = None,
+    seen: Seen = UNSEEN,
     note: str = "",
+    minutes: int | None = None,
     regressed: bool = False,
     request_key: str = "",
 ) -> tuple[Incident, TimelineEntry]:
-    """Change an incident's state. `version` is what the actor saw; None takes it as it is (the detector's way).
+    """Change an incident's state. `seen` (or `version`) is what the actor saw; the detector takes it as it is.
 
-    Raises BadAct, StaleVersion, IllegalMove. A request_key seen before changes nothing and returns what it did then.
+    minutes: after how long an acknowledgement ends by itself; 0 never, None as the settings say. Raises BadAct,
+    StaleVersion, IllegalMove. A request_key seen before changes nothing and returns what it did then.
     """
     note = checked_note(note, needed=verb == "resolve")
     with transaction.atomic():
-        incident = Incident.objects.select_for_update().get(pk=number)
-        if done := done_before(incident.timeline.all(), actor, (_PAST[verb],), request_key):
+        root, incident = _held(number, verb)
+        if done := done_before(incident.timeline.all(), actor, (PAST[verb],), request_key):
             return incident, done
-        if version is not None and version != incident.version:
-            raise StaleVersion(incident)
-        allowed, after = MOVES[verb]
-        if incident.state not in allowed:
+        check_seen(incident, seen if version is None else Seen(version))
+        if incident.state not in MOVES[verb][0]:
             raise IllegalMove(incident, verb)
-        now, before = timezone.now(), incident.state
-        fields = {"state": after, **_marks(verb, actor, note, now, regressed)}
-        _compare_and_set(incident, fields, now)
-        entry = _note(incident, actor, _PAST[verb], now, before, after, note, request_key)
+        now = timezone.now()
+        fields = _marks(incident, verb, actor, note, now, minutes)
+        if verb == "reopen":
+            fields["regressed"] = regressed
+            _free(incident, root, now)
+        entry = _move(incident, verb, actor, fields, now, note, request_key)
+        if incident.n_attached:
+            _bring_along(incident, verb, actor, now)
     return incident, entry
 
 
@@ -134,99 +138,125 @@ def remark(number: int, actor: Actor, verb: str, note: str, request_key: str = "
         if done := done_before(incident.timeline.all(), actor, (verb,), request_key):
             return incident, done
         message = "timeline.appended"
-        entry = _note(incident, actor, verb, timezone.now(), note=note, request_key=request_key, message=message)
+        entry = note_entry(incident, actor, verb, timezone.now(), note=note, request_key=request_key, message=message)
     return incident, entry
 
 
 def observe(
-    incident: Incident, verb: str, fields: Mapping[str, Any], *, before: str = "", after: str = "", note: str = ""
-) -> None:
+    incident: Incident, verb: str, fields: Mapping[str, Any], *, blamed: Sequence[int] | None = None, before: str = "",
+    after: str = "", note: str = "",
+) -> None:  # fmt: skip
     """Record what the machine found out: a condition, a diagnosis, a further symptom. Never the state.
 
-    What people did meanwhile stands: the row is locked and taken as it is, and `incident` is refreshed.
+    What people did meanwhile stands: the row is locked and taken as it is, and `incident` is refreshed. Much worse than
+    what was acknowledged takes the acknowledgement back. blamed: all culprits, where `fields` has the first of them only.
     """
     if "state" in fields:
         raise ValueError("Incident.state is changed by move() alone")
+    given = dict(fields)
+    if "culprits" in given:  # the row keeps the first of them only
+        given |= placed(incident.attempt_id, given["culprits"] if blamed is None else blamed)
+        given["nodes_known"] &= blamed is not None or given.get("n_culprits", 0) <= len(given["culprits"])
     with transaction.atomic():
         now = timezone.now()
         incident.version = Incident.objects.select_for_update().get(pk=incident.pk).version
-        _compare_and_set(incident, fields, now)
-        _note(incident, DETECTOR, verb, now, before, after, note)
+        record(incident, DETECTOR, verb, given, now, before=before, after=after, note=note)
+        if why := why_worse(incident):
+            _move(incident, "unacknowledge", DETECTOR, _marks(incident, "unacknowledge", DETECTOR, "", now), now, why)
+        elif first := baseline(incident):
+            Incident.objects.filter(pk=incident.pk).update(**first)
+        if MATTERS & given.keys():
+            settle(incident, now)
+
+
+def end_acknowledgements() -> int:
+    """Take back the acknowledgements whose time is over; returns how many."""
+    over = Incident.objects.filter(acknowledged_until__lte=timezone.now()).order_by("id")
+    return sum(_end_acknowledgement(number) for number in over.values_list("pk", flat=True)[:1000])
+
+
+def _end_acknowledgement(number: int) -> bool:
+    with transaction.atomic():
+        incident, now = Incident.objects.select_for_update().get(pk=number), timezone.now()
+        if incident.acknowledged_until is None or incident.acknowledged_until > now:
+            return False  # somebody was faster
+        note = f"{incident.acknowledged_by} acknowledged it until now."
+        _move(incident, "unacknowledge", DETECTOR, _marks(incident, "unacknowledge", DETECTOR, "", now), now, note)
+    return True
 
 
 def replay(entries: list[TimelineEntry]) -> tuple[State, ConditionState]:
     """State and condition that follow from a timeline alone, oldest entry first."""
     state, condition = State.OPEN, ConditionState.FIRING
     for entry in entries:
-        if entry.after in State.values:
-            state = State(entry.after)
-        elif entry.after in ConditionState.values:
+        if entry.verb in _STATE_VERBS:
+            state = _STATE_VERBS[entry.verb]
+        elif entry.after in ConditionState.values and entry.actor_kind == DETECTOR.kind:
             condition = ConditionState(entry.after)
     return state, condition
 
 
-def _marks(verb: str, actor: Actor, note: str, now: datetime, regressed: bool) -> dict[str, Any]:
-    """The columns that tell when, by whom and why, beside the state."""
-    acknowledged: dict[str, Any] = {"acknowledged_at": now, "acknowledged_by": actor.name}
-    not_acknowledged = {"acknowledged_at": None, "acknowledged_by": None}
-    marks: dict[str, dict[str, Any]] = {
-        "acknowledge": acknowledged,
-        "unacknowledge": not_acknowledged,
-        "resolve": {"resolved_at": now, "resolution": note},
-        "reopen": {"resolved_at": None, "resolution": None, "regressed": regressed, **not_acknowledged},
-    }
-    return marks[verb]
-
-
-def _compare_and_set(incident: Incident, fields: Mapping[str, Any], now: datetime) -> None:
-    """Write `fields` if nobody else has since `incident` was read, else StaleVersion with what it is now."""
-    same = Incident.objects.filter(pk=incident.pk, version=incident.version)
-    if not same.update(**fields, version=F("version") + 1, updated_at=now):
-        raise StaleVersion(Incident.objects.get(pk=incident.pk))
-    incident.refresh_from_db()
-
-
-def _note(
-    incident: Incident,
-    actor: Actor,
-    verb: str,
-    now: datetime,
-    before: str = "",
-    after: str = "",
-    note: str = "",
-    request_key: str = "",
-    message: str = "incident.changed",
+def _move(
+    incident: Incident, verb: str, actor: Actor, fields: Mapping[str, Any], now: datetime, note: str, key: str = ""
 ) -> TimelineEntry:
-    """The timeline entry, and the promise to tell everybody once it is committed."""
-    entry = TimelineEntry.objects.create(
-        incident=incident, at=now, actor=actor.name, actor_kind=actor.kind,
-        verb=verb, before=before, after=after, note=note, request_key=_stored_key(actor, request_key),
-    )  # fmt: skip
-    relay_on_commit(OutboxRow.objects.create(incident=incident, entry=entry, type=message, made_at=now))
+    """Write the state, with the row held."""
+    before, after = incident.state, MOVES[verb][1]
+    given = {**fields, "state": after}
+    entry = record(incident, actor, PAST[verb], given, now, before=before, after=after, note=note, request_key=key)
+    settle(incident, now)
     return entry
 
 
-def done_before(
-    entries: QuerySet[TimelineEntry], actor: Actor, verbs: Sequence[str], request_key: str
-) -> TimelineEntry | None:
-    """What this actor did earlier with the same key."""
-    if not request_key:
-        return None
-    return entries.filter(verb__in=verbs, request_key=_stored_key(actor, request_key)).first()
+def _held(number: int, verb: str) -> tuple[Incident | None, Incident]:
+    """The incident, its row held; before it, as whoever attaches does, the root that a reopening frees it from."""
+    root_number = Incident.objects.values_list("attached_to", flat=True).get(pk=number) if verb == "reopen" else None
+    root = Incident.objects.select_for_update().get(pk=root_number) if root_number else None
+    return root, Incident.objects.select_for_update().get(pk=number)
 
 
-def _stored_key(actor: Actor, request_key: str) -> str:
-    """The key as this actor's own: a token labelled like a person, or like another token, shares no keys with them."""
-    if not request_key:
-        return ""
-    return hashlib.sha256(f"{actor.kind}:{actor.id}:{actor.name}:{request_key}".encode()).hexdigest()
+def _free(incident: Incident, root: Incident | None, now: datetime) -> None:
+    """What comes back by itself is told by itself: its root's handling was of another time."""
+    if root is None or incident.attached_to_id != root.pk:
+        return
+    record(
+        incident, DETECTOR, "detached", {"attached_to": None}, now, before=str(root.pk), note="It is back by itself."
+    )
+    record(root, DETECTOR, "let go", {"n_attached": max(root.n_attached - 1, 0)}, now, after=str(incident.pk))
 
 
-def checked_note(note: str, needed: bool) -> str:
-    """`note` without white space around it. Raises BadAct when it is too long, or empty and needed."""
-    note = note.strip()
-    if needed and not note:
-        raise BadAct("Say why: a reason (or the comment's text) is needed.")
-    if len(note) > NOTE_CHARS_MAX:
-        raise BadAct(f"At most {NOTE_CHARS_MAX} characters.")
-    return note
+def _bring_along(root: Incident, verb: str, actor: Actor, now: datetime) -> None:
+    """What people do to a root is done to what is attached to it; what the detector does frees it."""
+    children = Incident.objects.select_for_update().filter(attached_to=root).order_by("id")[:ATTACHED_MAX]
+    is_over = actor.is_detector and verb == "resolve"
+    for child in children:
+        if is_over:
+            record(child, actor, "detached", {"attached_to": None}, now, before=str(root.pk), note="Its root is over.")
+        elif not actor.is_detector and child.state in MOVES[verb][0]:
+            note = f"With incident {root.pk}."
+            _move(child, verb, actor, _marks(child, verb, actor, root.resolution or note, now), now, note)
+    if is_over:
+        Incident.objects.filter(pk=root.pk).update(n_attached=0)
+        root.n_attached = 0
+
+
+def _marks(
+    incident: Incident, verb: str, actor: Actor, note: str, now: datetime, minutes: int | None = None
+) -> dict[str, Any]:
+    """The columns that tell when, by whom and why, beside the state."""
+    nobody: dict[str, Any] = {
+        "acknowledged_at": None, "acknowledged_by": None, "acknowledged_until": None,
+        "acknowledged_reach": 0, "acknowledged_severity": "",
+    }  # fmt: skip
+    if verb == "acknowledge":
+        until = _until(now, settings.ACKNOWLEDGED_MINUTES if minutes is None else minutes)
+        who = {"acknowledged_at": now, "acknowledged_by": actor.name, "acknowledged_until": until}
+        return {**who, **acknowledged_marks(incident)}
+    if verb == "resolve":
+        return {"resolved_at": now, "resolution": note, "acknowledged_until": None}
+    return {**nobody, "resolved_at": None, "resolution": None} if verb == "reopen" else nobody
+
+
+def _until(now: datetime, minutes: int) -> datetime | None:
+    if not 0 <= minutes <= MINUTES_MAX:
+        raise BadAct(f"An acknowledgement lasts 1 to {MINUTES_MAX} minutes, or 0 for as long as it takes.")
+    return now + timedelta(minutes=minutes) if minutes else None

@@ -21,6 +21,7 @@ MessageType = Literal[
 IncidentState = Literal["open", "acknowledged", "resolved"]
 ConditionState = Literal["firing", "clearing", "clear"]
 Certainty = Literal["suspected", "diagnosed"]
+Severity = Literal["low", "medium", "high"]
 JobState = Literal["running", "stuck", "silent", "catching_up", "idle", "ended", "unknown"]
 
 
@@ -31,6 +32,11 @@ class IncidentRow:
     version: raised by every change; sent back as a precondition. suspected: no diagnosis yet. culprits: at most 16 ranks,
     n_culprits in all. regressed: reopened soon after it was resolved. recurrence_of: number of an earlier incident of
     the same key.
+
+    acknowledged_until: when the acknowledgement ends by itself. severity: of the worst symptom seen. assignee: who should
+    handle it, "" nobody. nodes: of the culprits, at most 16. silence: number of what silences it until silenced_until.
+    attached_to: number of the incident it follows from; n_attached: how many follow from it. review: what was found out
+    afterwards: real, noise, false, or "".
     """
 
     number: int
@@ -60,6 +66,15 @@ class IncidentRow:
     regressed: bool
     recurrence_of: int | None
     updated_at: str
+    acknowledged_until: str | None
+    severity: Severity
+    assignee: str
+    nodes: tuple[str, ...]
+    silence: int | None
+    silenced_until: str | None
+    attached_to: int | None
+    n_attached: int
+    review: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,12 @@ class Certainty(models.TextChoices):
     DIAGNOSED = "diagnosed"
 
 
+class Severity(models.TextChoices):
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
 class ActorKind(models.TextChoices):
     USER = "user"
     DETECTOR = "detector"
@@ -50,6 +56,12 @@ class Incident(models.Model):
     diagnosed; clean_looks, clean_look_at: the hysteresis of the condition; asked_at: since when somebody waits for a
     diagnosis. These five change without a new version. pages: people should be woken for it. dumps_wanted: what the nodes
     should be asked for, such as stacks.
+
+    acted_version: the version that the newest act of a person or script made. acknowledged_until: when the acknowledgement
+    ends by itself; acknowledged_reach, acknowledged_severity: how many ranks it concerned and how bad it was then.
+    culprit_nodes: where the culprits run, as far as is known; nodes_known: that is all of them. review: what the newest
+    review says of it. attached_to: the incident it follows from, whose handling is its own; n_attached: how many follow
+    from this one.
     """
 
     team = models.ForeignKey("ingest.Team", models.PROTECT, related_name="incidents")
@@ -91,6 +103,19 @@ class Incident(models.Model):
     pages = models.BooleanField(default=True)
     dumps_wanted = models.JSONField(default=list, blank=True)
     updated_at = models.DateTimeField()
+    acted_version = models.PositiveIntegerField(default=1)
+    severity = models.CharField(max_length=8, choices=Severity.choices, default=Severity.HIGH)
+    assignee = models.CharField(max_length=150, default="", blank=True)
+    acknowledged_until = models.DateTimeField(null=True, blank=True)
+    acknowledged_reach = models.PositiveIntegerField(default=0)
+    acknowledged_severity = models.CharField(max_length=8, choices=Severity.choices, default="", blank=True)
+    culprit_nodes = models.JSONField(default=list, blank=True)
+    nodes_known = models.BooleanField(default=False, db_default=False)
+    silence = models.ForeignKey("silences.Silence", models.PROTECT, null=True, blank=True, related_name="incidents")
+    silenced_until = models.DateTimeField(null=True, blank=True)
+    attached_to = models.ForeignKey("self", models.PROTECT, null=True, blank=True, related_name="attached")
+    n_attached = models.PositiveIntegerField(default=0)
+    review = models.CharField(max_length=16, default="", blank=True)
 
     class Meta:
         constraints = [
@@ -116,11 +141,28 @@ class Incident(models.Model):
                 | (~Q(state=State.RESOLVED) & Q(resolved_at=None, resolution=None)),
                 name="resolved_says_when_and_why",
             ),
+            models.CheckConstraint(condition=Q(severity__in=Severity.values), name="severity_is_known"),
+            models.CheckConstraint(
+                condition=Q(silence=None, silenced_until=None) | Q(silence__isnull=False, silenced_until__isnull=False),
+                name="silenced_says_by_what_and_until_when",
+            ),
+            models.CheckConstraint(
+                condition=Q(acknowledged_until=None) | Q(state=State.ACKNOWLEDGED),
+                name="only_an_acknowledgement_runs_out",
+            ),
+            models.CheckConstraint(condition=~Q(attached_to=models.F("id")), name="nothing_is_attached_to_itself"),
+            models.CheckConstraint(
+                condition=Q(attached_to=None) | Q(n_attached=0), name="attached_incidents_end_at_a_root"
+            ),
         ]
         indexes = [
             models.Index(fields=["team", "state", "-id"], name="incident_lists"),
             models.Index(fields=["key", "-id"], name="incident_by_key"),
             models.Index(fields=["asked_at"], condition=Q(asked_at__isnull=False), name="incident_asked"),
+            models.Index(fields=["attached_to"], condition=Q(attached_to__isnull=False), name="incident_attached"),
+            models.Index(
+                fields=["acknowledged_until"], condition=Q(acknowledged_until__isnull=False), name="incident_runs_out"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -130,8 +172,8 @@ class Incident(models.Model):
 class TimelineEntry(models.Model):
     """One thing that happened to an incident. Never changed, never deleted.
 
-    before, after: the state (or condition) around the act. request_key (a hash of the actor's key and of whose
-    it is) makes a repeated request the same act.
+    before, after: the state around the act, or the condition, the assignee, the root incident. request_key (a hash of
+    the actor's key and of whose it is) makes a repeated request the same act.
     """
 
     incident = models.ForeignKey(Incident, models.PROTECT, related_name="timeline")
@@ -139,8 +181,8 @@ class TimelineEntry(models.Model):
     actor = models.CharField(max_length=150)
     actor_kind = models.CharField(max_length=16, choices=ActorKind.choices)
     verb = models.CharField(max_length=32)
-    before = models.CharField(max_length=32, default="", blank=True)
-    after = models.CharField(max_length=32, default="", blank=True)
+    before = models.CharField(max_length=150, default="", blank=True)
+    after = models.CharField(max_length=150, default="", blank=True)
     note = models.TextField(default="", blank=True)
     request_key = models.CharField(max_length=100, default="", blank=True)
 
@@ -176,6 +218,74 @@ class DiagnosisRevision(models.Model):
 
     def __str__(self) -> str:
         return f"diagnosis {self.number} of incident {self.incident_id}"
+
+
+class Alarm(models.TextChoices):
+    """Whether it was right to tell people."""
+
+    REAL = "real"
+    NOISE = "noise"  # true, and nobody had to do anything
+    FALSE = "false"  # nothing was wrong
+
+
+class Verdict(models.TextChoices):
+    """Whether the right one was blamed."""
+
+    RIGHT = "right"
+    PARTLY = "partly"
+    WRONG = "wrong"
+    UNKNOWN = "unknown"
+
+
+class Review(models.Model):
+    """What somebody found out afterwards about an incident. Never changed, never deleted: the newest counts.
+
+    cause: the true cause in words; component, culprits, node: the same as far as it can be counted. rule: whose verdict
+    stood when it was reviewed, empty where nobody was named.
+    """
+
+    incident = models.ForeignKey(Incident, models.PROTECT, related_name="reviews")
+    entry = models.OneToOneField(TimelineEntry, models.PROTECT, related_name="review")
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=150)
+    alarm = models.CharField(max_length=8, choices=Alarm.choices)
+    verdict = models.CharField(max_length=8, choices=Verdict.choices)
+    rule = models.CharField(max_length=64, default="", blank=True)
+    cause = models.TextField(default="", blank=True)
+    component = models.CharField(max_length=32, default="", blank=True)
+    culprits = models.JSONField(default=list, blank=True)
+    node = models.CharField(max_length=128, default="", blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(alarm__in=Alarm.values), name="review_alarm_is_known"),
+            models.CheckConstraint(condition=Q(verdict__in=Verdict.values), name="review_verdict_is_known"),
+        ]
+        indexes = [models.Index(fields=["incident", "-id"], name="newest_reviews")]
+
+    def __str__(self) -> str:
+        return f"review of incident {self.incident_id}: {self.alarm}, {self.verdict}"
+
+
+class SavedView(models.Model):
+    """A list's filters under a name: the owner's own, or the team's when there is none."""
+
+    team = models.ForeignKey("ingest.Team", models.CASCADE, related_name="views")
+    owner = models.ForeignKey("auth.User", models.CASCADE, null=True, blank=True, related_name="views")
+    name = models.CharField(max_length=60)
+    query = models.CharField(max_length=1000)
+    made_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["team", "owner", "name"], nulls_distinct=False, name="one_view_per_owner_and_name"
+            ),
+            models.CheckConstraint(condition=~Q(name=""), name="a_view_has_a_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class OutboxRow(models.Model):

@@ -15,13 +15,14 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from console.dumps.reading import fused
+from console.dumps import reading as dumps
 from console.incidents import lifecycle
 from console.incidents.changes import changes
 from console.incidents.models import Certainty, DiagnosisRevision, Incident
 from console.incidents.rows import CULPRITS_SHOWN_MAX
 from console.incidents.suspicion import UNDIAGNOSED, suspected_headline
 from console.incidents.thresholds import settings_of
+from console.stages.joining import staged
 from ingest.models import Node
 from ingest.narrow import read_evidence
 from ingest.read import has_new_batches
@@ -51,7 +52,7 @@ def revise(incident: Incident, symptom: Symptom, seen: Window, thresholds: Setti
     """
     if _is_due(incident):
         since = replace(symptom, at_ns=min(symptom.at_ns, incident.first_symptom_ns))  # later looks see less far back
-        _diagnose(incident, since, _evidence(incident, since, seen), thresholds)
+        _diagnose_in_look(incident, since, _evidence(incident, since, seen), thresholds)
 
 
 def revise_late(attempt_id: int) -> None:
@@ -64,7 +65,7 @@ def revise_late(attempt_id: int) -> None:
         span = evidence_span(incident, symptom)
         if _has_late_news(newest, incident.analysed_at, span):
             window = read_evidence(attempt_id, *span, onset_ns(symptom), now_ns=span[1])
-            _diagnose(incident, symptom, window, settings_of(incident.job_id))
+            _diagnose_in_look(incident, symptom, window, settings_of(incident.job_id))
 
 
 def _has_late_news(newest: DiagnosisRevision, analysed_at: datetime, span: tuple[int, int]) -> bool:
@@ -97,8 +98,20 @@ def revise_dumped(incident: Incident) -> None:
         _diagnose(incident, symptom, window, settings_of(incident.job_id))
 
 
-def _diagnose(incident: Incident, symptom: Symptom, window: Window, thresholds: Settings) -> None:
-    diagnosis = fused(incident, diagnose(window, symptom, thresholds), thresholds)
+def _diagnose_in_look(incident: Incident, symptom: Symptom, window: Window, thresholds: Settings) -> None:
+    """As `_diagnose`; where dumps take long to read the first answer does without, and the next are left to who reads them."""
+    is_at_hand = dumps.is_at_hand(incident)
+    if not is_at_hand:
+        dumps.owe(incident.attempt_id)
+    if is_at_hand or not incident.revisions.exists():
+        _diagnose(incident, symptom, window, thresholds, with_dumps=is_at_hand)
+
+
+def _diagnose(
+    incident: Incident, symptom: Symptom, window: Window, thresholds: Settings, *, with_dumps: bool = True
+) -> None:
+    found = staged(incident.attempt_id, diagnose(window, symptom, thresholds), window, thresholds)
+    diagnosis = dumps.fused(incident, found, thresholds) if with_dumps else found
     Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
     newest = incident.revisions.order_by("-number").first()
     number = newest.number + 1 if newest else 1
@@ -135,7 +148,8 @@ def is_worth_an_incident(attempt_id: int, symptom: Symptom, seen: Window, thresh
     if symptom.kind is not SymptomKind.STRAGGLER or is_halved(symptom, thresholds):
         return True
     start_ns = min(evidence_start_ns(symptom, seen.end_ns), seen.start_ns)
-    diagnosis = diagnose(read_evidence(attempt_id, start_ns, seen.end_ns, symptom.at_ns), symptom, thresholds)
+    window = read_evidence(attempt_id, start_ns, seen.end_ns, symptom.at_ns)
+    diagnosis = staged(attempt_id, diagnose(window, symptom, thresholds), window, thresholds)
     return is_worth(symptom, diagnosis, thresholds)
 
 
@@ -206,4 +220,4 @@ def store(
             culprits=list(diagnosis.culprits), grade=best.grade.value if best else "",
             window_start_ns=window.start_ns, window_end_ns=window.end_ns,
         )  # fmt: skip
-        lifecycle.observe(incident, verb, fields, note=note)
+        lifecycle.observe(incident, verb, fields, blamed=best.culprits if best else (), note=note)

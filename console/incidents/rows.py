@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import cast
 
-from console.incidents.live import Certainty, ConditionState, IncidentRow, IncidentState, TimelineRow
-from console.incidents.models import Incident, TimelineEntry
+from django.utils import timezone
+
+from console.incidents.live import Certainty, ConditionState, IncidentRow, IncidentState, Severity, TimelineRow
+from console.incidents.models import Incident, State, TimelineEntry
 
 CULPRITS_SHOWN_MAX = 16
+NODES_SHOWN_MAX = 16
 
 
 def iso(at: datetime | None) -> str | None:
@@ -55,6 +58,15 @@ def incident_row(incident: Incident) -> IncidentRow:
         regressed=incident.regressed,
         recurrence_of=incident.recurrence_of_id,
         updated_at=iso(incident.updated_at) or "",
+        acknowledged_until=iso(incident.acknowledged_until),
+        severity=cast(Severity, incident.severity),
+        assignee=incident.assignee,
+        nodes=tuple(incident.culprit_nodes[:NODES_SHOWN_MAX]),
+        silence=incident.silence_id,
+        silenced_until=iso(incident.silenced_until),
+        attached_to=incident.attached_to_id,
+        n_attached=incident.n_attached,
+        review=incident.review,
     )
 
 
@@ -70,3 +82,11 @@ def timeline_row(entry: TimelineEntry) -> TimelineRow:
         after=entry.after,
         note=entry.note,
     )
+
+
+def is_quiet(incident: Incident) -> bool:
+    """Whether nobody is to be woken for it now: it is silenced, or follows from an unresolved incident that is told of
+    already."""
+    if incident.silenced_until is not None and incident.silenced_until > timezone.now():
+        return True
+    return incident.attached_to is not None and incident.attached_to.state != State.RESOLVED

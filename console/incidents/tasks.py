@@ -5,9 +5,10 @@ from __future__ import annotations
 from celery import shared_task
 
 from console.dumps.news import attempts_asked, has_dumps
-from console.incidents import publish, retention, watch, why_not
+from console.incidents import lifecycle, publish, retention, watch, why_not
 from console.incidents.again import attempts_asked_for
 from console.incidents.health import publish_health
+from console.silences.acts import settle_due
 from ingest.marks import take_dumped, take_heard
 from ingest.read import running_attempts
 
@@ -52,6 +53,13 @@ def answer_why_not(number: int, rank: int, key: str) -> None:
 @shared_task
 def relay_outbox() -> None:
     publish.relay_waiting()
+
+
+@shared_task
+def tend_incidents() -> None:
+    """What ends by the clock: acknowledgements and silences."""
+    lifecycle.end_acknowledgements()
+    settle_due()
 
 
 @shared_task(soft_time_limit=50, time_limit=60)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Max, QuerySet
 from django.utils import timezone
 
 from console.incidents.lifecycle import Actor, BadAct, checked_note
@@ -58,23 +58,56 @@ class ChangeRow:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """A threshold that somebody changed after the version a caller had seen. None is the default."""
+
+    name: str
+    unit: str
+    theirs: float | None
+    yours: float | None
+    changed_by: str
+    changed_at: str
+    reason: str
+
+
+class ChangedMeanwhile(Exception):
+    """Somebody else was faster; the message says who, and overtaken what both wanted."""
+
+    def __init__(self, overtaken: list[Overtaken]) -> None:
+        said = "; ".join(f"{one.changed_by} set {one.name} to {_value(one.theirs, one.unit)}" for one in overtaken)
+        yours = ", ".join(_value(one.yours, one.unit) for one in overtaken)
+        super().__init__(f"Meanwhile {said}; you wanted {yours}. Nothing was changed.")
+        self.overtaken = overtaken
+
+
+def _value(value: float | None, unit: str) -> str:
+    return "its default" if value is None else f"{value:g} {unit}".rstrip()
+
+
 def settings_of(job_id: int) -> Settings:
     """The thresholds in force."""
     return _usable(_overrides(job_id))[0]
 
 
-def change_settings(job: Job, changes: Mapping[str, Any], actor: Actor, reason: str) -> list[SettingChange]:
+def change_settings(
+    job: Job, changes: Mapping[str, Any], actor: Actor, reason: str, version: int | None = None
+) -> list[SettingChange]:
     """Change thresholds, all of `changes` or none; None is back to the default. What is so already is no change.
 
-    Raises BadAct with a sentence for people.
+    version: of the settings that the caller saw; None: whatever they are. Raises BadAct with a sentence for people,
+    ChangedMeanwhile when somebody changed one of these thresholds since that version, to something else.
     """
     reason = checked_note(reason, needed=True)
     if not changes:
         raise BadAct("Name at least one setting to change.")
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=job.pk)  # what two people change at once must fit together
-        before = {name: change.after for name, change in _newest(job.pk).items()}
+        newest = _newest(job.pk)
+        before = {name: change.after for name, change in newest.items()}
         after = _checked(before, changes)
+        if version is not None and (late := _overtaken(newest, changes, after, version)):
+            raise ChangedMeanwhile(late)
         made = partial(
             SettingChange, job=job, at=timezone.now(), actor=actor.name, actor_kind=actor.kind, reason=reason
         )
@@ -83,6 +116,21 @@ def change_settings(job: Job, changes: Mapping[str, Any], actor: Actor, reason: 
             SettingChange.objects.create(**made.keywords, name=name, before=before.get(name), after=after.get(name))
             for name in sorted(changed)
         ]
+
+
+def version_of(job_id: int) -> int:
+    """Grows with every change of the job's thresholds; 0 before the first."""
+    return SettingChange.objects.filter(job=job_id).aggregate(newest=Max("id"))["newest"] or 0
+
+
+def _overtaken(
+    newest: Mapping[str, SettingChange], changes: Mapping[str, Any], after: Mapping[str, float | None], version: int
+) -> list[Overtaken]:
+    return [
+        Overtaken(name, limits()[name].unit, one.after, after[name], one.actor, iso(one.at) or "", one.reason)
+        for name, one in sorted(newest.items())
+        if name in changes and name in limits() and one.pk > version and one.after != after[name]
+    ]
 
 
 def read_settings(job_id: int) -> list[SettingRow]:

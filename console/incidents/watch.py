@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from console.dashboard.jobs import newest_look, read_job_row
 from console.dumps.news import death_of, explanation_of, follow_dumps, is_held
+from console.dumps.reading import debt_of, settle
 from console.dumps.wanted import ask_for
 from console.incidents import lifecycle
 from console.incidents.again import diagnose_asked
@@ -30,10 +31,12 @@ from console.incidents.over import is_over
 from console.incidents.paging import page_if_due, paging
 from console.incidents.pauses import pause_sentence
 from console.incidents.publish import publish_job
-from console.incidents.revise import is_worth_an_incident, revise, revise_dumped, revise_late
+from console.incidents.revise import evidence_start_ns, is_worth_an_incident, revise, revise_dumped, revise_late
+from console.incidents.severity import worse
 from console.incidents.suspicion import UNDIAGNOSED, communicator_name, suspected_headline
 from console.incidents.thresholds import settings_of
 from console.operations.metrics import LOOKS, count_look
+from console.stages.joining import seen_in_stages
 from ingest.endings import end_if_all_gone
 from ingest.models import Attempt
 from ingest.narrow import read_evidence, read_glance
@@ -77,8 +80,10 @@ def watch_dumps(attempt_id: int) -> None:
             return
         with _in_turn(attempt_id):
             incident.refresh_from_db()
+            debt = debt_of(attempt_id)
             if incident.condition == ConditionState.FIRING or incident.symptom == SymptomKind.EXTERNAL:
                 revise_dumped(incident)
+            settle(attempt_id, debt)
         publish_job(incident.team_id, read_job_row(incident.job))
 
 
@@ -104,13 +109,14 @@ def _look(attempt: Attempt) -> None:
         history, excuse = _history(attempt, window, normal, thresholds), pause_sentence(attempt)
         seen = triggers.look(window, normal, thresholds, history, excuse)
         if _asks_for_more(window, seen):
-            window = read_evidence(attempt.pk, *span)
+            window = read_evidence(attempt.pk, min(span[0], _evidence_start_ns(seen, end_ns)), end_ns)
             seen = triggers.look(window, normal, thresholds, history, excuse)
         if is_over(window):
             death = death_of(attempt.pk, window)
             seen = dataclasses.replace(
                 seen, symptoms=(death,) if death else (), held="" if death else "Every process of the job is gone."
             )
+        seen = seen_in_stages(attempt, window, seen)
         _follow(attempt, window, seen, thresholds)
         keep_look(attempt, end_ns, seen)  # last: a look counts when all of it succeeded
         count_look(began, end_ns, seen.symptoms[0].kind.value if seen.symptoms else "none")
@@ -124,6 +130,12 @@ def _asks_for_more(window: Window, seen: triggers.Look) -> bool:
     """Whether what a glance at the sampled ranks saw must be judged by everybody's rows; their pace is theirs alone."""
     is_standing = any(symptom.kind is not SymptomKind.STRAGGLER for symptom in seen.symptoms)
     return is_standing or bool(seen.held) or bool((window.rows("process")["alive"] == 0).any())
+
+
+def _evidence_start_ns(seen: triggers.Look, end_ns: int) -> int:
+    """From when on the diagnosis that may follow wants to read: what is read once need not be read again for it."""
+    standing = [symptom for symptom in seen.symptoms if symptom.kind is not SymptomKind.STRAGGLER]
+    return min((evidence_start_ns(symptom, end_ns) for symptom in standing), default=end_ns)
 
 
 def _follow(attempt: Attempt, window: Window, seen: triggers.Look, thresholds: Settings) -> None:
@@ -211,7 +223,13 @@ def _went_on(window: Window, since_ns: int) -> bool:
 def _start_anew(incident: Incident, symptom: Symptom, window: Window) -> None:
     """The same trouble from the start: the old diagnosis stays in the revisions, but is no longer the answer."""
     fields = {**UNDIAGNOSED, **_suspicion(symptom, window), "condition": ConditionState.FIRING}
-    fields |= {"n_victims": 0, "cleared_at": None, "analysed_at": None, **paging(symptom)}
+    fields |= {
+        "n_victims": 0,
+        "cleared_at": None,
+        "analysed_at": None,
+        **paging(symptom),
+        **worse(incident, symptom.kind),
+    }
     before = incident.condition
     lifecycle.observe(
         incident, "fired again", fields, before=before, after=ConditionState.FIRING, note=symptom.sentence
@@ -225,7 +243,7 @@ def _also_seen(incident: Incident, symptom: Symptom, window: Window) -> None:
     note = f"Also seen: {symptom.kind.value} in {communicator_name(window, symptom.comm_id)}"
     noted = incident.timeline.filter(verb="attached").values_list("note", flat=True)
     if note not in noted and len(noted) < ALSO_SEEN_MAX:
-        lifecycle.observe(incident, "attached", {}, note=note)
+        lifecycle.observe(incident, "attached", worse(incident, symptom.kind), note=note)
 
 
 def _suspicion(symptom: Symptom, window: Window) -> dict[str, Any]:

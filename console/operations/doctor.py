@@ -49,6 +49,7 @@ SAID_ALREADY: Final = {
     "diogenes.E020": "Valkey", "diogenes.E030": "front end", "diogenes.W036": "agent tokens",
 }  # fmt: skip
 """Start-up checks that ask what a question asked before: one fault is told once."""
+STOPPED_STATES: Final = ("T", "t")
 NCCL_SYMBOLS: Final = tuple(f"ncclProfiler_v{version}" for version in range(3, 8))
 
 
@@ -123,6 +124,7 @@ def _questions(places: Places) -> list[Question]:
         Question("beat", lambda: ask_roll("beat"), "Valkey"),
         Question("doors", _doors, "Valkey"),
         Question("restarts", _restarts),
+        Question("parts", _parts),
         Question("agents", _agents, "database"),
         Question("node clocks", _clocks, "database"),
         Question("agent tokens", _tokens, "database"),
@@ -200,10 +202,9 @@ def _probe_ingest(places: Places) -> str:
 
 def _worker() -> str:
     """Ask through the broker: that is the way looks take."""
-    answers = app.control.ping(timeout=2.0)
-    if not answers:
+    if not app.control.ping(timeout=2.0, limit=1):  # the first answer will do: to wait for all takes the whole time
         raise Missing("no worker answers: no looks are taken; start one, or see its log")
-    return f"{len(answers)} answered"
+    return f"answers; {ask_roll('worker')}"
 
 
 def _doors() -> str:
@@ -230,6 +231,31 @@ def _restarts() -> str:
     if lately:
         raise Doubt(f"started again: {', '.join(lately)}", f"See their logs in {settings.DATA_FOLDER / 'logs'}.")
     return f"none in the last {RESTARTS_SECONDS / 60:.0f} minutes"
+
+
+def _parts() -> str:
+    """What `manage.py up` started and somebody stopped: held by a file, or by a signal; such a part is there and does nothing."""
+    folder = settings.DATA_FOLDER
+    try:
+        noted = [line.split() for line in (folder / "children").read_text().splitlines()]
+    except OSError:
+        return "not known: `manage.py up` does not run here"
+    held = sorted(path.name for path in (folder / "held").iterdir()) if (folder / "held").is_dir() else []
+    stopped = [f"{name} (pid {pid})" for pid, _, name in noted if _state_of(int(pid)) in STOPPED_STATES]
+    said = [*(f"{name} is held" for name in held), *(f"{name} is stopped" for name in stopped)]
+    if said:
+        advice = [f"Remove {folder / 'held' / name} to let it start." for name in held]
+        advice += ["A stopped process goes on with `kill -CONT PID`; find out first who stopped it."] if stopped else []
+        raise Doubt("; ".join(said), " ".join(advice))
+    return f"{len(noted)} run; none is held or stopped"
+
+
+def _state_of(pid: int) -> str:
+    """The letter of /proc/PID/stat, '' where there is no such process; the name before it may hold anything."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
 
 
 def _readiness(note: Note) -> str:

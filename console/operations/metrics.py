@@ -42,6 +42,12 @@ GUESSES: Final = Counter(
 )
 GUESSES_REFUSED: Final = Counter("diogenes_guesses_refused", "Those that were too many for their address.", ["kind"])
 
+TICKETS_SENT: Final = Counter(
+    "diogenes_deliveries", "Tries at deliveries, by kind of destination.", ["kind", "outcome"]
+)
+TICKETS_REFUSED: Final = Counter("diogenes_deliveries_refused", "Deliveries not promised: too many waited already.")
+HOOKS_REFUSED: Final = Counter("diogenes_hooks_refused", "Calls from ticket systems that changed nothing.", ["reason"])
+
 DOOR_REFUSED: Final = Counter("diogenes_door_refused", "Connections to a process' own door beyond sixteen at once.")
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

@@ -39,6 +39,8 @@ MEANING: Final = {
     "diogenes_job_lag_seconds": "How far behind now the slowest reporting node of a job is; the 50 jobs that lag most.",
     "diogenes_jobs_left_out": "Running jobs that diogenes_job_lag_seconds leaves out.",
     "diogenes_incidents": "Incidents that are not resolved, by state.",
+    "diogenes_incidents_quiet": "Those of them that wake nobody: silenced, attached to another.",
+    "diogenes_silences": "Silences in force, by kind: silence, maintenance.",
     "diogenes_outbox_waiting": "Live messages of incidents that wait to be relayed.",
     "diogenes_looks_overdue": "Running jobs with reporting nodes that nobody has looked at for 30 s.",
     "diogenes_partitions_ahead": "Hours of traces there are partitions for; absent where the store makes its own room.",
@@ -51,6 +53,13 @@ MEANING: Final = {
     "diogenes_restarts": "How often `manage.py up` started a process again since it began; absent where it did not.",
     "diogenes_unreadable": "1 when these numbers could not be read: database or valkey.",
 }
+_QUIET: Final = """
+SELECT 'silenced', count(*) FROM incidents_incident WHERE state <> 'resolved' AND silenced_until > now()
+UNION ALL SELECT 'attached', count(*) FROM incidents_incident WHERE state <> 'resolved' AND attached_to_id IS NOT NULL
+"""
+_SILENCES: Final = """
+SELECT kind, count(*) FROM silences_silence WHERE starts_at <= now() AND ends_at > now() GROUP BY 1
+"""
 _NODES: Final = """
 SELECT CASE WHEN n.received_ns < %(reporting)s THEN 'silent' WHEN n.catching_up THEN 'catching_up' ELSE 'reporting' END,
     count(*)
@@ -120,6 +129,9 @@ def _of_the_database() -> Iterator[Metric]:
         incidents = "SELECT state, count(*) FROM incidents_incident WHERE state <> 'resolved' GROUP BY 1"
         found = dict(connection.execute(incidents).fetchall())
         yield _by("diogenes_incidents", "state", {"open": 0, "acknowledged": 0, **found})
+        yield _by("diogenes_incidents_quiet", "kind", dict(connection.execute(_QUIET).fetchall()))
+        in_force = dict(connection.execute(_SILENCES).fetchall())
+        yield _by("diogenes_silences", "kind", {"silence": 0, "maintenance": 0, **in_force})
         waiting = "SELECT count(*) FROM incidents_outboxrow WHERE relayed_at IS NULL"
         yield _gauge("diogenes_outbox_waiting", _one(connection, waiting))
         yield _by("diogenes_let_go", "kind", _let_go(connection))

@@ -114,8 +114,8 @@ class Watch:
         self.ending_since.pop(name, None)
         if name in NOT_RESTARTED:
             self.relay_demo()  # its last words may have come since the last look
-            self.stack.say(f"the {name} is over, the console goes on; `make run` again for a new one; "
-                           f"see {child.log_path}")  # fmt: skip
+            self.stack.say(f"{_how_over(name, child.process.returncode)}, the console goes on; `make run` again for a new "
+                           f"one; see {child.log_path}")  # fmt: skip
             self.stack.children.remove(child)
             return
         deaths = self.deaths.setdefault(name, Deaths())
@@ -175,3 +175,10 @@ class Watch:
         except OSError as error:
             pause = deaths.note(now, 0.0)
             self.stack.say(f"{dead.recipe.name} cannot be started: {error}; trying again in {pause:.0f} s")
+
+
+def _how_over(name: str, code: int) -> str:
+    """That it came to its end, or how it died: whoever killed it by mistake must not read that all is well."""
+    if code < 0:
+        return f"the {name} was killed (signal {-code})"
+    return f"the {name} ended by itself (exit {code})" if code else f"the {name} is over"

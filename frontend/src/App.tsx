@@ -1,8 +1,6 @@
 /* The frame around every page, and which page an address means. */
 
 import type { ComponentChildren } from "preact";
-import { IncidentPage } from "./pages/IncidentPage";
-import { IncidentsPage } from "./pages/IncidentsPage";
 import { NowPage } from "./pages/NowPage";
 import { Loading } from "./parts/bits";
 import { Failure, NotFound } from "./parts/Failure";
@@ -11,13 +9,22 @@ import { StaleBanner } from "./parts/LiveMark";
 import { later } from "./parts/later";
 import { Notices } from "./parts/Notices";
 import { TopBar } from "./parts/TopBar";
-import { go, path } from "./state/address";
-import { useKeys } from "./state/keys";
+import { go, isPage, path } from "./state/address";
+import { paletteOpen, useKeys } from "./state/keys";
 import { away, session, sessionFailure, startTeam } from "./state/team";
 
+const IncidentsPage = later(async () => (await import("./pages/IncidentsPage")).IncidentsPage, "incidents");
+const IncidentPage = later(async () => (await import("./pages/IncidentPage")).IncidentPage, "the incident");
 const JobPage = later(async () => (await import("./pages/JobPage")).JobPage, "the job");
 const NodesPage = later(async () => (await import("./pages/NodesPage")).NodesPage, "nodes");
 const SettingsPage = later(async () => (await import("./pages/SettingsPage")).SettingsPage, "settings");
+const SilencesPage = later(async () => (await import("./pages/SilencesPage")).SilencesPage, "silences");
+const DestinationsPage = later(
+  async () => (await import("./tickets/DestinationsPage")).DestinationsPage,
+  "destinations",
+);
+const ScorecardPage = later(async () => (await import("./pages/ScorecardPage")).ScorecardPage, "the scorecard");
+const Palette = later(async () => (await import("./palette/Palette")).Palette, "commands");
 const BundlePage = later(async () => (await import("./pages/BundlePage")).BundlePage, "the page");
 const JobSettingsPage = later(async () => (await import("./pages/JobSettingsPage")).JobSettingsPage, "the settings");
 
@@ -43,6 +50,7 @@ export function App() {
       </main>
       <Notices />
       <Help />
+      {paletteOpen.value && session.value && <Palette />}
     </>
   );
 }
@@ -55,6 +63,7 @@ function content(): ComponentChildren {
 
 function page(at: string): ComponentChildren {
   const [, room, id, part] = at.split("/");
+  if (!isPage(at)) return <NotFound />;
   if (room === "") return <NowPage />;
   if (room === "incidents" && id) return <IncidentPage key={id} number={Number(id)} />;
   if (room === "incidents") return <IncidentsPage />;
@@ -62,6 +71,9 @@ function page(at: string): ComponentChildren {
   if (room === "jobs" && id) return <JobPage key={id} id={Number(id)} />;
   if (room === "nodes") return <NodesPage />;
   if (room === "bundle") return <BundlePage id={id ?? ""} />;
+  if (room === "silences") return <SilencesPage />;
+  if (room === "destinations") return <DestinationsPage />;
+  if (room === "scorecard") return <ScorecardPage />;
   if (room === "settings") return <SettingsPage />;
   return <NotFound />;
 }

@@ -15,6 +15,7 @@ import type {
   NodeRow,
   PlotlyFigure,
   Revision,
+  Standing,
   TokenRow,
 } from "./types";
 
@@ -51,14 +52,16 @@ export interface NowAnswer {
   ingest: IngestRow;
 }
 
-export type Facets = Record<"state" | "symptom" | "job", Record<string, number>>;
+export type Facet = "state" | "symptom" | "severity" | "job" | "who" | "node" | "team";
+export type Facets = Record<Facet, Record<string, number>>;
 
 export interface IncidentsAnswer {
   stream: StreamPlace;
   server_at: string;
   total: number;
-  page: number;
-  pages: number;
+  /** Cursors of the pages before and after this one; null at the ends. */
+  newer: string | null;
+  older: string | null;
   incidents: IncidentRow[];
   facets: Facets;
 }
@@ -83,6 +86,25 @@ export interface IncidentAnswer {
   dumps_wanted: string[];
   /** Earlier incidents whose culprits sat where this one's sit, newest first. */
   seen_before: SeenBefore[];
+  /** What follows from this incident, newest first. */
+  attached: IncidentRow[];
+  /** Who else has it open. */
+  looking: string[];
+  review: Review | null;
+  /** Who may be assigned. */
+  assignable: string[];
+}
+
+/** What somebody found out afterwards. */
+export interface Review {
+  at: string;
+  actor: string;
+  alarm: "real" | "noise" | "false";
+  verdict: "right" | "partly" | "wrong" | "unknown";
+  cause: string;
+  component: string;
+  culprits: number[];
+  node: string;
 }
 
 export interface SeenBefore {
@@ -124,7 +146,17 @@ export interface Pause {
   until: string;
 }
 
-export type Act = "acknowledge" | "unacknowledge" | "resolve" | "reopen" | "comments" | "diagnose";
+export type Act =
+  | "acknowledge"
+  | "unacknowledge"
+  | "resolve"
+  | "reopen"
+  | "assign"
+  | "attach"
+  | "detach"
+  | "comments"
+  | "diagnose"
+  | "review";
 
 const ANSWER_MS = 20_000;
 
@@ -143,15 +175,23 @@ export const readIncidents = (query: string) => ask<IncidentsAnswer>(`incidents$
 export const readIncident = (number: number) => ask<IncidentAnswer>(`incidents/${number}`);
 export const readIncidentGrid = (number: number) => ask<GridColumns>(`incidents/${number}/grid`);
 export const readLanes = (number: number, query = "") => ask<Lanes>(`incidents/${number}/lanes${query}`);
+export const readStanding = (number: number) => ask<Standing>(`incidents/${number}/standing`);
+/** A revision of the diagnosis as the server wrote it, number by number. */
+export const readDiagnosisText = async (number: number, revision: number) =>
+  (await answered(`incidents/${number}/diagnoses/${revision}`)).text();
 export const readWhyNot = (number: number, rank: number) =>
   ask<WhyNotAnswer>(`incidents/${number}/why-not?rank=${rank}`);
 export const readJob = (id: number) => ask<JobAnswer>(`jobs/${id}`);
 export const readJobGrid = (id: number) => ask<GridColumns>(`jobs/${id}/grid`);
 export const readThroughput = (id: number) => ask<PlotlyFigure>(`jobs/${id}/figures/throughput`);
 export const readJobSettings = (id: number) => ask<JobSettings>(`jobs/${id}/settings`);
-/** All of them or none; null puts one back to its default. */
-export const changeJobSettings = (id: number, changes: Record<string, number | null>, reason: string) =>
-  ask<JobSettings>(`jobs/${id}/settings`, "PATCH", { changes, reason });
+/** All of them or none; null puts one back to its default. 409 (`Overtaken`): somebody changed one since `version`. */
+export const changeJobSettings = (
+  id: number,
+  changes: Record<string, number | null>,
+  reason: string,
+  version: number,
+) => ask<JobSettings>(`jobs/${id}/settings`, "PATCH", { changes, reason, version });
 export const declarePause = (id: number, reason: string, minutes: number) =>
   ask<{ pause: Pause | null }>(`jobs/${id}/pause`, "POST", { reason, minutes });
 export const endPause = (id: number) => ask<{ pause: Pause | null }>(`jobs/${id}/pause`, "DELETE");
@@ -167,16 +207,73 @@ export const deleteToken = (id: number) => ask<unknown>(`tokens/${id}`, "DELETE"
 export const act = (number: number, verb: Act, body: object) =>
   ask<ActAnswer>(`incidents/${number}/${verb}`, "POST", body);
 
+/** Asks for a file and hands it to the browser as a download; the server's sentence where it refuses. */
+export async function takeAway(path: string, name: string): Promise<void> {
+  const address = URL.createObjectURL(await (await answered(path, FILE_MS)).blob());
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), FILE_MS);
+}
+
+const FILE_MS = 120_000;
+
+/** The answer to a GET, of whatever kind. */
+async function answered(path: string, limitMs = ANSWER_MS): Promise<Response> {
+  const how = { ...request("GET"), signal: AbortSignal.timeout(limitMs) };
+  const response = await fetch(`/api/v1/${path}`, how).catch((cause) => {
+    throw notAnswered("GET", cause);
+  });
+  if (!response.ok) throw refusal(response.status, await response.json().catch(() => ({})));
+  return response;
+}
+
+function refusal(status: number, answer: Record<string, unknown>): ApiError {
+  const which = fieldWords(answer.fields);
+  const sentence = which || String(answer.error ?? answer.detail ?? `The server answered ${status}.`);
+  return new ApiError(status, String(answer.code ?? ""), sentence, answer);
+}
+
+/** The first refused field and why: "Matchers 1, values 1: Ensure this field has no more than 128 characters." */
+export function fieldWords(fields: unknown): string {
+  let at = fields;
+  const way: string[] = [];
+  for (let depth = 0; depth < 8 && typeof at === "object" && at !== null; depth++) {
+    if (Array.isArray(at) && typeof at[0] === "string") at = at[0];
+    else {
+      // Refusals of a list's items come as a list, in which those that are right are empty.
+      const wrong = Object.entries(at).find(([, one]) => one && Object.keys(one).length > 0);
+      if (!wrong) return "";
+      way.push(Array.isArray(at) ? String(Number(wrong[0]) + 1) : wrong[0].replaceAll("_", " "));
+      at = wrong[1];
+    }
+  }
+  if (typeof at !== "string" || way.length === 0) return "";
+  const where = way.filter((part) => part !== "non field errors").join(" ");
+  return where ? `${where.charAt(0).toUpperCase()}${where.slice(1)}: ${at}` : at;
+}
+
 export async function ask<T>(path: string, method = "GET", body?: object): Promise<T> {
-  const response = await fetch(`/api/v1/${path}`, request(method, body));
+  const response = await fetch(`/api/v1/${path}`, request(method, body)).catch((cause) => {
+    throw notAnswered(method, cause);
+  });
   if (response.status === 401) location.assign(`/signin?next=${encodeURIComponent(location.pathname)}`);
   const answer = response.status === 204 ? {} : await response.json().catch(() => ({}));
-  if (!response.ok) {
-    const sentence = String(answer.error ?? answer.detail ?? `The server answered ${response.status}.`);
-    throw new ApiError(response.status, String(answer.code ?? ""), sentence, answer);
-  }
+  if (!response.ok) throw refusal(response.status, answer);
   if (typeof answer.server_at === "string") clockSkewMs = Date.parse(answer.server_at) - Date.now();
   return answer as T;
+}
+
+/** What the browser calls "Failed to fetch": in words, and with what to do about it. Status 0: nobody answered. */
+function notAnswered(method: string, cause: unknown): ApiError {
+  const isLate = cause instanceof Error && cause.name === "TimeoutError";
+  const what = isLate ? `The server did not answer within ${ANSWER_MS / 1000} s.` : "The server cannot be reached.";
+  const then =
+    method === "GET"
+      ? "It is asked again by itself."
+      : "Whether this was done is not known: when the mark at the top says Live again, see whether it shows here, else do it again.";
+  return new ApiError(0, "unreachable", `${what} ${then}`, {});
 }
 
 function request(method: string, body?: object): RequestInit {

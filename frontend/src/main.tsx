@@ -14,14 +14,18 @@ import "./styles/tokens.css";
 import "./styles/base.css";
 import "./styles/parts.css";
 import "./styles/shell.css";
+import "./styles/narrow.css";
 import "./styles/pages.css";
 import "./styles/incident.css";
 import "./styles/panels.css";
 import "./styles/answers.css";
 import "./styles/canvas.css";
+import "./styles/standing.css";
 import "./styles/tables.css";
 import "./styles/dumps.css";
 import "./styles/stacks.css";
+import "./styles/handling.css";
+import "./styles/palette.css";
 
 const root = document.getElementById("app");
 if (root) {

@@ -171,11 +171,39 @@ export interface Lane {
 export interface Lanes {
   from_ns: number;
   to_ns: number;
+  /** End of what is known, which may be later than what is shown. */
+  newest_ns: number;
   first_symptom_ns: number | null;
   triggered_ns: number | null;
   lanes: Lane[];
   omitted: number;
   not_visible: { rank: number; comm_name: string; why: string }[];
+}
+
+/** One rank did the same for a while; a condition of Table 4 has a verdict and the flow that shows it. */
+export interface Span {
+  rank: number;
+  from_ns: number;
+  to_ns: number;
+  doing: string;
+  verdict: string;
+  comm_id: string;
+  comm_name: string;
+  op: number;
+  peer_rank: number;
+  channel: number;
+  direction: string;
+  counters: number[];
+  total_chunks: number;
+}
+
+export interface Standing {
+  from_ns: number;
+  to_ns: number;
+  step_ns: number;
+  ranks: number[];
+  spans: Span[];
+  omitted: number;
 }
 
 export interface Look {
@@ -248,7 +276,20 @@ export interface SettingChange {
   reason: string;
 }
 
+/** A setting that a colleague changed while it was being edited here. null: the default. */
+export interface Overtaken {
+  name: string;
+  unit: string;
+  theirs: number | null;
+  yours: number | null;
+  changed_by: string;
+  changed_at: string;
+  reason: string;
+}
+
 export interface JobSettings {
+  /** Grows with every change. */
+  version: number;
   job_id: number;
   job: string;
   team: string;

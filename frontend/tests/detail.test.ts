@@ -72,3 +72,21 @@ it("asks no more for lanes that have come whole, until the incident changes or a
   expect(lanesAsked().at(-1)).toBe("/lanes?ranks=5");
   stop();
 });
+
+it("asks for flows that were left out, and for the newest minute, once each is wanted", async () => {
+  lanes = { ...makeLanes(), to_ns: 60 * SECOND, newest_ns: 600 * SECOND };
+  const detail = new IncidentDetail(12);
+  const stop = detail.follow(null);
+  await vi.advanceTimersByTimeAsync(100);
+  answerLanes();
+  await vi.advanceTimersByTimeAsync(0);
+  detail.showAllFlows();
+  expect(lanesAsked().at(-1)).toBe("/lanes?limit=1024");
+  answerLanes();
+  await vi.advanceTimersByTimeAsync(0);
+  detail.showTime("newest");
+  expect(lanesAsked().at(-1)).toBe(`/lanes?limit=1024&from_ns=${550 * SECOND}`);
+  detail.showTime("fault");
+  expect(detail.lanesTime.value).toBe("fault");
+  stop();
+});

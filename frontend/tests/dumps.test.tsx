@@ -6,6 +6,7 @@ import { act } from "preact/test-utils";
 import { afterEach, describe, expect, it } from "vitest";
 import { cellsOf, currentCall, kindsOf, markedGroups, paceWords, stretchOf } from "../src/dumps/classes";
 import { AwaitedNodes, shownRequest } from "../src/dumps/DumpsBar";
+import { NobodyYet } from "../src/dumps/DumpTab";
 import { RecorderView } from "../src/dumps/RecorderView";
 import { groupsInQuestion, recordedRows } from "../src/dumps/recorded";
 import { StacksView } from "../src/dumps/StacksView";
@@ -301,6 +302,31 @@ function request(id: number, changes: Partial<DumpRequest> = {}): DumpRequest {
     ...changes,
   };
 }
+
+describe("of ranks that run no Python", () => {
+  const text = (what: ComponentChildren) => drawn(what).textContent ?? "";
+  const silentOf = (kind: string, why: string) => [0, 1].map((rank) => ({ rank, node: "n0", kind, why }));
+  const none = silentOf("stacks", "it is no Python process, so it has no Python stack");
+  const unheard = silentOf("recorder", "no answer within the time; tried torch's dump file");
+  const asked = (silent: typeof none, changes: Partial<DumpRequest> = {}) =>
+    request(4, { ranks_answered: 0, silent, silent_count: silent.length, ...changes });
+
+  it("one sentence says that there is nothing to take, of either kind", () => {
+    for (const kind of ["stacks", "recorder"] as const) {
+      const said = text(<NobodyYet request={asked([...none, ...unheard])} kind={kind} />);
+      expect(said).toContain("The demo’s are C programs");
+      expect(said).not.toContain("Unknown");
+    }
+  });
+
+  it("it is not said while anybody might still answer, or of whom nothing is known", () => {
+    const said = (request: DumpRequest) => text(<NobodyYet request={request} kind="stacks" />);
+    expect(said(asked(none, { state: "open" }))).toContain("Nothing was taken yet.");
+    expect(said(asked([none[0], { ...none[1], why: "not permitted" }]))).toContain("Unknown: stacks of 2 ranks");
+    expect(said(asked(none, { silent_count: 9 }))).toContain("Unknown");
+    expect(said(asked(unheard))).toContain("Nothing could be taken.");
+  });
+});
 
 describe("which dumps are shown", () => {
   it("are the newest that somebody has answered, of that kind", () => {

@@ -61,6 +61,7 @@ export function makeLanes(lanes: Lane[] = [makeLane()]): Lanes {
   return {
     from_ns: 0,
     to_ns: 10 * SECOND,
+    newest_ns: 10 * SECOND,
     first_symptom_ns: 5 * SECOND,
     triggered_ns: 8 * SECOND,
     lanes,
@@ -169,6 +170,15 @@ export function makeIncident(changes: Partial<IncidentRow> = {}): IncidentRow {
     regressed: false,
     recurrence_of: null,
     updated_at: AT,
+    acknowledged_until: null,
+    severity: "high",
+    assignee: "",
+    nodes: [],
+    silence: null,
+    silenced_until: null,
+    attached_to: null,
+    n_attached: 0,
+    review: "",
     ...changes,
   };
 }

@@ -93,7 +93,7 @@ describe("reading a lane", () => {
     const at = (value: number) => Array(100).fill(value);
     const counters = { ready: at(8), transmitted: at(8), done: at(8) };
     expect(conditionWords(makeLane({ ...counters, direction: "recv" }), last)).toBe(
-      "Waits for the sender's next chunk",
+      "Next chunk not yet taken in by its proxy",
     );
     expect(conditionWords(makeLane({ ...counters, direction: "send" }), last)).toBe(
       "GPU not ready with the next chunk",

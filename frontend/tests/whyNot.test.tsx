@@ -43,6 +43,23 @@ describe("the field for a rank", () => {
     expect(asked).toEqual([99]);
   });
 
+  it.each([
+    ["abc", "“abc” is no number."],
+    ["-1", "-1 is no rank: ranks are whole numbers, from 0 on."],
+    ["", "Which rank? Ranks are numbers, from 0 on."],
+  ])("refuses “%s” in words, and clears the older answer", (text, words) => {
+    vi.stubGlobal("fetch", () => new Promise(() => undefined));
+    const asked: (number | null)[] = [];
+    const field = draw(3, (rank) => asked.push(rank));
+    type(field, text);
+    act(() => {
+      field.form?.dispatchEvent(new Event("submit", { bubbles: true, cancelable: true }));
+    });
+    expect(asked).toEqual([null]);
+    expect(document.querySelector("[role=alert]")?.textContent).toBe(words);
+    expect(field.value).toBe(text);
+  });
+
   it("shows the rank that was chosen elsewhere", () => {
     vi.stubGlobal("fetch", () => new Promise(() => undefined));
     draw(3);

@@ -22,8 +22,12 @@ ROWS_MAX: Final = {
     "flow": 150_000,
     "progress": 20_000,
     "status": 20_000,
+    "stage": 60_000,
+    "side": 20_000,
 }
-_AGE: Final = {"op": "enqueued_ns", "live_op": "enqueued_ns", "flow": "tick_ns"}
+_AGE: Final = {
+    "op": "enqueued_ns", "live_op": "enqueued_ns", "flow": "tick_ns", "stage": "ended_ns", "side": "ended_ns",
+}  # fmt: skip
 
 
 def read_clocks() -> tuple[int, int]:

@@ -19,7 +19,7 @@ NAME: Final = "bookmarks.json"
 
 
 def load_bookmarks(folder: Path) -> tuple[dict[str, Bookmark], int]:
-    """(segment name → bookmark, number of the last batch they count); empty and 0 when there is no file to read."""
+    """(file name → bookmark, number of the last batch they count); empty and 0 when there is no file to read."""
     try:
         saved = json.loads((folder / NAME).read_text())
         marks = {str(name): _bookmark(entry) for name, entry in saved["segments"].items()}
@@ -30,7 +30,9 @@ def load_bookmarks(folder: Path) -> tuple[dict[str, Bookmark], int]:
 
 def save_bookmarks(folder: Path, bookmarks: Mapping[str, Bookmark], batches: int) -> None:
     """Replace the file, with what has been read up to batch number `batches`; a full disk costs the bookmarks alone."""
-    entries = {name: {"position": mark.position, "told": mark.told} for name, mark in bookmarks.items()}
+    entries = {
+        name: {"position": mark.position, "told": mark.told, "inode": mark.inode} for name, mark in bookmarks.items()
+    }
     aside = folder / (NAME + ".part")
     with contextlib.suppress(OSError):
         aside.write_text(json.dumps({"batches": batches, "segments": entries}))
@@ -40,4 +42,4 @@ def save_bookmarks(folder: Path, bookmarks: Mapping[str, Bookmark], batches: int
 def _bookmark(entry: dict[str, Any]) -> Bookmark:
     position = entry["position"]
     told = {str(kind): int(count) for kind, count in entry["told"].items()}
-    return Bookmark(None if position is None else int(position), told)
+    return Bookmark(None if position is None else int(position), told, int(entry.get("inode", 0)))

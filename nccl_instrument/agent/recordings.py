@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Final
 
 from nccl_instrument.agent.processes import Living
-from nccl_instrument.agent.worker_server import SOCKET, WorkerServer, has_server
+from nccl_instrument.agent.sight import Seen, look_at
+from nccl_instrument.agent.within import Place, open_of, place_of
+from nccl_instrument.agent.worker_server import SOCKET, WorkerServer
 from nccl_instrument.dumps import RECORDER, Part, Room
 from nccl_instrument.recorder import (
+    ANSWERED,
     DUMP_BYTES_MAX,
     LAST_WORDS,
+    REFUSED,
     SEEN_LATELY,
     answer_path,
     last_words_path,
@@ -44,8 +48,8 @@ _STAMP_SECONDS: Final = 0.02
 class _Asked:
     """A process that was asked, and the files in which it may answer: path → newest that counts, unix seconds."""
 
-    of: Living
-    answers: dict[Path, tuple[str, float]]
+    seen: Seen
+    answers: dict[Place, tuple[str, float]]
     tried: list[str]
     server: WorkerServer | None = None
 
@@ -68,60 +72,61 @@ def take_recordings(
 
 
 def _ask(one: Living, seconds: float) -> _Asked:
-    said, now = _environment(one), time.time()
+    seen = look_at(one)
+    said, now = _environment(seen), time.time()
     since = max(one.began_s, now - OLD_SECONDS)  # what an earlier process left is of an earlier trouble
-    asked = _Asked(one, {answer_path(one.folder, one.pid, one.uid): ("its recorder thread", now - _STAMP_SECONDS)}, [])
-    if _is_theirs(one) and _touch(request_path(one.folder, one.pid, one.uid), one.uid):
-        asked.tried.append("its recorder thread")
-    if said.get(SOCKET) and has_server(Path(said[SOCKET]), one.uid):
-        asked.server = WorkerServer(Path(said[SOCKET]), seconds, DUMP_BYTES_MAX)
+    asked = _Asked(seen, {_own(answer_path(one.folder, one.pid, one.uid)): (ANSWERED, now - _STAMP_SECONDS)}, [])
+    if seen.is_alive and _touch(request_path(one.folder, one.pid, one.uid), one.uid):
+        asked.tried.append(ANSWERED)
+    server = open_of(_in(seen, said[SOCKET]), one.uid, stat.S_IFSOCK) if said.get(SOCKET) else -1
+    if server >= 0:
+        asked.server = WorkerServer(server, seconds, DUMP_BYTES_MAX)
         asked.server.start()
         asked.tried.append("torch's worker server")
-    asked.answers[last_words_path(one.folder, one.pid, one.uid)] = (LAST_WORDS, since)
-    if said.get(PIPE) and _ring(Path(f"{said[PIPE]}{one.rank}.pipe"), one.uid):
+    asked.answers[_own(last_words_path(one.folder, one.pid, one.uid))] = (LAST_WORDS, since)
+    if said.get(PIPE) and _ring(_in(seen, f"{said[PIPE]}{one.rank}.pipe"), one.uid):
         asked.tried.append("its debug pipe")
     prefix = next((said[name] for name in PREFIXES if said.get(name)), PREFIX)
-    asked.answers[Path(f"{prefix}{one.rank}")] = ("torch's dump file", since)
+    asked.answers[_in(seen, f"{prefix}{one.rank}")] = ("torch's dump file", since)
     asked.tried.append("torch's dump file")
     return asked
 
 
+def _in(seen: Seen, path: str) -> Place:
+    """A path that the process says, among its own files."""
+    return place_of(seen.number, seen.root, path)
+
+
+def _own(path: Path) -> Place:
+    """In the folder that recorders share with us."""
+    return Place(str(path))
+
+
 def _answered(one: _Asked, *, is_last: bool) -> Part | None:
     """Its dump; when time is over, the reason why there is none. An old file counts only then: a new one may yet come."""
-    of, is_gone = one.of, _is_gone(one.of.pid)
+    of, is_gone, why = one.seen.of, not look_at(one.seen.of).is_alive, ""
     for path, (by, since) in one.answers.items():
         raw = _fresh(path, of.uid, since if is_last or is_gone else max(since, time.time() - WAIT_SECONDS - 1))
-        if raw is not None:
+        if raw is not None and raw.startswith(REFUSED):
+            why = f"{by}: {raw[len(REFUSED) :].decode('ascii', 'replace')}"
+        elif raw is not None:
             return _part(of, raw, by)
     if one.server is not None and one.server.raw:
         return _part(of, one.server.raw, "torch's worker server")
     if is_gone:
-        raw = _fresh(seen_path(of.folder, of.pid, of.uid), of.uid, of.began_s)
-        return _part(of, b"", "", "the process is gone") if raw is None else _part(of, raw, SEEN_LATELY)
-    return _part(of, b"", "", f"no answer within the time; tried {', '.join(one.tried)}") if is_last else None
+        raw = _fresh(_own(seen_path(of.folder, of.pid, of.uid)), of.uid, of.began_s)
+        if raw is None or raw.startswith(REFUSED):
+            return _part(of, b"", "", why or "the process is gone")
+        return _part(of, raw, SEEN_LATELY)
+    why = why or f"no answer within the time; tried {', '.join(one.tried)}"
+    return _part(of, b"", "", why) if is_last else None
 
 
 def _part(of: Living, raw: bytes, by: str, silent: str = "") -> Part:
     return Part(RECORDER, of.rank, of.pid, 0, "", time.time_ns(), silent, by).holding(raw)
 
 
-def _is_gone(pid: int) -> bool:
-    """Also when its parent has not asked yet how it ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
-    except OSError:
-        return True
-
-
-def _is_theirs(one: Living) -> bool:
-    """Whether its number means a process of its user, which may be asked."""
-    try:
-        return os.stat(f"/proc/{one.pid}").st_uid == one.uid
-    except OSError:
-        return False
-
-
-def _fresh(path: Path, uid: int, since: float) -> bytes | None:
+def _fresh(path: Place, uid: int, since: float) -> bytes | None:
     """The file, if it is a regular one of this user, written since then; None else."""
     descriptor = _open(path, uid, stat.S_IFREG, os.O_RDONLY)
     if descriptor < 0:
@@ -133,19 +138,15 @@ def _fresh(path: Path, uid: int, since: float) -> bytes | None:
         return file.read(DUMP_BYTES_MAX)
 
 
-def _open(path: Path, uid: int, kind: int, flags: int) -> int:
+def _open(path: Place, uid: int, kind: int, flags: int) -> int:
     """A file of this kind and user, opened without waiting for anybody; -1 else.
 
     The path is the process's word, and we may be root: it is looked at first, since opening a device may already do something.
     """
-    try:
-        known = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except (OSError, ValueError):
+    known = open_of(path, uid, kind)
+    if known < 0:
         return -1
     try:
-        found = os.fstat(known)
-        if stat.S_IFMT(found.st_mode) != kind or found.st_uid != uid:
-            return -1
         return os.open(f"/proc/self/fd/{known}", flags | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return -1
@@ -158,7 +159,7 @@ def _touch(path: Path, uid: int) -> bool:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError:
-        descriptor = _open(path, uid, stat.S_IFREG, os.O_RDONLY)
+        descriptor = _open(_own(path), uid, stat.S_IFREG, os.O_RDONLY)
         if descriptor < 0:
             return False
     try:
@@ -171,7 +172,7 @@ def _touch(path: Path, uid: int) -> bool:
         os.close(descriptor)
 
 
-def _ring(pipe: Path, uid: int) -> bool:
+def _ring(pipe: Place, uid: int) -> bool:
     """Whether torch listens at its debug pipe and was asked: never waits for a reader."""
     descriptor = _open(pipe, uid, stat.S_IFIFO, os.O_WRONLY)
     if descriptor < 0:
@@ -185,11 +186,11 @@ def _ring(pipe: Path, uid: int) -> bool:
         os.close(descriptor)
 
 
-def _environment(one: Living) -> dict[str, str]:
-    """What the process was started with; {} when it is gone, another's or not ours to read."""
+def _environment(seen: Seen) -> dict[str, str]:
+    """What the process was started with; {} when it is gone, cannot be seen or is not ours to read."""
     try:
-        with open(f"/proc/{one.pid}/environ", "rb") as file:
-            raw = file.read(ENVIRONMENT_BYTES_MAX) if _is_theirs(one) else b""
+        with open(f"/proc/{seen.number}/environ", "rb") as file:
+            raw = file.read(ENVIRONMENT_BYTES_MAX) if seen.number else b""
     except OSError:
         return {}
     pairs = (line.partition(b"=") for line in raw.split(b"\0") if b"=" in line)

@@ -14,16 +14,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nccl_instrument.agent import segment
 from nccl_instrument.agent.plain import pick, stack
 from nccl_instrument.agent.processes import ProcessState
+from nccl_instrument.agent.segment_layout import COMM, FLOW, OP
 from nccl_instrument.tables import DTYPE, empty_rows
 from nccl_instrument.wire import Rows
 
 COMM_FINALIZED: Final = 1
 DURATION_STEP_NS: Final = 1024  # a power of two
-_NO_OPS: Final = np.zeros(0, segment.OP)
-_NO_COMMS: Final = np.zeros(0, segment.COMM)
+_NO_OPS: Final = np.zeros(0, OP)
+_NO_COMMS: Final = np.zeros(0, COMM)
 _WAITS: Final = ("gpu_wait_ns", "peer_wait_ns", "net_wait_ns")
 _RECEIVE_WAITS: Final = tuple(f"receive_{name}" for name in _WAITS)
 _SPECIAL: Final = {"n_flows", "n_refused", "flags", "nic"}  # narrower on the wire, or ours to fill
@@ -34,11 +34,11 @@ def _shared(table: str, raw: np.dtype[Any]) -> tuple[str, ...]:
 
 
 _COPIED: Final = {
-    "comm": _shared("comm", segment.COMM),
-    "op": _shared("op", segment.OP),
-    "live_op": _shared("live_op", segment.OP),
-    "flow": _shared("flow", segment.FLOW),
-    "progress": _shared("progress", segment.COMM),
+    "comm": _shared("comm", COMM),
+    "op": _shared("op", OP),
+    "live_op": _shared("live_op", OP),
+    "flow": _shared("flow", FLOW),
+    "progress": _shared("progress", COMM),
 }
 
 
@@ -58,7 +58,7 @@ class Owner:
 class Taken:
     """What was read of one process since the last cut, as the segment has it.
 
-    flows: (tick_ns, (n,) segment.FLOW rows) per sweep. ops: completion records. process: state, alive, last callback.
+    flows: (tick_ns, (n,) FLOW rows) per sweep. ops: completion records. process: state, alive, last callback.
     """
 
     owner: Owner

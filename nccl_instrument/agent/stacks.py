@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from nccl_instrument import dumps
 from nccl_instrument.dumps import PART_BYTES_MAX, STACKS, Part, Room
 
 DUMP_SECONDS: Final = 5.0
@@ -30,12 +31,15 @@ RAW_BYTES_MAX: Final = PART_BYTES_MAX[STACKS]
 COMPLAINT_BYTES_MAX: Final = 2**16
 PIECE_BYTES: Final = 2**16
 COMMAND_CHARS: Final = 300
+NO_PY_SPY: Final = "py-spy is not installed on this node: pip install py-spy"
+NO_PYTHON: Final = f"{dumps.NO_PYTHON}, so it has no Python stack"
+MAPS_BYTES_MAX: Final = 2**20
 _REASONS: Final = (
     ("permission", "not permitted: run the agent as the user that trains or as root, with ptrace allowed"),
     ("operation not permitted", "not permitted: run the agent as the user that trains or as root, with ptrace allowed"),
     ("no such process", "the process is gone"),
     ("no such file", "the process is gone"),
-    ("failed to find python version", "it is no Python process, or one py-spy does not know"),
+    ("failed to find python version", f"{dumps.NO_PYTHON}, or one py-spy does not know"),
 )
 
 
@@ -43,6 +47,15 @@ def find_py_spy() -> str | None:
     """The program, beside this Python or on the path."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+def may_be_python(pid: int) -> bool:
+    """Whether py-spy might read it: its program or a library it has loaded is called python; True where nobody may look."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as maps:
+            return b"python" in maps.read(MAPS_BYTES_MAX).lower()
+    except OSError:
+        return True
 
 
 def take_stacks(
@@ -64,7 +77,7 @@ def take_stacks(
     for rank, pid in trainers:
         family += [(rank, child, pid) for child in python_children(pid)[: max(PROCESSES_MAX - len(family), 0)]]
     if program is None:
-        return [_part(one, "py-spy is not installed on this node: pip install py-spy") for one in family]
+        return [_part(one, NO_PY_SPY if may_be_python(one[1]) else NO_PYTHON) for one in family]
     give_up_at, into = time.monotonic() + seconds, room or Room()
     with ThreadPoolExecutor(AT_ONCE) as threads:
         return list(threads.map(lambda one: _take(program, one, 0.0 if is_over() else give_up_at, into), family))

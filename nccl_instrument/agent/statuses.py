@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,10 @@ import numpy as np
 
 from nccl_instrument.agent.follow import DEAD_MAX, KEEP_NS, TRAINERS_MAX
 from nccl_instrument.agent.jobs import ADVICE, name_problem
+from nccl_instrument.agent.named_files import open_named
 from nccl_instrument.agent.processes import GONE, Living, ProcessFiles, ProcessState
 from nccl_instrument.agent.segment import is_alive
+from nccl_instrument.agent.sight import look_at
 from nccl_instrument.recorder import leftovers
 from nccl_instrument.status import BY_ITSELF, FILE_BYTES_MAX, STEPS, BadStatus, Status, decode_status
 from nccl_instrument.tables import DTYPE, SOURCE_RECORDER, SOURCE_STEPS, empty_rows
@@ -138,7 +139,7 @@ class Statuses:
         return found
 
     def _follow(self, path: Path, inode: int) -> None:
-        file = _open(path)
+        file = open_named(path, _NAME)
         if file < 0 or len(self._told) >= TRAINERS_MAX:
             self._pass_over(path, inode, "it is not a status file of the user in its name, or one too many")
             if file >= 0:
@@ -156,7 +157,7 @@ class Statuses:
             LOG.warning("process %d is not watched: %s; %s", status.pid, problem, ADVICE)
             self._pass_over(path, inode, problem, "unnamed_processes")
             return
-        self._told[path] = Told(path, inode, file, status, ProcessFiles(status.pid))
+        self._told[path] = Told(path, inode, file, status, _files_of(path, status))
         self._count_left_out(self._told[path])
         LOG.info("watching rank %d of job %s (process %d) by its status", *self._named(path), status.pid)
 
@@ -207,23 +208,15 @@ def _is_over(status: Status) -> bool:
     return status.ending == BY_ITSELF or not 0 <= time.monotonic_ns() - status.written_ns <= KEEP_NS
 
 
+def _files_of(path: Path, status: Status) -> ProcessFiles:
+    """In /proc, by the number the process has here."""
+    living = Living(int(status.identity["rank"]), status.pid, status.started, path.parent, _uid_of(path))
+    return ProcessFiles(look_at(living).number or status.pid)
+
+
 def _uid_of(path: Path) -> int:
     parts = _NAME.fullmatch(path.name)
     return int(parts[1]) if parts else -1
-
-
-def _open(path: Path) -> int:
-    """A regular file of the user its name says, which we may read; -1 else."""
-    parts = _NAME.fullmatch(path.name)
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return -1
-    found = os.fstat(file)
-    if parts and stat.S_ISREG(found.st_mode) and int(parts[1]) == found.st_uid and os.geteuid() in (0, found.st_uid):
-        return file
-    os.close(file)
-    return -1
 
 
 def _status_of(file: int) -> Status | None:

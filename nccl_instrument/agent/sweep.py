@@ -23,6 +23,7 @@ from nccl_instrument.agent.nics import NicReader
 from nccl_instrument.agent.plain import stack
 from nccl_instrument.agent.processes import Living
 from nccl_instrument.agent.rows import tables_of
+from nccl_instrument.agent.stage_files import StageFiles
 from nccl_instrument.agent.statuses import Statuses
 from nccl_instrument.agent.trainer import Bookmark, Trainer
 from nccl_instrument.wire import Rows
@@ -32,6 +33,8 @@ LOG = logging.getLogger("diogenes.agent")
 SWEEP_NS: Final = 10**8
 SWEEPS_PER_CUT: Final = 10
 CLOCK_STEP_NS: Final = 5 * 10**7  # NTP slews at most 0.5 ms a second; more in one second is a step
+
+_SENSELESS: Final = (ValueError, OverflowError, IndexError, OSError)
 
 HandOver = Callable[[Sequence[tuple[str, bytes]], Mapping[str, Bookmark]], None]
 
@@ -53,6 +56,7 @@ class Sweep:
         names = [nic.name for nic in nics.nics]
         self.followed = Followed(folders, names, ip, bookmarks, self._count_once)
         self._statuses = Statuses(folders, ip, self._count_once)
+        self.stages = StageFiles(folders, losses.add, bookmarks)
         self._nics, self._losses, self._hand_over = nics, losses, hand_over
         self._clock_offset_ns = 0
         self._here: dict[str, Here] = {}  # replaced as a whole, so that another thread may look
@@ -64,6 +68,7 @@ class Sweep:
             if sweeps % SWEEPS_PER_CUT == 0:
                 self.followed.look()
                 self._statuses.look()
+                self.stages.look()
             self.sweep(time.monotonic_ns())
             sweeps += 1
             if sweeps % SWEEPS_PER_CUT == 0:
@@ -72,12 +77,15 @@ class Sweep:
         self.cut(time.monotonic_ns())
         self.followed.close()
         self._statuses.close()
+        self.stages.close()
 
     def sweep(self, tick_ns: int) -> None:
         for trainer in list(self.followed.trainers.values()):
             if trainer.is_alive:
-                with self._guarding(trainer):
+                try:  # not _guarding: of what is done so often it would be a sixth
                     trainer.sweep(tick_ns)
+                except _SENSELESS as error:
+                    self._abandon(trainer, error)
 
     def cut(self, tick_ns: int) -> None:
         """A batch for every job that has a process here; then let go of what has ended."""
@@ -90,10 +98,11 @@ class Sweep:
                 trainer.cut(tick_ns)
         streams = [self.streams.setdefault(job, JobStream(job)) for job in sorted(jobs)]
         cut = [(stream.job, self._cut_job(stream, nics, tick_ns, clocks)) for stream in streams]
-        self._hand_over(cut, self.followed.bookmarks())
+        self._hand_over(cut, self.followed.bookmarks() | self.stages.bookmarks())
         self._here = {stream.job: self._here_of(stream) for stream in streams}
         self.followed.retire()
         self._statuses.retire()
+        self.stages.retire()
         jobs = self.followed.jobs() | self._statuses.jobs()
         self.streams = {job: stream for job, stream in self.streams.items() if job in jobs}
 
@@ -128,6 +137,7 @@ class Sweep:
         traced = {one.owner.pid for one in taken}
         for table, rows in self._statuses.tables(stream.job, tick_ns, traced, all_comms=all_comms).items():
             tables[table] = stack([tables[table], rows]) if len(tables.get(table, ())) else rows
+        tables |= self.stages.tables(stream.job, tick_ns)
         return cut_batch(stream, self.node, tables, self._losses, clocks)
 
     @contextmanager
@@ -135,8 +145,11 @@ class Sweep:
         """A segment is another process's memory: numbers in it that cannot be worked with end this trainer's trace alone."""
         try:
             yield
-        except (ValueError, OverflowError, IndexError, OSError) as error:
-            self.followed.abandon(trainer, f"its content makes no sense: {error}")
+        except _SENSELESS as error:
+            self._abandon(trainer, error)
+
+    def _abandon(self, trainer: Trainer, error: Exception) -> None:
+        self.followed.abandon(trainer, f"its content makes no sense: {error}")
 
     def _next_due_ns(self, due_ns: int) -> int:
         """The next point of the 100 ms grid; points already missed are counted and skipped, never caught up."""

@@ -14,10 +14,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nccl_instrument.agent.processes import GONE, ProcessFiles, ProcessState
+from nccl_instrument.agent.processes import GONE, Living, ProcessFiles, ProcessState
 from nccl_instrument.agent.ring import OpRing
 from nccl_instrument.agent.rows import Owner, Taken
 from nccl_instrument.agent.segment import Segment
+from nccl_instrument.agent.sight import look_at
 from nccl_instrument.wire import Rows
 
 CUTS_PER_MAPPING: Final = 60
@@ -33,10 +34,14 @@ _LOSS_COUNTERS: Final = {
 
 @dataclass
 class Bookmark:
-    """How far a process has been reported; kept on disk, so that a restarted agent repeats nothing."""
+    """How far a process has been reported; kept on disk, so that a restarted agent repeats nothing.
+
+    inode: of the file that is meant, where its name may come again; 0 unknown.
+    """
 
     position: int | None = None
     told: dict[str, int] = field(default_factory=dict)
+    inode: int = 0
 
 
 class Trainer:
@@ -49,7 +54,9 @@ class Trainer:
         self.died_ns = 0
         self.is_final = False  # its last row has been cut
         self._told = dict(bookmark.told)
-        self._files = ProcessFiles(owner.pid)
+        uid = segment.header()["uid"]
+        seen = look_at(Living(self.rank, owner.pid, owner.started, segment.path.parent, uid))
+        self._files = ProcessFiles(seen.number or owner.pid)  # in a container it calls itself otherwise
         self._ring: OpRing | None = segment.op_ring(bookmark.position)
         self._ticks: list[tuple[int, Rows]] = []
         self._comm_stamps: bytes = b""

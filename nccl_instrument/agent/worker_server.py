@@ -1,7 +1,7 @@
 """Asks torch's worker server (torch.distributed.elastic.control_plane) in a rank for its Flight Recorder, through its socket.
 
 The server answers in a C++ thread of the rank, so also while the rank hangs. It is asked in a thread here, with an end to
-how long and how much is read, and only at a socket of the process's own user: the path comes from its environment.
+how long and how much is read, and by a descriptor of the socket that was found: its path comes from the process's environment.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 import http.client
 import os
 import socket
-import stat
 import threading
 import time
-from pathlib import Path
 from typing import Final
 
 SOCKET: Final = "TORCH_WORKER_SERVER_SOCKET"
@@ -23,29 +21,31 @@ PIECE_BYTES: Final = 2**20
 
 
 class WorkerServer(threading.Thread):
-    """One question; `raw` is the dump once there is one. Never raises."""
+    """One question; `raw` is the dump once there is one. Never raises. server: descriptor of the socket, closed at the end."""
 
-    def __init__(self, path: Path, seconds: float, bytes_max: int) -> None:
+    def __init__(self, server: int, seconds: float, bytes_max: int) -> None:
         super().__init__(name="worker-server", daemon=True)
-        self._path, self._give_up_at, self._bytes_max = path, time.monotonic() + seconds, bytes_max
+        self._server, self._give_up_at, self._bytes_max = server, time.monotonic() + seconds, bytes_max
         self.raw = b""
 
     def run(self) -> None:
-        for name in HANDLERS:
-            try:
-                found = self._ask(name)
-            except Exception:  # whatever it answers, the agent goes on
-                continue
-            if _OP in found:
-                self.raw = found
-                return
+        try:
+            self.raw = next((found for name in HANDLERS if _OP in (found := self._answer(name))), b"")
+        finally:
+            os.close(self._server)
+
+    def _answer(self, name: str) -> bytes:
+        try:
+            return self._ask(name)
+        except Exception:  # whatever it answers, the agent goes on
+            return b""
 
     def _ask(self, name: str) -> bytes:
         connection = http.client.HTTPConnection("localhost")
         link = connection.sock = socket.socket(socket.AF_UNIX)
         try:
             link.settimeout(self._left())
-            link.connect(str(self._path))
+            link.connect(f"/proc/self/fd/{self._server}")
             connection.request("POST", f"/handler/{name}", b"")
             response = connection.getresponse()
             return self._read(response, link) if response.status == 200 else b""
@@ -69,12 +69,3 @@ class WorkerServer(threading.Thread):
         if left <= 0:
             raise TimeoutError
         return left
-
-
-def has_server(path: Path, uid: int) -> bool:
-    """Whether this is a socket of that user."""
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return False
-    return stat.S_ISSOCK(found.st_mode) and found.st_uid == uid

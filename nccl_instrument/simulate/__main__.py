@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--token-file", type=Path, help="token of an agent, for --server")
     add("--pace", type=float, default=1.0, help="with --server: so many seconds of the job in one of ours")
     add("--truth", type=Path, help="with --server: file for what really happened; in a folder it is truth.json")
+    add("--stages", action=argparse.BooleanOptionalAction, default=True, help="a stage recorder in every training loop")
     add("--list-faults", action="store_true")
     add("--quiet", action="store_true", help="no progress bar")
     physics = parser.add_argument_group("physics", "each replaces one number of the preset")
@@ -100,7 +101,7 @@ def settings_of(chosen: argparse.Namespace) -> JobSettings:
     faults = tuple(parse_fault(text, layout, chosen.seconds, chosen.seed) for text in chosen.fault)
     scenario = Scenario(faults, chosen.seed, chosen.missing, chosen.late)
     origin_ns = _ends_now_ns(chosen.seconds, chosen.pace) if chosen.server else ORIGIN_NS
-    return JobSettings(layout, physics, scenario, chosen.job, chosen.transport, origin_ns)
+    return JobSettings(layout, physics, scenario, chosen.job, chosen.transport, origin_ns, chosen.stages)
 
 
 def _ends_now_ns(seconds: float, pace: float) -> int:

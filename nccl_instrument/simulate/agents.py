@@ -24,6 +24,8 @@ from nccl_instrument.simulate.rows import (
     process_rows,
     progress_rows,
 )
+from nccl_instrument.simulate.stages import recorder_rows, schema_rows, stage_rows
+from nccl_instrument.stage_schema import Schema
 from nccl_instrument.tables import LOSSES, empty_rows
 from nccl_instrument.wire import TraceBatch, encode_batch
 
@@ -32,6 +34,7 @@ SWEEPS_PER_CUT: Final = 10
 PHASES_MAX: Final = 10
 COMM_PERIOD_CUTS: Final = 30
 DRAIN_PER_S: Final = 10  # batches a second once the server can be reached again
+_KEPT: Final = ("op", "stage")  # what stays in shared memory until an agent reads it
 SENDING_NS: Final = 20_000_000
 Rows = npt.NDArray[np.void]
 
@@ -64,6 +67,7 @@ class Seen:
     phase: _Phase
     sweeps: list[tuple[int, Rows]]
     finished: Rows
+    steps: Rows
     live_ops: Rows
     progress: Rows
     processes: Rows
@@ -75,8 +79,17 @@ class Agents:
     """Reads the engine as agents read segments. `sweep` is called for every phase in turn, in the order of time."""
 
     def __init__(
-        self, job: str, roster: Roster, seed: int, absences: list[Absence], missing: float, late_s: float
+        self,
+        job: str,
+        roster: Roster,
+        seed: int,
+        absences: list[Absence],
+        missing: float,
+        late_s: float,
+        schema: Schema | None = None,
     ) -> None:
+        """schema: of the stages the training loops record; None: they record none."""
+        self.schema = schema
         self.job, self.roster, self.seed = job, roster, seed
         self.missing, self.late_s, self.absences = missing, late_s, absences
         layout = roster.layout
@@ -88,8 +101,9 @@ class Agents:
         self._boot_ids: dict[tuple[int, int], bytes] = {}
         self._lost = np.zeros(layout.n_nodes, np.int64)
         self._backlog = np.zeros(layout.n_nodes, np.int64)
-        self._finished: list[Rows] = []
-        self._unread: dict[int, list[Rows]] = {}  # completions stay in the segment until an agent reads them
+        self._finished: list[list[Rows]] = [[] for _ in self.phases]  # by phase
+        self._steps: list[list[Rows]] = [[] for _ in self.phases]
+        self._unread: dict[int, list[dict[str, Rows]]] = {}  # completions stay in the segment until an agent reads them
         self._random = np.random.default_rng([seed, 99])
 
     def _phase(self, number: int, n_phases: int) -> _Phase:
@@ -121,8 +135,9 @@ class Agents:
         sweeps, here.sweeps = here.sweeps, []
         live_ops, progress = engine.live_ops(here.ranks), engine.progress(here.ranks)
         return Seen(
-            now_ns, here, sweeps, self._take_finished(engine, here), live_ops, progress, processes, *engine.nics()
-        )
+            now_ns, here, sweeps, self._take(self._finished, engine.finished(), here),
+            self._take(self._steps, engine.steps(), here), live_ops, progress, processes, *engine.nics(),
+        )  # fmt: skip
 
     def batches_of(self, seen: Seen) -> list[Sent]:
         """The batches of a cut; does not touch the engine, which may go on meanwhile."""
@@ -148,16 +163,23 @@ class Agents:
         }
         comms = self._comm_rows(now_ns, here, seen.progress)
         found["comm"] = (comms, comms["global_rank"].astype(np.int64))
+        if self.schema is not None:
+            found["stage"] = stage_rows(roster, seen.steps, self.schema)
+            found["recorder"] = recorder_rows(roster, seen.processes, self.schema, now_ns)
         tables = {name: (rows, roster.node_of[ranks]) for name, (rows, ranks) in found.items()}
+        if self.schema is not None:
+            declared = schema_rows(roster, here.nodes, self.schema, now_ns)
+            tables["schema"] = declared, np.repeat(here.nodes, len(declared) // len(here.nodes))
         nics = nic_rows(roster, here.nodes, seen.nic_bytes, seen.nic_down, now_ns)
         return tables | {"nic": (nics, np.repeat(here.nodes, roster.layout.n_nics_per_node))}
 
-    def _take_finished(self, engine: Engine, here: _Phase) -> Rows:
+    def _take(self, waiting: list[list[Rows]], new: Rows, here: _Phase) -> Rows:
         """The engine hands out what ended on all ranks: what belongs to other phases waits for their cuts."""
-        everything = np.concatenate([*self._finished, engine.finished()])
-        is_mine = self._phase_of[everything["rank"]] == here.number
-        self._finished = [everything[~is_mine]]
-        return everything[is_mine]
+        phase_of = self._phase_of[new["rank"]]
+        for phase in range(len(self.phases)):
+            waiting[phase].append(new[phase_of == phase])
+        mine, waiting[here.number] = waiting[here.number], []
+        return np.concatenate(mine)
 
     def _comm_rows(self, now_ns: int, here: _Phase, progress: Rows) -> Rows:
         """All communicators at the first cut and every 30 s; also when a network was first seen on one."""
@@ -176,9 +198,12 @@ class Agents:
         if absence is not None and absence.is_silent:
             self._boots[node] += self._numbers[node] > 0
             self._numbers[node] = 0
-            self._unread.setdefault(node, []).append(tables["op"])
+            self._unread.setdefault(node, []).append({name: tables[name] for name in _KEPT if name in tables})
             return None
-        tables["op"] = np.concatenate([*self._unread.pop(node, []), tables["op"]])
+        unread = self._unread.pop(node, [])
+        tables |= {
+            name: np.concatenate([*(one[name] for one in unread), tables[name]]) for name in _KEPT if name in tables
+        }
         if self.missing and self._random.random() < self.missing:
             self._lost[node] += 1
             self._numbers[node] += 1

@@ -117,10 +117,6 @@ def _amount(fault: Fault, physics: Physics) -> float:
     return fault.amount
 
 
-def _left(fault: Fault, physics: Physics) -> float:
-    return 1 - fault.amount
-
-
 def _starved_ns(fault: Fault, physics: Physics) -> float:
     """A thread that gets a share x of a CPU waits (1 - x) / x of its work; its work here is a slot."""
     return physics.slot_ns * fault.amount / (1 - fault.amount)
@@ -161,7 +157,7 @@ def _uneven(fault: Fault, target: int) -> float:
 _STEPS: Final[dict[str, Maker]] = {
     "nic_down": _switch("nic_down", "nic_up", "nics"),
     "nic_limited": _during("nic_share", "nics", _amount),
-    "background_traffic": _during("wire_share", "nics", _left),
+    "background_traffic": _during("traffic", "nics", _amount, 0.0),
     "nic_pcie_slow": _both(_during("pcie_share", "nics", _amount), _during("hand_over", "nics", _hand_over_ns, 0.0)),
     "cross_numa": _during("wobble", "nics", _amount, 0.0),
     "gpu_pcie_slow": _during("copy_factor", "ranks", _amount),
@@ -189,6 +185,7 @@ _STEPS: Final[dict[str, Maker]] = {
     "checkpoint": _once("hold", _long, "ranks", CHECKPOINT_BYTES_PER_S),
     "recompile": _once("hold", _uneven, "every rank"),
     "overlap": _during("overlap", "job", _amount, 0.0),
+    "data_slow": _during("data_extra", "ranks", lambda fault, physics: fault.amount * S, 0.0),
     "heavy_master": _during("host_extra", "ranks", lambda fault, physics: fault.amount * S, 0.0),
 }
 

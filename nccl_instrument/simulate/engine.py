@@ -56,9 +56,10 @@ MEMBER: Final = _struct(*_all("i4", "rank group place first_ring first_up first_
 LINK: Final = _struct(*_all("i4", "group channel from to from_rank to_rank from_lane to_lane is_network"))
 LANE: Final = _struct(("rank", "i4"), ("in", "i4", (FAN,)), ("out", "i4", (FAN,)))
 CLASS: Final = _struct(
-    *_all("i4", "first_task n_tasks"), ("first_in_stream", "i4", (N_STREAMS,)), ("swapped", "i4", (2,))
-)
-TASK: Final = _struct(*_all("i4", "kind stream other position first_op n_ops"), ("ns", "i8"))
+    *_all("i4", "first_task n_tasks"), ("first_in_stream", "i4", (N_STREAMS,)), ("swapped", "i4", (2,)),
+    ("before_update", "i4", (N_STREAMS,)),
+)  # fmt: skip
+TASK: Final = _struct(*_all("i4", "kind stream other position first_op n_ops stage"), ("ns", "i8"))
 SPEC: Final = _struct(*_all("i4", "func slot neighbour layer is_combine root"), ("bytes", "i8"))
 ACTION: Final = _struct(("at_ns", "i8"), *_all("i4", "what target"), *_all("f8", "amount second"))
 OP: Final = _struct(
@@ -77,14 +78,16 @@ PROGRESS: Final = _struct(
     *_all("i8", "n_enqueued n_done n_p2p_enqueued n_p2p_done last_enqueued_ns last_done_ns"),
 )
 PROCESS: Final = _struct(*_all("i4", "rank is_frozen is_killed iteration"), *_all("i8", "last_callback_ns io_bytes"))
+STEP: Final = _struct(*_all("i4", "rank step"), ("ended_ns", "i8"), ("stage_ns", "i8", (5,)))
 _SIZED: Final = (
-    SETTINGS, RANK, GROUP, MEMBER, LINK, LANE, CLASS, TASK, SPEC, ACTION, OP, FLOW, PROGRESS, PROCESS,
+    SETTINGS, RANK, GROUP, MEMBER, LINK, LANE, CLASS, TASK, SPEC, ACTION, OP, FLOW, PROGRESS, PROCESS, STEP,
 )  # fmt: skip
 
 ACTIONS: Final = (
     "nic_down", "nic_up", "nic_share", "wire_share", "pcie_share", "hand_over", "wobble", "copy_factor",
     "compute_factor", "background", "proxy_delay", "sleep_every", "sleep_once", "freeze", "thaw", "kill", "gpu_dead",
-    "stuck", "unstuck", "hold", "pause", "mismatch", "expert", "host_extra", "overlap",
+    "stuck", "unstuck", "hold", "pause", "mismatch", "expert", "host_extra", "overlap", "traffic",
+    "data_extra",
 )  # fmt: skip
 """What an action can change, in the order of the engine's enum."""
 
@@ -112,7 +115,7 @@ def _load() -> Any:
     except OSError as error:
         raise EngineError(f"The simulator's engine cannot be loaded: {error}.") from error
     library.sim_new.restype = ctypes.c_void_p
-    for name in ("sim_run", "sim_served", "sim_flows", "sim_live_ops", "sim_progress", "sim_finished"):
+    for name in ("sim_run", "sim_served", "sim_flows", "sim_live_ops", "sim_progress", "sim_finished", "sim_steps"):
         getattr(library, name).restype = ctypes.c_int64
     sizes = (ctypes.c_int64 * len(_SIZED))()
     library.sim_sizes(sizes)
@@ -181,6 +184,13 @@ class Engine:
         n = self._library.sim_finished(self._sim, None, ctypes.c_int64(0))
         rows = np.zeros(n, OP)
         self._library.sim_finished(self._sim, _pointer(rows), ctypes.c_int64(n))
+        return rows
+
+    def steps(self) -> Rows:
+        """(n,) STEP: what stage recorders wrote since the last call, oldest first."""
+        n = self._library.sim_steps(self._sim, None, ctypes.c_int64(0))
+        rows = np.zeros(n, STEP)
+        self._library.sim_steps(self._sim, _pointer(rows), ctypes.c_int64(n))
         return rows
 
     def nics(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:

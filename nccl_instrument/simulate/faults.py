@@ -71,6 +71,8 @@ KINDS: Final = {
     "rank_killed": FaultKind(*_PROCESS, "a process is killed"),
     "gpu_error": FaultKind(*_PROCESS, "a GPU executes nothing any more, its process lives"),
     "stuck_before": FaultKind("software", "computation_fail_stop", "rank", "a rank enqueues no further step"),
+    "data_slow": FaultKind("software", "computation_fail_slow", "rank", "a rank's batches come late, in every step",
+                           "seconds each step", 0.18, 0.12, 0.36),
     "different_op": FaultKind(*_MISMATCH, "a rank enqueues another op than its data-parallel group"),
     "different_size": FaultKind(*_MISMATCH, "a rank enqueues an op of another size"),
     "different_order": FaultKind(*_MISMATCH, "a rank enqueues two groups' ops in another order than its peers"),

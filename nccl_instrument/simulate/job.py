@@ -20,6 +20,7 @@ from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import KIB, Physics
 from nccl_instrument.simulate.rows import Roster
 from nccl_instrument.simulate.schedule import build_schedule
+from nccl_instrument.simulate.stages import schema_of
 from nccl_instrument.simulate.topology import build_topology
 
 CUTS_WAITING_MAX: Final = 2
@@ -30,7 +31,7 @@ Tables = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class JobSettings:
-    """What is simulated. origin_ns: unix time of the job's start, true time."""
+    """What is simulated. origin_ns: unix time of the job's start, true time. records_stages: with a stage recorder in it."""
 
     layout: Layout
     physics: Physics
@@ -38,6 +39,7 @@ class JobSettings:
     name: str = "simulated"
     transport: str = "IB"
     origin_ns: int = ORIGIN_NS
+    records_stages: bool = True
 
 
 class SimulatedJob:
@@ -53,7 +55,8 @@ class SimulatedJob:
         roster = Roster(settings.layout, effects.physics, settings.name, seed, is_ib, clocks)
         self.engine = make_engine(settings.layout, effects, seed, is_ib)
         scenario = settings.scenario
-        self.agents = Agents(settings.name, roster, seed, effects.absences, scenario.missing, scenario.late_s)
+        schema = schema_of(effects.physics, settings.layout.pp) if settings.records_stages else None
+        self.agents = Agents(settings.name, roster, seed, effects.absences, scenario.missing, scenario.late_s, schema)
 
     @property
     def truth(self) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from nccl_instrument.tables import FUNCS
 COMPUTE, EXPERT, WAIT, KERNEL = range(4)  # the engine's enum task_kind
 STREAM_COMPUTE, STREAM_DP, STREAM_PP, STREAM_EP = range(N_STREAMS)
 BEFORE, AFTER = 0, 1
+_, FORWARD_STAGE, BACKWARD_STAGE, _, OPTIMIZER_STAGE = range(5)  # of the recorder's default schema
 EXPERT_SHARE: Final = 0.5  # of a layer's compute, when there are experts
 Rows = npt.NDArray[np.void]
 
@@ -52,6 +53,8 @@ def build_schedule(layout: Layout, physics: Physics) -> Schedule:
         for stream in range(N_STREAMS):
             classes[number]["first_in_stream"][stream] = len(order)
             order += [first + at for at, task in enumerate(step.tasks) if task["stream"] == stream]
+            mine = [task for task in step.tasks if task["stream"] == stream]
+            classes[number]["before_update"][stream] = sum(task["stage"] != OPTIMIZER_STAGE for task in mine)
         tasks += [{**task, "first_op": task["first_op"] + len(specs)} for task in step.tasks]
         specs += step.specs
     return Schedule(classes, _table(TASK, tasks), np.array(order, np.int32), _table(SPEC, specs))
@@ -67,6 +70,7 @@ class _Step:
     physics: Physics
     stage: int
     tasks: list[dict[str, int]] = field(default_factory=list)
+    part: int = FORWARD_STAGE
     specs: list[dict[str, int]] = field(default_factory=list)
     queued: list[int] = field(default_factory=lambda: [0] * N_STREAMS)
 
@@ -125,10 +129,12 @@ class _Step:
     # ---- their parts ----
 
     def _forward(self) -> None:
+        self.part = FORWARD_STAGE
         for layer in range(self.physics.n_layers):
             self._layer(self.physics.forward_ms / self.physics.n_layers, layer)
 
     def _backward(self, is_last: bool) -> None:
+        self.part = BACKWARD_STAGE
         n_parts = self.physics.n_buckets if is_last else 1
         for bucket in range(n_parts):
             for layer in reversed(range(self.physics.n_layers)):
@@ -155,6 +161,7 @@ class _Step:
                 self._collective(kind, func, self.physics.dp_kib // (4 if kind == "edp" else 1), STREAM_DP)
 
     def _update(self) -> None:
+        self.part = OPTIMIZER_STAGE
         self._wait(STREAM_COMPUTE, STREAM_DP)
         if "world" in self.layout.groups:
             self._collective("world", "AllReduce", self.physics.world_kib, STREAM_COMPUTE)
@@ -172,6 +179,7 @@ class _Step:
             self._kernel(STREAM_PP, [self._pair("Send", neighbour)])
 
     def _receive(self, neighbour: int) -> None:
+        self.part = FORWARD_STAGE if neighbour == BEFORE else BACKWARD_STAGE
         if self._has(neighbour):
             self._kernel(STREAM_PP, [self._pair("Recv", neighbour)])
             self._wait(STREAM_COMPUTE, STREAM_PP)
@@ -205,7 +213,7 @@ class _Step:
 
     def _add(self, stream: int, **task: Any) -> None:
         plain = {"other": 0, "position": 0, "first_op": 0, "n_ops": 0, "ns": 0}
-        self.tasks.append({**plain, **task, "stream": stream})
+        self.tasks.append({**plain, **task, "stream": stream, "stage": self.part})
         self.queued[stream] += 1
 
     def _compute(self, ms: float) -> None:

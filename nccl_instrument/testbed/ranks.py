@@ -13,6 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nccl_instrument.stage_schema import DEFAULT
+
 from .links import Links
 from .pages import ControlPage
 from .physics import job_file
@@ -111,6 +113,7 @@ class Ranks:
             "DIOGENES_SEGMENT_DIR": str(self.segment_folder(node)),
             "DIOGENES_TESTBED_PID": str(os.getpid()),
             "DIOGENES_TESTBED_PROFILER_VERSION": settings.profiler_version,
+            "DIOGENES_TESTBED_STAGES": str(DEFAULT.schema_id),
         }
         return environment | ({"NCCL_PROFILER_PLUGIN": self.plugin} if self.plugin else {})
 

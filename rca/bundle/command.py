@@ -44,8 +44,7 @@ def main(arguments: list[str]) -> int:
     except MemoryError:
         print(f"reading it takes more than {MEMORY_BYTES >> 30} GiB of memory", file=sys.stderr)
         return 2
-    recorded = contents.recording is not None and contents.recording.ranks
-    if not recorded and not contents.stacks and not contents.ras:
+    if contents.is_empty:
         said = "; ".join(f"{name}: {why}" for name, why in list(contents.refused.items())[:3])
         name = printable(str(chosen.path))
         print(f"{name} holds no dump that can be read{': ' + said if said else ''}.", file=sys.stderr)
@@ -89,5 +88,5 @@ def _said(found: Diagnosis) -> dict[str, Any]:
 
 
 def _as_text(found: Diagnosis) -> str:
-    lines = [text(found), f"Layer: {found.layer or 'cannot be told'}."]
+    lines = [text(found, "Bundle"), f"Layer: {found.layer or 'cannot be told'}."]
     return "\n".join([*lines, *found.agreement])

@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Final
 
+from nccl_instrument.dumps import Silent
+from rca.bundle.silent import SILENT_FILE, silent_in
 from rca.bundle.unpack import Unpacked
 from rca.flight_recorder.reading import BadDump, rank_in_name
 from rca.flight_recorder.recording import Recording
@@ -31,12 +34,19 @@ _RANK_IN_STACKS: Final = re.compile(r"(?:rank|(?<![a-z0-9])r)[-_.]?(\d{1,7})(?!\
 
 @dataclass(slots=True)
 class Contents:
-    """Everything that could be read. refused: file → why not."""
+    """Everything that could be read. refused: file → why not. silent: who gave no dump and why, as our own zips say."""
 
     recording: Recording | None = None
     stacks: list[Process] = field(default_factory=list)
     ras: list[RasReport] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    silent: list[Silent] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to make a diagnosis of, not even who gave no dump and why."""
+        recorded = self.recording is not None and self.recording.ranks
+        return not recorded and not self.stacks and not self.ras and not self.silent
 
 
 def read_contents(files: Unpacked, told: Callable[[float], None] = lambda share: None) -> Contents:
@@ -46,7 +56,9 @@ def read_contents(files: Unpacked, told: Callable[[float], None] = lambda share:
         name = printable(path)
         told(UNPACKING_SHARE * files.share)
         try:
-            if _STACKS_TEXT.match(raw) or _STACKS_JSON.match(raw[:4096]):
+            if PurePosixPath(name).name == SILENT_FILE:
+                found.silent += silent_in(raw)
+            elif _STACKS_TEXT.match(raw) or _STACKS_JSON.match(raw[:4096]):
                 found.stacks.append(read_stacks(raw, _rank_of_stacks(name)))
             elif _RAS_JSON.match(raw[:200]) or (b"NCCL version" in raw[:400] and b"Communicators" in raw[:20_000]):
                 found.ras.append(read_ras(raw))

@@ -7,6 +7,8 @@ is part of the answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
 
 from nccl_instrument import dumps
 from nccl_instrument.dumps import Silent
@@ -19,6 +21,14 @@ from rca.flight_recorder.reading import rank_in_name
 from rca.flight_recorder.recording import Recording
 from rca.fusion import RECORDER, STACKS
 from rca.settings import DEFAULT, Settings
+from rca.stacks.analysis import doing_of
+from rca.stacks.places import WAITS
+
+NO_STALL: Final = (
+    "Nothing in the dumps shows that the job stands still: no op was in progress, and no rank was seen to wait."
+)
+
+NONE_HELD: Final = "the bundle holds none"
 
 
 def dumped_in(contents: Contents) -> Dumped:
@@ -26,10 +36,13 @@ def dumped_in(contents: Contents) -> Dumped:
     first, last = looks_of(enumerate(contents.stacks))
     recorded = contents.recording is not None
     unread = _unread(contents.recording) if contents.recording is not None else {}
+    told = {one.kind for one in contents.silent}
+    recorded |= dumps.RECORDER in told
     return Dumped(
-        first, last, contents.recording, tuple(contents.ras), tuple(unread.values()),
+        first, last, contents.recording, tuple(contents.ras), (*contents.silent, *unread.values()),
         tuple((name, why) for name, why in contents.refused.items() if name not in unread),
-        asked=frozenset([*([STACKS] if first else []), *([RECORDER] if recorded else [])]), taken_ns=_last_ns(contents),
+        asked=frozenset([*([STACKS] if first or dumps.STACKS in told else []), *([RECORDER] if recorded else [])]),
+        unasked=NONE_HELD, taken_ns=_last_ns(contents),
     )  # fmt: skip
 
 
@@ -55,7 +68,20 @@ def diagnose_bundle(
         symptom=symptom, findings=(), victims=(), path=(), communicators={}, missing=(), downgraded=(),
         thresholds=settings.thresholds(), analysed_ns=last_ns,
     )  # fmt: skip
-    return with_dumps(nothing, dumped, settings, has_traces=False, members=members)
+    found = with_dumps(nothing, dumped, settings, has_traces=False, members=members)
+    if found.findings or _stands_still(dumped):
+        return found
+    return replace(found, layer="", missing=(*found.missing, NO_STALL))
+
+
+def _stands_still(dumped: Dumped) -> bool:
+    """Whether anything shows it: an op that a rank has begun and not finished, or ranks that wait and do not move.
+
+    Nobody's trigger fired for these dumps: they may be of a job that is well.
+    """
+    is_open = dumped.recording is not None and not dumped.recording.entries["is_finished"].all()
+    waits = (one.is_frozen is not False and one.place in WAITS for one in doing_of(dumped.first, dumped.last))
+    return is_open or any(waits)
 
 
 def _last_ns(contents: Contents) -> int:

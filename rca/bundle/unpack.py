@@ -40,10 +40,12 @@ class Unpacked:
         """Raises BadBundle when it is neither a folder nor a zip archive, or has too many files."""
         if self._path.is_dir():
             yield from self._folder()
+        elif not self._path.exists():
+            raise BadBundle(f"{self._path}: no such file or folder")
         elif zipfile.is_zipfile(self._path):
             yield from self._zip()
         else:
-            raise BadBundle(f"{self._path} is neither a folder nor a zip archive that can be read")
+            raise BadBundle(f"{self._path} is no zip archive that can be read")
 
     def _folder(self) -> Iterator[File]:
         n_files = 0

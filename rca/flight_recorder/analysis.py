@@ -17,16 +17,18 @@ from typing import Final
 import numpy as np
 
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, WaitEdge
+from rca.flight_recorder.columns import NOWHERE
 from rca.flight_recorder.disagreement import Disagreement, disagreement_in
 from rca.flight_recorder.habit import Deviation, deviations
-from rca.flight_recorder.progress import GroupProgress, Stop, collective_stops, group_progress, p2p_stops
-from rca.flight_recorder.recording import NOWHERE, Recording
+from rca.flight_recorder.p2p import p2p_stops
+from rca.flight_recorder.progress import GroupProgress, Stop, collective_stops, group_progress
+from rca.flight_recorder.recording import Recording
 from rca.graph import Graph
 from rca.holes import ranked
 from rca.words import capitalised, named, score, waiting
 
 RULE: Final = "flight_recorder"
-VERSION: Final = 2
+VERSION: Final = 3
 FINDINGS_MAX: Final = 5
 EVIDENCE_MAX: Final = 16
 UNREADABLE: Final = "its dump cannot be read"
@@ -106,7 +108,8 @@ def edges_of(state: Waiting, culprits: tuple[int, ...], limit: int) -> tuple[tup
         victims.append(waiter)
         if len(edges) < limit:
             group = state.groups[stop.group]
-            why = f"has not entered op {stop.seq} of {group.title}"
+            op = f"{'p2p op' if stop.is_p2p else 'op'} {stop.seq} of {group.title}"
+            why = f"is in {op}, whose batch another op holds" if stop.is_joined else f"has not entered {op}"
             edges.append(WaitEdge(waiter, state.ranks[hops[stop_at]], 0, stop.seq, why))
     return tuple(sorted(victims)), tuple(edges)
 
@@ -131,6 +134,8 @@ def _of_sink(state: Waiting, component: list[int], disputed: set[tuple[int, int]
             return [_unknown(state, [state.stops[one - n] for one in state.graph.into[component[0]]])]
         return [_absent(state, component[0])]
     stop = state.stops[component[0] - n]
+    if stop.is_p2p:
+        return [_transfer(state, component[0])]
     if (stop.group, stop.seq) in disputed:
         return []
     is_known = state.groups[stop.group].is_declared or not _unheard_ranks(state)
@@ -158,7 +163,8 @@ def _absent(state: Waiting, vertex: int) -> Finding:
     is_gone = is_heard and not ended and _GONE in state.silent.get(rank, "")
     if is_gone:
         said = f"rank {rank} ended without a word, before {kind} {first.seq} of {title}; {waiting(n_waiters)}."
-    grade = Grade.MODERATE if is_gone else Grade.STRONG if is_heard else Grade.WEAK
+    is_sure = any(stop.is_sure for stop in stops)
+    grade = Grade.WEAK if not is_heard else Grade.STRONG if is_sure and not is_gone else Grade.MODERATE
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("rank", f"rank {rank}", (rank,)),
         component=Component.PROCESS if is_gone else Component.SOFTWARE if is_heard else Component.UNKNOWN,
@@ -253,12 +259,13 @@ def _circle(state: Waiting, component: list[int]) -> Finding:
     stops = [state.stops[one - n] for one in component if one >= n]
     titles = sorted({state.groups[stop.group].title for stop in stops})
     n_waiters = _waiters(state, component)
-    said = (
-        f"{named(ranks)} wait for each other in {' and '.join(titles[:4])}: the groups were entered in different orders"
-    )
+    is_p2p = all(stop.is_p2p for stop in stops)
+    why = "their sends and receives do not meet" if is_p2p else "the groups were entered in different orders"
+    grade = Grade.STRONG if all(stop.is_sure for stop in stops) else Grade.MODERATE
+    said = f"{named(ranks)} wait for each other in {' and '.join(titles[:4])}: {why}"
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("rank", named(ranks), ranks), component=Component.SOFTWARE,
-        kind=FaultKind.DEADLOCK, culprits=ranks, score=score(Grade.STRONG, n_waiters, len(state.ranks)), grade=Grade.STRONG,
+        kind=FaultKind.DEADLOCK, culprits=ranks, score=score(grade, n_waiters, len(state.ranks)), grade=grade,
         sentence=f"{capitalised(said)}; {waiting(n_waiters)}.",
         evidence=tuple(_stop_evidence(state, stop) for stop in stops[:EVIDENCE_MAX]),
         advice="Let every rank enter these groups' ops in the same order.",
@@ -334,6 +341,24 @@ def _inside(state: Waiting, vertex: int) -> Finding:
     )  # fmt: skip
 
 
+def _transfer(state: Waiting, vertex: int) -> Finding:
+    """A send or receive that both ends have entered, or of which nobody knows the other end: nobody is blamed for it."""
+    stop, n_waiters = state.stops[vertex - len(state.ranks)], _waiters(state, [vertex])
+    title, ranks = state.groups[stop.group].title, stop.waiting
+    name = state.recording.names[state.recording.entries["name"][stop.rows[0]]]
+    what = f"p2p op {stop.seq} of {title} ({name})"
+    grade = Grade.MODERATE if stop.is_sure and not stop.is_open else Grade.WEAK
+    said = f"Both ends have entered {what}; it does not end at {named(ranks)}: the trouble is inside the transfer."
+    if stop.is_open:
+        said = f"{capitalised(named(ranks))} waits in {what}; no dump declares the members, so for whom cannot be told."
+    return Finding(
+        rule=RULE, version=VERSION, subject=Subject("communicator", title, ranks), component=Component.UNKNOWN,
+        kind=FaultKind.UNKNOWN, culprits=(), score=score(grade, n_waiters, len(state.ranks)), grade=grade, sentence=said,
+        evidence=(_stop_evidence(state, stop),),
+        advice="Ask the layer below: the flows of this communicator, its NICs and links.",
+    )  # fmt: skip
+
+
 def _first_of_group(disputes: list[Disagreement]) -> list[Disagreement]:
     """The oldest of each group: the later ones follow from it."""
     first: dict[int, Disagreement] = {}
@@ -349,7 +374,9 @@ def _stop_evidence(state: Waiting, stop: Stop) -> Evidence:
     what = f"{name}, op {stop.seq} of {state.groups[stop.group].title}"
     unheard = set(state.groups[stop.group].unheard)
     missing = [rank for rank in stop.behind if rank not in unheard]
-    said = f"{named(stop.waiting)} in it, {named(missing) if missing else 'nobody'} missing"
+    said = f"{named(stop.waiting)} in it, {named(missing) if missing and not stop.is_joined else 'nobody'} missing"
+    if stop.is_open:
+        said = f"{named(stop.waiting)} in it, members not declared"
     if len(missing) < len(stop.behind):
         said += f", nothing known of {named(rank for rank in stop.behind if rank in unheard)}"
     return Evidence(what, said, "", "flight_recorder", stop.waiting[0])

@@ -11,9 +11,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from rca.flight_recorder.columns import NOWHERE
 from rca.flight_recorder.habit import is_unusual
 from rca.flight_recorder.progress import Stop
-from rca.flight_recorder.recording import NOWHERE, Recording
+from rca.flight_recorder.recording import Recording
 
 ALIKE: Final = (
     "all_reduce", "allreduce", "broadcast", "all_gather", "allgather", "_all_gather_base", "_allgather_base",

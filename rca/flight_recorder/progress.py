@@ -2,23 +2,22 @@
 
 Ops of a group are numbered, and every member has to enter every one. So a member that has an op in progress waits for each
 member that has not entered it yet. Ring buffers forget: a number that a rank has passed counts as entered although its
-entry is gone. Sends and receives have no common number; they are matched by their pair.
+entry is gone. Sends and receives have no common number: p2p.py.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from rca.flight_recorder.recording import Recording
 from rca.keys import Ints
 
 NEVER: Final = -1
-_PAIR: Final = re.compile(r"(?:send|recv)\s+(\d{1,7})\s*(->|<-)\s*(\d{1,7})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +49,30 @@ class GroupProgress:
     is_declared: bool
 
     @property
+    def members(self) -> list[int]:
+        """Ranks, in the order of their places in the group where they are declared."""
+        return sorted({one.rank for one in self.standings} | set(self.unheard))
+
+    @property
     def title(self) -> str:
         return f"{self.what} ({self.name})" if self.what else self.name
 
 
 def group_progress(recording: Recording, members: Mapping[str, tuple[int, ...]] | None = None) -> list[GroupProgress]:
-    """Every group in which some member has entered a collective. members: group → ranks, as the launcher declares them."""
+    """Every group in which some member has entered an op. members: group → ranks, as the launcher declares them."""
     rows = recording.entries
     found = []
+    is_used = np.isin(np.arange(len(recording.groups)), rows["group"])
     order = np.flatnonzero(~rows["is_p2p"])
     order = order[np.argsort(rows["group"][order], kind="stable")]
     bounds = np.searchsorted(rows["group"][order], np.arange(len(recording.groups) + 1))
+    ranks, seqs = rows["rank"].astype(np.int64), rows["seq"].astype(np.int64)
+    is_finished = np.ascontiguousarray(rows["is_finished"])
     for number, group in enumerate(recording.groups):
         at = order[bounds[number] : bounds[number + 1]]
-        if not len(at):
+        if not is_used[number]:
             continue
-        standings = _standings(recording, at)
+        standings = _standings(ranks, seqs, is_finished, at) if len(at) else []
         declared = (members or {}).get(group.name, group.ranks)
         known = {one.rank for one in standings}
         absent = [rank for rank in declared if rank not in known]
@@ -75,19 +82,18 @@ def group_progress(recording: Recording, members: Mapping[str, tuple[int, ...]] 
     return found
 
 
-def _standings(recording: Recording, at: Ints) -> list[Standing]:
-    """Of the ranks that have entries among `at`, which are of one group."""
-    rows = recording.entries[at]
-    ranks, start = np.unique(rows["rank"], return_index=True)
+def _standings(ranks: Ints, seqs: Ints, is_finished: npt.NDArray[np.bool_], at: Ints) -> list[Standing]:
+    """Of the ranks that have entries at positions `at`, which are of one group; rows are ordered by rank."""
+    of, seq, pending = ranks[at], seqs[at], ~is_finished[at]
+    starts = np.flatnonzero(np.diff(of, prepend=of[0] - 1))
     found = []
-    for rank, first, last in zip(ranks.tolist(), start, [*start[1:], len(rows)], strict=True):
-        mine = rows[first:last]
-        newest = int(mine["seq"].argmax())
-        pending = np.flatnonzero(~mine["is_finished"])
-        waits = int(pending[mine["seq"][pending].argmin()]) if len(pending) else NEVER
-        row = int(at[first + (waits if len(pending) else newest)])
-        waits_in = int(mine["seq"][waits]) if len(pending) else NEVER
-        found.append(Standing(rank, int(mine["seq"][newest]), waits_in, row))
+    for first, last in zip(starts.tolist(), [*starts[1:].tolist(), len(at)], strict=True):
+        newest = first + int(seq[first:last].argmax())
+        open_at = first + np.flatnonzero(pending[first:last])
+        waits = int(open_at[seq[open_at].argmin()]) if len(open_at) else NEVER
+        row = int(at[newest if waits == NEVER else waits])
+        waits_in = NEVER if waits == NEVER else int(seq[waits])
+        found.append(Standing(int(of[first]), int(seq[newest]), waits_in, row))
     return found
 
 
@@ -95,7 +101,9 @@ def _standings(recording: Recording, at: Ints) -> list[Standing]:
 class Stop:
     """An op in progress: who waits in it, and which members of its group have not entered it; none: all are in.
 
-    group: position in the groups. rows: entries of those who wait, in the same order.
+    group: position in the groups. rows: entries of those who wait, in the same order. Of p2p alone: is_sure: that the other end
+    has not entered it is counted, not taken from what a ring has left. is_joined: who is behind is in it, and held by another
+    op of its batch. is_open: the members are not declared, so nobody knows whom it waits for.
     """
 
     group: int
@@ -104,6 +112,9 @@ class Stop:
     behind: tuple[int, ...]
     rows: tuple[int, ...]
     is_p2p: bool = False
+    is_sure: bool = True
+    is_joined: bool = False
+    is_open: bool = False
 
 
 def collective_stops(groups: list[GroupProgress]) -> list[Stop]:
@@ -119,34 +130,3 @@ def collective_stops(groups: list[GroupProgress]) -> list[Stop]:
             ranks, rows = tuple(one.rank for one in those), tuple(one.row for one in those)
             found.append(Stop(number, seq, ranks, behind, rows))
     return found
-
-
-def p2p_stops(recording: Recording, groups: list[GroupProgress]) -> list[Stop]:
-    """A stop per send or receive in progress; its other end is behind unless it is in progress, too.
-
-    The dump names both ends by their rank in the group, so the members have to be known.
-    """
-    rows = recording.entries
-    numbers = {group.name: number for number, group in enumerate(groups)}
-    sides: list[tuple[int, int, tuple[int, int]]] = []
-    for at in np.flatnonzero(rows["is_p2p"] & ~rows["is_finished"]).tolist():
-        found = _PAIR.search(recording.names[rows["name"][at]])
-        number = numbers.get(recording.groups[rows["group"][at]].name)
-        if found is not None and number is not None:
-            mine, other = _global_ranks(groups[number], int(found[1]), int(found[3]))
-            sides.append((at, number, (mine, other) if found[2] == "->" else (other, mine)))
-    posted = {(number, pair, int(rows["rank"][at])) for at, number, pair in sides}
-    stops = []
-    for at, number, pair in sides:
-        mine = int(rows["rank"][at])
-        peer = pair[1] if pair[0] == mine else pair[0]
-        if peer >= 0:
-            behind = () if (number, pair, peer) in posted else (peer,)
-            stops.append(Stop(number, int(rows["seq"][at]), (mine,), behind, (at,), is_p2p=True))
-    return stops
-
-
-def _global_ranks(group: GroupProgress, *in_group: int) -> list[int]:
-    """Members' ranks in the job, -1 where they are not known."""
-    known = sorted({one.rank for one in group.standings} | set(group.unheard))
-    return [known[one] if one < len(known) else -1 for one in in_group]

@@ -12,10 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-SCHEDULED: Final = 0
-STARTED: Final = 1
-COMPLETED: Final = 2
-NOWHERE: Final = -1
+from rca.flight_recorder.columns import NOWHERE, TYPES, Group, Words
 
 ENTRY: Final = np.dtype(
     [
@@ -41,15 +38,6 @@ Entries = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """A process group as one dump names it. ranks: its members where the dump says so, else ()."""
-
-    name: str
-    what: str = ""
-    ranks: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Recording:
     """Dumps of one or more ranks. entries: (n,) ENTRY, ordered by rank, then as recorded.
 
@@ -68,6 +56,21 @@ class Recording:
     ended: dict[int, str] = field(default_factory=dict)
 
 
+def recording_of(words: Words, numbers: bytes) -> Recording:
+    """One dump's, of what encode_columns wrote; empty of one that could not be read."""
+    widths = {column: np.dtype(kind).itemsize for column, kind in TYPES.items()}
+    entries = np.zeros(len(numbers) // sum(widths.values()), ENTRY)
+    at = 0
+    for column, kind in TYPES.items():
+        entries[column] = np.frombuffer(numbers, kind, len(entries), at)
+        at += len(entries) * widths[column]
+    entries["rank"] = NOWHERE if words.rank is None else words.rank
+    return Recording(
+        entries, (words.rank,) if words.rank is not None else (), words.groups, words.names, words.shapes, words.places,
+        words.versions, words.refused, {words.rank: words.ended} if words.rank is not None and words.ended else {},
+    )  # fmt: skip
+
+
 def merge(recordings: list[Recording]) -> Recording:
     """All ranks in one. Of two dumps of one rank the one that recorded longer counts."""
     newest: dict[int, Recording] = {}
@@ -77,7 +80,8 @@ def merge(recordings: list[Recording]) -> Recording:
                 newest[rank] = one
     groups, names, shapes, places = _Words(), _Words(), _Words(), _Words()
     members: dict[str, Group] = {}
-    parts = []
+    entries = np.zeros(sum(_n_rows(newest[rank], rank) for rank in newest), ENTRY)
+    start = 0
     for rank in sorted(newest):
         one = newest[rank]
         for group in one.groups:
@@ -89,19 +93,25 @@ def merge(recordings: list[Recording]) -> Recording:
                     ranks=group.ranks or (known.ranks if known else ()),
                     what=group.what or (known.what if known else ""),
                 )
-        part = one.entries[one.entries["rank"] == rank].copy()
+        part = entries[start : start + _n_rows(one, rank)]
+        part[:] = one.entries if len(one.ranks) == 1 else one.entries[one.entries["rank"] == rank]
+        start += len(part)
         part["group"] = groups.renumber([group.name for group in one.groups], part["group"])
         part["name"] = names.renumber(one.names, part["name"])
         part["shape"] = shapes.renumber(one.shapes, part["shape"])
         part["place"] = places.renumber(one.places, part["place"])
-        parts.append(part)
     return Recording(
-        entries=np.concatenate(parts) if parts else np.zeros(0, ENTRY), ranks=tuple(sorted(newest)),
+        entries=entries, ranks=tuple(sorted(newest)),
         groups=tuple(members[name] for name in groups.words), names=tuple(names.words), shapes=tuple(shapes.words),
         places=tuple(places.words), versions=tuple(sorted({version for one in recordings for version in one.versions})),
         refused={name: why for one in recordings for name, why in one.refused.items()},
         ended={rank: newest[rank].ended[rank] for rank in sorted(newest) if rank in newest[rank].ended},
     )  # fmt: skip
+
+
+def _n_rows(recording: Recording, rank: int) -> int:
+    """How many are of this rank."""
+    return len(recording.entries) if len(recording.ranks) == 1 else int((recording.entries["rank"] == rank).sum())
 
 
 def _last_ns(recording: Recording, rank: int) -> int:

@@ -7,28 +7,23 @@ much is refused; it is remembered. All together have an end, too: whoever waits 
 
 from __future__ import annotations
 
-import gc
 import hashlib
-import json
-import math
 import os
-import resource
-import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from typing import IO, Final
 
 import numpy as np
 
-from rca.flight_recorder.reading import DUMP_BYTES_MAX, BadDump, rank_in_name, read_dump
-from rca.flight_recorder.recording import ENTRY, Group, Recording, merge
+from rca.flight_recorder.columns import decode_words
+from rca.flight_recorder.reader import read_frame, write_frame
+from rca.flight_recorder.reading import DUMP_BYTES_MAX, BadDump
+from rca.flight_recorder.recording import ENTRY, Recording, merge, recording_of
 
-MEMORY_BYTES: Final = 3 * 2**30
 CPU_SECONDS: Final = 10
 """For each dump; the largest real one takes about two."""
 SECONDS: Final = 40.0
@@ -39,7 +34,6 @@ DUMPS_PER_READER: Final = 8
 DUMPS_MAX: Final = 20_000
 REMEMBERED_MAX: Final = 1_000
 TOO_MUCH: Final = "reading it takes more memory or time than it may"
-_HEAD: Final = struct.Struct("<II")
 
 Named = tuple[str, bytes]
 
@@ -87,7 +81,7 @@ def _digest(raw: bytes) -> bytes:
 
 
 def _run_reader(dumps: Sequence[Named], end_at: float) -> list[Recording]:
-    argv = [sys.executable, "-m", "rca.flight_recorder.sandbox", str(CPU_SECONDS)]
+    argv = [sys.executable, "-S", "-m", "rca.flight_recorder.reader", str(CPU_SECONDS)]  # -S: PYTHONPATH says it all
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
     with subprocess.Popen(
         argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -109,84 +103,15 @@ def _send(pipe: IO[bytes], dumps: Sequence[Named]) -> None:
     try:
         with pipe:
             for name, raw in dumps:
-                _write(pipe, name.encode("utf-8", "replace"), raw[: DUMP_BYTES_MAX + 1])
+                write_frame(pipe, name.encode("utf-8", "replace"), raw[: DUMP_BYTES_MAX + 1])
     except BrokenPipeError:
         return  # it died; what it did not answer is asked again
 
 
 def _answers(pipe: IO[bytes]) -> Iterator[Recording]:
-    while (framed := _read(pipe)) is not None:
-        yield _from_bytes(*framed)
+    while (framed := read_frame(pipe)) is not None:
+        yield recording_of(decode_words(framed[0]), framed[1])
 
 
 def _refusal(name: str, why: str) -> Recording:
     return Recording(np.zeros(0, ENTRY), (), (), (), (), (), refused={name: why})
-
-
-# ---- frames: two byte strings, each with its length before it -----------------------------------------------------------
-
-
-def _write(pipe: IO[bytes], first: bytes, second: bytes) -> None:
-    pipe.write(_HEAD.pack(len(first), len(second)))
-    pipe.write(first)
-    pipe.write(second)
-    pipe.flush()
-
-
-def _read(pipe: IO[bytes]) -> tuple[bytes, bytes] | None:
-    head = pipe.read(_HEAD.size)
-    if len(head) < _HEAD.size:
-        return None
-    first, second = _HEAD.unpack(head)
-    parts = pipe.read(first), pipe.read(second)
-    return parts if (len(parts[0]), len(parts[1])) == (first, second) else None
-
-
-def _as_bytes(recording: Recording) -> tuple[bytes, bytes]:
-    words = {name: value for name, value in asdict(recording).items() if name != "entries"}
-    return json.dumps(words).encode(), recording.entries.tobytes()
-
-
-def _from_bytes(words: bytes, entries: bytes) -> Recording:
-    said = json.loads(words)
-    groups = tuple(Group(one["name"], one["what"], tuple(one["ranks"])) for one in said["groups"])
-    return Recording(
-        np.frombuffer(entries, ENTRY), tuple(said["ranks"]), groups, tuple(said["names"]), tuple(said["shapes"]),
-        tuple(said["places"]), tuple(said["versions"]), said["refused"],
-        {int(rank): why for rank, why in said["ended"].items()},
-    )  # fmt: skip
-
-
-# ---- the reading process ------------------------------------------------------------------------------------------------
-
-
-def main(cpu_seconds: int) -> None:
-    """Read dumps from standard input, answer each on standard output."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    gc.disable()  # a dump is millions of small objects and no cycle
-    with open(sys.stdin.fileno(), "rb", buffering=2**20) as asked:
-        while (framed := _read(asked)) is not None:
-            name = framed[0].decode()
-            _renew_time(cpu_seconds)
-            try:
-                answer = read_dump(framed[1], rank_in_name(name))
-            except BadDump as error:
-                answer = _refusal(name, str(error))
-            except MemoryError:
-                answer = _refusal(name, "it asks for more memory than reading a dump may take")
-            except Exception as error:  # hostile bytes raise anything, and the next dump is not to blame
-                answer = _refusal(name, f"it cannot be read ({type(error).__name__})")
-            _write(sys.stdout.buffer, *_as_bytes(answer))
-
-
-def _renew_time(cpu_seconds: int) -> None:
-    """Processor time for one more dump, as far as whoever started this may give it."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    wanted = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
-    most = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    resource.setrlimit(resource.RLIMIT_CPU, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -12,8 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from rca.flight_recorder.analysis import Waiting
+from rca.flight_recorder.columns import COMPLETED, NOWHERE, SCHEDULED, STARTED
 from rca.flight_recorder.progress import NEVER, GroupProgress, Standing, Stop
-from rca.flight_recorder.recording import COMPLETED, NOWHERE, SCHEDULED, STARTED, Recording
+from rca.flight_recorder.recording import Recording
 from rca.words import capitalised, named
 
 GROUPS_MAX: Final = 500
@@ -75,6 +76,8 @@ def said_of(group: GroupProgress, stops: list[Stop]) -> str:
     """Where the members of a group stand, in one sentence."""
     if not stops:
         entered = {one.entered for one in group.standings}
+        if entered <= {NEVER}:
+            return "No collective of this group is recorded; no send or receive waits."
         if len(entered) == 1:
             known = "members" if group.is_declared and not group.unheard else "members that are known"
             return f"All {len(group.standings)} {known} have finished op {entered.pop()}."
@@ -82,6 +85,12 @@ def said_of(group: GroupProgress, stops: list[Stop]) -> str:
         return f"Nobody waits; {named(behind)} finished op {min(entered)} last, others op {max(entered)}."
     first = min(stops, key=lambda stop: (stop.is_p2p, stop.seq))
     waits = f"{named(first.waiting)} {'waits' if len(first.waiting) == 1 else 'wait'} in op {first.seq}"
+    if first.is_p2p:
+        waits = waits.replace(" in op ", " in p2p op ")
+    if first.is_open:
+        return capitalised(f"{waits}; members are inferred, so for whom cannot be told.")
+    if first.is_joined:
+        return capitalised(f"{waits}; {named(first.behind)} is in it, and another op holds its batch.")
     if not first.behind:
         return capitalised(f"{waits}; all members that are known have entered it.")
     unheard = set(group.unheard)
@@ -124,8 +133,9 @@ def _age_s(row: Any, now_ns: int) -> float | None:
 def _last_ops(recording: Recording) -> list[Json]:
     """The newest op of each rank in each group, collectives and p2p apart: what the recorder knows of streams."""
     rows = recording.entries
-    keys = np.stack([rows["rank"], rows["group"], rows["is_p2p"].astype(np.int32)], axis=1).astype(np.int64)
-    _, newest = np.unique(keys[::-1], axis=0, return_index=True)
+    # One number per rank, group and stream: fewer than 2**31 ranks, GROUPS_MAX groups and two streams fit.
+    keys = (rows["rank"].astype(np.int64) * max(len(recording.groups), 1) + rows["group"]) * 2 + rows["is_p2p"]
+    _, newest = np.unique(keys[::-1], return_index=True)
     at = len(rows) - 1 - newest
     return [
         {

@@ -7,50 +7,99 @@ would shorten the step, and whether the group is known to wait for its slowest r
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
 from nccl_instrument.stage_schema import FORWARD, OTHER
 from rca.frontier.accounting import Accounts, Seconds, account
+from rca.frontier.folding import Folding, folding_of
 from rca.frontier.gain import Baseline, baseline_of, gains
 from rca.frontier.gates import DEFAULT, Gates
-from rca.frontier.report import Label, Report, StageWindow
-from rca.frontier.routing import candidates, co_critical, has_clear_leader, leader_switches
+from rca.frontier.report import Label, Localization, Report, StageWindow
+from rca.frontier.routing import candidates, co_critical, localize, waited_in
+
+ROLES_SHOWN_MAX = 8
 
 
 def label(window: StageWindow, gates: Gates = DEFAULT) -> Report:
     """The report of a window. ValueError when its durations cannot be accounted at all."""
-    accounts = account(window.durations)
+    return label_accounted(window, account(window.durations), gates)
+
+
+def label_accounted(window: StageWindow, accounts: Accounts, gates: Gates = DEFAULT) -> Report:
+    """The same where the window has been accounted already."""
+    view = _view(window, accounts)
+    routing = candidates(view.shares, gates.candidates) if accounts.exposed.sum() >= gates.floor_s else ()
+    at = localize(window, accounts, view.boundary, gates)
+    found, downgrades, tied = _judged(view, at, routing, gates)
+    return Report(
+        labels=tuple(dict.fromkeys(found)), shares=_by_stage(view, view.shares), gains=_by_stage(view, view.gain),
+        routing=tuple(view.folding.stages[stage] for stage in routing),
+        co_critical_stages=tuple(view.folding.stages[stage] for stage in tied) if Label.CO_CRITICAL in found else (),
+        at=at, step_s=float(accounts.exposed.mean()), downgrades=tuple(downgrades),
+        n_steps=accounts.n_steps, n_ranks=len(window.ranks), gain_baseline=view.kind.value,
+        all_gains={one.value: _by_stage(view, gained) for one, gained in view.all_gains.items()},
+        fits_wait_model=window.fits_wait_model, why=window.why, gates=gates.numbers(),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A window by its broad stages. durations: (T, R, G); shares, gain: (G,). top: the broad stage that leads; boundary:
+    the ordered stage in which most of it was exposed."""
+
+    window: StageWindow
+    accounts: Accounts
+    folding: Folding
+    durations: Seconds
+    shares: Seconds
+    kind: Baseline
+    all_gains: dict[Baseline, Seconds]
+    top: int
+    boundary: int
+
+    @property
+    def gain(self) -> Seconds:
+        return self.all_gains[self.kind]
+
+
+def _view(window: StageWindow, accounts: Accounts) -> _View:
+    folding = folding_of(window.stages)
+    shares = folding.sums(accounts.shares)
+    top = int(shares.argmax())
+    kinds = [Baseline.RANK_MEDIAN, Baseline.COHORT_MEDIAN]
+    if window.reference_s is not None:
+        kinds.append(Baseline.REFERENCE)
+    usual = {one: baseline_of(window.durations, one, window.reference_s) for one in kinds}
+    found = {one: gains(window.durations, baseline, folding.of) for one, baseline in usual.items()}
     kind = Baseline.COHORT_MEDIAN if window.reference_s is None else Baseline.REFERENCE
-    gain = gains(window.durations, baseline_of(window.durations, kind, window.reference_s))
-    shares, top = accounts.shares, int(accounts.shares.argmax())
-    routing = candidates(shares, gates.candidates) if accounts.exposed.sum() >= gates.floor_s else ()
-    limits = telemetry_limits(window, accounts, gates)
+    folded = folding.sums(window.durations)
+    return _View(window, accounts, folding, folded, shares, kind, found, top, folding.boundary(accounts, top))
+
+
+def _judged(
+    view: _View, at: Localization, routing: tuple[int, ...], gates: Gates
+) -> tuple[list[Label], list[str], tuple[int, ...]]:
+    """Labels, why stronger ones were withheld, and the stages that cannot be ranked."""
+    accounts = view.accounts
+    limits = telemetry_limits(view.window, accounts, gates)
     found, downgrades = [Label.FRONTIER_ACCOUNTING], list(limits)
     if limits:
         found.append(Label.TELEMETRY_LIMITED)
-    found += _ambiguous(window, downgrades)
+    found += _ambiguous(view.window, downgrades)
     is_usable = len(found) == 1
-    tied = co_critical(shares, gain, gates.tie) if routing else ()
-    withheld = _withheld(accounts, shares, top, tied, gates)
-    if is_usable and routing:
-        strong = _of_stage(window, accounts, gain, top, gates) if not withheld else []
-        is_waiting = not strong and shares[top] >= gates.dominance and gain[top] < gates.static_gain
-        if withheld or is_waiting:
+    tied = co_critical(view.shares, view.gain, gates.tie) if routing else ()
+    if is_usable and routing and view.shares[view.top] >= gates.dominance:
+        withheld = _withheld(view, at, tied, gates)
+        strong = [] if withheld else _strong(view, gates)
+        if not strong:
             found.append(Label.CO_CRITICAL)
-            downgrades += withheld or [_unfit(window)]
+            downgrades += withheld or [_unfit(view, gates)]
+            tied = tuple(sorted({*tied, *waited_in(view.durations, view.top, gates.tie * accounts.exposed.sum())}))
         found += strong
-    found += _forward(window, accounts, routing, gates, may_be_strong=is_usable)
-    leader, lead_s = _leader(window, accounts, top, gates)
-    named = dict.fromkeys(found)
-    return Report(
-        labels=tuple(named), shares=_by_stage(window, shares), gains=_by_stage(window, gain),
-        routing=tuple(window.stages[stage] for stage in routing),
-        co_critical_stages=tuple(window.stages[stage] for stage in tied) if Label.CO_CRITICAL in named else (),
-        leader=leader, lead_s=lead_s, step_s=float(accounts.exposed.mean()), downgrades=tuple(downgrades),
-        n_steps=accounts.n_steps, n_ranks=len(window.ranks),
-    )  # fmt: skip
+    found += _forward(view, routing, gates, may_be_strong=is_usable)
+    return found, downgrades, tied
 
 
 def telemetry_limits(window: StageWindow, accounts: Accounts, gates: Gates) -> list[str]:
@@ -60,18 +109,20 @@ def telemetry_limits(window: StageWindow, accounts: Accounts, gates: Gates) -> l
     if accounts.exposed.sum() < gates.floor_s:
         found.append(f"The window holds less than {gates.floor_s * 1e3:g} ms: shares say nothing.")
     if window.n_missing > gates.missing_ranks:
-        found.append(f"{window.n_missing} ranks of the group sent nothing.")
+        found.append(f"{_ranks(window.n_missing)} of the group sent nothing.")
     if OTHER in window.stages and whole > 0:
         residual = float(window.durations[:, :, window.stages.index(OTHER)].sum()) / whole
         if residual > gates.residual_share:
             found.append(f"{residual:.0%} of the step time is in no stage.")
-    if (
-        window.overlap_s is not None
-        and whole > 0
-        and (overlap := float(window.overlap_s.sum()) / whole) > gates.overlap_share
-    ):
-        found.append(f"{overlap:.0%} of the step time was counted in two stages.")
+    if window.overlap_s is not None and whole > 0:
+        overlap = float(window.overlap_s.sum()) / whole
+        if overlap > gates.overlap_share:
+            found.append(f"{overlap:.0%} of the step time was counted in two stages.")
     return found
+
+
+def _ranks(n: int) -> str:
+    return "1 rank" if n == 1 else f"{n:,} ranks"
 
 
 def _ambiguous(window: StageWindow, downgrades: list[str]) -> list[Label]:
@@ -80,71 +131,77 @@ def _ambiguous(window: StageWindow, downgrades: list[str]) -> list[Label]:
         downgrades.append(f"{window.accumulation} micro-steps are folded into each stage.")
         found.append(Label.GRADIENT_ACCUMULATION_AMBIGUOUS)
     if len(set(window.roles)) > 1:
-        downgrades.append("Ranks of several roles are in one group: " + ", ".join(sorted(set(window.roles))[:8]) + ".")
+        roles = ", ".join(sorted(set(window.roles))[:ROLES_SHOWN_MAX])
+        downgrades.append(f"Ranks of several roles are in one group: {roles}.")
         found.append(Label.ROLE_AWARE_NEEDED)
     return found
 
 
-def _withheld(accounts: Accounts, shares: Seconds, top: int, tied: tuple[int, ...], gates: Gates) -> list[str]:
-    """Why no single stage may be called the cause; [] when one may, or none leads at all."""
-    if shares[top] < gates.dominance:
-        return []
-    found = []
-    by_share = [stage for stage in tied if shares[stage] >= shares[top] - gates.tie]
+def _withheld(view: _View, at: Localization, tied: tuple[int, ...], gates: Gates) -> list[str]:
+    """Why no single stage may be called the cause; [] when one may."""
+    found, shares = [], view.shares
+    by_share = [stage for stage in tied if shares[stage] >= shares.max() - gates.tie]
     if len(by_share) > 1:
         found.append(f"{len(by_share)} stages are within {gates.tie:.0%} of the largest share.")
-    switches, n_clear = leader_switches(accounts, top, gates.lead_share, gates.lead_s)
-    if switches > gates.switch_share and n_clear > 2:
-        found.append(f"The leading rank changed in {switches:.0%} of the steps with a clear one.")
+    if at.switch_share > gates.switch_share and at.n_clear > 2:
+        found.append(f"The leading rank changed in {at.switch_share:.0%} of the steps with a clear one.")
     return found
 
 
-def _of_stage(window: StageWindow, accounts: Accounts, gain: Seconds, top: int, gates: Gates) -> list[Label]:
-    """Strong labels of the leading stage."""
-    if accounts.shares[top] < gates.dominance:
-        return []
-    found = []
-    if gain[top] >= gates.static_gain and int(gain.argmax()) == top and _is_spread_most(window, top):
+def _strong(view: _View, gates: Gates) -> list[Label]:
+    """Strong labels of the leading stage, which has a dominating share."""
+    found, gain, top = [], view.gain, view.top
+    if gain[top] >= gates.static_gain and int(gain.argmax()) == top and _agrees(view):
         found.append(Label.DIRECT_EXPOSURE)
-    # A wait needs somebody to wait for: where all ranks arrive together, a large share is only a large stage.
-    is_led = float(accounts.lag[:, top].mean()) >= gates.tie * float(accounts.exposed.mean())
-    if window.fits_wait_model and is_led and top + 1 < len(window.stages):
+    if view.window.fits_wait_model and _is_led(view, gates):
         if gain[top] < gates.static_gain:
             found.append(Label.SYNC_WAIT_DEPENDENT)
-        if _is_caught_up(accounts, top):
+        if _is_caught_up(view):
             found.append(Label.LIKELY_SYNC_WAIT)
     return found
 
 
-def _is_spread_most(window: StageWindow, stage: int) -> bool:
-    """Whether ranks differ most in this stage, or it is the longest."""
-    spread = (window.durations.max(axis=1) - np.median(window.durations, axis=1)).sum(axis=0)
-    return stage in (int(spread.argmax()), int(window.durations.mean(axis=(0, 1)).argmax()))
+def _is_led(view: _View, gates: Gates) -> bool:
+    """Whether somebody arrives late at the end of the leading stage, and others go on after it to wait for them.
+
+    A wait needs somebody to wait for: where all ranks arrive together, a large share is only a large stage.
+    """
+    lag, exposed = view.accounts.lag[:, view.boundary], view.accounts.exposed
+    return float(lag.mean()) >= gates.tie * float(exposed.mean()) and view.boundary + 1 < len(view.folding.of)
 
 
-def _is_caught_up(accounts: Accounts, stage: int) -> bool:
+def _agrees(view: _View) -> bool:
+    """Whether raw durations say the same: ranks differ most in the leading stage, or it is the longest."""
+    spread = (view.durations.max(axis=1) - np.median(view.durations, axis=1)).sum(axis=0)
+    return view.top in (int(spread.argmax()), int(view.durations.mean(axis=(0, 1)).argmax()))
+
+
+def _is_caught_up(view: _View) -> bool:
     """Whether the lead arises in this stage and the others make up for most of it later in the step."""
-    rise = float(accounts.lag_increase[:, stage].mean())
-    return rise > 0 and float(accounts.lag[:, -1].mean()) <= float(accounts.lag[:, stage].mean()) - 0.5 * rise
+    rise = float(view.accounts.lag_increase[:, view.boundary].mean())
+    lag = view.accounts.lag.mean(axis=0)
+    return rise > 0 and float(lag[-1]) <= float(lag[view.boundary]) - 0.5 * rise
 
 
-def _unfit(window: StageWindow) -> str:
-    said = f": {window.why}" if window.why else ""
+def _unfit(view: _View, gates: Gates) -> str:
+    """Why a stage that leads, and whose own work clipped would save little, is not called the cause."""
+    if view.window.fits_wait_model and not _is_led(view, gates):
+        return "All ranks end the leading stage together: whose work it is, or whose wait, cannot be told from stages."
+    said = f": {view.window.why}" if view.window.why else ""
     return f"Clipping the stage alone would not shorten the step, and nothing shows that the others wait for it{said}."
 
 
-def _forward(
-    window: StageWindow, accounts: Accounts, routing: tuple[int, ...], gates: Gates, *, may_be_strong: bool
-) -> list[Label]:
+def _forward(view: _View, routing: tuple[int, ...], gates: Gates, *, may_be_strong: bool) -> list[Label]:
     """What sampled device time says of the forward stage; [] without samples."""
-    events = window.events
-    if events is None or not events.n_asked or FORWARD not in window.stages:
+    events, stages = view.window.events, view.folding.stages
+    if events is None or FORWARD not in stages or not (events.n_asked or events.is_scope_limited):
         return []
-    if events.n_ready < gates.event_samples_min or events.n_ready < gates.ready_ratio * events.n_asked:
+    is_enough = events.n_ready >= max(gates.event_samples_min, gates.ready_ratio * events.n_asked)
+    if events.is_scope_limited or not is_enough:
         return [Label.FORWARD_EVENT_SCOPE_LIMITED]
-    stage = window.stages.index(FORWARD)
-    wall = window.durations[:, :, stage].mean(axis=0)
-    stands_out = gates.tie * float(accounts.exposed.mean())
+    stage = stages.index(FORWARD)
+    wall = view.durations[:, :, stage].mean(axis=0)
+    stands_out = gates.static_gain * float(view.accounts.exposed.mean())  # what clipping it would be worth
     is_device_high = bool(np.nanmax(events.mean_s) - np.nanmedian(events.mean_s) >= stands_out)
     is_wall_high = bool(wall.max() - np.median(wall) >= stands_out)
     if is_device_high and stage in routing:
@@ -155,16 +212,5 @@ def _forward(
     return [Label.FORWARD_HOST_OVERHEAD_SUSPECTED] if is_wall_high and stage in routing else []
 
 
-def _leader(window: StageWindow, accounts: Accounts, stage: int, gates: Gates) -> tuple[int | None, float]:
-    """The rank that clearly leads at a boundary in most of the steps that have a clear leader, and its mean lead."""
-    is_clear = has_clear_leader(accounts, stage, gates.lead_share, gates.lead_s)
-    if len(window.ranks) < 2 or is_clear.sum() == 0:
-        return None, 0.0
-    (rank, times), *_ = Counter(accounts.leader[is_clear, stage].tolist()).most_common(1)
-    if 2 * times <= is_clear.sum():
-        return None, 0.0
-    return window.ranks[rank], float(accounts.gap[is_clear, stage].mean())
-
-
-def _by_stage(window: StageWindow, values: Seconds) -> dict[str, float]:
-    return {stage: round(float(value), 9) for stage, value in zip(window.stages, values, strict=True)}
+def _by_stage(view: _View, values: Seconds) -> dict[str, float]:
+    return {stage: round(float(value), 9) for stage, value in zip(view.folding.stages, values, strict=True)}

@@ -12,6 +12,9 @@ from typing import Final
 
 from rca.frontier.accounting import Seconds
 
+VERSION: Final = 2
+"""Of the formulas; stored with every report."""
+
 
 class Label(StrEnum):
     FRONTIER_ACCOUNTING = "frontier_accounting"
@@ -37,12 +40,13 @@ STRONG: Final = frozenset(
 class DeviceEvents:
     """Sampled device time of the forward stage. mean_s: (R,) of the samples that were ready, NaN for ranks without any.
 
-    n_ready, n_asked: over all ranks.
+    n_ready, n_asked: over all ranks. is_scope_limited: a rank says that its streams are not all covered.
     """
 
     mean_s: Seconds
     n_ready: int
     n_asked: int
+    is_scope_limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,8 @@ class StageWindow:
     durations: (T, R, S) seconds, stages in order. ranks: (R,) global. overlap_s: (T, R) time counted twice. n_missing:
     ranks of the group that sent nothing. roles: (R,) what part each rank plays, () when all play the same or it is not
     known to differ. accumulation: micro-steps per step; is_indexed: whether the stages tell them apart. fits_wait_model:
-    the group is one of synchronous data parallelism; why: how that is known. trouble: what went wrong in collecting.
+    the group is one of synchronous data parallelism; why: how that is known, or why it is not. trouble: what went wrong in
+    collecting. reference_s: (S,) what the stages took while the job was as usual. first_step: number of the first step.
     """
 
     durations: Seconds
@@ -68,14 +73,36 @@ class StageWindow:
     events: DeviceEvents | None = None
     trouble: tuple[str, ...] = ()
     reference_s: Seconds | None = None
+    first_step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Localization:
+    """Who leads at a boundary. leader: the rank that leads clearly in most steps that have a clear leader, or None.
+
+    lead_s: its mean lead before the second then. tied: ranks in the tie set in most steps, at most 16 of `n_tied`. lag_s,
+    lag_increase_s: the furthest before the median rank at the boundary, and what it gained in the stage, mean per step.
+    gap_s: mean before the second. n_clear: steps with a clear leader; switch_share: how many of them changed it.
+    """
+
+    leader: int | None = None
+    lead_s: float = 0.0
+    tied: tuple[int, ...] = ()
+    n_tied: int = 0
+    lag_s: float = 0.0
+    lag_increase_s: float = 0.0
+    gap_s: float = 0.0
+    n_clear: int = 0
+    switch_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a window says. shares, gains: stage → value. routing: stages to look at, most first.
 
-    co_critical_stages: those the evidence cannot rank. leader: the rank that leads at the first routed stage, None when
-    no rank leads clearly; lead_s: by how much, per step, on average. downgrades: why stronger labels were withheld.
+    gains: by the baseline that decides (`gain_baseline`); all_gains: baseline → stage → value. co_critical_stages: those
+    the evidence cannot rank. at: who leads at the boundary of the first routed stage. step_s: mean exposed time of a step.
+    downgrades: why stronger labels were withheld. fits_wait_model, why: the model-fit indicator and its reason.
     """
 
     labels: tuple[Label, ...]
@@ -83,14 +110,31 @@ class Report:
     gains: dict[str, float]
     routing: tuple[str, ...]
     co_critical_stages: tuple[str, ...]
-    leader: int | None
-    lead_s: float
+    at: Localization
     step_s: float
     downgrades: tuple[str, ...]
     n_steps: int
     n_ranks: int
-    version: int = field(default=1)
+    gain_baseline: str = ""
+    all_gains: dict[str, dict[str, float]] = field(default_factory=dict)
+    fits_wait_model: bool = False
+    why: str = ""
+    gates: dict[str, float] = field(default_factory=dict)
+    version: int = VERSION
 
     @property
     def is_strong(self) -> bool:
         return any(label in STRONG for label in self.labels)
+
+    @property
+    def leader(self) -> int | None:
+        return self.at.leader
+
+    @property
+    def lead_s(self) -> float:
+        return self.at.lead_s
+
+    @property
+    def stage(self) -> str:
+        """The stage that leads the exposed time; '' when nothing is exposed."""
+        return self.routing[0] if self.routing else ""

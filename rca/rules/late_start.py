@@ -19,6 +19,7 @@ from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.inside import Wait
 from rca.keys import Ints
 from rca.late_together import are_late_alike, are_less_even, leaders, mates_of
+from rca.launch_lead import last_to_launch, launch_alike
 from rca.settings import Settings
 from rca.slow_words import finding_of, for_everybody
 from rca.slowdown import Slowdown
@@ -26,7 +27,7 @@ from rca.streams import Floats
 from rca.words import named
 
 RULE = "late_start"
-VERSION = 4
+VERSION = 7
 NEEDS = frozenset({GPU_READY_NAME})
 
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"
@@ -59,19 +60,33 @@ def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
     seen, there = mates_of(slowdown, at)
     hidden = np.setdiff1d(there, slowdown.iterations.ranks[seen])
     is_all = bool((own[seen] >= SHARE_MIN * slowdown.lost_ns).all())  # some see less of it than others
-    at = seen if is_all else at
     if len(there) == 1:
         return _alone(slowdown, own, at)
-    is_node = is_all and are_less_even(slowdown, at)
+    whole = _blaming(slowdown, own, seen if is_all else at, Component.NODE, ALL_LONGER)
+    last = last_to_launch(slowdown, _together(slowdown, at, hidden))
+    if len(last) == 1:
+        return _last(slowdown, own, at, last)
+    if is_all and are_less_even(slowdown, seen):
+        return _of(whole, there)
+    ranks = np.union1d(slowdown.iterations.ranks[at], hidden)
+    if len(ranks) > 1 and not len(last) and launch_alike(slowdown, ranks):
+        return _of(whole, there)
+    at = seen if is_all else at
     is_hidden = len(seen) == 1 and len(hidden) > 0
-    leading = at[:0] if is_node or is_hidden else leaders(slowdown, at)
+    leading = at[:0] if is_hidden else leaders(slowdown, at)
     if len(leading) == 1:
         return _blaming(slowdown, own, leading, Component.GPU, LONGER)
-    if is_node or (is_all and not is_hidden and not len(leading) and are_late_alike(slowdown, at)):
-        return _of(_blaming(slowdown, own, at, Component.NODE, ALL_LONGER), there)
+    if is_all and not is_hidden and not len(leading) and are_late_alike(slowdown, at):
+        return _of(whole, there)
     if len(leading):
         return _tied(_blaming(slowdown, own, leading, Component.GPU, LONGER), hidden[:0])
     return _tied(_blaming(slowdown, own, at, Component.GPU, LONGER), hidden)
+
+
+def _together(slowdown: Slowdown, at: Ints, hidden: Ints) -> Ints:
+    """Global ranks that are tied to these inside their node, and those of the node that the network does not show."""
+    is_mate = np.isin(slowdown.delays.group, slowdown.delays.group[at]) & (slowdown.nodes == slowdown.nodes[at[0]])
+    return np.union1d(slowdown.iterations.ranks[is_mate], hidden)
 
 
 def _alone(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
@@ -96,6 +111,14 @@ def _of(one: Finding, there: Ints) -> Finding:
     ranks = tuple(int(rank) for rank in there)
     said = one.sentence.replace(named(one.culprits), named(ranks))
     return replace(one, culprits=ranks, subject=replace(one.subject, ranks=ranks), sentence=said)
+
+
+def _last(slowdown: Slowdown, own: Floats, at: Ints, last: Ints) -> Finding:
+    """About the one rank that launches last of those who keep each other late, which the network may not show."""
+    seen = np.flatnonzero(slowdown.iterations.ranks == last[0])
+    own = np.maximum(own, own[at].max())  # they are late together: who it is does not change by how much
+    one = _of(_blaming(slowdown, own, seen if len(seen) else at[:1], Component.GPU, LONGER), last)
+    return replace(one, subject=replace(one.subject, name=named(one.culprits)))
 
 
 def _tied(one: Finding, hidden: Ints) -> Finding:

@@ -27,7 +27,7 @@ from rca.table4 import REMOTE, conditions, holds, verdicts
 from rca.words import flow_evidence, named, nic_name, node_name, process_evidence, rank_subject, score, waiting
 
 RULE = "hang"
-VERSION = 2
+VERSION = 3
 
 
 def explain(state: Progress, lossy: list[Sink], settings: Settings) -> list[Finding]:

@@ -9,26 +9,31 @@ most ranks do, the job does, and nobody is blamed. docs/rules/slow_copy.md
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV, FUNC_SEND
 from rca.counters import GPU_READY_NAME
-from rca.cover import covered
+from rca.cover import Covered, covered
 from rca.edges import slot_bytes_of
-from rca.findings import Component, FaultKind, Finding, Symptom
+from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.inside import Wait
-from rca.keys import Mask
+from rca.keys import Ints, Mask
+from rca.launches import TREE
 from rca.settings import Settings
 from rca.slow_words import finding_of, for_everybody
 from rca.slowdown import Slowdown
 from rca.streams import Floats
+from rca.words import named
 
 RULE = "slow_copy"
-VERSION = 3
+VERSION = 6
 NEEDS = frozenset({GPU_READY_NAME})
 
 SMALL_MAX = 0.1  # of the bytes of a rank's slowest op: what copies of fewer take longer is lost in the noise
 TINY_MAX = 0.01  # of them
+WITNESS_MIN = 0.5  # of its own sends and receives: a send of one chunk shows nothing
 WORST_MIN = 0.9  # of a rank's most
 TOLD = "`nvidia-smi -q -d PERFORMANCE,CLOCK`, `nvidia-smi --query-gpu=pcie.link.gen.current,pcie.link.width.current --format=csv`"
 
@@ -36,32 +41,70 @@ TOLD = "`nvidia-smi -q -d PERFORMANCE,CLOCK`, `nvidia-smi --query-gpu=pcie.link.
 def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
     """A finding per rank whose GPU delays its own chunks; () when none does."""
     del symptom, settings
-    own = own_copy_ns(slowdown)
+    own = _given_to_witness(slowdown, own_copy_ns(slowdown))
     found = covered(slowdown.iterations, slowdown.nodes, own, _would_show(slowdown, own), slowdown.lost_ns)
     if found.is_everybody:
         return (for_everybody(RULE, VERSION, slowdown, Component.GPU, found.excess_ns, "copies more slowly"),)
-    return tuple(
-        finding_of(
-            RULE, VERSION, slowdown, (int(at),), Component.COPY, FaultKind.COMPUTATION_FAIL_SLOW,
-            float(found.excess_ns[at]), f"in {found.n[at]} of {found.of[at]} ops of an iteration",
-            "The GPU of {who} takes and hands over chunks late", "chunks waited for the GPU's copies, more than usual", TOLD,
-            (int(found.n[at]), int(found.of[at])),
-        )
-        for at in np.flatnonzero(found.is_blamed)
+    return tuple(_finding(slowdown, found, at) for at in _through_one(slowdown, own, np.flatnonzero(found.is_blamed)))
+
+
+def _finding(slowdown: Slowdown, found: Covered, at: Ints) -> Finding:
+    """About the rank at this position, or about whoever it is of several."""
+    one = finding_of(
+        RULE, VERSION, slowdown, tuple(at.tolist()), Component.COPY, FaultKind.COMPUTATION_FAIL_SLOW,
+        float(found.excess_ns[at].max()), f"in {found.n[at[0]]} of {found.of[at[0]]} ops of an iteration",
+        "The GPU of {who} takes and hands over chunks late", "chunks waited for the GPU's copies, more than usual", TOLD,
+        (int(found.n[at[0]]), int(found.of[at[0]])),
     )  # fmt: skip
+    if len(at) == 1:
+        return one
+    node = one.subject.node
+    return replace(
+        one, culprits=(), grade=Grade.MODERATE, score=round(0.8 * one.score, 4),
+        tied=tuple(Subject("gpu", named((rank,)), (rank,), node) for rank in one.culprits),
+        sentence=f"One of {named(one.culprits)} takes and hands over chunks late; a ring passes through both and neither has ops "
+        f"of its own that would tell: {one.sentence.split(': ', 1)[1]}",
+    )  # fmt: skip
+
+
+def _through_one(slowdown: Slowdown, own_ns: Floats, blamed: Ints) -> list[Ints]:
+    """The blamed ranks, those together that show it in the same op and in none of their own."""
+    room, rank_at = slowdown.inside.room, slowdown.iterations.rank_at
+    is_slow = (own_ns > 0) & np.isin(rank_at, blamed)
+    n_slow = np.bincount(room[is_slow], minlength=int(room.max(initial=-1)) + 1)[room]
+    has_own = np.isin(blamed, rank_at[is_slow & (n_slow == 1)])
+    key = np.array([room[is_slow & (rank_at == at)].min() for at in blamed], np.int64)
+    key = np.where(has_own, -1 - blamed, key)
+    return [blamed[key == one] for one in np.unique(key)]
+
+
+def _given_to_witness(slowdown: Slowdown, own_ns: Floats) -> Floats:
+    """(P,) own_ns, with what shows in an op that passes through several ranks of a node given to the only one of them that shows
+    it in its own sends and receives, too. In a ring chunks lie where it enters the node, whoever there is slow."""
+    room, rank_at = slowdown.inside.room, slowdown.iterations.rank_at
+    is_alone, n_ranks = np.bincount(room)[room] == 1, len(slowdown.iterations.ranks)
+    of = np.bincount(rank_at[is_alone], minlength=n_ranks)
+    shown = np.bincount(rank_at[is_alone], weights=own_ns[is_alone] > 0, minlength=n_ranks)
+    is_witness = ((of > 0) & (shown >= WITNESS_MIN * of))[rank_at]
+    n_witnesses = np.bincount(room, weights=is_witness & ~is_alone)[room]
+    found: Floats = np.where(is_witness, slowdown.inside.of_room(own_ns), 0.0)
+    return np.where(~is_alone & (n_witnesses == 1), found, own_ns)
 
 
 def own_copy_ns(slowdown: Slowdown) -> Floats:
     """(P,) what chunks wait for the GPU, less what the sends of its node are held up: a full way out stops the way in.
 
-    A receive's first chunk may lie while the GPU still computes: of its wait only what makes it last longer counts.
+    A receive's first chunk may lie while the GPU still computes: of its wait only what makes it last longer counts. In a tree
+    what one child sent lies until the other's has come, so what is awaited there counts against it, too.
     """
     excess = slowdown.inside.excess
     passes_on = (slowdown.iterations.func != FUNC_SEND) & (slowdown.iterations.func != FUNC_RECV)
     grown = np.maximum(np.nan_to_num(slowdown.inside.lasted_slow - slowdown.inside.lasted_usual), 0.0)
     copies = excess(Wait.COPY)
     copies = np.where(slowdown.iterations.func == FUNC_RECV, np.minimum(copies, grown), copies)
-    held_up = np.where(passes_on, slowdown.inside.of_room(excess(Wait.NETWORK) + excess(Wait.CREDIT)), 0.0)
+    is_tree = np.fmax.reduce(slowdown.iterations.column("algo"), axis=1, initial=0.0) == TREE
+    held_up = excess(Wait.NETWORK) + excess(Wait.CREDIT) + np.where(is_tree, excess(Wait.DATA), 0.0)
+    held_up = np.where(passes_on, slowdown.inside.of_room(held_up), 0.0)
     return np.maximum(copies - held_up, 0.0)
 
 

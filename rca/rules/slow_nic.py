@@ -19,23 +19,30 @@ from rca.counters import DONE_NAME, TRANSMITTED_NAME
 from rca.cover import SHARE_MIN
 from rca.edges import edges_of
 from rca.ends import COVERED, Ends, ends_of
-from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
+from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom
+from rca.hand_over import told_apart
 from rca.inside import Wait
 from rca.keys import Ints
+from rca.lone_flow import LoneFlow, lone_flow
 from rca.settings import Settings
 from rca.slow_words import finding_of, for_everybody
 from rca.slowdown import Slowdown, uses_sockets
-from rca.traffic import foreign_share
+from rca.streams import Floats
+from rca.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 4
+VERSION = 11
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
+APART_MIN = 2.0  # times the share of any other port: traffic that grows on all alike does not tell who is slow
 LONGER_MIN = 1.4  # times as long on the wire as usual
 BUSY_MIN = 0.6  # of the time of its ops, on the wire: most of it, with late acknowledgements besides
+BUSY_SOCKET_MIN = 0.4  # over sockets, where only what both ends' waits must have in common is counted
 TIED_MAX = 8
+NAMED_MAX = 8
+FOREIGN = "of what the port counts now, not the job's"
 EACH_OTHER = "What {who} send each other stays on the wire too long"
 TOLD = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `ibstat`"
 
@@ -46,20 +53,42 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     end_of = _ends(slowdown)
     ends = ends_of(edges_of(slowdown), end_of)
     if not _is_the_wire(slowdown, ends):
-        return ()
+        lone = lone_flow(slowdown)
+        return (_one_flow(slowdown, lone),) if lone else ()
+    shares = np.append(foreign_shares(slowdown), np.nan)[slowdown.ranks.nic[slowdown.at]]
+    taken = _taken(ends, end_of, shares)
+    if taken:
+        return (_taken_by_others(slowdown, ends, end_of, taken, shares),)
     if ends.is_everybody:
-        every = tuple(np.unique(ends.sender).tolist())
-        taken = _taken(slowdown, ends, end_of, every)
-        return (_nics(slowdown, ends, end_of, taken),) if taken else (_everybody(slowdown, ends),)
-    if len(ends.unexplained):
-        return _unexplained(slowdown, ends, end_of)
-    sure = [one for one, rivals in zip(ends.chosen, ends.rivals, strict=True) if not rivals]
+        return (_everybody(slowdown, ends),)
+    left = _unexplained(slowdown, ends, end_of) if len(ends.unexplained) else ()
+    if left and int((ends.now_ns - ends.usual_ns).argmax()) in ends.unexplained:
+        return left  # an end that explains the rest does not explain what matters most
     tied = [(one, *rivals) for one, rivals in zip(ends.chosen, ends.rivals, strict=True) if rivals]
-    told = {group: _taken(slowdown, ends, end_of, group) for group in ends.undecided}
-    sure += [one for taken in told.values() for one in taken]
-    found = [_nics(slowdown, ends, end_of, tuple(sure))] if sure else []
-    found += [_cannot_be_told(slowdown, ends, end_of, one) for one in tied]
-    return (*found, *(_one_of_several(slowdown, ends, end_of, group) for group, taken in told.items() if not taken))
+    told = {group: told_apart(slowdown, ends, end_of, group) for group in (*tied, *ends.undecided)}
+    sure = tuple(one for one, rivals in zip(ends.chosen, ends.rivals, strict=True) if not rivals)
+    sure += tuple(one for those in told.values() for one in those.ends)
+    found = [_nics(slowdown, ends, end_of, sure)] if sure else []
+    found = [_by_credits(one) if any(those.by_credits for those in told.values()) else one for one in found]
+    found += [_cannot_be_told(slowdown, ends, end_of, one) for one in tied if not told[one].ends]
+    found += [_one_of_several(slowdown, ends, end_of, one) for one in ends.undecided if not told[one].ends]
+    return (*found, *left)
+
+
+def _one_flow(slowdown: Slowdown, lone: LoneFlow) -> Finding:
+    """A way between two that only one channel of theirs takes; their NICs carry the others as fast as ever."""
+    both = (lone.sender, lone.receiver)
+    first, second = (named((int(slowdown.iterations.ranks[at]),)) for at in both)
+    said = (
+        f"What channel {lone.channel} of {lone.n_channels} carries from {first} to {second} stays on the wire too long"
+    )
+    found = finding_of(
+        RULE, VERSION, slowdown, both, Component.NETWORK, FaultKind.COMMUNICATION_FAIL_SLOW, lone.excess_ns,
+        "the others carry as fast as ever", said, "its chunks stayed on the wire, more than usual", TOLD, (1, lone.n_channels),
+    )  # fmt: skip
+    tied = tuple(Subject("nic", named((rank,)), (rank,)) for rank in found.culprits)
+    name = f"channel {lone.channel} of the link {first} to {second}"
+    return replace(found, subject=Subject("flow", name, found.culprits), culprits=(), tied=tied, grade=Grade.WEAK)
 
 
 def _everybody(slowdown: Slowdown, ends: Ends) -> Finding:
@@ -73,14 +102,20 @@ def _everybody(slowdown: Slowdown, ends: Ends) -> Finding:
     return replace(found, sentence=found.sentence.replace("no one of them is to blame", "nobody is blamed") + more)
 
 
-def _taken(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, ...]) -> tuple[int, ...]:
-    """Of ends of which all is slow those whose counters show other people's bytes, if these explain it: () otherwise."""
-    taken = tuple(one for one in group if _is_taken_by_others(slowdown, _users(end_of, (one,))))
-    if not taken or len(taken) == len(group):
+def _taken(ends: Ends, end_of: Ints, shares: Floats) -> tuple[int, ...]:
+    """The ends whose ports count more of other people's bytes than before, if they explain what is slow and the other ports
+    count nothing like it.
+
+    What a port counts beyond the job's bytes is seen, not concluded, so it goes before what the fewest ends would explain.
+    """
+    touching = np.unique(np.concatenate([ends.sender[ends.is_slow], ends.receiver[ends.is_slow]]))
+    those = np.intersect1d(end_of[shares >= FOREIGN_MIN], touching)
+    is_one = np.isin(end_of, those)
+    if not len(those) or is_one.all() or np.fmin.reduce(shares[is_one]) < APART_MIN * np.fmax.reduce(shares[~is_one]):
         return ()
-    cost = np.where(ends.is_slow & (ends.receiver >= 0), ends.now_ns - ends.usual_ns, 0.0)
-    all_of, of_taken = (np.any([ends.touched(one) for one in those], axis=0) for those in (group, taken))
-    return taken if cost[of_taken].sum() >= COVERED * cost[all_of].sum() else ()
+    cost = np.where(ends.is_slow, ends.now_ns - ends.usual_ns, 0.0)
+    explained = np.isin(ends.sender, those) | np.isin(ends.receiver, those)
+    return tuple(those.tolist()) if cost[explained].sum() >= COVERED * cost.sum() else ()
 
 
 def _ends(slowdown: Slowdown) -> Ints:
@@ -100,7 +135,8 @@ def _is_the_wire(slowdown: Slowdown, ends: Ends) -> bool:
     if not len(now) or (now - usual).max() < SHARE_MIN * slowdown.lost_ns:
         return False
     worst = now - usual >= 0.5 * (now - usual).max()
-    return bool(now[worst].sum() >= max(LONGER_MIN * usual[worst].sum(), BUSY_MIN * lasted[worst].sum()))
+    busy = BUSY_SOCKET_MIN if uses_sockets(slowdown.window) else BUSY_MIN
+    return bool(now[worst].sum() >= max(LONGER_MIN * usual[worst].sum(), busy * lasted[worst].sum()))
 
 
 def _users(end_of: Ints, ends: tuple[int, ...]) -> Ints:
@@ -108,26 +144,34 @@ def _users(end_of: Ints, ends: tuple[int, ...]) -> Ints:
     return np.flatnonzero(np.isin(end_of, ends))
 
 
+def _taken_by_others(slowdown: Slowdown, ends: Ends, end_of: Ints, taken: tuple[int, ...], shares: Floats) -> Finding:
+    said = "The network of {who} is taken by other traffic: what they send and are sent stays on the wire too long"
+    found = _finding(slowdown, ends, end_of, taken, Component.NETWORK, said)
+    ranks = slowdown.iterations.ranks
+    firsts = [int(_users(end_of, (one,))[0]) for one in taken[:NAMED_MAX]]
+    seen = (Evidence(FOREIGN, round(100 * float(shares[at])), "%", "nic", int(ranks[at])) for at in firsts)
+    return replace(found, evidence=(*found.evidence, *seen))
+
+
 def _nics(slowdown: Slowdown, ends: Ends, end_of: Ints, sure: tuple[int, ...]) -> Finding:
-    users = _users(end_of, sure)
-    is_network = len(sure) > 1 or _is_taken_by_others(slowdown, users)
-    sent = "sends and is sent" if len(users) == 1 else "send and are sent"
+    sent = "sends and is sent" if len(_users(end_of, sure)) == 1 else "send and are sent"
     said = f"What {{who}} {sent} stays on the wire too long"
-    if is_network:
-        said = "The network of {who} is taken by other traffic: what they send and are sent stays on the wire too long"
-    return _finding(slowdown, ends, end_of, sure, Component.NETWORK if is_network else Component.NIC, said)
+    if len(sure) == 1:
+        return _finding(slowdown, ends, end_of, sure, Component.NIC, said)
+    said = f"{said}; NICs do not break at once, so it is the network they share"
+    return _finding(slowdown, ends, end_of, sure, Component.NETWORK, said)
 
 
-def _is_taken_by_others(slowdown: Slowdown, users: Ints) -> bool:
-    share = foreign_share(slowdown, users)
-    return share is not None and share >= FOREIGN_MIN
+def _by_credits(one: Finding) -> Finding:
+    """Not every network lets credits wait behind data, so what they alone tell is not strong."""
+    is_strong = one.grade is Grade.STRONG
+    return replace(
+        one, grade=Grade.MODERATE if is_strong else one.grade, score=round(0.8 * one.score, 4) if is_strong else one.score,
+        sentence=f"{one.sentence} Only credits that come late tell it from the other end.",
+    )  # fmt: skip
 
 
 def _cannot_be_told(slowdown: Slowdown, ends: Ends, end_of: Ints, tied: tuple[int, ...]) -> Finding:
-    """Either end would explain it, unless the NICs' own counters say that others use them."""
-    taken = tuple(one for one in tied if _is_taken_by_others(slowdown, _users(end_of, (one,))))
-    if taken:
-        return _nics(slowdown, ends, end_of, taken)
     both = _finding(slowdown, ends, end_of, tied, Component.NIC, EACH_OTHER)
     return _as_link(slowdown, end_of, tied, both, "they send to nobody else, so which end it is cannot be told")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nccl_instrument.tables import FUNC_RECV, FUNC_SEND
+from nccl_instrument.tables import FUNC_RECV, FUNC_SEND, SOCKET
 from rca.counters import DONE_NAME, GPU_READY_NAME, TRANSMITTED_NAME
 from rca.cover import COVERED_MIN, SHARE_MIN, Covered, covered
 from rca.edges import Edges, edges_of
@@ -22,14 +22,14 @@ from rca.ends import GROWN_MIN
 from rca.findings import Component, FaultKind, Finding, Symptom
 from rca.inside import Wait
 from rca.keys import Ints, Mask
-from rca.progress import state_of
+from rca.progress import Progress, state_of
 from rca.settings import SECOND_NS, Settings
 from rca.slow_words import finding_of
 from rca.slowdown import Slowdown, lengths_ns, uses_sockets
 from rca.streams import Floats
 
 RULE = "slow_proxy"
-VERSION = 3
+VERSION = 4
 NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 
 COPY_COVERED_MIN = 0.5
@@ -37,6 +37,7 @@ CLEAR_MAX = 0.5  # of its sends: a rank of which fewer show it is not late
 BEYOND_MIN = 0.25  # of the time on the wire
 SENDS_MIN = 0.1  # of what the one of its node that sends most has on the wire: less is not to be compared
 ALIKE_MIN = 0.6  # of the worst of the node: what all share is about as slow for all
+EVERY_MIN = 0.9  # of the sends, and of the receives, of a node
 COPY_MIN = 0.5  # of the time on the wire: what comes late off it comes late to it
 CREDIT_MAX = 0.25  # of the time on the wire: who waits for credits waits for somebody else
 ONLY_MAX = 0.1  # of how much longer its sends take: what it is sent is acknowledged by its NIC, however late it looks
@@ -55,7 +56,11 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
         if asleep:
             return asleep
     late = _looks_late(slowdown)
-    return tuple(_slow(slowdown, late, at) for at in _by_node(slowdown, late))
+    whole = _pass_all_late(slowdown)
+    told = {int(slowdown.nodes[at[0]]) for at, _ in whole}
+    found = [(at, float(late.both_ns[at].max())) for at in _by_node(slowdown, late)]
+    found = whole + [(at, cost) for at, cost in found if int(slowdown.nodes[at[0]]) not in told]
+    return tuple(_slow(slowdown, late, at, cost) for at, cost in found)
 
 
 def explain_asleep(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
@@ -112,6 +117,30 @@ def _looks_late(slowdown: Slowdown) -> _Late:
     return _Late(wire, copy, both, edges)
 
 
+def _pass_all_late(slowdown: Slowdown) -> list[tuple[Ints, float]]:
+    """The ranks of each node at which every send and every receive waits for its proxies, however small, and what that costs.
+
+    A ring makes all its members wait, and over sockets a slow proxy, a late receiver and a slow way look alike there. What one
+    rank sends another is nobody else's: a late receiver makes sends wait, a busy GPU makes receives wait, and only a proxy both.
+    """
+    inside, iterations, node = slowdown.inside, slowdown.iterations, slowdown.nodes
+    wire = Wait.CREDIT if uses_sockets(slowdown.window) else Wait.NETWORK
+    waits = ((FUNC_SEND, wire), (FUNC_RECV, Wait.COPY))
+    found = []
+    for one in np.unique(node[node >= 0]):
+        there = np.flatnonzero(node == one)
+        mine = np.isin(iterations.rank_at, there)
+        is_slow = len(there) > 1
+        for func, wait in waits:
+            those = mine & (iterations.func == func)
+            is_slow &= bool(np.isin(there, iterations.rank_at[those]).all())
+            is_slow = is_slow and float((inside.excess(wait)[those] > 0).mean()) >= EVERY_MIN
+        cost = min(float(slowdown.waits[wait].excess_ns[there].max()) for _, wait in waits)
+        if is_slow and cost >= SHARE_MIN * slowdown.lost_ns:
+            found.append((there, cost))
+    return found if 2 * len(found) <= len(np.unique(node)) else []
+
+
 def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
     """The late ranks of each node; all of the node's, when half of them are late and nothing speaks for the others.
 
@@ -146,13 +175,12 @@ def _end_at_one_nic(slowdown: Slowdown, edges: Edges, senders: Ints) -> bool:
     return is_slow.sum() > 1 and len(nics) == 1 and bool(nics[0] >= 0)
 
 
-def _slow(slowdown: Slowdown, late: _Late, at: Ints) -> Finding:
-    worst = float(late.both_ns[at].max())
+def _slow(slowdown: Slowdown, late: _Late, at: Ints, cost_ns: float) -> Finding:
     of_node = int((slowdown.nodes == slowdown.node(at[:1])[0]).sum())
     whole = "all ranks of the node" if len(at) == of_node > 1 else f"{len(at)} of {of_node} ranks of the node"
     return finding_of(
         RULE, VERSION, slowdown, tuple(at.tolist()), Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW,
-        min(worst, slowdown.lost_ns), f"at {whole}, on the wire and off it alike",
+        min(cost_ns, slowdown.lost_ns), f"at {whole}, on the wire and off it alike",
         "The proxy of {who} looks late at what it could pass on", "chunks waited for the proxy, more than usual", TOLD,
         (int(late.wire.n[at[0]]), int(late.wire.of[at[0]])),
     )  # fmt: skip
@@ -212,7 +240,18 @@ def _deaf_ranks(slowdown: Slowdown, iteration: int, length_ns: float, settings: 
     nodes = window.nodes.copy()
     nodes["watermark_ns"] = np.minimum(nodes["watermark_ns"], until)
     state = state_of(replace(window, end_ns=until, now_ns=until, nodes=nodes, tables=tables), settings)
-    return state.ranks.names(np.flatnonzero(state.is_deaf))
+    return state.ranks.names(np.flatnonzero(state.is_deaf | _takes_nothing(state)))
+
+
+def _takes_nothing(state: Progress) -> Mask:
+    """(R,) the one rank that all data on its way goes to, where nothing of its own is lost: over sockets, that is no proof, since
+    the way may be at fault (Mycroft §5.3 takes the receiver); but a way that comes and goes is not what is asked here."""
+    found = np.zeros(state.n_ranks, bool)
+    lost = state.pairs.where(state.stalls.is_lost)
+    receivers = np.unique(lost.receiver)
+    if len(receivers) == 1 and receivers[0] >= 0 and (lost.transport == SOCKET).all():
+        found[receivers] = not np.isin(receivers, lost.sender).any()
+    return found
 
 
 def _is_until(table: str, rows: np.ndarray[tuple[int], np.dtype[np.void]], until_ns: int) -> Mask:

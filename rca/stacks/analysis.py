@@ -3,8 +3,9 @@
     rank 0, 1, 3 … in a collective         rank 2 … data loader: __getitem__ (dataset.py:41)   ← the others wait for it
 
 Abstains when nobody waits in a collective, and where most ranks are in code of their own: then the job is at work. Where
-everybody waits, the trouble is in or below the collective. A second look at the same processes tells a frozen rank from
-one that goes on slowly.
+everybody waits, the trouble is in or below the collective. A rank in its own code may wait for the GPU, which no frame
+shows: by stacks alone that is weak, and surer where the recorder or the traces miss it in an op (rca/fusion.py). A second
+look at the same processes tells a frozen rank from one that goes on slowly.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from rca.stacks.reading import as_text
 from rca.words import capitalised, named, waiting
 
 RULE: Final = "stacks"
-VERSION: Final = 3
+VERSION: Final = 5
 TELLING: Final = frozenset({Place.DATA_LOADER, Place.CHECKPOINT_SAVE, Place.CHECKPOINT_LOAD, Place.COMPILE, Place.LOCK})
+UNSEEN: Final = frozenset({Place.CODE, Place.NOTHING})
+"""Places in which it is not seen whether a rank works or waits."""
 EVIDENCE_RANKS_MAX: Final = 8
 _SCORES: Final = {Grade.STRONG: 0.9, Grade.MODERATE: 0.7, Grade.WEAK: 0.5}
 
@@ -119,11 +122,14 @@ def _finding(those: list[Doing], n_waiters: int, processes: Sequence[Process]) -
 
 
 def _grade(those: list[Doing]) -> Grade:
-    """A known place and two equal looks are direct; code of its own, seen once, may be any moment of a job at work."""
+    """A known place and two equal looks are direct.
+
+    Code of its own, or none, may only wait for the GPU, also where it does not move: `loss.item()` leaves no frame of torch.
+    """
     is_frozen = all(one.is_frozen for one in those)
     if those[0].place in TELLING:
         return Grade.STRONG if is_frozen else Grade.MODERATE
-    return Grade.MODERATE if is_frozen else Grade.WEAK
+    return Grade.MODERATE if is_frozen and those[0].place not in UNSEEN else Grade.WEAK
 
 
 def _workers(ranks: tuple[int, ...], processes: Sequence[Process]) -> list[Evidence]:

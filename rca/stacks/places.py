@@ -33,7 +33,9 @@ class Place(StrEnum):
 
 WAITS: Final = frozenset({Place.COLLECTIVE, Place.BARRIER, Place.GPU_WAIT, Place.STORE})
 
-_CHECKPOINT_FILE: Final = r"torch/(serialization\.py$|distributed/checkpoint/)|safetensors/|checkpoint"
+_CHECKPOINT_FILE: Final = r"torch/(serialization\.py$|distributed/checkpoint/)|safetensors/|checkpoint|ckpt|snapshot"
+_KEPT: Final = r"(ckpts?|checkpoints?|snapshots?|weights?|states?|state_dict|model|optim|optimizer)(_|$)"
+"""What a checkpoint is made of, as a function's name says it. Shards are read by data loaders, too."""
 _LIBRARY: Final = re.compile(
     r"^(torch|multiprocessing|concurrent|asyncio|json|ssl|http|urllib|numpy|importlib|<frozen)(/|\b)"
     r"|^(threading|selectors|socket|queue|subprocess|contextlib|functools|pickle|codecs)\.py$"
@@ -53,6 +55,9 @@ _PATTERNS: Final = tuple(
         (Place.CHECKPOINT_SAVE, _CHECKPOINT_FILE, r"(^|[._])_?(save|write|persist)"),
         (Place.CHECKPOINT_LOAD, r"", r"(^|\.)load_(checkpoint|state_dict|model)$"),
         (Place.CHECKPOINT_SAVE, r"", r"(^|\.)(save_checkpoint|save_pretrained|save_model|_save_checkpoint)$"),
+        # Of a job's own code, in whatever file: save_ckpt, _write_model_shards, restore_optimizer_state.
+        (Place.CHECKPOINT_LOAD, r"", r"(^|[._])(load|restore|read|resume|download)_(\w+_)?" + _KEPT),
+        (Place.CHECKPOINT_SAVE, r"", r"(^|[._])(save|dump|write|persist|flush|export|upload|store)_(\w+_)?" + _KEPT),
         (Place.DATA_LOADER, r"torch/utils/data/|webdataset/|^datasets/|megatron/(core/)?data(sets)?/|streaming/base/", r""),
         (Place.DATA_LOADER, r"", r"(^|\.)(__getitem__|__getitems__|get_batch|next_batch|collate_fn|fetch_batch)$"),
         (Place.COMPILE, r"torch/(_dynamo|_inductor|_functorch)/|triton/(compiler|runtime/(jit|autotuner))", r""),

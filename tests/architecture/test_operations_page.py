@@ -65,4 +65,4 @@ def test_the_alert_on_losses_names_every_kind_that_leaves_holes() -> None:
 
 def test_no_label_grows_with_the_cluster() -> None:
     labels = {label for _, given, _ in metrics().values() for label in given.split(", ") if label}
-    assert labels == {"status", "kind", "method", "page", "type", "task", "outcome", "saw", "symptom"}
+    assert labels == {"status", "kind", "method", "page", "type", "task", "outcome", "saw", "symptom", "reason"}

@@ -1,11 +1,13 @@
 """What the agent costs its node: 8 ranks with 16 flows each, always in an op, for about 20 seconds.
 
-`python -m tests.bench.agent`. Real segments, a real server on loopback (in this process, so that its cost is not the
-agent's). CPU is what the kernel charged the agent, memory its largest resident set, shared pages of segments included.
+`python -m tests.bench.agent [--untold]`. Every rank also tells how far it is (nccl_instrument/recorder.py), unless --untold.
+Real segments, a real server on loopback (in this process, so that its cost is not the agent's). CPU is what the kernel charged
+the agent, memory its largest resident set, shared pages of segments included.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -15,19 +17,33 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+
 from nccl_instrument.agent.processes import read_process
 from nccl_instrument.wire import encode_batch
 from tests.nccl_instrument.agent.scripted_server import ScriptedServer, wait_until
 from tests.nccl_instrument.agent.scripted_trainer import ScriptedTrainer
 
 RANKS, FLOWS, WARM_UP_S, MEASURED_S = 8, 16, 3, 20
+TELLING = """
+import os, sys, time
+from pathlib import Path
+from nccl_instrument import recorder
+os.environ["DIOGENES_JOB"] = "bench"
+from tests.nccl_instrument.agent import scripted_trainer
+recorder.start(lambda: b"", Path(sys.argv[1]), steps=lambda: int(10 * time.monotonic()))
+scripted_trainer.main()
+"""
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.agent", description=__doc__)
+    parser.add_argument("--untold", action="store_true", help="ranks that run no recorder")
+    is_told = not parser.parse_args().untold
     with tempfile.TemporaryDirectory(prefix="diogenes-bench-") as name:
         folder = Path(name)
         print(f"{RANKS} ranks × {FLOWS} flows, {MEASURED_S} s", flush=True)
-        trainers = [start_trainer(folder, rank) for rank in range(RANKS)]
+        trainers = [start_trainer(folder, rank, is_told=is_told) for rank in range(RANKS)]
         server = ScriptedServer()
         agent = start_agent(folder, server.url)
         try:
@@ -37,8 +53,9 @@ def main() -> None:
     print(json.dumps(report))
 
 
-def start_trainer(folder: Path, rank: int) -> ScriptedTrainer:
-    trainer = ScriptedTrainer(folder / "segments", "bench", rank)
+def start_trainer(folder: Path, rank: int, *, is_told: bool) -> ScriptedTrainer:
+    code = {"code": TELLING} if is_told else {}
+    trainer = ScriptedTrainer(folder / "segments", "bench", rank, **code)
     trainer.do("comm", 0, 0xBE7C4, rank, RANKS)
     trainer.tell("run", MEASURED_S + 30, FLOWS, 0.02)
     return trainer
@@ -69,6 +86,7 @@ def measure(agent: subprocess.Popen[bytes], server: ScriptedServer) -> dict[str,
         "bench": "agent", "cores": os.cpu_count(), "core_pct": round(core_pct, 2), "mb": round(peak_kb / 1024, 1),
         "node_bytes_per_s": round(size_bytes / seconds), "anonymous_mb": round(anonymous_kb / 1024, 1),
         "ranks": RANKS, "flows": FLOWS, "flow_rows_per_s": round(n_flow_rows / seconds),
+        "told": max((len(np.unique(batch.rows("status")["pid"])) for batch in batches), default=0),
     }  # fmt: skip
 
 

@@ -97,7 +97,7 @@ def _of_part(batch: TraceBatch, part: int, node: int, case: Case) -> TraceBatch:
     if "comm" in tables and len(tables["comm"]):
         _of_whole_job(tables["comm"], part, case)
     for rows in tables.values():
-        _renamed(rows, part, case)
+        renamed(rows, part, case.layout.n_ranks, case.n_parts, _WORLD)
     boot_id = bytes([*batch.boot_id[:-1], part])
     return replace(batch, node=f"node{node}", boot_id=boot_id, tables=tables)
 
@@ -115,18 +115,21 @@ def _of_whole_job(comm: Rows, part: int, case: Case) -> None:
     comm["dp"] += part * case.layout.dp
 
 
-def _renamed(rows: Rows, part: int, case: Case) -> None:
-    """Other communicators get ids of their own; in the job's, and in the job, ranks count on from the part before."""
-    columns, n_ranks = rows.dtype.names or (), case.layout.n_ranks
+def renamed(rows: Rows, part: int, n_ranks: int, n_parts: int, world: set[int]) -> None:
+    """Other communicators get ids of their own; in the job's (world), and in the job, ranks count on from the part before.
+
+    In place. n_ranks: of a part.
+    """
+    columns = rows.dtype.names or ()
     if "global_rank" in columns:
-        rows["global_rank"] += np.where(rows["global_rank"] >= 0, part * n_ranks, 0)
+        rows["global_rank"] += np.where(rows["global_rank"] >= 0, part * n_ranks, 0).astype(rows["global_rank"].dtype)
     if "comm_id" not in columns:
         return
-    is_world = np.isin(rows["comm_id"], list(_WORLD))
+    is_world = np.isin(rows["comm_id"], list(world))
     rows["comm_id"] = np.where(is_world, rows["comm_id"], rows["comm_id"] ^ np.uint64(part * 0x9E37_79B9_7F4A))
     for name in ("comm_rank", "peer", "slowest_peer"):
         if name in columns:
             rows[name] = np.where(is_world & (rows[name] >= 0), rows[name] + part * n_ranks, rows[name])
     if "total_chunks" in columns:  # a ring of so many more has so many more steps
-        total = rows["total_chunks"][is_world].astype(np.int64) * (n_ranks * case.n_parts - 1) // (n_ranks - 1)
+        total = rows["total_chunks"][is_world].astype(np.int64) * (n_ranks * n_parts - 1) // (n_ranks - 1)
         rows["total_chunks"][is_world] = total

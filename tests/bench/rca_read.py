@@ -1,6 +1,7 @@
 """Reads and diagnoses a stored job as a look does that has just noticed its trouble, in a process of its own (rca.py).
 
-The window is read as console/incidents/revise.py reads it. `mb` is what this process had in memory at most.
+The window is read as console/incidents/revise.py reads it, by a worker that has looked at the job before and knows who belongs
+to it. Late tables that a rule asks for are cut while it analyses. `mb` is what this process had in memory at most.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import resource
 import sys
 import time
+from pathlib import Path
 
 import django
 
@@ -16,20 +18,23 @@ django.setup()
 
 from console.incidents.revise import evidence_start_ns, onset_ns  # noqa: E402  (models need Django set up)
 from ingest.models import Attempt  # noqa: E402
-from ingest.narrow import read_evidence  # noqa: E402
+from ingest.narrow import read_evidence, read_glance  # noqa: E402
 from ingest.read import latest_data_ns  # noqa: E402
+from ingest.window import TRACE_TABLES, LateTables, Window, save_window  # noqa: E402
 from rca.diagnose import diagnose  # noqa: E402
-from rca.findings import Symptom, SymptomKind  # noqa: E402
+from rca.findings import Symptom, SymptomKind, to_json  # noqa: E402
 from rca.normal import Normal  # noqa: E402
+from rca.sampling import sampled_ranks  # noqa: E402
 from rca.settings import DEFAULT, SECOND_NS  # noqa: E402
 from rca.triggers import look  # noqa: E402
 
 LOOK_NS = 15 * SECOND_NS
 
 
-def main(kind: str, began_ns: int, usual_s: float) -> None:
+def main(kind: str, began_ns: int, usual_s: float, saved: Path | None) -> None:
     attempt = Attempt.objects.latest("pk")
     end_ns = latest_data_ns(attempt.pk) + 1
+    read_glance(attempt.pk, end_ns - LOOK_NS, end_ns, lambda frame: sampled_ranks(frame, DEFAULT).tolist(), end_ns)
     symptom = _symptom(attempt, kind, began_ns, usual_s, end_ns)
     start_ns = min(evidence_start_ns(symptom, end_ns), end_ns - LOOK_NS)
     began, cpu = time.perf_counter(), time.process_time()
@@ -40,11 +45,18 @@ def main(kind: str, began_ns: int, usual_s: float) -> None:
     began, cpu = time.perf_counter(), time.process_time()
     diagnosis = diagnose(window, symptom, DEFAULT)
     analyse_s, analyse_cpu_s = time.perf_counter() - began, time.process_time() - cpu
-    rows = {name: len(rows) for name, rows in window.tables.items()}
+    rows = {name: len(window.tables[name]) for name in TRACE_TABLES if is_cut(window, name)}
     mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     said = {"read_s": round(read_s, 3), "analyse_s": round(analyse_s, 3), "mb": round(mb), "rows": rows}
     said |= {"read_cpu_s": round(read_cpu_s, 3), "analyse_cpu_s": round(analyse_cpu_s, 3)}
+    if saved is not None:
+        save_window(saved, window, {"symptom": to_json(diagnosis)["symptom"]})
     print(json.dumps({**said, "culprits": list(diagnosis.culprits)[:20], "window_s": (end_ns - start_ns) / SECOND_NS}))
+
+
+def is_cut(window: Window, table: str) -> bool:
+    """Whether rows were made of the table as a whole."""
+    return not isinstance(window.tables, LateTables) or window.tables.is_cut(table)
 
 
 def _symptom(attempt: Attempt, kind: str, began_ns: int, usual_s: float, end_ns: int) -> Symptom:
@@ -57,4 +69,4 @@ def _symptom(attempt: Attempt, kind: str, began_ns: int, usual_s: float, end_ns:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4]) if len(sys.argv) > 4 else None)

@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ingest.asgi import Application  # sets Django up for what follows
 from tests.bench.rca_jobs import SECOND, batches, make_case
@@ -45,8 +46,9 @@ class Doors:
         return n
 
 
-async def main(gpus: int, kind: str) -> None:
+async def main(gpus: int, kind: str, is_one_part: bool) -> None:
     case, doors = make_case(gpus, kind), Doors()
+    case = replace(case, n_parts=1) if is_one_part else case
     began = time.monotonic()
     origin_ns = 0
 
@@ -64,4 +66,4 @@ async def main(gpus: int, kind: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), sys.argv[2]))
+    asyncio.run(main(int(sys.argv[1]), sys.argv[2], is_one_part=len(sys.argv) > 3))

@@ -10,6 +10,7 @@ from rca.diagnose import diagnose
 from rca.normal import ALL, Normal
 from rca.triggers import look
 from tests.bench.rca_jobs import Case, of_job, tiled
+from tests.bench.rca_tiled import tiled_window
 from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_of
 
 PARTS, VICTIM = 3, 5
@@ -29,6 +30,20 @@ def test_each_part_of_a_tiled_job_has_its_own_ranks_and_its_own_culprit() -> Non
     assert {rank for finding in findings for rank in finding.culprits} == {
         VICTIM + part * EIGHT.n_ranks for part in range(PARTS)
     }
+
+
+def test_a_window_laid_out_several_times_is_that_of_the_tiled_job() -> None:
+    nic_down = make_fault("nic_down", EIGHT, 3.0, None, VICTIM, None, 1)
+    sent = run(EIGHT, nic_down, seconds=7.0)
+    found = tiled_window(window_of(sent), PARTS)
+    expected = window_of([one for each in sent for one in tiled(each, CASE)])
+    assert np.sort(found.members, order=("comm_id", "comm_rank")).tolist() == expected.members.tolist()
+    assert {name: len(rows) for name, rows in found.tables.items()} == {
+        name: len(rows) for name, rows in expected.tables.items()
+    }
+    told = [diagnose(window, look(window, USUAL).symptoms[0]).findings for window in (found, expected)]
+    named = [{(one.rule, one.grade, one.culprits) for one in findings} for findings in told]
+    assert named[0] == named[1] and len(named[0]) == PARTS  # whose fault comes first of equal ones may differ
 
 
 def test_copies_of_a_job_differ_in_name_alone() -> None:

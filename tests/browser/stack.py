@@ -91,7 +91,7 @@ class Stack:
         for name, role in (("rita", Role.RESPONDER), ("vera", Role.VIEWER), ("ada", Role.ADMIN)):
             user = User.objects.create(username=name, password=_password())
             Membership.objects.create(user=user, team=team, role=role)
-            self.cookies[name] = _session_of(user)
+            self.cookies[name] = session_of(user)
 
     def restart_after(self, act: Callable[..., Any], *args: Any) -> None:
         """Stop the server, do something nobody hears of, and serve the same address again."""
@@ -152,7 +152,7 @@ def _look() -> None:
         watch_job(attempt.pk)
 
 
-def _session_of(user: User) -> str:
+def session_of(user: User) -> str:
     """A session as signing in makes it: its cookie's value."""
     session = SessionStore()
     session[SESSION_KEY] = str(user.pk)

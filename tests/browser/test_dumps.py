@@ -77,7 +77,7 @@ def test_a_hostile_zip_is_refused_with_the_reason(stack: Stack, open_as: OpenAs,
     expect(page.get_by_role("status").filter(has_text="Waiting")).to_be_visible()
     stack.do(bundles.read, stack.do(lambda: Bundle.objects.get().key))
     expect(page.get_by_text("This bundle was refused.")).to_be_visible()
-    expect(page.locator(".empty")).to_contain_text("neither a folder nor a zip archive")
+    expect(page.locator(".empty")).to_contain_text("no zip archive that can be read")
 
 
 def _answer() -> None:

@@ -38,6 +38,7 @@ from rca.ras.reading import BadRas, read_ras
 from rca.stacks.analysis import findings_of
 from rca.stacks.classes import classes_of, prefix_tree
 from rca.stacks.reading import BadStacks, read_stacks
+from tests.rca.flight_recorder.here import read_dump
 from tests.rca.flight_recorder.real import dumps_of
 from tests.rca.ras.test_ras import TEXT, comm, gone, member, report
 from tests.rca.stacks.real import raw_dumps
@@ -75,8 +76,8 @@ def _ras(raw: bytes) -> None:
 
 
 def _recording(raw: bytes) -> None:
-    others = [reading.read_dump(one, rank) for rank, (_, one) in enumerate(dumps_of("skip")[:3])]
-    state = recorder.waiting_of(merge([*others, reading.read_dump(raw, 3)]), None, {5: "no answer"})
+    others = [read_dump(one, rank) for rank, (_, one) in enumerate(dumps_of("skip")[:3])]
+    state = recorder.waiting_of(merge([*others, read_dump(raw, 3)]), None, {5: "no answer"})
     found = recorder.findings_of(state)
     json.dumps([to_json(one) for one in found], allow_nan=False)
     recorder.edges_of(state, found[0].culprits if found else (), 10)

@@ -76,10 +76,10 @@ def _background_traffic(job: LiveJob, rank: int, draw: random.Random) -> Iterato
 
 def _send(job: LiveJob, rank: int, peer: int, bytes_per_s: float) -> subprocess.Popen[bytes]:
     manifest, layout = job.manifest(), layout_of(job)
-    own, other = (_address(layout.nic_of(one)) for one in (rank, peer))
+    nic, other = layout.nic_of(rank), layout.nic_of(peer)
     namespace = namespace_name(manifest["pid"], layout.node_of(rank))
-    words = ["ip", "netns", "exec", namespace, sys.executable, str(TRAFFIC), own, other, str(int(bytes_per_s))]
-    return subprocess.Popen(words)
+    told = (nic.name, _address(nic), _address(other), str(int(bytes_per_s)))
+    return subprocess.Popen(["ip", "netns", "exec", namespace, sys.executable, str(TRAFFIC), *told])
 
 
 def _address(nic: Nic) -> str:

@@ -1,6 +1,7 @@
-"""Datagrams from one address to another at a given rate, to take a part of a link; run inside a node's namespace.
+"""Datagrams from one NIC to another at a given rate, to take a part of a link; run inside a node's namespace.
 
-argv: own address, the other's, bytes per second. What arrives is received and forgotten: a closed port would answer.
+argv: own NIC and address, the other's address, bytes per second. Tied to the NIC: by the address alone all would leave by the
+node's first one. What arrives is received and forgotten: a closed port would answer.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ PAUSE_SECONDS: Final = 0.005
 BUFFER_BYTES: Final = 1 << 20
 
 
-def main(own: str, other: str, bytes_per_s: int) -> None:
+def main(nic: str, own: str, other: str, bytes_per_s: int) -> None:
     """Until it is killed."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
         door.setblocking(False)
         door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic.encode())
         door.bind((own, PORT))
         left, now_s = 0.0, time.monotonic()
         while True:
@@ -44,4 +46,4 @@ def _does(call: Callable[[], object]) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))

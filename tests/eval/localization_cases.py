@@ -45,6 +45,8 @@ CASES_AT: Final = {64: 80, 1024: 64, 10_000: 64}
 STEP_FACTORS: Final = {1024: 1.5, 10_000: 2.5}  # large jobs have longer steps, and their rows must fit into memory
 NODE_RANKS: Final = 8
 WARM_ITERATIONS: Final = 60  # those left out and those a normal needs, and some
+LARGE: Final = 1024
+LARGE_WARM_ITERATIONS: Final = 20  # of a large job that then stands still or goes silent: no rule asks for its pace
 HEALTHY_SECONDS: Final = 60.0
 STEADY_SECONDS: Final = 36.0  # a node is not called silent before its job was heard for half a minute
 SLOWDOWN_LEAST, SLOWDOWN_MOST = 1.25, 5.0
@@ -109,9 +111,12 @@ def _draw(seed: int, gpus: int, number: int, row: str, name: str, given: Layout 
         physics = replace(physics, dp_reduce="ring")  # a tree knows no other op
     job_seed = draw.randrange(1, 2**31)
     transport = "Socket" if draw.random() < 0.2 else "IB"
+    physics = replace(physics, credits_queue=draw.random() < 0.5)  # NICs differ in it, and a rule rests on it
     fault = make_fault(name, layout, 1.0, seed=job_seed)
     usual_s, now_s = iteration_seconds(layout, physics, fault, transport, job_seed)
-    start_s = WARM_ITERATIONS * usual_s + draw.uniform(0, 5)
+    is_stop = not (_must_slow(fault) or fault.name == "proxy_sleeps" or row == "healthy")
+    n_warm = LARGE_WARM_ITERATIONS if is_stop and gpus >= LARGE else WARM_ITERATIONS
+    start_s = n_warm * usual_s + draw.uniform(0, 5)
     if name in FROM_THE_START:
         start_s = 0.0
     elif row in ("node or agent silent", "healthy"):

@@ -28,10 +28,9 @@ from console.incidents import revise, watch
 from console.incidents.models import Certainty
 from console.incidents.over import is_over
 from ingest.listening import GAP
-from ingest.narrow import BEFORE_NS, REST_NS
+from ingest.narrow import BEFORE_NS, LATE, REST_NS
 from ingest.window import TRACE_TABLES, Window
 from nccl_instrument.simulate.agents import Sent
-from nccl_instrument.tables import GROUPS
 from rca import triggers
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Symptom, SymptomKind, to_json
@@ -115,7 +114,7 @@ class Watch:
         history = self._history(window)
         seen = triggers.look(window, self.normal, DEFAULT, history)
         if watch._asks_for_more(window, seen):
-            window = self._everything(end_ns - LOOK_NS, end_ns)
+            window = self._everything(min(end_ns - LOOK_NS, watch._evidence_start_ns(seen, end_ns)), end_ns)
             seen = triggers.look(window, self.normal, DEFAULT, history)
         self.normal = seen.normal
         if seen.symptoms and not is_over(window):
@@ -139,11 +138,12 @@ class Watch:
 
     def _everything(self, start_ns: int, end_ns: int, onset_ns: int | None = None) -> Window:
         """As ingest.narrow.read_evidence: of what was in progress no more than is compared."""
+        if onset_ns is not None:
+            return self._window(start_ns, end_ns, since_ns={"flow": onset_ns - BEFORE_NS}, late=LATE)
         process = self._window(start_ns, end_ns, ("process",)).rows("process")
-        since_ns = {} if onset_ns is None else {"flow": onset_ns - BEFORE_NS}
-        if onset_ns is None and process["alive"].all():
-            since_ns = {table: end_ns - rest for group, rest in REST_NS.items() for table in GROUPS[group]}
-        return self._window(start_ns, end_ns, since_ns=since_ns)
+        if not process["alive"].all():
+            return self._window(start_ns, end_ns, is_last=True)
+        return self._window(start_ns, end_ns, rest_ns=REST_NS, is_last=True)
 
     def _history(self, window: Window) -> Window | None:
         back_ns = history_ns(self.normal.pace, window.end_ns, DEFAULT, window.end_ns - window.start_ns)

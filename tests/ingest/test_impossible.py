@@ -35,7 +35,7 @@ def test_what_is_in_order_at_a_glance_has_no_impossible_row(
     data: st.DataObject, table: str, narrow: bool, n_by_rows: int
 ) -> None:
     """Healthy rows with one byte changed anywhere: what is let through must be possible."""
-    more = {name: tables.empty_rows(name, 2) for name in ("loss", "status")}
+    more = {name: tables.empty_rows(name, 2) for name in ("loss", "status", *tables.GROUPS["stage"])}
     batch = make_batch(tables={**make_batch().tables, **more})
     rows = np.repeat(batch.rows(table), 2)
     raw = rows.view(np.uint8).reshape(len(rows), -1)

@@ -16,9 +16,10 @@ from hypothesis.extra import numpy as npst
 from nccl_instrument import tables, wire
 
 BOOT = bytes(range(16))
-GOLDEN = Path(__file__).parents[1] / "golden" / "trace-batch-2.1.bin"
-OLDER = Path(__file__).parents[1] / "golden" / "trace-batch-2.0.bin"
+FOLDER = Path(__file__).parents[1] / "golden"
+GOLDEN = FOLDER / "trace-batch-2.2.bin"
 TABLES_2_0 = ("comm", "op", "live_op", "flow", "progress", "process", "nic", "loss")
+OLDER = {"2.0": TABLES_2_0, "2.1": (*TABLES_2_0, "status")}
 
 
 SECTION_AT = 60 + 9
@@ -43,7 +44,7 @@ def loss_batch() -> bytes:
 
 def test_an_empty_batch_is_these_bytes() -> None:
     rest = BOOT + struct.pack("<QqqHH", 7, 1_000, 2_000, 3, 6) + b"jobnode-a"
-    head = b"DGTB\x02\x01\x00\x00" + struct.pack("<II", 0, zlib.crc32(rest))
+    head = b"DGTB\x02\x02\x00\x00" + struct.pack("<II", 0, zlib.crc32(rest))
     assert wire.encode_batch(make()) == head + rest
     assert wire.decode_batch(head + rest) == make()
 
@@ -101,10 +102,11 @@ def test_the_golden_batch_is_read_and_written_as_it_was_when_this_version_was_ma
     assert laid_open(wire.encode_batch(batch)) == laid_open(golden)
 
 
-def test_the_golden_batch_of_2_0_is_still_read() -> None:
-    decoded, batch = wire.decode_batch(OLDER.read_bytes()), golden_batch()
+@pytest.mark.parametrize("version", OLDER)
+def test_golden_batches_of_older_versions_are_still_read(version: str) -> None:
+    decoded, batch = wire.decode_batch((FOLDER / f"trace-batch-{version}.bin").read_bytes()), golden_batch()
     assert {name: rows.tobytes() for name, rows in decoded.tables.items()} == {
-        name: batch.tables[name].tobytes() for name in TABLES_2_0
+        name: batch.tables[name].tobytes() for name in OLDER[version]
     }
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
 import zlib
 from dataclasses import replace
 
 import pytest
 
-from nccl_instrument.dumps import Arrived, Silent
+from nccl_instrument.dumps import NO_PYTHON, Arrived, Silent
+from nccl_instrument.dumps import RECORDER as RECORDER_KIND
+from nccl_instrument.recorder import ANSWERED
 from rca import dump_parts
-from rca.diagnose import NOTHING_TO_EXPLAIN
+from rca.advice import without_python
 from rca.dumped import Dumped, dumped_of, with_dumps
+from rca.dumped_view import views_of
 from rca.findings import (
     Component,
     Diagnosis,
+    Evidence,
     FaultKind,
     Finding,
     Grade,
@@ -27,8 +32,10 @@ from rca.findings import (
 from rca.stacks.analysis import doing_of
 from rca.stacks.idle import benign_of
 from rca.stacks.process import MAIN_THREAD, Frame, Process, Stack, Thread
+from rca.words import NOTHING_TO_EXPLAIN
 from tests.rca.flight_recorder.real import dumps_of
 from tests.rca.flight_recorder.test_analysis import dump
+from tests.rca.flight_recorder.test_p2p import Ring
 from tests.rca.stacks.real import raw_dumps
 
 WAIT: Stack = (Frame("all_reduce", "torch/distributed/distributed_c10d.py", 3252), Frame("train", "train.py", 9))
@@ -98,6 +105,56 @@ def test_a_data_loader_is_called_although_the_collective_layer_blames_somebody_e
 def test_code_of_its_own_seen_once_does_not_outdo_what_the_traces_saw() -> None:
     found = with_dumps(of_traces((0,), Component.NIC), looked(WAIT, WAIT, CODE, WAIT, twice=False))
     assert (found.layer, found.culprits) == ("collective", (0,))
+
+
+ITEM: Stack = (Frame("log_loss", "train.py", 88), Frame("train", "train.py", 8))  # float(loss): a wait for the GPU
+JOIN: Stack = (Frame("Thread.join", "threading.py", 1060), Frame("finish_async_save", "train.py", 9))
+BATCH: Stack = (Frame("_try_get_data", "torch/utils/data/dataloader.py", 1100), Frame("train", "train.py", 8))
+
+
+def graded(found: Diagnosis, grade: Grade, *evidence: Evidence) -> Diagnosis:
+    return replace(found, findings=(replace(found.findings[0], grade=grade, evidence=evidence),))
+
+
+@pytest.mark.parametrize("component", [Component.NIC, Component.PROCESS, Component.GPU])
+def test_code_that_does_not_move_may_wait_for_the_gpu_and_does_not_outdo_what_the_traces_saw(
+    component: Component,
+) -> None:
+    traces = graded(of_traces((0,), component), Grade.MODERATE)
+    assert with_dumps(traces, looked(WAIT, WAIT, ITEM, ITEM)).culprits == (0,)
+    alone = with_dumps(of_traces(()), looked(WAIT, WAIT, ITEM, WAIT)).findings[0]
+    assert (alone.culprits, alone.grade) == ((2,), Grade.WEAK)
+
+
+def test_code_of_a_rank_that_the_traces_or_the_recorder_miss_in_an_op_is_told_of_it() -> None:
+    traces = graded(of_traces((2,)), Grade.MODERATE)
+    best = with_dumps(traces, looked(WAIT, WAIT, CODE, WAIT)).findings[0]
+    assert (best.rule, best.culprits, best.grade) == ("stacks", (2,), Grade.STRONG)
+    recording = dumped_of(arrived("recorder", rank, raw) for rank, (_, raw) in enumerate(dumps_of("loader"))).recording
+    found = with_dumps(of_traces(()), replace(looked(WAIT, WAIT, CODE, WAIT), recording=recording), has_traces=False)
+    assert (found.culprits, found.findings[0].grade) == ((2,), Grade.STRONG)
+    assert "text.py" in found.verdict
+
+
+@pytest.mark.parametrize("stack", [JOIN, BATCH, ITEM])
+@pytest.mark.parametrize("grade", [Grade.STRONG, Grade.MODERATE])
+def test_a_port_that_was_seen_down_is_named_before_ranks_that_wait_for_a_lock_or_for_data(
+    stack: Stack, grade: Grade
+) -> None:
+    traces = of_traces((0,), Component.NIC)
+    down = graded(traces, grade, Evidence("port of mlx5_0", "down", "", "nic", 0))
+    found = with_dumps(down, looked(WAIT, WAIT, stack, WAIT))
+    assert (found.culprits, found.layer) == ((0,), "collective")
+    assert any(said.startswith("Stacks, disagrees") for said in found.agreement)
+    saved = with_dumps(down, looked(WAIT, WAIT, SAVE, WAIT))
+    assert (saved.culprits, saved.layer) == ((2,), "checkpoint")
+
+
+def test_a_recorder_that_knows_no_members_tells_of_no_layer() -> None:
+    ring = Ring(1, "[]", ("0", "default_pg")).one("recv 1<-0", is_over=False)
+    recording = dumped_of([arrived("recorder", 1, ring.dump()[1])]).recording
+    found = with_dumps(of_traces(()), Dumped(recording=recording, asked=frozenset({"flight recorder"})))
+    assert (found.culprits, found.layer) == ((), "")
 
 
 def test_where_all_wait_the_collective_layer_leads_and_stacks_say_nobody_stands_out() -> None:
@@ -276,3 +333,62 @@ def test_what_is_missing_beyond_what_can_be_told_is_counted() -> None:
     silent = tuple(Silent(rank, "n", "stacks", f"reason {rank}") for rank in range(40))
     missing = with_dumps(of_traces((2,)), replace(looked(WAIT, WAIT, LOAD), silent=silent)).missing
     assert (len(missing), missing[-1]) == (33, "8 more reasons are not told.")
+
+
+def of_moments(age_ns: int, by: str = ANSWERED) -> Dumped:
+    """Two ranks with an op of tp0 each 100 ms, of which one has not entered the newest, dumped age_ns after that."""
+    beats = [(number, 100_000_000 * number) for number in range(1, 60)]
+    rows = {0: beats, 1: beats[:-1]}
+    return dumped_of(
+        replace(arrived(RECORDER_KIND, rank), by=by, taken_ns=beats[-1][1] + age_ns).holding(beating(rank, those))
+        for rank, those in rows.items()
+    )
+
+
+def beating(rank: int, beats: list[tuple[int, int]]) -> bytes:
+    entries = [
+        {
+            "record_id": seq, "process_group": ("1", "tp0"), "collective_seq_id": seq, "p2p_seq_id": 0, "is_p2p": False,
+            "profiling_name": "gloo:all_reduce", "time_created_ns": at, "state": "scheduled", "retired": seq < 59, "frames": [],
+        }
+        for seq, at in beats
+    ]  # fmt: skip
+    config = {"1": {"name": "1", "desc": "tp0", "ranks": "[0, 1]"}}
+    return pickle.dumps({"version": "2.10", "pg_config": config, "entries": entries})
+
+
+def test_of_a_job_that_went_on_while_it_was_dumped_nobody_is_blamed() -> None:
+    stacks = looked(WAIT, LOAD)
+    dumped = replace(of_moments(age_ns=200_000_000), first=stacks.first, last=stacks.last, asked=stacks.asked)
+    found = with_dumps(of_traces(()), dumped, has_traces=False)
+    assert (found.culprits, found.layer) == ((), "")
+    assert "The job went on while it was dumped: no op in progress was older than 0.2 s" in found.missing[0]
+    assert "Flight recorder: the job went on while it was dumped." in found.agreement
+    view = views_of(dumped)["recorder"]
+    assert (view["findings"], view["moving"]) == ([], found.missing[0])
+
+
+@pytest.mark.parametrize(("age_s", "by"), [(9, ANSWERED), (0.2, "torch's dump file"), (-5, ANSWERED)])
+def test_one_that_stood_still_or_was_dumped_at_an_unknown_time_is_judged_as_ever(age_s: float, by: str) -> None:
+    found = with_dumps(of_traces(()), of_moments(int(age_s * 1e9), by), has_traces=False)
+    assert found.culprits == (1,)
+
+
+def test_no_stack_is_asked_for_of_what_is_known_to_be_no_python() -> None:
+    told = "On n0 (rank 2): `py-spy dump --pid 102`, `cat /proc/102/stack`.\nOn n0 (rank 1): `py-spy dump --pid 101`."
+    traces = of_traces((2,))
+    traces = replace(traces, findings=(replace(traces.findings[0], advice=told),))
+    silent = Dumped(silent=(Silent(2, "n0", "stacks", f"{NO_PYTHON}, so it has no Python stack"),))
+    advice = with_dumps(traces, silent).findings[0].advice
+    assert (
+        advice.splitlines()[0]
+        == "On n0 (rank 2): `gdb -p 102 -batch -ex 'thread apply all bt'`, `cat /proc/102/stack`."
+    )
+    assert advice.splitlines()[1] == "On n0 (rank 1): `py-spy dump --pid 101`."
+    assert with_dumps(traces, Dumped()).findings[0].advice == told
+
+
+def test_a_command_that_stands_above_is_not_given_twice() -> None:
+    gdb = "On n0 (rank 2): `top -H -p 7`, `gdb -p 7 -batch -ex 'thread apply all bt'`."
+    told = f"{gdb}\nOn n0 (rank 2): `py-spy dump --native --pid 7`.\nLook for the thread."
+    assert without_python(told, {2}) == f"{gdb}\nLook for the thread."

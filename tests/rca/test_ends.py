@@ -38,6 +38,14 @@ def test_of_two_that_talk_only_to_each_other_either_may_be_slow() -> None:
     assert len(ends.chosen) == 1 and {*ends.chosen, *ends.rivals[0]} == {0, 1}
 
 
+def test_many_that_cost_little_do_not_speak_against_the_one_that_costs_most() -> None:
+    victims = [(at, at + 8, 3.2) for at in range(10, 18)]
+    slow = [(0, 1, 25.0), (1, 0, 25.0), (0, 2, 20.0), (2, 0, 20.0), (1, 2, 10.0), (2, 1, 10.0)]
+    spare = [(at + 8, at, 2.0) for at in range(10, 18)]
+    ends = found(*slow, *victims, *spare, usual_ms=[10.0] * 6 + [2.0] * 16)
+    assert ends.chosen == (0,) and not len(ends.unexplained)
+
+
 def test_a_slow_way_between_two_that_are_fast_elsewhere_is_nobodys() -> None:
     ends = found((0, 1, 30), (0, 2, 10), (0, 3, 10), (1, 2, 10), (1, 3, 10), (2, 3, 10))
     assert not ends.chosen and len(ends.unexplained) == 1

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
-from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
 from rca.diagnose_slowdown import NOTHING_REPEATS
-from rca.findings import Component, Diagnosis, Grade, Symptom, SymptomKind
+from rca.findings import Component, Diagnosis, Symptom, SymptomKind
 from tests.nccl_instrument.simulate.jobs import window_after
 from tests.windows import make_window
 
 ALONE = Layout(tp=1, pp=1, dp=4, ranks_per_node=1)
 STAGES = Layout(tp=2, pp=2, dp=4, ranks_per_node=4)
 TENSOR = Layout(tp=4, pp=1, dp=3, ranks_per_node=4)
-TREE_AT_ONCE = replace(TESTBED, dp_reduce="tree", n_buckets=1)
 AT_S, SECONDS = 6.0, 14.0
 
 
 @cache
-def diagnosed(fault: str, layout: Layout, victim: int, amount: float, is_tree: bool = False) -> Diagnosis:
-    physics = TREE_AT_ONCE if is_tree else TESTBED
-    window = window_after(fault, layout, victim, amount, at_s=AT_S, seconds=SECONDS, physics=physics)
+def diagnosed(fault: str, layout: Layout, victim: int, amount: float) -> Diagnosis:
+    window = window_after(fault, layout, victim, amount, at_s=AT_S, seconds=SECONDS)
     onset_ns = ORIGIN_NS + int(AT_S * 1e9)
     return diagnose(window, Symptom(SymptomKind.STRAGGLER, window.job, 1, onset_ns, window.end_ns, 0, (0,), "slow"))
 
@@ -45,13 +41,6 @@ def test_a_slow_gpu_is_named_though_its_mates_are_late_with_it(layout: Layout, v
 def test_all_ranks_of_a_node_on_which_something_else_computes_are_named(layout: Layout) -> None:
     found = diagnosed("background_compute", layout, 1, 0.7)
     assert blamed(found) == {4, 5, 6, 7} and found.findings[0].component is Component.NODE
-
-
-def test_mates_who_meet_before_every_op_that_is_seen_are_tied() -> None:
-    found = diagnosed("gpu_slow", TENSOR, 6, 3.0, is_tree=True)
-    best = found.findings[0]
-    assert not blamed(found) and (best.component, best.grade) == (Component.GPU, Grade.MODERATE)
-    assert [one.ranks for one in best.tied] == [(4,), (5,), (6,), (7,)] and best.subject.ranks == (4, 5, 6, 7)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from ingest.window import Window, save_window
-from rca.__main__ import main
 from rca.diagnose import diagnose
 from rca.findings import Compared, Cover, NodeClock, Symptom, SymptomKind, to_json
 from rca.printed import text
+from rca.saved_window import main
 from tests.rca import test_slowdown
 from tests.windows import make_window
 
@@ -55,7 +55,7 @@ def test_a_file_that_is_no_window_is_refused(tmp_path: Path, capsys: pytest.Capt
 
 def test_it_needs_nothing_but_numpy(tmp_path: Path) -> None:
     save_window(tmp_path / "w.npz", make_window(frozen=2))
-    code = "import sys; from rca.__main__ import main; main(sys.argv[1:]); print(sorted(m for m in sys.modules if m == 'django'))"
+    code = "import sys; from rca.saved_window import main; main(sys.argv[1:]); print([m for m in sys.modules if m == 'django'])"
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "w.npz")], capture_output=True, text=True, check=True
     )
@@ -163,3 +163,11 @@ def test_a_window_that_was_diagnosed_for_nonsense_is_refused(
     sane = to_json(Symptom(SymptomKind.FAILURE, "job", 1, 1, 2, 0, (), ""))
     save_window(tmp_path / "w.npz", make_window(nic_down=3), {"symptom": {**sane, "at_ns": "now"}})
     assert main([str(tmp_path / "w.npz")]) == 2
+
+
+def test_the_help_names_the_other_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "bundle FOLDER_OR_ZIP" in said
+    assert "stages FILE" in said

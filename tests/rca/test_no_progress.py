@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from ingest.window import WINDOW_DTYPE, Window
 from nccl_instrument.tables import ENDINGS, SOURCE_RECORDER, SOURCE_STEPS
 from rca.diagnose import diagnose
 from rca.findings import Grade, SymptomKind
-from rca.no_progress import died_by_exception, is_by_status
+from rca.no_progress import died_by_exception, idle_by_counts, is_by_status
 from rca.normal import Normal, normal_from_json, normal_to_json
+from rca.settings import DEFAULT
 from rca.triggers import look
 from tests.windows import SECOND, make_window
 
@@ -36,7 +38,8 @@ def told(
         row["n_done"], row["n_started"] = n, n
         row["n_enqueued"] = n + (second > stops_at and rank in waiting)
     kept = healthy.tables if has_traces else {name: rows[:0] for name, rows in healthy.tables.items()}
-    return replace(healthy, tables={**kept, "process": healthy.rows("process"), "status": rows})
+    ranks = healthy.ranks[healthy.ranks["rank"] < RANKS]
+    return replace(healthy, tables={**kept, "process": healthy.rows("process"), "status": rows}, ranks=ranks)
 
 
 def normal_of(every_s: float) -> Normal:
@@ -105,3 +108,43 @@ def test_ranks_that_died_by_an_exception_are_known_and_others_are_not() -> None:
     rows = window.rows("status").copy()
     rows["ending"][rows["rank"] != 2] = ENDINGS.index("by an exception")
     assert died_by_exception(replace(window, tables={**window.tables, "status": rows})) == (0, 1, 3)
+
+
+def test_a_job_that_tells_its_counts_and_does_nothing_for_a_minute_is_idle() -> None:
+    window = told(80, stops_at=15, waiting=())
+    (symptom,) = look(window, normal_of(0.1)).symptoms
+    assert (symptom.kind, is_by_status(symptom), symptom.ranks) == (SymptomKind.IDLE, False, ())
+    assert symptom.sentence == "No op is in flight on any of 4 ranks for 65 s."
+    assert diagnose(window, symptom).culprits == ()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "stops_at", "every_s"),
+    [(80, 25, 0.1), (120, 20, 12.0)],  # less than a minute; less than ten times what is usual
+)
+def test_less_than_a_minute_or_than_ten_times_what_is_usual_is_nobodys_business(
+    seconds: int, stops_at: float, every_s: float
+) -> None:
+    normal = look(told(120, every_s=every_s)).normal
+    assert look(told(seconds, stops_at=stops_at, waiting=()), normal).symptoms == ()
+
+
+def test_a_job_that_tells_too_little_to_know_what_is_usual_is_not_idle() -> None:
+    assert look(told(80, stops_at=15, waiting=())).symptoms == ()
+
+
+def test_who_waits_in_an_op_or_does_not_tell_is_not_idle() -> None:
+    window = told(80, stops_at=15, waiting=())
+    rows = window.rows("status")
+    assert idle_by_counts(window, normal_of(0.1), DEFAULT) is not None
+    silent = replace(window, tables={**window.tables, "status": rows[rows["rank"] != 2]})
+    assert idle_by_counts(silent, normal_of(0.1), DEFAULT) is None
+    assert idle_by_counts(told(80, stops_at=15, waiting=(1,)), normal_of(0.1), DEFAULT) is None
+
+
+def test_a_declared_pause_or_file_traffic_explains_a_job_that_does_nothing() -> None:
+    window, normal = told(80, stops_at=15, waiting=()), normal_of(0.1)
+    paused = look(window, normal, paused="Somebody declared a pause.")
+    assert (paused.symptoms, paused.excused) == ((), "Somebody declared a pause.")
+    saving = look(told(80, stops_at=15, waiting=(), io={3: 5_000_000}), normal)
+    assert saving.symptoms == () and "5.0 MB/s of files" in saving.excused

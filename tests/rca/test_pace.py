@@ -79,6 +79,40 @@ def test_what_is_slow_does_not_become_normal() -> None:
     assert looks[-1][1] is not None and max(pace.usual_ns) == 500 * MS
 
 
+def creeping(n: int, share: float) -> list[tuple[int, int]]:
+    """n hundreds of iterations, each hundred longer than the one before by this share."""
+    return [(100, round(500 * (1 + share) ** at)) for at in range(n)]
+
+
+def test_a_pace_that_varies_for_hours_and_stays_has_not_crept() -> None:
+    there_and_back = [(10, 500 + ms) for ms in (0, 8, 16, 8, 0, 12, 4)]
+    assert not any(slow for _, slow in watched(steps((20, 500), *there_and_back * 12))[1])
+
+
+def test_what_creeps_is_seen_against_the_start_though_each_step_is_learned_as_normal() -> None:
+    _, looks = watched(steps((300, 500), *creeping(24, 0.01)))
+    first = next(slow for _, slow in looks if slow)
+    assert (first.kind, first.usual_ns) == ("crept", 500 * MS)
+    assert 1.05 < first.now_ns / first.usual_ns < 1.1
+    last = looks[-1][1]
+    assert last is not None and last.now_ns / last.usual_ns > 1.2
+
+
+def test_a_job_that_crept_and_recovers_is_no_longer_slow() -> None:
+    pace, looks = watched(steps((300, 500), *creeping(12, 0.01), (300, 500)))
+    assert any(slow for _, slow in looks) and looks[-1][1] is None
+    assert pace.anchor_ns == 500 * MS
+
+
+def test_a_pace_kept_before_there_were_anchors_begins_with_what_is_normal_then() -> None:
+    pace, _ = watched(steps((400, 700)))
+    old = {name: value for name, value in pace_to_json(pace).items() if name != "anchor_ns"}
+    known = pace_from_json(old)
+    assert slowing(known, DEFAULT) is None
+    began = [(known.seen_ns + at * 700 * MS, 700 * MS) for at in range(1, 200)]
+    assert learn(known, began, DEFAULT).anchor_ns == 700 * MS
+
+
 def test_a_job_that_recovers_is_no_longer_slow() -> None:
     assert watched(steps((60, 500), (100, 800), (200, 500)))[1][-1][1] is None
 

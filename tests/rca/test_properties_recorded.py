@@ -15,31 +15,47 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.window import Window
+from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.simulate.layout import Layout
 from rca.diagnose import diagnose
 from rca.external import slow_since_ns
 from rca.findings import Diagnosis, Grade, Symptom, SymptomKind
 from rca.settings import DEFAULT
+from tests.nccl_instrument.simulate import jobs
 from tests.nccl_instrument.simulate.jobs import EIGHT, window_after
 from tests.rca import test_recorded, test_slowdown, transforms
 
 HANGS = sorted(path.stem for path in test_recorded.FOLDER.glob("*.npz"))
-SLOW = sorted(test_slowdown.TRUTH)
 SIXTEEN = Layout(tp=4, pp=2, dp=2, ranks_per_node=4)
+LINKED = Layout(tp=1, pp=1, dp=8, ranks_per_node=2)  # the ring passes through nodes: a NIC has one neighbour
+ONE_EACH = Layout(tp=1, pp=1, dp=4, ranks_per_node=1)
 SIMULATED: dict[str, Callable[[], Window]] = {
     "stuck in a job of 16": lambda: window_after("stuck_before", SIXTEEN, 9, at_s=2.0, seconds=13.5),
     "NIC of one of 16": lambda: window_after("nic_down", SIXTEEN, 6, at_s=2.0, seconds=13.5),
     "GPU that stops": lambda: window_after("gpu_error", EIGHT, 5, at_s=4.0, seconds=15.5),
     "another op": lambda: window_after("different_op", Layout(tp=4, pp=1, dp=4, ranks_per_node=4), 6, at_s=2.0, seconds=13.5),
 }  # fmt: skip
+SLOW_SIMULATED: dict[str, Callable[[], Window]] = {
+    "end of a link": lambda: slowed("nic_limited", LINKED, 3, 0.25),
+    "others' traffic": lambda: slowed("background_traffic", ONE_EACH, 1, 0.65),
+    "NIC over sockets": lambda: slowed("nic_limited", ONE_EACH, 1, 0.3, "Socket"),
+}
+SIMULATED_ALL = {**SIMULATED, **SLOW_SIMULATED}
+SLOW = [*sorted(test_slowdown.TRUTH), *SLOW_SIMULATED]
 CASES = [*HANGS, *SLOW, *SIMULATED]
 FEW = settings(max_examples=12, deadline=None, derandomize=True)
 
 
+def slowed(fault: str, layout: Layout, victim: int, amount: float, transport: str = "IB") -> Window:
+    """The last 24 s of a job, the second half of them slow."""
+    injected = make_fault(fault, layout, 14.0, victim=victim, amount=amount)
+    return jobs.window_of(jobs.run(layout, injected, seconds=26.0, transport=transport), span_s=24.0)
+
+
 @cache
 def window_of(case: str) -> Window:
-    if case in SIMULATED:
-        return SIMULATED[case]()
+    if case in SIMULATED_ALL:
+        return SIMULATED_ALL[case]()
     if case in SLOW:
         return test_slowdown.recorded(case)
     return test_recorded.load_recorded(test_recorded.FOLDER / f"{case}.npz")

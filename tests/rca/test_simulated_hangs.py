@@ -267,14 +267,14 @@ def test_a_finding_counts_what_it_covers_at_each_step_and_says_when_it_began(nam
     steps = {step.kind: step for step in best.cover}
     assert (steps["rank"].n, steps["rank"].of, steps["rank"].whole) == (n, of, "node1")
     assert (steps["node"].n, steps["node"].of) == (1, 4)
-    assert 0 < steps["flow"].n <= steps["flow"].of
+    assert 0 < steps["flow in progress"].n <= steps["flow in progress"].of
     assert abs(best.began_ns - (cut.end_ns - 11.5e9)) < 2e9
 
 
 def test_a_silent_node_is_covered_by_all_its_ranks_and_began_when_it_was_last_heard() -> None:
     cut = window("node_silent", "16", 1, seconds=16.0)
     best = diagnose(cut, look(cut, Normal()).symptoms[0]).findings[0]
-    assert [(step.kind, step.n, step.of) for step in best.cover if step.kind != "flow"] == [
+    assert [(step.kind, step.n, step.of) for step in best.cover if step.kind != "flow in progress"] == [
         ("rank", 4, 4),
         ("node", 1, 4),
     ]

@@ -15,6 +15,7 @@ from ingest.window import Window
 from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, FaultKind, Grade, Symptom, SymptomKind
 from rca.settings import DEFAULT
@@ -61,6 +62,15 @@ def test_over_sockets_a_slow_nic_is_named_by_what_both_ends_wait_for(fault: str)
     assert blamed(found) == {1} and found.findings[0].component is Component.NIC
 
 
+def test_over_sockets_ranks_that_a_slow_nic_holds_up_by_turns_do_not_hide_it() -> None:
+    """Round a ring of 16 through four nodes all wait longer at both ends, and the one way to the slow NIC costs most."""
+    layout, ring = Layout(tp=1, pp=1, dp=16, ranks_per_node=4), replace(TESTBED, dp_reduce="ring")
+    found = diagnosed(
+        window_after("nic_limited", layout, 8, 0.3, at_s=AT_S, seconds=SECONDS, transport="Socket", physics=ring)
+    )
+    assert not blamed(found) and set(found.findings[0].subject.ranks) == {7, 8}
+
+
 def test_over_sockets_a_late_receiver_is_no_slow_network() -> None:
     found = diagnosed(slow("gpu_slow", RING, 1, 3.0, "Socket"))
     assert blamed(found) == {1} and found.findings[0].component is Component.GPU
@@ -72,11 +82,29 @@ def test_a_few_iterations_are_enough_to_tell_a_nic_from_its_neighbours(victim: i
     assert blamed(found) == {victim} and found.findings[0].component is Component.NIC
 
 
-def test_two_ends_of_a_link_through_which_alone_a_ring_passes_are_tied() -> None:
-    found = diagnosed(slow("nic_limited", THROUGH_NODES, 3, 0.25))
+BETWEEN_TWO = Layout(tp=1, pp=1, dp=4, ranks_per_node=2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "layout", "amount"), [("nic_limited", THROUGH_NODES, 0.25), ("background_traffic", BETWEEN_TWO, 0.75)]
+)
+def test_two_ends_of_a_link_are_tied_where_nothing_is_late_against_the_data(
+    fault: str, layout: Layout, amount: float
+) -> None:
+    """Credits pass by what waits to be sent; or the link itself is slow, and no port counts whose bytes fill it."""
+    physics = replace(TESTBED, credits_queue=False)
+    window = window_after(fault, layout, 1, amount, at_s=AT_S, seconds=SECONDS, physics=physics)
+    found = diagnosed(replace(window, tables={**window.tables, "nic": window.rows("nic")[:0]}))
     best = found.findings[0]
     assert not blamed(found) and best.grade is Grade.WEAK
-    assert best.subject.kind == "link" and set(best.subject.ranks) == {3, 4}
+    assert best.subject.kind == "link" and set(best.subject.ranks) == {1, 2}
+
+
+@pytest.mark.parametrize("fault", ["nic_limited", "nic_pcie_slow"])
+@pytest.mark.parametrize("victim", [3, 4])
+def test_the_end_of_such_a_link_whose_credits_or_hand_over_are_late_is_blamed(fault: str, victim: int) -> None:
+    found = diagnosed(slow(fault, THROUGH_NODES, victim, 0.25))
+    assert blamed(found) == {victim} and found.findings[0].component is Component.NIC
 
 
 @pytest.mark.parametrize("victim", [0, 2])
@@ -131,22 +159,11 @@ def on_nics(fault: str, layout: Layout, nics: tuple[int, ...], amount: float) ->
     return window_of(run(layout, replace(one, ranks=nics, nics=nics, nodes=nodes), seconds=SECONDS))
 
 
-def with_others_bytes(window: Window, nics: tuple[int, ...], per_s: float) -> Window:
-    """The counters of these NICs as they are when others use them too; the simulation counts the job's bytes only."""
-    rows = window.rows("nic").copy()
-    users = window.ranks[np.searchsorted(window.ranks["rank"], nics)]
-    mine = np.any([(rows["node"] == one["node"]) & (rows["name"] == one["nic"].encode()) for one in users], axis=0)
-    since_s = np.maximum(rows["tick_ns"] - ONSET_NS, 0) / 1e9
-    rows["tx_bytes"] += np.where(mine, per_s * since_s, 0).astype(rows["tx_bytes"].dtype)
-    return replace(window, tables={**window.tables, "nic": rows})
-
-
 @pytest.mark.parametrize(("layout", "nics"), [(RING, (0, 2)), (RING, (1, 3)), (EIGHT, (0, 6))])
 def test_traffic_on_every_second_nic_of_a_ring_is_told_by_what_they_carry_for_others(
     layout: Layout, nics: tuple[int, ...]
 ) -> None:
-    window = with_others_bytes(on_nics("background_traffic", layout, nics, 0.7), nics, 20e6)
-    found = diagnosed(window)
+    found = diagnosed(on_nics("background_traffic", layout, nics, 0.7))
     assert blamed(found) == set(nics) and found.findings[0].component is Component.NETWORK
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nccl_instrument.tables import IB, RECEIVE, SEND, SOCKET
+from nccl_instrument.tables import IB, RECEIVE, SEND, SOCKET, TRANSPORTS
 from rca.findings import State
 from rca.pairs import SEEN, Pairs
 from rca.table4 import CAUSES, holds, verdicts
@@ -84,3 +84,22 @@ def test_a_late_receiver_is_the_remote_cause_of_another_condition_per_transport(
     assert CAUSES[SEND, True, NOT_TRANSMITTED][1] == "-"
     assert "not ready" in CAUSES[SEND, True, NOT_DELIVERED][1]
     assert IB != SOCKET
+
+
+@pytest.mark.parametrize("transport", [0, TRANSPORTS.index("none")])
+@pytest.mark.parametrize("state", [NOT_TRANSMITTED, NOT_DELIVERED])
+@pytest.mark.parametrize("taken", [(4, 4, 4, 4), (8, 4, 4, 4), (8, 6, 6, 6)])
+def test_nobody_is_at_fault_by_what_another_transport_would_reverse(
+    transport: int, state: State, taken: tuple[int, ...]
+) -> None:
+    """A send that stays refused lacks credit over InfiniBand, and stands at its own proxy over a socket."""
+    assert verdicts(pair((8, 8, 6, 4), taken, transport))[SEND, state][0] == "undecided"
+
+
+def test_an_unknown_transport_takes_nothing_from_what_both_read_alike() -> None:
+    for sent, taken, condition in (
+        ((8, 4, 4, 4), (8, 4, 4, 4), (SEND, GPU_NOT_READY)),
+        ((8, 6, 6, 6), (8, 4, 4, 4), (RECEIVE, GPU_NOT_READY)),
+        ((8, 4, 4, 4), (4, 4, 2, 2), (RECEIVE, NOT_TRANSMITTED)),
+    ):
+        assert verdicts(pair(sent, taken, 0))[condition][0] == verdicts(pair(sent, taken))[condition][0] == "local"

@@ -10,6 +10,7 @@ import pytest
 from nccl_instrument.tables import OP_NO_NETWORK
 from rca.findings import SymptomKind
 from rca.normal import ALL, Normal
+from rca.pace import USUAL_KEPT, Pace
 from rca.settings import DEFAULT, SECOND_NS
 from rca.triggers import delta_ns, look
 from tests.windows import make_window
@@ -182,3 +183,14 @@ def test_delta_follows_the_job_between_floor_and_the_papers_value() -> None:
 def test_the_same_look_twice_is_the_same() -> None:
     window = make_window(nic_down=2)
     assert look(window, USUAL) == look(window, USUAL)
+
+
+def test_a_pace_that_crept_is_said_to_be_so_many_times_that_of_the_start() -> None:
+    window, ms = make_window(), SECOND_NS // 1000
+    recent = tuple((window.end_ns + at * 600 * ms, 600 * ms) for at in range(20))
+    pace = Pace(recent[-1][0], 20, (600 * ms,) * USUAL_KEPT, recent, recent[0][0], window.end_ns, anchor_ns=500 * ms)
+    (symptom,) = look(window, replace(USUAL, pace=pace)).symptoms
+    assert symptom.kind is SymptomKind.STRAGGLER
+    assert "600 ms instead of 500 ms, 1.20 times as long as at the start of the job" in symptom.sentence
+    assert symptom.numbers == {"iteration_usual_s": 0.5, "iteration_s": 0.6}
+    assert not look(window, replace(USUAL, pace=replace(pace, anchor_ns=600 * ms))).symptoms

@@ -9,7 +9,7 @@ import { RecorderView } from "./RecorderView";
 import { StacksView } from "./StacksView";
 import type { DumpRequest } from "./shapes";
 import { readRecorder, readStacks, type Source } from "./source";
-import { silentOfKind } from "./unheard";
+import { isWithoutPython, silentOfKind } from "./unheard";
 
 interface DumpTabProps {
   kind: "stacks" | "recorder";
@@ -48,8 +48,16 @@ export function DumpTab({ kind, source, row, selected, onSelect }: DumpTabProps)
 }
 
 /** Nothing was taken: of whom the reason is known it is told, the others are waited for or given up. */
-function NobodyYet({ request, kind }: { request: DumpRequest; kind: DumpTabProps["kind"] }) {
+export function NobodyYet({ request, kind }: { request: DumpRequest; kind: DumpTabProps["kind"] }) {
   const { silent, total } = silentOfKind(request, kind);
+  if (isWithoutPython(request)) {
+    return (
+      <p class="faint">
+        There is nothing to take: the ranks of this job run no Python, so they have neither Python stacks nor a Flight
+        Recorder. The demo’s are C programs.
+      </p>
+    );
+  }
   return (
     <>
       <Empty title={request.state === "open" ? "Nothing was taken yet." : "Nothing could be taken."}>

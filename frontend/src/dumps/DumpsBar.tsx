@@ -5,12 +5,13 @@
  */
 
 import { useEffect, useState } from "preact/hooks";
+import { takeAway } from "../api";
 import type { DumpsRow } from "../live/rows";
 import { Ago } from "../parts/bits";
 import { type Answered, useAnswer } from "../parts/useAnswer";
 import { query, setQuery } from "../state/address";
 import { serverNow, timeOfDay, zoneLabel } from "../state/clock";
-import { announce } from "../state/notices";
+import { announce, notify } from "../state/notices";
 import { mayAct } from "../state/team";
 import { count, rankRanges } from "../state/words";
 import type { DumpRequest, DumpsAnswer, SilentRank } from "./shapes";
@@ -58,6 +59,9 @@ export function DumpsBar({ source, dumps, row, kind }: DumpsBarProps) {
     <div class="dumps-bar">
       {shown ? <Progress request={shown} row={row} /> : <p>Nobody has asked the nodes for dumps yet.</p>}
       {requests.length > 1 && <Choice requests={requests} shown={shown} />}
+      {shown && shown.ranks_answered > 0 && source.startsWith("incidents/") && mayAct.value && (
+        <TakeDumps source={source} request={shown.id} />
+      )}
       <TakeAgain source={source} dumps={dumps} isFirst={requests.length === 0} />
     </div>
   );
@@ -104,6 +108,19 @@ function Choice({ requests, shown }: { requests: readonly DumpRequest[]; shown: 
         ))}
       </select>
     </label>
+  );
+}
+
+/** What came, for `python -m rca bundle` on any machine. */
+function TakeDumps({ source, request }: { source: Source; request: number }) {
+  const take = () =>
+    takeAway(`${source}/dumps.zip?request=${request}`, `${source.replace("/", "-")}-dumps-${request}.zip`).catch(
+      (error: Error) => notify(error.message, "bad"),
+    );
+  return (
+    <button type="button" class="small" onClick={() => void take()} title="For python -m rca bundle, on any machine">
+      Download (.zip)
+    </button>
   );
 }
 

@@ -34,6 +34,11 @@ export function RecorderView({ recorder, awaited = 0, selected, onSelect }: Reco
   if (isEmpty) return <Empty title="No Flight Recorder dump has arrived." />;
   return (
     <div class="recorder">
+      {recorder.moving && (
+        <p class="recorder-moving" role="note">
+          <i aria-hidden="true" /> {recorder.moving}
+        </p>
+      )}
       {recorder.findings.length === 0 ? (
         <p class="names-nobody">
           {nobodyWords(

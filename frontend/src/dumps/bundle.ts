@@ -15,5 +15,6 @@ export function verdictRowOf(diagnosis: Diagnosis): VerdictRow {
     culprits,
     n_culprits: culprits.length,
     n_victims: diagnosis.victims.length,
+    symptom: diagnosis.symptom.kind,
   };
 }

@@ -153,6 +153,8 @@ export interface RecorderAnswer {
   groups: RecorderGroup[];
   last_ops: LastOp[];
   findings: Finding[];
+  /** Why the job is taken to have gone on while it was dumped, as a sentence; "" or absent when it stood still. */
+  moving?: string;
   /** At most 200 of `refused_count`, as of `silent_count`. */
   refused: Record<string, string>;
   refused_count?: number;
@@ -166,6 +168,8 @@ export interface BundleAnswer {
   name: string;
   state: "waiting" | "reading" | "done" | "refused";
   progress: number;
+  /** Why nobody reads it yet, in a sentence; empty while that is as usual. */
+  waits_for: string;
   refused: string;
   diagnosis: Diagnosis | null;
   agreement: string[];

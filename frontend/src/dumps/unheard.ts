@@ -31,6 +31,17 @@ function silentRanks(silent: readonly SilentRank[]): Set<string> {
   return new Set(silent.map(({ rank, node }) => (rank < 0 ? `${rank} ${node}` : String(rank))));
 }
 
+/** How the reason begins why a process has no Python stack: it is none (nccl_instrument/dumps.py). */
+const NO_PYTHON = "it is no Python process";
+
+/** Whether every rank that gave nothing is known to run no Python: then nothing is missing, there is nothing to take. */
+export function isWithoutPython({ silent, silent_count, ranks_answered, state }: DumpRequest): boolean {
+  const stacks = silent.filter(({ kind }) => kind === "stacks");
+  const ranks = silentRanks(stacks.filter(({ why }) => why.startsWith(NO_PYTHON)));
+  if (ranks.size === 0 || ranks_answered > 0 || state === "open" || silent_count > silent.length) return false;
+  return [...silentRanks(silent)].every((rank) => ranks.has(rank));
+}
+
 export function totalWords({ n, isLeast }: Total): string {
   return `${isLeast ? "at least " : ""}${count(n, "rank")}`;
 }

@@ -3,31 +3,38 @@
  * the state decides, until the server's next answer.
  */
 
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
+import type { Review } from "../api";
 import type { IncidentRow } from "../live/rows";
 import { Dialog, ReasonDialog } from "../parts/Dialog";
+import { later } from "../parts/later";
 import { actOn, isMine, isUnderWay } from "../state/actions";
 import { useKeys } from "../state/keys";
+import { type Offer, useOffers } from "../state/offered";
+import { session } from "../state/team";
+import type { Question } from "./HandlingDialogs";
+
+const SilenceDialog = later(async () => (await import("../silences/SilenceDialog")).SilenceDialog, "the dialog");
+const HandlingDialog = later(async () => (await import("./HandlingDialogs")).HandlingDialog, "the dialog");
 
 interface ActionsProps {
   row: IncidentRow;
   may: string[];
+  assignable: string[];
+  review: Review | null;
   onActed: () => void;
   onComment: () => void;
 }
 
-type Asking = "resolve" | "reopen" | "unacknowledge" | null;
+type Asking = "resolve" | "reopen" | "unacknowledge" | "silence" | Question | null;
 
-export function Actions({ row, may, onActed, onComment }: ActionsProps) {
+export function Actions({ row, may, assignable, review, onActed, onComment }: ActionsProps) {
   const [asking, setAsking] = useState<Asking>(null);
   const busy = isUnderWay(row.number);
   const isViewer = may.length === 0;
-  const acts = (verb: "acknowledge" | "unacknowledge") => void actOn(row, verb).then(onActed);
-  const say = (verb: "resolve" | "reopen") => (text: string) => {
-    setAsking(null);
-    void actOn(row, verb, verb === "resolve" ? { reason: text } : { note: text }).then(onActed);
-  };
+  const acts = (verb: "acknowledge" | "unacknowledge", body = {}) => void actOn(row, verb, body).then(onActed);
   const offered = offers(row, isViewer);
+  const close = () => setAsking(null);
   // Somebody else's: taking it from them needs a second thought.
   const giveBack = () => (!isMine(row) ? setAsking("unacknowledge") : acts("unacknowledge"));
   useKeys({
@@ -38,40 +45,180 @@ export function Actions({ row, may, onActed, onComment }: ActionsProps) {
       else if (offered.reopen) setAsking("reopen");
     },
     c: () => !isViewer && onComment(),
+    s: () => may.includes("silence") && setAsking("silence"),
+    m: () => may.includes("assign") && setAsking("assign"),
+    w: () => may.includes("review") && setAsking("review"),
   });
+  useOffers(offersOf({ row, may, offered, ask: setAsking, onActed, onComment }), JSON.stringify([row, may]));
   if (isViewer) return <p class="may-not">You may look. Acting needs the responder role.</p>;
   return (
     <div class="actions">
       {offered.acknowledge && <Move word="Acknowledge" sign="a" busy={busy} primary act={() => acts("acknowledge")} />}
       {offered.unacknowledge && <Move word="Un-acknowledge" busy={busy} act={giveBack} />}
       {offered.resolve && <Move word="Resolve …" sign="r" busy={busy} act={() => setAsking("resolve")} />}
+      {row.state === "resolved" && !row.review && (
+        <Move word="What was it? …" sign="w" busy={busy} primary act={() => setAsking("review")} />
+      )}
       {offered.reopen && <Move word="Reopen …" sign="r" busy={busy} act={() => setAsking("reopen")} />}
       <button type="button" onClick={onComment}>
         Comment <kbd>c</kbd>
       </button>
-      {asking === "resolve" && <ResolveDialog row={row} onClose={() => setAsking(null)} onSay={say("resolve")} />}
-      {asking === "unacknowledge" && (
-        <TakeBackDialog
-          row={row}
-          onClose={() => setAsking(null)}
-          onSay={() => {
-            setAsking(null);
-            acts("unacknowledge");
-          }}
-        />
-      )}
-      {asking === "reopen" && (
+      <More row={row} may={may} onActed={onActed} ask={setAsking} />
+      <Questions {...{ row, asking, assignable, review, onActed, close }} />
+    </div>
+  );
+}
+
+interface OffersOf {
+  row: IncidentRow;
+  may: string[];
+  offered: ReturnType<typeof offers>;
+  ask: (what: Asking) => void;
+  onActed: () => void;
+  onComment: () => void;
+}
+
+/** What the palette lists here beside acknowledging and silencing, which it knows by itself. */
+function offersOf({ row, may, offered, ask, onActed, onComment }: OffersOf): Offer[] {
+  const asks = (word: string, what: Asking, key = ""): Offer => ({
+    word,
+    hint: key ? `#${row.number}, key ${key}` : `#${row.number}`,
+    run: () => ask(what),
+  });
+  const acts = (word: string, verb: "assign" | "detach", body = {}): Offer => ({
+    word,
+    hint: `#${row.number}`,
+    run: () => void actOn(row, verb, body).then(onActed),
+  });
+  const me = session.value?.user ?? "";
+  return [
+    offered.resolve && asks("Resolve …", "resolve", "r"),
+    offered.reopen && asks("Reopen …", "reopen", "r"),
+    may.length > 0 && { word: "Comment", hint: `#${row.number}, key c`, run: onComment },
+    may.includes("assign") && row.assignee !== me && acts("Assign to me", "assign", { assignee: me }),
+    may.includes("assign") && asks("Assign …", "assign", "m"),
+    may.includes("attach") && asks("Attach to another …", "attach"),
+    may.includes("detach") && acts(`Detach from #${row.attached_to}`, "detach"),
+    may.includes("review") && asks("What was it? Review …", "review", "w"),
+  ].filter((offer) => offer !== false);
+}
+
+interface MoreProps {
+  row: IncidentRow;
+  may: string[];
+  onActed: () => void;
+  ask: (what: Asking) => void;
+}
+
+/** What is done less often, in a menu. */
+function More({ row, may, onActed, ask }: MoreProps) {
+  const menu = useRef<HTMLDetailsElement>(null);
+  const shut = () => {
+    if (menu.current) menu.current.open = false;
+  };
+  const acts = (verb: "acknowledge" | "assign" | "detach", body = {}) => {
+    shut();
+    void actOn(row, verb, body).then(onActed);
+  };
+  const asks = (what: Asking) => () => {
+    shut();
+    ask(what);
+  };
+  const me = session.value?.user ?? "";
+  return (
+    <details
+      class="more-acts"
+      ref={menu}
+      onFocusOut={(left) => !menu.current?.contains(left.relatedTarget as Node) && left.relatedTarget && shut()}
+      onKeyDown={(press) => {
+        if (press.key !== "Escape" || !menu.current?.open) return;
+        shut();
+        menu.current.querySelector("summary")?.focus();
+      }}
+    >
+      <summary>More</summary>
+      <div class="popover">
+        {row.state === "open" &&
+          [15, 30, 60].map((minutes) => (
+            <button key={minutes} type="button" onClick={() => acts("acknowledge", { minutes })}>
+              Acknowledge for {minutes} min
+            </button>
+          ))}
+        {may.includes("assign") && row.assignee !== me && (
+          <button type="button" onClick={() => acts("assign", { assignee: me })}>
+            Assign to me
+          </button>
+        )}
+        {may.includes("assign") && <Asks word="Assign …" sign="m" act={asks("assign")} />}
+        {may.includes("silence") && row.state !== "resolved" && (
+          <Asks word="Silence …" sign="s" act={asks("silence")} />
+        )}
+        {may.includes("attach") && <Asks word="Attach to another …" act={asks("attach")} />}
+        {may.includes("detach") && (
+          <button type="button" onClick={() => acts("detach")}>
+            Detach from #{row.attached_to}
+          </button>
+        )}
+        {may.includes("review") && <Asks word="What was it? …" sign="w" act={asks("review")} />}
+      </div>
+    </details>
+  );
+}
+
+function Asks({ word, sign, act }: { word: string; sign?: string; act: () => void }) {
+  return (
+    <button type="button" onClick={act}>
+      {word} {sign && <kbd>{sign}</kbd>}
+    </button>
+  );
+}
+
+interface QuestionsProps {
+  row: IncidentRow;
+  asking: Asking;
+  assignable: string[];
+  review: Review | null;
+  onActed: () => void;
+  close: () => void;
+}
+
+function Questions({ row, asking, assignable, review, onActed, close }: QuestionsProps) {
+  const say = (verb: "resolve" | "reopen" | "unacknowledge") => (text: string) => {
+    close();
+    const body = verb === "resolve" ? { reason: text } : { note: text };
+    void actOn(row, verb, body).then(onActed);
+  };
+  switch (asking) {
+    case "resolve":
+      return <ResolveDialog row={row} onClose={close} onSay={say("resolve")} />;
+    case "unacknowledge":
+      return <TakeBackDialog row={row} onClose={close} onSay={() => say("unacknowledge")("")} />;
+    case "reopen":
+      return (
         <ReasonDialog
           title={`Reopen incident ${row.number}`}
           hint="Why? (optional)"
           required={false}
           action="Reopen"
-          onClose={() => setAsking(null)}
+          onClose={close}
           onSay={say("reopen")}
         />
-      )}
-    </div>
-  );
+      );
+    case "silence":
+      return (
+        <div data-dialog-coming>
+          <SilenceDialog row={row} onClose={close} onMade={onActed} />
+        </div>
+      );
+    case null:
+      return null;
+    default:
+      return (
+        <div data-dialog-coming>
+          <HandlingDialog question={asking} {...{ row, assignable, review, onActed }} onClose={close} />
+        </div>
+      );
+  }
 }
 
 interface MoveProps {
@@ -115,15 +262,13 @@ function TakeBackDialog({ row, onClose, onSay }: { row: IncidentRow; onClose: ()
   );
 }
 
-function ResolveDialog({
-  row,
-  onClose,
-  onSay,
-}: {
+interface ResolveDialogProps {
   row: IncidentRow;
   onClose: () => void;
   onSay: (text: string) => void;
-}) {
+}
+
+function ResolveDialog({ row, onClose, onSay }: ResolveDialogProps) {
   return (
     <ReasonDialog
       title={`Resolve incident ${row.number}`}

@@ -4,26 +4,29 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { IncidentRow, TimelineRow } from "../live/rows";
 import { Ago } from "../parts/bits";
 import { actOn, isUnderWay } from "../state/actions";
-import { readable, VERB } from "../state/words";
+import { readable, VERB, VERB_OBJECT } from "../state/words";
+import { TicketsOf } from "../tickets/TicketsOf";
 
 interface ActivityTabProps {
   row: IncidentRow;
   timeline: TimelineRow[];
   mayComment: boolean;
-  /** Raised when the comment key was pressed. */
-  focusComment: number;
+  /** Set by the comment key; the box takes it and says so, so that it takes the focus once. */
+  isAsked: boolean;
+  onFocused: () => void;
 }
 
-export function ActivityTab({ row, timeline, mayComment, focusComment }: ActivityTabProps) {
+export function ActivityTab({ row, timeline, mayComment, isAsked, onFocused }: ActivityTabProps) {
   return (
     <div class="activity">
+      <TicketsOf number={row.number} beat={row.version} />
       <ol class="timeline">
         {timeline.map((entry) => (
           <Entry key={entry.id} entry={entry} />
         ))}
       </ol>
       {timeline.length === 0 && <p class="faint">Nothing has happened yet.</p>}
-      {mayComment && <CommentBox row={row} focus={focusComment} />}
+      {mayComment && <CommentBox row={row} isAsked={isAsked} onFocused={onFocused} />}
     </div>
   );
 }
@@ -32,7 +35,8 @@ const ACTOR_KIND: Record<string, string> = { user: "", detector: "detector", api
 
 function Entry({ entry }: { entry: TimelineRow }) {
   const kind = ACTOR_KIND[entry.actor_kind] ?? entry.actor_kind;
-  const moved = entry.before !== entry.after && entry.before && entry.after;
+  const objectOf = VERB_OBJECT[entry.verb];
+  const moved = !objectOf && entry.before !== entry.after && entry.before && entry.after;
   return (
     <li class={`entry entry-${entry.actor_kind}`}>
       <i aria-hidden="true" />
@@ -40,6 +44,7 @@ function Entry({ entry }: { entry: TimelineRow }) {
         <p>
           <b>{entry.actor}</b> {kind && kind !== entry.actor && <span class="tag">{kind}</span>}{" "}
           {VERB[entry.verb] ?? readable(entry.verb).toLowerCase()}
+          {objectOf && <Whom of={entry[objectOf]} />}
           {moved && (
             <span class="faint">
               {" "}
@@ -56,13 +61,27 @@ function Entry({ entry }: { entry: TimelineRow }) {
   );
 }
 
-function CommentBox({ row, focus }: { row: IncidentRow; focus: number }) {
+/** Whom or which incident the act concerned. */
+function Whom({ of }: { of: string }) {
+  return /^\d+$/.test(of) ? (
+    <>
+      {" "}
+      <a href={`/incidents/${of}`}>#{of}</a>
+    </>
+  ) : (
+    <> {of}</>
+  );
+}
+
+function CommentBox({ row, isAsked, onFocused }: Pick<ActivityTabProps, "row" | "isAsked" | "onFocused">) {
   const field = useRef<HTMLTextAreaElement>(null);
   const [text, setText] = useState("");
   // Before the next key arrives: letters typed right after "c" belong to the comment.
   useLayoutEffect(() => {
-    if (focus > 0) field.current?.focus();
-  }, [focus]);
+    if (!isAsked) return;
+    field.current?.focus();
+    onFocused();
+  }, [isAsked]);
   const send = async () => {
     const said = text.trim();
     if (said && (await actOn(row, "comments", { text: said }))) setText("");
@@ -86,7 +105,7 @@ function CommentBox({ row, focus }: { row: IncidentRow; focus: number }) {
         onKeyDown={(press) => (press.ctrlKey || press.metaKey) && press.key === "Enter" && void send()}
       />
       <div class="comment-actions">
-        <span class="faint">Ctrl + Enter sends</span>
+        <span class="faint">Ctrl + Enter sends, Esc leaves</span>
         <button type="submit" disabled={!text.trim() || isUnderWay(row.number, "comments")}>
           Comment
         </button>

@@ -1,6 +1,6 @@
 /* How fast it went: first symptom, triggered, root-caused, acknowledged, resolved, and the time between them. */
 
-import type { IncidentRow } from "../live/rows";
+import type { IncidentRow, TimelineRow } from "../live/rows";
 import { absolute, serverNow, spanWords, timeOfDay } from "../state/clock";
 
 interface Moment {
@@ -8,12 +8,17 @@ interface Moment {
   at: string | null;
 }
 
-export function ClockStrip({ row }: { row: IncidentRow }) {
+/** When it was first acknowledged: reopening takes back who has it, not what happened; the scorecard counts this one too. */
+export function firstAcknowledged(row: IncidentRow, timeline: readonly TimelineRow[]): string | null {
+  return timeline.find((entry) => entry.verb === "acknowledged")?.at ?? row.acknowledged_at;
+}
+
+export function ClockStrip({ row, timeline = [] }: { row: IncidentRow; timeline?: readonly TimelineRow[] }) {
   const moments: Moment[] = [
     { word: "First symptom", at: row.first_symptom_at },
     { word: "Triggered", at: row.triggered_at },
     { word: "Root-caused", at: row.root_caused_at },
-    { word: "Acknowledged", at: row.acknowledged_at },
+    { word: "Acknowledged", at: firstAcknowledged(row, timeline) },
     { word: "Resolved", at: row.resolved_at },
   ];
   const last = row.state === "resolved" ? null : serverNow() - Date.parse(row.first_symptom_at);

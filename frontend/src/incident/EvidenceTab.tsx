@@ -103,6 +103,7 @@ function ConditionsTable({ finding }: { finding: Finding }) {
     <Table
       label="Conditions"
       caption="Conditions that hold on its flows, with both readings"
+      isCards
       columns={conditionColumns(finding)}
       rows={finding.conditions}
       rowKey={(_, n) => n}
@@ -182,7 +183,7 @@ function Clocks({ clocks }: { clocks: readonly NodeClock[] }) {
       <summary>
         Clocks of {count(clocks.length, "node")}, apart by {quantity(spread(clocks), "ns")} at most
       </summary>
-      <Table label="Clocks" columns={CLOCK_COLUMNS} rows={sorted} rowKey={(clock) => clock.node} />
+      <Table label="Clocks" isCards columns={CLOCK_COLUMNS} rows={sorted} rowKey={(clock) => clock.node} />
     </details>
   );
 }

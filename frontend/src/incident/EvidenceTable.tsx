@@ -22,7 +22,7 @@ const COLUMNS: Column<Read>[] = [
 
 export function EvidenceTable({ rows, caption }: { rows: readonly Evidence[]; caption: string }) {
   const read = rows.map((row) => ({ row, flow: flowCounters(row) }));
-  return <Table label="Evidence" caption={caption} columns={COLUMNS} rows={read} rowKey={(_, n) => n} />;
+  return <Table label="Evidence" caption={caption} isCards columns={COLUMNS} rows={read} rowKey={(_, n) => n} />;
 }
 
 function Value({ row: { value, unit } }: { row: Evidence }) {

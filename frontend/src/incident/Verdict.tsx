@@ -8,7 +8,7 @@ import type { SeenBefore } from "../api";
 import type { IncidentRow } from "../live/rows";
 import { Ago, Copy, GradeMark } from "../parts/bits";
 import { actOn, isUnderWay } from "../state/actions";
-import { COMPONENT, count, FAULT_KIND, LAYER, rankRanges, worded } from "../state/words";
+import { COMPONENT, count, faultWords, inOrder, LAYER, rankRanges, worded } from "../state/words";
 import type { Cover, Diagnosis, Finding, GridColumns } from "../types";
 import { coverWords } from "./compare";
 import { adviceLines, stanceOf } from "./reading";
@@ -16,7 +16,7 @@ import { adviceLines, stanceOf } from "./reading";
 /** What the verdict shows of an incident; a bundle has as much without being one. */
 export type VerdictRow = Pick<
   IncidentRow,
-  "headline" | "certainty" | "grade" | "culprits" | "n_culprits" | "n_victims"
+  "headline" | "certainty" | "grade" | "culprits" | "n_culprits" | "n_victims" | "symptom"
 >;
 
 interface VerdictProps {
@@ -104,7 +104,7 @@ function HowSure({ row, finding }: { row: VerdictRow; finding: Finding | null })
     <>
       <GradeMark grade={finding.grade} explain />
       <span class="faint">
-        {worded(COMPONENT, finding.component)}, {worded(FAULT_KIND, finding.kind)}
+        {worded(COMPONENT, finding.component)}, {faultWords(finding.kind, row.symptom)}
         {finding.tied.length > 0 &&
           `; cannot be told from ${finding.tied.map((one) => one.name).join(", ")} by what was seen`}
       </span>
@@ -235,7 +235,7 @@ function Names({
 
 function Victims({ row, diagnosis }: { row: VerdictRow; diagnosis: Diagnosis | null }) {
   const victims = diagnosis?.victims ?? [];
-  const comms = Object.values(diagnosis?.communicators ?? {});
+  const comms = inOrder(Object.values(diagnosis?.communicators ?? {}));
   return (
     <div class="card">
       <h2>Only waiting</h2>

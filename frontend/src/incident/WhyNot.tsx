@@ -48,27 +48,50 @@ export function WhyNot({ number, diagnosis, revision, rank, onSelect }: WhyNotPr
 
 function AskRank({ rank, onSelect }: { rank: number | null; onSelect: (rank: number | null) => void }) {
   const [typed, setTyped] = useState("");
-  useEffect(() => setTyped(rank === null ? "" : String(rank)), [rank]);
+  const [refused, setRefused] = useState("");
+  useEffect(() => {
+    if (rank === null) return;
+    setTyped(String(rank));
+    setRefused("");
+  }, [rank]);
+  const ask = () => {
+    const isRank = /^\d{1,7}$/.test(typed.trim());
+    setRefused(isRank ? "" : refusalOf(typed.trim()));
+    // The answer about another rank must not stand under a question that has none.
+    onSelect(isRank ? Number(typed) : null);
+  };
   return (
     <form
       class="ask-rank"
+      noValidate
       onSubmit={(submit) => {
         submit.preventDefault();
-        if (/^\d{1,7}$/.test(typed.trim())) onSelect(Number(typed));
+        ask();
       }}
     >
       <label for="why-rank">Rank</label>
       <input
         id="why-rank"
         inputMode="numeric"
-        pattern="\d{1,7}"
-        required
+        aria-invalid={refused !== ""}
+        aria-describedby={refused ? "why-rank-refused" : undefined}
         value={typed}
         onInput={(input) => setTyped(input.currentTarget.value)}
       />
       <button type="submit">Ask</button>
+      {refused && (
+        <span id="why-rank-refused" class="refused" role="alert">
+          {refused}
+        </span>
+      )}
     </form>
   );
+}
+
+function refusalOf(typed: string): string {
+  if (!typed) return "Which rank? Ranks are numbers, from 0 on.";
+  const isNumber = /^[+-]?\d+([.,]\d+)?$/.test(typed);
+  return isNumber ? `${typed} is no rank: ranks are whole numbers, from 0 on.` : `“${typed}” is no number.`;
 }
 
 function Answer({ number, rank }: { number: number; rank: number }) {

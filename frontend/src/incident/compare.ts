@@ -71,7 +71,10 @@ function withPrefix(value: number, unit: string): string {
   return `${Number((value / 1000 ** step).toPrecision(3))} ${BIG[step]}${unit}`;
 }
 
-const KIND: Record<string, [one: string, many: string]> = { nic: ["NIC", "NICs"] };
+const KIND: Record<string, [one: string, many: string]> = {
+  nic: ["NIC", "NICs"],
+  "flow in progress": ["flow in progress", "flows in progress"],
+};
 
 /** "1 of 32 flows of rank 4", "all 8 ranks of node-1". */
 export function coverWords({ kind, n, of, whole }: Cover): string {

@@ -5,8 +5,9 @@
  */
 
 import { useMemo, useState } from "preact/hooks";
+import type { LanesTime } from "../incident/detail";
 import { query, setQuery } from "../state/address";
-import { spanWords } from "../state/clock";
+import { spanWords, timeOfDay } from "../state/clock";
 import { count } from "../state/words";
 import type { Diagnosis, Lanes } from "../types";
 import { affectedNames } from "./affected";
@@ -16,6 +17,8 @@ import { firstOf, laneGroups } from "./order";
 import { momentsOf, notKeptUntil, onOneClock, STALL_MS, shownRange } from "./scale";
 
 const SHOWN_AT_FIRST = 12;
+/** Data comes once a second: lanes that end so little before it are as new as it is. */
+const END_SHOWN_NS = 6e9;
 
 interface FlowLanesProps {
   lanes: Lanes;
@@ -26,9 +29,14 @@ interface FlowLanesProps {
   onSelect: (rank: number | null) => void;
   /** Asks why the selected rank is not blamed. */
   onWhyNot: () => void;
+  time?: LanesTime;
+  onTime?: (time: LanesTime) => void;
+  /** Asks for the flows that the server left out; undefined once that was done. */
+  onAll?: () => void;
 }
 
-export function FlowLanes({ lanes: given, selected, culprits, diagnosis, nodeOf, onSelect, onWhyNot }: FlowLanesProps) {
+export function FlowLanes(props: FlowLanesProps) {
+  const { lanes: given, selected, culprits, diagnosis, nodeOf, onSelect, onWhyNot } = props;
   const asTable = query.value.get("lanes") === "table";
   const [all, setAll] = useState(false);
   const finding = diagnosis?.findings[0] ?? null;
@@ -62,6 +70,7 @@ export function FlowLanes({ lanes: given, selected, culprits, diagnosis, nodeOf,
               Show culprits and first victims
             </button>
           )}
+          {props.onTime && <TimeButton lanes={given} time={props.time ?? "fault"} onTime={props.onTime} />}
           <button type="button" aria-pressed={asTable} onClick={() => setQuery({ lanes: asTable ? null : "table" })}>
             View as table
           </button>
@@ -86,20 +95,58 @@ export function FlowLanes({ lanes: given, selected, culprits, diagnosis, nodeOf,
           Show {folded} more
         </button>
       )}
+      {folded === 0 && <LeftOut lanes={lanes} onAll={props.onAll} />}
       <NotVisible lanes={lanes} />
     </section>
   );
 }
 
+/** The server shows a minute; what is known may go on for hours. */
+function TimeButton({ lanes, time, onTime }: { lanes: Lanes; time: LanesTime; onTime: (time: LanesTime) => void }) {
+  if (time === "newest") {
+    return (
+      <button type="button" onClick={() => onTime("fault")}>
+        Show the fault
+      </button>
+    );
+  }
+  if (laterMs(lanes) === 0) return null;
+  return (
+    <button type="button" onClick={() => onTime("newest")}>
+      Show the newest minute
+    </button>
+  );
+}
+
+/** How much later than the lanes' end something is known; 0 where the lanes are as new as it is. */
+function laterMs({ newest_ns, to_ns }: Lanes): number {
+  return newest_ns - to_ns > END_SHOWN_NS ? (newest_ns - to_ns) / 1e6 : 0;
+}
+
+/** Flows that the server did not send: asked for once more, then said. */
+function LeftOut({ lanes, onAll }: { lanes: Lanes; onAll?: () => void }) {
+  if (lanes.omitted === 0) return null;
+  if (onAll) {
+    return (
+      <button type="button" class="more" onClick={onAll}>
+        Load {lanes.omitted} more
+      </button>
+    );
+  }
+  return <p class="faint">{count(lanes.omitted, "flow")} not shown: select a rank to see only its flows.</p>;
+}
+
 /** What the time axis leaves out or has put right. */
 function TimeNotes({ lanes, given, beganNs }: { lanes: Lanes; given: Lanes; beganNs: number }) {
+  const later = laterMs(given);
   const early = beganNs > 0 && beganNs < lanes.from_ns ? (lanes.from_ns - beganNs) / 1e6 : 0;
   const moved = lanes.lanes.map((lane, n) => Math.abs((lane.t_ns[0] ?? 0) - (given.lanes[n].t_ns[0] ?? 0)) / 1e6);
   const most = Math.max(0, ...moved);
-  if (early === 0 && most === 0) return null;
+  if (early === 0 && most === 0 && later === 0) return null;
   return (
     <p class="faint time-notes">
       {early > 0 && `The fault began ${spanWords(early)} before what is shown. `}
+      {later > 0 && `Shown until ${timeOfDay(given.to_ns / 1e6)}; what is known goes on for ${spanWords(later)}. `}
       {most > 0 && `Clocks of ${moved.filter((by) => by > 0).length} flows are put right, by up to ${spanWords(most)}.`}
     </p>
   );

@@ -20,7 +20,7 @@ interface LaneBoxProps {
   onSelect: (rank: number | null) => void;
 }
 
-const HEADING: Record<Role, string> = { culprit: "Started it", victim: "Only wait", other: "Others" };
+export const HEADING: Record<Role, string> = { culprit: "Started it", victim: "Only wait", other: "Others" };
 
 export function LaneBox({ lanes, groups, moments, onSelect }: LaneBoxProps) {
   const [box, width] = useWidth<HTMLDivElement>();
@@ -111,7 +111,7 @@ const RIGHT_WORD_PX = 80;
 /** On a narrower ruler a word left of the trigger's mark would lie on the first symptom's. */
 const WORDS_APART_PX = 320;
 
-function Ruler({ lanes, moments, width }: { lanes: Lanes; moments: readonly Moment[]; width: number }) {
+export function Ruler({ lanes, moments, width }: { lanes: Lanes; moments: readonly Moment[]; width: number }) {
   const { stepS, at } = rulerTicks(lanes.from_ns, lanes.to_ns, width);
   const isTall = moments.some(({ kind }) => kind === "began");
   return (
@@ -155,11 +155,12 @@ interface CrosshairProps {
   width: number;
   ns: number | null;
   onMove: (ns: number | null) => void;
+  word?: string;
 }
 
 const STEP_NS = 1e8;
 
-function Crosshair({ lanes, width, ns, onMove }: CrosshairProps) {
+export function Crosshair({ lanes, width, ns, onMove, word = "Moment read by the lanes" }: CrosshairProps) {
   const clamp = (at: number) => Math.max(lanes.from_ns, Math.min(lanes.to_ns, at));
   const follow = (pointer: PointerEvent) => {
     const left = (pointer.currentTarget as Element).getBoundingClientRect().left;
@@ -180,7 +181,7 @@ function Crosshair({ lanes, width, ns, onMove }: CrosshairProps) {
       class="crosshair"
       role="slider"
       tabIndex={0}
-      aria-label="Moment read by the lanes"
+      aria-label={word}
       aria-valuemin={0}
       aria-valuemax={Math.round((lanes.to_ns - lanes.from_ns) / 1e6)}
       aria-valuenow={Math.round((at - lanes.from_ns) / 1e6)}

@@ -12,6 +12,7 @@ export type Frame =
   | { kind: "subscribed"; stream: string; epoch: string; offset: number; recovered: boolean }
   | { kind: "resync"; stream: string; reason: string }
   | { kind: "refused"; stream: string; reason: string }
+  | { kind: "presence"; stream: string; people: string[] }
   | { kind: "beat" }
   | { kind: "unknown" };
 
@@ -34,6 +35,8 @@ export function decodeFrame(text: string): Frame {
   if (typeof raw.resync === "string") return { kind: "resync", stream: raw.resync, reason: String(raw.reason ?? "") };
   if (typeof raw.refused === "string")
     return { kind: "refused", stream: raw.refused, reason: String(raw.reason ?? "") };
+  if (typeof raw.presence === "string" && Array.isArray(raw.people))
+    return { kind: "presence", stream: raw.presence, people: raw.people.map(String) };
   if ("beat" in raw || "pong" in raw) return { kind: "beat" };
   return { kind: "unknown" };
 }

@@ -9,6 +9,7 @@ export const PROTOCOL = 1;
 export type IncidentState = "open" | "acknowledged" | "resolved";
 export type ConditionState = "firing" | "clearing" | "clear";
 export type Certainty = "suspected" | "diagnosed";
+export type Severity = "low" | "medium" | "high";
 export type JobState = "running" | "stuck" | "silent" | "catching_up" | "idle" | "ended" | "unknown";
 
 export interface IncidentRow {
@@ -39,6 +40,15 @@ export interface IncidentRow {
   regressed: boolean;
   recurrence_of: number | null;
   updated_at: string;
+  acknowledged_until: string | null;
+  severity: Severity;
+  assignee: string;
+  nodes: string[];
+  silence: number | null;
+  silenced_until: string | null;
+  attached_to: number | null;
+  n_attached: number;
+  review: string;
 }
 
 export interface TimelineRow {
@@ -144,6 +154,15 @@ const INCIDENT: (keyof IncidentRow)[] = [
   "regressed",
   "recurrence_of",
   "updated_at",
+  "acknowledged_until",
+  "severity",
+  "assignee",
+  "nodes",
+  "silence",
+  "silenced_until",
+  "attached_to",
+  "n_attached",
+  "review",
 ];
 const TIMELINE: (keyof TimelineRow)[] = [
   "id",

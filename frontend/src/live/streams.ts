@@ -111,6 +111,9 @@ export class LiveStream {
   }
 }
 
+/** Who has an incident open, by its stream; what the socket said last. */
+export const looking = signal<Readonly<Record<string, readonly string[]>>>({});
+
 export class Connection {
   private readonly streams = new Set<LiveStream>();
   private readonly socket: LiveSocket;
@@ -153,6 +156,7 @@ export class Connection {
 
   private read(frame: Frame): void {
     if (frame.kind === "message") this.eachNamed((stream) => stream.take(frame.message), frame.message.stream);
+    if (frame.kind === "presence") looking.value = { ...looking.value, [frame.stream]: frame.people };
     // REST says why in words (signed out, no such incident), so a refusal asks it.
     if (frame.kind === "resync" || frame.kind === "refused")
       this.eachNamed((stream) => void stream.load(), frame.stream);

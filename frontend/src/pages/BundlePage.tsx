@@ -211,6 +211,7 @@ function Reading({ bundle }: { bundle: BundleAnswer }) {
       <p role="status">{bundle.state === "waiting" ? "Waiting to be read …" : "Reading …"}</p>
       <progress max={1} value={bundle.progress} aria-label="Read" />
       <p class="faint">{Math.round(100 * bundle.progress)} %</p>
+      {bundle.waits_for && <p class="warning">{bundle.waits_for}</p>}
     </div>
   );
 }

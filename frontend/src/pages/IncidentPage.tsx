@@ -12,36 +12,45 @@ import { ActivityTab } from "../incident/ActivityTab";
 import { ClockStrip } from "../incident/ClockStrip";
 import { ComparedPanel } from "../incident/ComparedPanel";
 import { IncidentDetail } from "../incident/detail";
-import { EvidenceTab } from "../incident/EvidenceTab";
 import { NotSeen } from "../incident/NotSeen";
 import { LooksOfJob, RawTab } from "../incident/OtherTabs";
 import { pathDepth } from "../incident/path";
 import { DiagnoseAgain, Verdict } from "../incident/Verdict";
 import { WaitPath } from "../incident/WaitPath";
-import { WhyNot } from "../incident/WhyNot";
 import { FlowLanes } from "../lanes/FlowLanes";
 import type { Snapshot } from "../live/apply";
-import type { DumpsRow, IncidentRow, JobRow } from "../live/rows";
-import { Ago, ConditionChip, Loading, StateChip } from "../parts/bits";
+import type { DumpsRow, IncidentRow } from "../live/rows";
+import { Loading } from "../parts/bits";
 import { Failure } from "../parts/Failure";
+import { Ignored } from "../parts/Ignored";
 import { later } from "../parts/later";
 import { showTab, type Tab, Tabs } from "../parts/Tabs";
-import { go, query, selectedRank, selectRank } from "../state/address";
+import { go, pinnedTime, query, selectedRank, selectRank, setQuery } from "../state/address";
 import { pageTitle } from "../state/badge";
 import { serverNow, timeOfDay, zoneLabel } from "../state/clock";
 import { useKeys } from "../state/keys";
+import { cameFrom, incidentHref } from "../state/list";
 import { blindWords } from "../state/sight";
 import { liveJob } from "../state/team";
-import { SYMPTOM, worded } from "../state/words";
 import type { Diagnosis, Revision } from "../types";
+import { Head, PinnedTime, useNeighbours } from "./IncidentHead";
 
+const StandingPicture = later(
+  async () => (await import("../lanes/StandingPicture")).StandingPicture,
+  "who stood still",
+);
+const EvidenceTab = later(async () => (await import("../incident/EvidenceTab")).EvidenceTab, "evidence");
+const WhyNot = later(async () => (await import("../incident/WhyNot")).WhyNot, "who else it could be");
 const DumpTab = later(async () => (await import("../dumps/DumpTab")).DumpTab, "dumps");
+const StagesPanel = later(async () => (await import("../stages/StagesPanel")).StagesPanel, "stages");
 
 export function IncidentPage({ number }: { number: number }) {
   const detail = useMemo(() => new IncidentDetail(number), [number]);
   const rank = selectedRank();
   useEffect(() => detail.follow(selectedRank()), [detail]);
   useEffect(() => detail.showRank(rank), [detail, rank]);
+  const time = pinnedTime();
+  useEffect(() => detail.pinTime(time), [detail, String(time)]);
   useEffect(() => {
     pageTitle.value = `Incident ${number}`;
   }, [number]);
@@ -66,27 +75,30 @@ interface LoadedProps {
 }
 
 function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
-  const [focusComment, setFocusComment] = useState(0);
+  const [isCommentAsked, askComment] = useState(false);
   const row = snapshot.incidents[0];
   const { diagnosis } = answer;
   const job = liveJob(row.job_id) ?? answer.job;
   const blind = row.state === "resolved" ? null : blindWords(row, job, serverNow());
   const culprits = row.culprits.length > 0 ? row.culprits : (diagnosis?.findings[0]?.culprits ?? []);
-  const tabs = tabsOf({ row, answer, snapshot, focusComment, rank, dumps: detail.dumps.value });
+  const tabs = tabsOf({ row, answer, snapshot, isCommentAsked, askComment, rank, dumps: detail.dumps.value });
   const grid = detail.grid.value;
   const nodeOf = useMemo(() => nodeNames(grid), [grid]);
   const comment = () => {
     showTab(tabs, "activity");
-    setFocusComment((n) => n + 1);
+    askComment(true);
   };
+  const { previous, next } = useNeighbours(answer);
   useKeys({
-    j: () => answer.next !== null && go(`/incidents/${answer.next}`),
-    k: () => answer.previous !== null && go(`/incidents/${answer.previous}`),
+    // The list shows the newest first: j leads down it, as there.
+    j: () => previous !== null && go(incidentHref(previous, cameFrom())),
+    k: () => next !== null && go(incidentHref(next, cameFrom())),
     ...Object.fromEntries(tabs.map((tab, n) => [String(n + 1), () => showTab(tabs, tab.id)])),
   });
   return (
     <div class="page incident">
-      <Head row={row} answer={answer} job={job} />
+      <Head row={row} answer={answer} job={job} previous={previous} next={next} lanes={detail.lanes.value} />
+      <Ignored nRanks={job.world_size} rank={rank} />
       <div class="incident-top">
         <Verdict row={row} diagnosis={diagnosis} grid={grid} seenBefore={answer.seen_before} onSelect={selectRank}>
           <DiagnoseAgain
@@ -97,20 +109,40 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
           />
         </Verdict>
         <div class="action-bar">
-          <Actions row={row} may={answer.may} onActed={() => detail.refreshMay()} onComment={comment} />
+          <Actions
+            row={row}
+            may={answer.may}
+            assignable={answer.assignable}
+            review={answer.review}
+            onActed={() => detail.refreshMay()}
+            onComment={comment}
+          />
         </div>
       </div>
-      <ClockStrip row={row} />
+      <ClockStrip row={row} timeline={snapshot.timeline} />
       <NotSeen
         title={notSeenTitle(answer.revisions)}
         missing={diagnosis?.missing ?? []}
         downgraded={diagnosis?.downgraded ?? []}
       />
       {blind && <p class="warning blind">{sentence(blind)} Topology and flows show what was known then.</p>}
+      {detail.pinned.value && (
+        <PinnedTime time={detail.pinned.value} onFree={() => setQuery({ from: null, to: null })} />
+      )}
       <div class={`pictures ${besides(detail, culprits)} ${blind ? "blind" : ""}`}>
         {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} nodeOf={nodeOf} />}
         {detail.grid.value && <TopologyGrid columns={detail.grid.value} selected={rank} onSelect={selectRank} />}
         {diagnosis && <UsualAndNow diagnosis={diagnosis} />}
+        {detail.standing.value && (
+          <StandingPicture
+            standing={detail.standing.value}
+            lanes={detail.lanes.value}
+            culprits={culprits}
+            diagnosis={diagnosis}
+            nodeOf={nodeOf}
+            onSelect={selectRank}
+          />
+        )}
         {detail.lanes.value && (
           <FlowLanes
             lanes={detail.lanes.value}
@@ -119,6 +151,9 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
             diagnosis={diagnosis}
             nodeOf={nodeOf}
             onSelect={selectRank}
+            time={detail.lanesTime.value}
+            onTime={(time) => detail.showTime(time)}
+            onAll={detail.allFlows.value ? undefined : () => detail.showAllFlows()}
             onWhyNot={() => {
               showTab(tabs, "why-not");
               document.getElementById("tab-why-not")?.focus();
@@ -163,12 +198,13 @@ interface TabsOf {
   row: IncidentRow;
   answer: IncidentAnswer;
   snapshot: Snapshot;
-  focusComment: number;
+  isCommentAsked: boolean;
+  askComment: (isAsked: boolean) => void;
   rank: number | null;
   dumps: DumpsRow | null;
 }
 
-function tabsOf({ row, answer, snapshot, focusComment, rank, dumps }: TabsOf): Tab[] {
+function tabsOf({ row, answer, snapshot, isCommentAsked, askComment, rank, dumps }: TabsOf): Tab[] {
   const dumpTab = (kind: "stacks" | "recorder") => () => (
     <DumpTab
       key={kind}
@@ -208,64 +244,21 @@ function tabsOf({ row, answer, snapshot, focusComment, rank, dumps }: TabsOf): T
           row={row}
           timeline={snapshot.timeline}
           mayComment={answer.may.includes("comment")}
-          focusComment={focusComment}
+          isAsked={isCommentAsked}
+          onFocused={() => askComment(false)}
         />
+      ),
+    },
+    {
+      id: "stages",
+      word: "Stages",
+      content: () => (
+        <StagesPanel source={`incidents/${row.number}`} jobId={row.job_id} beat={answer.diagnosis_id ?? 0} />
       ),
     },
     { id: "looks", word: "Looks", content: () => <LooksOfJob id={row.job_id} /> },
     { id: "raw", word: "Raw", content: () => <RawTab answer={answer} /> },
   ];
-}
-
-function Head({ row, answer, job }: { row: IncidentRow; answer: IncidentAnswer; job: JobRow }) {
-  return (
-    <div class="incident-head">
-      <StateChip state={row.state} />
-      <ConditionChip row={row} job={job} />
-      <span>
-        <b>#{row.number}</b> {worded(SYMPTOM, row.symptom)} in <a href={`/jobs/${row.job_id}`}>{row.job}</a>{" "}
-        <span class="faint">attempt {row.attempt}</span>
-      </span>
-      <span class="faint">
-        opened <Ago at={row.opened_at} />
-      </span>
-      {row.state === "acknowledged" && (
-        <span>
-          <b>{row.acknowledged_by}</b> has it, <Ago at={row.acknowledged_at} />
-        </span>
-      )}
-      {row.state === "resolved" && (
-        <span>
-          resolved <Ago at={row.resolved_at} />
-          {row.resolution ? `: ${row.resolution}` : ""}
-        </span>
-      )}
-      {!answer.pages && row.state !== "resolved" && (
-        <span class="tag" title="It waits for evidence that nothing harmless explains it.">
-          pages nobody yet{answer.dumps_wanted.includes("stacks") ? ": stacks are asked for first" : ""}
-        </span>
-      )}
-      {row.regressed && <span class="tag">came back after it was resolved</span>}
-      {row.recurrence_of !== null && (
-        <a class="tag" href={`/incidents/${row.recurrence_of}`}>
-          happened before: #{row.recurrence_of}
-        </a>
-      )}
-      <nav class="neighbours" aria-label="Other incidents">
-        <Neighbour number={answer.previous} word="Previous incident" sign="‹" />
-        <Neighbour number={answer.next} word="Next incident" sign="›" />
-      </nav>
-    </div>
-  );
-}
-
-function Neighbour({ number, word, sign }: { number: number | null; word: string; sign: string }) {
-  if (number === null) return null;
-  return (
-    <a href={`/incidents/${number}`} aria-label={`${word}, ${number}`} title={word}>
-      {sign} #{number}
-    </a>
-  );
 }
 
 /** With the time of the diagnosis it belongs to: what is caught up later is no longer missing. */

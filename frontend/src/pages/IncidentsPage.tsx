@@ -1,39 +1,40 @@
 /*
  * The list of incidents. What is shown is in the URL; rows change under the reader's eyes as live messages arrive, and
- * a new incident refetches the list, because only the server knows whether it matches.
+ * a new incident refetches the list, because only the server knows whether it matches. Rows can be marked and handled
+ * together, by mouse or by keys.
  */
 
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { type IncidentsAnswer, readIncidents } from "../api";
+import { type BulkAsking, BulkBar } from "../list/BulkBar";
+import { Facets } from "../list/Facets";
+import { Rows } from "../list/Rows";
+import { Views } from "../list/Views";
 import type { IncidentRow } from "../live/rows";
-import { Ago, ConditionChip, Empty, GradeMark, Loading, StateChip } from "../parts/bits";
+import { Empty, Loading } from "../parts/bits";
 import { Failure } from "../parts/Failure";
+import { later } from "../parts/later";
 import { query, setQuery } from "../state/address";
 import { pageTitle } from "../state/badge";
+import { doToMany } from "../state/bulk";
+import { useKeys } from "../state/keys";
+import { filtersOf, incidentHref, listQuery } from "../state/list";
+import { type Marks, useMarks } from "../state/marks";
 import { type Selection, useSelection } from "../state/selection";
-import { lastTeamMessage, liveIncidents, liveJob } from "../state/team";
-import { COMPONENT, count, rankRanges, SYMPTOM, worded } from "../state/words";
+import { lastTeamMessage, liveIncidents, mayAct } from "../state/team";
+
+const SilenceDialog = later(async () => (await import("../silences/SilenceDialog")).SilenceDialog, "the dialog");
 
 const answer = signal<IncidentsAnswer | null>(null);
 const failure = signal<Error | null>(null);
-const KEYS = ["state", "symptom", "job", "q", "page"];
 const REFETCH_MS = 400;
 
-function serverQuery(): string {
-  const asked = new URLSearchParams();
-  for (const key of KEYS) {
-    const value = query.value.get(key);
-    if (value) asked.set(key, value);
-  }
-  return asked.size > 0 ? `?${asked}` : "";
-}
-
 async function load(): Promise<void> {
-  const asked = serverQuery();
+  const asked = listQuery();
   try {
     const got = await readIncidents(asked);
-    if (asked === serverQuery()) answer.value = got;
+    if (asked === listQuery()) answer.value = got;
     failure.value = null;
   } catch (error) {
     failure.value = error as Error;
@@ -50,7 +51,7 @@ function liveRows(rows: IncidentRow[]): IncidentRow[] {
 }
 
 export function IncidentsPage() {
-  const asked = serverQuery();
+  const asked = listQuery();
   useEffect(() => {
     pageTitle.value = "Incidents";
   }, []);
@@ -65,21 +66,64 @@ export function IncidentsPage() {
   }, [message]);
 
   const rows = liveRows(answer.value?.incidents ?? []);
-  const selection = useSelection(rows, () => void load());
+  const filters = filtersOf(query.value);
+  const marks = useMarks(rows);
+  const selection = useSelection(rows, {
+    onActed: () => void load(),
+    href: (row) => incidentHref(row.number, filters),
+    // Keys act on what is marked, if anything is.
+    acknowledge: marks.rows.length > 0 ? () => void acknowledgeAll(marks) : undefined,
+  });
   return (
     <div class="page">
       <div class="list-head">
         <h1>Incidents</h1>
         <Search />
       </div>
-      <Facets />
+      <Views />
+      <Facets counts={answer.value?.facets} />
       {failure.value && <Failure error={failure.value} again={load} />}
       {!answer.value && !failure.value && <Loading what="incidents" />}
       {answer.value && rows.length === 0 && <NoMatch />}
-      {rows.length > 0 && <List rows={rows} selection={selection} />}
-      {answer.value && answer.value.pages > 1 && <Pager page={answer.value.page} pages={answer.value.pages} />}
+      {rows.length > 0 && <Rows rows={rows} selection={selection} marks={marks} filters={filters} />}
+      {answer.value && <Pager newer={answer.value.newer} older={answer.value.older} />}
+      {mayAct.value && <Handling rows={rows} selection={selection} marks={marks} />}
     </div>
   );
+}
+
+/** Keys and bar for acts on the marked rows; without marks the keys act on the row that is chosen. */
+function Handling({ rows, selection, marks }: { rows: IncidentRow[]; selection: Selection; marks: Marks }) {
+  const [asking, ask] = useState<BulkAsking>(null);
+  const [silencing, setSilencing] = useState<IncidentRow | null>(null);
+  const chosen = rows.find((row) => row.number === selection.chosen);
+  const askOf = (what: BulkAsking) => () => {
+    if (marks.rows.length === 0 && chosen) marks.toggle(chosen.number);
+    if (marks.rows.length > 0 || chosen) ask(what);
+  };
+  useKeys({
+    x: () => chosen && marks.toggle(chosen.number),
+    X: marks.all,
+    Escape: marks.clear,
+    r: askOf("resolve"),
+    c: askOf("comment"),
+    s: () => chosen && setSilencing(chosen),
+  });
+  return (
+    <>
+      <BulkBar marks={marks} asking={asking} ask={ask} onDone={() => void load()} />
+      {silencing && (
+        <div data-dialog-coming>
+          <SilenceDialog row={silencing} onClose={() => setSilencing(null)} onMade={() => void load()} />
+        </div>
+      )}
+    </>
+  );
+}
+
+async function acknowledgeAll(marks: Marks): Promise<void> {
+  if (await doToMany("acknowledge", marks.rows)) marks.clear();
+  void load();
 }
 
 function Search() {
@@ -93,7 +137,7 @@ function Search() {
   const typed = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const search = (text: string) => {
     clearTimeout(typed.current);
-    typed.current = setTimeout(() => setQuery({ q: text, page: null }), 250);
+    typed.current = setTimeout(() => setQuery({ q: text, cursor: null }), 250);
   };
   return (
     <search>
@@ -104,7 +148,7 @@ function Search() {
         id="search"
         ref={field}
         type="search"
-        placeholder="Search: rank, node, words   /"
+        placeholder="Search: rank 12, node, words   /"
         value={query.value.get("q") ?? ""}
         onInput={(input) => search(input.currentTarget.value)}
         onKeyDown={(press) => press.key === "Escape" && field.current?.blur()}
@@ -113,67 +157,8 @@ function Search() {
   );
 }
 
-const STATES: [string, string][] = [
-  ["", "All"],
-  ["open", "Open"],
-  ["acknowledged", "Acknowledged"],
-  ["resolved", "Resolved"],
-];
-
-function Facets() {
-  const facets = answer.value?.facets;
-  const state = query.value.get("state") ?? "";
-  const all = facets && Object.values(facets.state).reduce((sum, n) => sum + n, 0);
-  const shown = (code: string) => (code ? facets && (facets.state[code] ?? 0) : all);
-  return (
-    <div class="facets">
-      <fieldset class="segmented">
-        <legend class="visually-hidden">State</legend>
-        {STATES.map(([code, word]) => (
-          <button
-            key={code}
-            type="button"
-            aria-pressed={state === code}
-            onClick={() => setQuery({ state: code, page: null })}
-          >
-            {word} <span class="faint">{shown(code) ?? "–"}</span>
-          </button>
-        ))}
-      </fieldset>
-      <FacetSelect facet="symptom" word="Symptom" counts={facets?.symptom} table={SYMPTOM} />
-      <FacetSelect facet="job" word="Job" counts={facets?.job} table={{}} />
-    </div>
-  );
-}
-
-interface FacetSelectProps {
-  facet: string;
-  word: string;
-  counts: Record<string, number> | undefined;
-  table: Record<string, string>;
-}
-
-function FacetSelect({ facet, word, counts, table }: FacetSelectProps) {
-  const chosen = query.value.get(facet) ?? "";
-  const codes = [...new Set([...Object.keys(counts ?? {}), ...(chosen ? [chosen] : [])])];
-  return (
-    <label class="facet">
-      <span>{word}</span>
-      <select value={chosen} onChange={(change) => setQuery({ [facet]: change.currentTarget.value, page: null })}>
-        <option value="">any</option>
-        {codes.map((code) => (
-          <option key={code} value={code} selected={code === chosen}>
-            {table[code] ?? code} ({counts ? (counts[code] ?? 0) : "–"})
-          </option>
-        ))}
-      </select>
-    </label>
-  );
-}
-
 function NoMatch() {
-  const filtered = KEYS.some((key) => query.value.get(key));
-  return filtered ? (
+  return filtersOf(query.value) ? (
     <Empty title="No incident matches.">
       <p>
         <a href="/incidents">Show all incidents</a>
@@ -186,68 +171,14 @@ function NoMatch() {
   );
 }
 
-function List({ rows, selection }: { rows: IncidentRow[]; selection: Selection }) {
-  return (
-    <ol class="incident-list">
-      {rows.map((row) => (
-        <Row
-          key={row.number}
-          row={row}
-          chosen={row.number === selection.chosen}
-          onChoose={() => selection.choose(row.number)}
-        />
-      ))}
-    </ol>
-  );
-}
-
-function Row({ row, chosen, onChoose }: { row: IncidentRow; chosen: boolean; onChoose: () => void }) {
-  const line = useRef<HTMLLIElement>(null);
-  useEffect(() => {
-    if (chosen) line.current?.scrollIntoView?.({ block: "nearest" });
-  }, [chosen]);
-  return (
-    <li ref={line} class={chosen ? "chosen" : ""} onFocusIn={onChoose}>
-      <StateChip state={row.state} />
-      <div class="row-main">
-        <a class="stretched" href={`/incidents/${row.number}`} aria-current={chosen ? "true" : undefined}>
-          <span class="number">#{row.number}</span> {row.headline}
-        </a>
-        <div class="row-facts">
-          <span>{worded(SYMPTOM, row.symptom)}</span>
-          <span>{row.job}</span>
-          <ConditionChip row={row} job={liveJob(row.job_id)} />
-          {row.regressed && <span class="tag">came back</span>}
-          {row.recurrence_of !== null && <span class="tag">again after #{row.recurrence_of}</span>}
-          {row.state === "acknowledged" && <span>{row.acknowledged_by} has it</span>}
-        </div>
-      </div>
-      <div class="row-who">
-        {row.culprits.length > 0 && <b>rank {rankRanges(row.culprits, 3)}</b>}
-        <span class="faint">{row.certainty === "diagnosed" ? worded(COMPONENT, row.component) : "looking …"}</span>
-      </div>
-      <div class="row-grade">
-        <GradeMark grade={row.grade} />
-        <span class="faint">{count(row.n_victims, "rank")} waiting</span>
-      </div>
-      <div class="row-age">
-        <Ago at={row.opened_at} />
-      </div>
-    </li>
-  );
-}
-
-function Pager({ page, pages }: { page: number; pages: number }) {
-  const to = (n: number) => setQuery({ page: n > 1 ? String(n) : null });
+function Pager({ newer, older }: { newer: string | null; older: string | null }) {
+  if (newer === null && older === null) return null;
   return (
     <nav class="pager" aria-label="Pages of the list">
-      <button type="button" disabled={page <= 1} onClick={() => to(page - 1)}>
+      <button type="button" disabled={newer === null} onClick={() => setQuery({ cursor: newer })}>
         ← Newer
       </button>
-      <span>
-        {page} of {pages}
-      </span>
-      <button type="button" disabled={page >= pages} onClick={() => to(page + 1)}>
+      <button type="button" disabled={older === null} onClick={() => setQuery({ cursor: older })}>
         Older →
       </button>
     </nav>

@@ -10,7 +10,7 @@ import { Ago } from "../parts/bits";
 import { Dialog } from "../parts/Dialog";
 import { go } from "../state/address";
 import { absolute, serverNow, spanWords } from "../state/clock";
-import { notify } from "../state/notices";
+import { notify, settle } from "../state/notices";
 
 interface JobActsProps {
   job: JobRow;
@@ -27,7 +27,11 @@ export function JobActs({ job, may, pause, onActed }: JobActsProps) {
   const close = () => setAsking(null);
   const attempt = async (act: () => Promise<void>) => {
     setBusy(true);
-    await act().then(close, (error: Error) => notify(error.message, "bad"));
+    const done = () => {
+      settle("job act");
+      close();
+    };
+    await act().then(done, (error: Error) => notify(error.message, "bad", "job act"));
     setBusy(false);
     onActed();
   };

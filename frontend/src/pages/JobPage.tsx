@@ -10,6 +10,7 @@ import { Ago, Empty, JobStateMark, Loading, StateChip } from "../parts/bits";
 import { Failure } from "../parts/Failure";
 import { Figure } from "../parts/Figure";
 import { LooksTable } from "../parts/LooksTable";
+import { later } from "../parts/later";
 import { type Tab, Tabs } from "../parts/Tabs";
 import { selectedRank, selectRank } from "../state/address";
 import { pageTitle } from "../state/badge";
@@ -18,6 +19,7 @@ import type { GridColumns, PlotlyFigure } from "../types";
 import { JobActs } from "./JobActs";
 import { OpInterval, Unknown } from "./NowPage";
 
+const StagesPanel = later(async () => (await import("../stages/StagesPanel")).StagesPanel, "stages");
 const REFRESH_MS = 5000;
 
 export function JobPage({ id }: { id: number }) {
@@ -66,6 +68,11 @@ function tabsOf(id: number, answer: JobAnswer): Tab[] {
   );
   return [
     { id: "looks", word: "Looks", content: () => <LooksTable looks={answer.looks} /> },
+    {
+      id: "stages",
+      word: "Stages",
+      content: () => <StagesPanel source={`jobs/${id}`} jobId={id} beat={answer.job.last_data_at ?? ""} />,
+    },
     { id: "stacks", word: "Stacks", content: dumpTab("stacks") },
     { id: "recorder", word: "Flight Recorder", content: dumpTab("recorder") },
   ];
@@ -124,7 +131,7 @@ function JobIncidents({ answer }: { answer: JobAnswer }) {
         <ul class="job-incidents">
           {answer.incidents.map((row) => (
             <li key={row.number}>
-              <StateChip state={row.state} />
+              <StateChip row={row} />
               <a href={`/incidents/${row.number}`}>
                 <span class="number">#{row.number}</span> {row.headline}
               </a>

@@ -4,21 +4,22 @@
  */
 
 import { useEffect, useState } from "preact/hooks";
-import { changeJobSettings, readJobSettings } from "../api";
+import { ApiError, changeJobSettings, readJobSettings } from "../api";
 import { Ago, Empty, Loading } from "../parts/bits";
 import { Failure } from "../parts/Failure";
 import { type Column, Table } from "../parts/Table";
 import { pageTitle } from "../state/badge";
 import { notify } from "../state/notices";
 import { count, readable } from "../state/words";
-import type { JobSettings, Setting, SettingChange } from "../types";
-import { type Edits, rangeWords, readEdits, settingValue } from "./settingEdits";
+import type { JobSettings, Overtaken, Setting, SettingChange } from "../types";
+import { type Edits, overtakenBy, overtakenWords, rangeWords, readEdits, settingValue } from "./settingEdits";
 
 const GROUP: Record<string, [title: string, about: string]> = {
   failure: ["Hang", "Ops are in progress and none completes."],
   straggler: ["Slowdown", "Iterations take longer than they usually do."],
   idle: ["Idle", "No op is in flight anywhere."],
   silence: ["Silence", "A node or rank sends nothing while others do."],
+  stages: ["Stages", "Which stage of a training step exposes the group's time."],
   rules: ["Rules", "What the search for the cause goes by."],
 };
 
@@ -62,18 +63,30 @@ interface GroupsProps {
 
 function Groups({ id, answer, onChanged }: GroupsProps) {
   const [edits, setEdits] = useState<Edits>({});
+  const [overtaken, setOvertaken] = useState<readonly Overtaken[]>([]);
   const mayChange = answer.may.includes("configure");
   const edit = (name: string, text: string | null) => setEdits({ ...edits, [name]: text });
   const columns = columnsOf(mayChange, edits, edit);
   const save = async (reason: string) => {
     const { changes } = readEdits(answer.settings, edits);
     try {
-      onChanged(await changeJobSettings(id, changes, reason));
-      setEdits({});
-      notify(`${count(Object.keys(changes).length, "setting")} changed.`);
+      onChanged(await changeJobSettings(id, changes, reason, answer.version));
+      discard();
+      notify(`${count(Object.keys(changes).length, "setting")} changed.`, "calm", "job settings");
+      return true;
     } catch (error) {
-      notify((error as Error).message, "bad");
+      const late = error instanceof ApiError ? overtakenBy(error.answer) : null;
+      if (late) {
+        // What was typed stays, beside what the colleague made of it: who changes again knows what they overwrite.
+        setOvertaken(late.overtaken);
+        onChanged(late.settings);
+      } else notify((error as Error).message, "bad", "job settings");
+      return false;
     }
+  };
+  const discard = () => {
+    setEdits({});
+    setOvertaken([]);
   };
   return (
     <>
@@ -93,7 +106,9 @@ function Groups({ id, answer, onChanged }: GroupsProps) {
           />
         </section>
       ))}
-      {mayChange && <SaveBar settings={answer.settings} edits={edits} onSave={save} onDiscard={() => setEdits({})} />}
+      {mayChange && (
+        <SaveBar settings={answer.settings} edits={edits} overtaken={overtaken} onSave={save} onDiscard={discard} />
+      )}
     </>
   );
 }
@@ -170,21 +185,23 @@ function Changed({ setting: { overridden, changed_at, changed_by, reason } }: { 
 interface SaveBarProps {
   settings: readonly Setting[];
   edits: Edits;
-  onSave: (reason: string) => Promise<void>;
+  /** What colleagues changed meanwhile. */
+  overtaken: readonly Overtaken[];
+  /** Whether it was saved. */
+  onSave: (reason: string) => Promise<boolean>;
   onDiscard: () => void;
 }
 
 /** Appears with the first change: what would change, why, and whether it may. */
-function SaveBar({ settings, edits, onSave, onDiscard }: SaveBarProps) {
+function SaveBar({ settings, edits, overtaken, onSave, onDiscard }: SaveBarProps) {
   const [reason, setReason] = useState("");
   const [busy, setBusy] = useState(false);
   const { words, problems } = readEdits(settings, edits);
-  if (words.length + problems.length === 0) return null;
+  if (words.length + problems.length + overtaken.length === 0) return null;
   const save = async () => {
     setBusy(true);
-    await onSave(reason.trim());
+    if (await onSave(reason.trim())) setReason("");
     setBusy(false);
-    setReason("");
   };
   return (
     <form
@@ -196,6 +213,11 @@ function SaveBar({ settings, edits, onSave, onDiscard }: SaveBarProps) {
       }}
     >
       <ul>
+        {overtaken.map((one) => (
+          <li key={one.name} class="old" role="alert">
+            {overtakenWords(one)} Nothing was changed: change again to overwrite it, or discard.
+          </li>
+        ))}
         {words.map((change) => (
           <li key={change}>{change}</li>
         ))}
@@ -216,7 +238,11 @@ function SaveBar({ settings, edits, onSave, onDiscard }: SaveBarProps) {
       <button type="button" onClick={onDiscard}>
         Discard
       </button>
-      <button type="submit" class="primary" disabled={busy || problems.length > 0 || !reason.trim()}>
+      <button
+        type="submit"
+        class="primary"
+        disabled={busy || words.length === 0 || problems.length > 0 || !reason.trim()}
+      >
         Change
       </button>
     </form>

@@ -15,6 +15,7 @@ import { pageTitle } from "../state/badge";
 import { serverNow } from "../state/clock";
 import { useSelection } from "../state/selection";
 import { stateNow, type Wellness, wellness } from "../state/sight";
+import { isLoud } from "../state/status";
 import { liveIncidents, session, team } from "../state/team";
 import { count } from "../state/words";
 
@@ -22,7 +23,8 @@ export function NowPage() {
   useEffect(() => {
     pageTitle.value = "Now";
   }, []);
-  const unresolved = liveIncidents.value.filter((row) => row.state !== "resolved");
+  const live = liveIncidents.value.filter((row) => row.state !== "resolved");
+  const unresolved = live.filter((row) => isLoud(row, serverNow()));
   const { chosen, choose } = useSelection(unresolved);
   const now = team.snapshot.value;
   if (!now && team.failure.value) return <Failure error={team.failure.value} again={() => void team.load()} />;
@@ -42,7 +44,10 @@ export function NowPage() {
             onChoose={() => choose(row.number)}
           />
         ))}
-        {unresolved.length === 0 && now.jobs.length > 0 && <AllWell jobs={now.jobs} recent={recent} />}
+        <Quiet n={live.length - unresolved.length} />
+        {unresolved.length === 0 && now.jobs.length > 0 && (
+          <AllWell jobs={now.jobs} recent={recent} incidents={[...live, ...recent]} />
+        )}
         {unresolved.length === 0 && now.jobs.length === 0 && <NothingYet />}
         {recent.length > 0 && <Recent rows={recent} jobs={now.jobs} />}
       </section>
@@ -52,7 +57,24 @@ export function NowPage() {
   );
 }
 
-function AllWell({ jobs, recent }: { jobs: JobRow[]; recent: IncidentRow[] }) {
+/** What waits for nobody is one line: it must not push away what does. */
+function Quiet({ n }: { n: number }) {
+  if (n === 0) return null;
+  return (
+    <p class="faint quiet-incidents">
+      <a href="/incidents?state=silenced,attached">{count(n, "incident")}</a> {n === 1 ? "is" : "are"} silenced or
+      attached to another.
+    </p>
+  );
+}
+
+interface AllWellProps {
+  jobs: JobRow[];
+  recent: IncidentRow[];
+  incidents: IncidentRow[];
+}
+
+function AllWell({ jobs, recent, incidents }: AllWellProps) {
   const well = wellness(jobs, serverNow());
   const last = recent
     .map((row) => row.resolved_at)
@@ -81,14 +103,45 @@ function AllWell({ jobs, recent }: { jobs: JobRow[]; recent: IncidentRow[] }) {
             </>
           )}
         </p>
-        {session.value?.demo && (
-          <p>
-            This is the demo: a fault is injected about 30 s after the job starts. The incident then appears here by
-            itself.
-          </p>
-        )}
+        {session.value?.demo && <DemoHint jobs={jobs} incidents={incidents} />}
       </div>
     </div>
+  );
+}
+
+const DEMO_JOB = "demo";
+
+/**
+ * What comes next in the demo: its one fault is injected half a minute after its job starts, and lasts. Incidents of
+ * earlier starts, and what people did to this one, say nothing about that.
+ */
+export function DemoHint({ jobs, incidents }: { jobs: readonly JobRow[]; incidents: readonly IncidentRow[] }) {
+  const demo = jobs.find((job) => job.name === DEMO_JOB);
+  const mine = incidents.filter((row) => row.job_id === demo?.id && row.attempt === demo.attempt);
+  const isOver = !demo || demo.state === "ended";
+  if (!isOver && mine.length === 0) {
+    return (
+      <p>
+        This is the demo: a fault is injected about 30 s after the job starts. The incident then appears here by itself.
+      </p>
+    );
+  }
+  const lasting = mine.find((row) => row.condition !== "clear");
+  if (!isOver && lasting) {
+    return (
+      <p>
+        {lasting.condition === "firing"
+          ? "The demo’s fault lasts: its job still hangs"
+          : "The demo’s fault seems to pass"}
+        , under <a href={`/incidents/${lasting.number}`}>incident {lasting.number}</a>.
+      </p>
+    );
+  }
+  return (
+    <p>
+      {isOver ? "The demo’s job is over." : "The demo’s fault is over."} What happened is under{" "}
+      <a href="/incidents">Incidents</a>; start <code>make run</code> again for a new job and a new fault.
+    </p>
   );
 }
 
@@ -139,20 +192,31 @@ function Recent({ rows, jobs }: { rows: IncidentRow[]; jobs: JobRow[] }) {
   );
 }
 
+/** A job's unresolved incident; of one that is still in trouble, else the newest: that resolved it does not end it. */
+export function incidentOf(job: JobRow, incidents: readonly IncidentRow[]): number | null {
+  if (job.incident !== null) return job.incident;
+  if (job.state !== "stuck" && job.state !== "silent") return null;
+  const its = incidents.filter((row) => row.job_id === job.id && row.attempt === job.attempt);
+  return its.length > 0 ? Math.max(...its.map((row) => row.number)) : null;
+}
+
+function JobName({ job }: { job: JobRow }) {
+  const number = incidentOf(job, liveIncidents.value);
+  return (
+    <>
+      <a href={`/jobs/${job.id}`}>{job.name}</a> <span class="faint">attempt {job.attempt}</span>
+      {number !== null && (
+        <a class="row-incident" href={`/incidents/${number}`}>
+          #{number}
+          {job.incident === null && " (resolved)"}
+        </a>
+      )}
+    </>
+  );
+}
+
 const COLUMNS: Column<JobRow>[] = [
-  {
-    word: "Job",
-    cell: (job) => (
-      <>
-        <a href={`/jobs/${job.id}`}>{job.name}</a> <span class="faint">attempt {job.attempt}</span>
-        {job.incident !== null && (
-          <a class="row-incident" href={`/incidents/${job.incident}`}>
-            #{job.incident}
-          </a>
-        )}
-      </>
-    ),
-  },
+  { word: "Job", cell: (job) => <JobName job={job} /> },
   { word: "State", cell: (job) => <JobStateMark job={job} /> },
   { word: "Ranks", isNumber: true, cell: (job) => <OutOf n={job.n_ranks} of={job.world_size} /> },
   { word: "Nodes", isNumber: true, cell: (job) => <OutOf n={job.nodes_reporting} of={job.n_nodes} /> },

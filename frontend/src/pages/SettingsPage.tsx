@@ -10,7 +10,7 @@ import { type Column, Table } from "../parts/Table";
 import { pageTitle } from "../state/badge";
 import { setZone, zone } from "../state/clock";
 import { setShortcuts, shortcuts } from "../state/keys";
-import { notify } from "../state/notices";
+import { notify, settle } from "../state/notices";
 import { session } from "../state/team";
 import { setTheme, type Theme, theme } from "../state/theme";
 import type { TokenRow } from "../types";
@@ -116,9 +116,10 @@ function Tokens() {
   const create = async (label: string, team: string) => {
     try {
       setFresh((await createToken(label, team)).token);
+      settle("new token");
       await load();
     } catch (error) {
-      notify((error as Error).message, "bad");
+      notify((error as Error).message, "bad", "new token");
     }
   };
   if (failure) return <Failure error={failure} again={load} />;
@@ -204,9 +205,9 @@ function TokenTable({ tokens, hasTeams, onGone }: TableProps) {
     setDoomed(null);
     try {
       await deleteToken(token.id);
-      notify(`Token “${token.label}” no longer works.`);
+      notify(`Token “${token.label}” no longer works.`, "calm", "delete token");
     } catch (error) {
-      notify((error as Error).message, "bad");
+      notify((error as Error).message, "bad", "delete token");
     }
     onGone();
   };

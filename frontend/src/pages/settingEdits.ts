@@ -1,7 +1,7 @@
 /* What somebody typed into settings, read: the changes to send, the same in words, and what is wrong with them. Pure. */
 
 import { quantity } from "../incident/compare";
-import type { Setting } from "../types";
+import type { JobSettings, Overtaken, Setting } from "../types";
 
 /** Text typed for a setting; null: back to its default. */
 export type Edits = Readonly<Record<string, string | null>>;
@@ -48,4 +48,17 @@ function problemOf(setting: Setting, text: string): string {
 /** "1 to 600 s", "1 kB/s to 1 TB/s". */
 export function rangeWords({ low, high, unit }: Setting): string {
   return `${settingValue(low, unit === "B/s" ? unit : "")} to ${settingValue(high, unit)}`;
+}
+
+/** What a refused change says: who was faster with what, and how things are now; null: it was refused for another reason. */
+export function overtakenBy(answer: Record<string, unknown>): { overtaken: Overtaken[]; settings: JobSettings } | null {
+  const { overtaken, settings } = answer as { overtaken?: Overtaken[]; settings?: JobSettings };
+  return Array.isArray(overtaken) && settings ? { overtaken, settings } : null;
+}
+
+/** "ada set delta_max_s to 30 s (“long ops”) while you were editing; you want 20 s." */
+export function overtakenWords({ name, unit, theirs, yours, changed_by, reason }: Overtaken): string {
+  const [their, your] = [theirs, yours].map((value) => (value === null ? "its default" : settingValue(value, unit)));
+  const why = reason ? ` (“${reason}”)` : "";
+  return `${changed_by} set ${name} to ${their}${why} while you were editing; you want ${your}.`;
 }

@@ -15,14 +15,20 @@ export function Dialog({ title, onClose, children }: DialogProps) {
   const box = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const dialog = box.current;
+    const before = document.activeElement;
     if (dialog && !dialog.open) dialog.showModal();
-    return () => dialog?.close();
+    return () => {
+      dialog?.close();
+      // The browser's own way back is lost when the dialog leaves the page.
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
   }, []);
   return (
     <dialog
       ref={box}
       aria-labelledby="dialog-title"
-      onClose={onClose}
+      // One that has left the page says late that it is closed, and would close what was opened since.
+      onClose={() => box.current && onClose()}
       onCancel={onClose}
       onClick={(click) => click.target === box.current && onClose()}
       onKeyDown={() => undefined}
@@ -33,6 +39,12 @@ export function Dialog({ title, onClose, children }: DialogProps) {
       </div>
     </dialog>
   );
+}
+
+/** Beside a button that cannot be pressed yet: what it waits for. */
+export function Missing({ what }: { what: readonly (string | false)[] }) {
+  const named = what.filter(Boolean);
+  return named.length > 0 ? <span class="faint missing">Still missing: {named.join(", ")}</span> : null;
 }
 
 interface ReasonDialogProps {

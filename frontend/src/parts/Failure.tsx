@@ -25,7 +25,7 @@ export function Failure({ error, again }: FailureProps) {
   return (
     <div class="empty failure" role="alert">
       <p class="empty-title">This could not be loaded.</p>
-      <p>{error instanceof ApiError ? error.message : "The server cannot be reached."}</p>
+      <p>{error instanceof ApiError && error.status > 0 ? error.message : "The server cannot be reached."}</p>
       {tries && (
         <>
           <p class="faint">It is tried again by itself.</p>

@@ -24,7 +24,7 @@ export function IncidentCard({ row, job, chosen, onChoose }: IncidentCardProps) 
   return (
     <article ref={box} class={`incident-card card-${row.state} ${chosen ? "chosen" : ""}`} onFocusIn={onChoose}>
       <div class="card-top">
-        <StateChip state={row.state} />
+        <StateChip row={row} />
         <ConditionChip row={row} job={job} />
         <span>
           {worded(SYMPTOM, row.symptom)} in <a href={`/jobs/${row.job_id}`}>{row.job}</a>{" "}
@@ -56,6 +56,7 @@ export function IncidentCard({ row, job, chosen, onChoose }: IncidentCardProps) 
             {row.acknowledged_by} has it, <Ago at={row.acknowledged_at} />
           </span>
         )}
+        {row.assignee && row.assignee !== row.acknowledged_by && <span>assigned to {row.assignee}</span>}
         <a href={`/incidents/${row.number}`} class="open-link" aria-label={`Open incident ${row.number}`}>
           #{row.number} →
         </a>

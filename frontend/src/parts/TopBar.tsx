@@ -3,8 +3,10 @@
  * the bottom edge, where a thumb is.
  */
 
+import { useRef } from "preact/hooks";
 import { path } from "../state/address";
 import { setZone, zone, zoneLabel } from "../state/clock";
+import { paletteOpen } from "../state/keys";
 import { openIncidents, session } from "../state/team";
 import { setTheme, type Theme, theme } from "../state/theme";
 import { LiveMark } from "./LiveMark";
@@ -13,8 +15,15 @@ const PAGES = [
   { href: "/", word: "Now", icon: "M2 9h3l2-6 3 11 2-5h2" },
   { href: "/incidents", word: "Incidents", icon: "M8 2l6.5 12h-13zM8 6.500v3.500M8 12v.3" },
   { href: "/nodes", word: "Nodes", icon: "M2 3h12v4H2zM2 9h12v4H2zM4.5 5h1M4.5 11h1" },
-  { href: "/bundle", word: "Bundle", icon: "M8 10V2M5 5l3-3 3 3M2 9v5h12V9" },
-  { href: "/settings", word: "Settings", icon: "M2 5h6M12 5h2M2 11h2M8 11h6M10 3.200v3.600M6 9.200v3.6" },
+  {
+    href: "/silences",
+    word: "Silences",
+    icon: "M12.500 9.800A5.500 5.500 0 0 1 6.200 3.500a5.500 5.500 0 1 0 6.300 6.300z",
+  },
+  { href: "/destinations", word: "Destinations", icon: "M2 3h12v8H7l-3 3v-3H2z", isRare: true },
+  { href: "/scorecard", word: "Scorecard", icon: "M2 14h12M4 11V8M8 11V4M12 11V6.500", isRare: true },
+  { href: "/bundle", word: "Bundle", icon: "M8 10V2M5 5l3-3 3 3M2 9v5h12V9", isRare: true },
+  { href: "/settings", word: "Settings", icon: "M2 5h6M12 5h2M2 11h2M8 11h6M10 3.200v3.600M6 9.200v3.6", isRare: true },
 ];
 
 export function TopBar() {
@@ -28,6 +37,7 @@ export function TopBar() {
         {PAGES.map((page) => (
           <PageLink key={page.href} {...page} />
         ))}
+        <MorePages />
       </nav>
       <div class="topbar-end">
         {session.value?.demo && (
@@ -36,6 +46,20 @@ export function TopBar() {
           </span>
         )}
         <LiveMark />
+        <button
+          type="button"
+          class="quiet palette-button"
+          onClick={() => {
+            paletteOpen.value = true;
+          }}
+          aria-label="Find or do: the command palette, Ctrl K"
+          title="Find or do … (Ctrl K)"
+        >
+          <svg viewBox="0 0 16 16" aria-hidden="true">
+            <path d="M7 2.500a4.500 4.500 0 1 0 0 9 4.500 4.500 0 0 0 0-9zM10.300 10.300 14 14" />
+          </svg>
+          <kbd class="wide-only">Ctrl K</kbd>
+        </button>
         <ZoneSwitch />
         <ThemeSwitch />
         {session.value && (
@@ -46,11 +70,55 @@ export function TopBar() {
   );
 }
 
-function PageLink({ href, word, icon }: { href: string; word: string; icon: string }) {
-  const here = href === "/" ? path.value === "/" : path.value.startsWith(href);
+interface PageLinkProps {
+  href: string;
+  word: string;
+  icon: string;
+  /** Where there is no room for all it stands under "More". */
+  isRare?: boolean;
+}
+
+const isHere = (href: string) => (href === "/" ? path.value === "/" : path.value.startsWith(href));
+
+/** The pages that have no place in a narrow bar. */
+function MorePages() {
+  const menu = useRef<HTMLDetailsElement>(null);
+  const shut = () => {
+    if (menu.current) menu.current.open = false;
+  };
+  const rare = PAGES.filter((page) => page.isRare);
+  return (
+    <details
+      class="more-pages"
+      ref={menu}
+      onFocusOut={(left) => left.relatedTarget && !menu.current?.contains(left.relatedTarget as Node) && shut()}
+      onKeyDown={(press) => {
+        if (press.key !== "Escape" || !menu.current?.open) return;
+        shut();
+        menu.current.querySelector("summary")?.focus();
+      }}
+    >
+      <summary class={rare.some(({ href }) => isHere(href)) ? "here" : ""}>
+        <svg viewBox="0 0 16 16" aria-hidden="true">
+          <path d="M3 8h.1M8 8h.1M13 8h.1" />
+        </svg>
+        More
+      </summary>
+      {/* biome-ignore lint/a11y/useKeyWithClickEvents lint/a11y/noStaticElementInteractions: the links have the keys */}
+      <div class="popover" onClick={shut}>
+        {rare.map(({ isRare: _, ...page }) => (
+          <PageLink key={page.href} {...page} />
+        ))}
+      </div>
+    </details>
+  );
+}
+
+function PageLink({ href, word, icon, isRare = false }: PageLinkProps) {
+  const here = isHere(href);
   const badge = href === "/incidents" ? openIncidents.value.length : 0;
   return (
-    <a href={href} aria-current={here ? "page" : undefined}>
+    <a href={href} aria-current={here ? "page" : undefined} class={isRare ? "rare-page" : undefined}>
       <svg viewBox="0 0 16 16" aria-hidden="true">
         <path d={icon} />
       </svg>

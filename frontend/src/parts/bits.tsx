@@ -6,10 +6,11 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { IncidentRow, JobRow } from "../live/rows";
-import { absolute, ageWords, serverNow } from "../state/clock";
+import { absolute, ageWords, serverNow, spanWords } from "../state/clock";
 import { announce } from "../state/notices";
 import { blindWords, showsCondition, stateNow } from "../state/sight";
-import { FAULT_KIND, GRADE, JOB_STATE, worded } from "../state/words";
+import { type ShownState, shownState } from "../state/status";
+import { faultWords, GRADE, JOB_STATE } from "../state/words";
 
 export function Ago({ at, never = "never" }: { at: string | null; never?: string }) {
   if (!at) return <span class="faint">{never}</span>;
@@ -20,9 +21,25 @@ export function Ago({ at, never = "never" }: { at: string | null; never?: string
   );
 }
 
-const STATE_WORD = { open: "Open", acknowledged: "Acknowledged", resolved: "Resolved" };
+/** How long until a moment that is ahead: "for 43 min". */
+export function For({ until }: { until: string }) {
+  return (
+    <time dateTime={until} title={absolute(until)}>
+      for {spanWords(Math.max(0, Date.parse(until) - serverNow()))}
+    </time>
+  );
+}
 
-export function StateChip({ state }: { state: IncidentRow["state"] }) {
+export const STATE_WORD: Record<ShownState, string> = {
+  open: "Open",
+  silenced: "Silenced",
+  acknowledged: "Acknowledged",
+  attached: "Attached",
+  resolved: "Resolved",
+};
+
+export function StateChip({ row }: { row: IncidentRow }) {
+  const state = shownState(row, serverNow());
   return (
     <span class={`chip state-${state}`}>
       <StateIcon state={state} />
@@ -31,7 +48,7 @@ export function StateChip({ state }: { state: IncidentRow["state"] }) {
   );
 }
 
-function StateIcon({ state }: { state: IncidentRow["state"] }) {
+function StateIcon({ state }: { state: ShownState }) {
   return (
     <svg class="chip-icon" viewBox="0 0 12 12" aria-hidden="true">
       {state === "open" && <circle cx="6" cy="6" r="5" fill="currentColor" />}
@@ -40,6 +57,18 @@ function StateIcon({ state }: { state: IncidentRow["state"] }) {
           <circle cx="6" cy="6" r="4.2" fill="none" stroke="currentColor" stroke-width="1.6" />
           <path d="M6 1.8a4.2 4.2 0 0 1 0 8.4z" fill="currentColor" />
         </>
+      )}
+      {state === "silenced" && (
+        <path d="M9.7 7.6A4.6 4.6 0 0 1 4.2 2a4.600 4.600 0 1 0 5.5 5.600z" fill="currentColor" />
+      )}
+      {state === "attached" && (
+        <path
+          d="M3 1v5.500a2 2 0 0 0 2 2h5M7.500 6l2.500 2.500L7.500 11"
+          fill="none"
+          stroke="currentColor"
+          stroke-width="1.6"
+          stroke-linecap="round"
+        />
       )}
       {state === "resolved" && (
         <path d="M1.5 6.5l3 3 6-7" fill="none" stroke="currentColor" stroke-width="1.8" stroke-linecap="round" />
@@ -96,7 +125,7 @@ export function GradeMark({ grade, explain = false }: { grade: string; explain?:
 /** The fault in words under a headline; nothing while nobody has named it. */
 export function FaultWords({ row }: { row: IncidentRow }) {
   if (row.certainty === "suspected") return <span>Looking for the cause …</span>;
-  return <span>{worded(FAULT_KIND, row.fault_kind)}</span>;
+  return <span>{faultWords(row.fault_kind, row.symptom)}</span>;
 }
 
 export function JobStateMark({ job }: { job: JobRow }) {
@@ -131,7 +160,7 @@ export function Copy({ text, label }: { text: string; label: string }) {
 }
 
 /** The clipboard API wants a secure origin; plain HTTP falls back to a selected text field. */
-async function putOnClipboard(text: string): Promise<void> {
+export async function putOnClipboard(text: string): Promise<void> {
   if (navigator.clipboard) return navigator.clipboard.writeText(text).catch(() => undefined);
   const field = document.createElement("textarea");
   field.value = text;

@@ -4,18 +4,20 @@
  */
 
 import { signal } from "@preact/signals";
-import { type Act, type ActAnswer, ApiError, act } from "../api";
+import { type Act, type ActAnswer, ApiError, act, readIncident } from "../api";
 import { putEntry, putIncident } from "../live/apply";
 import type { IncidentRow, TimelineRow } from "../live/rows";
 import type { LiveStream } from "../live/streams";
-import { notify } from "./notices";
+import { timeOfDay, zoneLabel } from "./clock";
+import { notify, settle } from "./notices";
 import { session, team } from "./team";
+import { VERB } from "./words";
 
 /** Acts under way, by incident and lane; see `isUnderWay`. */
 const underWay = signal<ReadonlySet<string>>(new Set());
 
 /** Acts that conflict with nothing: they move no state, so they send no version and show nothing beforehand. */
-const BARE: readonly Act[] = ["comments", "diagnose"];
+const BARE: readonly Act[] = ["comments", "diagnose", "review"];
 
 /** Moves of an incident wait for each other; other acts wait for their like only. */
 function laneOf(number: number, verb: Act): string {
@@ -43,9 +45,10 @@ export async function actOn(row: IncidentRow, verb: Act, body: Record<string, un
   try {
     const answer = await act(row.number, verb, isBare ? body : { version: row.version, ...body });
     showAnswer(answer);
+    settle(aboutAct(row.number, verb));
     return true;
   } catch (error) {
-    takeBack(row, verb, error as Error);
+    await takeBack(row, verb, error as Error);
     return false;
   } finally {
     underWay.value = new Set([...underWay.value].filter((other) => other !== lane));
@@ -64,19 +67,37 @@ export function expected(row: IncidentRow, verb: Act): IncidentRow {
       return { ...row, state: "open", acknowledged_at: null, acknowledged_by: null, resolved_at: null };
     case "resolve":
       return { ...row, state: "resolved", resolved_at: at };
-    case "comments":
-    case "diagnose":
+    default:
       return row;
   }
 }
 
-/** Who was first, in words. */
-export function whoWasFirst(now: IncidentRow): string {
+/** Who was first, and when, in words. `timeline`: the incident's, oldest first; empty when it could not be read. */
+export function whoWasFirst(now: IncidentRow, timeline: readonly TimelineRow[]): string {
   if (isMine(now)) return "You have acknowledged it already.";
-  if (now.state === "acknowledged" && now.acknowledged_by) return `${now.acknowledged_by} acknowledged it first.`;
-  if (now.state === "resolved") return "It has been resolved in the meantime.";
+  const last = timeline.findLast((entry) => MOVES.includes(entry.verb));
+  if (last) return `${last.actor} ${VERB[last.verb]} it first${whenWords(last.at)}.`;
+  if (now.state === "acknowledged" && now.acknowledged_by)
+    return `${now.acknowledged_by} acknowledged it first${whenWords(now.acknowledged_at)}.`;
+  if (now.state === "resolved") return `Somebody resolved it first${whenWords(now.resolved_at)}.`;
   return "It changed in the meantime; this is how it is now.";
 }
+
+const MOVES: readonly string[] = ["acknowledged", "resolved", "reopened"];
+
+function whenWords(at: string | null): string {
+  return at ? `, at ${timeOfDay(Date.parse(at))} ${zoneLabel()}` : "";
+}
+
+/** What people did to it; nothing when that cannot be read: who was first is then said as far as its row says. */
+async function timelineOf(number: number): Promise<TimelineRow[]> {
+  return readIncident(number).then(
+    (answer) => answer.timeline,
+    () => [],
+  );
+}
+
+const aboutAct = (number: number, verb: Act) => `${number} ${verb}`;
 
 /** Whether it is ours: then a refusal says only that we acted twice, from two windows perhaps. */
 export function isMine(row: IncidentRow): boolean {
@@ -84,10 +105,11 @@ export function isMine(row: IncidentRow): boolean {
   return row.state === "acknowledged" && me !== null && [me.user, me.name].includes(row.acknowledged_by ?? "");
 }
 
-function takeBack(row: IncidentRow, verb: Act, error: Error): void {
+async function takeBack(row: IncidentRow, verb: Act, error: Error): Promise<void> {
   const current = error instanceof ApiError && error.status === 409 ? (error.answer.incident as IncidentRow) : null;
   if (!BARE.includes(verb)) show(current ?? row);
-  notify(current ? whoWasFirst(current) : error.message, current && isMine(current) ? "calm" : "bad");
+  const words = current ? whoWasFirst(current, await timelineOf(row.number)) : error.message;
+  notify(words, current && isMine(current) ? "calm" : "bad", aboutAct(row.number, verb));
 }
 
 function showAnswer({ incident, entry }: ActAnswer): void {
@@ -100,7 +122,8 @@ function showAnswer({ incident, entry }: ActAnswer): void {
   }
 }
 
-function show(row: IncidentRow): void {
+/** Shows a row wherever its incident is shown, unless something newer is there. */
+export function show(row: IncidentRow): void {
   for (const stream of holders) {
     const snapshot = stream.snapshot.value;
     if (snapshot?.incidents.some((one) => one.number === row.number)) {

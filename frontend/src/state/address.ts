@@ -34,11 +34,39 @@ export function setQuery(changes: Record<string, string | null>): void {
 /** The rank the address names, which every picture of a page marks. */
 export function selectedRank(): number | null {
   const raw = query.value.get("rank");
-  return raw !== null && /^\d+$/.test(raw) ? Number(raw) : null;
+  return raw !== null && /^\d{1,7}$/.test(raw) ? Number(raw) : null;
 }
 
 export function selectRank(rank: number | null): void {
   setQuery({ rank: rank === null ? null : String(rank) });
+}
+
+/** The time the address pins, unix ms from and to; null when it pins none. */
+export function pinnedTime(): readonly [number, number] | null {
+  const [from, to] = ["from", "to"].map((key) => query.value.get(key) ?? "");
+  if (!/^\d{10,15}$/.test(from) || !/^\d{10,15}$/.test(to) || Number(to) <= Number(from)) return null;
+  return [Number(from), Number(to)];
+}
+
+/** What the address asks for and cannot be read, as it stands there: it is ignored, and has to be said. */
+export function unreadable(): string[] {
+  const found: string[] = [];
+  if (query.value.get("rank") && selectedRank() === null) found.push(`rank=${query.value.get("rank")}`);
+  const times = ["from", "to"].filter((key) => query.value.get(key));
+  if (times.length > 0 && !pinnedTime()) found.push(...times.map((key) => `${key}=${query.value.get(key)}`));
+  return found;
+}
+
+/** An address that shows a colleague the same: tab, rank and filters as they are, the zone, and the time if one is shown. */
+export function permalink(zone: string, time: readonly [number, number] | null): string {
+  const link = new URL(here.value);
+  link.searchParams.delete("in");
+  link.searchParams.set("z", zone);
+  if (time) {
+    link.searchParams.set("from", String(Math.floor(time[0])));
+    link.searchParams.set("to", String(Math.ceil(time[1])));
+  }
+  return link.href;
 }
 
 /** Lets plain clicks on links of this console change the page without a load. */
@@ -55,5 +83,7 @@ export function followLinks(root: HTMLElement): void {
 
 /** Pages this application draws; every other address is the server's. */
 export function isPage(pathname: string): boolean {
-  return /^\/($|incidents(\/\d+)?$|jobs\/\d+(\/settings)?$|nodes$|bundle(\/[\w-]+)?$|settings$)/.test(pathname);
+  return /^\/($|incidents(\/\d+)?$|jobs\/\d+(\/settings)?$|nodes$|bundle(\/[\w-]+)?$|silences$|destinations$|scorecard$|settings$)/.test(
+    pathname,
+  );
 }

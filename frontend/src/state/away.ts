@@ -25,7 +25,7 @@ export function awayWords(
 }
 
 function whoIsAway(failure: Error | null): string {
-  if (!(failure instanceof ApiError)) return "The server does not answer";
+  if (!(failure instanceof ApiError) || failure.status === 0) return "The server does not answer";
   if (failure.code === "database_away") return "The database does not answer";
   return failure.status >= 500 ? "The server does not answer as it should" : "The server refuses to answer";
 }

@@ -9,7 +9,13 @@ import { clockSkewMs } from "../api";
 export type Zone = "utc" | "browser";
 
 export const tick = signal(Date.now());
-export const zone = signal<Zone>(remembered("zone") === "browser" ? "browser" : "utc");
+/** A link may name the zone it was sent in; it holds for this page, and is no choice of its reader. */
+export const zone = signal<Zone>(firstZone());
+
+function firstZone(): Zone {
+  const sent = new URLSearchParams(location.search).get("z");
+  return (sent ?? remembered("zone")) === "browser" ? "browser" : "utc";
+}
 
 setInterval(() => {
   tick.value = Date.now();

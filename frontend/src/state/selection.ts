@@ -22,15 +22,24 @@ export function neighbour(rows: readonly IncidentRow[], chosen: number | null, s
   return rows[at < 0 ? 0 : Math.max(0, Math.min(rows.length - 1, at + step))].number;
 }
 
-export function useSelection(rows: readonly IncidentRow[], onActed: () => void = () => undefined): Selection {
+interface SelectionOptions {
+  onActed?: () => void;
+  href?: (row: IncidentRow) => string;
+  /** What acknowledging does in place of acknowledging the selected row. */
+  acknowledge?: () => void;
+}
+
+export function useSelection(rows: readonly IncidentRow[], options: SelectionOptions = {}): Selection {
+  const { onActed, href = (row) => `/incidents/${row.number}`, acknowledge } = options;
   const [chosen, choose] = useState<number | null>(null);
   const row = rows.find((one) => one.number === chosen);
   useKeys({
     j: () => choose(neighbour(rows, chosen, 1)),
     k: () => choose(neighbour(rows, chosen, -1)),
-    Enter: () => row && go(`/incidents/${row.number}`),
+    Enter: () => row && go(href(row)),
     a: () => {
-      if (row?.state === "open" && mayAct.value) void actOn(row, "acknowledge").then(onActed);
+      if (acknowledge) acknowledge();
+      else if (row?.state === "open" && mayAct.value) void actOn(row, "acknowledge").then(onActed);
     },
   });
   return { chosen: row ? row.number : null, choose };

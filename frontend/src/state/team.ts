@@ -9,8 +9,9 @@ import { emptySnapshot } from "../live/apply";
 import type { JobRow, LiveMessage } from "../live/rows";
 import { Connection, LiveStream } from "../live/streams";
 import { awayWords } from "./away";
-import { tick } from "./clock";
+import { serverNow, tick } from "./clock";
 import { announce } from "./notices";
+import { shownState } from "./status";
 
 export const session = signal<Session | null>(null);
 export const mayAct = computed(() => ["responder", "admin"].includes(session.value?.role ?? ""));
@@ -51,7 +52,10 @@ export function liveJob(id: number): JobRow | undefined {
   return team.snapshot.value?.jobs.find((job) => job.id === id);
 }
 
-export const openIncidents = computed(() => liveIncidents.value.filter((row) => row.state === "open"));
+/** Those that wait for somebody: neither taken, nor silenced, nor part of another. */
+export const openIncidents = computed(() =>
+  liveIncidents.value.filter((row) => shownState(row, serverNow()) === "open"),
+);
 export const unresolvedIncidents = computed(() => liveIncidents.value.filter((row) => row.state !== "resolved"));
 
 export async function startTeam(): Promise<void> {

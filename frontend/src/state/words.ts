@@ -34,6 +34,21 @@ export const FAULT_KIND: Record<string, string> = {
   unknown: "kind unknown",
 };
 
+/** The same of a hang: what is slow enough to stop the job has not "slowed down". */
+export const STALLED: Record<string, string> = {
+  communication_fail_slow: "communication stands still",
+  computation_fail_slow: "computation stands still",
+};
+
+/** Names as people sort them: pp_2 before pp_10. */
+export function inOrder(names: readonly string[]): string[] {
+  return [...names].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+}
+
+export function faultWords(kind: string, symptom: string): string {
+  return (symptom === "failure" && STALLED[kind]) || worded(FAULT_KIND, kind);
+}
+
 /** The layers that stacks and Flight Recorder bound, from above the collectives to below them. */
 export const LAYER: Record<string, string> = {
   "data loader": "The training code waits for its input; what the collectives show follows from that.",
@@ -101,7 +116,30 @@ export const VERB: Record<string, string> = {
   "asked for dumps": "asked the nodes for dumps",
   pages: "let it page people",
   "diagnosis failed": "could not diagnose",
+  attached: "saw another symptom",
+  "attached to": "attached it to",
+  "took in": "attached to it",
+  detached: "detached it from",
+  "let go": "detached from it",
+  assigned: "assigned it to",
+  unassigned: "took it from",
+  silenced: "silenced it",
+  unsilenced: "made it loud again",
+  reviewed: "said what it was",
 };
+
+/** Verbs whose object is a person or an incident, and stands in `after` or `before`. */
+export const VERB_OBJECT: Record<string, "after" | "before"> = {
+  assigned: "after",
+  unassigned: "before",
+  "attached to": "after",
+  "took in": "after",
+  detached: "before",
+  "let go": "after",
+};
+
+/** What people found out afterwards. */
+export const REVIEW: Record<string, string> = { real: "real", noise: "noise", false: "false alarm" };
 
 /** What agents counted as lost or odd: the kinds of nccl_instrument/tables.py. */
 export const LOSS: Record<string, [one: string, many: string]> = {
@@ -118,6 +156,7 @@ export const LOSS: Record<string, [one: string, many: string]> = {
   late_sweeps: ["late sample", "late samples"],
   unnamed_processes: ["process without a job", "processes without a job"],
   dumps_lost: ["request for dumps that could not be served", "requests for dumps that could not be served"],
+  stage_records: ["training step overwritten before it was read", "training steps overwritten before they were read"],
   unfinished_ops: ["op whose end was not seen", "ops whose end was not seen"],
 };
 

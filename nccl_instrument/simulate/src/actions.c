@@ -5,13 +5,28 @@
 enum what {
     NIC_DOWN, NIC_UP, NIC_SHARE, WIRE_SHARE, PCIE_SHARE, HAND_OVER, WOBBLE, COPY_FACTOR, COMPUTE_FACTOR, BACKGROUND,
     PROXY_DELAY, SLEEP_EVERY, SLEEP_ONCE, FREEZE, THAW, KILL, GPU_DEAD, STUCK, UNSTUCK, HOLD, PAUSE, MISMATCH, EXPERT,
-    HOST_EXTRA, OVERLAP
+    HOST_EXTRA, OVERLAP, TRAFFIC, DATA_EXTRA
 };
 
 int64_t io_bytes_now(const struct sim *sim, const struct rank *rank)
 {
     int64_t end = sim->now < rank->io_until_ns ? sim->now : rank->io_until_ns;
     return (int64_t)rank->io_bytes + (end > rank->io_from_ns ? (end - rank->io_from_ns) / 1000 * rank->io_rate / 1000000 : 0);
+}
+
+/* A steady stream both ways, whatever the job does: the port counts it as it counts the job's. */
+uint64_t others_bytes_now(const struct sim *sim, const struct nic *nic)
+{
+    double passed_s = (double)(sim->now - nic->others_since_ns) / NS_PER_S;
+    return nic->others_bytes + (uint64_t)(passed_s * nic->others_share * (double)nic->bytes_per_s);
+}
+
+static void share_with_others(struct sim *sim, struct nic *nic, double share)
+{
+    nic->others_bytes = others_bytes_now(sim, nic);
+    nic->others_since_ns = sim->now;
+    nic->others_share = share;
+    nic->wire_share = 1 - share;
 }
 
 static void hold(struct sim *sim, struct rank *rank, const struct action *action)
@@ -121,6 +136,7 @@ static void set_rank(struct rank *rank, const struct action *action)
     case BACKGROUND: rank->background = action->amount; break;
     case PROXY_DELAY: rank->proxy_delay_ns = (int64_t)action->amount; break;
     case HOST_EXTRA: rank->host_extra_ns = (int64_t)action->amount; break;
+    case DATA_EXTRA: rank->data_extra_ns = (int64_t)action->amount; break;
     case MISMATCH:
         rank->mismatch = (int32_t)action->amount;
         rank->mismatch_at = NONE;
@@ -143,6 +159,7 @@ static void set_nic(struct sim *sim, int32_t at, const struct action *action)
     case PCIE_SHARE: nic->pcie_share = action->amount; break;
     case HAND_OVER: nic->hand_over_ns = (int64_t)action->amount; break;
     case WOBBLE: nic->wobble = action->amount; break;
+    case TRAFFIC: share_with_others(sim, nic, action->amount); break;
     default: break;
     }
 }
@@ -150,7 +167,7 @@ static void set_nic(struct sim *sim, int32_t at, const struct action *action)
 void action_apply(struct sim *sim, int32_t number)
 {
     const struct action *action = &sim->actions[number];
-    if (action->what <= WOBBLE) {
+    if (action->what <= WOBBLE || action->what == TRAFFIC) {
         set_nic(sim, action->target, action);
     } else if (action->what == PAUSE) {
         pause_all(sim, (int64_t)action->amount);

@@ -19,6 +19,7 @@ int64_t sim_live_ops(struct sim *sim, const int32_t *ranks, int64_t n_ranks, str
 int64_t sim_progress(struct sim *sim, const int32_t *ranks, int64_t n_ranks, struct progress_row *rows, int64_t rows_max);
 void sim_processes(struct sim *sim, const int32_t *ranks, int64_t n_ranks, struct process_row *rows);
 int64_t sim_finished(struct sim *sim, struct op_row *rows, int64_t rows_max);
+int64_t sim_steps(struct sim *sim, struct step_row *rows, int64_t rows_max);
 void sim_nics(struct sim *sim, uint64_t *bytes, uint8_t *is_down);
 
 /* Large tables are visited at random: with pages of 2 MiB the processor finds them without a walk each time. */
@@ -143,7 +144,7 @@ void sim_free(struct sim *sim)
 {
     void *parts[] = {sim->calls, sim->deferred, sim->ranks, sim->nics, sim->groups, sim->members, sim->links, sim->lanes, sim->classes,
                      sim->tasks, sim->stream_tasks, sim->specs, sim->actions, sim->rank_ends, sim->rank_ends_first,
-                     sim->rank_members, sim->rank_members_first, sim->ops, sim->proxy_ops, sim->finished, sim->parts,
+                     sim->rank_members, sim->rank_members_first, sim->ops, sim->proxy_ops, sim->finished, sim->steps, sim->parts,
                      sim->weights};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         free(parts[i]);
@@ -246,7 +247,7 @@ void sim_sizes(int64_t *sizes)
     size_t all[] = {sizeof(struct settings), sizeof(struct rank_spec), sizeof(struct group_spec), sizeof(struct member_spec),
                     sizeof(struct link_spec), sizeof(struct lane_spec), sizeof(struct class_spec), sizeof(struct task_spec),
                     sizeof(struct op_spec), sizeof(struct action), sizeof(struct op_row), sizeof(struct flow_row),
-                    sizeof(struct progress_row), sizeof(struct process_row)};
+                    sizeof(struct progress_row), sizeof(struct process_row), sizeof(struct step_row)};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         sizes[i] = (int64_t)all[i];
 }
@@ -341,12 +342,26 @@ int64_t sim_finished(struct sim *sim, struct op_row *rows, int64_t rows_max)
     return n;
 }
 
-/* bytes: received and sent of every NIC. */
+/* What was recorded since the last call. rows may be NULL to ask how many there are. */
+int64_t sim_steps(struct sim *sim, struct step_row *rows, int64_t rows_max)
+{
+    int64_t n = sim->n_steps;
+    if (rows == NULL)
+        return n;
+    n = n < rows_max ? n : rows_max;
+    memcpy(rows, sim->steps, (size_t)n * sizeof *rows);
+    memmove(sim->steps, sim->steps + n, (size_t)(sim->n_steps - n) * sizeof *rows);
+    sim->n_steps -= n;
+    return n;
+}
+
+/* bytes: received and sent of every NIC, by whomever. */
 void sim_nics(struct sim *sim, uint64_t *bytes, uint8_t *is_down)
 {
     for (int32_t i = 0; i < sim->settings.n_nics; i++) {
-        bytes[2 * i] = sim->nics[i].rx_bytes;
-        bytes[2 * i + 1] = sim->nics[i].tx_bytes;
+        uint64_t others = others_bytes_now(sim, &sim->nics[i]);
+        bytes[2 * i] = sim->nics[i].rx_bytes + others;
+        bytes[2 * i + 1] = sim->nics[i].tx_bytes + others;
         is_down[i] = sim->nics[i].is_down;
     }
 }

@@ -10,8 +10,9 @@ static int n_waiting(const struct rank *rank)
     return n;
 }
 
-static void step_end(struct rank *rank)
+static void step_end(struct sim *sim, struct rank *rank, int32_t at)
 {
+    stage_step_end(sim, at);
     for (int i = 0; i < N_STREAMS; i++)
         rank->streams[i].n_queued = rank->streams[i].n_done = 0;
     rank->iteration++;
@@ -22,13 +23,15 @@ static void step_end(struct rank *rank)
 static int64_t gap_ns(struct sim *sim, struct rank *rank, int32_t at)
 {
     double around = random_around(sim, 2, (uint64_t)at, (uint64_t)rank->iteration);
-    int64_t ns = (int64_t)((double)sim->settings.step_gap_ns * (1 + 0.1 * around)) + rank->host_extra_ns + rank->hold_ns;
+    int64_t loading_ns = (int64_t)((double)sim->settings.step_gap_ns * (1 + 0.1 * around)) + rank->data_extra_ns;
+    int64_t pause_ns = rank->iteration == sim->pause_at ? sim->pause_ns : 0;
+    rank->callbacks_ns = rank->host_extra_ns + rank->hold_ns + pause_ns;
     if (rank->hold_ns > 0) {
         rank->io_from_ns = sim->now;
         rank->io_until_ns = sim->now + rank->hold_ns;
         rank->hold_ns = 0;
     }
-    return rank->iteration == sim->pause_at ? ns + sim->pause_ns : ns;
+    return loading_ns + rank->callbacks_ns;
 }
 
 static void busy_for(struct sim *sim, struct rank *rank, int32_t at, int64_t ns)
@@ -64,14 +67,14 @@ static int step_begin(struct sim *sim, struct rank *rank, int32_t at)
     return 0;
 }
 
-void host_run(struct sim *sim, int32_t at)
+static void run(struct sim *sim, int32_t at)
 {
     struct rank *rank = &sim->ranks[at];
     const struct class_spec *class = &sim->classes[rank->spec.class];
     rank->host_waits = 0;
     while (!rank->is_busy && !rank->is_frozen && !rank->is_killed) {
         if (rank->pc == class->n_tasks && n_waiting(rank) == 0)
-            step_end(rank);
+            step_end(sim, rank, at);
         if (rank->pc == 0 && !step_begin(sim, rank, at))
             return;
         if (rank->pc == class->n_tasks || n_waiting(rank) >= sim->settings.ahead) {
@@ -80,6 +83,13 @@ void host_run(struct sim *sim, int32_t at)
         }
         enqueue(sim, rank, at, &sim->tasks[class->first_task + rank->pc]);
     }
+}
+
+void host_run(struct sim *sim, int32_t at)
+{
+    stage_look(sim, &sim->ranks[at]);
+    run(sim, at);
+    stage_look(sim, &sim->ranks[at]);
 }
 
 /* The call, sleep or disk access the thread was in is over. */

@@ -31,6 +31,7 @@ enum func { F_BROADCAST = 1, F_ALL_GATHER = 3, F_REDUCE_SCATTER = 4, F_ALL_REDUC
 enum task_kind { TASK_COMPUTE, TASK_EXPERT, TASK_WAIT, TASK_KERNEL };
 enum stage { POSTED, READY, TRANSMITTED, DONE };       /* sender */
 enum { RECEIVED = 1, FLUSHED = 2, CONSUMED = 3 };      /* receiver */
+enum { STAGE_DATA, STAGE_FORWARD, STAGE_BACKWARD, STAGE_CALLBACKS, STAGE_OPTIMIZER, N_STAGES }; /* of a step */
 enum op_flag { OP_NO_NETWORK = 1, OP_HAS_FLOWS = 16, OP_P2P = 32 };
 
 /* ---- what Python hands over; engine.py mirrors these ---- */
@@ -73,10 +74,11 @@ struct lane_spec {
 /* A step as the ranks of one pipeline stage enqueue it; stream_tasks lists the same tasks stream by stream. */
 struct class_spec {
     int32_t first_task, n_tasks, first_in_stream[N_STREAMS], swapped[2]; /* what a rank that errs exchanges */
+    int32_t before_update[N_STREAMS]; /* tasks of each stream until the gradients are there */
 };
 
 struct task_spec {
-    int32_t kind, stream, other, position, first_op, n_ops;
+    int32_t kind, stream, other, position, first_op, n_ops, stage;
     int64_t ns;
 };
 
@@ -159,6 +161,9 @@ struct nic {
     int64_t hand_over_ns;
     uint8_t is_down;
     uint64_t tx_bytes, rx_bytes;
+    double others_share; /* what other people send and receive, of the link's rate */
+    int64_t others_since_ns;
+    uint64_t others_bytes; /* until then, in each direction */
 };
 
 struct stream {
@@ -172,13 +177,15 @@ struct rank {
     int32_t pc, iteration;
     int64_t compute_ns, copy_in_ns, copy_out_ns; /* engines busy until */
     double compute_factor, copy_factor, expert_factor[2], background; /* experts: before and from expert_at on */
-    int64_t host_extra_ns, hold_ns, proxy_delay_ns, sleep_ns, sleep_every_ns;
+    int64_t host_extra_ns, data_extra_ns, hold_ns, proxy_delay_ns, sleep_ns, sleep_every_ns;
     int64_t asleep_until_ns, last_callback_ns, io_rate, io_until_ns, io_from_ns;
     uint64_t io_bytes;
     int32_t mismatch; /* what the next suitable op does wrong, 0 = nothing */
     int32_t mismatch_at, expert_at;
     uint8_t is_frozen, is_killed, is_gpu_dead, is_stuck, has_wake, is_busy, host_waits, has_begun;
     int32_t first_live;
+    int32_t stage;
+    int64_t stage_since_ns, stage_ns[N_STAGES], callbacks_ns; /* of this step; of the gap before it, not for data */
 };
 
 struct group {
@@ -234,6 +241,12 @@ struct process_row {
     int64_t last_callback_ns, io_bytes;
 };
 
+/* What a stage recorder in the training loop would have written at the end of a step. */
+struct step_row {
+    int32_t rank, step;
+    int64_t ended_ns, stage_ns[N_STAGES];
+};
+
 struct call {
     int64_t ns;
     uint32_t order, code; /* kind << 28 | what */
@@ -270,6 +283,8 @@ struct sim {
     int32_t free_proxy_op;
     struct op_row *finished;
     int64_t n_finished, finished_size;
+    struct step_row *steps;
+    int64_t n_steps, steps_size;
     struct call *deferred; /* what a stopped GPU will do when it goes on */
     int64_t n_deferred, deferred_size;
     double overlap;
@@ -293,6 +308,9 @@ double random_exponential(const struct sim *sim, uint64_t a, uint64_t b, uint64_
 /* host.c: the main thread */
 void host_run(struct sim *sim, int32_t rank);
 void host_resume(struct sim *sim, int32_t rank);
+/* stages.c: what a stage recorder in the main thread sees */
+void stage_look(struct sim *sim, struct rank *rank);
+void stage_step_end(struct sim *sim, int32_t rank);
 /* stream.c: a GPU's streams */
 void stream_run(struct sim *sim, int32_t rank, int32_t stream);
 void stream_task_done(struct sim *sim, int32_t rank, int32_t stream);
@@ -329,5 +347,6 @@ void op_flow_begun(struct sim *sim, int32_t op);
 /* actions.c: faults and other turns of fate */
 void action_apply(struct sim *sim, int32_t action);
 int64_t io_bytes_now(const struct sim *sim, const struct rank *rank);
+uint64_t others_bytes_now(const struct sim *sim, const struct nic *nic);
 
 #endif

@@ -92,6 +92,7 @@ void stream_task_done(struct sim *sim, int32_t at, int32_t number)
     }
     rank->streams[number].is_running = 0;
     rank->streams[number].n_done++;
+    stage_look(sim, rank);
     for (int32_t i = 0; i < N_STREAMS; i++)
         stream_run(sim, at, i);
     if (rank->host_waits)

@@ -112,10 +112,23 @@ void gpu_queue_wait(struct rank *self, int stream, int other)
     queue_task(self, stream, (struct task){.kind = TASK_WAIT, .stream = other, .position = position});
 }
 
-void gpu_synchronize(struct rank *self)
+void gpu_positions(const struct rank *self, uint64_t *positions)
 {
     for (int i = 0; i < N_STREAMS; i++)
-        wait_until_done(self, MAIN_BELL, &self->gpu->streams[i], atomic_load(&self->gpu->streams[i].n_queued));
+        positions[i] = atomic_load(&self->gpu->streams[i].n_queued);
+}
+
+void gpu_wait_for(struct rank *self, const uint64_t *positions)
+{
+    for (int i = 0; i < N_STREAMS; i++)
+        wait_until_done(self, MAIN_BELL, &self->gpu->streams[i], positions[i]);
+}
+
+void gpu_synchronize(struct rank *self)
+{
+    uint64_t positions[N_STREAMS];
+    gpu_positions(self, positions);
+    gpu_wait_for(self, positions);
 }
 
 static uint64_t copy_cost_ns(struct rank *self, const struct link *link, uint64_t bytes)

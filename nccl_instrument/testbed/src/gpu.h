@@ -39,6 +39,9 @@ void gpu_queue_kernel(struct rank *self, int stream, struct kernel *kernel);
 /* Makes `stream` wait for everything queued on `other` so far. */
 void gpu_queue_wait(struct rank *self, int stream, int other);
 void gpu_synchronize(struct rank *self);
+/* How much was queued on each stream so far, and to wait until that much is done. */
+void gpu_positions(const struct rank *self, uint64_t *positions);
+void gpu_wait_for(struct rank *self, const uint64_t *positions);
 
 /* Reserves the copy engines for one slice; returns when the copy will be over. `out` and `in`: NULL = not copied;
  * a link inside the node is faster than one to a network buffer. */

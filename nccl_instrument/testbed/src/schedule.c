@@ -12,6 +12,7 @@
 #include "enqueue.h"
 #include "gpu.h"
 #include "proxy.h"
+#include "stages.h"
 
 struct step {
     struct rank *self;
@@ -177,14 +178,25 @@ static void choose_profiler(struct rank *self, uint64_t *chosen)
     *chosen = wanted;
 }
 
-static void enqueue_step(struct step *step)
+/* The main thread runs ahead and waits at the end, as a loop does that reads the norm of its gradients: for these first, so
+ * that another rank's lateness shows in the backward, where the collective is that waits for it. */
+static void run_step(struct step *step)
 {
+    uint64_t gradients[N_STREAMS];
     int n = step->self->job.n_microbatches;
+    stages_enter(STAGE_FORWARD);
     for (int i = 0; i < n; i++)
         forward(step);
+    stages_enter(STAGE_BACKWARD);
     for (int i = 0; i < n; i++)
         backward(step, i == n - 1);
+    gpu_positions(step->self, gradients);
+    stages_enter(STAGE_OPTIMIZER);
     update(step);
+    stages_enter(STAGE_BACKWARD);
+    gpu_wait_for(step->self, gradients);
+    stages_enter(STAGE_OPTIMIZER);
+    gpu_synchronize(step->self);
 }
 
 static void note_iteration(struct rank *self, uint64_t iteration, uint64_t began_ns)
@@ -206,14 +218,18 @@ void schedule_run(struct rank *self)
     rank_set_state(self, STATE_RUNNING);
     collective(&step, step.world, OP_BROADCAST, self->job.world_bytes); /* initial parameters */
     gpu_synchronize(self);
+    stages_open(self);
     for (uint64_t iteration = 0; iteration < atomic_load(&self->job_page->stop_at); iteration++) {
         uint64_t began_ns = now_ns();
+        stages_enter(STAGE_CALLBACKS);
         choose_profiler(self, &profiler);
         pause_if_asked(self, iteration);
+        stages_enter(STAGE_DATA);
         load_batch(self);
+        stages_enter(STAGE_CALLBACKS);
         save_checkpoint(self);
-        enqueue_step(&step);
-        gpu_synchronize(self);
+        run_step(&step);
+        stages_end_step(iteration);
         note_iteration(self, iteration, began_ns);
     }
 }

@@ -149,3 +149,14 @@ def run(command: str, *arguments: Any) -> str:
     out = io.StringIO()
     call_command(command, *arguments, stdout=out)
     return out.getvalue().strip().splitlines()[-1]
+
+
+def test_a_team_that_is_not_there_is_answered_with_those_that_are() -> None:
+    with pytest.raises(CommandError, match=r"nor any other yet. Run `manage.py bootstrap` first"):
+        run("add_user", "bob", "--team", "demo")
+    run("bootstrap")
+    with pytest.raises(CommandError, match=r"The only team: default\. `manage.py add_team demo` makes it"):
+        run("add_user", "bob", "--team", "demo")
+    run("add_team", "vision")
+    with pytest.raises(CommandError, match="Teams: default, vision"):
+        run("api_token", "--label", "x", "--team", "demo")

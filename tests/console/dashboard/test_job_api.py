@@ -65,6 +65,34 @@ def test_a_change_is_in_force_at_once_and_its_history_says_who_when_what_and_why
     }  # fmt: skip
 
 
+def test_who_did_not_see_a_colleagues_change_is_told_of_it_instead_of_overwriting_it(
+    responder: Persona, admin: Persona, attempt: Attempt
+) -> None:
+    seen = responder.browser.get(f"/api/v1/jobs/{attempt.job_id}/settings").json()["version"]
+    change(admin, attempt, {"delta_max_s": 30}, reason="long ops")
+    body = {"changes": {"delta_max_s": 20, "halved_iterations": 5}, "reason": "flapping", "version": seen}
+    answer = responder.browser.patch(f"/api/v1/jobs/{attempt.job_id}/settings", body, format="json")
+    assert (answer.status_code, answer.json()["code"]) == (409, "stale_version")
+    assert answer.json()["error"] == "Meanwhile ada set delta_max_s to 30 s; you wanted 20 s. Nothing was changed."
+    (late,) = answer.json()["overtaken"]
+    assert (late["theirs"], late["yours"], late["changed_by"], late["reason"]) == (30.0, 20.0, "ada", "long ops")
+    assert settings_of(attempt.job_id).delta_max_ns == 30_000_000_000
+    assert settings_of(attempt.job_id).halved_iterations == DEFAULT.halved_iterations, "all or none"
+    again = {**body, "version": answer.json()["settings"]["version"]}
+    assert responder.browser.patch(f"/api/v1/jobs/{attempt.job_id}/settings", again, format="json").status_code == 200
+    assert settings_of(attempt.job_id).delta_max_ns == 20_000_000_000
+
+
+def test_changes_of_other_thresholds_and_to_the_same_value_are_in_nobodys_way(
+    responder: Persona, admin: Persona, attempt: Attempt
+) -> None:
+    change(admin, attempt, {"delta_max_s": 30})
+    for changes in ({"halved_iterations": 5}, {"delta_max_s": 30}):
+        body = {"changes": changes, "reason": "flapping", "version": 0}
+        answer = responder.browser.patch(f"/api/v1/jobs/{attempt.job_id}/settings", body, format="json")
+        assert answer.status_code == 200, answer.json()
+
+
 def test_what_is_so_already_is_no_change(responder: Persona, attempt: Attempt) -> None:
     for _ in range(2):
         change(responder, attempt, {"delta_max_s": 30})

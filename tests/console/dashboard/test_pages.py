@@ -57,8 +57,14 @@ def test_who_is_signed_in_finds_nothing_within_the_console(
     (tmp_path / ".vite" / "manifest.json").write_text(json.dumps(manifest))
     shown = viewer.browser.get("/no/such/page")
     assert (shown.status_code, "assets/index-abc.js" in shown.content.decode()) == (404, True)
-    for answer in (client.get("/no/such/page"), viewer.browser.get("/api/v1/none")):
-        assert (answer.status_code, "nothing at this address." in answer.content.decode()) == (404, True)
+    answer = client.get("/no/such/page")
+    assert (answer.status_code, "nothing at this address." in answer.content.decode()) == (404, True)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/none", "/api/v2/incidents", "/api/"])
+def test_an_address_that_the_api_does_not_have_is_said_in_json(viewer: Persona, client: Client, path: str) -> None:
+    for answer in (client.get(path), viewer.browser.get(path)):
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
 @pytest.mark.parametrize(

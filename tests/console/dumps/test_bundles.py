@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import json
 import zipfile
@@ -21,6 +22,7 @@ from console.dumps import bundles, uploads
 from console.dumps.models import Bundle
 from console.dumps.reading import storable
 from console.incidents.retention import UPKEEP_LOCK
+from console.operations.alive import Note
 from ingest.database import connect
 from ingest.models import Team
 from tests.console.conftest import Persona
@@ -84,6 +86,20 @@ def test_what_is_brought_is_handed_to_a_worker(
     assert key in json.loads(queue.lindex("celery", 0))["headers"]["argsrepr"]
 
 
+def test_a_bundle_that_nobody_reads_says_why(responder: Persona, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (bring(responder, zipped(("a", b"b"))).json()["id"] for _ in range(2))
+    worker = Note("worker", "h", 1, 0.0, 0.0, "", 0.0, False, {})
+    said = {}
+    for name, notes in (("away", None), ("no worker", [dataclasses.replace(worker, process="web")]), ("one", [worker])):
+        monkeypatch.setattr(bundles, "read_alive", lambda notes=notes: notes)
+        said[name] = [get(responder, key).json()["waits_for"] for key in (first, second)]
+    assert said["away"][0].startswith("Valkey does not answer")
+    assert said["no worker"][0].startswith("No worker runs, so nobody reads it")
+    assert said["one"] == ["", "1 brought earlier is read first."]
+    Bundle.objects.filter(key=first).update(state=Bundle.State.READING)
+    assert get(responder, first).json()["waits_for"] == ""
+
+
 def test_the_stacks_of_a_rank_in_a_bundle_are_told_against_the_majority_and_another_rank(
     responder: Persona, stranger: Persona
 ) -> None:
@@ -106,7 +122,7 @@ def test_the_stacks_of_a_rank_in_a_bundle_are_told_against_the_majority_and_anot
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (b"this is no archive", "neither a folder nor a zip archive"),
+        (b"this is no archive", "no zip archive that can be read"),
         (zipped(("notes.txt", b"hello")), "holds no dump that can be read"),
         (zipped(("dump_0", b"\x80\x04cposix\nsystem\n.")), "which a Flight Recorder dump never does"),
         (zipped(("../../etc/rank0", b"{}")), "leads out of the archive"),

@@ -15,9 +15,10 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from console.accounts.models import Role
-from console.dumps import news, taken_away
+from console.dumps import news, reading, taken_away
 from console.incidents import tasks, watch
 from console.incidents.models import Incident, Look, SettingChange
+from console.incidents.revise import revise_dumped
 from ingest.database import connect
 from ingest.dumps import drop_dumps_before, requests_of, store_dumps
 from ingest.models import Attempt, DumpRequest, Job, PinnedWindow, Team
@@ -162,6 +163,62 @@ async def test_dumps_that_take_long_to_read_stop_no_look(job: StallingJob, monke
     assert await Look.objects.acount() == n_looks + 1
     with pytest.raises(SoftTimeLimitExceeded):
         await sync_to_async(watch.watch_dumps)(incident.attempt_id)
+
+
+async def test_a_look_leaves_dumps_that_take_long_to_read_to_who_reads_them(
+    job: StallingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    incident = await stall(job)
+    await answer((await of(incident))[0], stuck=3)
+    monkeypatch.setattr(reading, "LOOK_BYTES_MAX", 0)
+    reading._kept.clear()
+    n_revisions = await incident.revisions.acount()
+    await job.run(1)
+    await sync_to_async(watch.watch_job)(incident.attempt_id)
+    assert not reading._kept, "the look has read none"
+    assert await incident.revisions.acount() == n_revisions
+    assert await sync_to_async(reading.debt_of)(incident.attempt_id)
+    await sync_to_async(watch.watch_dumps)(incident.attempt_id)
+    newest = await incident.revisions.alast()
+    assert newest is not None and newest.body["agreement"]
+    assert not await sync_to_async(reading.debt_of)(incident.attempt_id)
+
+
+async def test_a_worker_that_ends_before_the_diagnosis_is_stored_leaves_it_due(
+    job: StallingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    incident = await stall(job)
+    await answer((await of(incident))[0], stuck=3)
+
+    def ends(incident: Incident) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patched:
+        patched.setattr(watch, "revise_dumped", ends)
+        with pytest.raises(SystemExit):
+            await sync_to_async(watch.watch_dumps)(incident.attempt_id)
+    newest = await incident.revisions.alast()
+    assert newest is None or not newest.body["agreement"]
+    assert await sync_to_async(news.has_dumps)(incident.attempt_id)
+    await sync_to_async(watch.watch_dumps)(incident.attempt_id)
+    newest = await incident.revisions.alast()
+    assert newest is not None and newest.body["agreement"]
+    assert not await sync_to_async(reading.debt_of)(incident.attempt_id)
+
+
+async def test_what_is_owed_while_a_diagnosis_is_made_stays_due(
+    job: StallingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    incident = await stall(job)
+    await answer((await of(incident))[0], stuck=3)
+
+    def meanwhile(incident: Incident) -> None:
+        revise_dumped(incident)
+        reading.owe(incident.attempt_id)
+
+    monkeypatch.setattr(watch, "revise_dumped", meanwhile)
+    await sync_to_async(watch.watch_dumps)(incident.attempt_id)
+    assert await sync_to_async(reading.debt_of)(incident.attempt_id)
 
 
 def _too_slow(request: DumpRequest, *_: Any, **__: Any) -> None:

@@ -18,7 +18,7 @@ from console.incidents import watch
 from console.incidents.models import Incident
 from ingest.models import Attempt
 from ingest.window import load_window
-from rca.__main__ import main
+from rca.saved_window import main
 from tests.console.incidents.stalling import StallingJob
 from tests.ingest.conftest import Ingest, ingest, no_traces
 

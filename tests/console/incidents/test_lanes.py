@@ -8,6 +8,8 @@ import numpy as np
 
 from console.incidents.lanes import LANES_MAX, TICKS_MAX, Lanes, make_lanes
 from ingest.window import Window
+from rca.diagnose import diagnose
+from rca.findings import Symptom, SymptomKind
 from tests.windows import make_window
 
 SECOND = 10**9
@@ -100,3 +102,15 @@ def test_ops_inside_the_node_are_listed_as_not_visible() -> None:
 def test_ranks_without_flows_have_no_lanes() -> None:
     lanes = lanes_of(make_window(), 99)
     assert (lanes.lanes, lanes.omitted, lanes.not_visible) == ([], 0, [])
+
+
+def test_the_flows_of_the_extent_are_those_of_the_lanes_though_several_ops_are_in_progress_on_each() -> None:
+    window = make_window(nic_down=3)
+    flow = window.rows("flow")
+    queued = flow.copy()
+    queued["op"] += 1
+    queued["counters"] = 0
+    window = dataclasses.replace(window, tables={**window.tables, "flow": np.concatenate([flow, queued])})
+    symptom = Symptom(SymptomKind.FAILURE, "job", 1, window.end_ns - 10**10, window.end_ns, 0, (), "No op completed.")
+    (flows,) = [part for part in diagnose(window, symptom).findings[0].cover if part.kind == "flow in progress"]
+    assert (flows.n, flows.of) == (len(lanes_of(window, 3).lanes),) * 2

@@ -60,8 +60,8 @@ def test_an_entry_tells_what_a_revision_changed(incident: Incident, monkeypatch:
         incident = revise_as(incident, diagnosis, monkeypatch)
     notes = list(incident.timeline.filter(verb="revised").order_by("id").values_list("note", flat=True))
     assert notes == [
-        "2 ranks wait instead of 3. Now also not seen: Still catching up: n3.",
-        "Strong evidence instead of moderate. Other ranks wait. No longer missing: Still catching up: n3.",
+        "2 ranks wait instead of 3. Now unknown: Still catching up: n3.",
+        "Strong evidence instead of moderate. Other ranks wait. Settled: Still catching up: n3.",
     ]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import subprocess
 import time
 from datetime import timedelta
 from io import StringIO
@@ -102,7 +104,7 @@ def test_everything_is_said_even_when_nothing_answers(
     settings: Any, monkeypatch: pytest.MonkeyPatch, transactional_db: None
 ) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:9/0"
-    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout: [])
+    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout, limit: [])
     found = diagnose()
     assert {"web", "ingest", "Valkey"} <= {name for name, finding in found.items() if finding.mark == "bad"}
     assert found["worker"].found == "not asked: Valkey does not answer"
@@ -114,7 +116,7 @@ def test_everything_is_said_even_when_nothing_answers(
 def test_silent_nodes_and_wrong_clocks_are_doubts(
     monkeypatch: pytest.MonkeyPatch, transactional_db: None, valkey: object, team: Any
 ) -> None:
-    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout: [{"w": {}}])
+    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout, limit: [{"w": {}}])
     now = timezone.now()
     attempt = Attempt.objects.create(job=team.jobs.create(name="j"), number=0, started_at=now, last_received_at=now)
     Node.objects.create(attempt=attempt, name="n1", received_ns=int(now.timestamp() * 1e9))
@@ -135,7 +137,7 @@ def test_a_fault_is_told_once(
     settings: Any, monkeypatch: pytest.MonkeyPatch, transactional_db: None, tmp_path: Path
 ) -> None:
     settings.REDIS_URL, settings.FRONTEND_DIST = "redis://127.0.0.1:9/0", tmp_path
-    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout: [])
+    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout, limit: [])
     monkeypatch.setattr("ingest.database.conninfo", lambda: "host=127.0.0.1 port=9 dbname=x connect_timeout=2")
     found = diagnose()
     assert [found[name].mark for name in ("database", "Valkey", "front end")] == ["bad"] * 3
@@ -154,6 +156,27 @@ def test_a_part_that_was_started_again_lately_is_a_doubt(settings: Any, tmp_path
         doctor._restarts()
 
 
+def test_a_part_that_is_held_or_stopped_is_a_doubt_with_what_lets_it_go(settings: Any, tmp_path: Path) -> None:
+    settings.DATA_FOLDER = tmp_path
+    assert doctor._parts().startswith("not known")
+    folder = DataFolder(tmp_path, tmp_path, lock_fd=-1)
+    with subprocess.Popen(["sleep", "60"]) as part:
+        try:
+            (tmp_path / "children").write_text(f"{part.pid} 1 worker\n{os.getpid()} 1 web\n")
+            assert doctor._parts() == "2 run; none is held or stopped"
+            folder.hold_of("beat").parent.mkdir()
+            folder.hold_of("beat").touch()
+            part.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, part.pid, os.WSTOPPED | os.WNOWAIT)
+            with pytest.raises(doctor.Doubt) as doubt:
+                doctor._parts()
+        finally:
+            part.kill()
+    assert str(doubt.value) == f"beat is held; worker (pid {part.pid}) is stopped"
+    assert str(folder.hold_of("beat")) in doubt.value.advice
+    assert "kill -CONT" in doubt.value.advice
+
+
 def test_each_process_that_is_not_ready_is_named_with_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = [Note(name, "h", 1, 0.0, 0.0, "", 0.0, False, {}) for name in ("web", "ingest", "worker", "beat", "fifth")]
     states = {"web": "degraded", "ingest": "not ready", "worker": "silent", "beat": "ready", "fifth": "degraded"}
@@ -169,7 +192,7 @@ def test_each_process_that_is_not_ready_is_named_with_what_it_is(monkeypatch: py
 def test_the_command_ends_with_1_when_something_is_wrong_and_can_speak_json(
     monkeypatch: pytest.MonkeyPatch, transactional_db: None, valkey: object, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout: [])
+    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout, limit: [])
     said = StringIO()
     with pytest.raises(SystemExit) as end:
         call_command(

@@ -141,8 +141,17 @@ def test_a_demo_that_ended_has_its_words_said_and_is_let_go(stack: Stack, said: 
     watch.look(stack.children[0], time.monotonic())
     assert stack.children == []
     assert said[0] == "demo: the job failed"
-    assert said[1].startswith("the demo is over, the console goes on; `make run` again for a new one; see ")
+    assert said[1].startswith(
+        "the demo ended by itself (exit 3), the console goes on; `make run` again for a new one; see "
+    )
     assert len(said) == 2
+
+
+def test_a_demo_that_was_killed_is_not_said_to_be_over(stack: Stack, said: list[str]) -> None:
+    stack.spawn(Recipe("demo", ["sh", "-c", "kill -9 $$"]))
+    wait_for_death(stack)
+    Watch(stack).look(stack.children[0], time.monotonic())
+    assert said[0].startswith("the demo was killed (signal 9), the console goes on; ")
 
 
 def test_the_last_words_of_a_demo_are_said_though_it_died_since_the_last_look(stack: Stack, said: list[str]) -> None:

@@ -1,7 +1,7 @@
 """A process that writes a segment as the plugin would: the agent's tests need states that no plugin reaches on demand.
 
 Run as a program it creates the file, takes the record lock and then executes lines from stdin, answering each with a
-line. What it writes follows segment.py's dtypes, which a test of the plugin compares with record.h.
+line. What it writes follows segment_layout.py's dtypes, which a test of the plugin compares with record.h.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from nccl_instrument.agent import segment
+from nccl_instrument.agent import segment_layout as segment
 
 N_ROWS = {"comm": 256, "opstate": 4096, "op": 4096, "flwstate": 32768, "flow": 32768, "ring": 32768}
 DTYPES = {

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from nccl_instrument.agent import stage_files
 from nccl_instrument.agent.bookmarks import load_bookmarks
 from nccl_instrument.agent.handover import Handover
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.nics import NicReader
 from nccl_instrument.agent.spool import Spool
 from nccl_instrument.agent.sweep import Sweep
+from nccl_instrument.stage_records import StepRecord
+from nccl_instrument.stage_ring import Ring
+from nccl_instrument.stage_schema import DEFAULT
+from nccl_instrument.stages import Stages
 from nccl_instrument.wire import decode_batch
 
 from .scripted_trainer import ScriptedTrainer
@@ -28,8 +34,10 @@ def cut_once(segments: Path, folder: Path) -> dict[str, list[int]]:
     hand_over = Handover(spool, losses, lambda *_: None)
     sweep = Sweep([segments], "node", "", NicReader([]), losses, bookmarks, hand_over)
     sweep.followed.look()
+    sweep.stages.look()
     sweep.cut(1)
     sweep.followed.close()
+    sweep.stages.close()
     spool.close()
     batches = [decode_batch(path.read_bytes()) for path in sorted(folder.glob("*.batch"))]
     ops: dict[str, list[int]] = {}
@@ -70,3 +78,23 @@ def test_every_record_is_in_exactly_one_batch_wherever_the_agent_was_killed(numb
     assert list(folder.glob("*.part")) == []
     for trainer in trainers:
         trainer.kill()
+
+
+def test_steps_of_a_stage_recorder_are_in_one_batch_too_and_none_is_counted_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIOGENES_JOB", "a")
+    monkeypatch.setattr(stage_files, "is_alive", lambda file: True)  # no process sees its own lock
+    segments, folder = tmp_path / "segments", tmp_path / "spool"
+    folder.mkdir()
+    trainer, ring = ScriptedTrainer(segments, "a"), Ring(Stages(), segments, 64)
+    for first in (0, 50, 100):
+        for step in range(first, first + 50):
+            ring.step(StepRecord(step, 6, (1,) * 6, 0, 0, 1, time.monotonic_ns()), DEFAULT)
+        cut_once(segments, folder)
+    batches = [decode_batch(path.read_bytes()) for path in sorted(folder.glob("*.batch"))]
+    assert [batch.rows("stage")["step"].tolist() for batch in batches] == [
+        list(range(first, first + 50)) for first in (0, 50, 100)
+    ]
+    assert sum(len(batch.rows("loss")) for batch in batches) == 0
+    trainer.kill()

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from nccl_instrument.agent.plain import pick, stack
-from nccl_instrument.agent.segment import FLOW
+from nccl_instrument.agent.plain import all_set, pick, stack
+from nccl_instrument.agent.segment_layout import FLOW
 
 
 def flows(n: int, row_bytes: int) -> npt.NDArray[np.void]:
@@ -31,3 +31,9 @@ def test_joined_rows_stand_one_behind_the_other() -> None:
     parts = [flows(n, FLOW.itemsize) for n in (2, 0, 5)]
     assert stack(parts).tobytes() == b"".join(part.tobytes() for part in parts)
     assert stack(parts[:1]) is parts[0]
+
+
+def test_a_column_is_all_set_when_none_is_zero() -> None:
+    rows = np.array([(1, 2), (3, 0)], [("a", "<i8"), ("b", "<u4")])
+    assert all_set(rows["a"]) and all_set(rows["a"][:0])
+    assert not all_set(rows["b"])

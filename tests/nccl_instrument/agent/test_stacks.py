@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nccl_instrument.agent import stacks
 from nccl_instrument.agent.stacks import find_py_spy, python_children, take_stacks
 from nccl_instrument.dumps import INFLATED_BYTES_MAX
 from rca.stacks.process import OTHER, TRAINER
@@ -77,6 +78,19 @@ def test_without_py_spy_everybody_is_named_with_the_cure(
     found = take_stacks([(0, trainer.pid)])
     assert len(found) == 2
     assert all("pip install py-spy" in one.silent for one in found)
+
+
+def test_without_py_spy_nobody_is_told_to_install_it_for_a_process_that_is_no_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stacks, "find_py_spy", lambda: None)
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            found = take_stacks([(0, other.pid), (1, os.getpid())])
+        finally:
+            other.kill()
+    assert [one.silent for one in found[:2]] == [stacks.NO_PYTHON, stacks.NO_PY_SPY]
+    assert stacks.may_be_python(2**22 + 1), "of a process that nobody may look into it is not known"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""record.h and segment.py say the same about every field: offset, size, order."""
+"""record.h and segment_layout.py say the same about every field: offset, size, order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nccl_instrument import tables
-from nccl_instrument.agent import segment
+from nccl_instrument.agent import segment_layout as segment
 from tests.nccl_instrument.plugin.driver import PLUGIN_FOLDER
 
 STRUCTS = {

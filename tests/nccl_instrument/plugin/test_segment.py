@@ -11,7 +11,8 @@ import pytest
 
 from nccl_instrument.agent import segment as module
 from nccl_instrument.agent.ring import OpRing
-from nccl_instrument.agent.segment import HEADER, OP, Segment, SegmentError, SegmentNotReady
+from nccl_instrument.agent.segment import Segment, SegmentError, SegmentNotReady
+from nccl_instrument.agent.segment_layout import HEADER, OP, ROW_LIVE
 from tests.nccl_instrument.plugin.driver import Driver
 
 Drive = Callable[..., Driver]
@@ -103,7 +104,7 @@ def test_a_row_that_changes_during_every_copy_is_left_out_and_counted(
 ) -> None:
     segment = Segment.open(copy)
     states = np.memmap(copy, "u4", "r+", offset=int(segment._header["sections"][0, 3]["offset"]), shape=64)
-    row = int(np.flatnonzero((states & 0xFF) == module.ROW_LIVE)[0])
+    row = int(np.flatnonzero((states & 0xFF) == ROW_LIVE)[0])
     copied = module._copy_in_order
 
     def rewritten_meanwhile(table: module.Rows, at: np.ndarray) -> module.Rows:

@@ -98,6 +98,31 @@ def test_traffic_on_links_is_seen_after_the_nic_took_the_slice() -> None:
     assert net[3] > 2 * np.median(net)
 
 
+def port_bytes_per_s(name: str, amount: float) -> np.ndarray:
+    """(NICs, 2) what each port counted in, and out, for two seconds of the fault."""
+    fault = make_fault(name, EIGHT, 4, victim=VICTIM, amount=amount)
+    job = SimulatedJob(JobSettings(EIGHT, TESTBED, Scenario((fault,))))
+    counted = []
+    for now_ns in (6 * 10**9, 8 * 10**9):
+        job.engine.run(now_ns)
+        counted.append(job.engine.nics()[0].astype(np.float64))
+    job.close()
+    return (counted[1] - counted[0]) / 2
+
+
+@pytest.mark.parametrize("amount", [0.5, 0.8])
+def test_ports_count_the_traffic_of_others_and_only_the_two_that_carry_it(amount: float) -> None:
+    counted = port_bytes_per_s("background_traffic", amount) / TESTBED.link_bytes_per_s
+    takes = counted >= amount
+    assert takes.all(axis=1).tolist() == [False, True, False, True, False, False, False, False]
+    assert counted.max() <= 1.02 and counted[~takes].max() < 0.5
+
+
+def test_ports_of_a_limited_nic_count_no_more_than_what_the_job_sends() -> None:
+    counted = port_bytes_per_s("nic_limited", 0.3) / TESTBED.link_bytes_per_s
+    assert counted.max() < 0.35
+
+
 def test_slow_copies_come_after_the_data_and_before_the_network() -> None:
     found = seen("gpu_pcie_slow", 3.0)
     consuming = found.by_rank("ReduceScatter", found.ops["receive_gpu_wait_ns"])

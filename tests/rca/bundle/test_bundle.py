@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from rca.__main__ import main
+from nccl_instrument.agent.stacks import NO_PYTHON
+from nccl_instrument.dumps import RECORDER, STACKS, Silent
 from rca.bundle import unpack
+from rca.bundle.command import main
 from rca.bundle.contents import read_contents
-from rca.bundle.diagnosis import diagnose_bundle, dumped_in
+from rca.bundle.diagnosis import NO_STALL, diagnose_bundle, dumped_in
+from rca.bundle.silent import SILENT_FILE, silent_in, silent_line
 from rca.bundle.unpack import BadBundle, Unpacked
 from rca.flight_recorder.reading import rank_in_name
 from tests.rca.flight_recorder.real import FOLDER, dumps_of
@@ -36,11 +43,21 @@ def stacks_files(look: int) -> list[tuple[str, bytes]]:
 
 
 def test_a_zip_of_dumps_gets_a_diagnosis(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bundle", str(FOLDER / "skip.zip")]) == 0
+    assert main([str(FOLDER / "skip.zip")]) == 0
     said = capsys.readouterr().out
     assert "Rank 3 left out op 21 of dp1" in said
     assert "Layer: out of sync." in said
-    assert "No stacks: it was not asked." in said
+    assert "No stacks: the bundle holds none." in said
+
+
+def test_the_command_loads_nothing_that_diagnoses_windows() -> None:
+    run = "runpy.run_module('rca', run_name='__main__')"
+    code = f"import runpy, sys\ntry: {run}\nfinally: print('rca.diagnose' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "bundle", str(FOLDER / "skip.zip")], capture_output=True, text=True, check=True
+    )
+    assert "Rank 3 left out op 21 of dp1" in done.stdout
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 def test_every_kind_of_file_is_told_by_what_is_in_it(tmp_path: Path) -> None:
@@ -108,13 +125,49 @@ def test_two_looks_at_the_same_processes_tell_that_nothing_moves(tmp_path: Path)
     assert found.layer == "data loader"
 
 
-def test_healthy_dumps_name_nobody_and_leave_the_layer_below() -> None:
+def test_dumps_of_a_job_that_is_well_name_nobody_and_no_layer(tmp_path: Path) -> None:
     found = diagnose_bundle(dumped_in(read_contents(Unpacked(FOLDER / "healthy.zip"))), "job")
-    assert (found.findings, found.layer) == ((), "below")
+    assert (found.findings, found.layer) == ((), "")
+    assert found.verdict == "Nobody stands out in what was looked at."
+    assert NO_STALL in found.missing
+
+
+def test_where_an_op_is_open_and_nobody_stands_out_the_layer_is_below(tmp_path: Path) -> None:
+    contents = read_contents(Unpacked(FOLDER / "healthy.zip"))
+    assert contents.recording is not None
+    entries = contents.recording.entries.copy()
+    newest = [np.flatnonzero(entries["rank"] == rank)[-1] for rank in contents.recording.ranks]
+    entries["is_finished"][newest], entries["completed_ns"][newest], entries["state"][newest] = False, 0, 1
+    contents.recording = dataclasses.replace(contents.recording, entries=entries)
+    found = diagnose_bundle(dumped_in(contents), "job")
+    assert NO_STALL not in found.missing
+    assert found.layer or found.findings
+
+
+def test_our_own_zip_in_which_nobody_gave_a_dump_is_read_and_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = [Silent(rank, f"node-{rank // 2}", STACKS, NO_PYTHON) for rank in range(4)]
+    said = "".join(map(silent_line, silent)) + "no such line\nraw of rank 9 on x: y\n"
+    assert silent_in(said.encode()) == silent
+    archive = tmp_path / "dumps.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr(SILENT_FILE, said)
+    assert main([str(archive)]) == 0
+    printed = capsys.readouterr().out
+    assert NO_PYTHON in printed
+    assert "Nobody stands out in what was looked at." in printed
+    assert "Layer: cannot be told." in printed
+
+
+def test_a_line_of_who_gave_none_survives_any_name_and_reason() -> None:
+    odd = Silent(-1, "a:b\nc", RECORDER, "it said:\n no")
+    assert silent_in(silent_line(odd).encode()) == [Silent(-1, "a_b c", RECORDER, "it said: no")]
+    assert silent_in(b"\xff\x00" * 50) == []
 
 
 def test_json_has_the_diagnosis_the_layer_and_who_agrees(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bundle", "--json", str(FOLDER / "kind.zip")]) == 0
+    assert main(["--json", str(FOLDER / "kind.zip")]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["diagnosis"]["findings"][0]["culprits"] == [1]
     assert said["layer"] == "out of sync"
@@ -122,12 +175,12 @@ def test_json_has_the_diagnosis_the_layer_and_who_agrees(capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("words", [["/nowhere"], ["--group", "tp0", "x"]])
 def test_what_cannot_be_read_is_one_sentence_and_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bundle", *words]) == 2
+    assert main(words) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
 def test_an_empty_folder_holds_no_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bundle", str(folder_of(tmp_path, ("a.txt", b"nothing")))]) == 2
+    assert main([str(folder_of(tmp_path, ("a.txt", b"nothing")))]) == 2
     assert "holds no dump" in capsys.readouterr().err
 
 
@@ -178,9 +231,9 @@ def test_a_zip_cut_short_is_refused_or_read_as_far_as_it_goes(tmp_path: Path) ->
 
 def test_a_files_name_brings_no_escapes_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = folder_of(tmp_path, ("a\x1b]0;mine\x07.txt", b"nothing"))
-    assert main(["bundle", str(path)]) == 2
+    assert main([str(path)]) == 2
     (path / "x\x1b[2J-0").write_bytes(dict(dumps_of("loader"))["loader_host-0"])
-    assert main(["bundle", str(path)]) == 0
+    assert main([str(path)]) == 0
     told = capsys.readouterr()
     assert "]0;mine" in told.out and "\x1b" not in told.out + told.err
 
@@ -202,3 +255,8 @@ def test_ranks_that_two_files_claim_are_unknown(tmp_path: Path) -> None:
     files += [(f"other/{name}", raw) for name, raw in files if name.endswith("2")]
     found = diagnose_bundle(dumped_in(read_contents(Unpacked(folder_of(tmp_path, *files)))), "job")
     assert found.culprits == () and "2 files are said to be of rank 2" in found.findings[0].sentence
+
+
+def test_a_bundle_that_is_not_there_is_said_to_be_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "nowhere")]) == 2
+    assert "no such file or folder" in capsys.readouterr().err

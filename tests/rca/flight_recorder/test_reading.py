@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import struct
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rca.flight_recorder import sandbox
-from rca.flight_recorder.reading import BadDump, rank_in_name, read_dump
-from rca.flight_recorder.recording import COMPLETED, STARTED, Recording
+from rca.flight_recorder.columns import COMPLETED, STARTED
+from rca.flight_recorder.reading import BadDump, rank_in_name
+from rca.flight_recorder.recording import Recording
 from rca.flight_recorder.sandbox import read_dumps
+from tests.rca.flight_recorder.here import read_dump
 from tests.rca.flight_recorder.real import RANKS, dumps_of
 
 DUMP = dict(dumps_of("loader"))["loader_host-0"]
@@ -119,6 +123,33 @@ def test_changed_bytes_give_a_recording_or_a_sentence(at: int, new: bytes) -> No
         read_dump(DUMP[:at] + new + DUMP[at + len(new) :], 0)
     except BadDump as error:
         assert str(error)
+
+
+def test_entries_that_differ_in_what_they_say_are_read_like_the_others() -> None:
+    group, sizes = ["1", "tp0"], {"input_sizes": [[8]], "input_dtypes": ["Float"]}
+    frames = [
+        {"name": "wait", "filename": "/lib/torch/distributed/c10d.py", "line": 5},
+        {"name": "step", "filename": "t.py", "line": 7},
+    ]
+    mine = [
+        old_entry(),
+        old_entry(process_group=group, p2p_seq_id=9, is_p2p=True),
+        old_entry(**sizes, frames=frames, state="started"),
+    ]
+    del mine[0]["retired"], mine[1]["time_created_ns"]
+    found = read_dump(packed(*mine), 2)
+    assert [found.groups[at].name for at in found.entries["group"]] == ["0", "1", "0"]
+    assert found.entries["seq"].tolist() == [1, 9, 1]
+    assert found.entries["created_ns"].tolist() == [5, -1, 5]
+    assert found.entries["is_finished"].tolist() == [True, True, True]  # the last is retired
+    assert [found.shapes[at] for at in found.entries["shape"]] == ["4", "4", "8 Float → 4"]
+    assert [found.places[at] for at in found.entries["place"]] == ["", "", "t.py:7 in step"]
+
+
+def test_the_process_that_reads_dumps_starts_without_numpy() -> None:
+    code = "import sys, rca.flight_recorder.reader; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_a_dump_that_asks_for_all_memory_ends_its_reader_only() -> None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from rca.frontier.accounting import Seconds, account, account_step, slack, tied_leaders
+from rca.frontier.accounting import Seconds, account, account_step, by_stage, slack, tied_leaders
+from rca.frontier.folding import folding_of
 from rca.frontier.gain import Baseline, baseline_of, gains
 from rca.frontier.routing import candidates, co_critical, leader_switches
 from rca.frontier.summaries import SUMMARIES, per_stage_average, per_stage_max
@@ -95,6 +96,58 @@ def test_a_gain_is_never_negative_and_never_more_than_the_stage(durations: Secon
         assert (found >= -1e-12).all()
         exposed = durations.sum(axis=2).max(axis=1).sum()
         assert (found * exposed <= durations.max(axis=1).sum(axis=0) + 1e-6).all()
+
+
+def plain(durations: Seconds) -> list[list[float]]:
+    """The paper's three loops."""
+    found = []
+    for step in durations:
+        before, advances = 0.0, []
+        for stage in range(durations.shape[2]):
+            reached = max(sum(step[rank][: stage + 1]) for rank in range(durations.shape[1]))
+            advances.append(reached - before)
+            before = reached
+        found.append(advances)
+    return found
+
+
+@given(STEPS)
+def test_the_accounting_is_that_of_the_plain_loops(durations: Seconds) -> None:
+    assert np.allclose(account(durations).advances, plain(durations), rtol=1e-9, atol=1e-9)
+    assert np.array_equal(account(by_stage(durations)).advances, account(durations).advances)
+
+
+def test_the_sync_wait_fixture_is_recovered_where_maximum_and_average_recover_nothing() -> None:
+    rng = np.random.default_rng(0)
+    right = {"frontier": 0, "max": 0, "average": 0}
+    for _ in range(100):
+        own = rng.uniform(0.9, 1.1, (20, 8, 3)) * np.array([1.0, 1.0, 3.0])
+        own[:, rng.integers(8), 0] += 6.0
+        own[:, :, 2] += own[:, :, :2].sum(axis=2).max(axis=1, keepdims=True) - own[:, :, :2].sum(axis=2)
+        right["frontier"] += int(account(own).shares.argmax() == 0)
+        right["max"] += int(per_stage_max(own).argmax() == 0)
+        right["average"] += int(per_stage_average(own).argmax() == 0)
+    assert right == {"frontier": 100, "max": 0, "average": 0}
+
+
+def test_a_median_over_very_many_ranks_is_close_to_that_of_all() -> None:
+    step = np.random.default_rng(3).uniform(1, 2, (5000, 2))
+    found = account_step(step)
+    exact = np.cumsum(step, axis=1).max(axis=0) - np.median(np.cumsum(step, axis=1), axis=0)
+    assert np.allclose(found.lag, exact, atol=0.05)
+
+
+def test_a_group_of_one_rank_has_its_own_vector_and_no_gap() -> None:
+    found = account_step(np.array([[1.0, 2, 3]]))
+    assert (found.advances.tolist(), found.gap.tolist(), found.lag.tolist()) == ([1, 2, 3], [0, 0, 0], [0, 0, 0])
+
+
+def test_micro_steps_fold_after_the_frontier_was_taken() -> None:
+    folding = folding_of(("data[0]", "back[0]", "data[1]", "back[1]", "rest"))
+    assert folding.stages == ("data", "back", "rest")
+    found = account(np.array([[[5.0, 1, 1, 1, 1], [1, 1, 1, 6, 1]]]))
+    assert folding.sums(found.advances).tolist() == [[6.0, 3.0, 1.0]]
+    assert folding.boundary(found, 0) == 0
 
 
 def test_the_gain_of_a_stage_is_what_clipping_it_saves() -> None:

@@ -60,6 +60,7 @@ def test_without_a_wait_model_the_same_window_is_co_critical_and_says_why() -> N
     assert not report.is_strong
     assert Label.CO_CRITICAL in report.labels
     assert "data.next_wait" in report.co_critical_stages
+    assert {"data.next_wait", "model.backward_cpu_wall"} <= set(report.co_critical_stages)
     assert "nothing shows that the others wait" in report.downgrades[0]
 
 
@@ -121,6 +122,43 @@ def test_time_outside_all_stages_takes_them_away_too() -> None:
 def test_accumulation_with_indexed_stages_is_not_ambiguous() -> None:
     report = label(stalled(DATA, 0.3, accumulation=4, is_indexed=True, fits_wait_model=True))
     assert Label.GRADIENT_ACCUMULATION_AMBIGUOUS not in report.labels
+
+
+def test_micro_steps_are_told_apart_first_and_folded_afterwards() -> None:
+    stages = DEFAULT.accumulated(4)
+    rng = np.random.default_rng(9)
+    own = np.array([0.002, 0.015, 0.02] * 4 + [0.004, 0.02, 0.003]) * rng.normal(1, 0.02, (120, 8, 15)).clip(0.8, 1.2)
+    own[:, 3, [0, 3, 6, 9]] += 0.06
+    window = StageWindow(
+        synchronised(own, at=11), stages.stages, tuple(range(8)), accumulation=4, is_indexed=True, fits_wait_model=True
+    )
+    report = label(window)
+    assert report.routing[0] == "data.next_wait"
+    assert set(report.shares) == set(DEFAULT_STAGES)
+    assert report.shares["data.next_wait"] > 0.5
+    assert (report.leader, report.is_strong) == (3, True)
+
+
+def test_a_stage_of_all_ranks_is_exposed_only_against_what_it_usually_takes() -> None:
+    window = ddp(fits_wait_model=True)
+    usual = np.median(window.durations, axis=(0, 1))
+    window.durations[:, :, BACKWARD] += 0.2
+    alone = label(window)
+    assert not alone.is_strong
+    assert any("end the leading stage together" in why for why in alone.downgrades)
+    compared = label(replace(window, reference_s=usual))
+    assert Label.DIRECT_EXPOSURE in compared.labels
+    assert compared.gain_baseline == "reference"
+    assert set(compared.all_gains) == {"rank_median", "cohort_median", "reference"}
+
+
+def test_the_ranks_tied_at_the_boundary_are_named() -> None:
+    window = stalled(DATA, 0.3, fits_wait_model=True)
+    window.durations[:, 4] = window.durations[:, 3]
+    report = label(window)
+    assert report.leader is None
+    assert (report.at.tied, report.at.n_tied) == ((3, 4), 2)
+    assert report.at.lag_s > 0.25
 
 
 def test_an_empty_window_says_nothing_about_shares() -> None:

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
 from console.accounts.models import Membership, Role
+from console.accounts.teams import no_such_team
 from ingest.models import Team
 
 
@@ -25,9 +26,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, name: str, role: str, team: str, **options: Any) -> None:
         owner = Team.objects.filter(name=team).first()
         if owner is None:
-            raise CommandError(
-                f"There is no team named {team}. Run `manage.py bootstrap` first, or `manage.py add_team`."
-            )
+            raise CommandError(no_such_team(team))
         person, is_new = User.objects.get_or_create(username=name)
         if is_new:
             person.set_unusable_password()

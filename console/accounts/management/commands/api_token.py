@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from console.accounts.models import Role
 from console.accounts.secrets import make_api_token
+from console.accounts.teams import no_such_team
 from ingest.models import Team
 
 
@@ -25,9 +26,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, label: str, role: str, team: str, days: int, **options: Any) -> None:
         owner = Team.objects.filter(name=team).first()
         if owner is None:
-            raise CommandError(
-                f"There is no team named {team}. Run `manage.py bootstrap` first, or `manage.py add_team`."
-            )
+            raise CommandError(no_such_team(team))
         lifetime = timedelta(days=days) if days else None
         _, secret = make_api_token(owner, label, Role(role), lifetime)
         self.stdout.write(secret)

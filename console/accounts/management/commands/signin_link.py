@@ -22,6 +22,7 @@ STANDARD_URL: Final = "http://127.0.0.1:8000"
 
 class Command(BaseCommand):
     help = "Print a one-time sign-in link."
+    requires_system_checks: Any = []  # they load every page and rule, which takes longer than all the rest
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--base-url", default=noted_url(), help="where the console is reached")

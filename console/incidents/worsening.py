@@ -1,0 +1,46 @@
+"""When an acknowledged incident has become so much worse that somebody must look again.
+
+Who acknowledged a straggler of two ranks has not seen the hang of two hundred. Compared is the worst symptom, and how many
+ranks are concerned (culprits and victims). The first diagnosis is no worsening: until then nobody knew the reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+
+from console.incidents.models import Certainty, Incident, State
+from console.incidents.severity import rank_of
+
+
+def reach_of(incident: Incident, fields: Mapping[str, Any] | None = None) -> int:
+    """How many ranks are concerned, `fields` included; 0 while nobody can say."""
+    now = fields or {}
+    if now.get("certainty", incident.certainty) != Certainty.DIAGNOSED:
+        return 0
+    return int(now.get("n_culprits", incident.n_culprits)) + int(now.get("n_victims", incident.n_victims))
+
+
+def acknowledged_marks(incident: Incident) -> dict[str, Any]:
+    """What an acknowledgement is compared with from now on."""
+    return {"acknowledged_reach": reach_of(incident), "acknowledged_severity": incident.severity}
+
+
+def why_worse(incident: Incident) -> str:
+    """In what an acknowledged incident is much worse than when it was acknowledged, in words; '' when it is not."""
+    if incident.state != State.ACKNOWLEDGED or not incident.acknowledged_severity:
+        return ""
+    if rank_of(incident.severity) > rank_of(incident.acknowledged_severity):
+        return f"It got worse: {incident.severity} severity instead of {incident.acknowledged_severity}."
+    then, now = incident.acknowledged_reach, reach_of(incident)
+    has_spread = now >= settings.WORSE_FACTOR * then and now - then >= settings.WORSE_RANKS_MIN
+    return f"It got worse: {now} ranks are concerned instead of {then}." if then and has_spread else ""
+
+
+def baseline(incident: Incident) -> dict[str, Any]:
+    """The reach to compare with, once the first diagnosis after the acknowledgement tells it."""
+    reach = reach_of(incident)
+    is_first = incident.state == State.ACKNOWLEDGED and not incident.acknowledged_reach and reach
+    return {"acknowledged_reach": reach} if is_first else {}

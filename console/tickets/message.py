@@ -1,0 +1,218 @@
+"""What is told of an incident, and how telling it may end. Plain values, so that every destination is a pure function of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol
+
+Verb = Literal["open", "update", "acknowledge", "unacknowledge", "resolve", "reopen", "comment", "test"]
+ERROR_CHARS_MAX: Final = 500
+JSON_TYPE: Final = "application/json"
+
+
+class Again(Exception):
+    """It did not work now and may later. retry_after_s: what the other side asked for; status: what it answered."""
+
+    def __init__(self, why: str, retry_after_s: float | None = None, status: int | None = None) -> None:
+        super().__init__(why[:ERROR_CHARS_MAX])
+        self.retry_after_s = retry_after_s
+        self.status = status
+
+
+class Refused(Exception):
+    """Trying again would change nothing. is_gone: the other side wants no more messages at all."""
+
+    def __init__(self, why: str, status: int | None = None, is_gone: bool = False) -> None:
+        super().__init__(why[:ERROR_CHARS_MAX])
+        self.status = status
+        self.is_gone = is_gone
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One thing that happened to an incident, with the incident as it is now.
+
+    delivery: the same however often it is tried. ticket: names the incident's copy at this destination. dedup_key: the
+    incident's key (job, attempt, symptom, communicator; never the culprit) and the ticket. Times are ISO 8601 in UTC.
+    """
+
+    verb: Verb
+    delivery: str
+    ticket: str
+    dedup_key: str
+    number: int
+    headline: str
+    state: str
+    condition: str
+    severity: str
+    symptom: str
+    component: str
+    grade: str
+    job: str
+    attempt: int
+    culprits: tuple[int, ...]
+    nodes: tuple[str, ...]
+    n_victims: int
+    opened_at: str
+    at: str
+    resolved_at: str = ""
+    resolution: str = ""
+    actor: str = ""
+    note: str = ""
+    url: str = ""
+    external_id: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"[{self.job}] {self.headline}"
+
+    @property
+    def is_over(self) -> bool:
+        return self.state == "resolved"
+
+    @property
+    def is_test(self) -> bool:
+        return self.verb == "test"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A destination's settings and secrets. key: names the destination."""
+
+    key: str
+    settings: Mapping[str, str]
+    secrets: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How it went well. external_id, url: what the ticket is called there; empty when that stays as it was."""
+
+    status: int | None = None
+    external_id: str = ""
+    url: str = ""
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answered; names of headers are in small letters."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON. Raises Again when it is none: something stands between us and the server."""
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            raise Again("the answer is no JSON", status=self.status) from error
+
+
+class Post(Protocol):
+    """The door to the network: one request, one answer. Raises Again and Refused."""
+
+    def __call__(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Answer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One field of a destination's form. is_secret: stored encrypted and never returned."""
+
+    name: str
+    words: str
+    is_secret: bool = False
+    is_needed: bool = True
+    usual: str = ""
+    is_address: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A sort of destination. verbs: what it is told of. check: refuses bad settings by raising Refused."""
+
+    name: str
+    title: str
+    settings: tuple[Setting, ...]
+    send: Callable[[Message, Config, Post], Sent]
+    check: Callable[[Config], None] = field(default=lambda config: None)
+    calls_back: bool = False
+
+
+def as_json(body: Any) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def lines_of(message: Message) -> list[str]:
+    """The incident in a few lines of plain text, as tickets and mails show it."""
+    if message.is_test:
+        return ["This is a test of a destination. Nothing has happened."]
+    said = [f"Job {message.job}, attempt {message.attempt}: {message.symptom}, severity {message.severity}."]
+    if message.culprits:
+        where = f" on {', '.join(message.nodes)}" if message.nodes else ""
+        said.append(
+            f"Started by rank {', '.join(map(str, message.culprits))}{where} ({message.grade or 'no'} evidence)."
+        )
+    else:
+        said.append("Nobody is blamed yet.")
+    if message.n_victims:
+        said.append(f"{message.n_victims} ranks only wait.")
+    said.append(f"State: {message.state}; condition: {message.condition}; since {message.opened_at}.")
+    return [*said, *([message.url] if message.url else [])]
+
+
+def what_happened(message: Message) -> str:
+    """The act in a sentence, for comments and notes."""
+    who, why = message.actor or "Diogenes", f": {message.note}" if message.note else "."
+    verbs = {
+        "open": "opened it", "update": "found out more", "acknowledge": "acknowledged it",
+        "unacknowledge": "took the acknowledgement back", "resolve": "resolved it", "reopen": "reopened it",
+        "comment": "commented", "test": "sends a test",
+    }  # fmt: skip
+    said = f"{who} {verbs[message.verb]}{why}"
+    return said if message.verb != "update" else f"{said} Now: {message.headline}"
+
+
+def checked(answer: Answer) -> Answer:
+    """The answer when it is 2xx. Raises Again for what passes, Refused for what does not."""
+    if 200 <= answer.status < 300:
+        return answer
+    said = answer.body[:300].decode(errors="replace").strip()
+    why = f"answered {answer.status}" + (f": {said}" if said else "")
+    is_limit = answer.status == 403 and (
+        "retry-after" in answer.headers or answer.headers.get("x-ratelimit-remaining") == "0"
+    )
+    if answer.status in (408, 425, 429) or answer.status >= 500 or is_limit:
+        raise Again(why, retry_after_s(answer), answer.status)
+    if 300 <= answer.status < 400:
+        why = f"answered {answer.status}: redirects are not followed; enter the address it should be"
+    raise Refused(why, answer.status)
+
+
+class Desk:
+    """Requests to one place's JSON interface: an address before every path, the same headers each time."""
+
+    def __init__(self, base: str, headers: Mapping[str, str], post: Post) -> None:
+        self.base = base
+        self._headers = {"Content-Type": JSON_TYPE, **headers}
+        self._post = post
+
+    def ask(self, method: str, path: str, body: Any = None) -> Answer:
+        """The answer when it is 2xx; see checked for what is raised."""
+        sent = b"" if body is None else as_json(body)
+        return checked(self._post(method, self.base + path, sent, self._headers))
+
+
+def basic(user: str, password: str) -> str:
+    """The header's value of HTTP Basic authentication."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def retry_after_s(answer: Answer) -> float | None:
+    """Seconds the server asked to wait; a date is not worth parsing: the usual pause does as well."""
+    given = answer.headers.get("retry-after", "").strip()
+    return float(given) if given.isascii() and given.isdigit() and len(given) <= 7 else None

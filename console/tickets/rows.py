@@ -1,0 +1,160 @@
+"""Destinations, deliveries and tickets as the REST API answers them. No field here can hold a secret."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from console.accounts.access import Caller
+from console.incidents.models import Incident, State
+from console.incidents.rows import iso
+from console.tickets.destinations import KINDS
+from console.tickets.message import Kind
+from console.tickets.models import Attempt, Delivery, DeliveryState, DestinationChange, Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRow:
+    name: str
+    words: str
+    is_secret: bool
+    is_needed: bool
+    usual: str
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    """A kind of destination and the settings it takes."""
+
+    name: str
+    title: str
+    settings: list[SettingRow]
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationRow:
+    """A destination. has_secrets: whether any are stored; n_*: of the last thirty days. hook_path: whom to call back."""
+
+    id: int
+    team: str
+    name: str
+    kind: str
+    title: str
+    settings: dict[str, str]
+    has_secrets: bool
+    severity_min: str
+    enabled: bool
+    paused_why: str
+    made_by: str
+    not_before: str | None
+    n_failures: int
+    n_waiting: int
+    n_sent: int
+    n_dead: int
+    n_refused: int
+    hook_path: str
+    n_hooks: int
+    hooks_refused: dict[str, int]
+    may_change: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRow:
+    """A promised message. said: why it is as it is, in the other side's words."""
+
+    id: int
+    destination: int
+    destination_name: str
+    incident: int | None
+    headline: str
+    verb: str
+    state: str
+    made_at: str
+    due_at: str
+    done_at: str | None
+    n_attempts: int
+    n_merged: int
+    said: str
+    replay_of: int | None
+    may_replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """Who made or changed a destination. changed: names alone."""
+
+    at: str
+    actor: str
+    actor_kind: str
+    act: str
+    changed: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    at: str
+    took_ms: int
+    status: int | None
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class TicketRow:
+    """An incident's copy. differs: it is over there and not here; it is never resolved here for that."""
+
+    destination: int
+    destination_name: str
+    kind: str
+    external_id: str
+    url: str
+    told_at: str | None
+    remote_state: str
+    remote_at: str | None
+    differs: bool
+
+
+def kind_row(kind: Kind) -> KindRow:
+    settings = [SettingRow(one.name, one.words, one.is_secret, one.is_needed, one.usual) for one in kind.settings]
+    return KindRow(kind.name, kind.title, settings)
+
+
+def destination_row(one: Any, caller: Caller) -> DestinationRow:
+    """`one`: annotated with n_waiting, n_sent, n_dead."""
+    kind = KINDS[one.kind]
+    return DestinationRow(
+        id=one.pk, team=one.team.name, name=one.name, kind=one.kind, title=kind.title, settings=one.settings,
+        has_secrets=bool(one.sealed), severity_min=one.severity_min, enabled=one.enabled, paused_why=one.paused_why,
+        made_by=one.made_by, not_before=iso(one.not_before), n_failures=one.n_failures, n_waiting=one.n_waiting,
+        n_sent=one.n_sent, n_dead=one.n_dead, n_refused=one.n_refused,
+        hook_path=f"/hooks/{one.kind}/{one.key}" if kind.calls_back else "", n_hooks=one.n_hooks,
+        hooks_refused=one.hooks_refused, may_change=caller.may("administer", one.team_id),
+    )  # fmt: skip
+
+
+def delivery_row(one: Delivery, caller: Caller) -> DeliveryRow:
+    ticket, destination = one.ticket, one.destination
+    is_up = destination.enabled and destination.removed_at is None
+    return DeliveryRow(
+        id=one.pk, destination=destination.pk, destination_name=destination.name,
+        incident=ticket.incident_id if ticket else None, headline=ticket.incident.headline if ticket else "",
+        verb=one.verb, state=one.state, made_at=iso(one.made_at) or "", due_at=iso(one.due_at) or "",
+        done_at=iso(one.done_at), n_attempts=one.n_attempts, n_merged=one.n_merged, said=one.said,
+        replay_of=one.replay_of_id,
+        may_replay=is_up and one.state != DeliveryState.WAITING and caller.may("replay", destination.team_id),
+    )  # fmt: skip
+
+
+def attempt_row(one: Attempt) -> AttemptRow:
+    return AttemptRow(iso(one.at) or "", one.took_ms, one.status, one.said)
+
+
+def change_row(one: DestinationChange) -> ChangeRow:
+    return ChangeRow(iso(one.at) or "", one.actor, one.actor_kind, one.act, one.changed)
+
+
+def ticket_row(one: Ticket, incident: Incident) -> TicketRow:
+    return TicketRow(
+        destination=one.destination_id, destination_name=one.destination.name, kind=one.destination.kind,
+        external_id=one.external_id, url=one.url, told_at=iso(one.told_at), remote_state=one.remote_state,
+        remote_at=iso(one.remote_at), differs=one.remote_state == "resolved" and incident.state != State.RESOLVED,
+    )  # fmt: skip

@@ -1,0 +1,20 @@
+/* How long a silence or an acknowledgement may last, as choices. Minutes. */
+
+export const DURATIONS: readonly (readonly [number, string])[] = [
+  [30, "30 min"],
+  [60, "1 hour"],
+  [120, "2 hours"],
+  [240, "4 hours"],
+  [480, "8 hours"],
+  [1440, "1 day"],
+  [4320, "3 days"],
+  [10080, "1 week"],
+];
+
+/** "2h" → 120, "45m" → 45, "1d" → 1440; null when it is none. */
+export function minutesOf(text: string): number | null {
+  const found = /^(\d{1,4})\s*(m|min|h|d)$/.exec(text.trim());
+  if (!found) return null;
+  const minutes = Number(found[1]) * { m: 1, min: 1, h: 60, d: 1440 }[found[2] as "m" | "min" | "h" | "d"];
+  return minutes > 0 ? minutes : null;
+}

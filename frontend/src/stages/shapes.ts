@@ -1,0 +1,156 @@
+/* What the REST answers about stages hold, and how the page says it. */
+
+import { readable } from "../state/words";
+import type { PlotlyFigure } from "../types";
+
+export interface StageWindowRow {
+  id: number;
+  role: string;
+  started_at: string | null;
+  ended_at: string | null;
+  first_step: number;
+  last_step: number;
+  n_ranks: number;
+  verdict: Verdict;
+  labels: string[];
+  is_strong: boolean;
+  stage: string;
+  leader: number | null;
+  step_s: number;
+  usual_s: number | null;
+  shares: Record<string, number>;
+  next_look: string;
+}
+
+export type Verdict = "learning" | "usual" | "faster" | "routed" | "unlocalised";
+
+export interface Led {
+  rank: number;
+  windows: number;
+  of: number;
+  node: string;
+  mates: number;
+}
+
+export interface StageWindows {
+  recording: { is_recorded: boolean; gaps: number; failed: string };
+  roles: string[];
+  role: string;
+  windows: StageWindowRow[];
+  shares: PlotlyFigure;
+  led: Led[];
+  newest_moved: number | null;
+}
+
+export interface ByStage {
+  stage: string;
+  p50_ms: number;
+  p95_ms: number;
+  max_ms: number;
+  p50_share: number;
+  share: number;
+}
+
+export interface StageReport {
+  shares: Record<string, number>;
+  gains: Record<string, number>;
+  gain_baseline: string;
+  routing: string[];
+  co_critical_stages: string[];
+  downgrades: string[];
+  fits_wait_model: boolean;
+  why: string;
+  n_steps: number;
+  n_ranks: number;
+  at: { leader: number | null; lead_s: number; tied: number[]; n_tied: number; lag_s: number; lag_increase_s: number };
+}
+
+export interface StageWindow {
+  window: StageWindowRow;
+  labels: { label: string; meaning: string }[];
+  report: StageReport;
+  verdict: {
+    verdict: Verdict;
+    growth: Record<string, number>;
+    entered: { rank: number; late_ms: number; n_steps: number; of: number; settled: string } | null;
+    next_look: string;
+  };
+  closed: string;
+  steps: PlotlyFigure;
+  ranks: PlotlyFigure;
+  median: PlotlyFigure;
+  by_stage: ByStage[];
+  summaries: Record<string, Record<string, number>>;
+  profile: { rank: number; node: string; pid: number | null; stage: string; commands: string[] } | null;
+}
+
+export const VERDICT: Record<Verdict, { word: string; about: string }> = {
+  learning: { word: "learning", about: "There is no normal to compare with yet." },
+  usual: { word: "as usual", about: "The step takes what it usually takes." },
+  faster: { word: "faster", about: "The step takes less than it usually does." },
+  routed: { word: "routed", about: "The step takes longer, and a stage may be called the cause." },
+  unlocalised: { word: "unlocalised", about: "The step takes longer, and no stage may be called the cause." },
+};
+
+const SHORT: Record<string, string> = {
+  "data.next_wait": "data",
+  "model.fwd_loss_cpu_wall": "forward",
+  "model.backward_cpu_wall": "backward",
+  "callbacks.cpu_wall": "callbacks",
+  "optim.step_cpu_wall": "optimizer",
+  "step.other_cpu_wall": "other",
+};
+
+const LABEL: Record<string, string> = {
+  frontier_accounting: "Accounting of the frontier",
+  likely_sync_wait: "Likely a wait for one rank",
+  sync_wait_dependent: "Depends on who waits",
+  direct_exposure: "Exposed directly",
+  forward_device_supported: "Slow forward, seen by the device",
+  forward_spillover_suspected: "Forward may spill into later stages",
+  forward_host_overhead_suspected: "The host may hold up forward",
+  forward_event_scope_limited: "Too few device times",
+  co_critical: "Several may hold it up",
+  gradient_accumulation_ambiguous: "Micro-steps are added up",
+  role_aware_needed: "Roles must be told apart",
+  telemetry_limited: "Measurement incomplete",
+};
+
+/** A label in plain words; its code belongs into a tooltip, for those who read the docs. */
+export function labelWords(label: string): string {
+  return LABEL[label] ?? readable(label);
+}
+
+export function short(stage: string): string {
+  return SHORT[stage] ?? stage;
+}
+
+export function percent(share: number): string {
+  return `${(share * 100).toFixed(share > 0 && share < 0.0995 ? 1 : 0)} %`;
+}
+
+export function ms(seconds: number): string {
+  const value = seconds * 1000;
+  return `${value < 10 ? value.toFixed(1) : Math.round(value).toLocaleString("en")} ms`;
+}
+
+/** What a window says in one sentence. */
+export function headline({ window, report, verdict }: StageWindow): string {
+  const usual = window.usual_s ? `, usually ${ms(window.usual_s)}` : "";
+  const step = `A step takes ${ms(window.step_s)}${usual}`;
+  const leading = report.routing[0];
+  if (!leading) return `${step}; too little time is exposed to divide it.`;
+  const share = percent(report.shares[leading] ?? 0);
+  if (verdict.entered?.settled && verdict.entered.settled !== leading) {
+    return `${step}; rank ${verdict.entered.rank} is late in ${short(verdict.entered.settled)}, which the host sees in ${short(leading)}.`;
+  }
+  const who = window.leader === null ? "no rank leads it clearly" : whoLeads(window.leader, report.at.lead_s, verdict);
+  return `${step}; ${short(leading)} has ${share} of the exposed time, and ${who}.`;
+}
+
+function whoLeads(rank: number, lead: number, verdict: StageWindow["verdict"]): string {
+  if (verdict.entered && verdict.entered.rank === rank && lead === 0) {
+    return `all ranks are alike in it, but rank ${rank} enters the ops last by ${Math.round(verdict.entered.late_ms)} ms`;
+  }
+  return `rank ${rank} leads it by ${ms(lead)}`;
+}

@@ -1,0 +1,29 @@
+/*
+ * What is shown as an incident's state: resolved, attached, acknowledged, silenced, open, the first that holds. The
+ * server's lists count by the same order (console/incidents/listing.py).
+ */
+
+import type { IncidentRow } from "../live/rows";
+
+export type ShownState = "open" | "silenced" | "acknowledged" | "attached" | "resolved";
+
+export function shownState(row: IncidentRow, nowMs: number): ShownState {
+  if (row.state === "resolved") return "resolved";
+  if (row.attached_to !== null) return "attached";
+  if (row.state === "acknowledged") return "acknowledged";
+  return isSilenced(row, nowMs) ? "silenced" : "open";
+}
+
+export function isSilenced(row: IncidentRow, nowMs: number): boolean {
+  return row.silenced_until !== null && Date.parse(row.silenced_until) > nowMs;
+}
+
+/** Who handles it: whom it is assigned to, else who acknowledged it; "" nobody. */
+export function whoHandles(row: IncidentRow): string {
+  return row.assignee || (row.state === "acknowledged" ? (row.acknowledged_by ?? "") : "");
+}
+
+/** Whether it waits for somebody, or somebody has it: neither silenced nor part of another. */
+export function isLoud(row: IncidentRow, nowMs: number): boolean {
+  return ["open", "acknowledged"].includes(shownState(row, nowMs));
+}

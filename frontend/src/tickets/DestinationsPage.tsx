@@ -1,0 +1,194 @@
+/*
+ * Where incidents are told, and what became of every message: destinations with a test button, deliveries with replay.
+ */
+
+import { useEffect, useState } from "preact/hooks";
+import { Empty, For, Loading } from "../parts/bits";
+import { Failure } from "../parts/Failure";
+import { type Column, Table } from "../parts/Table";
+import { useAnswer } from "../parts/useAnswer";
+import { pageTitle } from "../state/badge";
+import { notify } from "../state/notices";
+import { count } from "../state/words";
+import {
+  changeDestination,
+  type DestinationRow,
+  type DestinationsAnswer,
+  readDestinations,
+  removeDestination,
+  standing,
+  testDestination,
+} from "./calls";
+import { Deliveries } from "./Deliveries";
+import { DestinationDialog } from "./DestinationDialog";
+
+const LOOK_MS = 3000;
+
+/** What is sent changes by itself: a number that rises every few seconds while the page is in sight. */
+function useBeat(): number {
+  const [beat, setBeat] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => document.visibilityState === "visible" && setBeat((n) => n + 1), LOOK_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return beat;
+}
+
+export function DestinationsPage() {
+  const beat = useBeat();
+  const { value, failure, again } = useAnswer("destinations", readDestinations, beat);
+  const [form, setForm] = useState<DestinationRow | "new" | null>(null);
+  useEffect(() => {
+    pageTitle.value = "Destinations";
+  }, []);
+  const mayMake = (value?.teams.length ?? 0) > 0;
+  return (
+    <div class="page">
+      <div class="list-head">
+        <h1>Destinations</h1>
+        {mayMake && (
+          <div class="head-acts">
+            <button type="button" class="primary" onClick={() => setForm("new")}>
+              New destination
+            </button>
+          </div>
+        )}
+      </div>
+      <p class="faint">
+        Incidents are told here ten seconds after they open, or at once when the evidence is strong; silenced ones are
+        not.
+      </p>
+      {failure && !value && <Failure error={failure} again={again} />}
+      {!value && !failure && <Loading what="destinations" />}
+      {value?.destinations.length === 0 && (
+        <Empty title={mayMake ? "Nobody is told yet." : "Nobody is told yet; administrators add destinations."} />
+      )}
+      {value && value.destinations.length > 0 && <Destinations answer={value} again={again} edit={setForm} />}
+      {value && value.destinations.length > 0 && <Deliveries beat={beat} destinations={value.destinations} />}
+      {form && value && (
+        <DestinationDialog
+          kinds={value.kinds}
+          teams={value.teams}
+          row={form === "new" ? undefined : form}
+          onClose={() => setForm(null)}
+          onDone={again}
+        />
+      )}
+    </div>
+  );
+}
+
+interface DestinationsProps {
+  answer: DestinationsAnswer;
+  again: () => void;
+  edit: (row: DestinationRow) => void;
+}
+
+function Destinations({ answer, again, edit }: DestinationsProps) {
+  const columns: Column<DestinationRow>[] = [
+    { word: "Name", cell: (row) => row.name },
+    { word: "Kind", cell: (row) => row.title },
+    { word: "State", cell: (row) => <Standing row={row} /> },
+    { word: "Waiting", isNumber: true, cell: (row) => row.n_waiting.toLocaleString("en-US") },
+    { word: "Sent", isNumber: true, cell: (row) => row.n_sent.toLocaleString("en-US") },
+    { word: "Dead", isNumber: true, cell: (row) => row.n_dead.toLocaleString("en-US") },
+    { word: "Back", isWideOnly: true, cell: (row) => <Back row={row} /> },
+    { word: "Act", cell: (row) => row.may_change && <Acts row={row} again={again} edit={edit} /> },
+  ];
+  const mayChange = answer.destinations.some((row) => row.may_change);
+  return (
+    <Table
+      label="Destinations"
+      isCards
+      columns={mayChange ? columns : columns.slice(0, -1)}
+      rows={answer.destinations}
+      rowKey={(row) => row.id}
+    />
+  );
+}
+
+function Standing({ row }: { row: DestinationRow }) {
+  const { word, isBad } = standing(row);
+  return (
+    <>
+      <span class={isBad ? "warning" : ""}>{word}</span>
+      {row.enabled && row.not_before && row.n_failures > 0 && (
+        <span class="faint">
+          {" "}
+          next try in <For until={row.not_before} />
+        </span>
+      )}
+      {row.n_refused > 0 && <div class="warning">{count(row.n_refused, "message")} refused: too many waited</div>}
+    </>
+  );
+}
+
+function Back({ row }: { row: DestinationRow }) {
+  if (!row.hook_path) return <span class="faint">–</span>;
+  const refused = Object.entries(row.hooks_refused).map(([why, n]) => `${n} ${why}`);
+  return (
+    <>
+      <code>{row.hook_path}</code>
+      <div class="faint">
+        {row.n_hooks} taken{refused.length > 0 && `; refused: ${refused.join(", ")}`}
+      </div>
+    </>
+  );
+}
+
+interface ActsProps {
+  row: DestinationRow;
+  again: () => void;
+  edit: (row: DestinationRow) => void;
+}
+
+function Acts({ row, again, edit }: ActsProps) {
+  const [busy, setBusy] = useState(false);
+  const [sure, setSure] = useState(false);
+  const run = async (act: () => Promise<unknown>, done: string) => {
+    setBusy(true);
+    await act().then(
+      () => notify(done),
+      (error: Error) => notify(error.message, "bad"),
+    );
+    setBusy(false);
+    setSure(false);
+    again();
+  };
+  return (
+    <div class="head-acts">
+      <button
+        type="button"
+        disabled={busy || !row.enabled}
+        onClick={() => run(() => testDestination(row.id), "A test is on its way: see Deliveries.")}
+        aria-label={`Test ${row.name}`}
+      >
+        Test
+      </button>
+      <button type="button" disabled={busy} onClick={() => edit(row)} aria-label={`Change ${row.name}`}>
+        Change
+      </button>
+      <button
+        type="button"
+        disabled={busy}
+        onClick={() =>
+          run(
+            () => changeDestination(row.id, { enabled: !row.enabled }),
+            row.enabled ? "Switched off; messages stop." : "Switched on.",
+          )
+        }
+        aria-label={`Switch ${row.name} ${row.enabled ? "off" : "on"}`}
+      >
+        {row.enabled ? "Off" : "On"}
+      </button>
+      <button
+        type="button"
+        disabled={busy}
+        onClick={() => (sure ? run(() => removeDestination(row.id), "Removed.") : setSure(true))}
+        aria-label={`${sure ? "Really remove" : "Remove"} ${row.name}`}
+      >
+        {sure ? "Really?" : "Remove"}
+      </button>
+    </div>
+  );
+}

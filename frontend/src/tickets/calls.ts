@@ -1,0 +1,108 @@
+/* The REST API of destinations, deliveries and tickets. */
+
+import { ask } from "../api";
+
+export interface DestinationSetting {
+  name: string;
+  words: string;
+  is_secret: boolean;
+  is_needed: boolean;
+  /** What holds when it is left empty. */
+  usual: string;
+}
+
+export interface DestinationKind {
+  name: string;
+  title: string;
+  settings: DestinationSetting[];
+}
+
+export interface DestinationRow {
+  id: number;
+  team: string;
+  name: string;
+  kind: string;
+  title: string;
+  settings: Record<string, string>;
+  has_secrets: boolean;
+  severity_min: "low" | "medium" | "high";
+  enabled: boolean;
+  /** Why it was switched off by itself. */
+  paused_why: string;
+  /** Until when nothing is sent after a failure. */
+  not_before: string | null;
+  n_failures: number;
+  n_waiting: number;
+  n_sent: number;
+  n_dead: number;
+  n_refused: number;
+  hook_path: string;
+  n_hooks: number;
+  hooks_refused: Record<string, number>;
+  may_change: boolean;
+}
+
+export interface DeliveryRow {
+  id: number;
+  destination: number;
+  destination_name: string;
+  incident: number | null;
+  headline: string;
+  verb: string;
+  state: "waiting" | "sent" | "dead" | "skipped";
+  made_at: string;
+  due_at: string;
+  done_at: string | null;
+  n_attempts: number;
+  n_merged: number;
+  said: string;
+  replay_of: number | null;
+  may_replay: boolean;
+}
+
+export interface TicketRow {
+  destination: number;
+  destination_name: string;
+  kind: string;
+  external_id: string;
+  url: string;
+  told_at: string | null;
+  remote_state: string;
+  remote_at: string | null;
+  /** Closed there, not here. */
+  differs: boolean;
+}
+
+export interface DestinationsAnswer {
+  destinations: DestinationRow[];
+  kinds: DestinationKind[];
+  /** Those the user may make destinations for. */
+  teams: string[];
+}
+
+export interface DestinationForm {
+  name: string;
+  kind: string;
+  settings: Record<string, string>;
+  severity_min: string;
+  team?: string;
+}
+
+export const readDestinations = () => ask<DestinationsAnswer>("destinations");
+export const readDeliveries = (query: string) =>
+  ask<{ deliveries: DeliveryRow[]; older: number | null }>(`deliveries${query}`);
+export const readTickets = (incident: number) => ask<{ tickets: TicketRow[] }>(`incidents/${incident}/tickets`);
+export const makeDestination = (form: DestinationForm) => ask<unknown>("destinations", "POST", form);
+export const changeDestination = (id: number, changes: object) => ask<unknown>(`destinations/${id}`, "PATCH", changes);
+export const removeDestination = (id: number) => ask<unknown>(`destinations/${id}`, "DELETE");
+export const testDestination = (id: number) => ask<unknown>(`destinations/${id}/test`, "POST", {});
+export const replayDelivery = (id: number) => ask<unknown>(`deliveries/${id}/replay`, "POST", {});
+
+/** How a destination does, in words: off, failing, in order, or never used. */
+export function standing(row: DestinationRow): { word: string; isBad: boolean } {
+  if (!row.enabled) return { word: row.paused_why ? `switched off: ${row.paused_why}` : "switched off", isBad: true };
+  if (row.n_failures > 0) return { word: `failing, ${row.n_failures} in a row`, isBad: true };
+  if (row.n_sent + row.n_dead + row.n_waiting === 0) return { word: "nothing sent yet", isBad: false };
+  if (row.n_sent === 0 && row.n_dead > 0) return { word: "nothing has arrived", isBad: true };
+  return { word: "in order", isBad: false };
+}

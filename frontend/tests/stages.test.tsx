@@ -1,0 +1,168 @@
+/* The tab of stages: what a window says in a sentence, whom to profile, and what stands there when nothing is recorded. */
+
+import { render } from "preact";
+import { act } from "preact/test-utils";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { StagesPanel } from "../src/stages/StagesPanel";
+import { headline, labelWords, ms, percent, type StageWindow, type StageWindowRow, short } from "../src/stages/shapes";
+
+const FIGURE = { data: [], layout: {}, config: {}, text: "In words." };
+
+function row(changes: Partial<StageWindowRow> = {}): StageWindowRow {
+  return {
+    id: 7,
+    role: "",
+    started_at: "2026-11-22T17:00:00.000Z",
+    ended_at: "2026-11-22T17:00:40.000Z",
+    first_step: 840,
+    last_step: 959,
+    n_ranks: 8,
+    verdict: "routed",
+    labels: ["frontier_accounting", "likely_sync_wait"],
+    is_strong: true,
+    stage: "data.next_wait",
+    leader: 3,
+    step_s: 0.409,
+    usual_s: 0.212,
+    shares: { "data.next_wait": 0.51 },
+    next_look: "Profile rank 3 in data.next_wait; it leads the exposed time of the group.",
+    ...changes,
+  };
+}
+
+function one(changes: Partial<StageWindow> = {}): StageWindow {
+  return {
+    window: row(),
+    labels: [{ label: "likely_sync_wait", meaning: "One rank ends this stage late." }],
+    report: {
+      shares: { "data.next_wait": 0.51, "model.backward_cpu_wall": 0.24 },
+      gains: { "data.next_wait": 0 },
+      gain_baseline: "reference",
+      routing: ["data.next_wait", "model.backward_cpu_wall"],
+      co_critical_stages: [],
+      downgrades: ["Something was missing."],
+      fits_wait_model: true,
+      why: "8 ranks of one role",
+      n_steps: 120,
+      n_ranks: 8,
+      at: { leader: 3, lead_s: 0.2, tied: [3], n_tied: 1, lag_s: 0.2, lag_increase_s: 0.2 },
+    },
+    verdict: { verdict: "routed", growth: {}, entered: null, next_look: row().next_look },
+    closed: "120 steps",
+    steps: FIGURE,
+    ranks: FIGURE,
+    median: FIGURE,
+    by_stage: [{ stage: "data.next_wait", p50_ms: 8.3, p95_ms: 208, max_ms: 209, p50_share: 0.02, share: 0.51 }],
+    summaries: { "per-stage max": { "data.next_wait": 0.34 } },
+    profile: {
+      rank: 3,
+      node: "node-1",
+      pid: 1003,
+      stage: "data.next_wait",
+      commands: ["ssh node-1 py-spy record --pid 1003"],
+    },
+    ...changes,
+  };
+}
+
+describe("what a window says", () => {
+  it("names the stage, its share and the rank", () => {
+    expect(headline(one())).toBe(
+      "A step takes 409 ms, usually 212 ms; data has 51 % of the exposed time, and rank 3 leads it by 200 ms.",
+    );
+  });
+
+  it("says when nobody leads, and when nothing is exposed", () => {
+    const nobody = one({ window: row({ leader: null, usual_s: null }) });
+    expect(headline(nobody)).toBe(
+      "A step takes 409 ms; data has 51 % of the exposed time, and no rank leads it clearly.",
+    );
+    const report = { ...one().report, routing: [] };
+    expect(headline(one({ report }))).toContain("too little time is exposed");
+  });
+
+  it("says who enters last where all ranks are alike, and where forward spills over", () => {
+    const entered = { rank: 5, late_ms: 119.6, n_steps: 118, of: 120, settled: "model.fwd_loss_cpu_wall" };
+    const verdict = { ...one().verdict, entered };
+    const report = { ...one().report, routing: ["model.backward_cpu_wall"] };
+    expect(headline(one({ report, verdict }))).toContain("rank 5 is late in forward, which the host sees in backward");
+    const alike = { ...report, at: { ...report.at, leader: null, lead_s: 0 } };
+    const tie = { ...verdict, entered: { ...entered, settled: "" } };
+    expect(headline(one({ window: row({ leader: 5 }), report: alike, verdict: tie }))).toContain(
+      "rank 5 enters the ops last by 120 ms",
+    );
+  });
+
+  it("says numbers as people read them", () => {
+    expect([percent(0.512), percent(0.021), percent(0), ms(0.0042), ms(1.234)]).toEqual([
+      "51 %",
+      "2.1 %",
+      "0 %",
+      "4.2 ms",
+      "1,234 ms",
+    ]);
+    expect([short("optim.step_cpu_wall"), short("data.to_device")]).toEqual(["optimizer", "data.to_device"]);
+  });
+});
+
+it("says labels in words", () => {
+  expect(labelWords("frontier_accounting")).toBe("Accounting of the frontier");
+  expect(labelWords("some_new_label")).not.toContain("_");
+});
+
+describe("the tab", () => {
+  let box: HTMLDivElement;
+  beforeEach(() => {
+    box = document.body.appendChild(document.createElement("div"));
+  });
+  afterEach(() => {
+    render(null, box);
+    box.remove();
+    vi.unstubAllGlobals();
+  });
+
+  async function shown(answers: Record<string, unknown>) {
+    const fetched = (path: string) => {
+      const found = Object.entries(answers).find(([end]) => String(path).endsWith(end));
+      return Promise.resolve(new Response(JSON.stringify(found?.[1] ?? {}), { status: found ? 200 : 404 }));
+    };
+    vi.stubGlobal("fetch", vi.fn(fetched));
+    await act(async () => render(<StagesPanel source="jobs/1" jobId={1} />, box));
+    for (let n = 0; n < 5; n++) await act(async () => await new Promise((done) => setTimeout(done)));
+    return box.textContent ?? "";
+  }
+
+  const windows = {
+    recording: { is_recorded: true, gaps: 0, failed: "" },
+    roles: [""],
+    role: "",
+    shares: FIGURE,
+    led: [],
+  };
+
+  it("says that nothing is recorded, which is not the same as no window yet", async () => {
+    const recording = { is_recorded: false, gaps: 0, failed: "" };
+    expect(await shown({ "jobs/1/stages": { ...windows, recording, windows: [], newest_moved: null } })).toContain(
+      "No recorder of stages reports from this job.",
+    );
+  });
+
+  it("says why there are no windows when the server could not make them", async () => {
+    const recording = { is_recorded: true, gaps: 1, failed: "ValueError: bad rows" };
+    const text = await shown({ "jobs/1/stages": { ...windows, recording, windows: [], newest_moved: null } });
+    expect(text).toContain("The newest stretch cannot be cut into windows: ValueError: bad rows");
+    expect(text).toContain("1 stretch could not be cut: its windows are missing.");
+  });
+
+  it("shows the newest window that moved, its command and why nothing stronger is said", async () => {
+    const led = [{ rank: 3, windows: 4, of: 5, node: "node-1", mates: 0 }];
+    const text = await shown({
+      "jobs/1/stages": { ...windows, led, windows: [row({ id: 6, verdict: "usual" }), row()], newest_moved: 7 },
+      "jobs/1/stages/7": one(),
+    });
+    expect(text).toContain("rank 3 led 4 of 5 windows that moved; it is on node-1, whose other ranks never led");
+    expect(text).toContain("ssh node-1 py-spy record --pid 1003");
+    expect(text).toContain("Something was missing.");
+    expect(text).toContain("One rank ends this stage late.");
+  });
+});

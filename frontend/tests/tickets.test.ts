@@ -1,0 +1,37 @@
+import { describe, expect, it } from "vitest";
+import { type DestinationRow, standing } from "../src/tickets/calls";
+
+const ROW: DestinationRow = {
+  id: 1,
+  team: "t",
+  name: "duty",
+  kind: "pagerduty",
+  title: "PagerDuty",
+  settings: {},
+  has_secrets: true,
+  severity_min: "low",
+  enabled: true,
+  paused_why: "",
+  not_before: null,
+  n_failures: 0,
+  n_waiting: 0,
+  n_sent: 0,
+  n_dead: 0,
+  n_refused: 0,
+  hook_path: "",
+  n_hooks: 0,
+  hooks_refused: {},
+  may_change: true,
+};
+
+describe("how a destination does", () => {
+  it("is not in order before anything has arrived", () => {
+    expect(standing(ROW)).toEqual({ word: "nothing sent yet", isBad: false });
+    expect(standing({ ...ROW, n_dead: 2 })).toEqual({ word: "nothing has arrived", isBad: true });
+    expect(standing({ ...ROW, n_sent: 1 })).toEqual({ word: "in order", isBad: false });
+  });
+  it("says that it fails, or is off and why", () => {
+    expect(standing({ ...ROW, n_sent: 9, n_failures: 3 }).isBad).toBe(true);
+    expect(standing({ ...ROW, enabled: false, paused_why: "answered 410" }).word).toBe("switched off: answered 410");
+  });
+});

@@ -1,0 +1,226 @@
+"""Cuts the steps of a job into windows of one group of ranks and one schema (StageFrontier §3, §6, Table 11).
+
+A window holds 120 steps after 20 of warm-up, at most 60 s, and is closed early when the schema, the members or the
+accumulation of its group change: mismatched rows are never merged. A step that a rank broke off (an exception, a clock
+that went back) is left out on all ranks, counted. Nothing is cut that may still be arriving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nccl_instrument.tables import GATHER_FAILED, NESTED_REFUSED, OUT_OF_ORDER, WAIT_UNSURE
+from rca.frontier.accounting import Seconds, by_stage
+from rca.frontier.steps import Stages, Steps
+from rca.keys import Ints, Mask
+from rca.settings import Settings
+
+SETTLED_NS: Final = 5_000_000_000
+"""A step that ended so long before the newest data is not waited for any longer."""
+UNSURE_SHARE: Final = 0.05
+ROWS_MAX: Final = 4_000_000
+"""Rows of a window at most: of 100,000 ranks it holds 40 steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Up to where an attempt has been cut. step: the last one that is done with, -1 before the first; ended_ns: when it
+    ended; first: the first step ever seen, -1 before it."""
+
+    step: int = -1
+    ended_ns: int = 0
+    first: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One window of one group: durations (T, R, S) s, ended_ns (T, R), steps (T,), ranks (R,), flags (T, R). closed: why it
+    ends where it does. trouble: what was wrong with it, in sentences. n_left_out: steps that not every rank completed."""
+
+    stages: Stages
+    ranks: tuple[int, ...]
+    steps: Ints
+    durations: Seconds
+    ended_ns: Ints
+    overlap_s: Seconds
+    flags: Ints
+    closed: str
+    trouble: tuple[str, ...]
+    n_left_out: int = 0
+
+    @property
+    def start_ns(self) -> int:
+        """When the first rank began the first step, as far as its own clock says."""
+        return int((self.ended_ns[0] - self.durations[0].sum(axis=1) * 1e9).min())
+
+    @property
+    def end_ns(self) -> int:
+        return int(self.ended_ns[-1].max())
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Windows of one group that are complete, the last step they use, and where it ended."""
+
+    cuts: tuple[Cut, ...]
+    step: int
+    ended_ns: int
+
+
+def after(steps: Steps, cursor: Cursor, settings: Settings) -> tuple[Steps, Cursor]:
+    """Steps that have not been cut, warm-up left out. Numbers that begin anew, as after a checkpoint was loaded, are new."""
+    if not len(steps.step):
+        return steps, cursor
+    is_late = steps.ended_ns > cursor.ended_ns + SETTLED_NS
+    is_anew = (steps.step <= cursor.step) & is_late & (cursor.ended_ns > 0)  # 0: these are the warm-up, read again
+    if is_anew.any():
+        steps = steps.where(steps.ended_ns >= steps.ended_ns[is_anew].min())
+        cursor = Cursor(int(steps.step.min()) - 1, cursor.ended_ns, cursor.first)
+    if cursor.first < 0:
+        cursor = Cursor(int(steps.step.min()) + settings.stage_warm_up - 1, 0, int(steps.step.min()))
+    return steps.where(steps.step > cursor.step), cursor
+
+
+def cut(
+    steps: Steps, schemas: dict[int, Stages], ranks: Sequence[int], now_ns: int, settings: Settings, *, is_last: bool
+) -> Batch:
+    """The complete windows of the group `ranks`. now_ns: newest data; is_last: nothing will come, so that what is there is
+    cut however short it is."""
+    own = steps.where(np.isin(steps.rank, np.asarray(ranks, np.int64)))
+    cuts, done, ended_ns = [], -1, 0
+    for low, high, closed in _segments(own, now_ns, settings, is_last=is_last):
+        inside = own.where((own.step >= low) & (own.step < high))
+        made = _made(inside, schemas, closed)
+        if made is not None:
+            cuts.append(made)
+        done, ended_ns = high - 1, int(inside.ended_ns.max())
+    return Batch(tuple(cuts), done, ended_ns)
+
+
+def _segments(own: Steps, now_ns: int, settings: Settings, *, is_last: bool) -> list[tuple[int, int, str]]:
+    """(first step, first step after, why it ends there) of every window that is complete."""
+    if not len(own.step):
+        return []
+    ranks, numbers = np.unique(own.rank), np.unique(own.step)
+    at, last_of = np.searchsorted(numbers, own.step), np.full(len(ranks), -1)
+    rank_at = np.searchsorted(ranks, own.rank)
+    np.maximum.at(last_of, rank_at, at)
+    first_of = np.full(len(ranks), len(numbers))
+    np.minimum.at(first_of, rank_at, at)
+    ended, began = np.zeros(len(numbers), np.int64), np.full(len(numbers), np.iinfo(np.int64).max)
+    np.maximum.at(ended, at, own.ended_ns)
+    np.minimum.at(began, at, own.ended_ns - (own.durations.sum(axis=1) * 1e9).astype(np.int64))
+    is_ready = np.ones(len(numbers), bool) if is_last else _ready(ended, last_of, now_ns)
+    changes = _changes(own, at, first_of, last_of)
+    longest = max(2, min(settings.stage_steps, ROWS_MAX // max(len(ranks), 1)))
+    found, start = [], 0
+    for i in range(1, len(numbers) + 1):
+        closed = _closed(i, start, numbers, ended, began, changes, longest, settings, is_last=is_last)
+        if not is_ready[i - 1] or (i == len(numbers) and not closed):
+            break
+        if closed:
+            found.append((int(numbers[start]), int(numbers[i - 1]) + 1, closed))
+            start = i
+    return found
+
+
+def _ready(ended: Ints, last_of: Ints, now_ns: int) -> Mask:
+    """(T,) steps that every rank has told, or gone beyond, or that are long past; and none after one that is not."""
+    is_told = np.arange(len(ended)) <= last_of.min()
+    found: Mask = np.logical_and.accumulate(is_told | (ended <= now_ns - SETTLED_NS))
+    return found
+
+
+def _changes(own: Steps, at: Ints, first_of: Ints, last_of: Ints) -> dict[int, str]:
+    """Step (by position) before which a window is closed → why."""
+    found = {}
+    for position in np.unique(first_of[first_of > first_of.min()]).tolist():
+        found[position] = "a rank joined"
+    for position in np.unique(last_of[last_of < last_of.max()] + 1).tolist():
+        if _left(own, last_of, position):
+            found[position] = "a rank left"
+    by_rank = np.lexsort((at, own.rank))
+    rank, order = own.rank[by_rank], own.order[by_rank]
+    is_change = (rank[1:] == rank[:-1]) & (order[1:] != order[:-1])
+    found |= dict.fromkeys(at[by_rank][1:][is_change].tolist(), "the stages changed")
+    return found
+
+
+def _left(own: Steps, last_of: Ints, position: int) -> bool:
+    """Whether others went on long after a rank's last step: else its newest rows are still to come."""
+    others = own.ended_ns.max()
+    ranks = np.unique(own.rank)[last_of + 1 == position]
+    return bool(own.ended_ns[np.isin(own.rank, ranks)].max() <= others - SETTLED_NS)
+
+
+def _closed(
+    i: int, start: int, numbers: Ints, ended: Ints, began: Ints, changes: dict[int, str], longest: int,
+    settings: Settings, *, is_last: bool,
+) -> str:  # fmt: skip
+    """Why a window that begins at `start` ends before step i; '' when it goes on."""
+    if i in changes:
+        return changes[i]
+    if i - start >= longest:
+        return f"{longest} steps"
+    if ended[i - 1] - began[start] >= settings.stage_window_ns:
+        return f"{settings.stage_window_ns / 1e9:g} s"
+    if i < len(numbers) and ended[i] - began[start] > settings.stage_window_ns:
+        return f"{settings.stage_window_ns / 1e9:g} s"
+    return "the data ends" if is_last and i == len(numbers) else ""
+
+
+def _made(inside: Steps, schemas: dict[int, Stages], closed: str) -> Cut | None:
+    """The window of these steps, of the schema that most of its ranks have; None when not even one step is whole."""
+    orders, counts = np.unique(inside.order, return_counts=True)
+    order = int(orders[counts.argmax()])
+    stages, trouble = schemas.get(order), list[str]()
+    if len(orders) > 1:
+        n_other = len(np.unique(inside.rank[inside.order != order]))
+        trouble.append(f"{n_other} {'rank records' if n_other == 1 else 'ranks record'} other stages than the rest.")
+        inside = inside.where(inside.order == order)
+    if stages is None:
+        return None
+    ranks, numbers = np.unique(inside.rank), np.unique(inside.step)
+    place = np.searchsorted(numbers, inside.step), np.searchsorted(ranks, inside.rank)
+    is_there = np.zeros((len(numbers), len(ranks)), bool)
+    is_there[place] = True
+    is_whole = np.asarray(is_there.all(axis=1))
+    if not is_whole.any():
+        return None
+    n_stages, n_left_out = len(stages.names), int((~is_whole).sum())
+    durations = np.zeros((*is_there.shape, n_stages))
+    durations[place] = inside.durations[:, :n_stages]
+    ended, flags, overlap = (
+        np.zeros(is_there.shape, np.int64),
+        np.zeros(is_there.shape, np.int64),
+        np.zeros(is_there.shape),
+    )
+    ended[place], flags[place], overlap[place] = inside.ended_ns, inside.flags, inside.overlap_s
+    trouble += _trouble(flags[is_whole], inside, n_left_out=n_left_out, n_steps=len(is_whole))
+    return Cut(
+        stages, tuple(ranks.tolist()), numbers[is_whole], by_stage(durations[is_whole]), ended[is_whole],
+        overlap[is_whole], flags[is_whole], closed, tuple(trouble), n_left_out,
+    )  # fmt: skip
+
+
+def _trouble(flags: Ints, inside: Steps, *, n_left_out: int, n_steps: int) -> list[str]:
+    """What the rows say of themselves (Table 11), each in a sentence."""
+    said = (
+        (WAIT_UNSURE, "which step waited for its data is not known, as batches are fetched ahead"),
+        (NESTED_REFUSED, "a stage was opened inside another and left out"),
+        (OUT_OF_ORDER, "stages came in another order than declared"),
+    )
+    shares = [(float((flags & bit > 0).mean()), sentence) for bit, sentence in said]
+    found = [f"In {share:.0%} of the steps {sentence}." for share, sentence in shares if share > UNSURE_SHARE]
+    if (flags & GATHER_FAILED > 0).any():
+        n = int((flags & GATHER_FAILED > 0).any(axis=0).sum())
+        found.append(f"The gather of this window failed or came late for {n} of {flags.shape[1]} ranks.")
+    if n_left_out > UNSURE_SHARE * n_steps:
+        found.append(f"{n_left_out} of {n_steps} steps are left out: not every rank completed them.")
+    if inside.n_bad:
+        found.append(f"{inside.n_bad} rows were left out: what they say cannot be a duration.")
+    return found

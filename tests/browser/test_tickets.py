@@ -1,0 +1,66 @@
+"""Destinations in the browser: an administrator makes one, tests it, sees why it failed and replays; a phone shows the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from playwright.sync_api import Page, expect
+
+from console.tickets.sender import send_due
+from tests.browser.conftest import PHONE, OpenAs
+from tests.browser.stack import Stack
+from tests.browser.test_accessibility import violations_in_both_themes
+from tests.console.tickets.places import Place, place
+
+pytestmark = pytest.mark.browser
+PICTURES = os.environ.get("PICTURES")
+
+
+@pytest.fixture
+def pagerduty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    with place(lambda asked: (400, {}, {"message": "invalid routing key"})) as here:
+        monkeypatch.setattr(settings, "TICKETS_HOSTS", {here.name})
+        yield here
+
+
+def picture(page: Page, name: str) -> None:
+    if PICTURES:
+        page.screenshot(path=str(Path(PICTURES) / f"{name}.png"), full_page=True)
+
+
+def test_a_destination_is_made_tested_and_its_failure_replayed(stack: Stack, open_as: OpenAs, pagerduty: Place) -> None:
+    page = open_as("ada", "/destinations")
+    expect(page.get_by_text("Nobody is told yet.")).to_be_visible()
+    page.get_by_role("button", name="New destination").click()
+    page.get_by_label("Name").fill("on duty")
+    page.get_by_label("Integration key").fill("short")
+    page.get_by_label("Address").fill(pagerduty.url)
+    page.get_by_role("button", name="Make").click()
+    expect(page.get_by_role("alert")).to_contain_text("32 letters")
+    picture(page, "dialog-light")
+    page.get_by_label("Integration key").fill("k" * 32)
+    page.get_by_role("button", name="Make").click()
+    page.get_by_role("button", name="Test on duty").click()
+    row = page.locator("section[aria-labelledby=deliveries]").locator("tbody tr").first
+    expect(row).to_contain_text("waiting")
+    stack.do(send_due)
+    expect(row).to_contain_text("invalid routing key")
+    pagerduty.answer = lambda asked: (202, {}, {})
+    row.get_by_role("button", name="Replay").click()
+    expect(row).to_contain_text("waiting")
+    stack.do(send_due)
+    expect(row).to_contain_text("sent")
+    assert "k" * 32 not in page.content()
+    picture(page, "page-dark")
+    page.reload()  # without the passing notices
+    expect(row).to_contain_text("sent")
+    assert violations_in_both_themes(page) == []
+    phone = open_as("rita", "/destinations", viewport=PHONE)
+    expect(phone.get_by_text("on duty").first).to_be_visible()
+    expect(phone.get_by_role("button", name="New destination")).to_have_count(0)
+    picture(phone, "phone-light")
+    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,0 +1,139 @@
+"""Stages from the wire to the page: windows are cut and kept, a routed one opens an incident that names rank and stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from rest_framework.test import APIClient
+
+from console.accounts.models import Role
+from console.incidents.models import Incident
+from console.incidents.watch import watch_job
+from console.stages.figures import ranks_figure
+from console.stages.models import StageCursor, StagePacket
+from console.stages.read import stage_symptom, told_around
+from console.stages.watch import watch_stages
+from ingest.models import Attempt
+from rca.findings import diagnosis_from_json
+from tests.console.conftest import make_persona
+from tests.console.stages.training import Training
+from tests.eval.stages_model import Fault
+from tests.ingest.conftest import Ingest, ingest, no_traces
+
+__all__ = ["ingest", "no_traces"]  # fixtures
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@sync_to_async
+def cut() -> list[StagePacket]:
+    """One pass, and every packet there is."""
+    watch_stages(Attempt.objects.latest("pk").pk)
+    return list(StagePacket.objects.order_by("end_ns"))
+
+
+@sync_to_async
+def browser(ingest: Ingest) -> APIClient:
+    return make_persona("vera", ingest.team, Role.VIEWER).browser
+
+
+async def test_a_job_without_recorders_has_no_windows_and_is_not_asked_all_the_time(ingest: Ingest) -> None:
+    await ingest.send(Training(ingest).fake.batch(0, 0))
+    assert await cut() == []
+    at = await StageCursor.objects.aget()
+    assert (at.is_empty, at.read_ns > 0) == (True, True)
+
+
+async def test_windows_are_cut_once_judged_and_kept(ingest: Ingest) -> None:
+    job = Training(ingest)
+    await job.train(20 + 2 * 120 + 10)
+    found = await cut()
+    assert [(one.first_step, one.last_step, one.verdict) for one in found] == [
+        (20, 139, "learning"),
+        (140, 259, "learning"),
+    ]
+    assert len(await cut()) == 2
+    await job.train(120)
+    newest = (await cut())[-1]
+    assert (newest.first_step, newest.verdict, newest.n_ranks) == (260, "usual", 8)
+    assert newest.body["report"]["fits_wait_model"] is False  # backward leads, and nothing synchronises after it
+    assert newest.body["report"]["gain_baseline"] == "reference"
+
+
+async def test_a_rank_that_waits_for_its_data_opens_an_incident_that_names_it_and_its_stage(ingest: Ingest) -> None:
+    job = Training(ingest)
+    await job.train(270)
+    await cut()
+    await job.train(130, Fault("data", 3, 0.2))
+    newest = (await cut())[-1]
+    assert (newest.verdict, newest.stage, newest.leader, newest.body["report"]["downgrades"]) == (
+        "routed", "data.next_wait", 3, [],
+    )  # fmt: skip
+    assert newest.body["report"]["fits_wait_model"] is True
+    attempt = await Attempt.objects.alatest("pk")
+    symptom = await sync_to_async(stage_symptom)(await Attempt.objects.select_related("job").aget(), newest.end_ns)
+    assert symptom is not None
+    assert "most of it in data.next_wait" in symptom.sentence
+    await sync_to_async(watch_job)(attempt.pk)
+    incident = await Incident.objects.aget()
+    assert incident.culprits == [3]
+    assert incident.headline.startswith("Rank 3 waits for its data")
+    revision = await incident.revisions.alatest("number")
+    best = diagnosis_from_json(revision.body).findings[0]
+    assert (best.rule, best.subject.node) == ("stage_delay", "node-1")
+    assert "--pid 1003" in best.advice
+
+
+async def test_work_that_nobody_waits_for_moves_the_step_and_opens_nothing_by_stages(ingest: Ingest) -> None:
+    job = Training(ingest)
+    await job.train(270)
+    await cut()
+    await job.train(130, Fault("callback", 5, 0.1))
+    newest = (await cut())[-1]
+    assert newest.verdict == "unlocalised"
+    assert newest.body["verdict"]["next_look"]
+    told = await sync_to_async(told_around)(newest.attempt_id, newest.start_ns, newest.end_ns)
+    assert [one.verdict.value for one in told] == ["unlocalised"]
+    assert await sync_to_async(stage_symptom)(await Attempt.objects.select_related("job").aget(), newest.end_ns) is None
+
+
+async def test_the_api_gives_windows_pictures_and_the_command_to_profile(ingest: Ingest) -> None:
+    job = Training(ingest)
+    await job.train(270)
+    await cut()
+    await job.train(130, Fault("data", 3, 0.2))
+    newest = (await cut())[-1]
+    client, attempt = await browser(ingest), await Attempt.objects.alatest("pk")
+    answer = await sync_to_async(client.get)(f"/api/v1/jobs/{attempt.job_id}/stages")
+    assert answer.status_code == 200, answer.content
+    body: dict[str, Any] = answer.json()
+    assert (body["recording"]["is_recorded"], body["newest_moved"], len(body["windows"])) == (True, newest.pk, 3)
+    assert body["led"] == [{"rank": 3, "windows": 1, "of": 1, "node": "node-1", "mates": 0}]
+    assert body["shares"]["data"]
+    one = (await sync_to_async(client.get)(f"/api/v1/jobs/{attempt.job_id}/stages/{newest.pk}")).json()
+    assert {row["label"] for row in one["labels"]} >= {"sync_wait_dependent", "likely_sync_wait"}
+    assert all(row["meaning"] for row in one["labels"])
+    assert len(one["steps"]["data"]) == len(one["ranks"]["data"][0]["y"]) == 6
+    assert (one["profile"]["rank"], one["profile"]["node"], one["profile"]["pid"]) == (3, "node-1", 1003)
+    assert one["profile"]["commands"][0].startswith("ssh node-1 py-spy record --pid 1003")
+    assert "Rank 3 leads data" in one["steps"]["text"]
+
+
+async def test_another_teams_windows_are_not_there(ingest: Ingest) -> None:
+    await Training(ingest).train(150)
+    (one,) = await cut()
+    attempt = await Attempt.objects.alatest("pk")
+    stranger = await sync_to_async(lambda: APIClient())()
+    assert (await sync_to_async(stranger.get)(f"/api/v1/jobs/{attempt.job_id}/stages")).status_code in (401, 403)
+    client = await browser(ingest)
+    assert (await sync_to_async(client.get)(f"/api/v1/jobs/{attempt.job_id + 1}/stages")).status_code == 404
+    assert (await sync_to_async(client.get)(f"/api/v1/jobs/{attempt.job_id}/stages/{one.pk + 1}")).status_code == 404
+
+
+async def test_ranks_that_are_alike_do_not_look_different(ingest: Ingest) -> None:
+    await Training(ingest).train(150)
+    (one,) = await cut()
+    drawn = ranks_figure(one.body)["data"][0]
+    assert drawn["zmax"] >= 0.05 * one.step_s * 1e3
+    assert max(abs(ms) for row in drawn["z"] for ms in row) < 0.2 * drawn["zmax"]

@@ -1,0 +1,197 @@
+"""One row of the stages suite: a job's usual windows, then windows under a fault, through the whole pipeline.
+
+Rows, as a recorder and the plugin send them, are cut, grouped, accounted and labelled by the code that runs in production,
+with shipped settings; what the fault was is looked at only afterwards, here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ingest.window import Window
+from nccl_instrument.stage_schema import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+from rca.frontier.cutting import Cursor, after, cut
+from rca.frontier.entered import entered, last_of, settled_stage
+from rca.frontier.gates import gates_of
+from rca.frontier.groups import groups_of
+from rca.frontier.moved import Moved, is_normal, moved
+from rca.frontier.packet import Packet, packet_of
+from rca.frontier.routing import candidates
+from rca.frontier.steps import schemas_of, steps_of
+from rca.settings import DEFAULT, Settings
+from tests.eval.stages_cases import Case
+from tests.eval.stages_model import Fault, run, window_of
+
+STAGE_OF = {
+    "data": DATA, "forward_host": FORWARD, "forward_device": FORWARD, "backward": BACKWARD, "comm": BACKWARD,
+    "callback": CALLBACKS, "optimizer": OPTIMIZER,
+}  # fmt: skip
+USUAL_WINDOWS = 2
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A window under a fault, as the pipeline sees it. fused: the stage it settles on with op traces and device times;
+    by_ops: with op traces alone; last: the rank that enters last, None when nobody does."""
+
+    packet: Packet
+    moved: Moved
+    fused: str
+    by_ops: str
+    last: int | None
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Stage and rank of the fault; '' and None without one. where: of the model's fault."""
+
+    stage: str
+    rank: int | None
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """usual_s: mean step of the windows before the fault; after_s: of the window after it, where there is one."""
+
+    kind: str
+    title: str
+    n_ranks: int
+    seed: int
+    true: Truth
+    windows: tuple[Judged, ...]
+    usual_s: float = 0.0
+    varies_s: float = 0.0
+    after_s: float = 0.0
+
+    @property
+    def truth(self) -> str:
+        return self.true.stage
+
+    @property
+    def rank(self) -> int | None:
+        return self.true.rank
+
+    @property
+    def is_device(self) -> bool:
+        return self.true.where == "forward_device"
+
+    @property
+    def leader(self) -> int | None:
+        """The rank that stages alone name."""
+        return self.windows[-1].packet.report.leader
+
+    @property
+    def last(self) -> int | None:
+        return self.windows[-1].last
+
+    @property
+    def named(self) -> int | None:
+        """The rank that stages name, or the ops where stages do not."""
+        return self.leader if self.leader is not None else self.last
+
+    def recovered(self, share: float) -> bool:
+        """Whether the step is back where it was once the fault is gone."""
+        return abs(self.after_s - self.usual_s) <= max(share * self.usual_s, self.varies_s)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Mean over the windows."""
+        stages = self.windows[0].packet.report.shares
+        return {stage: float(np.mean([one.packet.report.shares[stage] for one in self.windows])) for stage in stages}
+
+    def ranked(self) -> list[str]:
+        return sorted(self.shares, key=lambda stage: -self.shares[stage])
+
+    def candidates(self, cumulative: float) -> list[str]:
+        stages = list(self.shares)
+        return [stages[at] for at in candidates(np.array(list(self.shares.values())), cumulative)]
+
+    @property
+    def is_strong(self) -> bool:
+        return any(one.packet.report.is_strong for one in self.windows)
+
+    @property
+    def labels(self) -> set[str]:
+        return {label.value for one in self.windows for label in one.packet.report.labels}
+
+    @property
+    def fused(self) -> str:
+        """The stage that stages, op traces and device times settle on."""
+        return self.windows[-1].fused
+
+    @property
+    def by_ops(self) -> str:
+        return self.windows[-1].by_ops
+
+    def summary(self, name: str) -> list[str]:
+        """Stages by one of the dashboards' summaries, largest first, and how many make the candidate set."""
+        found = np.mean([list(one.packet.body["summaries"][name].values()) for one in self.windows], axis=0)
+        stages = list(self.windows[0].packet.body["summaries"][name])
+        return [stages[at] for at in np.argsort(-found, kind="stable")]
+
+    def summary_candidates(self, name: str, cumulative: float) -> list[str]:
+        found = np.mean([list(one.packet.body["summaries"][name].values()) for one in self.windows], axis=0)
+        stages = list(self.windows[0].packet.body["summaries"][name])
+        return [stages[at] for at in candidates(found, cumulative)]
+
+
+def row(case: Case, settings: Settings = DEFAULT) -> Row:
+    """A row of the model. The job runs as usual first, as a job does before something sets in."""
+    rng, steps, job = np.random.default_rng(case.seed), settings.stage_steps, case.job
+    usual = window_of(run(job, Fault(), settings.stage_warm_up + USUAL_WINDOWS * steps, rng), 0, rng)
+    faulty = window_of(run(job, case.fault, case.n_windows * steps, rng), 0, rng)
+    where = case.fault.where
+    truth = Truth(STAGE_OF[where], case.fault.rank, where) if where else Truth("", None)
+    made = judged_row(case.family, case.title, job.n_ranks, case.seed, truth, (usual, faulty), settings)
+    if case.family != "e6":
+        return made
+    (after_,) = packets(window_of(run(job, Fault(), steps, rng), 0, rng), replace(settings, stage_warm_up=0))
+    return replace(made, after_s=after_.step_s)
+
+
+def judged_row(
+    family: str, title: str, n_ranks: int, seed: int, truth: Truth, windows: tuple[Window, Window], settings: Settings
+) -> Row:
+    """A row out of what was seen as usual, warm-up included, and under the fault."""
+    usual, faulty = windows
+    before = packets(usual, settings)
+    paces = [one.pace for one in before]
+    reference = {stage: float(np.median([one.usual_s[stage] for one in before])) for stage in before[0].usual_s}
+    found = []
+    for packet in packets(faulty, replace(settings, stage_warm_up=0), reference):
+        verdict = moved(packet.report, packet.pace, paces, settings)
+        found.append(judged(packet, verdict, faulty))
+        if is_normal(verdict):
+            paces.append(packet.pace)
+    steps = [one.step_s for one in before]
+    return Row(family, title, n_ranks, seed, truth, tuple(found), float(np.mean(steps)), float(np.ptp(steps)))
+
+
+def packets(window: Window, settings: Settings, reference: dict[str, float] | None = None) -> list[Packet]:
+    """Every complete window of every group."""
+    steps, _ = after(steps_of(window), Cursor(), settings)
+    found = []
+    for group in groups_of(window):
+        batch = cut(steps, schemas_of(window), group.ranks, window.end_ns, settings, is_last=False)
+        found += [packet_of(one, group, window, gates_of(settings), reference) for one in batch.cuts]
+    return found
+
+
+def judged(packet: Packet, verdict: Moved, window: Window) -> Judged:
+    """With what the op traces settle."""
+    told = entered(packet.cut, window)
+    last = last_of(told, packet.step_s) if told is not None else None
+    stage = packet.report.stage
+    if last is None:
+        return Judged(packet, verdict, stage, stage, None)
+    settled = settled_stage(packet.cut, last, stage, packet.report.labels)
+    return Judged(packet, verdict, settled or stage, settled_stage(packet.cut, last, stage) or stage, last.rank)
+
+
+def count(rows: Sequence[Row], first: int) -> int:
+    """Rows whose fault is among the `first` stages by share."""
+    return sum(one.truth in one.ranked()[:first] for one in rows)

@@ -1,0 +1,147 @@
+"""The rule on stages names a rank only where a window moved and has a strong label; joined with the rules on ops, each
+settles what the other cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ingest.window import Window
+from nccl_instrument.stage_schema import BACKWARD, DATA, FORWARD
+from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
+from rca.frontier.entered import entered, last_of, settled_stage
+from rca.frontier.joined import with_stages
+from rca.frontier.moved import Verdict, moved
+from rca.frontier.told import Told, told_of, verdict_json
+from rca.rules import late_start, slow_nic
+from rca.rules.stage_delay import explain
+from rca.settings import DEFAULT, Settings
+from tests.eval.stages_model import Fault, Job, run, window_of
+from tests.eval.stages_rows import packets
+
+SHORT = replace(DEFAULT, stage_steps=40, stage_warm_up=0)
+SYMPTOM = Symptom(SymptomKind.STRAGGLER, "job", 1, 1, 2, 0, (0,), "Slow.", {})
+
+
+@lru_cache
+def window(where: str = "", delay_s: float = 0.2) -> Window:
+    fault = Fault(where, 3, delay_s) if where else Fault()
+    made = window_of(run(Job(), fault, 40, np.random.default_rng(2)))
+    made.ranks["pid"] = 4000 + made.ranks["rank"]
+    return made
+
+
+@lru_cache
+def told(where: str = "", settings: Settings = SHORT) -> Told:
+    """The packet of 40 steps, after three that were as usual, as it is stored."""
+    (usual,) = packets(window(), settings)
+    (packet,) = packets(window(where), settings, usual.usual_s)
+    seen = entered(packet.cut, window(where))
+    assert seen is not None
+    last = last_of(seen, packet.step_s)
+    settled = settled_stage(packet.cut, last, packet.report.stage) if last else ""
+    verdict = moved(packet.report, packet.pace, [usual.pace] * 3, settings)
+    return told_of("", {**packet.body, "verdict": verdict_json(verdict, last, settled, packet)})
+
+
+def finding(rule: str, culprits: tuple[int, ...], tied: tuple[int, ...] = ()) -> Finding:
+    subjects = tuple(Subject("gpu", f"rank {rank}", (rank,)) for rank in tied)
+    return Finding(rule, 1, Subject("gpu", "", culprits), Component.GPU, FaultKind.COMPUTATION_FAIL_SLOW, culprits, 0.7,
+                   Grade.MODERATE, f"Ranks {culprits} are slow.", tied=subjects)  # fmt: skip
+
+
+def diagnosis(*findings: Finding) -> Diagnosis:
+    return Diagnosis(SYMPTOM, findings, (), (), {}, (), (), {}, 2)
+
+
+def test_nobody_is_named_in_a_healthy_window() -> None:
+    assert told().verdict is Verdict.USUAL
+    assert explain(told(), window(), SHORT) == ()
+
+
+@pytest.mark.parametrize("verdict", [Verdict.LEARNING, Verdict.USUAL, Verdict.FASTER, Verdict.UNLOCALISED])
+def test_nobody_is_named_where_the_step_has_not_moved_or_no_stage_may_be_called_the_cause(verdict: Verdict) -> None:
+    assert explain(replace(told("data"), verdict=verdict), window("data"), SHORT) == ()
+
+
+def test_a_rank_that_waits_for_its_data_is_named_with_its_stage_and_how_to_profile_it() -> None:
+    (found,) = explain(told("data"), window("data"), SHORT)
+    assert (found.culprits, found.component, found.grade) == ((3,), Component.SOFTWARE, Grade.MODERATE)
+    assert found.sentence.startswith("Rank 3 waits for its data: 2")
+    assert (found.subject.node, "--pid 4003" in found.advice, "A rank is not a node" in found.advice) == (
+        "node-0",
+        True,
+        True,
+    )
+
+
+def test_all_ranks_alike_are_settled_by_who_enters_the_ops_last() -> None:
+    (found,) = explain(told("backward"), window("backward"), SHORT)
+    assert told("backward").leader is None
+    assert (found.culprits, found.component) == ((3,), Component.GPU)
+    assert "all ranks are alike by their stages" in found.sentence
+
+
+def test_forward_that_spills_into_backward_is_called_forward() -> None:
+    seen = told("forward_device")
+    assert (seen.stage, seen.is_settled, seen.rank) == (FORWARD, True, 3)
+    (found,) = explain(seen, window("forward_device"), SHORT)
+    assert "takes longer in forward, though the host sees it later" in found.sentence
+
+
+def test_without_ops_a_group_that_is_slow_alike_has_no_culprit() -> None:
+    (found,) = explain(replace(told("backward"), last=None), window("backward"), SHORT)
+    assert (found.culprits, found.grade, found.subject.name) == ((), Grade.WEAK, BACKWARD)
+
+
+@pytest.mark.parametrize("where", ["callback", "optimizer"])
+def test_work_that_nobody_waits_for_names_nobody(where: str) -> None:
+    assert told(where).stage == BACKWARD
+    assert explain(told(where), window(where), SHORT) == ()
+
+
+def test_a_diagnosis_without_stages_stays_as_it_was() -> None:
+    assert with_stages(diagnosis(finding("hang", (1,))), (), window(), SHORT) == diagnosis(finding("hang", (1,)))
+
+
+def test_an_unlocalised_slowdown_is_said_and_changes_no_finding() -> None:
+    slow = replace(told("data"), verdict=Verdict.UNLOCALISED, next_look="Look at the nodes.")
+    found = with_stages(diagnosis(), (slow,), window("data"), SHORT)
+    assert found.findings == ()
+    assert "no stage may be called the cause. Look at the nodes." in found.agreement[-1]
+
+
+def test_stages_say_what_a_rank_that_starts_late_was_doing() -> None:
+    found = with_stages(diagnosis(finding(late_start.RULE, (3,))), (told("data"),), window("data"), SHORT)
+    assert [one.rule for one in found.findings] == ["stage_delay", late_start.RULE]
+    assert (found.findings[0].grade, found.findings[0].component) == (Grade.STRONG, Component.SOFTWARE)
+    assert found.victims == (0, 1, 2, 4, 5, 6, 7)
+
+
+def test_a_tie_inside_a_node_is_broken_by_the_stage() -> None:
+    tie = replace(finding(late_start.RULE, (), (2, 3)), culprits=())
+    found = with_stages(diagnosis(tie), (told("data"),), window("data"), SHORT)
+    assert found.culprits == (3,)
+
+
+def test_what_shows_inside_an_op_stays_first_and_is_backed() -> None:
+    found = with_stages(diagnosis(finding(slow_nic.RULE, (3,))), (told("backward"),), window("backward"), SHORT)
+    assert [one.rule for one in found.findings] == [slow_nic.RULE, "stage_delay"]
+    assert found.findings[0].grade is Grade.STRONG
+
+
+def test_a_disagreement_is_shown_and_blames_nobody_anew() -> None:
+    found = with_stages(diagnosis(finding(slow_nic.RULE, (5,))), (told("data"),), window("data"), SHORT)
+    assert found.culprits == (5,)
+    assert found.agreement[-1].startswith("Stages, disagrees: Rank 3")
+
+
+def test_a_packet_that_is_not_ours_is_refused() -> None:
+    wrong: dict[str, Any] = {"report": {}, "verdict": {}}
+    with pytest.raises(KeyError):
+        told_of("", wrong)
+    assert DATA in told("data").stage

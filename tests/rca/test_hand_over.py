@@ -1,0 +1,64 @@
+"""Which end of a link holds it up is told by credits and hand-over only in ops that wait for the wire."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nccl_instrument.simulate.physics import TESTBED
+from rca.edges import edges_of
+from rca.ends import ends_of
+from rca.findings import Grade
+from rca.hand_over import told_apart
+from rca.settings import DEFAULT
+from rca.slowdown import Slowdown, slowdown_of
+from tests.nccl_instrument.simulate.jobs import window_after
+from tests.rca.test_slowdowns_simulated import AT_S, ONSET_NS, SECONDS, THROUGH_NODES, diagnosed, slow
+
+
+def slowed(victim: int) -> Slowdown:
+    """A ring through nodes of two ranks, where a NIC talks to one other NIC alone."""
+    slowdown = slowdown_of(slow("nic_limited", THROUGH_NODES, victim, 0.25), ONSET_NS, DEFAULT)
+    assert slowdown is not None
+    return slowdown
+
+
+def told(slowdown: Slowdown, group: tuple[int, ...]) -> tuple[int, ...]:
+    end_of = np.arange(len(slowdown.iterations.ranks))
+    return told_apart(slowdown, ends_of(edges_of(slowdown), end_of), end_of, group).ends
+
+
+def test_nothing_is_told_of_ops_that_wait_for_a_receiver_with_nothing_on_the_wire() -> None:
+    slowdown = slowed(3)
+    waiting = replace(slowdown, inside=replace(slowdown.inside, lasted_slow=3 * slowdown.inside.lasted_slow))
+    assert told(waiting, (3, 4)) == ()
+
+
+def test_nothing_is_told_of_ends_that_are_as_fast_as_ever() -> None:
+    assert told(slowed(3), (7, 0)) == ()
+
+
+@pytest.mark.parametrize("victim", [3, 4])
+def test_the_end_whose_neighbour_alone_waits_for_credits_holds_them_up(victim: int) -> None:
+    assert told(slowed(victim), (3, 4)) == (victim,)
+
+
+@pytest.mark.parametrize(
+    ("fault", "amount", "grade"), [("nic_limited", 0.25, "moderate"), ("nic_pcie_slow", 0.3, "strong")]
+)
+def test_what_credits_alone_tell_is_not_strong_and_late_hand_over_is(fault: str, amount: float, grade: str) -> None:
+    """A NIC need not queue credits behind data; one that hands over late does so by itself."""
+    best = diagnosed(slow(fault, THROUGH_NODES, 3, amount)).findings[0]
+    assert (best.culprits, best.grade) == ((3,), Grade(grade))
+    assert ("Only credits" in best.sentence) == (grade == "moderate")
+
+
+@pytest.mark.parametrize("victim", [3, 4])
+def test_credits_that_wait_behind_nothing_blame_nobody(victim: int) -> None:
+    physics = replace(TESTBED, credits_queue=False)
+    window = window_after("nic_limited", THROUGH_NODES, victim, 0.25, at_s=AT_S, seconds=SECONDS, physics=physics)
+    best = diagnosed(window).findings[0]
+    assert (best.culprits, best.grade) == ((), Grade.WEAK)
+    assert {one.ranks for one in best.tied} == {(3,), (4,)}

@@ -1,0 +1,111 @@
+"""Mates who meet inside their node before every op that is seen: who of them launches last, and when that says nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from ingest.window import Window
+from nccl_instrument.simulate.job import ORIGIN_NS
+from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.simulate.physics import TESTBED
+from nccl_instrument.tables import OP_NO_NETWORK
+from rca.diagnose import diagnose
+from rca.findings import Component, Diagnosis, Grade, Symptom, SymptomKind
+from rca.launch_lead import Meeting, last_to_launch, launch_alike, leader_of
+from rca.settings import DEFAULT
+from rca.slowdown import Slowdown, slowdown_of
+from tests.nccl_instrument.simulate.jobs import window_after
+
+TENSOR = Layout(tp=4, pp=1, dp=3, ranks_per_node=4)
+AT_S, SECONDS = 6.0, 14.0
+ONSET_NS = ORIGIN_NS + int(AT_S * 1e9)
+BOUNDED = replace(TESTBED, dp_reduce="tree", n_buckets=1, n_microbatches=4, ahead=4)
+MATES, OTHERS = np.arange(4, 8), np.arange(8, 12)
+
+
+@cache
+def window_of(
+    fault: str, victim: int, amount: float, ahead: int = BOUNDED.ahead, dp_reduce: str = BOUNDED.dp_reduce
+) -> Window:
+    physics = replace(BOUNDED, ahead=ahead, dp_reduce=dp_reduce)
+    return window_after(fault, TENSOR, victim, amount, at_s=AT_S, seconds=SECONDS, physics=physics)
+
+
+def slow(window: Window) -> Slowdown:
+    found = slowdown_of(window, ONSET_NS, DEFAULT)
+    assert found is not None
+    return found
+
+
+def diagnosed(window: Window) -> Diagnosis:
+    return diagnose(window, Symptom(SymptomKind.STRAGGLER, window.job, 1, ONSET_NS, window.end_ns, 0, (0,), "slow"))
+
+
+def without_ops_in_nodes(window: Window) -> Window:
+    op = window.rows("op")
+    return replace(window, tables={**window.tables, "op": op[(op["flags"] & OP_NO_NETWORK) == 0]})
+
+
+def test_hosts_that_run_ahead_freely_say_nothing_where_each_is_let_go_by_ops_of_its_own() -> None:
+    found = slow(window_of("gpu_slow", 6, 3.0, TESTBED.ahead, "sharded"))
+    assert not len(last_to_launch(found, MATES)) and not launch_alike(found, MATES)
+
+
+def test_of_hosts_let_go_together_the_one_with_most_work_left_in_the_step_begins_the_next_last() -> None:
+    assert last_to_launch(slow(window_of("gpu_slow", 6, 3.0, TESTBED.ahead)), MATES).tolist() == [6]
+
+
+def test_nobody_stands_out_on_a_node_that_only_waits() -> None:
+    found = slow(window_of("gpu_slow", 6, 3.0))
+    assert not len(last_to_launch(found, OTHERS))
+
+
+def test_without_the_ops_inside_the_node_mates_are_tied() -> None:
+    found = diagnosed(without_ops_in_nodes(window_of("gpu_slow", 6, 3.0)))
+    best = found.findings[0]
+    assert not any(one.culprits for one in found.findings)
+    assert (best.component, best.grade) == (Component.GPU, Grade.MODERATE)
+    assert [one.ranks for one in best.tied] == [(4,), (5,), (6,), (7,)] and best.subject.ranks == (4, 5, 6, 7)
+
+
+@pytest.mark.parametrize("victim", [5, 6])
+def test_the_mate_whose_work_takes_longest_launches_last(victim: int) -> None:
+    window = window_of("gpu_slow", victim, 3.0)
+    best = diagnosed(window).findings[0]
+    assert last_to_launch(slow(window), MATES).tolist() == [victim]
+    assert (best.culprits, best.component) == ((victim,), Component.GPU) and f"rank {victim}" in best.sentence.lower()
+
+
+def test_of_mates_who_are_all_slow_none_launches_last_and_the_node_is_named() -> None:
+    window = window_of("background_compute", 1, 0.7)
+    best = diagnosed(window).findings[0]
+    assert not len(last_to_launch(slow(window), MATES))
+    assert (best.culprits, best.component) == ((4, 5, 6, 7), Component.NODE)
+
+
+LOST_NS = 1_000_000_000.0
+OPS, ITERATIONS = 30, 20
+
+
+def meeting(*later_ms: float) -> Meeting:
+    """Mates of whom each enqueues all ops of an iteration later by so much than it used to; they vary by 0.1 ms."""
+    later = np.tile(np.array(later_ms) * 1e6, (OPS, 1))
+    often = np.full(OPS, ITERATIONS)
+    return Meeting(np.arange(len(later_ms)), later, np.full(OPS, 1e5), np.zeros(OPS), often, is_let_go=True)
+
+
+def test_mates_who_vary_by_half_a_millisecond_are_alike() -> None:
+    assert leader_of(LOST_NS, meeting(0.0, 0.3, -0.2, 0.1)) == -1
+
+
+def test_one_that_is_later_by_little_of_what_is_lost_stands_out_among_mates_who_are_even() -> None:
+    assert leader_of(LOST_NS, meeting(0.0, 0.05, -0.05, 2.8)) == 3
+
+
+def test_of_two_more_is_asked_since_nothing_tells_how_much_equals_differ() -> None:
+    assert leader_of(LOST_NS, meeting(0.0, 2.8)) == -1
+    assert leader_of(LOST_NS, meeting(0.0, 9.0)) == 1

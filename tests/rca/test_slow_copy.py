@@ -1,0 +1,84 @@
+"""A GPU that copies slowly: what lies at a rank for another reason, and which of two that an op passes through it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nccl_instrument.simulate.job import ORIGIN_NS
+from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.simulate.physics import TESTBED
+from rca.findings import Component, Symptom, SymptomKind
+from rca.rules import slow_copy
+from rca.settings import DEFAULT
+from rca.slowdown import Slowdown, slowdown_of
+from tests.nccl_instrument.simulate.jobs import window_after
+
+STAGES = Layout(tp=2, pp=2, dp=8, ranks_per_node=8)
+TREE = Layout(tp=2, pp=1, dp=16, ranks_per_node=4)
+AT_S = 8.0
+
+
+def slowdown(fault: str, layout: Layout, victim: int, amount: float, dp_reduce: str = "sharded") -> Slowdown:
+    physics = replace(TESTBED, dp_reduce=dp_reduce, tree_from=2)
+    window = window_after(fault, layout, victim, amount, at_s=AT_S, seconds=18.0, physics=physics)
+    found = slowdown_of(window, ORIGIN_NS + int(AT_S * 1e9), DEFAULT)
+    assert found is not None
+    return found
+
+
+def blamed(slow: Slowdown) -> list[int]:
+    symptom = Symptom(SymptomKind.STRAGGLER, "simulated", 1, 0, 0, 0, (0,), "slow")
+    found = slow_copy.explain(slow, symptom, DEFAULT)
+    return [rank for one in found for rank in one.culprits if one.component is Component.COPY]
+
+
+@pytest.mark.parametrize("victim", [0, 1, 5, 14, 31])
+def test_in_a_tree_what_lies_until_the_other_child_has_sent_is_nobodys(victim: int) -> None:
+    assert blamed(slowdown("gpu_slow", TREE, victim, 3.0, "tree")) == []
+
+
+@pytest.mark.parametrize("victim", [2, 15])
+def test_a_gpu_that_copies_slowly_is_blamed_alone_where_a_ring_passes_through_its_node(victim: int) -> None:
+    assert blamed(slowdown("gpu_pcie_slow", STAGES, victim, 4.0)) == [victim]
+
+
+def given(*places: tuple[int, int, float]) -> list[float]:
+    """What each place has in the end. places: (rank, room, what chunks wait for its GPU there)."""
+    rank_at, room, own = (np.array(column) for column in zip(*places, strict=True))
+    most = [max(one for one, other in zip(own, room, strict=True) if other == mine) for mine in room]
+    inside = SimpleNamespace(room=room, of_room=lambda values: np.array(most))
+    job: Any = SimpleNamespace(inside=inside, iterations=SimpleNamespace(rank_at=rank_at, ranks=np.unique(rank_at)))
+    return slow_copy._given_to_witness(job, own).tolist()
+
+
+def test_what_lies_where_a_ring_enters_is_given_to_the_rank_whose_own_sends_show_it() -> None:
+    assert given((0, 7, 9e6), (0, 1, 0.0), (1, 7, 0.0), (1, 2, 2e6)) == [0.0, 0.0, 9e6, 2e6]
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        ((0, 7, 9e6), (1, 7, 8e6)),
+        ((0, 7, 9e6), (0, 1, 2e6), (1, 7, 8e6), (1, 2, 2e6)),
+        ((0, 7, 9e6), (0, 1, 0.0), (1, 8, 8e6), (1, 2, 2e6)),
+    ],
+    ids=["no own sends", "both show it", "another op"],
+)
+def test_otherwise_it_stays_where_it_is(places: tuple[tuple[int, int, float], ...]) -> None:
+    assert given(*places) == [own for _, _, own in places]
+
+
+def together(*places: tuple[int, int, float]) -> list[list[int]]:
+    rank_at, room, own = (np.array(column) for column in zip(*places, strict=True))
+    job: Any = SimpleNamespace(inside=SimpleNamespace(room=room), iterations=SimpleNamespace(rank_at=rank_at))
+    return [at.tolist() for at in slow_copy._through_one(job, own, np.unique(rank_at))]
+
+
+def test_two_that_show_it_in_one_op_alone_are_tied_and_others_are_not() -> None:
+    assert together((0, 7, 9e6), (1, 7, 8e6), (2, 5, 4e6)) == [[2], [0, 1]]
+    assert together((0, 7, 9e6), (0, 1, 2e6), (1, 7, 8e6), (1, 2, 2e6)) == [[1], [0]]

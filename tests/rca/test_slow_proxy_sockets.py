@@ -1,0 +1,41 @@
+"""Proxies over sockets, where what a proxy leaves lying, a late receiver and a slow way look alike in a ring."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from nccl_instrument.simulate.job import ORIGIN_NS
+from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.simulate.physics import TESTBED
+from rca.diagnose import diagnose
+from rca.findings import Component, Diagnosis, Symptom, SymptomKind
+from tests.nccl_instrument.simulate.jobs import window_after
+
+STAGES = Layout(tp=2, pp=2, dp=8, ranks_per_node=4)
+AT_S = 8.0
+
+
+@cache
+def diagnosed(fault: str, victim: int, amount: float) -> Diagnosis:
+    window = window_after(fault, STAGES, victim, amount, at_s=AT_S, seconds=24.0, physics=TESTBED, transport="Socket")
+    onset_ns = ORIGIN_NS + int(AT_S * 1e9)
+    return diagnose(window, Symptom(SymptomKind.STRAGGLER, window.job, 1, onset_ns, window.end_ns, 0, (0,), "slow"))
+
+
+@pytest.mark.parametrize(("fault", "amount"), [("gpu_slow", 3.0), ("nic_limited", 0.2), ("background_compute", 0.6)])
+def test_proxies_that_only_wait_are_not_blamed(fault: str, amount: float) -> None:
+    assert not any(one.culprits for one in diagnosed(fault, 2, amount).findings if one.component is Component.PROXY)
+
+
+@pytest.mark.parametrize("amount", [0.8, 0.9])
+def test_a_node_whose_sends_and_receives_all_wait_for_its_proxies_is_named(amount: float) -> None:
+    best = diagnosed("cpu_contention", 2, amount).findings[0]
+    assert (best.component, best.culprits) == (Component.PROXY, (8, 9, 10, 11))
+
+
+@pytest.mark.parametrize("victim", [5, 14])
+def test_a_proxy_that_sleeps_is_caught_by_what_it_leaves_unnoticed(victim: int) -> None:
+    best = diagnosed("proxy_sleeps", victim, 1.0).findings[0]
+    assert (best.component, best.culprits) == (Component.PROXY, (victim,))
