@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rca.flows.segmentation import segment
+from nccl_instrument.flows.segmentation import segment
 from tests.nccl_instrument.captures import made
 
 ROOT = Path(__file__).parents[3]

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rca.flows.granularity import hidden_above, slice_ns
-from rca.flows.segmentation import Segment, segment
+from nccl_instrument.flows.segmentation import Segment, segment
 
 EPOCH = 32_000
 MS = 1_000_000
@@ -86,10 +85,3 @@ def test_every_op_that_a_gap_follows_is_found_exactly(ops: list[tuple[int, int, 
     assert spans(found) == [(first, first + n) for first, n, _ in stretches]
     assert all(one.is_finished and not one.is_cut for one in found)
     assert [one.n_bytes for one in found] == [n * size for n, size, _ in ops]
-
-
-def test_what_an_epoch_hides_follows_from_the_slice_time() -> None:
-    one = slice_ns(2**20, 2, 50e9)
-    assert 40_000 < one < 43_000
-    assert abs(hidden_above(1_000_000, 40_000) - 1 / 26) < 1e-9  # 40(p - 1) µs reach 1 ms at p = 26
-    assert hidden_above(32_000, one) > 0.5

@@ -1,4 +1,4 @@
-"""Expected volumes per peer, the algorithm told by who sends to whom, and what a group serves."""
+"""Expected volumes per peer, and the algorithm told by who sends to whom."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rca.flows.expected import Algorithm, Tree, binary_tree, infer_algorithm, ring_volume, ring_volumes, tree_volumes
-from rca.flows.parallelism import GroupTraffic, Parallelism, parallelism_of
+from nccl_instrument.flows.expected import (
+    Algorithm,
+    Tree,
+    binary_tree,
+    infer_algorithm,
+    ring_volume,
+    ring_volumes,
+    tree_volumes,
+)
 
 MIB = 2**20
 
@@ -79,42 +86,3 @@ def test_two_trees_are_told_from_one(n: int) -> None:
 )
 def test_a_pattern_that_is_neither_is_not_guessed(peers: dict[int, set[int]]) -> None:
     assert infer_algorithm(peers, max(len(peers), 2)) is None
-
-
-def collective(name: str, total: float, n: float, ranks: int = 8) -> GroupTraffic:
-    return GroupTraffic(name, ranks, total, n, 0.0, frozenset())
-
-
-def sends(name: str, n: int, pairs: set[tuple[int, int]]) -> GroupTraffic:
-    return GroupTraffic(name, n, 0.0, 0.0, 100 * MIB, frozenset(pairs))
-
-
-def test_a_layout_is_told_by_volume_count_and_pattern() -> None:
-    chain = {(at, at + 1) for at in range(3)} | {(at + 1, at) for at in range(3)}
-    mesh = {(a, b) for a in range(4) for b in range(4) if a != b}
-    found = parallelism_of(
-        [
-            collective("gradients", 2000 * MIB, 2), collective("activations", 3000 * MIB, 192), collective("loss", 64, 1),
-            sends("stages", 4, chain), sends("experts", 4, mesh),
-        ]
-    )  # fmt: skip
-    assert found == {
-        "gradients": Parallelism.DATA, "activations": Parallelism.TENSOR, "loss": Parallelism.NONE,
-        "stages": Parallelism.PIPELINE, "experts": Parallelism.EXPERT,
-    }  # fmt: skip
-
-
-def test_groups_of_one_kind_are_told_by_how_often_they_talk() -> None:
-    assert set(parallelism_of([collective("a", 900 * MIB, 2), collective("b", 900 * MIB, 2)]).values()) == {
-        Parallelism.DATA
-    }
-    assert set(parallelism_of([collective("a", 900 * MIB, 96), collective("b", 900 * MIB, 96)]).values()) == {
-        Parallelism.TENSOR
-    }
-    assert parallelism_of([]) == {}
-
-
-def test_a_uneven_all_to_all_is_still_a_mesh_and_two_ranks_are_a_chain() -> None:
-    mesh = {(a, b) for a in range(8) for b in range(8) if a != b} - {(0, 5), (3, 1), (6, 2)}
-    assert parallelism_of([sends("e", 8, mesh)]) == {"e": Parallelism.EXPERT}
-    assert parallelism_of([sends("p", 2, {(0, 1), (1, 0)})]) == {"p": Parallelism.PIPELINE}
