@@ -24,12 +24,14 @@ from nccl_instrument.tables import (
     ENDINGS,
     FUNCS,
     LOSSES,
+    NO_OP,
     PORT_STATES,
     PROTOS,
     ROADS,
     SOURCES,
     STAGE_KINDS,
     TIME_COLUMNS,
+    TRAFFIC_SOURCES,
     TRANSPORTS,
 )
 from nccl_instrument.wire import Rows
@@ -51,12 +53,14 @@ _CODES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "status": {"source": SOURCES, "ending": ENDINGS},
     "schema": {"kind": STAGE_KINDS},
     "recorder": {"road": ROADS},
+    "traffic": {"direction": DIRECTIONS, "source": TRAFFIC_SOURCES},
 }
 _BY_RANK: Final = ("stage", "side", "recorder")
 """Tables whose rows say themselves of which rank they are; nobody else knows the numbers."""
 _NOT_NEGATIVE: Final = {
     "comm": ("comm_rank",), "op": ("comm_rank",), "live_op": ("comm_rank",), "progress": ("comm_rank",),
     "flow": ("comm_rank", "stuck_ns"), "stage": ("step", "durations_ns"), "side": ("step",), "recorder": ("steps",),
+    "traffic": ("comm_rank", "channel", "actual_ns", "n_bytes", "epoch_ns", "slice_bytes"),
 }  # fmt: skip
 
 
@@ -77,6 +81,8 @@ def is_in_order(table: str, columns: PlaneTable, mono_ns: int) -> bool:
         return in_order and ticks.min() >= 0 and ticks.max() <= latest
     if not _are_past(columns, peaks, look, latest):
         return False
+    if table == "traffic":
+        return not _is_no_traffic(columns).any()
     if any(peaks[at] for at in look.ends):
         done = columns["done_ns"]
         return not ((done < columns["enqueued_ns"]) & (done != 0)).any()
@@ -157,4 +163,11 @@ def impossible_rows(table: str, rows: Rows | PlaneTable, mono_ns: int) -> npt.ND
     if table in ("op", "live_op"):
         bad |= (rows["done_ns"] != 0) & (rows["done_ns"] < rows["enqueued_ns"])
         bad |= rows["bytes"] > OP_BYTES_MAX
-    return bad
+    return bad | _is_no_traffic(rows) if table == "traffic" else bad
+
+
+def _is_no_traffic(rows: Rows | PlaneTable) -> npt.NDArray[np.bool_]:
+    """(n,) mask of what cannot have been moved: longer than from its first to its last epoch, or more than an op has."""
+    span = rows["end_ns"].astype(np.int64) - rows["start_ns"].astype(np.int64)
+    is_bad: npt.NDArray[np.bool_] = (span < 0) | (rows["actual_ns"] > span) | (rows["n_bytes"] > OP_BYTES_MAX)
+    return is_bad | (rows["op"].astype(np.int64) < NO_OP)

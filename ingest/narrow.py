@@ -30,10 +30,12 @@ REST_NS: Final = {"live": 7 * SECOND_NS // 2, "flow": 2 * SECOND_NS}
 may be half a second older than its last batch."""
 BEFORE_NS: Final = 5 * SECOND_NS
 """What the state of a slow iteration is made from begins so long before it (rca/rules/slow_proxy.py)."""
-LATE: Final = ("flow", "live_op")
+LATE: Final = ("flow", "live_op", "traffic")
 """What is in progress of a slow job: rules ask for that of a few nodes, or for all of it when nothing else names anybody."""
-ALL: Final = tuple(sorted(set(GROUPS) - {"stage"}))
+ALL: Final = tuple(sorted(set(GROUPS) - {"stage", "traffic"}))
 """Groups that looks and diagnoses read."""
+SLOW: Final = (*ALL, "traffic")
+"""And those of a diagnosis of a slow job: of one that stands still, what no longer moves says nothing."""
 _DOWN: Final = PORT_STATES.index("down")
 
 
@@ -65,7 +67,7 @@ def read_evidence(
     frame = read_frame(attempt_id, start_ns, end_ns, now_ns)
     if onset_ns is not None:
         since_ns = {"flow": onset_ns - BEFORE_NS}
-        reading = Reading(attempt_id, start_ns, end_ns, ALL, since_ns=since_ns, late=("flow",))
+        reading = Reading(attempt_id, start_ns, end_ns, SLOW, since_ns=since_ns, late=("flow", "traffic"))
         return frame.window(*read_groups(reading), late=LATE)
     found, unreadable = read_groups(_resting(frame, ALL, None))
     live = frame.window({"live": found["live"]}, unreadable, GROUPS["live"], is_last=True)

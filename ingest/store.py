@@ -67,6 +67,7 @@ class StoredBatch:
     live: bytes | None
     flow: bytes | None
     stage: bytes | None
+    traffic: bytes | None
 
 
 class BerthGone(Exception):
@@ -118,9 +119,9 @@ WITH fresh AS (
 ), stored AS (
     INSERT INTO ingest_trace_batch
         (received_at, attempt_id, node_id, boot_pk, number, start_ns, end_ns, shift_ns, ops, live, flow, stage,
-        writer_id, commit_number)
+        traffic, writer_id, commit_number)
     SELECT %(received_at)s, %(attempt_id)s, %(node_id)s, id, %(number)s, %(start_ns)s, %(end_ns)s, %(shift_ns)s,
-        %(ops)s, %(live)s, %(flow)s, %(stage)s, %(writer_id)s, %(commit_number)s
+        %(ops)s, %(live)s, %(flow)s, %(stage)s, %(traffic)s, %(writer_id)s, %(commit_number)s
     FROM fresh
 ), seen AS (
     UPDATE ingest_node SET

@@ -72,8 +72,10 @@ JOINED: Final = (("rank", "<i4"), ("node", "<i4"))
 TRACE_TABLES: Final = ("op", "live_op", "flow", "progress", "process", "nic", "loss", "status")
 STAGE_TABLES: Final = ("schema", "recorder", "stage", "side")
 """Of training loops that record their stages: read only where they are asked for."""
+TRAFFIC_TABLES: Final = ("traffic",)
+"""What each op moved over each flow, as measured on the node: read where bytes on the wire are judged."""
 WINDOW_DTYPE: Final[dict[str, np.dtype[np.void]]] = {
-    table: np.dtype([*DTYPE[table].descr, *JOINED]) for table in (*TRACE_TABLES, *STAGE_TABLES)
+    table: np.dtype([*DTYPE[table].descr, *JOINED]) for table in (*TRACE_TABLES, *STAGE_TABLES, *TRAFFIC_TABLES)
 }
 
 
@@ -88,9 +90,9 @@ class Window:
     start_ns, end_ns, now_ns: unix ns in data time; now_ns is when the look was taken. world_size: ranks of the job (0 unknown).
     nodes: (N,) NODE. ranks: (R,) RANK. members: (M,) MEMBER, of the whole attempt. tables: name → (n,) rows of
     WINDOW_DTYPE[name], in no particular order: `op` holds completions inside the window, `live_op` and `flow` what the
-    ticks inside the window saw in progress, `stage` steps that ended inside it. heard_since_ns: since when some node of the
-    job has been heard at any time, unix ns on the server's clock; before that the server, its database or the network was
-    away. 0: always. unreadable: node → table groups of it that are stored and cannot be read: what they said is unknown.
+    ticks inside the window saw in progress, `stage` steps that ended inside it, `traffic` ops whose last bytes moved
+    inside it. heard_since_ns: since when some node of the job has been heard at any time, unix ns on the server's clock;
+    before that the server, its database or the network was away. 0: always. unreadable: node → table groups of it that are stored and cannot be read: what they said is unknown.
     """
 
     job: str

@@ -33,6 +33,7 @@ SOURCES: Final = ("unknown", "steps", "recorder")
 ENDINGS: Final = ("unknown", "by itself", "by an exception")
 STAGE_KINDS: Final = ("ordered", "side channel")
 ROADS: Final = ("unknown", "agent", "gather")
+TRAFFIC_SOURCES: Final = ("unknown", "plugin", "verbs", "capture")
 
 FUNC_SEND: Final = FUNCS.index("Send")
 FUNC_RECV: Final = FUNCS.index("Recv")
@@ -75,6 +76,12 @@ GATHERED: Final = 16  # brought by a gather: the process that sent it is not the
 PREFETCHES: Final = 1  # bits of `recorder.flags`: batches are fetched ahead
 EVENT_SCOPE_LIMITED: Final = 2  # device work on streams that the events do not cover
 NOT_READY: Final = -1  # `side.value_ns` that was asked for and did not come in time
+
+TRAFFIC_FINISHED: Final = 1  # bits of `traffic.flags`: the op's volume was reached, and silence or another op followed
+TRAFFIC_CUT: Final = 2  # no gap beside it: cut from its neighbour by volume alone
+TRAFFIC_INCOMPLETE: Final = 4  # something of its iteration was lost: no verdict may rest on it
+TRAFFIC_P2P: Final = 8  # of sends and receives, which are numbered apart from collectives
+NO_OP: Final = -1  # `traffic.op` where no op could be told
 
 PROCESS_GONE: Final = ord("X")  # /proc has no such process; other states are the letters of /proc/<pid>/stat
 
@@ -270,6 +277,23 @@ def _side() -> tuple[Column, ...]:
     )
 
 
+def _traffic() -> tuple[Column, ...]:
+    return (
+        Column("comm_id", "<u8"),
+        Column("comm_rank", "<i4"),
+        Column("op", "<i8", delta=True, unknown=NO_OP),
+        Column("channel", "<i2"),
+        Column("peer", "<i4", unknown=-1),
+        Column("direction", "u1"),
+        Column("queue_pair", "<u4"),
+        Column("nic", "S16", unknown=b""),
+        *(Column(name, "<i8", delta=True) for name in ("start_ns", "end_ns")),
+        *(Column(name, "<i8") for name in ("actual_ns", "n_bytes")),
+        *(Column(name, "<i4") for name in ("epoch_ns", "slice_bytes")),
+        *(Column(name, "u1") for name in ("source", "flags")),
+    )
+
+
 TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "comm": _comm(),
     "op": _op(),
@@ -284,6 +308,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "recorder": _recorder(),
     "stage": _stage(),
     "side": _side(),
+    "traffic": _traffic(),
 }
 
 
@@ -292,6 +317,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "live": ("live_op", "progress", "process", "nic", "loss", "status"),
     "flow": ("flow",),
     "stage": ("schema", "recorder", "stage", "side"),
+    "traffic": ("traffic",),
 }
 """Tables that are packed, kept and read together: a section of a trace batch, and a column where batches are stored."""
 
@@ -322,12 +348,14 @@ TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "recorder": ("tick_ns",),
     "stage": ("ended_ns",),
     "side": ("ended_ns",),
+    "traffic": ("start_ns", "end_ns"),
 }
 
 ROW_TIME: Final[dict[str, str]] = {
     **{name: "tick_ns" for name, columns in TABLES.items() if any(c.name == "tick_ns" for c in columns)},
     "stage": "ended_ns",
     "side": "ended_ns",
+    "traffic": "end_ns",
 }
 """The point in time a row belongs to; an op belongs to its completion, a loss to its batch."""
 

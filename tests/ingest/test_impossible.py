@@ -35,7 +35,7 @@ def test_what_is_in_order_at_a_glance_has_no_impossible_row(
     data: st.DataObject, table: str, narrow: bool, n_by_rows: int
 ) -> None:
     """Healthy rows with one byte changed anywhere: what is let through must be possible."""
-    more = {name: tables.empty_rows(name, 2) for name in ("loss", "status", *tables.GROUPS["stage"])}
+    more = {name: tables.empty_rows(name, 2) for name in ("loss", "status", *tables.GROUPS["stage"], "traffic")}
     batch = make_batch(tables={**make_batch().tables, **more})
     rows = np.repeat(batch.rows(table), 2)
     raw = rows.view(np.uint8).reshape(len(rows), -1)
@@ -59,6 +59,15 @@ def test_flow_counters_out_of_order_or_beyond_the_op_are_impossible() -> None:
     flow["direction"][3] = 9
     flow["stuck_ns"][4] = -1
     assert impossible_rows("flow", flow, NOW).tolist() == [False, True, True, True, True]
+
+
+def test_traffic_that_took_longer_than_it_lasted_or_was_more_than_an_op_has_is_impossible() -> None:
+    rows = tables.empty_rows("traffic", 7)
+    rows["start_ns"], rows["end_ns"], rows["actual_ns"], rows["n_bytes"] = 100, 200, 100, 5
+    assert not impossible_rows("traffic", rows, NOW).any()
+    rows["actual_ns"][1], rows["end_ns"][2], rows["n_bytes"][3] = 101, 99, 2**50 + 1
+    rows["op"][4], rows["source"][5], rows["end_ns"][6] = -2, 9, NOW + FUTURE_NS_MAX + 1
+    assert impossible_rows("traffic", rows, NOW).tolist() == [False, *[True] * 6]
 
 
 def test_a_comm_rank_beyond_a_known_size_is_impossible() -> None:

@@ -17,9 +17,10 @@ from nccl_instrument import tables, wire
 
 BOOT = bytes(range(16))
 FOLDER = Path(__file__).parents[1] / "golden"
-GOLDEN = FOLDER / "trace-batch-2.2.bin"
+GOLDEN = FOLDER / "trace-batch-2.3.bin"
 TABLES_2_0 = ("comm", "op", "live_op", "flow", "progress", "process", "nic", "loss")
-OLDER = {"2.0": TABLES_2_0, "2.1": (*TABLES_2_0, "status")}
+TABLES_2_1 = (*TABLES_2_0, "status")
+OLDER = {"2.0": TABLES_2_0, "2.1": TABLES_2_1, "2.2": (*TABLES_2_1, "schema", "recorder", "stage", "side")}
 
 
 SECTION_AT = 60 + 9
@@ -44,7 +45,7 @@ def loss_batch() -> bytes:
 
 def test_an_empty_batch_is_these_bytes() -> None:
     rest = BOOT + struct.pack("<QqqHH", 7, 1_000, 2_000, 3, 6) + b"jobnode-a"
-    head = b"DGTB\x02\x02\x00\x00" + struct.pack("<II", 0, zlib.crc32(rest))
+    head = b"DGTB\x02\x03\x00\x00" + struct.pack("<II", 0, zlib.crc32(rest))
     assert wire.encode_batch(make()) == head + rest
     assert wire.decode_batch(head + rest) == make()
 
