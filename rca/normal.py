@@ -28,7 +28,8 @@ class Normal:
     """seen_ns: completions up to here are counted. intervals: of every op of a rank ("all"): bucket → count.
 
     pace: of its iterations. kinds: throughput and interval of each kind of op. looked_ns: end of the newest window.
-    pauses_ns: how long the job did nothing at all before it went on, newest last.
+    pauses_ns: how long the job did nothing at all before it went on, newest last. declaration: number of the newest wanted
+    change of pace that was taken in (anew.py).
     """
 
     seen_ns: int = 0
@@ -37,6 +38,7 @@ class Normal:
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     looked_ns: int = 0
     pauses_ns: tuple[int, ...] = ()
+    declaration: int = 0
 
     def count(self, kind: str = ALL) -> int:
         """Intervals counted."""
@@ -62,6 +64,7 @@ def normal_to_json(normal: Normal) -> dict[str, Any]:
         "kinds": kinds_to_json(normal.kinds),
         "looked_ns": normal.looked_ns,
         "pauses_ns": list(normal.pauses_ns),
+        "declaration": normal.declaration,
     }
 
 
@@ -72,9 +75,15 @@ def normal_from_json(raw: Mapping[str, Any]) -> Normal:
             str(kind): {int(b): int(n) for b, n in buckets.items()}
             for kind, buckets in raw.get("intervals", {}).items()
         }
-        pace, kinds = pace_from_json(raw.get("pace", {})), kinds_from_json(raw.get("kinds", {}))
-        pauses = tuple(int(ns) for ns in raw.get("pauses_ns", ()))
-        return Normal(int(raw.get("seen_ns", 0)), intervals, pace, kinds, int(raw.get("looked_ns", 0)), pauses)
+        return Normal(
+            seen_ns=int(raw.get("seen_ns", 0)),
+            intervals=intervals,
+            pace=pace_from_json(raw.get("pace", {})),
+            kinds=kinds_from_json(raw.get("kinds", {})),
+            looked_ns=int(raw.get("looked_ns", 0)),
+            pauses_ns=tuple(int(ns) for ns in raw.get("pauses_ns", ())),
+            declaration=int(raw.get("declaration", 0)),
+        )
     except (AttributeError, TypeError) as error:
         raise ValueError(f"not a normal: {error}") from error
 

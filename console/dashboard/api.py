@@ -29,6 +29,7 @@ from console.incidents.live import IncidentRow, IngestRow, JobRow
 from console.incidents.pauses import PauseRow, read_pause
 from console.incidents.read import read_current, visible_incidents
 from console.incidents.rows import incident_row, iso
+from console.incidents.wanted_pace import WantedPaceRow, read_wanted
 from console.operations.metrics import SNAPSHOTS
 from ingest.let_go import read_let_go
 from ingest.models import Team
@@ -128,6 +129,7 @@ class JobDetail(APIView):
                 incidents=list[IncidentRow],
                 may=list[str],
                 pause=PauseRow | None,
+                wanted_pace=WantedPaceRow | None,
             ),
             404: ERROR,
         },
@@ -136,7 +138,7 @@ class JobDetail(APIView):
         """One job, its newest incidents, and every look the trigger took lately."""
         caller = caller_of(request.user)
         job = find_job(caller, job_id)
-        pause = read_pause(jobs.newest_attempt(job))
+        pause, wanted = read_pause(jobs.newest_attempt(job)), read_wanted(jobs.newest_attempt(job))
         incidents = visible_incidents(caller.team_ids).filter(job=job).order_by("-id")[:INCIDENTS_OF_JOB_MAX]
         return Response(
             {
@@ -146,6 +148,7 @@ class JobDetail(APIView):
                 "incidents": [dataclasses.asdict(incident_row(incident)) for incident in incidents],
                 "may": job_acts(caller, job),
                 "pause": dataclasses.asdict(pause) if pause else None,
+                "wanted_pace": dataclasses.asdict(wanted) if wanted else None,
             }
         )
 

@@ -58,6 +58,7 @@ urlpatterns = [
     path("jobs/<int:job_id>/grid", dashboard.JobGrid.as_view()),
     path("jobs/<int:job_id>/settings", job_api.JobSettings.as_view()),
     path("jobs/<int:job_id>/pause", job_api.JobPause.as_view()),
+    path("jobs/<int:job_id>/wanted-pace", job_api.JobWantedPace.as_view()),
     path("jobs/<int:job_id>/triggers", job_api.JobTriggers.as_view()),
     path("jobs/<int:number>/dumps", dumps.JobDumps.as_view()),
     path("jobs/<int:number>/stacks", dumps.JobStacks.as_view()),

@@ -17,7 +17,7 @@ from console.accounts.access import Caller, caller_of
 from console.dashboard.given import Fields
 from console.dashboard.jobs import visible_jobs
 from console.dashboard.schema import ERROR, an_object
-from console.incidents import asking, pauses, thresholds
+from console.incidents import asking, pauses, thresholds, wanted_pace
 from console.incidents.api import REQUEST_KEY, REQUEST_KEY_MAX, actor_of
 from console.incidents.lifecycle import NOTE_CHARS_MAX
 from console.incidents.live import IncidentRow, TimelineRow
@@ -47,6 +47,10 @@ class ChangeFields(Fields):
 class PauseFields(Fields):
     reason = serializers.CharField(max_length=NOTE_CHARS_MAX)
     minutes = serializers.IntegerField(min_value=1, max_value=pauses.MINUTES_MAX)
+
+
+class WantedPaceFields(Fields):
+    reason = serializers.CharField(max_length=NOTE_CHARS_MAX)
 
 
 class ReportFields(Fields):
@@ -99,6 +103,25 @@ class JobPause(APIView):
         caller, job = _allowed(request, job_id, "pause")
         pauses.end_pause(job, actor_of(caller))
         return Response({"pause": None})
+
+
+class JobWantedPace(APIView):
+    @extend_schema(
+        "job_wanted_pace",
+        request=WantedPaceFields,
+        responses={
+            200: an_object(wanted_pace=wanted_pace.WantedPaceRow),
+            400: ERROR,
+            403: ERROR,
+            404: ERROR,
+            429: ERROR,
+        },
+    )
+    def post(self, request: Request, job_id: int) -> Response:
+        """Say that the job's pace was changed on purpose: what is slower since then is its normal from the next look on."""
+        caller, job = _allowed(request, job_id, "pause")
+        wanted = wanted_pace.declare_wanted(job, actor_of(caller), _given(WantedPaceFields, request)["reason"])
+        return Response({"wanted_pace": dataclasses.asdict(wanted)})
 
 
 class JobTriggers(APIView):

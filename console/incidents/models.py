@@ -358,6 +358,22 @@ class SettingChange(models.Model):
         return f"{self.name} of {self.job}"
 
 
+class WantedPace(models.Model):
+    """Somebody said that the attempt's pace since `since_ns` (data time) is wanted: what is usual is learned from there on."""
+
+    attempt = models.ForeignKey("ingest.Attempt", models.CASCADE, related_name="wanted_paces")
+    since_ns = models.BigIntegerField()
+    reason = models.TextField()
+    declared_at = models.DateTimeField()
+    declared_by = models.CharField(max_length=150)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=~Q(reason=""), name="a_pace_is_wanted_for_a_reason")]
+
+    def __str__(self) -> str:
+        return f"pace of {self.attempt}"
+
+
 class DeclaredPause(models.Model):
     """Nothing is expected of an attempt until `until_at`, or until somebody ended the pause: it may be idle."""
 

@@ -35,6 +35,7 @@ from console.incidents.revise import evidence_start_ns, is_worth_an_incident, re
 from console.incidents.severity import worse
 from console.incidents.suspicion import UNDIAGNOSED, communicator_name, suspected_headline
 from console.incidents.thresholds import settings_of
+from console.incidents.wanted_pace import with_wanted
 from console.operations.metrics import LOOKS, count_look
 from console.stages.joining import seen_in_stages
 from ingest.endings import end_if_all_gone
@@ -103,7 +104,7 @@ def _look(attempt: Attempt) -> None:
         return  # nothing new: the same look would see the same
     began = time.monotonic()
     try:
-        normal, thresholds = load_normal(attempt.pk), settings_of(attempt.job_id)
+        normal, thresholds = with_wanted(load_normal(attempt.pk), attempt.pk), settings_of(attempt.job_id)
         span = end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND), end_ns
         window = read_glance(attempt.pk, *span, lambda frame: sampled_ranks(frame, thresholds).tolist())
         history, excuse = _history(attempt, window, normal, thresholds), pause_sentence(attempt)

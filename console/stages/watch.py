@@ -23,6 +23,7 @@ from django.db.models import F, Max, Q
 from django.utils import timezone
 
 from console.incidents.thresholds import settings_of
+from console.incidents.wanted_pace import wanted_since_ns
 from console.stages.models import StageCursor, StagePacket
 from console.stages.store import store_packet
 from ingest.models import Attempt, Node
@@ -211,7 +212,10 @@ def _packet(attempt_id: int, one: Cut, group: Group, window: Window, settings: S
 def _usual(attempt_id: int, role: str, one: Cut) -> list[StagePacket]:
     """The windows of the same group and stages in which nothing had moved, newest first."""
     normal = [Verdict.LEARNING.value, Verdict.USUAL.value, Verdict.FASTER.value]
-    rows = StagePacket.objects.filter(attempt=attempt_id, role=role[:200], verdict__in=normal, end_ns__lt=one.end_ns)
+    rows = StagePacket.objects.filter(
+        attempt=attempt_id, role=role[:200], verdict__in=normal, end_ns__lt=one.end_ns,
+        start_ns__gte=wanted_since_ns(attempt_id),
+    )  # fmt: skip
     names = list(one.stages.names)
     return [row for row in rows.order_by("-end_ns")[:USUAL_KEPT] if row.body["stages"] == names]
 

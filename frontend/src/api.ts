@@ -134,6 +134,16 @@ export interface JobAnswer {
   /** Of "configure", "pause", "trigger". */
   may: string[];
   pause: Pause | null;
+  wanted_pace: WantedPace | null;
+}
+
+/** Somebody said that the job was changed on purpose: its pace since then is the normal one. */
+export interface WantedPace {
+  attempt: number;
+  reason: string;
+  since: string;
+  declared_at: string;
+  declared_by: string;
 }
 
 /** A time in which nothing is expected of a job. */
@@ -195,6 +205,8 @@ export const changeJobSettings = (
 export const declarePause = (id: number, reason: string, minutes: number) =>
   ask<{ pause: Pause | null }>(`jobs/${id}/pause`, "POST", { reason, minutes });
 export const endPause = (id: number) => ask<{ pause: Pause | null }>(`jobs/${id}/pause`, "DELETE");
+export const declareWantedPace = (id: number, reason: string) =>
+  ask<{ wanted_pace: WantedPace }>(`jobs/${id}/wanted-pace`, "POST", { reason });
 export const reportProblem = (id: number, note: string, since?: string) =>
   ask<ActAnswer & { opened: boolean }>(`jobs/${id}/triggers`, "POST", since ? { note, since } : { note });
 /** `let_go`: what retention let go of, ever, by kind. */

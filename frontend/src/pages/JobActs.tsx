@@ -1,10 +1,10 @@
 /*
- * What people tell the console about a job: that something is wrong which no trigger saw, and that for a while nothing is
- * expected of it.
+ * What people tell the console about a job: that something is wrong which no trigger saw, that for a while nothing is
+ * expected of it, and that its pace was changed on purpose.
  */
 
 import { useState } from "preact/hooks";
-import { declarePause, endPause, type Pause, reportProblem } from "../api";
+import { declarePause, declareWantedPace, endPause, type Pause, reportProblem, type WantedPace } from "../api";
 import type { JobRow } from "../live/rows";
 import { Ago } from "../parts/bits";
 import { Dialog } from "../parts/Dialog";
@@ -16,12 +16,13 @@ interface JobActsProps {
   job: JobRow;
   may: readonly string[];
   pause: Pause | null;
+  wanted: WantedPace | null;
   onActed: () => void;
 }
 
-type Asking = "report" | "pause" | null;
+type Asking = "report" | "pause" | "pace" | null;
 
-export function JobActs({ job, may, pause, onActed }: JobActsProps) {
+export function JobActs({ job, may, pause, wanted, onActed }: JobActsProps) {
   const [asking, setAsking] = useState<Asking>(null);
   const [busy, setBusy] = useState(false);
   const close = () => setAsking(null);
@@ -58,12 +59,31 @@ export function JobActs({ job, may, pause, onActed }: JobActsProps) {
             {pause ? "Change the pause …" : "Declare a pause …"}
           </button>
         )}
+        {may.includes("pause") && (
+          <button type="button" onClick={() => setAsking("pace")}>
+            Take this pace as normal …
+          </button>
+        )}
         <a href={`/jobs/${job.id}/settings`}>Settings of this job</a>
       </div>
       {pause && (
         <PauseNote
           pause={pause}
           onEnd={may.includes("pause") && !busy ? () => void attempt(async () => void (await endPause(job.id))) : null}
+        />
+      )}
+      {wanted && (
+        <p class="faint">
+          The pace since {absolute(wanted.since, false)} is taken as normal, said {wanted.declared_by}{" "}
+          <Ago at={wanted.declared_at} />: {wanted.reason}
+        </p>
+      )}
+      {asking === "pace" && (
+        <WantedPaceDialog
+          job={job}
+          busy={busy}
+          onClose={close}
+          onSay={(why) => attempt(async () => void (await declareWantedPace(job.id, why)))}
         />
       )}
       {asking === "report" && <ReportDialog job={job} busy={busy} onClose={close} onSay={report} />}
@@ -179,6 +199,35 @@ function PauseDialog({ job, busy, onClose, onSay }: AskProps<(why: string, minut
         />
         <Choice id="pause-long" word="For how long?" options={LONG} value={minutes} onChoose={setMinutes} />
         <Buttons word="Declare the pause" busy={busy} onClose={onClose} />
+      </form>
+    </Dialog>
+  );
+}
+
+function WantedPaceDialog({ job, busy, onClose, onSay }: AskProps<(why: string) => void>) {
+  const [why, setWhy] = useState("");
+  return (
+    <Dialog title={`${job.name} was changed on purpose`} onClose={onClose}>
+      <form
+        onSubmit={(submit) => {
+          submit.preventDefault();
+          if (why.trim()) onSay(why.trim());
+        }}
+      >
+        <p>
+          Its pace since the open slowdown began, else of the last minute, becomes the normal one. The slowdown becomes
+          clear; what is slower than that is told again.
+        </p>
+        <label for="pace-why">What was changed?</label>
+        <textarea
+          id="pace-why"
+          rows={3}
+          required
+          maxLength={2000}
+          value={why}
+          onInput={(input) => setWhy(input.currentTarget.value)}
+        />
+        <Buttons word="Take it as normal" busy={busy} onClose={onClose} />
       </form>
     </Dialog>
   );

@@ -46,7 +46,7 @@ export function JobPage({ id }: { id: number }) {
   return (
     <div class="page job">
       <JobHead job={job}>
-        <JobActs job={job} may={answer.may} pause={answer.pause} onActed={load} />
+        <JobActs job={job} may={answer.may} pause={answer.pause} wanted={answer.wanted_pace} onActed={load} />
       </JobHead>
       {grid && <TopologyGrid columns={grid} selected={selectedRank()} onSelect={selectRank} />}
       <section class="panel" aria-labelledby="throughput">

@@ -13,7 +13,9 @@ from console.accounts.models import Role
 from console.accounts.secrets import make_api_token
 from console.incidents import asking
 from console.incidents.models import ConditionState, DeclaredPause, Incident, SettingChange, TimelineEntry
+from console.incidents.rows import iso_from_ns
 from console.incidents.thresholds import settings_of
+from console.incidents.wanted_pace import DECLARED_MAX, LATELY_NS
 from ingest.marks import take_heard
 from ingest.models import Attempt, Node, Team
 from rca.settings import DEFAULT
@@ -146,13 +148,14 @@ def test_the_history_cannot_be_rewritten(responder: Persona, attempt: Attempt) -
         cursor.execute("UPDATE incidents_settingchange SET actor = 'nobody'")
 
 
-@pytest.mark.parametrize("path", ["settings", "pause", "triggers"])
+@pytest.mark.parametrize("path", ["settings", "pause", "triggers", "wanted-pace"])
 def test_viewers_may_not_and_for_another_team_the_job_is_not_there(
     viewer: Persona, stranger: Persona, heard: Attempt, path: str
 ) -> None:
     bodies = {
         "settings": {"changes": {"delta_max_s": 30}, "reason": "x"},
         "pause": {"reason": "x", "minutes": 5},
+        "wanted-pace": {"reason": "x"},
         "triggers": {"note": "x"},
     }
     for persona, status in ((viewer, 403), (stranger, 404)):
@@ -186,6 +189,32 @@ def test_a_job_that_has_ended_cannot_be_paused_or_reported(responder: Persona, h
     path = f"/api/v1/jobs/{heard.job_id}/pause"
     assert responder.browser.post(path, {"reason": "x", "minutes": 5}, format="json").status_code == 400
     assert report(responder, heard).json()["error"] == "This job has ended, so nothing can be reported of it."
+
+
+def test_a_wanted_pace_is_shown_with_the_job_with_who_why_and_since_when(
+    responder: Persona, heard: Attempt, django_capture_on_commit_callbacks: Any
+) -> None:
+    take_heard()
+    path = f"/api/v1/jobs/{heard.job_id}"
+    assert responder.browser.get(path).json()["wanted_pace"] is None
+    with django_capture_on_commit_callbacks(execute=True):
+        answer = responder.browser.post(f"{path}/wanted-pace", {"reason": "batch doubled"}, format="json")
+    made = answer.json()["wanted_pace"]
+    assert responder.browser.get(path).json()["wanted_pace"] == made
+    assert (made["declared_by"], made["reason"], made["attempt"]) == ("rita", "batch doubled", heard.number)
+    assert made["since"] == iso_from_ns(NOW_NS - LATELY_NS), "no slowdown is open: a minute ago"
+    assert take_heard() == {heard.pk}, "the next look is at once"
+
+
+def test_a_pace_cannot_be_wanted_without_a_reason_of_a_job_that_ended_or_too_often(
+    responder: Persona, heard: Attempt
+) -> None:
+    path = f"/api/v1/jobs/{heard.job_id}/wanted-pace"
+    assert responder.browser.post(path, {"reason": " "}, format="json").status_code == 400
+    codes = [responder.browser.post(path, {"reason": "x"}, format="json").status_code for _ in range(DECLARED_MAX + 1)]
+    assert codes == [200] * DECLARED_MAX + [429]
+    Attempt.objects.update(state=Attempt.State.ENDED, ended_at=timezone.now())
+    assert responder.browser.post(path, {"reason": "x"}, format="json").status_code == 400
 
 
 def test_a_report_opens_an_incident_that_waits_for_its_diagnosis(
