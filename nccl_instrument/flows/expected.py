@@ -6,6 +6,8 @@ and children; two trees share the data evenly. LL and LL128 send flags beside th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -22,8 +24,13 @@ class Algorithm(StrEnum):
     P2P = "p2p"
 
 
-PROTOCOL_FACTORS: Final = {"Simple": 1.0, "LL": 2.0, "LL128": 128 / 120}
+PROTOCOL_FACTORS: Final = {"SIMPLE": 1.0, "LL": 2.0, "LL128": 128 / 120}
 """Bytes on the wire per byte of data: LL has 4 of flags with 4 of data, LL128 8 of flags with 120."""
+
+ALGORITHMS: Final = {"RING": Algorithm.RING, "TREE": Algorithm.TREE}
+"""As the library calls them: its two trees, which share the channels, are one word."""
+SENT_ONCE: Final = ("Send", "Recv")
+TO_EACH: Final = ("SendRecv", "AlltoAll", "Gather", "Scatter")
 
 Tree = dict[int, int]
 """Member → its parent, in order of numbers within the group; the root is not in it."""
@@ -76,39 +83,46 @@ def tree_volumes(n_bytes: int, trees: list[Tree], n: int) -> Volume:
     return found
 
 
-def infer_algorithm(peers: dict[int, set[int]], n: int) -> Algorithm | None:
-    """Which algorithm members use, by whom each one sends to; None when the pattern is neither.
-
-    peers: member → members it sends to, of those that were seen. A ring has one successor each and is one circle; a tree
-    joins all members without a circle, both ways; two trees together are neither.
+@dataclass(frozen=True, slots=True)
+class OpShape:
+    """A call as one rank made it. n_bytes: count × size of its type. comm_rank, root: places in the communicator, -1 unknown.
+    algo, proto: as the library calls them, "" or "Unknown" where it does not say. peer: of a send or receive.
     """
-    edges = {(member, other) for member, others in peers.items() for other in others}
-    if n < 2 or len(peers) < n or not edges:
-        return None
-    if all(len(others) == 1 for others in peers.values()):
-        return Algorithm.RING if _is_circle({member: next(iter(others)) for member, others in peers.items()}) else None
-    if any((other, member) not in edges for member, other in edges):
-        return None
-    is_joined = _reach(peers) == set(peers)
-    if is_joined and len(edges) == 2 * (n - 1):
-        return Algorithm.TREE
-    return Algorithm.DOUBLE_TREE if is_joined and len(edges) <= 4 * (n - 1) else None
+
+    func: str
+    n_bytes: int
+    n_ranks: int
+    algo: str = ""
+    proto: str = ""
+    peer: int = -1
+    comm_rank: int = -1
+    root: int = -1
 
 
-def _is_circle(successor: dict[int, int]) -> bool:
-    start = at = next(iter(successor))
-    for step in range(1, len(successor) + 1):
-        at = successor.get(at, -1)
-        if at == start:
-            return step == len(successor)
-    return False
+def moved_to(
+    op: OpShape, peers: Mapping[int, int], n_channels: int, algorithm: Algorithm | None = None
+) -> dict[int, float]:
+    """Bytes the op moves over the network to each of these peers; of those that send, from each: it is the same formula.
+
+    peers: peer → how many of the op's channels connect it in this direction; n_channels: of the op, which its data is spread
+    over evenly. algorithm: as inferred, where the library does not say. Empty where nothing is known: an algorithm of special
+    hardware, or none.
+    """
+    factor = PROTOCOL_FACTORS.get(op.proto, 1.0)
+    if op.func in SENT_ONCE:
+        return {op.peer: op.n_bytes * factor} if op.peer in peers else {}
+    if op.func in TO_EACH:
+        return dict.fromkeys(peers, op.n_bytes * factor)
+    which = ALGORITHMS.get(op.algo, algorithm)
+    if which is None or op.n_ranks < 2 or n_channels < 1:
+        return {}
+    try:
+        whole = ring_volume(op.func, op.n_bytes, op.n_ranks) if which is Algorithm.RING else float(op.n_bytes)
+    except ValueError:
+        return {}
+    return {peer: whole * factor * min(n / n_channels, 1.0) for peer, n in peers.items() if not _is_end(op, peer)}
 
 
-def _reach(peers: dict[int, set[int]]) -> set[int]:
-    found, front = set(), [next(iter(peers))]
-    while front:
-        member = front.pop()
-        if member not in found:
-            found.add(member)
-            front.extend(peers.get(member, ()))
-    return found
+def _is_end(op: OpShape, peer: int) -> bool:
+    """Whether this hop is the one that a broadcast or reduction has no use for: into its source, out of its sink."""
+    return (op.func == "Broadcast" and peer == op.root >= 0) or (op.func == "Reduce" and op.comm_rank == op.root >= 0)

@@ -2,19 +2,28 @@
 
 An op ends at a gap of at least δ once its expected volume has gone. Epochs without bytes are left out, so that a pause in
 the middle of an op, shorter than δ or before the volume is reached, does not cut it. Ops that follow each other without a
-gap are cut by volume alone and marked: their boundary is inside one epoch at best.
+gap are cut by volume alone and marked: their boundary is inside one epoch at best. It runs on the node, between two polls of a
+second, so a poll costs one pass over what is new: what surely belongs to the open op is kept as a sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+Ints = npt.NDArray[np.int64]
+
 DELTA_NS: Final = 1_000_000
+CELLS_MAX: Final = 4_000_000
+SLACK: Final = 0.001
+"""Of its volume an op may lack this and be over when silence follows: chunks are rounded to whole lines, so that one rank of a
+ring sends a little less than the formula has. Cutting by volume alone takes the whole of it, or errors would add up.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,55 +40,142 @@ class Segment:
     is_cut: bool
 
 
+@dataclass(slots=True)
+class _Head:
+    """What surely belongs to the open op and is no longer kept epoch by epoch."""
+
+    first: int = -1
+    last: int = -1
+    n_epochs: int = 0
+    n_bytes: int = 0
+
+
+class Segmenter:
+    """Algorithm 1 with its state kept between polls: one flow, or all channels to one peer added up.
+
+    Expect an op before the poll that may close the op before it: unexpected bytes are held, and belong to no op until one is
+    expected. epoch_ns: length of an epoch; delta_ns: the silence that ends an op. n_refused: epochs beyond cells_max.
+    """
+
+    def __init__(self, epoch_ns: int, delta_ns: int = DELTA_NS, cells_max: int = CELLS_MAX) -> None:
+        self.epoch_ns, self.delta_ns, self.cells_max = epoch_ns, delta_ns, cells_max
+        self.n_refused = 0
+        self._epochs, self._bytes = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._fed: list[tuple[Ints, Ints]] = []
+        self._expected: deque[float] = deque()
+        self._head = _Head()
+        self._is_cut = False
+
+    def expect(self, volumes: Iterable[float]) -> None:
+        """The ops that come next on this flow, in order, each with its own bytes (> 0)."""
+        self._expected.extend(volumes)
+
+    def feed(self, epochs: Ints, n_bytes: Ints) -> None:
+        """Bytes by epoch number, rising, later than what was fed before; zeros are left out."""
+        kept = n_bytes > 0
+        self._fed.append((np.asarray(epochs)[kept].astype(np.int64), np.asarray(n_bytes)[kept].astype(np.int64)))
+
+    def poll(self, now_ns: int) -> list[Segment]:
+        """The ops that are over, in order. now_ns: until when the flow was seen; all before it has been fed."""
+        self._gather()
+        seen = int(np.searchsorted(self._epochs, now_ns // self.epoch_ns))
+        total = np.concatenate([[0], np.cumsum(self._bytes[:seen])])
+        # Of a head only that it was there matters for the first cell: its op lacks volume, so no gap ends it.
+        gaps = np.flatnonzero((np.diff(self._epochs[:seen]) - 1) * self.epoch_ns >= self.delta_ns) + 1
+        is_silent = bool(seen) and now_ns - (int(self._epochs[seen - 1]) + 1) * self.epoch_ns >= self.delta_ns
+        found, first = [], 0
+        while self._expected:
+            end, is_gap, reached = self._end(total, gaps, first, is_silent)
+            if end < 0:
+                first = self._fold(first, reached)
+                break
+            found.append(self._made(first, end, is_finished=True, is_cut=self._is_cut or not is_gap))
+            self._expected.popleft()
+            self._head, self._is_cut, first = _Head(), not is_gap, end
+        self._epochs, self._bytes = self._epochs[first:], self._bytes[first:]
+        return found
+
+    def open(self) -> Segment | None:
+        """What has been seen, by the last poll, of an op that is not over; None without any."""
+        if not self._head.n_epochs and not len(self._epochs):
+            return None
+        return self._made(0, len(self._epochs), is_finished=False, is_cut=self._is_cut)
+
+    def restart(self, epoch: int) -> None:
+        """Forget the open op, all that is expected, and what lies before this epoch."""
+        self._gather()
+        kept = self._epochs >= epoch
+        self._epochs, self._bytes = self._epochs[kept], self._bytes[kept]
+        self._expected.clear()
+        self._head, self._is_cut = _Head(), False
+
+    @property
+    def held_from(self) -> int:
+        """The first epoch that may still go to another op than the open one."""
+        return int(self._epochs[0]) if len(self._epochs) else self._head.last + 1
+
+    def _gather(self) -> None:
+        room = max(self.cells_max - len(self._epochs), 0)
+        fed = [(epochs, n_bytes) for epochs, n_bytes in self._fed if len(epochs)]
+        self._fed = []
+        if fed:
+            epochs, n_bytes = (np.concatenate(one) for one in zip(*fed, strict=True))
+            self.n_refused += max(len(epochs) - room, 0)
+            self._epochs = np.concatenate([self._epochs, epochs[:room]])
+            self._bytes = np.concatenate([self._bytes, n_bytes[:room]])
+
+    def _end(self, total: Ints, gaps: Ints, first: int, is_silent: bool) -> tuple[int, bool, int]:
+        """(where the op that begins at `first` ends, -1 while that is open; whether a gap follows; where its volume is there)."""
+        n, wanted = len(total) - 1, self._expected[0]
+        following = self._expected[1] if len(self._expected) > 1 else np.inf
+        base = int(total[first]) - self._head.n_bytes
+        least = first if self._head.n_epochs else first + 1
+        reached, enough = (max(int(np.searchsorted(total, base + one)), least) for one in (wanted, _least(wanted)))
+        if enough > n:
+            return -1, False, enough
+        at = int(np.searchsorted(gaps, enough))
+        stretch = int(gaps[at]) if at < len(gaps) else n
+        # Without a gap, what follows is the next op only if it is as much as that one has; else it is headers.
+        if reached < stretch and total[stretch] - base - wanted >= _least(following):
+            return reached, False, enough
+        if at < len(gaps) or is_silent:
+            return stretch, True, enough
+        return -1, False, enough
+
+    def _fold(self, first: int, reached: int) -> int:
+        """Sum what comes before the epoch that reaches the open op's volume; where the rest begins."""
+        last = max(min(reached - 1, len(self._epochs)), first)
+        if last > first:
+            self._head = self._joined(first, last)
+        return last
+
+    def _joined(self, first: int, end: int) -> _Head:
+        head = self._head
+        if end <= first:
+            return head
+        begin = head.first if head.n_epochs else int(self._epochs[first])
+        n_bytes = head.n_bytes + int(self._bytes[first:end].sum())
+        return _Head(begin, int(self._epochs[end - 1]), head.n_epochs + end - first, n_bytes)
+
+    def _made(self, first: int, end: int, *, is_finished: bool, is_cut: bool) -> Segment:
+        whole, length = self._joined(first, end), self.epoch_ns
+        times = whole.first * length, (whole.last + 1) * length, whole.n_epochs * length
+        return Segment(*times, whole.n_bytes, is_finished, is_cut)
+
+
+def _least(volume: float) -> float:
+    return volume * (1.0 - SLACK)
+
+
 def segment(
-    epochs: npt.NDArray[np.int64], n_bytes: npt.NDArray[np.int64], expected: Sequence[float], *, epoch_ns: int, now_ns: int,
-    delta_ns: int = DELTA_NS,
-) -> list[Segment]:  # fmt: skip
+    epochs: Ints, n_bytes: Ints, expected: Sequence[float], *, epoch_ns: int, now_ns: int, delta_ns: int = DELTA_NS
+) -> list[Segment]:
     """The ops of one flow to one peer. epochs: (n,) rising numbers of those with bytes; expected: each op's own volume, in
     order; what comes after the last of them is one more segment. now_ns: until when the flow was seen.
     """
-    found: list[Segment] = []
-    kept = n_bytes > 0
-    starts, sizes = epochs[kept] * epoch_ns, n_bytes[kept]
-    gaps_ns = np.diff(starts, prepend=starts[:1]) - epoch_ns
-    ahead = _ahead(sizes, gaps_ns >= delta_ns)
-    first, volume, cut_before = 0, 0, False
-    for at in range(len(starts)):
-        wanted, following = _volumes(expected, len(found))
-        if at > first and volume >= wanted:
-            is_gap = bool(gaps_ns[at] >= delta_ns)
-            # Without a gap, what follows is the next op only if it is as much as that one has; else it is headers.
-            if is_gap or ahead[at] + volume - wanted >= following:
-                cut = cut_before or not is_gap
-                found.append(_made(starts, sizes, first, at, epoch_ns, is_finished=True, is_cut=cut))
-                first, volume, cut_before = at, 0, not is_gap
-        volume += int(sizes[at])
-    if first < len(starts):
-        is_silent = now_ns - (starts[-1] + epoch_ns) >= delta_ns
-        is_over = bool(is_silent and volume >= _volumes(expected, len(found))[0])
-        found.append(_made(starts, sizes, first, len(starts), epoch_ns, is_finished=is_over, is_cut=cut_before))
-    return found
-
-
-def _volumes(expected: Sequence[float], at: int) -> tuple[float, float]:
-    """What this op and the next one are to move; without an end where nothing is known."""
-    return (expected[at] if at < len(expected) else np.inf), (expected[at + 1] if at + 1 < len(expected) else np.inf)
-
-
-def _ahead(sizes: npt.NDArray[np.int64], is_gap: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """(n,) bytes from each epoch to the end of its stretch without a gap."""
-    total = np.append(np.cumsum(sizes[::-1])[::-1], 0)
-    begins = np.flatnonzero(is_gap)
-    ends = np.append(begins, len(sizes))
-    end: npt.NDArray[np.int64] = total[:-1] - total[ends[np.searchsorted(begins, np.arange(len(sizes)), side="right")]]
-    return end
-
-
-def _made(
-    starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], first: int, end: int, epoch_ns: int, *, is_finished: bool,
-    is_cut: bool,
-) -> Segment:  # fmt: skip
-    return Segment(
-        int(starts[first]), int(starts[end - 1]) + epoch_ns, (end - first) * epoch_ns, int(sizes[first:end].sum()),
-        is_finished, is_cut,
-    )  # fmt: skip
+    whole = Segmenter(epoch_ns, delta_ns, max(len(epochs), 1))
+    whole.expect(expected)
+    whole.feed(epochs, n_bytes)
+    found = whole.poll(now_ns)
+    rest = whole.open()
+    return [*found, rest] if rest else found

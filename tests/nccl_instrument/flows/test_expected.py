@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nccl_instrument.flows.algorithm import infer_algorithm, infer_at_rank
 from nccl_instrument.flows.expected import (
     Algorithm,
+    OpShape,
     Tree,
     binary_tree,
-    infer_algorithm,
+    moved_to,
     ring_volume,
     ring_volumes,
     tree_volumes,
@@ -86,3 +88,39 @@ def test_two_trees_are_told_from_one(n: int) -> None:
 )
 def test_a_pattern_that_is_neither_is_not_guessed(peers: dict[int, set[int]]) -> None:
     assert infer_algorithm(peers, max(len(peers), 2)) is None
+
+
+def test_one_rank_tells_a_ring_by_two_ways_and_a_tree_by_the_same_peers_both_ways() -> None:
+    assert infer_at_rank({0: [3], 1: [5]}, {0: [5], 1: [3]}) is Algorithm.RING
+    assert infer_at_rank({0: [3, 4, 1]}, {0: [1, 3, 4]}) is Algorithm.TREE
+    for sends, receives in [({}, {}), ({0: [1]}, {0: [1]}), ({0: [1]}, {1: [2]}), ({0: [1, 2]}, {0: [3]})]:
+        assert infer_at_rank(sends, receives) is None  # a leaf of a tree looks like a ring of two
+
+
+MIXED = [
+    (OpShape("AllReduce", MIB, 4, "RING", "SIMPLE"), {1: 1, 3: 1}, 2, {1: 0.75 * MIB, 3: 0.75 * MIB}),
+    (OpShape("AllReduce", MIB, 4, "RING", "LL"), {1: 2}, 2, {1: 3.0 * MIB}),
+    (OpShape("AllReduce", 120, 2, "RING", "LL128"), {1: 1}, 1, {1: 128.0}),
+    (OpShape("AllReduce", MIB, 8, "TREE", "SIMPLE"), {2: 2, 4: 1}, 4, {2: MIB / 2, 4: MIB / 4}),
+    (OpShape("AllGather", 1000, 8, "RING", "SIMPLE"), {5: 4}, 4, {5: 7000.0}),
+    (OpShape("Broadcast", 1000, 4, "RING", "SIMPLE", comm_rank=3, root=0), {0: 1, 2: 1}, 2, {2: 500.0}),
+    (OpShape("Reduce", 1000, 4, "RING", "SIMPLE", comm_rank=0, root=0), {1: 1}, 1, {}),
+    (OpShape("Send", 4096, 2, peer=1), {1: 4, 2: 1}, 4, {1: 4096.0}),
+    (OpShape("Recv", 4096, 2, peer=3), {1: 4}, 4, {}),
+    (OpShape("AlltoAll", 512, 3), {1: 1, 2: 1}, 1, {1: 512.0, 2: 512.0}),
+    (OpShape("AllReduce", MIB, 8, "NVLS"), {1: 1}, 1, {}),
+    (OpShape("AllReduce", MIB, 1, "RING"), {}, 1, {}),
+]
+
+
+@pytest.mark.parametrize(("op", "peers", "n_channels", "expected"), MIXED)
+def test_what_goes_to_each_peer_is_the_channels_share(
+    op: OpShape, peers: dict[int, int], n_channels: int, expected: dict[int, float]
+) -> None:
+    assert moved_to(op, peers, n_channels) == expected
+
+
+def test_an_algorithm_that_is_not_said_is_taken_as_inferred() -> None:
+    op = OpShape("AllReduce", MIB, 4)
+    assert moved_to(op, {1: 1}, 1) == {}
+    assert moved_to(op, {1: 1}, 1, Algorithm.RING) == {1: 1.5 * MIB}

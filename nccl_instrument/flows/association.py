@@ -1,0 +1,174 @@
+"""What each op moved to one peer: rows of the `traffic` table from bytes per epoch, as they come in.
+
+An op's bytes are known per peer (expected.py), and go over several channels, which need not share them evenly. So the channels
+to one peer are added up to find where ops begin and end, and each channel then says what it carried between those bounds.
+Ops have to be complete in order: after a loss, what is open is given up and marked, and cutting goes on where the next
+whole iteration begins.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nccl_instrument.flows.segmentation import CELLS_MAX, DELTA_NS, Ints, Segment, Segmenter
+from nccl_instrument.tables import TRAFFIC_CUT, TRAFFIC_FINISHED, TRAFFIC_INCOMPLETE, TRAFFIC_P2P
+
+Rows = npt.NDArray[np.void]
+
+_NUMBERS: Final = ("start_ns", "end_ns", "actual_ns", "n_bytes")
+MOVED: Final = np.dtype([("op", "<i8"), ("channel", "<i2"), *((name, "<i8") for name in _NUMBERS), ("flags", "u1")])
+"""Columns of `traffic` that follow from the bytes; the others are the flow's own."""
+
+
+@dataclass(slots=True)
+class _Channel:
+    """Epochs of one channel that belong to the open op or later ones, and the sum of those that are surely the op's."""
+
+    epochs: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    n_bytes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    first: int = -1
+    last: int = -1
+    n_epochs: int = 0
+    total: int = 0
+
+    def fold(self, until: int) -> None:
+        """Sum the epochs before `until`."""
+        end = int(np.searchsorted(self.epochs, until))
+        if end:
+            self.first = int(self.epochs[0]) if self.first < 0 else self.first
+            self.last = int(self.epochs[end - 1])
+            self.n_epochs, self.total = self.n_epochs + end, self.total + int(self.n_bytes[:end].sum())
+            self.epochs, self.n_bytes = self.epochs[end:], self.n_bytes[end:]
+
+    def take(self, until: int) -> tuple[int, int, int, int]:
+        """(first, last, number, bytes) of the epochs before `until`, which are then forgotten; number 0 without any."""
+        self.fold(until)
+        found = self.first, self.last, self.n_epochs, self.total
+        self.first, self.last, self.n_epochs, self.total = -1, -1, 0, 0
+        return found
+
+
+class PeerStream:
+    """The ops of one communicator's rank to (or from) one peer. epoch_ns: length of an epoch; cells_max: epochs kept."""
+
+    def __init__(self, epoch_ns: int, delta_ns: int = DELTA_NS, cells_max: int = CELLS_MAX) -> None:
+        self.epoch_ns, self.cells_max = epoch_ns, cells_max
+        self.n_refused = 0
+        self._segmenter = Segmenter(epoch_ns, delta_ns, cells_max)
+        self._channels: dict[int, _Channel] = {}
+        self._fed: list[tuple[int, Ints, Ints]] = []
+        self._ops: deque[tuple[int, float, int]] = deque()
+        self._spoiled = False
+
+    def expect(self, ops: Ints, volumes: npt.NDArray[np.float64], is_p2p: npt.NDArray[np.bool_]) -> None:
+        """The ops that come next over these flows, in order, (n,) each: number, bytes to this peer, whether a send or receive.
+
+        Those without bytes for this peer are left out. Expect an op no later than the poll that sees its first byte.
+        """
+        for op, volume, p2p in zip(ops.tolist(), volumes.tolist(), is_p2p.tolist(), strict=True):
+            if volume > 0:
+                self._ops.append((op, volume, TRAFFIC_P2P if p2p else 0))
+                self._segmenter.expect([volume])
+
+    def feed(self, channel: int, epochs: Ints, n_bytes: Ints) -> None:
+        """Bytes of one channel by epoch number, rising, later than what this channel was fed before."""
+        kept = n_bytes > 0
+        self._fed.append((channel, epochs[kept].astype(np.int64), n_bytes[kept].astype(np.int64)))
+
+    def poll(self, now_ns: int) -> Rows:
+        """(n,) MOVED rows of the ops that are over. now_ns: until when all channels were seen; all before it has been fed."""
+        self._spread()
+        found = [row for one in self._segmenter.poll(now_ns) for row in self._rows(one, *self._next())]
+        for channel in self._channels.values():
+            channel.fold(self._segmenter.held_from)
+        return np.array(found, MOVED)
+
+    def open(self) -> Rows:
+        """(n,) MOVED rows of the op under way, as far as the last poll saw it; without the flag of an op that is finished.
+
+        Bytes that no op is expected for have the number -1.
+        """
+        one = self._segmenter.open()
+        if one is None:
+            return np.zeros(0, MOVED)
+        op, _, flags = self._ops[0] if self._ops else (-1, 0.0, 0)
+        flags |= self._flags(one)
+        parts = [(channel, _whole(held)) for channel, held in self._channels.items()]
+        return np.array([self._row(op, channel, part, flags) for channel, part in parts if part[2]], MOVED)
+
+    def lose(self, op: int, at_ns: int, *, is_p2p: bool = False) -> Rows:
+        """After a loss: (n,) MOVED rows of what is open, marked; then go on with `op` at `at_ns`, where its iteration begins.
+
+        Ops expected before `op` are given up. Bytes already fed for later times are kept. is_p2p: sends and receives have
+        numbers of their own.
+        """
+        self._spread()
+        begin = -(-at_ns // self.epoch_ns)
+        given_up = self.open()
+        given_up["flags"] |= TRAFFIC_INCOMPLETE
+        wanted = op, TRAFFIC_P2P if is_p2p else 0
+        while self._ops and (self._ops[0][0], self._ops[0][2]) != wanted:
+            self._ops.popleft()
+        self._segmenter.restart(begin)
+        self._segmenter.expect([volume for _, volume, _ in self._ops])
+        for channel in self._channels.values():
+            channel.take(begin)
+        self._spoiled = False
+        return given_up
+
+    def _next(self) -> tuple[int, int]:
+        op, _, flags = self._ops.popleft()
+        return op, flags
+
+    def _spread(self) -> None:
+        """Hand what was fed to its channel, and the channels' sums to the segmenter."""
+        fed, self._fed = self._fed, []
+        if not fed:
+            return
+        kept = sum(len(channel.epochs) for channel in self._channels.values())
+        for at, (number, epochs, n_bytes) in enumerate(fed):
+            room = max(self.cells_max - kept, 0)
+            if len(epochs) > room:
+                self.n_refused += len(epochs) - room
+                self._spoiled = True
+            epochs, n_bytes = epochs[:room], n_bytes[:room]
+            kept += len(epochs)
+            held = self._channels.setdefault(number, _Channel())
+            held.epochs = np.concatenate([held.epochs, epochs])
+            held.n_bytes = np.concatenate([held.n_bytes, n_bytes])
+            fed[at] = number, epochs, n_bytes
+        epochs, n_bytes = (np.concatenate([one[at] for one in fed]) for at in (1, 2))
+        self._segmenter.feed(*_summed(epochs, n_bytes))
+
+    def _rows(self, one: Segment, op: int, flags: int) -> list[tuple[int, ...]]:
+        until, flags = one.end_ns // self.epoch_ns, flags | self._flags(one)
+        parts = [(channel, held.take(until)) for channel, held in self._channels.items()]
+        return [self._row(op, channel, part, flags) for channel, part in parts if part[2]]
+
+    def _row(self, op: int, channel: int, part: tuple[int, int, int, int], flags: int) -> tuple[int, ...]:
+        first, last, n_epochs, total = part
+        length = self.epoch_ns
+        return op, channel, first * length, (last + 1) * length, n_epochs * length, total, flags
+
+    def _flags(self, one: Segment) -> int:
+        finished, cut = TRAFFIC_FINISHED * one.is_finished, TRAFFIC_CUT * one.is_cut
+        return finished | cut | TRAFFIC_INCOMPLETE * self._spoiled
+
+
+def _whole(held: _Channel) -> tuple[int, int, int, int]:
+    """`take` of everything, without forgetting it."""
+    if not len(held.epochs):
+        return held.first, held.last, held.n_epochs, held.total
+    first = held.first if held.first >= 0 else int(held.epochs[0])
+    return first, int(held.epochs[-1]), held.n_epochs + len(held.epochs), held.total + int(held.n_bytes.sum())
+
+
+def _summed(epochs: Ints, n_bytes: Ints) -> tuple[Ints, Ints]:
+    """Bytes by epoch, rising, each epoch once."""
+    found, of = np.unique(epochs, return_inverse=True)
+    return found, np.bincount(of, weights=n_bytes, minlength=len(found)).astype(np.int64)
