@@ -22,6 +22,7 @@ from nccl_instrument.simulate.physics import Physics
 S: Final = 1_000_000_000
 SLEEP_EVERY_NS: Final = 4 * S  # between two sleeps of a second
 CHECKPOINT_BYTES_PER_S: Final = 200_000_000
+BURSTS: Final = 0.2  # competing traffic comes in bursts: how far a transfer's rate deviates at most
 JOB: Final = -1
 Step = tuple[float, str, int, float, float]  # at_s, what, target, amount, second
 
@@ -160,6 +161,10 @@ _STEPS: Final[dict[str, Maker]] = {
     "background_traffic": _during("traffic", "nics", _amount, 0.0),
     "nic_pcie_slow": _both(_during("pcie_share", "nics", _amount), _during("hand_over", "nics", _hand_over_ns, 0.0)),
     "cross_numa": _during("wobble", "nics", _amount, 0.0),
+    "pcie_contended": _both(
+        _during("pcie_share", "nics", _amount), _during("wobble", "nics", lambda fault, physics: BURSTS, 0.0)
+    ),
+    "misaligned": _during("dma_factor", "ranks", _amount),
     "gpu_pcie_slow": _during("copy_factor", "ranks", _amount),
     "gpu_slow": _during("compute_factor", "ranks", _amount),
     "background_compute": _both(
@@ -173,6 +178,7 @@ _STEPS: Final[dict[str, Maker]] = {
     "rank_frozen": _switch("freeze", "thaw", "ranks"),
     "rank_killed": _switch("kill", "", "ranks"),
     "gpu_error": _switch("gpu_dead", "", "ranks"),
+    "cuda_error": _switch("host_over", "", "ranks"),
     "stuck_before": _switch("stuck", "unstuck", "ranks"),
     "different_op": _once("mismatch", lambda fault, target: 1),
     "different_size": _once("mismatch", lambda fault, target: 2),

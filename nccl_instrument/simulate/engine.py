@@ -46,8 +46,8 @@ SETTINGS: Final = _struct(
     *_all("f8", "jitter moe_spread overlap_compute overlap_copy"),
     *_all("i4", "n_ranks n_nics n_groups n_members n_links n_lanes n_classes n_tasks n_specs n_actions ahead is_ib"),
     *_all("i4", "slot_bytes slices warmup_steps gpu_dies_with_process credits_queue"),
-    ("warmup_factor", "f8"),
-)
+    ("warmup_factor", "f8"), ("slices_max", "i8"), ("slices_every", "i4"),
+)  # fmt: skip
 RANK: Final = _struct(
     *_all("i4", "node nic class"), ("groups", "i4", (N_COMM_SLOTS,)), ("places", "i4", (N_COMM_SLOTS,))
 )
@@ -60,7 +60,7 @@ CLASS: Final = _struct(
     ("before_update", "i4", (N_STREAMS,)),
 )  # fmt: skip
 TASK: Final = _struct(*_all("i4", "kind stream other position first_op n_ops stage"), ("ns", "i8"))
-SPEC: Final = _struct(*_all("i4", "func slot neighbour layer is_combine root"), ("bytes", "i8"))
+SPEC: Final = _struct(*_all("i4", "func slot neighbour layer is_combine root shape"), ("bytes", "i8"))
 ACTION: Final = _struct(("at_ns", "i8"), *_all("i4", "what target"), *_all("f8", "amount second"))
 OP: Final = _struct(
     *_all("i4", "rank group place func"), *_all("i8", "number seq"),
@@ -79,15 +79,19 @@ PROGRESS: Final = _struct(
 )
 PROCESS: Final = _struct(*_all("i4", "rank is_frozen is_killed iteration"), *_all("i8", "last_callback_ns io_bytes"))
 STEP: Final = _struct(*_all("i4", "rank step"), ("ended_ns", "i8"), ("stage_ns", "i8", (5,)))
+SLICE: Final = _struct(
+    *_all("i4", "rank group place peer channel func"), *_all("i8", "number sent_ns left_ns acked_ns"),
+    *_all("u4", "bytes step"), ("iteration", "i4"),
+)  # fmt: skip
 _SIZED: Final = (
-    SETTINGS, RANK, GROUP, MEMBER, LINK, LANE, CLASS, TASK, SPEC, ACTION, OP, FLOW, PROGRESS, PROCESS, STEP,
+    SETTINGS, RANK, GROUP, MEMBER, LINK, LANE, CLASS, TASK, SPEC, ACTION, OP, FLOW, PROGRESS, PROCESS, STEP, SLICE,
 )  # fmt: skip
 
 ACTIONS: Final = (
     "nic_down", "nic_up", "nic_share", "wire_share", "pcie_share", "hand_over", "wobble", "copy_factor",
     "compute_factor", "background", "proxy_delay", "sleep_every", "sleep_once", "freeze", "thaw", "kill", "gpu_dead",
     "stuck", "unstuck", "hold", "pause", "mismatch", "expert", "host_extra", "overlap", "traffic",
-    "data_extra",
+    "data_extra", "dma_factor", "host_over",
 )  # fmt: skip
 """What an action can change, in the order of the engine's enum."""
 
@@ -115,7 +119,8 @@ def _load() -> Any:
     except OSError as error:
         raise EngineError(f"The simulator's engine cannot be loaded: {error}.") from error
     library.sim_new.restype = ctypes.c_void_p
-    for name in ("sim_run", "sim_served", "sim_flows", "sim_live_ops", "sim_progress", "sim_finished", "sim_steps"):
+    for name in ("sim_run", "sim_served", "sim_flows", "sim_live_ops", "sim_progress", "sim_finished", "sim_steps",
+                 "sim_slices", "sim_slices_lost"):  # fmt: skip
         getattr(library, name).restype = ctypes.c_int64
     sizes = (ctypes.c_int64 * len(_SIZED))()
     library.sim_sizes(sizes)
@@ -192,6 +197,18 @@ class Engine:
         rows = np.zeros(n, STEP)
         self._library.sim_steps(self._sim, _pointer(rows), ctypes.c_int64(n))
         return rows
+
+    def slices(self) -> Rows:
+        """(n,) SLICE: transfers since the last call, in the order in which their NICs took them."""
+        n = self._library.sim_slices(self._sim, None, ctypes.c_int64(0))
+        rows = np.zeros(n, SLICE)
+        self._library.sim_slices(self._sim, _pointer(rows), ctypes.c_int64(n))
+        return rows
+
+    @property
+    def n_slices_lost(self) -> int:
+        """Transfers that found no room since the start."""
+        return int(self._library.sim_slices_lost(self._sim))
 
     def nics(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
         """(n_nics, 2) bytes received and sent, and (n_nics,) whether each is down."""

@@ -96,6 +96,11 @@ KINDS: Final = {
     "agent_restart": FaultKind("none", "healthy", "node", "a node's agent starts anew", "seconds away", 3, 2, 5),
     "spool_drain": FaultKind("none", "healthy", "node", "a node cannot reach the server for a while", "seconds", 8, 5, 15),
     "server_outage": FaultKind(*_HEALTHY_JOB, "no node can reach the server for a while", "seconds", 8, 5, 15),
+    "pcie_contended": FaultKind(*_NIC_SLOW, "loopback traffic of a NIC competes for its PCIe", "share of PCIe left", 0.4, 0.2,
+                                0.5),
+    "misaligned": FaultKind("nic", "communication_fail_slow", "rank", "a rank's buffers are misaligned: more accesses each",
+                            "times more", 2.5, 2.0, 4.0),
+    "cuda_error": FaultKind(*_PROCESS, "the main thread ends with an error, the GPU ends what it was given"),
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from nccl_instrument.simulate.stages import schema_of
 from nccl_instrument.simulate.topology import build_topology
 
 CUTS_WAITING_MAX: Final = 2
+SLICES_MAX: Final = 8_000_000  # between two cuts: some 600 MB, of which the largest sampled job needs a tenth
 ORIGIN_NS: Final = 1_790_000_000 * 10**9
 Rows = npt.NDArray[np.void]
 Tables = dict[str, npt.NDArray[Any]]
@@ -108,6 +109,7 @@ def _settings(physics: Physics, tables: Tables, seed: int, is_ib: bool) -> Rows:
     for name in ("jitter", "moe_spread", "overlap_compute", "overlap_copy", "ahead", "slices", "warmup_steps",
                  "warmup_factor", "gpu_dies_with_process", "credits_queue"):  # fmt: skip
         row[name] = getattr(physics, name)
+    row["slices_every"], row["slices_max"] = physics.traffic_every, SLICES_MAX
     for name, counted in (("n_nics", "nic_rates"), *((f"n_{table}", table) for table in tables)):
         if name in (SETTINGS.names or ()):
             row[name] = len(tables[counted])

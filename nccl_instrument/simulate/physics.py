@@ -18,6 +18,8 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 LARGE_RING: Final = 64
 UNLIMITED: Final = 1_000_000
+SCHEDULES: Final = ("1f1b", "gpipe", "full", "neighbours", "all_to_one", "one_to_all")
+"""Training steps of two kinds; the others are a custom collective over and over, of the expert group (--ep), without compute."""
 
 
 class PhysicsError(ValueError):
@@ -63,14 +65,18 @@ class Physics:
     warmup_factor: float = 3.0
     gpu_dies_with_process: bool = False
     credits_queue: bool = True
+    traffic_every: int = 0  # transfers are recorded in every so manieth step; 0: in none
+    epoch_us: int = 32
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_channels <= 8:
             raise PhysicsError("--channels must lie between 1 and 8.")
         if not 0 <= self.jitter < 0.5:
             raise PhysicsError("--jitter must lie between 0 and 0.5 (a share of each compute time).")
-        if self.schedule not in ("1f1b", "gpipe"):
-            raise PhysicsError("--schedule must be 1f1b or gpipe.")
+        if self.schedule not in SCHEDULES:
+            raise PhysicsError(f"--schedule must be one of {', '.join(SCHEDULES)}.")
+        if self.traffic_every < 0 or not 8 <= self.epoch_us <= 1000:
+            raise PhysicsError("--traffic-every must not be negative, --epoch-us lie between 8 and 1000.")
         if self.dp_reduce not in ("sharded", "ring", "tree"):
             raise PhysicsError("--dp-reduce must be sharded (ReduceScatter and AllGather), ring or tree (AllReduce).")
         if self.slices not in (1, 2):

@@ -24,6 +24,8 @@ COMPUTE, EXPERT, WAIT, KERNEL = range(4)  # the engine's enum task_kind
 STREAM_COMPUTE, STREAM_DP, STREAM_PP, STREAM_EP = range(N_STREAMS)
 BEFORE, AFTER = 0, 1
 _, FORWARD_STAGE, BACKWARD_STAGE, _, OPTIMIZER_STAGE = range(5)  # of the recorder's default schema
+SHAPES: Final = ("full", "neighbours", "all_to_one", "one_to_all")
+"""Who sends to whom in a group of sends and receives, in the order of the engine's enum."""
 EXPERT_SHARE: Final = 0.5  # of a layer's compute, when there are experts
 Rows = npt.NDArray[np.void]
 
@@ -76,6 +78,9 @@ class _Step:
 
     def fill(self) -> None:
         """Enqueue the whole step."""
+        if self.physics.schedule in SHAPES:
+            self._collective_alone()
+            return
         if self.physics.schedule == "gpipe" or self.layout.pp == 1:
             self._gpipe()
         else:
@@ -125,6 +130,11 @@ class _Step:
             self._receive(AFTER)
             self._backward(i == n_warm - 1)
             self._send(BEFORE)
+
+    def _collective_alone(self) -> None:
+        """No training: one custom collective after the other, as a benchmark of the network runs them."""
+        spec = self._spec("ep", "AlltoAll", self.physics.ep_kib, shape=SHAPES.index(self.physics.schedule))
+        self._kernel(STREAM_EP, [spec])
 
     # ---- their parts ----
 
@@ -206,7 +216,7 @@ class _Step:
 
     @staticmethod
     def _spec(kind: str, func: str, kib: int, **more: int) -> dict[str, int]:
-        plain = {"neighbour": 0, "layer": 0, "is_combine": 0, "root": 0}
+        plain = {"neighbour": 0, "layer": 0, "is_combine": 0, "root": 0, "shape": 0}
         return {**plain, **more, "func": FUNCS.index(func), "slot": KINDS.index(kind), "bytes": kib * KIB}
 
     # ---- the queues ----

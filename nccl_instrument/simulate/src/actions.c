@@ -5,7 +5,7 @@
 enum what {
     NIC_DOWN, NIC_UP, NIC_SHARE, WIRE_SHARE, PCIE_SHARE, HAND_OVER, WOBBLE, COPY_FACTOR, COMPUTE_FACTOR, BACKGROUND,
     PROXY_DELAY, SLEEP_EVERY, SLEEP_ONCE, FREEZE, THAW, KILL, GPU_DEAD, STUCK, UNSTUCK, HOLD, PAUSE, MISMATCH, EXPERT,
-    HOST_EXTRA, OVERLAP, TRAFFIC, DATA_EXTRA
+    HOST_EXTRA, OVERLAP, TRAFFIC, DATA_EXTRA, DMA_FACTOR, HOST_OVER
 };
 
 int64_t io_bytes_now(const struct sim *sim, const struct rank *rank)
@@ -131,6 +131,8 @@ static void act_on_process(struct sim *sim, int32_t at, const struct action *act
 static void set_rank(struct rank *rank, const struct action *action)
 {
     switch ((enum what)action->what) {
+    case DMA_FACTOR: rank->dma_factor = action->amount; break;
+    case HOST_OVER: rank->is_host_over = 1; break;
     case COPY_FACTOR: rank->copy_factor = action->amount; break;
     case COMPUTE_FACTOR: rank->compute_factor = action->amount; break;
     case BACKGROUND: rank->background = action->amount; break;

@@ -20,6 +20,8 @@ int64_t sim_progress(struct sim *sim, const int32_t *ranks, int64_t n_ranks, str
 void sim_processes(struct sim *sim, const int32_t *ranks, int64_t n_ranks, struct process_row *rows);
 int64_t sim_finished(struct sim *sim, struct op_row *rows, int64_t rows_max);
 int64_t sim_steps(struct sim *sim, struct step_row *rows, int64_t rows_max);
+int64_t sim_slices(struct sim *sim, struct slice_row *rows, int64_t rows_max);
+int64_t sim_slices_lost(const struct sim *sim);
 void sim_nics(struct sim *sim, uint64_t *bytes, uint8_t *is_down);
 
 /* Large tables are visited at random: with pages of 2 MiB the processor finds them without a walk each time. */
@@ -56,7 +58,7 @@ static void make_parts(struct sim *sim, const struct rank_spec *ranks, const int
     int32_t widest = 1;
     for (int32_t i = 0; i < sim->settings.n_ranks; i++) {
         struct rank *rank = &sim->ranks[i];
-        *rank = (struct rank){.spec = ranks[i], .compute_factor = 1, .copy_factor = 1, .expert_factor = {1, 1},
+        *rank = (struct rank){.spec = ranks[i], .compute_factor = 1, .copy_factor = 1, .dma_factor = 1, .expert_factor = {1, 1},
                               .background = 1, .mismatch_at = NONE, .first_live = NONE};
     }
     for (int32_t i = 0; i < sim->settings.n_nics; i++)
@@ -144,7 +146,7 @@ void sim_free(struct sim *sim)
 {
     void *parts[] = {sim->calls, sim->deferred, sim->ranks, sim->nics, sim->groups, sim->members, sim->links, sim->lanes, sim->classes,
                      sim->tasks, sim->stream_tasks, sim->specs, sim->actions, sim->rank_ends, sim->rank_ends_first,
-                     sim->rank_members, sim->rank_members_first, sim->ops, sim->proxy_ops, sim->finished, sim->steps, sim->parts,
+                     sim->rank_members, sim->rank_members_first, sim->ops, sim->proxy_ops, sim->finished, sim->steps, sim->slices, sim->parts,
                      sim->weights};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         free(parts[i]);
@@ -247,7 +249,7 @@ void sim_sizes(int64_t *sizes)
     size_t all[] = {sizeof(struct settings), sizeof(struct rank_spec), sizeof(struct group_spec), sizeof(struct member_spec),
                     sizeof(struct link_spec), sizeof(struct lane_spec), sizeof(struct class_spec), sizeof(struct task_spec),
                     sizeof(struct op_spec), sizeof(struct action), sizeof(struct op_row), sizeof(struct flow_row),
-                    sizeof(struct progress_row), sizeof(struct process_row), sizeof(struct step_row)};
+                    sizeof(struct progress_row), sizeof(struct process_row), sizeof(struct step_row), sizeof(struct slice_row)};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         sizes[i] = (int64_t)all[i];
 }
@@ -353,6 +355,24 @@ int64_t sim_steps(struct sim *sim, struct step_row *rows, int64_t rows_max)
     memmove(sim->steps, sim->steps + n, (size_t)(sim->n_steps - n) * sizeof *rows);
     sim->n_steps -= n;
     return n;
+}
+
+/* Transfers since the last call, in the order in which the NICs took them. rows may be NULL to ask how many there are. */
+int64_t sim_slices(struct sim *sim, struct slice_row *rows, int64_t rows_max)
+{
+    int64_t n = sim->n_slices;
+    if (rows == NULL)
+        return n;
+    n = n < rows_max ? n : rows_max;
+    memcpy(rows, sim->slices, (size_t)n * sizeof *rows);
+    memmove(sim->slices, sim->slices + n, (size_t)(sim->n_slices - n) * sizeof *rows);
+    sim->n_slices -= n;
+    return n;
+}
+
+int64_t sim_slices_lost(const struct sim *sim)
+{
+    return sim->n_slices_lost;
 }
 
 /* bytes: received and sent of every NIC, by whomever. */

@@ -72,7 +72,7 @@ static void run(struct sim *sim, int32_t at)
     struct rank *rank = &sim->ranks[at];
     const struct class_spec *class = &sim->classes[rank->spec.class];
     rank->host_waits = 0;
-    while (!rank->is_busy && !rank->is_frozen && !rank->is_killed) {
+    while (!rank->is_busy && !rank->is_frozen && !rank->is_killed && !rank->is_host_over) {
         if (rank->pc == class->n_tasks && n_waiting(rank) == 0)
             step_end(sim, rank, at);
         if (rank->pc == 0 && !step_begin(sim, rank, at))

@@ -13,6 +13,12 @@ static double nic_share(const struct nic *nic)
     return nic->share < nic->pcie_share ? nic->share : nic->pcie_share;
 }
 
+/* What a rank's memory makes of its NIC: misaligned buffers take more reads or writes for the same bytes. */
+static int64_t dma_ns(const struct sim *sim, const struct nic *nic, int32_t rank, uint32_t bytes, double part)
+{
+    return cost_ns(nic, bytes, nic_share(nic) * part / sim->ranks[rank].dma_factor);
+}
+
 static int64_t reserve(int64_t *busy_until, int64_t from, int64_t cost)
 {
     *busy_until = largest(*busy_until, from) + cost;
@@ -38,8 +44,9 @@ void path_send(struct sim *sim, int32_t at, uint32_t bytes)
     struct link *link = &sim->links[at];
     struct nic *from = nic_of(sim, link->spec.from_rank);
     int64_t start = largest(from->tx_ns, sim->now);
-    from->tx_ns = start + cost_ns(from, bytes, nic_share(from) * wobble(sim, from, link));
+    from->tx_ns = start + dma_ns(sim, from, link->spec.from_rank, bytes, wobble(sim, from, link));
     slot_of(link, link->n_sent)->bytes_sent = bytes;
+    slot_of(link, link->n_sent)->sent_ns = sim->now;
     slot_of(link, link->n_sent++)->start_ns = start;
     if (start > sim->now && !link->has_start_call) {
         link->has_start_call = 1;
@@ -66,10 +73,11 @@ static int64_t leave_ns(struct sim *sim, struct link *link, struct nic *from, st
 {
     uint32_t bytes = slot_of(link, step)->bytes_sent;
     int64_t start = slot_of(link, step)->start_ns;
-    int64_t leave = start + cost_ns(from, bytes, nic_share(from) * wobble(sim, from, link));
+    int64_t leave = start + dma_ns(sim, from, link->spec.from_rank, bytes, wobble(sim, from, link));
     leave = largest(leave, reserve(&from->up_ns, start, cost_ns(from, bytes, from->wire_share)));
     leave = largest(leave, reserve(&to->down_ns, start, cost_ns(to, bytes, to->wire_share)));
-    return largest(leave, reserve(&to->rx_ns, start, cost_ns(to, bytes, nic_share(to) * wobble(sim, to, link))));
+    int64_t taken = dma_ns(sim, to, link->spec.to_rank, bytes, wobble(sim, to, link));
+    return largest(leave, reserve(&to->rx_ns, start, taken));
 }
 
 static void want_ack(struct sim *sim, int32_t at, struct link *link, int64_t ns)
@@ -90,6 +98,8 @@ void path_start(struct sim *sim, int32_t at)
     while (link->n_started != link->n_sent && slot_of(link, link->n_started)->start_ns <= sim->now) {
         uint32_t step = link->n_started++, bytes = slot_of(link, step)->bytes_sent;
         if (is_dead(sim, link)) {
+            if (!from->is_down)
+                slice_keep(sim, link, step, sim->now + cost_ns(from, bytes, nic_share(from)));
             lose(link, step);
             continue;
         }
@@ -97,6 +107,7 @@ void path_start(struct sim *sim, int32_t at)
         link->newest_arrival_ns = largest(link->newest_arrival_ns, leave + sim->settings.latency_ns);
         slot_of(link, step)->arrive_ns = link->newest_arrival_ns;
         slot_of(link, step)->ack_ns = sim->settings.is_ib ? link->newest_arrival_ns + sim->settings.latency_ns : leave;
+        slice_keep(sim, link, step, leave);
         from->tx_bytes += bytes;
         to->rx_bytes += bytes;
         call_at(sim, link->newest_arrival_ns, C_ARRIVE, at);

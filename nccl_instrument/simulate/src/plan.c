@@ -33,7 +33,21 @@ static struct op_spec as_enqueued(struct sim *sim, const struct rank *rank, cons
     return done;
 }
 
-static int32_t all_to_all_parts(struct sim *sim, const struct rank *rank, const struct op_spec *spec)
+/* Bytes from one place of the group to another; negative where the shape has no such pair. */
+static int64_t pair_bytes(const struct sim *sim, const struct op_spec *spec, int32_t n, int32_t from, int32_t to)
+{
+    int32_t side = 1;
+    if (spec->shape == SHAPE_FULL) /* combine goes the way back */
+        return (int64_t)((double)spec->bytes / n * sim->weights[spec->is_combine ? from : to]);
+    if (spec->shape == SHAPE_ALL_TO_ONE || spec->shape == SHAPE_ONE_TO_ALL)
+        return (spec->shape == SHAPE_ALL_TO_ONE ? to : from) == spec->root ? spec->bytes : NONE;
+    while (side * side < n)
+        side++; /* a square, as far as it is full: neighbours lie one row or one column away */
+    int32_t rows = from / side - to / side, columns = from % side - to % side;
+    return rows * rows + columns * columns == 1 ? spec->bytes : NONE;
+}
+
+static int32_t group_of_p2p_parts(struct sim *sim, const struct rank *rank, const struct op_spec *spec)
 {
     struct group *group = group_of(sim, rank, spec->slot);
     int32_t me = rank->spec.places[spec->slot], n = group->spec.n_ranks, n_parts = 0;
@@ -41,10 +55,9 @@ static int32_t all_to_all_parts(struct sim *sim, const struct rank *rank, const 
     for (int32_t i = 1; i < n; i++) {
         for (int is_receive = 0; is_receive < 2; is_receive++) {
             int32_t peer = (is_receive ? me + n - i : me + i) % n; /* rank ± i, as NCCL pairs them */
-            int goes_to_me = is_receive != (spec->is_combine != 0); /* combine goes the way back */
-            double weight = sim->weights[goes_to_me ? me : peer];
-            int64_t bytes = (int64_t)((double)spec->bytes / n * weight);
-            sim->parts[n_parts++] = (struct part){is_receive ? F_RECV : F_SEND, spec->slot, peer, peer, bytes};
+            int64_t bytes = pair_bytes(sim, spec, n, is_receive ? peer : me, is_receive ? me : peer);
+            if (bytes >= 0)
+                sim->parts[n_parts++] = (struct part){is_receive ? F_RECV : F_SEND, spec->slot, peer, peer, bytes};
         }
     }
     return n_parts;
@@ -58,7 +71,7 @@ int32_t op_parts(struct sim *sim, const struct rank *rank, const struct op_spec 
     if (rank->spec.groups[spec.slot] == NONE)
         return 0;
     if (spec.func == F_ALL_TO_ALL)
-        return all_to_all_parts(sim, rank, &spec);
+        return group_of_p2p_parts(sim, rank, &spec);
     if (spec.func == F_SEND || spec.func == F_RECV)
         peer = rank->spec.places[spec.slot] + (spec.neighbour == 0 ? -1 : 1);
     sim->parts[0] = (struct part){spec.func, spec.slot, spec.neighbour, peer, spec.bytes};

@@ -28,6 +28,7 @@ static inline int64_t largest(int64_t a, int64_t b)
 }
 
 enum func { F_BROADCAST = 1, F_ALL_GATHER = 3, F_REDUCE_SCATTER = 4, F_ALL_REDUCE = 5, F_SEND = 7, F_RECV = 8, F_ALL_TO_ALL = 9 };
+enum shape { SHAPE_FULL, SHAPE_NEIGHBOURS, SHAPE_ALL_TO_ONE, SHAPE_ONE_TO_ALL }; /* who sends to whom in a group of p2p */
 enum task_kind { TASK_COMPUTE, TASK_EXPERT, TASK_WAIT, TASK_KERNEL };
 enum stage { POSTED, READY, TRANSMITTED, DONE };       /* sender */
 enum { RECEIVED = 1, FLUSHED = 2, CONSUMED = 3 };      /* receiver */
@@ -46,6 +47,8 @@ struct settings {
     int32_t ahead;            /* tasks the host may be in front of the GPU */
     int32_t is_ib, slot_bytes, slices, warmup_steps, gpu_dies_with_process, credits_queue;
     double warmup_factor;
+    int64_t slices_max;   /* records of transfers that are kept until they are read */
+    int32_t slices_every; /* they are made in every so manieth step; 0: in none */
 };
 
 struct rank_spec {
@@ -82,9 +85,9 @@ struct task_spec {
     int64_t ns;
 };
 
-/* bytes: what one rank puts in (AllReduce, ReduceScatter, Broadcast, p2p) or gets out (AllGather). */
+/* shape: see enum shape. bytes: what one rank puts in (AllReduce, ReduceScatter, Broadcast, p2p) or gets out (AllGather). */
 struct op_spec {
-    int32_t func, slot, neighbour, layer, is_combine, root;
+    int32_t func, slot, neighbour, layer, is_combine, root, shape;
     int64_t bytes;
 };
 
@@ -130,7 +133,7 @@ struct end {
 
 /* What is known of the step in a slot, at both ends; together, because it is used together. */
 struct slot {
-    int64_t credit_ns, start_ns, arrive_ns, ack_ns, flush_ns;
+    int64_t credit_ns, sent_ns, start_ns, arrive_ns, ack_ns, flush_ns;
     int64_t passed[2][3]; /* when its last stages were passed, by direction */
     uint32_t bytes, bytes_sent; /* in the sender's slot, on the path */
 };
@@ -176,13 +179,13 @@ struct rank {
     struct stream streams[N_STREAMS];
     int32_t pc, iteration;
     int64_t compute_ns, copy_in_ns, copy_out_ns; /* engines busy until */
-    double compute_factor, copy_factor, expert_factor[2], background; /* experts: before and from expert_at on */
+    double compute_factor, copy_factor, dma_factor, expert_factor[2], background; /* experts: before and from expert_at on */
     int64_t host_extra_ns, data_extra_ns, hold_ns, proxy_delay_ns, sleep_ns, sleep_every_ns;
     int64_t asleep_until_ns, last_callback_ns, io_rate, io_until_ns, io_from_ns;
     uint64_t io_bytes;
     int32_t mismatch; /* what the next suitable op does wrong, 0 = nothing */
     int32_t mismatch_at, expert_at;
-    uint8_t is_frozen, is_killed, is_gpu_dead, is_stuck, has_wake, is_busy, host_waits, has_begun;
+    uint8_t is_frozen, is_killed, is_gpu_dead, is_stuck, is_host_over, has_wake, is_busy, host_waits, has_begun;
     int32_t first_live;
     int32_t stage;
     int64_t stage_since_ns, stage_ns[N_STAGES], callbacks_ns; /* of this step; of the gap before it, not for data */
@@ -217,7 +220,7 @@ struct op_row {
 
 struct op {
     struct op_row row;
-    int32_t member, n_stopped, next, previous;
+    int32_t member, n_stopped, next, previous, iteration;
     uint64_t ordinal;
     int64_t slowest_ns;
     uint8_t is_live;
@@ -245,6 +248,14 @@ struct process_row {
 struct step_row {
     int32_t rank, step;
     int64_t ended_ns, stage_ns[N_STAGES];
+};
+
+/* A transfer as the sending NIC knows it: given to it, gone from it. step: which of the op's on this flow, from 0. */
+struct slice_row {
+    int32_t rank, group, place, peer, channel, func;
+    int64_t number, sent_ns, left_ns, acked_ns;
+    uint32_t bytes, step;
+    int32_t iteration;
 };
 
 struct call {
@@ -285,6 +296,8 @@ struct sim {
     int64_t n_finished, finished_size;
     struct step_row *steps;
     int64_t n_steps, steps_size;
+    struct slice_row *slices;
+    int64_t n_slices, slices_size, n_slices_lost;
     struct call *deferred; /* what a stopped GPU will do when it goes on */
     int64_t n_deferred, deferred_size;
     double overlap;
@@ -340,6 +353,8 @@ void path_start(struct sim *sim, int32_t link);
 void path_arrive(struct sim *sim, int32_t link);
 int64_t credit_arrival_ns(struct sim *sim, const struct link *link);
 void nic_up_again(struct sim *sim, int32_t nic);
+/* slices.c: records of transfers */
+void slice_keep(struct sim *sim, const struct link *link, uint32_t step, int64_t left_ns);
 /* ops.c: op records */
 void ops_enqueue(struct sim *sim, int32_t rank, const struct op_spec *spec);
 void op_flow_stopped(struct sim *sim, int32_t op, const struct link *link, int is_receive);

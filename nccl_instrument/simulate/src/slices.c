@@ -1,0 +1,44 @@
+/* Records of transfers, as Pulse's NIC agent sees them: when a slice was given to the NIC, and when its last byte left it.
+ * They are made for whole steps only, on all ranks, and are lost (and counted) where nobody reads them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+static int has_room(struct sim *sim)
+{
+    if (sim->n_slices < sim->slices_size)
+        return 1;
+    if (sim->slices_size >= sim->settings.slices_max)
+        return 0;
+    sim->slices_size = largest(4096, sim->slices_size * 2);
+    if (sim->slices_size > sim->settings.slices_max)
+        sim->slices_size = sim->settings.slices_max;
+    sim->slices = realloc(sim->slices, (size_t)sim->slices_size * sizeof *sim->slices);
+    if (sim->slices == NULL)
+        abort();
+    return 1;
+}
+
+/* step: of the link. A slice belongs to the op in front: the next one sends nothing before this one's last is acknowledged. */
+void slice_keep(struct sim *sim, const struct link *link, uint32_t step, int64_t left_ns)
+{
+    const struct end *end = &link->send;
+    if (sim->settings.slices_every == 0 || end->first == NONE)
+        return;
+    const struct op *op = &sim->ops[sim->proxy_ops[end->first].op];
+    if (op->iteration % sim->settings.slices_every != 0)
+        return;
+    if (!has_room(sim)) {
+        sim->n_slices_lost++;
+        return;
+    }
+    const struct slot *slot = &link->slots[step % N_SLOTS];
+    int64_t acked = sim->settings.is_ib ? left_ns + 2 * sim->settings.latency_ns : left_ns;
+    sim->slices[sim->n_slices++] = (struct slice_row){
+        .rank = op->row.rank, .group = op->row.group, .place = op->row.place, .peer = link->spec.to,
+        .channel = link->spec.channel, .func = op->row.func, .number = op->row.number, .sent_ns = slot->sent_ns,
+        .left_ns = left_ns, .acked_ns = acked, .bytes = slot->bytes_sent, .step = step - end->base,
+        .iteration = op->iteration,
+    };
+}
