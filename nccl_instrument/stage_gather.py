@@ -23,7 +23,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from nccl_instrument.stage_records import SideRecord, StepRecord
-from nccl_instrument.stage_ring import ROAD_GATHER, SIDE_SLOT, SLOT, SLOTS, SLOTS_MAX, STAGES_A_SLOT, STEP_SLOT, Ring
+from nccl_instrument.stage_ring import (
+    ROAD_GATHER,
+    ROLE_CHARS_MAX,
+    SIDE_SLOT,
+    SLOT,
+    SLOTS,
+    SLOTS_MAX,
+    STAGES_A_SLOT,
+    STEP_SLOT,
+    Ring,
+    recorder_flags,
+)
 from nccl_instrument.stage_ring import open_road as open_ring
 from nccl_instrument.stage_schema import Schema
 from nccl_instrument.stages import Stages
@@ -35,15 +46,18 @@ PENDING_MAX: Final = 4
 PUT_MAX: Final = 512
 """Slots that the gathering rank puts into its ring at the end of one step: less than 2 ms."""
 GATHER_FAILED, GATHERED = 8, 16  # bits of tables.stage.flags
-_HEAD: Final = struct.Struct("<4sqiIqqI")
-"""Magic, window, rank, slots, wall and monotonic clock read together, crc32 of the slots."""
-_MAGIC: Final = b"DGGW"
+_HEAD: Final = struct.Struct("<4sqiIqqI32sB")
+"""Magic, window, rank, slots, wall and monotonic clock read together, crc32 of the slots, role, flags of the recorder."""
+_MAGIC: Final = b"DGG2"
+CLOCK_NS_MAX: Final = 5_000_000_000
+"""A rank whose wall clock differs by more from ours has a wrong one: all packed at the end of the same step, and that tells."""
 SIDES_A_WINDOW: Final = 32
 
 
 @dataclass
 class _Pending:
-    """A gather under way. packets: where the others' bytes arrive, on the gathering rank. own: this rank's slots."""
+    """A gather under way. packets: where the others' bytes arrive, on the gathering rank. own: this rank's slots. packed: wall
+    and monotonic clock when it began."""
 
     window: int
     own: list[bytes]
@@ -51,6 +65,7 @@ class _Pending:
     started: Any
     keep: Any
     packets: list[Any]
+    packed: tuple[int, int]
     is_late: bool = False
 
 
@@ -147,6 +162,7 @@ class Gather:
     _slots: list[bytes] = field(default_factory=list)
     _pending: deque[_Pending] = field(default_factory=deque)
     _to_put: deque[tuple[bytes, int]] = field(default_factory=deque)
+    _members: dict[int, tuple[str, int]] = field(default_factory=dict)
 
     def step(self, record: StepRecord, schema: Schema) -> None:
         durations = record.durations_ns
@@ -193,9 +209,11 @@ class Gather:
             return
         raw = b"".join(own)
         wall_ns, mono_ns = time.time_ns(), time.monotonic_ns()
-        packet = _HEAD.pack(_MAGIC, window, self.carrier.rank, len(own), wall_ns, mono_ns, zlib.crc32(raw)) + raw
+        who = self.stages.role.encode("ascii", "replace")[:ROLE_CHARS_MAX], recorder_flags(self.stages)
+        packet = _HEAD.pack(_MAGIC, window, self.carrier.rank, len(own), wall_ns, mono_ns, zlib.crc32(raw), *who) + raw
         try:
-            self._pending.append(_Pending(window, own, self.stages.schema, *self.carrier.start(packet)))
+            started = self.carrier.start(packet)
+            self._pending.append(_Pending(window, own, self.stages.schema, *started, (wall_ns, mono_ns)))
         except Exception:
             self.is_off = True  # the group is broken: the others' gathers fail or come late
             self._fail(own)
@@ -224,13 +242,20 @@ class Gather:
         if any(one is None for one in found):
             self._fail(pending.own)
             return
-        offset_ns = time.time_ns() - time.monotonic_ns()
         for one in found:
             assert one is not None
-            slots, theirs_ns = one
-            self._to_put.extend((slot, theirs_ns - offset_ns) for slot in slots)
+            self._to_put.extend((slot, later_ns(one, *pending.packed)) for slot in one.slots)
+        self._tell_members([one for one in found if one is not None])
         if self.on_window is not None:
             self.on_window(pending.window, len(found))
+
+    def _tell_members(self, packets: list[Packet]) -> None:
+        """What part each rank plays and what its recorder says of itself; the ring's own declaration holds ours."""
+        said = {one.rank: (one.role, one.flags) for one in packets if (one.role or one.flags) and one.rank}
+        if said != self._members:
+            self._members = said
+            if self.ring is not None:
+                self.ring.brings(said)
 
     def _fail(self, own: list[bytes]) -> None:
         """What we know ourselves is sent all the same, marked."""
@@ -254,10 +279,30 @@ def _bytes_of(packet: Any) -> bytes:
     return ctypes.string_at(packet.data_ptr(), packet.numel())
 
 
-def _opened(raw: bytes, window: int) -> tuple[list[bytes], int] | None:
-    """The slots of a rank and its wall clock's lead over its monotonic one; None when it is not what was asked for."""
-    magic, of, _, n, wall_ns, mono_ns, check = _HEAD.unpack_from(raw)
+@dataclass(frozen=True)
+class Packet:
+    """What a rank sent: its slots, when it packed them by its own two clocks, the part it plays, flags of its recorder."""
+
+    rank: int
+    slots: list[bytes]
+    wall_ns: int
+    mono_ns: int
+    role: str
+    flags: int
+
+
+def later_ns(packet: Packet, wall_ns: int, mono_ns: int) -> int:
+    """What its monotonic times have to be made later by to be ours; our own two clocks when we packed the same window."""
+    if abs(packet.wall_ns - wall_ns) <= CLOCK_NS_MAX:
+        return (packet.wall_ns - packet.mono_ns) - (wall_ns - mono_ns)
+    return mono_ns - packet.mono_ns
+
+
+def _opened(raw: bytes, window: int) -> Packet | None:
+    """None when it is not what was asked for."""
+    magic, of, rank, n, wall_ns, mono_ns, check, role, flags = _HEAD.unpack_from(raw)
     slots = raw[_HEAD.size : _HEAD.size + n * SLOT.size]
     if magic != _MAGIC or of != window or len(slots) != n * SLOT.size or zlib.crc32(slots) != check:
         return None
-    return [slots[at : at + SLOT.size] for at in range(0, len(slots), SLOT.size)], wall_ns - mono_ns
+    each = [slots[at : at + SLOT.size] for at in range(0, len(slots), SLOT.size)]
+    return Packet(rank, each, wall_ns, mono_ns, role.rstrip(b"\0").decode("ascii", "replace"), flags)

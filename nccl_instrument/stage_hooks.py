@@ -36,6 +36,7 @@ from nccl_instrument.stages import Stages
 LOOP: Final = Schema((DATA, FORWARD, BACKWARD, OPTIMIZER, CALLBACKS))
 PIPELINE: Final = Schema((DATA, FORWARD_BACKWARD, OPTIMIZER, CALLBACKS))
 _WATCHING: Final[list[Loop]] = []  # whoever is told of every `backward`
+_SCALED: Final[list[tuple[Loop, Any]]] = []  # loops, and the optimizers that a gradient scaler may leave out
 
 
 class Loop:
@@ -96,12 +97,14 @@ class Loop:
             optimizer.register_step_post_hook(lambda *_: self.stepped()),
         ]
         _hear_of_backward(self)
+        hear_of_scaler(self, optimizer)
 
     def detach(self) -> None:
         """Be told no more."""
         self.over()
         if self in _WATCHING:
             _WATCHING.remove(self)
+        _SCALED[:] = [pair for pair in _SCALED if pair[0] is not self]
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -201,6 +204,7 @@ def lightning(*, stages: Stages | None = None) -> Any:
         with contextlib.suppress(Exception):
             for optimizer in trainer.optimizers:
                 optimizer.register_step_post_hook(lambda *_: loop.stepped())
+                hear_of_scaler(loop, optimizer)
             waiting()
 
     def waiting() -> None:
@@ -321,3 +325,27 @@ def _hear_of_backward(loop: Loop) -> None:
 
     backward.is_watched = True  # type: ignore[attr-defined]
     autograd.backward = backward
+
+
+def hear_of_scaler(loop: Loop, optimizer: Any) -> None:
+    """`GradScaler.step` leaves the optimizer's step out where a gradient is infinite, and then no hook of the optimizer is
+    called: the training step is over all the same, or the next one would be taken for a part of it."""
+    scaler: Any = getattr(sys.modules["torch"].amp, "GradScaler", None)
+    _SCALED.append((loop, optimizer))
+    if scaler is None or getattr(scaler.step, "is_watched", False):
+        return
+    plain = scaler.step
+
+    @functools.wraps(plain)
+    def step(self: Any, stepping: Any, *args: Any, **of: Any) -> Any:
+        loops = [one for one, its in _SCALED if its is stepping]
+        for one in loops:
+            one.entered(OPTIMIZER)
+        done = plain(self, stepping, *args, **of)
+        for one in loops:
+            if not one.is_after_optimizer:
+                one.stepped()
+        return done
+
+    step.is_watched = True  # type: ignore[attr-defined]
+    scaler.step = step

@@ -34,6 +34,7 @@ import os
 import struct
 import time
 import zlib
+from collections.abc import Mapping
 from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
@@ -65,6 +66,8 @@ STEP_SLOT, SIDE_SLOT = 1, 2
 ROAD_AGENT, ROAD_GATHER = 1, 2  # codes of tables.ROADS
 PREFETCHES, EVENT_SCOPE_LIMITED = 1, 2  # bits of tables.recorder.flags
 ROLE_CHARS_MAX: Final = 32
+MEMBER_RUNS_MAX: Final = 256
+"""Of neighbouring ranks that play the same part: 16 kB of the declaration at most. With more, their roles are not told."""
 LOOK_AGAIN_NS: Final = 10 * 10**9
 """Rank and world size may become known, or change, while the program runs."""
 COUNT_MAX: Final = 2**32 - 1
@@ -100,7 +103,7 @@ class Ring:
     def __init__(self, stages: Stages, folder: Path, n_slots: int = SLOTS, road: int = ROAD_AGENT) -> None:
         self._stages, self._road, self._n_slots = stages, road, n_slots
         self._pid, self._n, self._schemas = os.getpid(), 0, dict[int, Schema]()
-        self._declared_ns = 0
+        self._declared_ns, self._members = 0, list[list[Any]]()
         self.path = ring_path(folder, self._pid, os.getuid(), next(_ROADS))
         self.path.unlink(missing_ok=True)  # of a process that had our number before
         size = SLOTS_AT + n_slots * SLOT_BYTES
@@ -152,6 +155,11 @@ class Ring:
         if schema.schema_id not in self._schemas:
             self._declare(schema)
 
+    def brings(self, members: Mapping[int, tuple[str, int]]) -> None:
+        """Declare the role and the recorder's flags of other ranks whose slots are put."""
+        self._members = _runs(members)
+        self._declare(next(reversed(self._schemas.values()), self._stages.schema))
+
     def _write(self, *row: int) -> None:
         if os.getpid() != self._pid:
             return  # a forked child: the memory is its parent's
@@ -168,10 +176,10 @@ class Ring:
         self._schemas = {**{k: v for k, v in self._schemas.items() if k != schema.schema_id}, schema.schema_id: schema}
         schemas = list(self._schemas.values())[-SCHEMAS_MAX:]
         stages = self._stages
-        flags = (PREFETCHES if stages.ahead else 0) | (EVENT_SCOPE_LIMITED if stages.events.is_scope_limited else 0)
         said = {
             **status.identity(), "pid": self._pid, "started": status.started(), "role": stages.role[:ROLE_CHARS_MAX],
-            "road": self._road, "flags": flags, "event_permille": stages.events.permille,
+            "road": self._road, "flags": recorder_flags(stages), "event_permille": stages.events.permille,
+            "members": self._members,
         }  # fmt: skip
         raw = b""
         while schemas:
@@ -183,6 +191,23 @@ class Ring:
         self._memory[DECLARED_AT : DECLARED_AT + DECLARED.size + len(raw)] = (
             DECLARED.pack(len(raw), zlib.crc32(raw)) + raw
         )
+
+
+def recorder_flags(stages: Stages) -> int:
+    """Bits of tables.recorder.flags."""
+    return (PREFETCHES if stages.ahead else 0) | (EVENT_SCOPE_LIMITED if stages.events.is_scope_limited else 0)
+
+
+def _runs(members: Mapping[int, tuple[str, int]]) -> list[list[Any]]:
+    """[role, flags, first rank, last rank] of neighbours that are alike; no more than there is room for."""
+    found: list[list[Any]] = []
+    for rank in sorted(members):
+        role, flags = members[rank]
+        if found and found[-1][:2] == [role, flags] and found[-1][3] == rank - 1:
+            found[-1][3] = rank
+        else:
+            found.append([role, flags, rank, rank])
+    return found if len(found) <= MEMBER_RUNS_MAX else []
 
 
 def _said(schema: Schema) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from nccl_instrument.stage_ring import (
     DECLARED_BYTES_MAX,
     HEAD,
     MAGIC,
+    MEMBER_RUNS_MAX,
     SCHEMAS_MAX,
     SLOT_BYTES,
     SLOTS_AT,
@@ -31,6 +32,8 @@ from nccl_instrument.tables import ROADS
 
 RANKS_MAX: Final = 2**20
 STEPS_MAX: Final = 2**53
+MEMBERS_MAX: Final = 4096
+"""Ranks whose role one process may tell: a row a second each."""
 HEAD_BYTES: Final = COUNTS_AT + COUNTS.size + CHECK.size
 
 
@@ -44,7 +47,8 @@ class NotWhole(BadRing):
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Who records. rank, world_size: -1 unknown. schemas: id → schema; now: the id in use."""
+    """Who records. rank, world_size: -1 unknown. schemas: id → schema; now: the id in use. members: (role, flags, first rank,
+    last rank) of others whose steps a gather brings."""
 
     job: str
     pid: int
@@ -56,6 +60,7 @@ class Declaration:
     event_permille: int
     now: int
     schemas: dict[int, Schema]
+    members: tuple[tuple[bytes, int, int, int], ...] = ()
 
 
 def n_slots_of(file: int) -> int:
@@ -95,10 +100,22 @@ def declaration_of(raw: bytes) -> Declaration:
             rank=rank, world_size=world_size, role=str(said["role"]).encode("ascii", "replace")[:32],
             road=_within(said["road"], 0, len(ROADS)), flags=_within(said["flags"], 0, 256),
             event_permille=_within(said["event_permille"], 0, 1001), now=schemas[-1].schema_id,
-            schemas={one.schema_id: one for one in schemas},
+            schemas={one.schema_id: one for one in schemas}, members=_members(said.get("members", [])),
         )  # fmt: skip
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise BadRing("its declaration makes no sense") from error
+
+
+def _members(said: Any) -> tuple[tuple[bytes, int, int, int], ...]:
+    """As a gathering rank declared them: a bounded number of ranks in all."""
+    found, left = list[tuple[bytes, int, int, int]](), MEMBERS_MAX
+    for role, flags, first, last in said[:MEMBER_RUNS_MAX]:
+        _within(first, 0, RANKS_MAX)
+        left -= _within(last, first, RANKS_MAX) - first + 1
+        if left < 0:
+            raise ValueError("more ranks than a gather brings")
+        found.append((str(role).encode("ascii", "replace")[:32], _within(flags, 0, 256), first, last))
+    return tuple(found)
 
 
 def _schema(said: Any) -> Schema:

@@ -40,7 +40,7 @@ from nccl_instrument.agent.stage_rows import (
     NO_COUNTS,
     RAW,
     are_sensible,
-    recorder_row,
+    recorder_rows,
     schema_rows,
     slot_rows,
 )
@@ -105,7 +105,7 @@ class StageFiles:
         for ring in [one for one in self._rings.values() if one.said.job == job and not one.is_final]:
             with self._guarding(ring.path, ring.inode):
                 self._read(ring)
-                told.append((ring, recorder_row(ring.said, ring.counts, ring.n_lost, tick_ns)))
+                told.append((ring, recorder_rows(ring.said, ring.counts, ring.n_lost, tick_ns)))
         if not told:
             return {}
         ours = [ring for ring, _ in told]

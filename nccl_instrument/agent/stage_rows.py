@@ -69,8 +69,8 @@ def slot_rows(read: Sequence[tuple[npt.NDArray[np.void], int, int]]) -> tuple[Ro
     return stage[np.lexsort((stage["part"], stage["step"], stage["global_rank"]))], side
 
 
-def recorder_row(said: Declaration, counts: Sequence[int], n_lost: int, tick_ns: int) -> Rows:
-    """The row of `recorder`. counts: as in the file. n_lost: slots that were not read."""
+def recorder_rows(said: Declaration, counts: Sequence[int], n_lost: int, tick_ns: int) -> Rows:
+    """The rows of `recorder`: its own, then those of the ranks it brings. counts: as in the file. n_lost: slots not read."""
     rows = empty_rows("recorder", 1)
     for name, value in (("tick_ns", tick_ns), ("pid", said.pid), ("global_rank", said.rank), ("schema", said.now)):
         rows[name] = value
@@ -79,6 +79,15 @@ def recorder_row(said: Declaration, counts: Sequence[int], n_lost: int, tick_ns:
     for name, count in zip(_COUNTED, counts[1:], strict=True):
         rows[name] = count
     rows["dropped"] = min(int(rows["dropped"][0]) + n_lost, 2**32 - 1)
+    return np.concatenate([rows, *(_member_rows(said, tick_ns, *run) for run in said.members)])
+
+
+def _member_rows(said: Declaration, tick_ns: int, role: bytes, flags: int, first: int, last: int) -> Rows:
+    """Of other ranks whose steps a gather brings: what part they play. What they counted themselves is not known."""
+    rows = empty_rows("recorder", last - first + 1)
+    rows["global_rank"] = np.arange(first, last + 1)
+    rows["tick_ns"], rows["schema"], rows["world_size"], rows["road"] = tick_ns, said.now, said.world_size, said.road
+    rows["role"], rows["flags"] = role, flags
     return rows
 
 

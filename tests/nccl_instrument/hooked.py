@@ -109,6 +109,19 @@ def evaluate(stages: Stages) -> None:
     loop(Model(), stages, evaluate=True)
 
 
+def scaled(stages: Stages) -> None:
+    """Mixed precision: the third step's gradients are infinite, so that the scaler leaves the optimizer's step out."""
+    model, scaler = Model(), torch.amp.GradScaler("cpu")
+    optimizer = Optimizer(model.parameters(), lr=0.1)
+    for number, batch in enumerate(stage_hooks.watch(batches(), model, optimizer, stages=stages), 1):
+        loss = model(batch).square().mean() * (float("inf") if number == 3 else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        spend(AFTER)
+
+
 def ddp(stages: Stages) -> None:
     alone()
     loop(torch.nn.parallel.DistributedDataParallel(Model()), stages)

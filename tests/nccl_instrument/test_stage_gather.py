@@ -11,7 +11,6 @@ import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from nccl_instrument.stage_gather import PENDING_MAX, Gather, open_gather
 from nccl_instrument.stage_ring import ROAD_GATHER, SLOT, Ring
 from nccl_instrument.stage_schema import FORWARD
 from nccl_instrument.stages import Stages
-from nccl_instrument.tables import GATHER_FAILED, GATHERED
+from nccl_instrument.tables import EVENT_SCOPE_LIMITED, GATHER_FAILED, GATHERED
 from nccl_instrument.wire import Rows
 from tests.eval.stages_job import PYTHON, run_job
 
@@ -47,12 +46,17 @@ class Packet:
 
 @dataclass
 class Scripted:
-    """Ranks 1 and 2 send what rank 0 does, under their own names. fate: of each gather in order, what happens to it."""
+    """Ranks 1 and 2 send what rank 0 does, under their own names. fate: of each gather in order, what happens to it.
+
+    ahead_ns: of their wall clocks, before ours; booted_ns: their monotonic clocks, before ours; roles: what they play."""
 
     rank: int = 0
     n_ranks: int = 3
     fate: dict[int, str] = field(default_factory=dict)
     sent: list[bytes] = field(default_factory=list)
+    ahead_ns: int = 0
+    booted_ns: int = 0
+    roles: dict[int, tuple[bytes, int]] = field(default_factory=dict)
 
     def start(self, packet: bytes) -> tuple[Any, Any, list[Any]]:
         n = len(self.sent)
@@ -68,11 +72,15 @@ class Scripted:
         return self.fate.get(started) != "late"
 
     def _of(self, packet: bytes, rank: int, fate: str) -> bytes:
-        magic, window, _, n, wall_ns, mono_ns, _ = stage_gather._HEAD.unpack_from(packet)
+        magic, window, _, n, wall_ns, mono_ns, _, *who = stage_gather._HEAD.unpack_from(packet)
         slots = [SLOT.unpack_from(packet, stage_gather._HEAD.size + at * SLOT.size) for at in range(n)]
+        if rank:
+            slots = [(slot[0], slot[1] + self.booted_ns, *slot[2:]) for slot in slots]
+            wall_ns, mono_ns, who = wall_ns + self.ahead_ns, mono_ns + self.booted_ns, self.roles.get(rank, who)
         raw = b"".join(SLOT.pack(*slot[:13], rank, *slot[14:]) for slot in slots)
         window += fate == "garbled" and rank == 2
-        return stage_gather._HEAD.pack(magic, window, rank, n, wall_ns, mono_ns, stage_gather.zlib.crc32(raw)) + raw
+        check = stage_gather.zlib.crc32(raw)
+        return stage_gather._HEAD.pack(magic, window, rank, n, wall_ns, mono_ns, check, *who) + raw
 
 
 class Desk:
@@ -89,9 +97,9 @@ class Desk:
             with self.stages.step(), self.stages.stage(FORWARD):
                 pass
 
-    def rows(self) -> Rows:
+    def rows(self, table: str = "stage") -> Rows:
         self.files.look()
-        return self.files.tables("job", time.monotonic_ns())["stage"]
+        return self.files.tables("job", time.monotonic_ns())[table]
 
 
 @pytest.fixture(autouse=True)
@@ -154,15 +162,39 @@ def test_more_than_there_is_room_for_is_dropped_and_counted(tmp_path: Path) -> N
     assert desk.stages.counts.dropped == 1
 
 
-def test_clocks_of_other_nodes_are_turned_into_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another node's monotonic clock began when that node did."""
-    raw = SLOT.pack(0, 1_000, 7, 0, 0, *range(8), 1, 1, 1, 0, GATHERED)
-    packet = stage_gather._HEAD.pack(b"DGGW", 0, 1, 1, 5_000_000, 2_000, stage_gather.zlib.crc32(raw)) + raw
-    clock = SimpleNamespace(time_ns=lambda: 5_000_100, monotonic_ns=lambda: 900_000)
-    slots, lead_ns = stage_gather._opened(packet, 0) or ([], 0)
-    monkeypatch.setattr(stage_gather, "time", clock)
-    assert lead_ns - (clock.time_ns() - clock.monotonic_ns()) + 1_000 == 898_900  # 1100 ns before our now
-    assert slots == [raw]
+@pytest.mark.parametrize("ahead_s", [0, 3, -3, 3600, -3600])
+def test_clocks_of_other_nodes_are_turned_into_our_own(tmp_path: Path, ahead_s: int) -> None:
+    """Another node's monotonic clock began when that node did; its wall clock may be an hour ahead, which is not believed."""
+    desk = Desk(tmp_path, Scripted(ahead_ns=ahead_s * 10**9, booted_ns=7 * 10**15))
+    desk.steps(WINDOW + 1)
+    ended_s = {rank: set(rows["ended_ns"] // 10**9) for rank, rows in by_rank(desk.rows()).items()}
+    off_s = ahead_s if abs(ahead_s) <= 5 else 0
+    now_s = time.monotonic_ns() // 10**9
+    assert max(abs(second - now_s) for second in ended_s[0]) <= 2
+    assert max(abs(second - off_s - now_s) for rank in (1, 2) for second in ended_s[rank]) <= 2
+
+
+def by_rank(rows: Rows) -> dict[int, Rows]:
+    return {rank: rows[rows["global_rank"] == rank] for rank in range(3)}
+
+
+def test_the_roles_of_gathered_ranks_come_too(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, Scripted(roles={1: (b"pp1", 0), 2: (b"pp1", EVENT_SCOPE_LIMITED)}))
+    desk.stages.role = "pp0"
+    desk.steps(WINDOW + 1)
+    rows = desk.rows("recorder")
+    assert list(zip(rows["global_rank"].tolist(), rows["role"].tolist(), rows["flags"].tolist(), strict=True)) == [
+        (0, b"pp0", 0), (1, b"pp1", 0), (2, b"pp1", EVENT_SCOPE_LIMITED),
+    ]  # fmt: skip
+    assert rows["pid"][1:].tolist() == [-1, -1] and set(rows["world_size"].tolist()) == {3}
+
+
+def test_more_roles_than_there_is_room_for_are_not_told(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, Scripted())
+    assert desk.gather.ring is not None
+    desk.gather.ring.brings({rank: (f"stage {rank}", 0) for rank in range(1, 1000)})
+    desk.steps(1)
+    assert desk.rows("recorder")["global_rank"].tolist() == [0]
 
 
 def test_without_torch_there_is_no_gather_and_no_trouble() -> None:

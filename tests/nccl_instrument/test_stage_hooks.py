@@ -60,6 +60,15 @@ def test_micro_steps_are_one_step_and_show_in_the_repeats() -> None:
 
 
 @needs_torch
+def test_a_step_that_the_gradient_scaler_leaves_out_is_a_step_of_its_own() -> None:
+    found = run("scaled")
+    assert len(found["records"]) == 6 and nothing_refused(found)
+    optimizer = found["stages"].index(OPTIMIZER)
+    assert [record[optimizer] / 1e6 for record in found["records"]] == [10.0, 10.0, 0.0, 10.0, 10.0, 10.0]
+    assert each_ms(found) == exactly(PER_STEP_MS) | {OPTIMIZER: {0.0, 10.0}}
+
+
+@needs_torch
 def test_an_evaluation_after_the_step_is_callbacks() -> None:
     found = run("evaluate")
     assert each_ms(found) == exactly(PER_STEP_MS | {CALLBACKS: 15.0 + 30.0})

@@ -229,12 +229,12 @@ def test_a_file_that_is_cut_while_it_is_looked_at_or_read_ends_alone(
 def test_what_nobody_foresaw_in_a_file_ends_its_reading_alone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of fixed width refuse numbers in many ways: none of them may end the agent."""
     Ring(Stages(DEFAULT, role="odd"), desk.folder, 64)
-    known = stage_files.recorder_row
+    known = stage_files.recorder_rows
 
     def refuses(said: Declaration, *rest: Any) -> Rows:
         return np.int16(40000) if said.role == b"odd" else known(said, *rest)  # type: ignore[return-value]
 
-    monkeypatch.setattr(stage_files, "recorder_row", refuses)
+    monkeypatch.setattr(stage_files, "recorder_rows", refuses)
     desk.write(0, 2)
     assert desk.read()["stage"]["step"].tolist() == [0, 1]
     assert desk.lost == {"segments_unreadable": 1}
