@@ -9,8 +9,9 @@ whole iteration begins.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +20,24 @@ from nccl_instrument.flows.segmentation import CELLS_MAX, DELTA_NS, Ints, Segmen
 from nccl_instrument.tables import TRAFFIC_CUT, TRAFFIC_FINISHED, TRAFFIC_INCOMPLETE, TRAFFIC_P2P
 
 Rows = npt.NDArray[np.void]
+Floats = npt.NDArray[np.float64]
 
-_NUMBERS: Final = ("start_ns", "end_ns", "actual_ns", "n_bytes")
+_NUMBERS: Final = ("start_ns", "end_ns", "actual_ns", "n_bytes", "share_ns")
 MOVED: Final = np.dtype([("op", "<i8"), ("channel", "<i2"), *((name, "<i8") for name in _NUMBERS), ("flags", "u1")])
-"""Columns of `traffic` that follow from the bytes; the others are the flow's own."""
+"""Columns of `traffic` that follow from the bytes; the others are the flow's own. share_ns: of the time in which any flow of the
+communicator moved bytes in this direction, this flow's part, an epoch divided among those that are active in it: over any flows
+of a rank it adds up to the time in which at least one of them was active (Pulse §6.2, rank-level actual time).
+"""
+
+
+class _Part(NamedTuple):
+    """Epochs of one op on one channel; n_epochs 0 without any. share: in epochs."""
+
+    first: int
+    last: int
+    n_epochs: int
+    n_bytes: int
+    share: float
 
 
 @dataclass(slots=True)
@@ -31,10 +46,18 @@ class _Channel:
 
     epochs: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     n_bytes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    shares: Floats = field(default_factory=lambda: np.zeros(0))
     first: int = -1
     last: int = -1
     n_epochs: int = 0
     total: int = 0
+    share: float = 0.0
+
+    def add(self, epochs: Ints, n_bytes: Ints, shares: Floats) -> None:
+        """Later epochs."""
+        self.epochs = np.concatenate([self.epochs, epochs])
+        self.n_bytes = np.concatenate([self.n_bytes, n_bytes])
+        self.shares = np.concatenate([self.shares, shares])
 
     def fold(self, until: int) -> None:
         """Sum the epochs before `until`."""
@@ -43,14 +66,23 @@ class _Channel:
             self.first = int(self.epochs[0]) if self.first < 0 else self.first
             self.last = int(self.epochs[end - 1])
             self.n_epochs, self.total = self.n_epochs + end, self.total + int(self.n_bytes[:end].sum())
-            self.epochs, self.n_bytes = self.epochs[end:], self.n_bytes[end:]
+            self.share += float(self.shares[:end].sum())
+            self.epochs, self.n_bytes, self.shares = self.epochs[end:], self.n_bytes[end:], self.shares[end:]
 
-    def take(self, until: int) -> tuple[int, int, int, int]:
-        """(first, last, number, bytes) of the epochs before `until`, which are then forgotten; number 0 without any."""
+    def take(self, until: int) -> _Part:
+        """The epochs before `until`, which are then forgotten."""
         self.fold(until)
-        found = self.first, self.last, self.n_epochs, self.total
-        self.first, self.last, self.n_epochs, self.total = -1, -1, 0, 0
+        found = _Part(self.first, self.last, self.n_epochs, self.total, self.share)
+        self.first, self.last, self.n_epochs, self.total, self.share = -1, -1, 0, 0, 0.0
         return found
+
+    def whole(self) -> _Part:
+        """Everything, without forgetting it."""
+        if not len(self.epochs):
+            return _Part(self.first, self.last, self.n_epochs, self.total, self.share)
+        first = self.first if self.first >= 0 else int(self.epochs[0])
+        n_bytes, share = self.total + int(self.n_bytes.sum()), self.share + float(self.shares.sum())
+        return _Part(first, int(self.epochs[-1]), self.n_epochs + len(self.epochs), n_bytes, share)
 
 
 class PeerStream:
@@ -61,11 +93,11 @@ class PeerStream:
         self.n_refused = 0
         self._segmenter = Segmenter(epoch_ns, delta_ns, cells_max)
         self._channels: dict[int, _Channel] = {}
-        self._fed: list[tuple[int, Ints, Ints]] = []
+        self._fed: list[tuple[int, Ints, Ints, Floats]] = []
         self._ops: deque[tuple[int, float, int]] = deque()
         self._spoiled = False
 
-    def expect(self, ops: Ints, volumes: npt.NDArray[np.float64], is_p2p: npt.NDArray[np.bool_]) -> None:
+    def expect(self, ops: Ints, volumes: Floats, is_p2p: npt.NDArray[np.bool_]) -> None:
         """The ops that come next over these flows, in order, (n,) each: number, bytes to this peer, whether a send or receive.
 
         Those without bytes for this peer are left out. Expect an op no later than the poll that sees its first byte.
@@ -75,10 +107,14 @@ class PeerStream:
                 self._ops.append((op, volume, TRAFFIC_P2P if p2p else 0))
                 self._segmenter.expect([volume])
 
-    def feed(self, channel: int, epochs: Ints, n_bytes: Ints) -> None:
-        """Bytes of one channel by epoch number, rising, later than what this channel was fed before."""
+    def feed(self, channel: int, epochs: Ints, n_bytes: Ints, n_active: Ints | None = None) -> None:
+        """Bytes of one channel by epoch number, rising, later than what this channel was fed before.
+
+        n_active: (n,) how many flows of the communicator have bytes in the epoch, in this direction, see `active_counts`.
+        """
         kept = n_bytes > 0
-        self._fed.append((channel, epochs[kept].astype(np.int64), n_bytes[kept].astype(np.int64)))
+        shares = np.ones(int(kept.sum())) if n_active is None else 1.0 / np.maximum(n_active[kept], 1)
+        self._fed.append((channel, epochs[kept].astype(np.int64), n_bytes[kept].astype(np.int64), shares))
 
     def poll(self, now_ns: int) -> Rows:
         """(n,) MOVED rows of the ops that are over. now_ns: until when all channels were seen; all before it has been fed."""
@@ -98,8 +134,8 @@ class PeerStream:
             return np.zeros(0, MOVED)
         op, _, flags = self._ops[0] if self._ops else (-1, 0.0, 0)
         flags |= self._flags(one)
-        parts = [(channel, _whole(held)) for channel, held in self._channels.items()]
-        return np.array([self._row(op, channel, part, flags) for channel, part in parts if part[2]], MOVED)
+        parts = [(channel, held.whole()) for channel, held in self._channels.items()]
+        return np.array([self._row(op, channel, part, flags) for channel, part in parts if part.n_epochs], MOVED)
 
     def lose(self, op: int, at_ns: int, *, is_p2p: bool = False) -> Rows:
         """After a loss: (n,) MOVED rows of what is open, marked; then go on with `op` at `at_ns`, where its iteration begins.
@@ -130,42 +166,39 @@ class PeerStream:
         fed, self._fed = self._fed, []
         if not fed:
             return
-        kept = sum(len(channel.epochs) for channel in self._channels.values())
-        for at, (number, epochs, n_bytes) in enumerate(fed):
+        kept, taken = sum(len(channel.epochs) for channel in self._channels.values()), []
+        for number, epochs, n_bytes, shares in fed:
             room = max(self.cells_max - kept, 0)
             if len(epochs) > room:
                 self.n_refused += len(epochs) - room
                 self._spoiled = True
-            epochs, n_bytes = epochs[:room], n_bytes[:room]
-            kept += len(epochs)
-            held = self._channels.setdefault(number, _Channel())
-            held.epochs = np.concatenate([held.epochs, epochs])
-            held.n_bytes = np.concatenate([held.n_bytes, n_bytes])
-            fed[at] = number, epochs, n_bytes
-        epochs, n_bytes = (np.concatenate([one[at] for one in fed]) for at in (1, 2))
-        self._segmenter.feed(*_summed(epochs, n_bytes))
+            kept += min(len(epochs), room)
+            self._channels.setdefault(number, _Channel()).add(epochs[:room], n_bytes[:room], shares[:room])
+            taken.append((epochs[:room], n_bytes[:room]))
+        self._segmenter.feed(*_summed(*(np.concatenate(one) for one in zip(*taken, strict=True))))
 
     def _rows(self, one: Segment, op: int, flags: int) -> list[tuple[int, ...]]:
         until, flags = one.end_ns // self.epoch_ns, flags | self._flags(one)
         parts = [(channel, held.take(until)) for channel, held in self._channels.items()]
-        return [self._row(op, channel, part, flags) for channel, part in parts if part[2]]
+        return [self._row(op, channel, part, flags) for channel, part in parts if part.n_epochs]
 
-    def _row(self, op: int, channel: int, part: tuple[int, int, int, int], flags: int) -> tuple[int, ...]:
-        first, last, n_epochs, total = part
-        length = self.epoch_ns
-        return op, channel, first * length, (last + 1) * length, n_epochs * length, total, flags
+    def _row(self, op: int, channel: int, part: _Part, flags: int) -> tuple[int, ...]:
+        length, share_ns = self.epoch_ns, round(part.share * self.epoch_ns)
+        start_ns, end_ns = part.first * length, (part.last + 1) * length
+        return op, channel, start_ns, end_ns, part.n_epochs * length, part.n_bytes, share_ns, flags
 
     def _flags(self, one: Segment) -> int:
         finished, cut = TRAFFIC_FINISHED * one.is_finished, TRAFFIC_CUT * one.is_cut
         return finished | cut | TRAFFIC_INCOMPLETE * self._spoiled
 
 
-def _whole(held: _Channel) -> tuple[int, int, int, int]:
-    """`take` of everything, without forgetting it."""
-    if not len(held.epochs):
-        return held.first, held.last, held.n_epochs, held.total
-    first = held.first if held.first >= 0 else int(held.epochs[0])
-    return first, int(held.epochs[-1]), held.n_epochs + len(held.epochs), held.total + int(held.n_bytes.sum())
+def active_counts(flows: Sequence[Ints]) -> list[Ints]:
+    """Of the epochs with bytes of each flow (of one communicator and direction, of the same stretch of time), in how many of
+    these flows bytes moved then: what `PeerStream.feed` takes. Each flow has an epoch at most once."""
+    if not flows:
+        return []
+    epochs, n = np.unique(np.concatenate(flows), return_counts=True)
+    return [n[np.searchsorted(epochs, one)] for one in flows]
 
 
 def _summed(epochs: Ints, n_bytes: Ints) -> tuple[Ints, Ints]:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nccl_instrument.flows.association import MOVED, PeerStream
+from nccl_instrument.flows.association import MOVED, PeerStream, active_counts
 from nccl_instrument.tables import TRAFFIC_CUT, TRAFFIC_FINISHED, TRAFFIC_INCOMPLETE, TRAFFIC_P2P
 
 EPOCH = 32_000
@@ -45,6 +45,18 @@ def test_channels_are_cut_together_and_told_apart() -> None:
     assert spans(rows) == [(7, 0, 0, 10, 800), (7, 1, 2, 7, 200), (8, 1, 100, 106, 600)]
     assert (rows["flags"] == TRAFFIC_FINISHED).all()
     assert rows["actual_ns"].tolist() == [10 * EPOCH, 5 * EPOCH, 6 * EPOCH]
+
+
+def test_shares_of_all_flows_add_up_to_the_time_in_which_any_was_active() -> None:
+    fed = [cells(0, 10, 50), cells(5, 10, 50), cells(30, 4, 25)]
+    streams = [PeerStream(EPOCH) for _ in fed]
+    for stream, (epochs, n_bytes), n_active in zip(streams, fed, active_counts([one for one, _ in fed]), strict=True):
+        expect(stream, (1, float(n_bytes.sum())), is_p2p=True)
+        stream.feed(0, epochs, n_bytes, n_active)
+    rows = np.concatenate([stream.poll(1000 * EPOCH) for stream in streams])
+    assert rows["actual_ns"].tolist() == [10 * EPOCH, 10 * EPOCH, 4 * EPOCH]
+    assert rows["share_ns"].sum() == (15 + 4) * EPOCH
+    assert active_counts([]) == []
 
 
 def test_an_op_is_over_only_after_silence_and_what_goes_on_is_shown_as_open() -> None:
