@@ -22,10 +22,10 @@ BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 @never_cache
 @sensitive_post_parameters("password")
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 def signin(request: HttpRequest) -> HttpResponse:
     """The form, and what it sends."""
-    if request.method == "GET":
+    if request.method != "POST":
         return _signin_page(request)
     account, address = request.POST.get("username", ""), request.META.get("REMOTE_ADDR", "")
     if not try_password(account, address):
@@ -39,7 +39,7 @@ def signin(request: HttpRequest) -> HttpResponse:
 
 
 @never_cache
-@require_http_methods(["GET", "POST"])
+@require_http_methods(["GET", "HEAD", "POST"])
 def signin_by_link(request: HttpRequest, secret: str) -> HttpResponse:
     """A one-time link: a page with one button, which signs in and uses the link up.
 

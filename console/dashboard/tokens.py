@@ -58,7 +58,11 @@ class TokenDetail(APIView):
     @extend_schema(operation_id="token_revoke", responses={204: None, 403: ERROR, 404: ERROR})
     def delete(self, request: Request, token_id: int) -> Response:
         """Revoke an agent's token."""
-        revoke_agent_token(AgentToken.objects.get(pk=token_id, team__in=_administered(request)))
+        caller = caller_of(request.user)
+        token = AgentToken.objects.get(pk=token_id, team__in=caller.team_ids)
+        if not caller.may("administer", token.team_id):
+            raise PermissionDenied
+        revoke_agent_token(token)
         return Response(status=204)
 
 

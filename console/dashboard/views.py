@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_safe
 
 NOT_BUILT: Final = "The front end is not built yet: run `make build`."
 
@@ -21,7 +21,7 @@ NOT_BUILT: Final = "The front end is not built yet: run `make build`."
 @never_cache
 @login_required
 @ensure_csrf_cookie
-@require_GET
+@require_safe
 def page(request: HttpRequest) -> HttpResponse:
     """Every page of the console: the same shell."""
     entry = _entry(settings.FRONTEND_DIST / ".vite" / "manifest.json")
