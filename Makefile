@@ -83,11 +83,13 @@ $(DEV_STAMP): requirements/dev.lock | $(VENV)/.stamp-venv
 	@touch $@ $(SERVER_STAMP)
 
 # Exactly this version is a build without CUDA where there is none; it comes in too many wheels to be locked by hash. It has an
-# environment of its own: nothing of ours may need it.
-$(TORCH_STAMP): requirements/torch.txt $(DEV_STAMP)
-	@echo "Installing torch"
+# environment of its own: nothing of ours may need it. What only reads traces may be missing: the suite then says so.
+TORCH_PIP := $(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-input
+$(TORCH_STAMP): requirements/torch.txt requirements/traces.txt $(DEV_STAMP)
+	@echo "Installing torch, and the frameworks that the stage recorder is tested with"
 	@$(PYTHON) -m venv $(TORCH_VENV)
-	@$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-input -r requirements/torch.txt
+	@$(TORCH_PIP) -r requirements/torch.txt
+	@$(TORCH_PIP) --no-deps -r requirements/traces.txt || echo "HolisticTraceAnalysis cannot be installed: E9 does without it"
 	@touch $@
 
 native:
