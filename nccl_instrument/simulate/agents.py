@@ -25,6 +25,7 @@ from nccl_instrument.simulate.rows import (
     progress_rows,
 )
 from nccl_instrument.simulate.stages import recorder_rows, schema_rows, stage_rows
+from nccl_instrument.simulate.traffic import Traffic
 from nccl_instrument.stage_schema import Schema
 from nccl_instrument.tables import LOSSES, empty_rows
 from nccl_instrument.wire import TraceBatch, encode_batch
@@ -34,7 +35,7 @@ SWEEPS_PER_CUT: Final = 10
 PHASES_MAX: Final = 10
 COMM_PERIOD_CUTS: Final = 30
 DRAIN_PER_S: Final = 10  # batches a second once the server can be reached again
-_KEPT: Final = ("op", "stage")  # what stays in shared memory until an agent reads it
+_KEPT: Final = ("op", "stage", "traffic")  # what stays in shared memory until an agent reads it
 SENDING_NS: Final = 20_000_000
 Rows = npt.NDArray[np.void]
 
@@ -73,6 +74,8 @@ class Seen:
     processes: Rows
     nic_bytes: npt.NDArray[np.uint64]
     nic_down: npt.NDArray[np.bool_]
+    slices: Rows
+    known_ns: npt.NDArray[np.int64]
 
 
 class Agents:
@@ -87,9 +90,10 @@ class Agents:
         missing: float,
         late_s: float,
         schema: Schema | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
-        """schema: of the stages the training loops record; None: they record none."""
-        self.schema = schema
+        """schema: of the stages the training loops record; None: they record none. traffic: None where it is not measured."""
+        self.schema, self.traffic = schema, traffic
         self.job, self.roster, self.seed = job, roster, seed
         self.missing, self.late_s, self.absences = missing, late_s, absences
         layout = roster.layout
@@ -103,6 +107,7 @@ class Agents:
         self._backlog = np.zeros(layout.n_nodes, np.int64)
         self._finished: list[list[Rows]] = [[] for _ in self.phases]  # by phase
         self._steps: list[list[Rows]] = [[] for _ in self.phases]
+        self._slices: list[list[Rows]] = [[] for _ in self.phases]
         self._unread: dict[int, list[dict[str, Rows]]] = {}  # completions stay in the segment until an agent reads them
         self._random = np.random.default_rng([seed, 99])
 
@@ -137,6 +142,7 @@ class Agents:
         return Seen(
             now_ns, here, sweeps, self._take(self._finished, engine.finished(), here),
             self._take(self._steps, engine.steps(), here), live_ops, progress, processes, *engine.nics(),
+            self._take(self._slices, engine.slices(), here), engine.unsent_since(here.ranks),
         )  # fmt: skip
 
     def batches_of(self, seen: Seen) -> list[Sent]:
@@ -166,6 +172,9 @@ class Agents:
         if self.schema is not None:
             found["stage"] = stage_rows(roster, seen.steps, self.schema)
             found["recorder"] = recorder_rows(roster, seen.processes, self.schema, now_ns)
+        if self.traffic is not None:
+            ops = np.concatenate([seen.finished, seen.live_ops])
+            found["traffic"] = self.traffic.rows(here.number, seen.slices, ops, seen.known_ns, here.ranks)
         tables = {name: (rows, roster.node_of[ranks]) for name, (rows, ranks) in found.items()}
         if self.schema is not None:
             declared = schema_rows(roster, here.nodes, self.schema, now_ns)

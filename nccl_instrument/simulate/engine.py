@@ -67,7 +67,7 @@ OP: Final = _struct(
     *_all("i4", "flags n_flows peer slowest_peer slowest_channel slowest_direction algo channels"),
     *_all("i8", "bytes count enqueued_ns started_ns first_transfer_ns last_transfer_ns done_ns"),
     *_all("i8", "gpu_wait_ns peer_wait_ns net_wait_ns receive_gpu_wait_ns receive_peer_wait_ns receive_net_wait_ns"),
-    *_all("i8", "n_refused first_ready_ns fastest_done_ns"),
+    *_all("i8", "n_refused first_ready_ns fastest_done_ns"), ("iteration", "i4"),
 )  # fmt: skip
 FLOW: Final = _struct(
     *_all("i4", "rank group place func"), ("number", "i8"), *_all("i4", "channel direction flags peer"),
@@ -204,6 +204,12 @@ class Engine:
         rows = np.zeros(n, SLICE)
         self._library.sim_slices(self._sim, _pointer(rows), ctypes.c_int64(n))
         return rows
+
+    def unsent_since(self, ranks: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """(len(ranks),) up to when the transfers of each rank are all recorded."""
+        since_ns = np.zeros(len(ranks), np.int64)
+        self._library.sim_unsent(self._sim, _pointer(ranks), ctypes.c_int64(len(ranks)), _pointer(since_ns))
+        return since_ns
 
     @property
     def n_slices_lost(self) -> int:

@@ -22,6 +22,7 @@ from nccl_instrument.simulate.rows import Roster
 from nccl_instrument.simulate.schedule import build_schedule
 from nccl_instrument.simulate.stages import schema_of
 from nccl_instrument.simulate.topology import build_topology
+from nccl_instrument.simulate.traffic import Traffic
 
 CUTS_WAITING_MAX: Final = 2
 SLICES_MAX: Final = 8_000_000  # between two cuts: some 600 MB, of which the largest sampled job needs a tenth
@@ -57,7 +58,10 @@ class SimulatedJob:
         self.engine = make_engine(settings.layout, effects, seed, is_ib)
         scenario = settings.scenario
         schema = schema_of(effects.physics, settings.layout.pp) if settings.records_stages else None
-        self.agents = Agents(settings.name, roster, seed, effects.absences, scenario.missing, scenario.late_s, schema)
+        self.traffic = _traffic(settings.layout, effects.physics, roster)
+        self.agents = Agents(
+            settings.name, roster, seed, effects.absences, scenario.missing, scenario.late_s, schema, self.traffic
+        )
 
     @property
     def truth(self) -> list[dict[str, Any]]:
@@ -82,6 +86,12 @@ class SimulatedJob:
 
     def close(self) -> None:
         self.engine.close()
+
+
+def _traffic(layout: Layout, physics: Physics, roster: Roster) -> Traffic | None:
+    if not physics.traffic_every:
+        return None
+    return Traffic(roster, build_topology(layout, physics).links, physics.traffic_every, physics.epoch_us * 1000)
 
 
 def make_engine(layout: Layout, effects: Effects, seed: int, is_ib: bool) -> Engine:

@@ -110,6 +110,14 @@ class Layout(Sizes):
             for number in range(len(members))
         ]
 
+    @cached_property
+    def _members(self) -> list[Ints]:
+        return [members for groups in self.groups.values() for members in groups]
+
+    def members_of(self, group: int) -> Ints:
+        """(n,) ranks of a group, by place; groups are numbered as in `names`."""
+        return self._members[group]
+
     def comm_ids(self, job: str, seed: int) -> npt.NDArray[np.uint64]:
         """(groups,) communicator ids, as NCCL would hash them: the same on all ranks, different in every job."""
         digests = (hashlib.sha256(f"{job}/{seed}/{name}".encode()).digest()[:8] for name in self.names)

@@ -20,8 +20,6 @@ int64_t sim_progress(struct sim *sim, const int32_t *ranks, int64_t n_ranks, str
 void sim_processes(struct sim *sim, const int32_t *ranks, int64_t n_ranks, struct process_row *rows);
 int64_t sim_finished(struct sim *sim, struct op_row *rows, int64_t rows_max);
 int64_t sim_steps(struct sim *sim, struct step_row *rows, int64_t rows_max);
-int64_t sim_slices(struct sim *sim, struct slice_row *rows, int64_t rows_max);
-int64_t sim_slices_lost(const struct sim *sim);
 void sim_nics(struct sim *sim, uint64_t *bytes, uint8_t *is_down);
 
 /* Large tables are visited at random: with pages of 2 MiB the processor finds them without a walk each time. */
@@ -355,24 +353,6 @@ int64_t sim_steps(struct sim *sim, struct step_row *rows, int64_t rows_max)
     memmove(sim->steps, sim->steps + n, (size_t)(sim->n_steps - n) * sizeof *rows);
     sim->n_steps -= n;
     return n;
-}
-
-/* Transfers since the last call, in the order in which the NICs took them. rows may be NULL to ask how many there are. */
-int64_t sim_slices(struct sim *sim, struct slice_row *rows, int64_t rows_max)
-{
-    int64_t n = sim->n_slices;
-    if (rows == NULL)
-        return n;
-    n = n < rows_max ? n : rows_max;
-    memcpy(rows, sim->slices, (size_t)n * sizeof *rows);
-    memmove(sim->slices, sim->slices + n, (size_t)(sim->n_slices - n) * sizeof *rows);
-    sim->n_slices -= n;
-    return n;
-}
-
-int64_t sim_slices_lost(const struct sim *sim)
-{
-    return sim->n_slices_lost;
 }
 
 /* bytes: received and sent of every NIC, by whomever. */

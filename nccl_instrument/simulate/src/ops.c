@@ -111,11 +111,11 @@ static int32_t op_fill(struct sim *sim, int32_t rank, struct member *member, con
         .number = number_of(sim, member, part), .seq = is_p2p ? -1 : (int64_t)member->seq[part->func & 15]++,
         .flags = is_p2p ? OP_P2P : 0, .peer = part->peer, .slowest_peer = NONE, .algo = is_p2p ? 0 : algo,
         .channels = group->spec.n_channels, .count = count_of(group, part), .enqueued_ns = sim->now,
+        .iteration = sim->ranks[rank].iteration,
     };
     op->row.bytes = op->row.count * FLOAT_BYTES;
     op->member = (int32_t)(member - sim->members);
     op->ordinal = ++member->n_ordinals;
-    op->iteration = sim->ranks[rank].iteration;
     op->is_live = 1;
     op->previous = NONE;
     op->next = sim->ranks[rank].first_live;

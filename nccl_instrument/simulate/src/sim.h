@@ -216,11 +216,12 @@ struct op_row {
     int64_t gpu_wait_ns, peer_wait_ns, net_wait_ns;
     int64_t receive_gpu_wait_ns, receive_peer_wait_ns, receive_net_wait_ns; /* the part of its receiving flows */
     int64_t n_refused, first_ready_ns, fastest_done_ns;
+    int32_t iteration;
 };
 
 struct op {
     struct op_row row;
-    int32_t member, n_stopped, next, previous, iteration;
+    int32_t member, n_stopped, next, previous;
     uint64_t ordinal;
     int64_t slowest_ns;
     uint8_t is_live;

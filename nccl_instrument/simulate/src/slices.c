@@ -5,6 +5,10 @@
 
 #include "sim.h"
 
+void sim_unsent(struct sim *sim, const int32_t *ranks, int64_t n_ranks, int64_t *since_ns);
+int64_t sim_slices(struct sim *sim, struct slice_row *rows, int64_t rows_max);
+int64_t sim_slices_lost(const struct sim *sim);
+
 static int has_room(struct sim *sim)
 {
     if (sim->n_slices < sim->slices_size)
@@ -27,7 +31,7 @@ void slice_keep(struct sim *sim, const struct link *link, uint32_t step, int64_t
     if (sim->settings.slices_every == 0 || end->first == NONE)
         return;
     const struct op *op = &sim->ops[sim->proxy_ops[end->first].op];
-    if (op->iteration % sim->settings.slices_every != 0)
+    if (op->row.iteration % sim->settings.slices_every != 0)
         return;
     if (!has_room(sim)) {
         sim->n_slices_lost++;
@@ -39,6 +43,39 @@ void slice_keep(struct sim *sim, const struct link *link, uint32_t step, int64_t
         .rank = op->row.rank, .group = op->row.group, .place = op->row.place, .peer = link->spec.to,
         .channel = link->spec.channel, .func = op->row.func, .number = op->row.number, .sent_ns = slot->sent_ns,
         .left_ns = left_ns, .acked_ns = acked, .bytes = slot->bytes_sent, .step = step - end->base,
-        .iteration = op->iteration,
+        .iteration = op->row.iteration,
     };
+}
+
+/* From when on a rank's transfers may be missing among the records: it has given one to its NIC that has not begun yet. */
+void sim_unsent(struct sim *sim, const int32_t *ranks, int64_t n_ranks, int64_t *since_ns)
+{
+    for (int64_t r = 0; r < n_ranks; r++) {
+        since_ns[r] = sim->now;
+        for (int32_t i = sim->rank_ends_first[ranks[r]]; i < sim->rank_ends_first[ranks[r] + 1]; i++) {
+            struct link *link = &sim->links[sim->rank_ends[i] / 2];
+            if (sim->rank_ends[i] % 2 || link->n_started == link->n_sent)
+                continue;
+            int64_t sent_ns = slot_of(link, link->n_started)->sent_ns;
+            since_ns[r] = sent_ns < since_ns[r] ? sent_ns : since_ns[r];
+        }
+    }
+}
+
+/* Transfers since the last call, in the order in which the NICs took them. rows may be NULL to ask how many there are. */
+int64_t sim_slices(struct sim *sim, struct slice_row *rows, int64_t rows_max)
+{
+    int64_t n = sim->n_slices;
+    if (rows == NULL)
+        return n;
+    n = n < rows_max ? n : rows_max;
+    memcpy(rows, sim->slices, (size_t)n * sizeof *rows);
+    memmove(sim->slices, sim->slices + n, (size_t)(sim->n_slices - n) * sizeof *rows);
+    sim->n_slices -= n;
+    return n;
+}
+
+int64_t sim_slices_lost(const struct sim *sim)
+{
+    return sim->n_slices_lost;
 }
