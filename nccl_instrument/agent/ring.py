@@ -1,4 +1,4 @@
-"""Reads the completion records of a segment: a ring the plugin overwrites, each record stamped with its number."""
+"""Reads a ring of a segment that the plugin overwrites (completion records, transfers): every record has its number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Fetch = Callable[[npt.NDArray[Any]], None]
 
 
 class OpRing:
-    """Drains the overwrite ring of completion records; `position` is the number of the next record to read."""
+    """Drains an overwrite ring; `position` is the number of the next record to read."""
 
     def __init__(
         self, head: npt.NDArray[np.uint64], ring: Rows, position: int | None, fetch: Fetch = lambda _: None
@@ -29,7 +29,7 @@ class OpRing:
         self.position = oldest if position is None else position
 
     def drain(self) -> tuple[Rows, int]:
-        """New completion records ((n,) OP rows) and how many were lost since the last call.
+        """New records ((n,) rows of the ring) and how many were lost since the last call.
 
         A record still being written is left for the next call; one that is not finished then is counted as lost, so a
         writer that died in the middle holds nothing up.
@@ -37,7 +37,7 @@ class OpRing:
         self._fetch(self._head)
         head, n_rows = int(self._head[0]), len(self._ring)
         if head > HEAD_MAX:
-            raise ValueError(f"{head} completion records")
+            raise ValueError(f"{head} records in a ring")
         lost = max(0, head - n_rows - self.position)
         numbers = np.arange(self.position + lost, head)
         slots, stamps = numbers % n_rows, (2 * (numbers + 1)).astype(np.uint64)
@@ -51,6 +51,20 @@ class OpRing:
         lost += int((~whole[:end]).sum())
         self.position = int(numbers[0]) + end if len(numbers) else self.position + lost
         return rows if end == len(rows) and whole.all() else pick(rows[:end], whole[:end]), lost
+
+    @property
+    def n_waiting(self) -> int:
+        """Records written since the last call of `drain`, those overwritten meanwhile among them."""
+        self._fetch(self._head)
+        return max(0, int(self._head[0]) - self.position)
+
+    @property
+    def n_rows(self) -> int:
+        return len(self._ring)
+
+    def skip(self) -> None:
+        """Leave what was written so far unread: it is not wanted, and not lost."""
+        self.position += self.n_waiting
 
     def _fetch_slots(self, slots: npt.NDArray[np.int64]) -> None:
         if len(slots) and slots[0] <= slots[-1]:

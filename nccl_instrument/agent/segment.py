@@ -39,6 +39,7 @@ from nccl_instrument.agent.segment_layout import (
     ROW_CLOSING,
     ROW_DONE,
     ROW_LIVE,
+    TRANSFER,
 )
 
 TRIES: Final = 4
@@ -214,6 +215,14 @@ class Segment:
     def op_ring(self, position: int | None = None) -> OpRing:
         """A reader of the completion records, from record `position` on, by default the oldest still there."""
         return OpRing(self._header["ring_head"], self._tables["ring"], position, self._pages.fetch)
+
+    def transfer_ring(self, position: int | None = None) -> OpRing | None:
+        """A reader of the chunks sent, as `op_ring`; None where the plugin records none."""
+        try:
+            rows = self._section("transfer", TRANSFER)
+        except SegmentError:
+            return None  # an older plugin, or a segment without room for it
+        return OpRing(self._header["transfer_head"], rows, position, self._pages.fetch)
 
     def _copy_rows(self, states: Any, table: Rows, wanted: Callable[[Any], Any]) -> Rows:
         self._pages.fetch(states)

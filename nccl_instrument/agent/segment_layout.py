@@ -31,7 +31,8 @@ COUNTERS: Final = (
     "peer_wait_polls", "repeated_stops", "lost_stops", "skipped_states", "bad_steps", "null_handles",
     "stale_handles", "bad_handles", "bad_contexts", "null_args", "ignored_types", "unknown_types", "unknown_states",
     "comm_table_full", "op_table_full", "flow_table_full", "ring_busy", "p2p_unnumbered",
-    "chain_full",
+    "chain_full", "ops_unseen", "api_unknown_comms", "api_failed_calls", "api_groups_full",
+    "transfers_busy",
 )  # fmt: skip
 
 SECTION: Final = np.dtype([("name", "S8"), ("offset", "u8"), ("row_bytes", "u4"), ("n_rows", "u4"), ("reserved", "u8")])
@@ -71,6 +72,8 @@ HEADER: Final = np.dtype(
         ("reserved_ring", "V56"),
         ("last_callback_ns", "i8"),
         ("reserved_last", "V56"),
+        ("transfer_head", "u8"),
+        ("reserved_transfer", "V56"),
     ]
 )
 
@@ -139,5 +142,17 @@ FLOW: Final = np.dtype(
         *_fields("u1", "func transport"),
         ("reserved_code", "V4"),
         ("reserved", "V24"),
+    ]
+)
+
+TRANSFER: Final = np.dtype(
+    [
+        *_fields("u8", "stamp comm_id"),
+        *_fields("i8", "posted_ns done_ns"),
+        ("op", "u8"),
+        *_fields("i4", "comm_rank peer"),
+        *_fields("u4", "bytes step qpn"),
+        *_fields("u1", "channel is_p2p"),
+        ("reserved", "V2"),
     ]
 )

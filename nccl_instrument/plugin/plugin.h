@@ -43,6 +43,8 @@ typedef struct FlowClock {
     uint32_t size_known;
     uint32_t chunk_bytes; /* at most */
     uint32_t steps_started;
+    uint64_t size_sent; /* bytes of the flow when the chunk before was transmitted */
+    uint32_t sizes[NCCL_STEPS]; /* of the chunks in flight */
 } FlowClock;
 
 /* What a communicator needs beside its row; not part of the segment. */
@@ -68,8 +70,10 @@ typedef struct Plugin {
     FlowRow *flows;
     FlowClock *flow_clocks;
     OpRow *ring;
+    TransferRow *transfers;
     uint32_t n_flows;
     uint32_t n_ring;
+    uint32_t n_transfers; /* 0: none are recorded */
     uint32_t op_cursor;
     uint32_t flow_cursor;
     uint32_t flow_reach; /* rows in use so far: few rows used again and again stay in the cache */
@@ -103,7 +107,7 @@ typedef struct OpStart {
     uint64_t parent;
     const char *comm_name; /* interface v3 only */
     uint64_t comm_id;      /* interface v3 only */
-    int64_t seq;
+    int64_t seq; /* -1: unknown */
     const char *func;
     const char *dtype;
     const char *algo;
@@ -114,6 +118,7 @@ typedef struct OpStart {
     int32_t peer;
     uint8_t channels;
     uint8_t is_p2p;
+    uint16_t flags; /* beside those that follow from the rest */
 } OpStart;
 
 /* A ProxyOp start. */
@@ -198,7 +203,7 @@ PRIVATE void op_flow_begun(uint64_t handle, int64_t now);
 PRIVATE void op_flow_stopped(uint64_t handle, const FlowRow *flow, int64_t now);
 
 /* closing.c */
-enum Closing { CLOSE_DONE, CLOSE_NO_NETWORK, CLOSE_LOST };
+enum Closing { CLOSE_DONE, CLOSE_NO_NETWORK, CLOSE_LOST, CLOSE_UNSEEN };
 PRIVATE int op_close(uint32_t row, uint32_t word, enum Closing how, int64_t now);
 PRIVATE int op_close_spent(uint32_t row, uint32_t word);
 PRIVATE int op_is_over(uint64_t handle); /* closes it when it is spent */
@@ -245,5 +250,9 @@ static inline int step_repeats(uint64_t handle) {
 
 /* ring.c */
 PRIVATE void ring_append(const OpRow *op);
+
+/* transfers.c */
+PRIVATE void transfer_sized(const FlowRow *flow, FlowClock *clock, uint32_t chunk);
+PRIVATE void transfer_append(const FlowRow *flow, const FlowClock *clock, uint32_t first, uint32_t chunk, int64_t now);
 
 #endif

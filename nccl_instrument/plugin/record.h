@@ -13,6 +13,7 @@
  *   | section "flwstate" | u32 per flow row: generation << 8 | RowState                               |
  *   | section "flow"  | FlowRow: one network flow of one op                                           |
  *   | section "ring"  | OpRow: completion records, overwritten oldest first                           |
+ *   | section "transfer" | TransferRow: chunks that were sent, overwritten oldest first               |
  *
  * Reading a live row: copy its state word, copy the row, compare the state word again; different, or not ROW_LIVE, is a
  * row that was reused meanwhile. Counters of a flow are read last to first, so that a later stage never seems ahead of
@@ -29,9 +30,9 @@
 #define SEGMENT_MAGIC "DGNSEG1\n"
 #define SEGMENT_BYTE_ORDER 0x01020304u
 #define SEGMENT_MAJOR 1
-#define SEGMENT_MINOR 0
+#define SEGMENT_MINOR 1
 #define SEGMENT_HEADER_BYTES 4096
-#define SEGMENT_SECTIONS 6
+#define SEGMENT_SECTIONS 7
 #define SEGMENT_COMMS 256
 #define SEGMENT_OPS 4096
 
@@ -44,11 +45,14 @@ enum OpFlag {
     OP_FOREIGN = 8,     /* a flow of another process's op (PXN); set on flows */
     OP_HAS_FLOWS = 16,  /* at least one flow made progress */
     OP_P2P = 32,
-    OP_REOPENED = 64    /* a flow came after the op was thought complete: this record replaces the earlier one */
+    OP_REOPENED = 64,   /* a flow came after the op was thought complete: this record replaces the earlier one */
+    OP_API = 128        /* seen as a call of NCCL's API alone: when it ended nobody saw */
 };
 
 /* Codes shared with nccl_instrument/tables.py (func, dtype, algo, proto are written as those tables number them). */
 enum Transport { TRANSPORT_UNKNOWN = 0, TRANSPORT_IB = 1, TRANSPORT_SOCKET = 2, TRANSPORT_NONE = 3 };
+/* Bits of CommRow.network_seen; `counters_seen` on the wire. */
+#define COMM_LACKS_ALL 14u /* the API shim: no stage of a chunk is counted */
 enum Direction { DIRECTION_SEND = 0, DIRECTION_RECEIVE = 1 };
 
 /* Stages of a flow, as indices into FlowRow.counters. */
@@ -95,7 +99,12 @@ enum Stage {
     X(flow_table_full)                                                                             \
     X(ring_busy)            /* completion record dropped: its row was being written */             \
     X(p2p_unnumbered)       /* p2p whose peer lies outside the numbering table */                  \
-    X(chain_full)           /* events the chained plugin was not told of: too many were open */
+    X(chain_full)           /* events the chained plugin was not told of: too many were open */  \
+    X(ops_unseen)           /* API shim: ops whose end nobody saw, made records */                 \
+    X(api_unknown_comms)    /* API shim: calls on communicators that were not seen being made */   \
+    X(api_failed_calls)     /* API shim: calls NCCL refused; their op did not take place */        \
+    X(api_groups_full)      /* API shim: ops of a group that were not kept together */             \
+    X(transfers_busy)       /* record of a transfer dropped: its row was being written */
 
 enum CounterIndex {
 #define X(name) COUNTER_##name,
@@ -161,6 +170,8 @@ typedef struct SegmentHeader {
     uint64_t reserved_ring[7];
     int64_t last_callback_ns; /* start or stop of an op or flow; steps show in their flow */
     uint64_t reserved_last[7];
+    uint64_t transfer_head; /* transfers begun; own cache line */
+    uint64_t reserved_transfer[7];
 } SegmentHeader;
 
 /* A communicator; first line written by init and finalize, second by launching threads, third by completions. */
@@ -172,7 +183,7 @@ typedef struct CommRow {
     int32_t n_nodes;  /* 0: unknown */
     uint8_t transport;
     uint8_t abi;
-    uint8_t network_seen; /* some flow made progress */
+    uint8_t network_seen; /* some flow made progress; or COMM_LACKS_ALL */
     uint8_t reserved_codes[5];
     int64_t joined_ns;
     int64_t finalized_ns;
@@ -280,12 +291,31 @@ typedef struct FlowRow {
     uint64_t reserved[3];
 } FlowRow;
 
+/* One chunk a flow sent, written when it is done: what Pulse's rates are made of. Sends only, as a network card counts
+ * what it transmits; chunks of other processes' ops (PXN) are not recorded, for whose they are is not known here. */
+typedef struct TransferRow {
+    uint64_t stamp; /* 2 * (index + 1); odd: being written */
+    uint64_t comm_id;
+    int64_t posted_ns; /* handed to the network */
+    int64_t done_ns;
+    uint64_t op;
+    int32_t comm_rank;
+    int32_t peer;
+    uint32_t bytes;
+    uint32_t step; /* chunk of the op on this flow */
+    uint32_t qpn;  /* 0: unknown */
+    uint8_t channel;
+    uint8_t is_p2p;
+    uint16_t reserved;
+} TransferRow;
+
 _Static_assert(sizeof(Section) == 32, "Section");
 _Static_assert(sizeof(Identity) == 368, "Identity");
 _Static_assert(sizeof(SegmentHeader) <= SEGMENT_HEADER_BYTES, "SegmentHeader");
 _Static_assert(sizeof(CommRow) == 320, "CommRow");
 _Static_assert(sizeof(OpRow) == 256, "OpRow");
 _Static_assert(sizeof(FlowRow) == 192, "FlowRow");
+_Static_assert(sizeof(TransferRow) == 64, "TransferRow");
 _Static_assert(COUNTERS <= 64, "counters");
 
 #endif

@@ -60,6 +60,9 @@ static void sections_lay_out(uint64_t bytes) {
     plugin.flow_states = section_add("flwstate", sizeof(uint32_t), plugin.n_flows, &offset);
     plugin.flows = section_add("flow", sizeof(FlowRow), plugin.n_flows, &offset);
     plugin.ring = section_add("ring", sizeof(OpRow), plugin.n_ring, &offset);
+    uint64_t rows = (bytes - offset) / sizeof(TransferRow); /* what the halves left: they are rounded down to powers of two */
+    plugin.n_transfers = rows ? power_of_two(rows, 1u << 20) : 0;
+    if (plugin.n_transfers) plugin.transfers = section_add("transfer", sizeof(TransferRow), plugin.n_transfers, &offset);
 }
 
 static void header_fill(uint64_t bytes, uint64_t starttime) {

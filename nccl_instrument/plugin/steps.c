@@ -43,6 +43,14 @@ static void mark_times(FlowRow *flow, unsigned stage, int64_t now) {
     if (stage == (is_send ? STAGE_DONE : STAGE_RECEIVED)) STORE(flow->last_transfer_ns, now);
 }
 
+static void note_transfer(const FlowRow *flow, FlowClock *clock, unsigned stage, uint32_t chunk, int64_t now) {
+    if (stage == STAGE_TRANSMITTED) {
+        transfer_sized(flow, clock, chunk);
+    } else if (stage == STAGE_DONE) {
+        transfer_append(flow, clock, LOAD(flow->counters[STAGE_DONE]), chunk, now);
+    }
+}
+
 static void pass(FlowRow *flow, FlowClock *clock, unsigned stage, uint32_t chunk) {
     int64_t now = now_ns();
     int is_in_order = LOAD(flow->counters[stage]) == chunk && (!stage || LOAD(flow->counters[stage - 1]) > chunk);
@@ -52,6 +60,7 @@ static void pass(FlowRow *flow, FlowClock *clock, unsigned stage, uint32_t chunk
         add_wait(flow, clock, stage, chunk, now);
         mark_times(flow, stage, now);
     }
+    if (flow->direction == DIRECTION_SEND) note_transfer(flow, clock, stage, chunk, now);
     if (stage < STAGE_DONE) clock->passed[stage][chunk % NCCL_STEPS] = now;
     clock->latest[stage] = now;
     STORE(flow->last_progress_ns, now);

@@ -20,6 +20,7 @@ STRUCTS = {
     "CommRow": segment.COMM,
     "OpRow": segment.OP,
     "FlowRow": segment.FLOW,
+    "TransferRow": segment.TRANSFER,
 }
 HEADER = PLUGIN_FOLDER / "record.h"
 
@@ -85,4 +86,6 @@ def test_names_of_nccl_become_the_codes_of_the_tables(array: str, codes: tuple[s
 
 
 def test_rows_are_whole_cache_lines() -> None:
-    assert [np.dtype(row).itemsize % 64 for row in (segment.COMM, segment.OP, segment.FLOW)] == [0, 0, 0]
+    assert [np.dtype(row).itemsize % 64 for row in (segment.COMM, segment.OP, segment.FLOW, segment.TRANSFER)] == [
+        0
+    ] * 4
