@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 Kind = type[BaseException] | None
+Context = TypeVar("Context")
 
 
 class StageContext:
@@ -83,4 +84,12 @@ class NoContext:
         self._count()
 
     def __exit__(self, kind: Kind, error: BaseException | None, where: TracebackType | None) -> None:
+        return None
+
+
+def known(contexts: dict[str, Context], name: Any) -> Context | None:
+    """The context of this name; None for what is no name at all, too."""
+    try:
+        return contexts.get(name)
+    except TypeError:
         return None

@@ -33,7 +33,7 @@ class Events:
     """
 
     def __init__(self, share: float, make: Callable[[], Any] | None = None, *, is_scope_limited: bool = False) -> None:
-        self.permille = min(max(round(share * 1000), 0), 1000) if share == share else 0
+        self.permille = round(min(max(share, 0.0), 1.0) * 1000) if share == share else 0
         self.n_asked = self.n_lost = 0
         self.is_scope_limited = is_scope_limited
         self._make, self._is_looked_up = make, make is not None

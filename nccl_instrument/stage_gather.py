@@ -11,6 +11,7 @@ gathering rank a little at a time. torch is looked up among what the program has
 from __future__ import annotations
 
 import ctypes
+import json
 import struct
 import sys
 import time
@@ -34,6 +35,7 @@ from nccl_instrument.stage_ring import (
     STEP_SLOT,
     Ring,
     recorder_flags,
+    said_of,
 )
 from nccl_instrument.stage_ring import open_road as open_ring
 from nccl_instrument.stage_schema import Schema
@@ -46,8 +48,10 @@ PENDING_MAX: Final = 4
 PUT_MAX: Final = 512
 """Slots that the gathering rank puts into its ring at the end of one step: less than 2 ms."""
 GATHER_FAILED, GATHERED = 8, 16  # bits of tables.stage.flags
-_HEAD: Final = struct.Struct("<4sqiIqqI32sB")
-"""Magic, window, rank, slots, wall and monotonic clock read together, crc32 of the slots, role, flags of the recorder."""
+_HEAD: Final = struct.Struct("<4sqiIqqI32sBI")
+"""Magic, window, rank, slots, wall and monotonic clock read together, crc32 of what follows, role, flags of the recorder, bytes
+of the schema. The slots follow, then the schema as compressed JSON."""
+SCHEMA_BYTES: Final = 2048
 _MAGIC: Final = b"DGG2"
 CLOCK_NS_MAX: Final = 5_000_000_000
 """A rank whose wall clock differs by more from ours has a wrong one: all packed at the end of the same step, and that tells."""
@@ -127,25 +131,37 @@ def open_gather(
 ) -> Gather | None:
     """Gather the steps of all ranks on rank 0 every `steps` steps. Called by every rank; None where it cannot be had.
 
-    Making the group is the one thing that waits for the other ranks: call it where init_process_group is called.
+    Making the group, and agreeing on the size of a window, are the one thing that waits for the other ranks: call it where
+    init_process_group is called. Refused on all ranks where `steps` differ.
     """
     try:
         torch: Any = sys.modules["torch"]
         dist = torch.distributed
         rank, n_ranks = dist.get_rank(), dist.get_world_size()
-        room = steps * _parts(stages.schema) + SIDES_A_WINDOW
         group = dist.new_group(backend=backend, timeout=timedelta(seconds=timeout_s))
+        room = _room_of_all(torch, group, steps, steps * _parts(stages.schema) + SIDES_A_WINDOW, backend)
         ring = open_ring(
             stages, folder, n_slots=min(SLOTS_MAX, max(SLOTS, 2 * room * n_ranks * (rank == 0))), road=ROAD_GATHER
         )
         kind = CudaCarrier if backend == "nccl" else Carrier
-        carrier = kind(torch, group, _HEAD.size + room * SLOT.size, rank, n_ranks)
+        carrier = kind(torch, group, _HEAD.size + room * SLOT.size + SCHEMA_BYTES, rank, n_ranks)
         gather = Gather(stages, carrier, ring, steps, room)
     except Exception:  # no torch, no process group, a backend that is not built in
         stages.counts.gathers_failed += 1
         return None
     stages.send_to(gather)
     return gather
+
+
+def _room_of_all(torch: Any, group: Any, steps: int, room: int, backend: str) -> int:
+    """The most slots of any rank, the same on all: buffers that differ in size end the process in a thread that nobody can
+    catch. Raises ValueError, on every rank, where windows would not end at the same step."""
+    of_each = torch.tensor([room, steps, -steps], dtype=torch.int64, device="cuda" if backend == "nccl" else "cpu")
+    torch.distributed.all_reduce(of_each, op=torch.distributed.ReduceOp.MAX, group=group)
+    most, longest, shortest = of_each.tolist()
+    if longest != -shortest:
+        raise ValueError("ranks gather after different numbers of steps")
+    return int(most)
 
 
 @dataclass
@@ -207,10 +223,12 @@ class Gather:
         if self.is_off:
             self._fail(own)
             return
-        raw = b"".join(own)
+        said = _packed(self.stages.schema)
+        raw = b"".join(own) + said
         wall_ns, mono_ns = time.time_ns(), time.monotonic_ns()
         who = self.stages.role.encode("ascii", "replace")[:ROLE_CHARS_MAX], recorder_flags(self.stages)
-        packet = _HEAD.pack(_MAGIC, window, self.carrier.rank, len(own), wall_ns, mono_ns, zlib.crc32(raw), *who) + raw
+        clocks = wall_ns, mono_ns, zlib.crc32(raw)
+        packet = _HEAD.pack(_MAGIC, window, self.carrier.rank, len(own), *clocks, *who, len(said)) + raw
         try:
             started = self.carrier.start(packet)
             self._pending.append(_Pending(window, own, self.stages.schema, *started, (wall_ns, mono_ns)))
@@ -245,6 +263,8 @@ class Gather:
         for one in found:
             assert one is not None
             self._to_put.extend((slot, later_ns(one, *pending.packed)) for slot in one.slots)
+            if self.ring is not None and one.schema is not None:
+                self.ring.knows(one.schema)
         self._tell_members([one for one in found if one is not None])
         if self.on_window is not None:
             self.on_window(pending.window, len(found))
@@ -289,6 +309,7 @@ class Packet:
     mono_ns: int
     role: str
     flags: int
+    schema: Schema | None
 
 
 def later_ns(packet: Packet, wall_ns: int, mono_ns: int) -> int:
@@ -300,9 +321,25 @@ def later_ns(packet: Packet, wall_ns: int, mono_ns: int) -> int:
 
 def _opened(raw: bytes, window: int) -> Packet | None:
     """None when it is not what was asked for."""
-    magic, of, rank, n, wall_ns, mono_ns, check, role, flags = _HEAD.unpack_from(raw)
-    slots = raw[_HEAD.size : _HEAD.size + n * SLOT.size]
-    if magic != _MAGIC or of != window or len(slots) != n * SLOT.size or zlib.crc32(slots) != check:
+    magic, of, rank, n, wall_ns, mono_ns, check, role, flags, n_said = _HEAD.unpack_from(raw)
+    whole = raw[_HEAD.size : _HEAD.size + n * SLOT.size + n_said]
+    if magic != _MAGIC or of != window or len(whole) != n * SLOT.size + n_said or zlib.crc32(whole) != check:
         return None
-    each = [slots[at : at + SLOT.size] for at in range(0, len(slots), SLOT.size)]
-    return Packet(rank, each, wall_ns, mono_ns, role.rstrip(b"\0").decode("ascii", "replace"), flags)
+    each = [whole[at : at + SLOT.size] for at in range(0, n * SLOT.size, SLOT.size)]
+    who = role.rstrip(b"\0").decode("ascii", "replace"), flags
+    return Packet(rank, each, wall_ns, mono_ns, *who, _schema_in(whole[n * SLOT.size :]))
+
+
+def _packed(schema: Schema) -> bytes:
+    """b"" for one that takes too much room: its steps arrive, of stages that nobody knows."""
+    said = zlib.compress(json.dumps(said_of(schema), separators=(",", ":")).encode())
+    return said if len(said) <= SCHEMA_BYTES else b""
+
+
+def _schema_in(said: bytes) -> Schema | None:
+    try:
+        of = json.loads(zlib.decompress(said))
+        parents = tuple((str(part), str(parent)) for part, parent in of["parents"])
+        return Schema(tuple(of["stages"]), of["micro_steps"], parents, tuple(of["sides"]), of["version"])
+    except Exception:  # none was told
+        return None

@@ -49,7 +49,7 @@ class Counts:
     unknown: int = 0  # stages the schema does not have
     outside: int = 0  # stages opened outside a step, or by another thread than the step's
     out_of_order: int = 0
-    bad_waits: int = 0  # waits and probes that were negative or no number
+    bad_waits: int = 0  # waits, probes and step numbers that were negative or no number, and waits that no step used
     dropped: int = 0  # records that nobody took in time
     events_asked: int = 0
     events_lost: int = 0

@@ -151,14 +151,15 @@ class Ring:
         self._memory[COUNTS_AT : COUNTS_AT + len(raw) + CHECK.size] = raw + CHECK.pack(zlib.crc32(raw))
 
     def knows(self, schema: Schema) -> None:
-        """Declare a schema of which slots are put."""
+        """Declare a schema of which slots are put; the one in use stays the newest."""
         if schema.schema_id not in self._schemas:
             self._declare(schema)
+            self._declare(self._stages.schema)
 
     def brings(self, members: Mapping[int, tuple[str, int]]) -> None:
         """Declare the role and the recorder's flags of other ranks whose slots are put."""
         self._members = _runs(members)
-        self._declare(next(reversed(self._schemas.values()), self._stages.schema))
+        self._declare(self._stages.schema)
 
     def _write(self, *row: int) -> None:
         if os.getpid() != self._pid:
@@ -183,7 +184,7 @@ class Ring:
         }  # fmt: skip
         raw = b""
         while schemas:
-            raw = json.dumps({**said, "schemas": [_said(one) for one in schemas]}, separators=(",", ":")).encode()
+            raw = json.dumps({**said, "schemas": [said_of(one) for one in schemas]}, separators=(",", ":")).encode()
             if len(raw) <= DECLARED_BYTES_MAX:
                 break
             schemas = schemas[1:]
@@ -210,7 +211,7 @@ def _runs(members: Mapping[int, tuple[str, int]]) -> list[list[Any]]:
     return found if len(found) <= MEMBER_RUNS_MAX else []
 
 
-def _said(schema: Schema) -> dict[str, Any]:
+def said_of(schema: Schema) -> dict[str, Any]:
     """What a schema is made of again; the newest is the last."""
     return {
         "stages": schema.stages, "micro_steps": schema.micro_steps, "parents": schema.parents, "sides": schema.sides,

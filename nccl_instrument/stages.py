@@ -16,6 +16,7 @@ hooks for whole frameworks are in stage_hooks.py. Nothing here needs torch.
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 import time
 from collections import deque
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from nccl_instrument.stage_contexts import DeviceContext, NoContext, SideContext, StageContext, StepContext
+from nccl_instrument.stage_contexts import DeviceContext, NoContext, SideContext, StageContext, StepContext, known
 from nccl_instrument.stage_events import Events
 from nccl_instrument.stage_records import (
     NESTED_REFUSED,
@@ -36,9 +37,10 @@ from nccl_instrument.stage_records import (
     take,
 )
 from nccl_instrument.stage_schema import DATA, DEFAULT, FORWARD, FORWARD_EVENTS, OTHER, Schema
+from nccl_instrument.stage_waits import Waits
 
 STEPS_KEPT: Final = 4096
-WAITS_AHEAD_MAX: Final = 1024
+NUMBER_MAX: Final = 2**53
 T = TypeVar("T")
 
 
@@ -80,17 +82,16 @@ class Stages:
     ) -> None:
         """clock: nanoseconds, of a clock that does not go back."""
         self.counts, self.role, self.ahead = Counts(), role, 0
-        self.clock, self._keep = clock, keep
+        self.clock, self._keep = clock, max(keep, 1)
         self.events = events or Events(event_share)
         self.use(schema)
         self.schema = self._next_schema
         self._step = StepContext(self.begin, self.end)
         self._sinks: list[Sink] = []
         self._records: deque[StepRecord] = deque()
-        self._sides: deque[SideRecord] = deque(maxlen=keep)
+        self._sides: deque[SideRecord] = deque(maxlen=self._keep)
         self._current: _Current | None = None
-        self._waits: deque[tuple[str, int]] = deque()
-        self._charged: list[tuple[str, int]] = []
+        self._waits = Waits()
         self._number = 0
         self._lay_out()
 
@@ -111,11 +112,11 @@ class Stages:
 
     def side(self, name: str) -> SideContext | NoContext:
         """The context of a side channel of the schema: it may be nested in a stage, and is never part of the step's sum."""
-        return self._side_contexts.get(name) or self._no_side
+        return known(self._side_contexts, name) or self._no_side
 
     def device_time(self, name: str = FORWARD_EVENTS) -> DeviceContext | NoContext:
         """The context of a region whose time on the device is sampled, by CUDA events that are looked at later."""
-        return self._device_contexts.get(name) or self._no_side
+        return known(self._device_contexts, name) or self._no_side
 
     def batches(self, loader: Iterable[T], stage: str = DATA, *, ahead: int = 0) -> Iterator[T]:
         """Iterate `loader`; the wait for a batch is charged to the step that uses it.
@@ -141,7 +142,7 @@ class Stages:
         elif waited_ns >= 0:
             current = self._current
             if current is None:
-                self._charged.append((stage, waited_ns))
+                self._waits.charge(stage, waited_ns, self._next_schema.micro_steps)
             else:
                 self._add(current, stage, waited_ns)
 
@@ -152,7 +153,7 @@ class Stages:
             self.counts.unknown += 1
         if waited_ns < 0 or self._position(stage) is None:
             return
-        self._waits.append((stage, waited_ns))
+        self._waits.fetched(stage, waited_ns, self.ahead, self._next_schema.micro_steps)
         if current is not None:
             current.elsewhere_ns += waited_ns
             current.opened_ns += waited_ns
@@ -179,8 +180,15 @@ class Stages:
         return self._number
 
     def restart(self, step: int) -> None:
-        """The next step has this number: after a checkpoint was loaded."""
-        self._number = step
+        """The next step has this number: after a checkpoint was loaded. What is no number of a step is refused, counted."""
+        try:
+            number = operator.index(step)
+        except TypeError:
+            number = -1
+        if 0 <= number <= NUMBER_MAX:
+            self._number = number
+        else:
+            self.counts.bad_waits += 1
 
     # ---- what hooks call ------------------------------------------------------------------------------------------------
 
@@ -191,10 +199,12 @@ class Stages:
         if self._next_schema is not self.schema:
             self.schema = self._next_schema
             self._lay_out()
-        n, charged, self._charged = len(self.schema.stages), self._charged, []
+        n = len(self.schema.stages)
         current = _Current(threading.get_ident(), 0, 0, [0] * n, [0] * n)
-        if self.ahead:
-            charged += self._consumed(current)
+        charged, n_dropped, is_sure = self._waits.of_next(self.ahead, self.schema.micro_steps)
+        self.counts.bad_waits += n_dropped
+        if not is_sure:
+            current.flags |= WAIT_UNSURE
         for stage, waited_ns in charged:
             self._add(current, stage, waited_ns)
             current.charged_ns += waited_ns
@@ -301,18 +311,6 @@ class Stages:
             current.furthest = max(current.furthest, at)
         else:
             self.counts.unknown += 1
-
-    def _consumed(self, current: _Current) -> list[tuple[str, int]]:
-        """The waits for the batches that the step uses; more or fewer than there can be mean that nobody knows whose they are."""
-        n = min(self.schema.micro_steps, len(self._waits))
-        found = [self._waits.popleft() for _ in range(n)]
-        room = min(self.ahead * self.schema.micro_steps, WAITS_AHEAD_MAX)
-        if n < self.schema.micro_steps or len(self._waits) > room:
-            current.flags |= WAIT_UNSURE
-        while len(self._waits) > room:
-            self._waits.popleft()
-            self.counts.bad_waits += 1
-        return found
 
     def _enter(self, at: int) -> None:
         current = self._current

@@ -7,7 +7,9 @@ runs the whole way over live gloo.
 from __future__ import annotations
 
 import ctypes
+import json
 import shutil
+import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +27,7 @@ from nccl_instrument.stage_schema import FORWARD
 from nccl_instrument.stages import Stages
 from nccl_instrument.tables import EVENT_SCOPE_LIMITED, GATHER_FAILED, GATHERED
 from nccl_instrument.wire import Rows
-from tests.eval.stages_job import PYTHON, run_job
+from tests.eval.stages_job import PYTHON, run_job, surroundings
 
 WINDOW = 4
 
@@ -76,8 +78,10 @@ class Scripted:
         slots = [SLOT.unpack_from(packet, stage_gather._HEAD.size + at * SLOT.size) for at in range(n)]
         if rank:
             slots = [(slot[0], slot[1] + self.booted_ns, *slot[2:]) for slot in slots]
-            wall_ns, mono_ns, who = wall_ns + self.ahead_ns, mono_ns + self.booted_ns, self.roles.get(rank, who)
-        raw = b"".join(SLOT.pack(*slot[:13], rank, *slot[14:]) for slot in slots)
+            wall_ns, mono_ns = wall_ns + self.ahead_ns, mono_ns + self.booted_ns
+            who = [*self.roles.get(rank, who[:2]), who[2]]
+        said = packet[stage_gather._HEAD.size + n * SLOT.size :][: who[2]]
+        raw = b"".join(SLOT.pack(*slot[:13], rank, *slot[14:]) for slot in slots) + said
         window += fate == "garbled" and rank == 2
         check = stage_gather.zlib.crc32(raw)
         return stage_gather._HEAD.pack(magic, window, rank, n, wall_ns, mono_ns, check, *who) + raw
@@ -230,3 +234,31 @@ def test_over_live_gloo_rank_0_has_what_all_recorded(tmp_path: Path) -> None:
     assert np.array_equal(durations, made.durations_s)
     assert len(tables["side"]) == 9
     shutil.rmtree(segments)
+
+
+@pytest.mark.skipif(not PYTHON.exists(), reason="torch is not installed")
+@pytest.mark.parametrize("how", ["schema", "steps", "leaves"])
+def test_ranks_that_do_not_record_alike_end_nobodys_training(tmp_path: Path, how: str) -> None:
+    """Buffers of different sizes would end the process from a thread of gloo's own."""
+    program = Path(__file__).with_name("gathering.py")
+    done = subprocess.run(
+        [str(PYTHON), str(program), str(tmp_path), how],
+        env=surroundings(DIOGENES_SEGMENT_DIR=str(tmp_path)), capture_output=True, text=True, check=False, timeout=55,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    first, second = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda one: one["rank"])
+    assert first["steps"] == 35 and second["steps"] == (23 if how == "leaves" else 35)
+    if how == "steps":
+        assert (first["gathers"], second["gathers"]) == (False, False) and first["failed"] == second["failed"] == 1
+        return
+    assert first["gathers"] and second["gathers"]
+    files = StageFiles([tmp_path], lambda *_: None)
+    files.look()
+    tables = files.tables("job", time.monotonic_ns())
+    files.close()
+    rows = tables["stage"]
+    of = {int(row["schema"]): int(row["n_stages"]) for row in tables["schema"]}
+    if how == "schema":  # both ranks' steps are there, each of its own stages
+        assert said(rows) >= {(rank, step, GATHERED) for rank in (0, 1) for step in range(20)}
+        assert {of[int(row["schema"])] for row in rows} == {6, 15}
+    assert set(tables["recorder"]["role"].tolist()) == {b"part0", b"part1"}
