@@ -93,10 +93,11 @@ $(TORCH_STAMP): requirements/torch.txt requirements/traces.txt $(DEV_STAMP)
 	@touch $@
 
 native:
-	@echo "Building the profiler plugin, the measurement core, the verbs shim, the testbed and the simulator"
+	@echo "Building the profiler plugin, the shims, the measurement core, the testbed and the simulator"
 	@$(MAKE) --silent --no-print-directory -C nccl_instrument/plugin
 	@$(MAKE) --silent --no-print-directory -C nccl_instrument/measure
 	@$(MAKE) --silent --no-print-directory -C nccl_instrument/verbs
+	@$(MAKE) --silent --no-print-directory -C nccl_instrument/nccl_api
 	@$(MAKE) --silent --no-print-directory -C nccl_instrument/testbed
 	@$(MAKE) --silent --no-print-directory -C nccl_instrument/simulate
 
@@ -183,6 +184,7 @@ clean:
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/plugin clean
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/measure clean
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/verbs clean
+	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/nccl_api clean
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/testbed clean
 	-@$(MAKE) --silent --no-print-directory -C nccl_instrument/simulate clean
 	@echo "The data folder ($(DATA)) is kept: remove it yourself to start from nothing."

@@ -60,6 +60,7 @@ OP_FOREIGN: Final = 8  # executed by another process on the node (PXN)
 OP_HAS_FLOWS: Final = 16
 OP_P2P: Final = 32
 OP_REOPENED: Final = 64  # a flow came after the op was thought complete: this record replaces the earlier one
+OP_API: Final = 128  # seen as a call of NCCL's API alone: when it ended nobody saw
 
 COUNTERS_SEEN: Final = 1  # bits of `counters_seen`: some flow made progress, so a counter of 0 means "no transfer"
 LACKS_GPU_READY: Final = 2  # what this library cannot count: rules that need it abstain instead of reading 0

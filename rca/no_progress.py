@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ingest.window import Rows, Window
-from nccl_instrument.tables import ENDINGS, SOURCE_RECORDER, SOURCES
+from nccl_instrument.tables import ENDINGS, LACKS_DONE, SOURCE_RECORDER, SOURCES
 from rca.findings import Symptom, SymptomKind
 from rca.idle import Idle, seen_ns
 from rca.keys import Ints
@@ -136,6 +136,9 @@ def idle_by_counts(window: Window, normal: Normal, settings: Settings) -> Idle |
 
 
 def _has_traces(window: Window) -> bool:
+    """Whether traces tell when ops end; where only calls of NCCL's API are seen, the ranks' own counts know more."""
+    if len(window.ranks) and (window.ranks["counters_seen"] & LACKS_DONE != 0).all() and not len(window.rows("flow")):
+        return False
     return any(len(window.rows(table)) for table in ("progress", "live_op", "op"))
 
 

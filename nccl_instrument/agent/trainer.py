@@ -26,9 +26,9 @@ CUTS_PER_MAPPING: Final = 60
 # Loss kind → the plugin's counters that mean it.
 _LOSS_COUNTERS: Final = {
     "bad_handles": ("null_handles", "stale_handles", "bad_handles", "bad_contexts"),
-    "table_full": ("comm_table_full", "op_table_full", "flow_table_full", "p2p_unnumbered"),
+    "table_full": ("comm_table_full", "op_table_full", "flow_table_full", "p2p_unnumbered", "api_groups_full"),
     "unfinished_ops": ("ops_lost",),
-    "unknown_calls": ("unknown_types", "unknown_states", "null_args", "bad_steps"),
+    "unknown_calls": ("unknown_types", "unknown_states", "null_args", "bad_steps", "api_unknown_comms"),
 }
 
 

@@ -10,6 +10,8 @@ static void comm_count(const OpRow *op, enum Closing how, int64_t now) {
     } else if (how == CLOSE_NO_NETWORK) {
         COUNT(ops_no_network);
         ADD(comm->n_no_network, 1);
+    } else if (how == CLOSE_UNSEEN) {
+        COUNT(ops_unseen);
     } else {
         COUNT(ops_done);
         ADD(*(LOAD(op->flags) & OP_P2P ? &comm->n_p2p_done : &comm->n_done), 1);
@@ -31,6 +33,7 @@ int op_close(uint32_t row, uint32_t word, enum Closing how, int64_t now) {
     if (!state_swap(&plugin.op_states[row], state_word(generation, ROW_LIVE), state_word(generation, ROW_CLOSING)))
         return 0;
     if (how == CLOSE_NO_NETWORK && LOAD(op->flags) & OP_STOPS_LOST) how = CLOSE_LOST; /* it had flows we refused */
+    if (how == CLOSE_NO_NETWORK && LOAD(op->flags) & OP_API) how = CLOSE_UNSEEN;
     mark(op, how, now);
     if (!LOAD(op->n_flows)) ADD(comm_clocks[op->comm].n_without_flows, -1u);
     comm_count(op, how, now);

@@ -36,8 +36,8 @@ static int seq_stands_still(CommClock *clock, unsigned func, int64_t seq) {
 
 static uint16_t flags_at_start(const OpStart *start, unsigned func, CommClock *clock) {
     int is_graph = handle_kind(start->parent) == HANDLE_API && handle_step(start->parent) == API_GRAPH;
-    if (!start->is_p2p && seq_stands_still(clock, func, start->seq)) is_graph = 1;
-    return (uint16_t)((is_graph ? OP_GRAPH : 0) | (start->is_p2p ? OP_P2P : 0));
+    if (!start->is_p2p && start->seq >= 0 && seq_stands_still(clock, func, start->seq)) is_graph = 1;
+    return (uint16_t)(start->flags | (is_graph ? OP_GRAPH : 0) | (start->is_p2p ? OP_P2P : 0));
 }
 
 /* Interface v3 says which communicator it is only with each op. */

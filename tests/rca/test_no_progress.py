@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ingest.window import WINDOW_DTYPE, Window
-from nccl_instrument.tables import ENDINGS, SOURCE_RECORDER, SOURCE_STEPS
+from nccl_instrument.tables import ENDINGS, LACKS_DONE, SOURCE_RECORDER, SOURCE_STEPS
 from rca.diagnose import diagnose
 from rca.findings import Grade, SymptomKind
 from rca.no_progress import died_by_exception, idle_by_counts, is_by_status
@@ -68,6 +68,16 @@ def test_a_job_that_is_slow_by_nature_is_given_its_time() -> None:
 def test_nobody_is_stuck_who_waits_in_no_op_or_has_only_begun() -> None:
     assert look(told(15, stops_at=3, waiting=())).symptoms == ()
     assert look(told(15, stops_at=0.2)).symptoms == ()
+
+
+def test_traces_of_calls_alone_do_not_silence_the_ranks_own_counts() -> None:
+    """The shim in front of NCCL's API sees ops called, never done."""
+    window = told(15, stops_at=4, has_traces=True)
+    calls = {name: rows[:0] if name in ("flow", "op") else rows for name, rows in window.tables.items()}
+    ranks = window.ranks.copy()
+    ranks["counters_seen"] |= LACKS_DONE
+    assert look(replace(window, tables=calls, ranks=ranks)).symptoms
+    assert not look(window).symptoms
 
 
 def test_of_step_counts_nobody_knows_whether_an_op_is_in_progress_so_it_may_be() -> None:
