@@ -116,6 +116,11 @@ def test_a_field_of_another_type_breaks_nothing(field: str, value: Any) -> None:
     assert len(found.entries) == 2
 
 
+def test_a_pickle_of_a_few_bytes_that_asks_for_gigabytes_is_refused() -> None:
+    with pytest.raises(BadDump, match="more memory"):
+        read_dump(b"\x80\x02Nr\xff\xff\xff\x7f.", 0)  # a memo of 2^31 places
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, len(DUMP)), st.binary(min_size=1, max_size=6))
 def test_changed_bytes_give_a_recording_or_a_sentence(at: int, new: bytes) -> None:
