@@ -43,6 +43,7 @@ from nccl_instrument.stages import Stages
 
 WINDOW_STEPS: Final = 120
 TIMEOUT_S: Final = 60.0
+CLOSE_S: Final = 5.0
 PENDING_MAX: Final = 4
 """Gathers under way at once; with more than that outstanding this rank gathers no more."""
 PUT_MAX: Final = 512
@@ -205,6 +206,17 @@ class Gather:
         self._put()
         if self.ring is not None:
             self.ring.ended(step)
+
+    def close(self, wait_s: float = CLOSE_S) -> None:
+        """The loop is over: wait so long at most for the gathers under way, and hand over what has come."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            self._look()
+            while self._to_put:
+                self._put()
+            if not self._pending or time.monotonic() >= deadline:
+                return
+            time.sleep(0.01)
 
     def _add(self, *row: int) -> None:
         if len(self._slots) < self.room:

@@ -30,7 +30,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from nccl_instrument.stage_events import Events
-from nccl_instrument.stage_gather import open_gather
+from nccl_instrument.stage_gather import Gather, open_gather
 from nccl_instrument.stage_records import SideRecord, StepRecord
 from nccl_instrument.stage_ring import open_road
 from nccl_instrument.stage_schema import BACKWARD, CALLBACKS, DATA, DEFAULT, FORWARD, OPTIMIZER, Schema
@@ -165,7 +165,7 @@ class Rank:
         if "agent" in options.road:
             open_road(stages)
         if "gather" in options.road:
-            open_gather(stages, steps=options.gather_steps)
+            self.gather = open_gather(stages, steps=options.gather_steps)
         return stages
 
     # ---- what a step spends ---------------------------------------------------------------------------------------------
@@ -244,6 +244,7 @@ class Rank:
     # ---- runs -----------------------------------------------------------------------------------------------------------
 
     is_recorded, is_profiled = True, False
+    gather: Gather | None = None
 
     def run(self) -> dict[str, Any]:
         options = self.options
@@ -257,6 +258,8 @@ class Rank:
                 self.step()
         dist.barrier()
         self.stages.end(is_broken=True)  # late device times are still asked after
+        if self.gather is not None:
+            self.gather.close(20.0)
         schema = self.stages.schema
         return {
             "rank": self.rank, "world_size": options.ranks, "warmup": options.warmup,
