@@ -26,7 +26,7 @@ FLOW: Final = np.dtype([("qpn", "<u4"), ("n_cells", "<u4"), ("bytes", "<u8")])
 CELL: Final = np.dtype([("epoch", "<u4"), ("units", "<u4")])
 COUNTS: Final = (
     "transfers", "events", "bytes", "lost_bytes", "flows_refused", "late_events", "early_events", "flows_aged", "bad_qpns",
-    "pool_bytes", "flows",
+    "pool_bytes", "flows", "handed_over", "handed_lost",
 )  # fmt: skip
 
 

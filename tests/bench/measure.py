@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _compiled(path: Path) -> Path:
-    sources = [HERE / "measure.c", FOLDER / "src" / "measure.c"]
+    sources = [HERE / "measure.c", *sorted((FOLDER / "src").glob("*.c"))]
     subprocess.run(["cc", "-O2", "-std=c11", "-pthread", "-o", path, *sources], check=True)
     return path
 

@@ -7,7 +7,8 @@
  *   collection    once a poll: non-empty epochs out, flows that stayed silent aged, their memory back in the pool
  *
  * Nothing is lost: what does not fit is counted, bytes below one unit are carried to the next event, and every flow's
- * exact total is reported beside its epochs. One unit is fed by any number of threads, a flow at a time.
+ * exact total is reported beside its epochs. One unit is fed by any number of threads, and none of them ever waits: who
+ * finds a flow taken, by a poll or another thread, leaves the transfer in a bounded queue for the next poll.
  */
 #ifndef DG_MEASURE_H
 #define DG_MEASURE_H
@@ -50,20 +51,22 @@ struct dgm_counts {
     uint64_t flows_aged;
     uint64_t bad_qpns;
     uint64_t pool_bytes, flows;
+    uint64_t handed_over;     /* transfers that found their flow taken and waited for the next poll */
+    uint64_t handed_lost;     /* and those for which there was no room to wait; in lost_bytes */
 };
 
 /* NULL when memory is short or a setting cannot be. start_ns: the clock's reading at epoch 0. */
 struct dgm *dgm_create(const struct dgm_settings *settings, uint64_t start_ns);
 void dgm_destroy(struct dgm *m);
 
-/* A queue pair handed `bytes` to the wire at now_ns. Any thread. */
+/* A queue pair handed `bytes` to the wire at now_ns. Any thread; takes no lock, allocates nothing, calls nobody. */
 void dgm_transfer(struct dgm *m, uint32_t qpn, uint64_t now_ns, uint64_t bytes);
 
 /* Bytes per unit of a cell: 32, more where epochs are so long that two bytes could not count them. */
 uint32_t dgm_unit_bytes(const struct dgm *m);
 
 /*
- * Ends the poll period at now_ns: writes flows and cells, ages flows that sent nothing since the last poll. Returns 0, or
+ * One thread at a time. Ends the poll period at now_ns: writes flows and cells, ages flows that sent nothing since the last poll. Returns 0, or
  * -1 when either array is too small; then nothing is taken. Either way *n_flows and *n_cells say how many there are, and
  * *first_epoch what the cells' epochs count from. An epoch that two polls share has a cell in both.
  */
