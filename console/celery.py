@@ -62,6 +62,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
         "deliveries": _every(5.0, "send_due", "tickets"),
         "old deliveries": _every(3600.0, "tidy_deliveries", "tickets"),
         "bundles": _every(60.0, "tidy_bundles", "dumps"),
+        "evidence bundles": _every(60.0, "tidy_evidence", "evidence"),
     }
     if settings.WATCH_HEARD_SECONDS > 0:
         schedule["watch heard jobs"] = _every(settings.WATCH_HEARD_SECONDS, "watch_heard_jobs")
@@ -69,7 +70,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
 
 
 app.conf.update(
-    imports=["console.incidents.tasks", "console.dumps.tasks", "console.stages.tasks", "console.tickets.tasks"],
+    imports=[f"console.{name}.tasks" for name in ("incidents", "dumps", "stages", "tickets", "evidence")],
     accept_content=["json"],
     task_ignore_result=True,
     task_queues=[Queue("watch"), Queue("celery")],

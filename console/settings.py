@@ -119,6 +119,7 @@ INSTALLED_APPS = [
     "console.dumps",
     "console.tickets",
     "console.stages",
+    "console.evidence",
     "console.dashboard",
     "console.operations",
 ]
@@ -177,7 +178,8 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = (
     256 * 1024
 )  # ingest has its own application and its own limits; files: console/dumps/uploads.py
 BUNDLES_FOLDER = DATA_FOLDER / "bundles"  # web and workers share it
-# Styles may be inline: the charting library positions its drawings with them. Scripts may not.
+EVIDENCE_FOLDER = DATA_FOLDER / "evidence"  # and this
+# Nothing inline, neither scripts nor styles: what the charting library would write into the page is frontend/src/styles/plotly.css.
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "

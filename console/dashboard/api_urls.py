@@ -9,6 +9,7 @@ from console.dashboard import api as dashboard
 from console.dashboard import job_api, tokens
 from console.dumps import api as dumps
 from console.dumps.bundles_api import BundleDetail, BundleList, BundleRankStacks
+from console.evidence import api as evidence
 from console.incidents import acts_api as acts
 from console.incidents import api as incidents
 from console.incidents import lists_api as lists
@@ -68,6 +69,9 @@ urlpatterns = [
     path("jobs/<int:job_id>/stages", stages.JobStages.as_view()),
     path("jobs/<int:job_id>/stages/<int:window_id>", stages.JobStageWindow.as_view()),
     path("incidents/<int:number>/stages", stages.IncidentStages.as_view()),
+    path("incidents/<int:number>/evidence", evidence.IncidentEvidence.as_view()),
+    path("incidents/<int:number>/evidence/<int:bundle_id>", evidence.IncidentEvidenceFile.as_view()),
+    path("incidents/<int:number>/post-mortem", evidence.IncidentPostMortem.as_view()),
     path("bundles", BundleList.as_view()),
     path("bundles/<slug:key>", BundleDetail.as_view()),
     path("bundles/<slug:key>/stacks/<int:rank>", BundleRankStacks.as_view()),
@@ -83,5 +87,5 @@ urlpatterns = [
     path("tokens/<int:token_id>", tokens.TokenDetail.as_view()),
     path("schema", SpectacularAPIView.as_view(), name="schema"),
     # The split view keeps its script in a file of its own: no inline script, so the page's policy holds.
-    path("docs", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
+    path("docs", SpectacularSwaggerSplitView.as_view(url_name="schema", template_name="api_docs.html"), name="docs"),
 ]

@@ -7,7 +7,7 @@ in a thread, so that other requests are answered meanwhile.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 from asgiref.sync import sync_to_async
@@ -47,7 +47,7 @@ def zipped(request: DumpRequest) -> Iterator[bytes]:
     written, silent, left = _Written(), [], ALL_BYTES_MAX
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for part in each_part(request.pk):
-            if why := part.silent or _put(archive, part, left):
+            if why := part.silent or put_dump(archive, part, left):
                 silent.append(silent_line(Silent(part.rank, part.node, part.kind, why)))
                 continue
             left -= part.length
@@ -56,17 +56,27 @@ def zipped(request: DumpRequest) -> Iterator[bytes]:
     yield written.taken()
 
 
-def _put(archive: zipfile.ZipFile, part: DumpPart, left: int) -> str:
-    """Put it into the archive; why not, else ''."""
+def put_dump(
+    archive: zipfile.ZipFile,
+    part: DumpPart,
+    left: int,
+    folder: str = "",
+    note: Callable[[str, bytes], None] | None = None,
+) -> str:
+    """Put it into the archive while `left` bytes of dumps may still go in; why not, else ''. note: is told name and bytes."""
     if part.length > left:
         return f"left out: such a file has at most {ALL_BYTES_MAX >> 20} MiB of dumps"
     name = f"stacks/rank{part.rank}_{part.node}_{part.pid}_look{part.look}.json"
     if part.kind != STACKS:
         name = f"recorder/look{part.look}_{part.node}_{part.rank}"
+    name = folder + name.replace("..", "_")
     try:
-        archive.writestr(name.replace("..", "_"), part.raw)
+        raw = part.raw
     except BadDump as error:
         return str(error)
+    archive.writestr(name, raw)
+    if note is not None:
+        note(name, raw)
     return ""
 
 

@@ -42,6 +42,7 @@ const StandingPicture = later(
 const EvidenceTab = later(async () => (await import("../incident/EvidenceTab")).EvidenceTab, "evidence");
 const WhyNot = later(async () => (await import("../incident/WhyNot")).WhyNot, "who else it could be");
 const DumpTab = later(async () => (await import("../dumps/DumpTab")).DumpTab, "dumps");
+const TakeTab = later(async () => (await import("../take/TakeTab")).TakeTab, "what can be taken away");
 const StagesPanel = later(async () => (await import("../stages/StagesPanel")).StagesPanel, "stages");
 
 export function IncidentPage({ number }: { number: number }) {
@@ -257,6 +258,11 @@ function tabsOf({ row, answer, snapshot, isCommentAsked, askComment, rank, dumps
       ),
     },
     { id: "looks", word: "Looks", content: () => <LooksOfJob id={row.job_id} /> },
+    {
+      id: "take",
+      word: "Take away",
+      content: () => <TakeTab number={row.number} beat={`${answer.diagnosis_id} ${snapshot.timeline.length}`} />,
+    },
     { id: "raw", word: "Raw", content: () => <RawTab answer={answer} /> },
   ];
 }

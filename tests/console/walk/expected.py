@@ -81,6 +81,9 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     f"{INC}/<int:number>/stages": _look(),
     f"{INC}/<int:number>/tickets": _look(),
     f"{INC}/<int:number>/neighbours": _look(),
+    f"{INC}/<int:number>/evidence": (*_look(), _post("responder", 202, 429)),
+    f"{INC}/<int:number>/evidence/<int:bundle_id>": (Act("GET", "responder", answers=(404,)),),  # no file was built
+    f"{INC}/<int:number>/post-mortem": _look(),
     f"{INC}/<int:number>/acknowledge": _respond(version=1),
     f"{INC}/<int:number>/unacknowledge": _respond(409, version=1),  # nobody has acknowledged it
     f"{INC}/<int:number>/resolve": _respond(version=1, reason="x"),

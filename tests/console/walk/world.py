@@ -19,6 +19,7 @@ from django.utils import timezone
 from console.accounts.models import Membership, Role
 from console.accounts.secrets import make_api_token
 from console.dumps.models import Bundle
+from console.evidence.models import EvidenceBundle
 from console.incidents.models import Incident, SavedView, Severity
 from console.silences.models import Kind, Silence
 from console.stages.models import StagePacket
@@ -89,6 +90,7 @@ def _ids(team: Team, attempt: Attempt, incident: Incident) -> dict[str, Any]:
         "<int:view_id>": SavedView.objects.create(team=team, name=f"{WORD} view", query="", made_at=_now()).pk,
         "<int:window_id>": _packet(attempt).pk,
         "<slug:key>": _bundle(team).key,
+        "<int:bundle_id>": _evidence(incident).pk,
         "<int:destination_id>": destination.pk,
         "<uuid:key>": destination.key,
         "<int:delivery_id>": delivery.pk,
@@ -116,6 +118,14 @@ def _silence(team: Team) -> Silence:
         team=team, kind=Kind.SILENCE, matchers=matchers, reason=WORD, starts_at=_now(), ends_at=ends_at, made_by="ada",
         made_at=_now(),
     )  # fmt: skip
+
+
+def _evidence(incident: Incident) -> EvidenceBundle:
+    """As built by somebody, and its file gone."""
+    made: EvidenceBundle = EvidenceBundle.objects.create(
+        incident=incident, key="e" * 32, wanted_by=f"{WORD} rita", wanted_at=_now(), done_at=_now(), state="done"
+    )
+    return made
 
 
 def _packet(attempt: Attempt) -> StagePacket:

@@ -1,0 +1,70 @@
+"""The draft of a post-mortem: facts in order, what is not known said so, and nothing from outside becomes markup."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from console.evidence.post_mortem import impact_of, post_mortem
+from console.incidents.lifecycle import Actor, move
+from console.incidents.models import ActorKind, DiagnosisRevision, Incident
+from ingest.models import Attempt
+from rca.findings import Alternative, Compared, Diagnosis, Subject, to_json
+from tests.console.incidents.making import START_NS, make_diagnosis, make_incident, make_symptom
+
+pytestmark = pytest.mark.django_db
+
+
+def test_without_a_diagnosis_it_names_nobody_and_knows_no_end(attempt: Attempt) -> None:
+    draft = post_mortem(make_incident(attempt))
+    assert "Nobody has been named." in draft and "not over as far as is known" in draft
+    assert "No other subject came into question." in draft and "Nobody acted on it here." in draft
+
+
+def test_a_hang_costs_every_waiting_rank_all_of_its_time(attempt: Attempt) -> None:
+    incident = make_incident(attempt)
+    Incident.objects.filter(pk=incident.pk).update(
+        n_victims=6, n_culprits=1, condition="clear", cleared_at=moment(START_NS) + timedelta(hours=2)
+    )
+    incident.refresh_from_db()
+    impact = impact_of(incident, None)
+    assert (impact.rank_hours, impact.is_least) == (14.0, True)
+    assert "**at least 14.0 rank-hours**: 7 ranks × 2.0 h" in post_mortem(incident)
+
+
+def test_a_slowdown_costs_as_much_as_iterations_are_longer_and_else_it_is_not_known(attempt: Attempt) -> None:
+    incident = make_incident(attempt, symptom="straggler")
+    Incident.objects.filter(pk=incident.pk).update(last_seen_ns=START_NS + 3600 * 10**9)
+    incident.refresh_from_db()
+    diagnosis = make_diagnosis(make_symptom(attempt))
+    assert impact_of(incident, diagnosis).rank_hours is None
+    slower = replace(diagnosis, compared=(Compared("iteration", 100.0, 125.0, "ms"),))
+    assert impact_of(incident, slower).rank_hours == pytest.approx(8 * 0.2)
+
+
+def test_who_did_what_and_what_was_ruled_out_stand_in_it_and_names_are_no_markup(attempt: Attempt) -> None:
+    attempt.job.name = "<img src=x>|*llama*"
+    attempt.job.save()
+    incident = make_incident(attempt)
+    other = Alternative(Subject("rank", "rank 5", (5,)), "it entered the op before the others | in time")
+    found = replace(make_diagnosis(make_symptom(attempt)), alternatives=(other,))
+    keep(incident, found)
+    move(incident.pk, "acknowledge", Actor("rita", ActorKind.USER), version=incident.version, note="on it")
+    draft = post_mortem(Incident.objects.get(pk=incident.pk))
+    assert "\\<img src=x\\>\\|\\*llama\\*" in draft
+    assert "- rank 5: it entered the op before the others \\| in time" in draft
+    assert "- rita: acknowledged at " in draft and "**Rank (3,) never started op 7.**" in draft
+
+
+def moment(at_ns: int) -> datetime:
+    return datetime.fromtimestamp(at_ns / 1e9, UTC)
+
+
+def keep(incident: Incident, diagnosis: Diagnosis) -> None:
+    DiagnosisRevision.objects.create(
+        incident=incident, number=1, at=timezone.now(), body=to_json(diagnosis), verdict=diagnosis.verdict,
+        culprits=list(diagnosis.culprits), grade="strong", window_start_ns=START_NS, window_end_ns=START_NS + 1,
+    )  # fmt: skip
