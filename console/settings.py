@@ -181,9 +181,8 @@ BUNDLES_FOLDER = DATA_FOLDER / "bundles"  # web and workers share it
 EVIDENCE_FOLDER = DATA_FOLDER / "evidence"  # and this
 # Nothing inline, neither scripts nor styles: what the charting library would write into the page is frontend/src/styles/plotly.css.
 CONTENT_SECURITY_POLICY = (
-    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "font-src 'self' data:; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
-    "frame-ancestors 'none'"
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
+    "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
 # ---- static files ----------------------------------------------------------------------------------------------------
@@ -200,6 +199,7 @@ REST_FRAMEWORK = {
         "console.accounts.authentication.BrowserSession",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_THROTTLE_CLASSES": ["console.accounts.rate.CallerRate"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["console.dashboard.given.BoundedJSON"],
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS is 405: the schema says what there is
@@ -207,6 +207,7 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "console.dashboard.errors.answer_error",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
+API_REQUESTS_PER_MINUTE = int(os.environ.get("DIOGENES_API_PER_MINUTE", "1200"))  # of one person or token
 SPECTACULAR_SETTINGS = {
     "TITLE": "Diogenes",
     "DESCRIPTION": "Incidents of distributed training jobs: what happened, who started it, what people did about it.",
@@ -214,6 +215,11 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "console.dashboard.document.complete",
+    ],
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "validatorUrl": None},  # else it asks a server on the internet
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }

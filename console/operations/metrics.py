@@ -41,6 +41,7 @@ GUESSES: Final = Counter(
     "diogenes_guesses", "Passwords tried, unknown API tokens and sign-in links, by kind.", ["kind"]
 )
 GUESSES_REFUSED: Final = Counter("diogenes_guesses_refused", "Those that were too many for their address.", ["kind"])
+API_REFUSED: Final = Counter("diogenes_api_refused", "REST requests beyond what one caller may send in a minute.")
 
 TICKETS_SENT: Final = Counter(
     "diogenes_deliveries", "Tries at deliveries, by kind of destination.", ["kind", "outcome"]

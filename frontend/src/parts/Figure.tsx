@@ -31,7 +31,18 @@ export function Figure({ figure, label }: { figure: PlotlyFigure; label: string 
   );
 }
 
+/** The library would write its rules into the page, which the page's policy forbids: they are in styles/plotly.css. */
+function keepItsStylesOut(): void {
+  const id = "plotly.js-style-global";
+  if (document.getElementById(id)) return;
+  const mark = document.createElement("meta");
+  mark.id = id;
+  mark.className = "no-inline-styles";
+  document.head.append(mark);
+}
+
 async function draw(element: HTMLElement, figure: PlotlyFigure): Promise<void> {
+  keepItsStylesOut();
   const { default: plotly } = await import("plotly.js-cartesian-dist-min");
   const config = {
     ...figure.config,
