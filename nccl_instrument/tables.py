@@ -292,6 +292,7 @@ def _traffic() -> tuple[Column, ...]:
         *(Column(name, "<i8") for name in ("actual_ns", "n_bytes")),
         *(Column(name, "<i4") for name in ("epoch_ns", "slice_bytes")),
         *(Column(name, "u1") for name in ("source", "flags")),
+        Column("share_ns", "<i8", unknown=-1),
     )
 
 
