@@ -90,7 +90,7 @@ def _create_partition(connection: Connection[Any], table: str, start: datetime) 
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('ingest_trace_batch'))")
         if connection.execute("SELECT to_regclass(%s)", [_partition_name(start)]).fetchone() != (None,):
             return
-        make = sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING DEFAULTS INCLUDING STORAGE)")
+        make = sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING DEFAULTS INCLUDING STORAGE INCLUDING CONSTRAINTS)")
         connection.execute(make.format(name, parent))
         attach = sql.SQL("ALTER TABLE {} ATTACH PARTITION {} FOR VALUES FROM ({}) TO ({})")
         connection.execute(attach.format(parent, name, *bounds))
