@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,6 +19,10 @@ import numpy.typing as npt
 
 from nccl_instrument.flows.segmentation import CELLS_MAX, DELTA_NS, Ints, Segment, Segmenter
 from nccl_instrument.tables import TRAFFIC_CUT, TRAFFIC_FINISHED, TRAFFIC_INCOMPLETE, TRAFFIC_P2P
+
+RUN_MAX: Final = 256
+FOLD_AT: Final = 4
+"""Ops without a gap between them that are told together, and the part of the room for epochs after which they are summed."""
 
 Rows = npt.NDArray[np.void]
 Floats = npt.NDArray[np.float64]
@@ -40,6 +45,17 @@ class _Part(NamedTuple):
     share: float
 
 
+class _Expected(NamedTuple):
+    """An op that comes over these flows. flags: TRAFFIC_P2P or 0."""
+
+    op: int
+    volume: float
+    flags: int
+
+
+NOTHING: Final = _Part(-1, -1, 0, 0, 0.0)
+
+
 @dataclass(slots=True)
 class _Channel:
     """Epochs of one channel that belong to the open op or later ones, and the sum of those that are surely the op's."""
@@ -47,11 +63,7 @@ class _Channel:
     epochs: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     n_bytes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     shares: Floats = field(default_factory=lambda: np.zeros(0))
-    first: int = -1
-    last: int = -1
-    n_epochs: int = 0
-    total: int = 0
-    share: float = 0.0
+    head: _Part = NOTHING
 
     def add(self, epochs: Ints, n_bytes: Ints, shares: Floats) -> None:
         """Later epochs."""
@@ -62,27 +74,56 @@ class _Channel:
     def fold(self, until: int) -> None:
         """Sum the epochs before `until`."""
         end = int(np.searchsorted(self.epochs, until))
-        if end:
-            self.first = int(self.epochs[0]) if self.first < 0 else self.first
-            self.last = int(self.epochs[end - 1])
-            self.n_epochs, self.total = self.n_epochs + end, self.total + int(self.n_bytes[:end].sum())
-            self.share += float(self.shares[:end].sum())
-            self.epochs, self.n_bytes, self.shares = self.epochs[end:], self.n_bytes[end:], self.shares[end:]
+        self.head = self._joined(end)
+        self.epochs, self.n_bytes, self.shares = self.epochs[end:], self.n_bytes[end:], self.shares[end:]
 
     def take(self, until: int) -> _Part:
         """The epochs before `until`, which are then forgotten."""
         self.fold(until)
-        found = _Part(self.first, self.last, self.n_epochs, self.total, self.share)
-        self.first, self.last, self.n_epochs, self.total, self.share = -1, -1, 0, 0, 0.0
+        found, self.head = self.head, NOTHING
         return found
 
     def whole(self) -> _Part:
         """Everything, without forgetting it."""
-        if not len(self.epochs):
-            return _Part(self.first, self.last, self.n_epochs, self.total, self.share)
-        first = self.first if self.first >= 0 else int(self.epochs[0])
-        n_bytes, share = self.total + int(self.n_bytes.sum()), self.share + float(self.shares.sum())
-        return _Part(first, int(self.epochs[-1]), self.n_epochs + len(self.epochs), n_bytes, share)
+        return self._joined(len(self.epochs))
+
+    def divide(self, until: int, volumes: Floats) -> list[_Part]:
+        """The epochs before `until`, divided among ops without a gap between them, as their volumes are; then forgotten.
+
+        Channels need not begin an op at the same time, so each is divided by its own bytes; an epoch that holds the end of one
+        and the begin of the next counts at both, with the bytes of each.
+        """
+        end, head = int(np.searchsorted(self.epochs, until)), self.head
+        total = head.n_bytes + np.concatenate([[0], np.cumsum(self.n_bytes[:end])])
+        bounds = np.rint(total[-1] * np.concatenate([[0.0], np.cumsum(volumes) / volumes.sum()])).astype(np.int64)
+        found = [self._between(total, int(low), int(high)) for low, high in pairwise(bounds)]
+        self.head = NOTHING
+        self.epochs, self.n_bytes, self.shares = self.epochs[end:], self.n_bytes[end:], self.shares[end:]
+        return found
+
+    def _between(self, total: Ints, low: int, high: int) -> _Part:
+        """What lies between two of the channel's sums. total: the sum before each epoch, and after the last."""
+        first = int(np.searchsorted(total, low, side="right")) - 1  # -1: in what was summed
+        last = int(np.searchsorted(total, high)) - 1
+        if high <= low:
+            return NOTHING
+        head, begin = (self.head, max(first, 0)) if first < 0 else (NOTHING, first)
+        if last < begin:
+            return head._replace(n_bytes=high - low)
+        inside = np.minimum(total[begin + 1 : last + 2], high) - np.maximum(total[begin : last + 1], low)
+        shares = self.shares[begin : last + 1] * inside / np.maximum(self.n_bytes[begin : last + 1], 1)
+        start = head.first if head.n_epochs else int(self.epochs[begin])
+        n_epochs = head.n_epochs + last + 1 - begin
+        return _Part(start, int(self.epochs[last]), n_epochs, high - low, head.share + float(shares.sum()))
+
+    def _joined(self, end: int) -> _Part:
+        """The head with the first epochs."""
+        head = self.head
+        if not end:
+            return head
+        first = head.first if head.n_epochs else int(self.epochs[0])
+        n_bytes, share = head.n_bytes + int(self.n_bytes[:end].sum()), head.share + float(self.shares[:end].sum())
+        return _Part(first, int(self.epochs[end - 1]), head.n_epochs + end, n_bytes, share)
 
 
 class PeerStream:
@@ -94,7 +135,8 @@ class PeerStream:
         self._segmenter = Segmenter(epoch_ns, delta_ns, cells_max)
         self._channels: dict[int, _Channel] = {}
         self._fed: list[tuple[int, Ints, Ints, Floats]] = []
-        self._ops: deque[tuple[int, float, int]] = deque()
+        self._ops: deque[_Expected] = deque()
+        self._run: list[tuple[Segment, _Expected]] = []
         self._spoiled = False
 
     def expect(self, ops: Ints, volumes: Floats, is_p2p: npt.NDArray[np.bool_]) -> None:
@@ -104,7 +146,7 @@ class PeerStream:
         """
         for op, volume, p2p in zip(ops.tolist(), volumes.tolist(), is_p2p.tolist(), strict=True):
             if volume > 0:
-                self._ops.append((op, volume, TRAFFIC_P2P if p2p else 0))
+                self._ops.append(_Expected(op, volume, TRAFFIC_P2P if p2p else 0))
                 self._segmenter.expect([volume])
 
     def feed(self, channel: int, epochs: Ints, n_bytes: Ints, n_active: Ints | None = None) -> None:
@@ -119,9 +161,12 @@ class PeerStream:
     def poll(self, now_ns: int) -> Rows:
         """(n,) MOVED rows of the ops that are over. now_ns: until when all channels were seen; all before it has been fed."""
         self._spread()
-        found = [row for one in self._segmenter.poll(now_ns) for row in self._rows(one, *self._next())]
-        for channel in self._channels.values():
-            channel.fold(self._segmenter.held_from)
+        found: list[tuple[int, ...]] = []
+        for one in self._segmenter.poll(now_ns):
+            self._run.append((one, self._ops.popleft()))
+            if not one.is_joined or len(self._run) >= RUN_MAX:
+                found += self._close()
+        self._relieve()
         return np.array(found, MOVED)
 
     def open(self) -> Rows:
@@ -132,7 +177,10 @@ class PeerStream:
         one = self._segmenter.open()
         if one is None:
             return np.zeros(0, MOVED)
-        op, _, flags = self._ops[0] if self._ops else (-1, 0.0, 0)
+        if self._run:  # the ops before it are not over either, as far as each channel goes
+            op, _, flags = self._run[0][1]
+        else:
+            op, _, flags = self._ops[0] if self._ops else _Expected(-1, 0.0, 0)
         flags |= self._flags(one)
         parts = [(channel, held.whole()) for channel, held in self._channels.items()]
         return np.array([self._row(op, channel, part, flags) for channel, part in parts if part.n_epochs], MOVED)
@@ -148,18 +196,35 @@ class PeerStream:
         given_up = self.open()
         given_up["flags"] |= TRAFFIC_INCOMPLETE
         wanted = op, TRAFFIC_P2P if is_p2p else 0
-        while self._ops and (self._ops[0][0], self._ops[0][2]) != wanted:
+        self._run.clear()
+        while self._ops and (self._ops[0].op, self._ops[0].flags) != wanted:
             self._ops.popleft()
         self._segmenter.restart(begin)
-        self._segmenter.expect([volume for _, volume, _ in self._ops])
+        self._segmenter.expect([one.volume for one in self._ops])
         for channel in self._channels.values():
             channel.take(begin)
         self._spoiled = False
         return given_up
 
-    def _next(self) -> tuple[int, int]:
-        op, _, flags = self._ops.popleft()
-        return op, flags
+    def _close(self) -> list[tuple[int, ...]]:
+        """Rows of the ops of a run, which a gap follows."""
+        run, self._run = self._run, []
+        until, volumes = run[-1][0].end_ns // self.epoch_ns, np.array([one.volume for _, one in run])
+        found: list[tuple[int, tuple[int, ...]]] = []
+        for channel, held in self._channels.items():
+            parts = held.divide(until, volumes) if len(run) > 1 else [held.take(until)]
+            for at, (part, (whole, one)) in enumerate(zip(parts, run, strict=True)):
+                if part.n_epochs:
+                    found.append((at, self._row(one.op, channel, part, one.flags | self._flags(whole))))
+        return [row for _, row in sorted(found)]
+
+    def _relieve(self) -> None:
+        """Sum epochs of the open op when many are held: a channel may be ahead of the others, so it is not always done."""
+        if sum(len(held.epochs) for held in self._channels.values()) * FOLD_AT <= self.cells_max:
+            return
+        if not self._run:
+            for held in self._channels.values():
+                held.fold(self._segmenter.held_from)
 
     def _spread(self) -> None:
         """Hand what was fed to its channel, and the channels' sums to the segmenter."""
@@ -176,11 +241,6 @@ class PeerStream:
             self._channels.setdefault(number, _Channel()).add(epochs[:room], n_bytes[:room], shares[:room])
             taken.append((epochs[:room], n_bytes[:room]))
         self._segmenter.feed(*_summed(*(np.concatenate(one) for one in zip(*taken, strict=True))))
-
-    def _rows(self, one: Segment, op: int, flags: int) -> list[tuple[int, ...]]:
-        until, flags = one.end_ns // self.epoch_ns, flags | self._flags(one)
-        parts = [(channel, held.take(until)) for channel, held in self._channels.items()]
-        return [self._row(op, channel, part, flags) for channel, part in parts if part.n_epochs]
 
     def _row(self, op: int, channel: int, part: _Part, flags: int) -> tuple[int, ...]:
         length, share_ns = self.epoch_ns, round(part.share * self.epoch_ns)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -24,12 +24,16 @@ SLACK: Final = 0.001
 """Of its volume an op may lack this and be over when silence follows: chunks are rounded to whole lines, so that one rank of a
 ring sends a little less than the formula has. Cutting by volume alone takes the whole of it, or errors would add up.
 """
+HEADERS_MAX: Final = 0.1
+SYNC_BYTES_MAX: Final = 65_536
+"""Headers are 2 to 6 % of what they go with, messages of synchronisation some bytes for each chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """One op on one flow. start_ns, end_ns: of its first epoch's start and its last epoch's end. actual_ns: time in
-    epochs with bytes. is_finished: its volume was reached, and δ of silence or another op followed. is_cut: by volume alone.
+    epochs with bytes. is_finished: its volume was reached, and δ of silence or another op followed. is_cut: by volume alone,
+    at its begin or its end; is_joined: at its end.
     """
 
     start_ns: int
@@ -38,6 +42,7 @@ class Segment:
     n_bytes: int
     is_finished: bool
     is_cut: bool
+    is_joined: bool = False
 
 
 @dataclass(slots=True)
@@ -85,13 +90,20 @@ class Segmenter:
         is_silent = bool(seen) and now_ns - (int(self._epochs[seen - 1]) + 1) * self.epoch_ns >= self.delta_ns
         found, first = [], 0
         while self._expected:
-            end, is_gap, reached = self._end(total, gaps, first, is_silent)
+            end, over, reached = self._end(total, gaps, first, is_silent)
             if end < 0:
                 first = self._fold(first, reached)
                 break
-            found.append(self._made(first, end, is_finished=True, is_cut=self._is_cut or not is_gap))
+            is_joined = over >= 0
+            found.append(
+                self._made(first, end, is_finished=True, is_cut=self._is_cut or is_joined, is_joined=is_joined)
+            )
             self._expected.popleft()
-            self._head, self._is_cut, first = _Head(), not is_gap, end
+            self._head, self._is_cut, first = _Head(), is_joined, end
+            if over > 0:  # the epoch that holds its last bytes holds the next op's first
+                first = end - 1
+                found[-1] = replace(found[-1], n_bytes=found[-1].n_bytes - over)
+                self._bytes[first], total[first] = over, total[end] - over
         self._epochs, self._bytes = self._epochs[first:], self._bytes[first:]
         return found
 
@@ -124,23 +136,27 @@ class Segmenter:
             self._epochs = np.concatenate([self._epochs, epochs[:room]])
             self._bytes = np.concatenate([self._bytes, n_bytes[:room]])
 
-    def _end(self, total: Ints, gaps: Ints, first: int, is_silent: bool) -> tuple[int, bool, int]:
-        """(where the op that begins at `first` ends, -1 while that is open; whether a gap follows; where its volume is there)."""
+    def _end(self, total: Ints, gaps: Ints, first: int, is_silent: bool) -> tuple[int, int, int]:
+        """(where the op that begins at `first` ends, -1 while that is open; the bytes before there that are the next op's, -1
+        where silence follows; where its volume is there)."""
         n, wanted = len(total) - 1, self._expected[0]
         following = self._expected[1] if len(self._expected) > 1 else np.inf
         base = int(total[first]) - self._head.n_bytes
         least = first if self._head.n_epochs else first + 1
         reached, enough = (max(int(np.searchsorted(total, base + one)), least) for one in (wanted, _least(wanted)))
         if enough > n:
-            return -1, False, enough
+            return -1, -1, enough
         at = int(np.searchsorted(gaps, enough))
         stretch = int(gaps[at]) if at < len(gaps) else n
-        # Without a gap, what follows is the next op only if it is as much as that one has; else it is headers.
-        if reached < stretch and total[stretch] - base - wanted >= _least(following):
-            return reached, False, enough
+        # Without a gap, what follows is the next op if it is as much as that one has, or more than headers are; that op may
+        # itself pause before its volume has gone.
+        if reached <= stretch and total[stretch] - base - wanted >= min(
+            _least(following), _most_headers(wanted, following)
+        ):
+            return reached, max(int(total[reached] - base - wanted), 0), enough
         if at < len(gaps) or is_silent:
-            return stretch, True, enough
-        return -1, False, enough
+            return stretch, -1, enough
+        return -1, -1, enough
 
     def _fold(self, first: int, reached: int) -> int:
         """Sum what comes before the epoch that reaches the open op's volume; where the rest begins."""
@@ -157,10 +173,15 @@ class Segmenter:
         n_bytes = head.n_bytes + int(self._bytes[first:end].sum())
         return _Head(begin, int(self._epochs[end - 1]), head.n_epochs + end - first, n_bytes)
 
-    def _made(self, first: int, end: int, *, is_finished: bool, is_cut: bool) -> Segment:
+    def _made(self, first: int, end: int, *, is_finished: bool, is_cut: bool, is_joined: bool = False) -> Segment:
         whole, length = self._joined(first, end), self.epoch_ns
         times = whole.first * length, (whole.last + 1) * length, whole.n_epochs * length
-        return Segment(*times, whole.n_bytes, is_finished, is_cut)
+        return Segment(*times, whole.n_bytes, is_finished, is_cut, is_joined)
+
+
+def _most_headers(volume: float, following: float) -> float:
+    """What may come with an op beyond its volume; without an end where no other op is expected."""
+    return max(HEADERS_MAX * volume, SYNC_BYTES_MAX) if following < np.inf else np.inf
 
 
 def _least(volume: float) -> float:

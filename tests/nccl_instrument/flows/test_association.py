@@ -83,6 +83,18 @@ def test_ops_without_a_gap_are_marked_and_bytes_of_no_op_have_no_number() -> Non
     assert (rows["flags"] == TRAFFIC_FINISHED | TRAFFIC_CUT).all()
 
 
+def test_channels_that_do_not_go_in_step_are_each_divided_by_their_own_bytes() -> None:
+    """Ops without a gap: the second channel is five epochs behind the first all the time."""
+    stream = PeerStream(EPOCH)
+    expect(stream, (1, 2000), (2, 2000), (3, 2000))
+    stream.feed(0, *cells(0, 30, 100))
+    stream.feed(1, *cells(5, 30, 100))
+    assert spans(stream.poll(1000 * EPOCH)) == [
+        (1, 0, 0, 10, 1000), (1, 1, 5, 15, 1000), (2, 0, 10, 20, 1000), (2, 1, 15, 25, 1000),
+        (3, 0, 20, 30, 1000), (3, 1, 25, 35, 1000),
+    ]  # fmt: skip
+
+
 def test_ops_without_bytes_for_this_peer_are_left_out() -> None:
     stream = PeerStream(EPOCH)
     expect(stream, (1, 0.0), (2, 500.0))

@@ -85,3 +85,28 @@ def test_every_op_that_a_gap_follows_is_found_exactly(ops: list[tuple[int, int, 
     assert spans(found) == [(first, first + n) for first, n, _ in stretches]
     assert all(one.is_finished and not one.is_cut for one in found)
     assert [one.n_bytes for one in found] == [n * size for n, size, _ in ops]
+
+
+def test_the_epoch_in_which_one_op_ends_and_the_next_begins_counts_at_both() -> None:
+    found = cut((0, 20, 100), expected=[950, 1050])
+    assert spans(found) == [(0, 10), (9, 20)]
+    assert [one.n_bytes for one in found] == [950, 1050]
+    assert [one.is_joined for one in found] == [True, False]
+
+
+def test_an_op_that_follows_at_once_and_then_pauses_is_not_headers() -> None:
+    size = 100_000
+    found = cut((0, 10, size), (10, 5, size), (200, 5, size), expected=[10.0 * size, 10.0 * size])
+    assert spans(found) == [(0, 10), (10, 205)]
+    assert [one.is_cut for one in found] == [True, True]
+
+
+def test_what_is_more_than_expected_belongs_to_the_last_op_that_is() -> None:
+    size = 100_000
+    assert spans(cut((0, 15, size), expected=[10.0 * size])) == [(0, 15)]
+
+
+def test_a_rank_whose_chunks_are_rounded_to_a_little_less_is_done() -> None:
+    found = cut((0, 10, 100_000), (200, 10, 100_000), expected=[1_000_500.0, 1_000_500.0])
+    assert spans(found) == [(0, 10), (200, 210)]
+    assert [one.is_finished for one in found] == [True, True]

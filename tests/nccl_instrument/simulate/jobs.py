@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from ingest.window import Window
+from ingest.window import TRACE_TABLES, TRAFFIC_TABLES, Window
 from nccl_instrument.simulate.agents import Sent
 from nccl_instrument.simulate.faults import Fault, Scenario, make_fault
 from nccl_instrument.simulate.files import in_order
@@ -58,7 +58,9 @@ def table(batches: Iterable[TraceBatch], name: str) -> Rows:
 
 def window_of(sent: Iterable[Sent], span_s: float = 60.0) -> Window:
     """What the server knows at the end."""
-    return replayed(((one.arrives_ns, one.encoded) for one in sent), keep_s=span_s + 5).window(span_s)
+    return replayed(((one.arrives_ns, one.encoded) for one in sent), keep_s=span_s + 5).window(
+        span_s, tables=(*TRACE_TABLES, *TRAFFIC_TABLES)
+    )
 
 
 def window_after(
