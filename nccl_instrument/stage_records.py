@@ -17,7 +17,8 @@ class StepRecord:
     """One step of one rank. durations_ns: (S,) in the schema's order, the residual last; they add up to wall_ns, unless
     overlap_ns, the time counted in two stages, says otherwise.
 
-    repeats: how often the stage that came most often was entered. ended_ns: monotonic.
+    repeats: how often backward was entered (without it forward, without both any stage), which is how many micro-steps the
+    step had. ended_ns: monotonic.
     """
 
     step: int

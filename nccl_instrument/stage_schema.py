@@ -87,6 +87,15 @@ class Schema:
         said = (f"{one.kind}.{one.position}.{one.name}.{one.parent}" for one in self.declared())
         return _hash(str(self.version), str(self.micro_steps), *said)
 
+    @cached_property
+    def once_a_micro_step(self) -> tuple[int, ...]:
+        """Stages that come once in each micro-step, by position: how often they were entered is how many there were."""
+        for broad in (BACKWARD, FORWARD):
+            found = tuple(at for at, name in enumerate(self.stages) if _MICRO.sub("", name) == broad)
+            if found:
+                return found
+        return tuple(range(len(self.stages)))
+
     def declared(self) -> tuple[Declared, ...]:
         """Every stage in order, and every side channel."""
         parents = dict(self.parents)

@@ -278,7 +278,8 @@ class Stages:
         rest = wall_ns - sum(current.durations)
         current.durations[-1] += max(rest, 0)
         self.counts.steps += 1
-        said = (tuple(current.durations), max(-rest, 0), current.flags, max(current.entered), ended_ns)
+        repeats = max([1, *[current.entered[at] for at in self.schema.once_a_micro_step]])
+        said = (tuple(current.durations), max(-rest, 0), current.flags, repeats, ended_ns)
         self._tell(StepRecord(number, wall_ns, *said))
 
     def _start_event(self) -> tuple[int, Any] | None:

@@ -130,11 +130,24 @@ class Settings:
     stage_window_ns: int = _seconds(
         "stages", 60, 5, 600, "A window of stages is closed after so long, however few its steps."
     )
+    stage_steps_min: int = _number(
+        "stages", 5, 1, 1000, "steps", "Of a window with fewer steps nothing strong is said."
+    )
     stage_residual_share: float = _number(
-        "stages", 0.10, 0, 1, "share", "More step time than this in no stage takes the strong labels away."
+        "stages",
+        0.10,
+        0,
+        1,
+        "share",
+        "More step time than this in no stage, on any rank, takes the strong labels away.",
     )
     stage_overlap_share: float = _number(
-        "stages", 0.10, 0, 1, "share", "More step time than this counted in two stages takes the strong labels away."
+        "stages",
+        0.10,
+        0,
+        1,
+        "share",
+        "More step time than this counted in two stages, on any rank, takes the strong labels away.",
     )
     stage_missing_ranks: int = _number(
         "stages",

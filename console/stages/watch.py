@@ -179,7 +179,7 @@ def _beyond(steps: Steps) -> Cursor:
     """The cursor that leaves all of these out."""
     if not len(steps.step):
         return Cursor()
-    return Cursor(int(steps.step.max()), int(steps.ended_ns.max()), int(steps.step.min()))
+    return Cursor(int(steps.step.max()), int(steps.aligned_ns.max()), int(steps.step.min()))
 
 
 def _cursor_of(at: StageCursor, role: str) -> Cursor:

@@ -22,6 +22,8 @@ from rca.settings import Settings
 SETTLED_NS: Final = 5_000_000_000
 """A step that ended so long before the newest data is not waited for any longer."""
 UNSURE_SHARE: Final = 0.05
+LASTING: Final = 5
+"""Steps on either side of a changed accumulation that closes a window."""
 ROWS_MAX: Final = 4_000_000
 """Rows of a window at most: of 100,000 ranks it holds 40 steps."""
 
@@ -38,8 +40,9 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One window of one group: durations (T, R, S) s, ended_ns (T, R), steps (T,), ranks (R,), flags (T, R). closed: why it
-    ends where it does. trouble: what was wrong with it, in sentences. n_left_out: steps that not every rank completed."""
+    """One window of one group: durations (T, R, S) s, ended_ns (T, R) each by its node's clock, steps (T,), ranks (R,), flags
+    (T, R). closed: why it ends where it does. trouble: what was wrong with it, in sentences. start_ns, end_ns: by the median
+    rank's clock. n_left_out: steps that not every rank completed. repeats: micro-steps of a step, at most."""
 
     stages: Stages
     ranks: tuple[int, ...]
@@ -50,16 +53,10 @@ class Cut:
     flags: Ints
     closed: str
     trouble: tuple[str, ...]
+    start_ns: int
+    end_ns: int
     n_left_out: int = 0
-
-    @property
-    def start_ns(self) -> int:
-        """When the first rank began the first step, as far as its own clock says."""
-        return int((self.ended_ns[0] - self.durations[0].sum(axis=1) * 1e9).min())
-
-    @property
-    def end_ns(self) -> int:
-        return int(self.ended_ns[-1].max())
+    repeats: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +72,10 @@ def after(steps: Steps, cursor: Cursor, settings: Settings) -> tuple[Steps, Curs
     """Steps that have not been cut, warm-up left out. Numbers that begin anew, as after a checkpoint was loaded, are new."""
     if not len(steps.step):
         return steps, cursor
-    is_late = steps.ended_ns > cursor.ended_ns + SETTLED_NS
+    is_late = steps.aligned_ns > cursor.ended_ns + SETTLED_NS
     is_anew = (steps.step <= cursor.step) & is_late & (cursor.ended_ns > 0)  # 0: these are the warm-up, read again
     if is_anew.any():
-        steps = steps.where(steps.ended_ns >= steps.ended_ns[is_anew].min())
+        steps = steps.where(steps.aligned_ns >= steps.aligned_ns[is_anew].min())
         cursor = Cursor(int(steps.step.min()) - 1, cursor.ended_ns, cursor.first)
     if cursor.first < 0:
         cursor = Cursor(int(steps.step.min()) + settings.stage_warm_up - 1, 0, int(steps.step.min()))
@@ -97,7 +94,7 @@ def cut(
         made = _made(inside, schemas, closed)
         if made is not None:
             cuts.append(made)
-        done, ended_ns = high - 1, int(inside.ended_ns.max())
+        done, ended_ns = high - 1, int(inside.aligned_ns.max())
     return Batch(tuple(cuts), done, ended_ns)
 
 
@@ -112,8 +109,8 @@ def _segments(own: Steps, now_ns: int, settings: Settings, *, is_last: bool) -> 
     first_of = np.full(len(ranks), len(numbers))
     np.minimum.at(first_of, rank_at, at)
     ended, began = np.zeros(len(numbers), np.int64), np.full(len(numbers), np.iinfo(np.int64).max)
-    np.maximum.at(ended, at, own.ended_ns)
-    np.minimum.at(began, at, own.ended_ns - (own.durations.sum(axis=1) * 1e9).astype(np.int64))
+    np.maximum.at(ended, at, own.aligned_ns)
+    np.minimum.at(began, at, own.aligned_ns - (own.durations.sum(axis=1) * 1e9).astype(np.int64))
     is_ready = np.ones(len(numbers), bool) if is_last else _ready(ended, last_of, now_ns)
     changes = _changes(own, at, first_of, last_of)
     longest = max(2, min(settings.stage_steps, ROWS_MAX // max(len(ranks), 1)))
@@ -145,16 +142,26 @@ def _changes(own: Steps, at: Ints, first_of: Ints, last_of: Ints) -> dict[int, s
             found[position] = "a rank left"
     by_rank = np.lexsort((at, own.rank))
     rank, order = own.rank[by_rank], own.order[by_rank]
-    is_change = (rank[1:] == rank[:-1]) & (order[1:] != order[:-1])
-    found |= dict.fromkeys(at[by_rank][1:][is_change].tolist(), "the stages changed")
-    return found
+    is_same = rank[1:] == rank[:-1]
+    found |= dict.fromkeys(at[by_rank][1:][is_same & (order[1:] != order[:-1])].tolist(), "the stages changed")
+    return found | dict.fromkeys(_factor_changes(at[by_rank], rank, own.repeats[by_rank]), "the accumulation changed")
+
+
+def _factor_changes(at: Ints, rank: Ints, repeats: Ints) -> list[int]:
+    """Steps (by position) from which a rank's micro-steps are others than before, both for some steps: the last steps of an
+    epoch may have fewer, and a window for each would say nothing."""
+    first = np.concatenate([[True], (rank[1:] != rank[:-1]) | (repeats[1:] != repeats[:-1])]) if len(rank) else repeats
+    starts = np.flatnonzero(first)
+    lengths = np.diff(np.append(starts, len(rank)))
+    is_kept = (rank[starts[1:]] == rank[starts[:-1]]) & (lengths[1:] >= LASTING) & (lengths[:-1] >= LASTING)
+    return [int(one) for one in np.unique(at[starts[1:][is_kept]])]
 
 
 def _left(own: Steps, last_of: Ints, position: int) -> bool:
     """Whether others went on long after a rank's last step: else its newest rows are still to come."""
-    others = own.ended_ns.max()
+    others = own.aligned_ns.max()
     ranks = np.unique(own.rank)[last_of + 1 == position]
-    return bool(own.ended_ns[np.isin(own.rank, ranks)].max() <= others - SETTLED_NS)
+    return bool(own.aligned_ns[np.isin(own.rank, ranks)].max() <= others - SETTLED_NS)
 
 
 def _closed(
@@ -201,9 +208,12 @@ def _made(inside: Steps, schemas: dict[int, Stages], closed: str) -> Cut | None:
     )
     ended[place], flags[place], overlap[place] = inside.ended_ns, inside.flags, inside.overlap_s
     trouble += _trouble(flags[is_whole], inside, n_left_out=n_left_out, n_steps=len(is_whole))
+    kept = is_whole[place[0]]
+    spent_ns = (inside.durations[:, :n_stages].sum(axis=1) * 1e9).astype(np.int64)
     return Cut(
         stages, tuple(ranks.tolist()), numbers[is_whole], by_stage(durations[is_whole]), ended[is_whole],
-        overlap[is_whole], flags[is_whole], closed, tuple(trouble), n_left_out,
+        overlap[is_whole], flags[is_whole], closed, tuple(trouble), int((inside.aligned_ns - spent_ns)[kept].min()),
+        int(inside.aligned_ns[kept].max()), n_left_out, int(inside.repeats[kept].max()),
     )  # fmt: skip
 
 
@@ -214,8 +224,8 @@ def _trouble(flags: Ints, inside: Steps, *, n_left_out: int, n_steps: int) -> li
         (NESTED_REFUSED, "a stage was opened inside another and left out"),
         (OUT_OF_ORDER, "stages came in another order than declared"),
     )
-    shares = [(float((flags & bit > 0).mean()), sentence) for bit, sentence in said]
-    found = [f"In {share:.0%} of the steps {sentence}." for share, sentence in shares if share > UNSURE_SHARE]
+    ranks = np.unique(inside.rank)
+    found = [one for bit, sentence in said for one in _flagged(flags & bit > 0, ranks, sentence)]
     if (flags & GATHER_FAILED > 0).any():
         n = int((flags & GATHER_FAILED > 0).any(axis=0).sum())
         found.append(f"The gather of this window failed or came late for {n} of {flags.shape[1]} ranks.")
@@ -224,3 +234,14 @@ def _trouble(flags: Ints, inside: Steps, *, n_left_out: int, n_steps: int) -> li
     if inside.n_bad:
         found.append(f"{inside.n_bad} rows were left out: what they say cannot be a duration.")
     return found
+
+
+def _flagged(is_flagged: Mask, ranks: Ints, sentence: str) -> list[str]:
+    """Of all ranks together, else of the worst one, on which what leads may rest. is_flagged: (T, R)."""
+    shares = is_flagged.mean(axis=0)
+    worst = int(shares.argmax())
+    if shares[worst] <= UNSURE_SHARE:
+        return []
+    if shares.mean() > UNSURE_SHARE:
+        return [f"In {shares.mean():.0%} of the steps {sentence}."]
+    return [f"On rank {ranks[worst]}, in {shares[worst]:.0%} of the steps {sentence}."]

@@ -29,6 +29,7 @@ class Gates:
     switch_share: float = 0.20  # † changes between clear leaders
     candidates: float = 0.80
     floor_s: float = 0.001  # † exposed time of a window below which shares say nothing
+    steps_min: int = 5  # †
 
     def numbers(self) -> dict[str, float]:
         """Name → number, as stored with every report."""
@@ -47,4 +48,5 @@ def gates_of(settings: Settings) -> Gates:
         static_gain=settings.stage_static_gain, tie=settings.stage_tie, lead_share=settings.stage_lead_share,
         lead_s=settings.stage_lead_ns / 1e9, switch_share=settings.stage_switch_share,
         candidates=settings.stage_candidates, floor_s=settings.stage_floor_ns / 1e9,
+        steps_min=settings.stage_steps_min,
     )  # fmt: skip

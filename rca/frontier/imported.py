@@ -114,7 +114,7 @@ def _traceml(path: Path, raw: Mapping[str, Any]) -> Imported:
         raise BadImport(f"{path.name}: no rank has a stage with a time.")
     trouble = tuple(one for one in told if "missing" in one)
     window = StageWindow(
-        durations, _TRACEML_ORDER, tuple(ranks), trouble=trouble, why="a summary holds no communicators"
+        durations, _TRACEML_ORDER, tuple(ranks), trouble=trouble, why="a summary holds no communicators", is_mean=True
     )
     return Imported(window, f"TraceML {raw.get('schema_version', 'of unknown schema')}"[:40], tuple(told))
 
@@ -132,7 +132,13 @@ def _rank_rows(path: Path, raw: Mapping[str, Any]) -> dict[int, Mapping[str, Any
         found: dict[int, Mapping[str, Any]] = {}
         for key, row in rows.items():
             metrics = row.get("metrics") if isinstance(row, dict) else None
-            if str(key).isdigit() and isinstance(metrics, dict) and _TRACEML.keys() & metrics.keys():
+            if (
+                str(key).isascii()
+                and str(key).isdigit()
+                and len(str(key)) < 8
+                and isinstance(metrics, dict)
+                and _TRACEML.keys() & metrics.keys()
+            ):
                 found[int(key)] = metrics
         if found:
             return found
@@ -155,8 +161,18 @@ def _sections(raw: Mapping[str, Any], depth: int) -> list[Mapping[str, Any]]:
 
 def _ms(value: Any) -> float | None:
     """A time in ms; None for what is none, or is below zero."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) and value >= 0 else None
+    found = _finite(value)
+    return found if found is not None and found >= 0 else None
+
+
+def _finite(value: Any) -> float | None:
+    """A number; None for what is none, and for an integer that no clock has counted."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 # ---- PyTorch's profiler ------------------------------------------------------------------------------------------------
@@ -250,11 +266,10 @@ def _range(one: Any) -> tuple[float, float, str, Any] | None:
     """Start, end (µs), name and thread of a complete range that somebody named; None of anything else."""
     if not isinstance(one, dict) or one.get("ph") != "X" or one.get("cat") not in ("user_annotation", "cpu_op", None):
         return None
-    name, at, took = one.get("name"), one.get("ts"), one.get("dur")
-    numbers = all(isinstance(value, int | float) and math.isfinite(value) for value in (at, took))
-    if not isinstance(name, str) or not numbers or took < 0:  # type: ignore[operator]
+    name, at, took = one.get("name"), _finite(one.get("ts")), _finite(one.get("dur"))
+    if not isinstance(name, str) or at is None or took is None or took < 0:
         return None
-    return float(at), float(at) + float(took), name[:200], (one.get("pid"), one.get("tid"))  # type: ignore[arg-type]
+    return at, at + took, name[:200], (one.get("pid"), one.get("tid"))
 
 
 def _number(name: str) -> int | None:

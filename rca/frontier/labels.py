@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nccl_instrument.stage_schema import FORWARD, OTHER
+from nccl_instrument.stage_schema import OTHER
 from rca.frontier.accounting import Accounts, Seconds, account
+from rca.frontier.device import forward_labels
 from rca.frontier.folding import Folding, folding_of
 from rca.frontier.gain import Baseline, baseline_of, gains
 from rca.frontier.gates import DEFAULT, Gates
-from rca.frontier.report import Label, Localization, Report, StageWindow
+from rca.frontier.limits import telemetry_limits
+from rca.frontier.report import STRONG, Label, Localization, Report, StageWindow
 from rca.frontier.routing import candidates, co_critical, localize, waited_in
 
 ROLES_SHOWN_MAX = 8
@@ -102,29 +104,6 @@ def _judged(
     return found, downgrades, tied
 
 
-def telemetry_limits(window: StageWindow, accounts: Accounts, gates: Gates) -> list[str]:
-    """What caps confidence, in sentences."""
-    found = list(window.trouble)
-    whole = float(window.durations.sum())
-    if accounts.exposed.sum() < gates.floor_s:
-        found.append(f"The window holds less than {gates.floor_s * 1e3:g} ms: shares say nothing.")
-    if window.n_missing > gates.missing_ranks:
-        found.append(f"{_ranks(window.n_missing)} of the group sent nothing.")
-    if OTHER in window.stages and whole > 0:
-        residual = float(window.durations[:, :, window.stages.index(OTHER)].sum()) / whole
-        if residual > gates.residual_share:
-            found.append(f"{residual:.0%} of the step time is in no stage.")
-    if window.overlap_s is not None and whole > 0:
-        overlap = float(window.overlap_s.sum()) / whole
-        if overlap > gates.overlap_share:
-            found.append(f"{overlap:.0%} of the step time was counted in two stages.")
-    return found
-
-
-def _ranks(n: int) -> str:
-    return "1 rank" if n == 1 else f"{n:,} ranks"
-
-
 def _ambiguous(window: StageWindow, downgrades: list[str]) -> list[Label]:
     found = []
     if window.accumulation > 1 and not window.is_indexed:
@@ -149,8 +128,10 @@ def _withheld(view: _View, at: Localization, tied: tuple[int, ...], gates: Gates
 
 
 def _strong(view: _View, gates: Gates) -> list[Label]:
-    """Strong labels of the leading stage, which has a dominating share."""
-    found, gain, top = [], view.gain, view.top
+    """Strong labels of the leading stage, which has a dominating share. What is in no stage is no stage's doing."""
+    found, gain, top = list[Label](), view.gain, view.top
+    if view.folding.stages[top] == OTHER:
+        return found
     if gain[top] >= gates.static_gain and int(gain.argmax()) == top and _agrees(view):
         found.append(Label.DIRECT_EXPOSURE)
     if view.window.fits_wait_model and _is_led(view, gates):
@@ -193,23 +174,10 @@ def _unfit(view: _View, gates: Gates) -> str:
 
 def _forward(view: _View, routing: tuple[int, ...], gates: Gates, *, may_be_strong: bool) -> list[Label]:
     """What sampled device time says of the forward stage; [] without samples."""
-    events, stages = view.window.events, view.folding.stages
-    if events is None or FORWARD not in stages or not (events.n_asked or events.is_scope_limited):
-        return []
-    is_enough = events.n_ready >= max(gates.event_samples_min, gates.ready_ratio * events.n_asked)
-    if events.is_scope_limited or not is_enough:
-        return [Label.FORWARD_EVENT_SCOPE_LIMITED]
-    stage = stages.index(FORWARD)
-    wall = view.durations[:, :, stage].mean(axis=0)
-    stands_out = gates.static_gain * float(view.accounts.exposed.mean())  # what clipping it would be worth
-    is_device_high = bool(np.nanmax(events.mean_s) - np.nanmedian(events.mean_s) >= stands_out)
-    is_wall_high = bool(wall.max() - np.median(wall) >= stands_out)
-    if is_device_high and stage in routing:
-        found = [Label.FORWARD_DEVICE_SUPPORTED] if may_be_strong else []
-        return found if is_wall_high else [*found, Label.FORWARD_SPILLOVER_SUSPECTED]
-    if is_device_high:
-        return [Label.FORWARD_SPILLOVER_SUSPECTED]
-    return [Label.FORWARD_HOST_OVERHEAD_SUSPECTED] if is_wall_high and stage in routing else []
+    exposed_s = float(view.accounts.exposed.mean())
+    wall, events = view.durations.mean(axis=0), view.window.events
+    found = forward_labels(events, view.folding.stages, wall, view.shares, routing, exposed_s, gates)
+    return found if may_be_strong else [one for one in found if one not in STRONG]
 
 
 def _by_stage(view: _View, values: Seconds) -> dict[str, float]:

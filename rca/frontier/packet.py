@@ -69,8 +69,8 @@ def _window(cut: Cut, group: Group, told: Window, usual_s: dict[str, float] | No
         reference = np.array([usual_s[name] for name in stages.names])
     return StageWindow(
         cut.durations, stages.names, cut.ranks, cut.overlap_s, max(group.n_known - len(cut.ranks), 0), roles,
-        stages.micro_steps, stages.is_indexed, events=events_of(cut, told), trouble=cut.trouble, reference_s=reference,
-        first_step=int(cut.steps[0]),
+        accumulation=max(stages.micro_steps, cut.repeats), is_indexed=stages.is_indexed and cut.repeats == 1,
+        events=events_of(cut, told), trouble=cut.trouble, reference_s=reference, first_step=int(cut.steps[0]),
     )  # fmt: skip
 
 
@@ -93,13 +93,14 @@ def events_of(cut: Cut, told: Window) -> DeviceEvents | None:
     side = side[(side["step"] >= cut.steps[0]) & (side["step"] <= cut.steps[-1]) & np.isin(side["rank"], cut.ranks)]
     side = side[side["channel"] == channel] if channel is not None else side[:0]
     if not len(side):
-        return DeviceEvents(np.full(len(cut.ranks), np.nan), 0, 0, True) if is_limited else None
+        none = np.zeros(len(cut.ranks), np.int64)
+        return DeviceEvents(np.full(len(cut.ranks), np.nan), none, none, True) if is_limited else None
     at = np.searchsorted(cut.ranks, side["rank"])
     ready = side["value_ns"] >= 0
     n = np.bincount(at[ready], minlength=len(cut.ranks))
     spent = np.bincount(at[ready], weights=side["value_ns"][ready] / 1e9, minlength=len(cut.ranks))
     mean = np.where(n > 0, spent / np.maximum(n, 1), np.nan)
-    return DeviceEvents(mean, int(ready.sum()), len(side), is_limited)
+    return DeviceEvents(mean, n, np.bincount(at, minlength=len(cut.ranks)), is_limited)
 
 
 def _medians(window: StageWindow) -> dict[str, float]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from rca.frontier.accounting import Seconds
+from rca.frontier.accounting import Ranks, Seconds
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the formulas; stored with every report."""
 
 
@@ -40,13 +40,21 @@ STRONG: Final = frozenset(
 class DeviceEvents:
     """Sampled device time of the forward stage. mean_s: (R,) of the samples that were ready, NaN for ranks without any.
 
-    n_ready, n_asked: over all ranks. is_scope_limited: a rank says that its streams are not all covered.
+    ready, asked: (R,) samples. is_scope_limited: a rank says that its streams are not all covered.
     """
 
     mean_s: Seconds
-    n_ready: int
-    n_asked: int
+    ready: Ranks
+    asked: Ranks
     is_scope_limited: bool = False
+
+    @property
+    def n_ready(self) -> int:
+        return int(self.ready.sum())
+
+    @property
+    def n_asked(self) -> int:
+        return int(self.asked.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,7 @@ class StageWindow:
     known to differ. accumulation: micro-steps per step; is_indexed: whether the stages tell them apart. fits_wait_model:
     the group is one of synchronous data parallelism; why: how that is known, or why it is not. trouble: what went wrong in
     collecting. reference_s: (S,) what the stages took while the job was as usual. first_step: number of the first step.
+    is_mean: each row is a mean of many steps.
     """
 
     durations: Seconds
@@ -74,6 +83,7 @@ class StageWindow:
     trouble: tuple[str, ...] = ()
     reference_s: Seconds | None = None
     first_step: int = 0
+    is_mean: bool = False
 
 
 @dataclass(frozen=True, slots=True)

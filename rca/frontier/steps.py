@@ -20,6 +20,8 @@ from rca.keys import Ints, Keys, Mask, Rows, latest, mix
 
 ORDERED: Final = 0
 STEP_NS_MAX: Final = 86_400_000_000_000
+ALIGNED_STEPS: Final = 32
+"""Steps by which clocks are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,9 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """(n,) one step of one rank each: rank, step, order hash, end (unix ns), flags, overlap (s). durations: (n, W) seconds,
-    zeros beyond the schema's own stages. n_bad: rows left out because they cannot be durations."""
+    """(n,) one step of one rank each: rank, step, order hash, end (unix ns, by the rank's node's clock), flags, overlap (s).
+    durations: (n, W) seconds, zeros beyond the schema's own stages. aligned_ns: the end by the median rank's clock, for what
+    is compared across ranks. repeats: how many micro-steps it had. n_bad: rows left out because they cannot be durations."""
 
     rank: Ints
     step: Ints
@@ -44,13 +47,15 @@ class Steps:
     flags: Ints
     overlap_s: Seconds
     durations: Seconds
+    aligned_ns: Ints
+    repeats: Ints
     n_bad: int
 
     def where(self, mask: Mask) -> Steps:
         """Those rows only."""
         return Steps(
             self.rank[mask], self.step[mask], self.order[mask], self.ended_ns[mask], self.flags[mask],
-            self.overlap_s[mask], self.durations[mask], self.n_bad,
+            self.overlap_s[mask], self.durations[mask], self.aligned_ns[mask], self.repeats[mask], self.n_bad,
         )  # fmt: skip
 
 
@@ -115,7 +120,35 @@ def _joined(rows: Rows, rank: Ints, order: Keys, n_bad: int) -> Steps:
     durations[at, rows["part"]] = rows["durations_ns"].reshape(len(rows), STAGES_A_ROW) / 1e9
     flags = np.zeros(len(first), np.int64)
     np.bitwise_or.at(flags, at, rows["flags"].astype(np.int64))
+    step, ended = rows["step"][first].astype(np.int64), rows["ended_ns"][first].astype(np.int64)
     return Steps(
-        rank[first], rows["step"][first].astype(np.int64), order[first], rows["ended_ns"][first].astype(np.int64),
-        flags, rows["overlap_ns"][first] / 1e9, durations.reshape(len(first), n_parts * STAGES_A_ROW), n_bad,
+        rank[first], step, order[first], ended, flags, rows["overlap_ns"][first] / 1e9,
+        durations.reshape(len(first), n_parts * STAGES_A_ROW), ended - _clock_leads(rank[first], step, ended),
+        np.maximum(rows["repeats"][first].astype(np.int64), 1), n_bad,
     )  # fmt: skip
+
+
+def _clock_leads(rank: Ints, step: Ints, ended_ns: Ints) -> Ints:
+    """(n,) how far the clock of each row's rank is ahead of the median rank's.
+
+    Ranks of a group end their steps within about a step of each other; what stays between them over the steps is their
+    clocks' difference. Only step numbers are compared (StageFrontier §3: no synchronised clocks).
+    """
+    numbers = np.unique(step)
+    some = np.isin(step, numbers[np.linspace(0, len(numbers) - 1, min(len(numbers), ALIGNED_STEPS)).astype(int)])
+    lead = ended_ns[some] - _medians(step[some], ended_ns[some])
+    ranks, at = np.unique(rank[some], return_index=True)
+    of_rank = _medians(rank[some], lead)[at]
+    place = np.minimum(np.searchsorted(ranks, rank), len(ranks) - 1)
+    found: Ints = np.where(ranks[place] == rank, of_rank[place], 0) if len(ranks) else np.zeros(len(rank), np.int64)
+    return found
+
+
+def _medians(of: Ints, values: Ints) -> Ints:
+    """(n,) the lower median of the values that share a key, at each of them."""
+    order = np.lexsort((values, of))
+    _, first, count = np.unique(of[order], return_index=True, return_counts=True)
+    middle = values[order][first + (count - 1) // 2]
+    found = np.empty(len(of), np.int64)
+    found[order] = np.repeat(middle, count)
+    return found

@@ -305,7 +305,7 @@ def test_a_micro_step_too_many_shows_in_the_repeats() -> None:
     stages, clock = recorder(DEFAULT.accumulated(2))
     with stages.step():
         for _ in range(3):
-            with stages.stage(FORWARD):
+            with stages.stage(BACKWARD):
                 clock.spend(1)
     (record,) = stages.take()
     assert record.repeats == 2

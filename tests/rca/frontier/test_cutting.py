@@ -10,7 +10,7 @@ import pytest
 
 from ingest.window import Window
 from nccl_instrument.stage_schema import DATA, DEFAULT, FORWARD_EVENTS
-from nccl_instrument.tables import GATHER_FAILED, WAIT_UNSURE
+from nccl_instrument.tables import GATHER_FAILED, NESTED_REFUSED, OUT_OF_ORDER, WAIT_UNSURE
 from rca.frontier.cutting import Batch, Cursor, after, cut
 from rca.frontier.gates import DEFAULT as GATES
 from rca.frontier.groups import groups_of
@@ -168,4 +168,44 @@ def test_device_times_that_were_asked_for_and_came_are_counted() -> None:
     (found,) = windows_of(window).cuts
     events = packet_of(found, groups_of(window)[0], window, GATES).window.events
     assert events is not None
-    assert (events.n_ready, events.n_asked, round(events.mean_s[0], 9)) == (10, 20, 0.005)
+    assert (events.ready.tolist(), events.asked.tolist(), round(events.mean_s[0], 9)) == ([10, 0], [10, 10], 0.005)
+
+
+@pytest.mark.parametrize("ahead_s", [3600, -3600, 65, 20])
+def test_a_nodes_clock_changes_neither_windows_nor_what_is_new(ahead_s: int) -> None:
+    """Only step numbers are compared across ranks (StageFrontier §3)."""
+    window = stage_window(steady(260))
+    rows = window.rows("stage").copy()
+    rows["ended_ns"][rows["rank"] == 2] += ahead_s * SECOND
+    odd = replace(window, tables={**window.tables, "stage": rows})
+    settings = replace(SHORT, stage_steps=120, stage_warm_up=20)
+    plain, found = windows_of(window, settings), windows_of(odd, settings)
+    told = [(one.steps[0], one.steps[-1], one.closed, one.start_ns, one.end_ns) for one in found.cuts]
+    assert told == [(one.steps[0], one.steps[-1], one.closed, one.start_ns, one.end_ns) for one in plain.cuts]
+    assert len(found.cuts) == 2 and found.ended_ns == plain.ended_ns
+    again, _ = after(steps_of(odd), Cursor(found.step, found.ended_ns, 0), settings)
+    assert len(again.step) == 0
+
+
+@pytest.mark.parametrize("flag", [WAIT_UNSURE, NESTED_REFUSED, OUT_OF_ORDER])
+def test_what_one_rank_of_many_says_of_itself_limits_the_labels_too(flag: int) -> None:
+    window = stage_window(steady(10, 32))
+    rows = window.rows("stage").copy()
+    rows["flags"][rows["rank"] == 3] = flag
+    (found,) = windows_of(replace(window, tables={**window.tables, "stage": rows})).cuts
+    assert len(found.trouble) == 1 and found.trouble[0].startswith("On rank 3, in 100% of the steps ")
+
+
+def test_folded_micro_steps_are_told_by_how_often_backward_came_and_a_change_closes_the_window() -> None:
+    window = stage_window(steady(60))
+    rows = window.rows("stage").copy()
+    rows["repeats"] = np.where(rows["step"] < 23, 4, 2)
+    rows["repeats"][(rows["step"] == 30) & (rows["rank"] == 1)] = 1  # the last step of an epoch: no window of its own
+    window = replace(window, tables={**window.tables, "stage": rows})
+    found = windows_of(window, replace(SHORT, stage_steps=30), is_last=True).cuts
+    assert [(one.steps[0], len(one.steps), one.repeats, one.closed) for one in found] == [
+        (0, 23, 4, "the accumulation changed"), (23, 30, 2, "30 steps"), (53, 7, 2, "the data ends"),
+    ]  # fmt: skip
+    report = packet_of(found[0], groups_of(window)[0], window, GATES).report
+    assert Label.GRADIENT_ACCUMULATION_AMBIGUOUS in report.labels and not report.is_strong
+    assert "4 micro-steps are folded into each stage." in report.downgrades
