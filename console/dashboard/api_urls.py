@@ -76,6 +76,7 @@ urlpatterns = [
     path("bundles/<slug:key>", BundleDetail.as_view()),
     path("bundles/<slug:key>/stacks/<int:rank>", BundleRankStacks.as_view()),
     path("destinations", tickets.DestinationList.as_view()),
+    path("destinations/preview", tickets.TemplatePreview.as_view()),
     path("destinations/<int:destination_id>", tickets.DestinationDetail.as_view()),
     path("destinations/<int:destination_id>/test", tickets.DestinationTest.as_view()),
     path("deliveries", tickets.DeliveryList.as_view()),

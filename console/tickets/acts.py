@@ -15,13 +15,16 @@ from console.tickets.message import Config, Refused
 from console.tickets.models import Delivery, DeliveryState, Destination, DestinationChange
 from console.tickets.promises import put
 from console.tickets.sealing import Unreadable, seal, unseal
+from console.tickets.templates import BODY_CHARS_MAX, TITLE_CHARS_MAX, check_template
 
 DESTINATIONS_MAX: Final = 50
 TESTS_WAITING_MAX: Final = 3
 SWITCHED_OFF: Final = "The destination is switched off."
 SAME_NAME: Final = "The team has a destination of this name."
+SIMPLE: Final = ("name", "severity_min", "title_template", "body_template", "enabled")
 CHANGED: Final = (
-    "name", "settings", "sealed", "severity_min", "enabled", "paused_why", "not_before", "n_failures",
+    "name", "settings", "sealed", "severity_min", "title_template", "body_template", "enabled", "paused_why", "not_before",
+    "n_failures",
 )  # fmt: skip
 
 
@@ -33,6 +36,7 @@ def make_destination(
     made_by: str,
     severity: str,
     actor_kind: ActorKind = ActorKind.USER,
+    templates: Mapping[str, str] | None = None,
 ) -> Destination:
     """A new destination of the team. Raises BadAct for settings it does not take, TooMany."""
     if kind not in KINDS:
@@ -41,6 +45,9 @@ def make_destination(
         raise TooMany(f"A team has at most {DESTINATIONS_MAX} destinations.")
     destination = Destination(team_id=team_id, name=name.strip(), kind=kind, made_by=made_by, severity_min=severity)
     _put_settings(destination, given, Config(str(destination.key), {}, {}))
+    check_templates(templates or {})
+    destination.title_template = (templates or {}).get("title_template", "")
+    destination.body_template = (templates or {}).get("body_template", "")
     try:
         with transaction.atomic():
             destination.save()
@@ -51,7 +58,7 @@ def make_destination(
 
 
 def change_destination(destination: Destination, changes: Mapping[str, Any], actor: Actor) -> Destination:
-    """`changes`: any of name, settings, severity_min, enabled. An empty secret keeps the old one.
+    """`changes`: any of name, settings, severity_min, enabled and the two templates. An empty secret keeps the old one.
 
     DoesNotExist when it was removed meanwhile: nothing brings a removed one and its secrets back.
     """
@@ -76,15 +83,25 @@ def _held(destination: Destination) -> Destination:
 def _put(destination: Destination, changes: Mapping[str, Any]) -> None:
     if "settings" in changes:
         _put_settings(destination, changes["settings"], _kept(destination, changes["settings"]))
-    for name in ("name", "severity_min", "enabled"):
+    check_templates(changes)
+    for name in SIMPLE:
         if name in changes:
             setattr(destination, name, changes[name])
     if destination.enabled:  # whoever changes it has repaired it: try at once
         destination.paused_why, destination.not_before, destination.n_failures = "", None, 0
 
 
+def check_templates(changes: Mapping[str, Any]) -> None:
+    """Raises BadAct for a template that names what there is not."""
+    try:
+        check_template("title", changes.get("title_template", ""), TITLE_CHARS_MAX)
+        check_template("body", changes.get("body_template", ""), BODY_CHARS_MAX)
+    except Refused as error:
+        raise BadAct(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+
+
 def _shown(destination: Destination) -> dict[str, Any]:
-    shown = {name: getattr(destination, name) for name in ("name", "severity_min", "enabled")}
+    shown = {name: getattr(destination, name) for name in SIMPLE}
     return {**shown, **{f"settings.{name}": text for name, text in destination.settings.items()}}
 
 

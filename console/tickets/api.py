@@ -21,8 +21,16 @@ from console.dashboard.schema import ERROR, an_object
 from console.incidents.api import actor_of
 from console.incidents.models import ActorKind, Incident, Severity
 from console.incidents.rows import iso
-from console.tickets.acts import change_destination, make_destination, remove_destination, replay, send_test
+from console.tickets.acts import (
+    change_destination,
+    check_templates,
+    make_destination,
+    remove_destination,
+    replay,
+    send_test,
+)
 from console.tickets.destinations import KINDS
+from console.tickets.message import lines_of
 from console.tickets.models import Delivery, DeliveryState, Destination
 from console.tickets.rows import (
     AttemptRow,
@@ -38,6 +46,15 @@ from console.tickets.rows import (
     kind_row,
     ticket_row,
 )
+from console.tickets.telling import sample_of
+from console.tickets.templates import (
+    BODY_CHARS_MAX,
+    BODY_USUAL,
+    TITLE_CHARS_MAX,
+    TITLE_USUAL,
+    VALUES,
+    with_templates,
+)
 from ingest.models import Team
 
 PAGE: Final = 100
@@ -51,6 +68,8 @@ class DestinationFields(Fields):
     kind = serializers.ChoiceField(sorted(KINDS))
     settings = serializers.DictField(child=serializers.CharField(max_length=1000, allow_blank=True))
     severity_min = serializers.ChoiceField(Severity.choices, required=False, default=Severity.LOW)
+    title_template = serializers.CharField(max_length=TITLE_CHARS_MAX, required=False, allow_blank=True)
+    body_template = serializers.CharField(max_length=BODY_CHARS_MAX, required=False, allow_blank=True)
     team = serializers.CharField(max_length=128, required=False)
 
 
@@ -60,6 +79,8 @@ class DestinationChangeFields(Fields):
     name = serializers.CharField(max_length=80, required=False)
     settings = serializers.DictField(child=serializers.CharField(max_length=1000, allow_blank=True), required=False)
     severity_min = serializers.ChoiceField(Severity.choices, required=False)
+    title_template = serializers.CharField(max_length=TITLE_CHARS_MAX, required=False, allow_blank=True)
+    body_template = serializers.CharField(max_length=BODY_CHARS_MAX, required=False, allow_blank=True)
     enabled = serializers.BooleanField(required=False)
 
 
@@ -96,6 +117,7 @@ class DestinationList(APIView):
             caller.name,
             asked["severity_min"],
             ActorKind(caller.kind),
+            asked,
         )
         return Response({"destination": _row(made.pk, caller)}, 201)
 
@@ -130,6 +152,39 @@ class DestinationDetail(APIView):
         caller = caller_of(request.user)
         remove_destination(_administered(caller, destination_id), actor_of(caller))
         return Response(status=204)
+
+
+class TemplateFields(Fields):
+    """`incident`: of which one it is shown; the newest of your teams if left out, an example where there is none."""
+
+    title_template = serializers.CharField(max_length=TITLE_CHARS_MAX, required=False, allow_blank=True, default="")
+    body_template = serializers.CharField(max_length=BODY_CHARS_MAX, required=False, allow_blank=True, default="")
+    incident = serializers.IntegerField(min_value=1, max_value=2**63 - 1, required=False)
+
+
+class TemplatePreview(APIView):
+    @extend_schema(
+        operation_id="destination_preview",
+        request=TemplateFields,
+        responses={
+            200: an_object(title=str, lines=list[str], incident=int | None, names=dict[str, str], usual=dict[str, str]),
+            400: ERROR, 403: ERROR, 404: ERROR,
+        },
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """A title and a body as they would be sent, and the names that templates know. Nothing is sent or kept."""
+        caller, asked = caller_of(request.user), _asked(TemplateFields, request)
+        teams = caller.teams_where("administer")
+        if not teams:
+            raise PermissionDenied
+        check_templates(asked)
+        theirs = Incident.objects.filter(team__in=teams).select_related("job", "attempt").order_by("-id")
+        incident = theirs.get(pk=asked["incident"]) if "incident" in asked else theirs.first()
+        shown = with_templates(sample_of(incident), asked["title_template"], asked["body_template"])
+        names = {name: words for name, (words, _) in VALUES.items()}
+        usual = {"title_template": TITLE_USUAL, "body_template": BODY_USUAL}
+        answer = {"title": shown.title, "lines": lines_of(shown), "names": names, "usual": usual}
+        return Response({**answer, "incident": incident.pk if incident else None})
 
 
 class DestinationTest(APIView):

@@ -11,6 +11,8 @@ from typing import Any, Final, Literal, Protocol
 Verb = Literal["open", "update", "acknowledge", "unacknowledge", "resolve", "reopen", "comment", "test"]
 ERROR_CHARS_MAX: Final = 500
 JSON_TYPE: Final = "application/json"
+LINE_KINDS: Final[dict[str, tuple[str, ...]]] = {"webhook": (), "pagerduty": ("title",)}
+"""Kinds that show less of an incident than a title and a body of text."""
 
 
 class Again(Exception):
@@ -37,6 +39,7 @@ class Message:
 
     delivery: the same however often it is tried. ticket: names the incident's copy at this destination. dedup_key: the
     incident's key (job, attempt, symptom, communicator; never the culprit) and the ticket. Times are ISO 8601 in UTC.
+    own_title, own_lines: as the team's templates have them; empty for the usual words.
     """
 
     verb: Verb
@@ -64,10 +67,12 @@ class Message:
     note: str = ""
     url: str = ""
     external_id: str = ""
+    own_title: str = ""
+    own_lines: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
-        return f"[{self.job}] {self.headline}"
+        return self.own_title or f"[{self.job}] {self.headline}"
 
     @property
     def is_over(self) -> bool:
@@ -150,7 +155,9 @@ def as_json(body: Any) -> bytes:
 def lines_of(message: Message) -> list[str]:
     """The incident in a few lines of plain text, as tickets and mails show it."""
     if message.is_test:
-        return ["This is a test of a destination. Nothing has happened."]
+        return ["This is a test of a destination. Nothing has happened.", *message.own_lines]
+    if message.own_lines:
+        return [line for line in message.own_lines if line]
     said = [f"Job {message.job}, attempt {message.attempt}: {message.symptom}, severity {message.severity}."]
     if message.culprits:
         where = f" on {', '.join(message.nodes)}" if message.nodes else ""

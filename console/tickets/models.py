@@ -26,6 +26,7 @@ class Destination(models.Model):
 
     key: names it in addresses that others call, and in what it is sent. sealed: its secrets, encrypted (sealing.py).
     not_before: the pause after a failure, for all its messages: their order is kept. paused_why: why it is switched off.
+    title_template, body_template: how its tickets are worded (templates.py), empty for the usual words.
     n_refused: messages beyond the limit of waiting ones. hooks_refused: calls from outside that changed nothing, by reason.
     """
 
@@ -36,6 +37,8 @@ class Destination(models.Model):
     settings = models.JSONField(default=dict)
     sealed = models.TextField(default="", blank=True)
     severity_min = models.CharField(max_length=8, choices=Severity.choices, default=Severity.LOW)
+    title_template = models.CharField(max_length=300, default="", blank=True)
+    body_template = models.TextField(default="", blank=True)
     enabled = models.BooleanField(default=True)
     paused_why = models.CharField(max_length=300, default="", blank=True)
     made_at = models.DateTimeField(auto_now_add=True)

@@ -11,6 +11,7 @@ from console.incidents.rows import iso
 from console.tickets.destinations import KINDS
 from console.tickets.message import Kind
 from console.tickets.models import Attempt, Delivery, DeliveryState, DestinationChange, Ticket
+from console.tickets.templates import parts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +25,12 @@ class SettingRow:
 
 @dataclass(frozen=True, slots=True)
 class KindRow:
-    """A kind of destination and the settings it takes."""
+    """A kind of destination, the settings it takes, and which templates it shows: of title and body."""
 
     name: str
     title: str
     settings: list[SettingRow]
+    templates: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class DestinationRow:
     settings: dict[str, str]
     has_secrets: bool
     severity_min: str
+    title_template: str
+    body_template: str
     enabled: bool
     paused_why: str
     made_by: str
@@ -115,7 +119,7 @@ class TicketRow:
 
 def kind_row(kind: Kind) -> KindRow:
     settings = [SettingRow(one.name, one.words, one.is_secret, one.is_needed, one.usual) for one in kind.settings]
-    return KindRow(kind.name, kind.title, settings)
+    return KindRow(kind.name, kind.title, settings, parts_of(kind.name))
 
 
 def destination_row(one: Any, caller: Caller) -> DestinationRow:
@@ -123,7 +127,8 @@ def destination_row(one: Any, caller: Caller) -> DestinationRow:
     kind = KINDS[one.kind]
     return DestinationRow(
         id=one.pk, team=one.team.name, name=one.name, kind=one.kind, title=kind.title, settings=one.settings,
-        has_secrets=bool(one.sealed), severity_min=one.severity_min, enabled=one.enabled, paused_why=one.paused_why,
+        has_secrets=bool(one.sealed), severity_min=one.severity_min,
+        title_template=one.title_template, body_template=one.body_template, enabled=one.enabled, paused_why=one.paused_why,
         made_by=one.made_by, not_before=iso(one.not_before), n_failures=one.n_failures, n_waiting=one.n_waiting,
         n_sent=one.n_sent, n_dead=one.n_dead, n_refused=one.n_refused,
         hook_path=f"/hooks/{one.kind}/{one.key}" if kind.calls_back else "", n_hooks=one.n_hooks,

@@ -10,16 +10,36 @@ from django.utils import timezone
 from console.incidents.models import Incident, Severity
 from console.incidents.rows import CULPRITS_SHOWN_MAX, NODES_SHOWN_MAX, iso
 from console.tickets.message import Message, Verb
-from console.tickets.models import Delivery
+from console.tickets.models import Delivery, Ticket
+from console.tickets.templates import with_templates
 
 NOTE_CHARS_MAX: Final = 4000
+EXAMPLE: Final = Message(
+    verb="open", delivery="", ticket="", dedup_key="", number=12, headline="Rank 3 has not entered the op the others wait in.",
+    state="open", condition="firing", severity="high", symptom="failure", component="process", grade="strong", job="llama-70b",
+    attempt=1, culprits=(3,), nodes=("node-1",), n_victims=7, opened_at="2026-01-01T00:00:00.000Z", at="2026-01-01T00:00:00.000Z",
+    url="https://diogenes.example/incidents/12",
+)  # fmt: skip
+"""For a preview where a team has had no incident yet."""
 
 
 def message_of(delivery: Delivery) -> Message:
-    """What is to be told; the incident, its job and attempt should be selected with it."""
-    if delivery.ticket is None:
-        return _test_of(delivery)
-    incident, entry, ticket = delivery.ticket.incident, delivery.entry, delivery.ticket
+    """What is to be told, in the destination's own words; the incident, its job and attempt should be selected with it."""
+    destination = delivery.destination
+    plain = _test_of(delivery) if delivery.ticket is None else _told_of(delivery, delivery.ticket)
+    return with_templates(plain, destination.title_template, destination.body_template)
+
+
+def sample_of(incident: Incident | None) -> Message:
+    """What a destination would be told of this incident when it opens, for a preview; of none, an example."""
+    if incident is None:
+        return EXAMPLE
+    ticket = Ticket(incident=incident)
+    return _told_of(Delivery(ticket=ticket, verb="open", made_at=incident.opened_at), ticket)
+
+
+def _told_of(delivery: Delivery, ticket: Ticket) -> Message:
+    incident, entry = ticket.incident, delivery.entry
     return Message(
         verb=cast(Verb, delivery.verb),
         delivery=str(delivery.key),

@@ -10,6 +10,8 @@ const ROW: DestinationRow = {
   settings: {},
   has_secrets: true,
   severity_min: "low",
+  title_template: "",
+  body_template: "",
   enabled: true,
   paused_why: "",
   not_before: null,

@@ -10,6 +10,7 @@ import {
   type DestinationSetting,
   makeDestination,
 } from "./calls";
+import { Templates, type TemplateTexts } from "./Templates";
 
 interface DestinationDialogProps {
   kinds: DestinationKind[];
@@ -26,6 +27,10 @@ export function DestinationDialog({ kinds, teams, row, onClose, onDone }: Destin
   const [severity, setSeverity] = useState<string>(row?.severity_min ?? "low");
   const [team, setTeam] = useState(row?.team ?? teams[0]);
   const [settings, setSettings] = useState<Record<string, string>>(row?.settings ?? {});
+  const [texts, setTexts] = useState<TemplateTexts>({
+    title_template: row?.title_template ?? "",
+    body_template: row?.body_template ?? "",
+  });
   const [failed, setFailed] = useState("");
   const [busy, setBusy] = useState(false);
   const fields = kinds.find((one) => one.name === kind)?.settings ?? [];
@@ -36,7 +41,7 @@ export function DestinationDialog({ kinds, teams, row, onClose, onDone }: Destin
   const send = async () => {
     setBusy(true);
     const given = Object.fromEntries(fields.map((one) => [one.name, settings[one.name] ?? ""]));
-    const form = { name: name.trim(), settings: given, severity_min: severity };
+    const form = { name: name.trim(), settings: given, severity_min: severity, ...texts };
     try {
       await (row ? changeDestination(row.id, form) : makeDestination({ ...form, kind, team }));
       notify(row ? "Changed." : "Made: now send a test.");
@@ -86,6 +91,7 @@ export function DestinationDialog({ kinds, teams, row, onClose, onDone }: Destin
           put={setSeverity}
           of={["low", "medium", "high"].map((one) => [one, one])}
         />
+        <Templates parts={kinds.find((one) => one.name === kind)?.templates ?? []} texts={texts} put={setTexts} />
         {failed && (
           <p class="warning" role="alert">
             {failed}

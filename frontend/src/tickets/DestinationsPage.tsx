@@ -21,6 +21,8 @@ import {
 } from "./calls";
 import { Deliveries } from "./Deliveries";
 import { DestinationDialog } from "./DestinationDialog";
+import { History } from "./History";
+import "./tickets.css";
 
 const LOOK_MS = 3000;
 
@@ -37,6 +39,7 @@ function useBeat(): number {
 export function DestinationsPage() {
   const beat = useBeat();
   const { value, failure, again } = useAnswer("destinations", readDestinations, beat);
+  const [history, setHistory] = useState<DestinationRow | null>(null);
   const [form, setForm] = useState<DestinationRow | "new" | null>(null);
   useEffect(() => {
     pageTitle.value = "Destinations";
@@ -63,8 +66,11 @@ export function DestinationsPage() {
       {value?.destinations.length === 0 && (
         <Empty title={mayMake ? "Nobody is told yet." : "Nobody is told yet; administrators add destinations."} />
       )}
-      {value && value.destinations.length > 0 && <Destinations answer={value} again={again} edit={setForm} />}
+      {value && value.destinations.length > 0 && (
+        <Destinations answer={value} again={again} edit={setForm} show={setHistory} />
+      )}
       {value && value.destinations.length > 0 && <Deliveries beat={beat} destinations={value.destinations} />}
+      {history && <History row={history} onClose={() => setHistory(null)} />}
       {form && value && (
         <DestinationDialog
           kinds={value.kinds}
@@ -82,9 +88,11 @@ interface DestinationsProps {
   answer: DestinationsAnswer;
   again: () => void;
   edit: (row: DestinationRow) => void;
+  /** Shows a destination's history. */
+  show: (row: DestinationRow) => void;
 }
 
-function Destinations({ answer, again, edit }: DestinationsProps) {
+function Destinations({ answer, again, edit, show }: DestinationsProps) {
   const columns: Column<DestinationRow>[] = [
     { word: "Name", cell: (row) => row.name },
     { word: "Kind", cell: (row) => row.title },
@@ -93,7 +101,7 @@ function Destinations({ answer, again, edit }: DestinationsProps) {
     { word: "Sent", isNumber: true, cell: (row) => row.n_sent.toLocaleString("en-US") },
     { word: "Dead", isNumber: true, cell: (row) => row.n_dead.toLocaleString("en-US") },
     { word: "Back", isWideOnly: true, cell: (row) => <Back row={row} /> },
-    { word: "Act", cell: (row) => row.may_change && <Acts row={row} again={again} edit={edit} /> },
+    { word: "Act", cell: (row) => row.may_change && <Acts row={row} again={again} edit={edit} show={show} /> },
   ];
   const mayChange = answer.destinations.some((row) => row.may_change);
   return (
@@ -140,9 +148,10 @@ interface ActsProps {
   row: DestinationRow;
   again: () => void;
   edit: (row: DestinationRow) => void;
+  show: (row: DestinationRow) => void;
 }
 
-function Acts({ row, again, edit }: ActsProps) {
+function Acts({ row, again, edit, show }: ActsProps) {
   const [busy, setBusy] = useState(false);
   const [sure, setSure] = useState(false);
   const run = async (act: () => Promise<unknown>, done: string) => {
@@ -167,6 +176,9 @@ function Acts({ row, again, edit }: ActsProps) {
       </button>
       <button type="button" disabled={busy} onClick={() => edit(row)} aria-label={`Change ${row.name}`}>
         Change
+      </button>
+      <button type="button" onClick={() => show(row)} aria-label={`History of ${row.name}`}>
+        History
       </button>
       <button
         type="button"

@@ -15,6 +15,8 @@ export interface DestinationKind {
   name: string;
   title: string;
   settings: DestinationSetting[];
+  /** Which templates it shows: of "title" and "body". */
+  templates: string[];
 }
 
 export interface DestinationRow {
@@ -26,6 +28,8 @@ export interface DestinationRow {
   settings: Record<string, string>;
   has_secrets: boolean;
   severity_min: "low" | "medium" | "high";
+  title_template: string;
+  body_template: string;
   enabled: boolean;
   /** Why it was switched off by itself. */
   paused_why: string;
@@ -85,7 +89,28 @@ export interface DestinationForm {
   kind: string;
   settings: Record<string, string>;
   severity_min: string;
+  title_template: string;
+  body_template: string;
   team?: string;
+}
+
+export interface TemplatePreview {
+  title: string;
+  lines: string[];
+  /** Of which incident; null: an example. */
+  incident: number | null;
+  /** Name → what it stands for. */
+  names: Record<string, string>;
+  usual: { title_template: string; body_template: string };
+}
+
+export interface DestinationChange {
+  at: string;
+  actor: string;
+  actor_kind: string;
+  act: "made" | "changed" | "removed";
+  /** Names of what is different now. */
+  changed: string[];
 }
 
 export const readDestinations = () => ask<DestinationsAnswer>("destinations");
@@ -95,6 +120,9 @@ export const readTickets = (incident: number) => ask<{ tickets: TicketRow[] }>(`
 export const makeDestination = (form: DestinationForm) => ask<unknown>("destinations", "POST", form);
 export const changeDestination = (id: number, changes: object) => ask<unknown>(`destinations/${id}`, "PATCH", changes);
 export const removeDestination = (id: number) => ask<unknown>(`destinations/${id}`, "DELETE");
+export const previewTemplates = (texts: { title_template: string; body_template: string }) =>
+  ask<TemplatePreview>("destinations/preview", "POST", texts);
+export const readHistory = (id: number) => ask<{ changes: DestinationChange[] }>(`destinations/${id}`);
 export const testDestination = (id: number) => ask<unknown>(`destinations/${id}/test`, "POST", {});
 export const replayDelivery = (id: number) => ask<unknown>(`deliveries/${id}/replay`, "POST", {});
 

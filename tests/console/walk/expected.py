@@ -129,6 +129,7 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     "api/v1/destinations": (*_look(), _post("admin", **DESTINATION)),
     "api/v1/destinations/<int:destination_id>": (
         Act("GET", "admin"),
+    "api/v1/destinations/preview": (_post("admin", 200, title_template="{job}"),),
         Act("PATCH", "admin", {"enabled": False}),
         Act("DELETE", "admin"),
     ),
