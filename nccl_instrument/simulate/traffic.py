@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -105,9 +106,10 @@ class Traffic:
         limit = np.array([until_ns[self._keys[flow][0]] // self.epoch_ns for flow in cells["flow"].tolist()], np.int64)
         is_whole = cells["epoch"] < limit if len(cells) else np.zeros(0, bool)
         self._held[phase], cells = cells[~is_whole], cells[is_whole]
-        starts = np.flatnonzero(np.diff(cells["flow"], prepend=-1))
-        for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(cells)], strict=True):
-            self._take(cells[begin:end])
+        bounds = [*np.flatnonzero(np.diff(cells["flow"], prepend=-1)).tolist(), len(cells)]
+        active = self._active(cells)
+        for begin, end in pairwise(bounds):
+            self._take(cells[begin:end], active[begin:end])
         self._keep(cells)
         return until_ns
 
@@ -140,10 +142,21 @@ class Traffic:
             self._keys.append(key)
         return self._flows[key]
 
-    def _take(self, cells: Rows) -> None:
+    def _active(self, cells: Rows) -> Ints:
+        """(n,) how many flows of the same communicator and rank have bytes in the epoch of each cell."""
+        member = np.array([key[:2] for key in self._keys], np.int64).reshape(-1, 2)[cells["flow"]]
+        order = np.lexsort((cells["epoch"], member[:, 1], member[:, 0]))
+        key = np.column_stack([member, cells["epoch"]])[order]
+        starts = np.r_[True, (np.diff(key, axis=0) != 0).any(axis=1)] if len(key) else np.zeros(0, bool)
+        found = np.zeros(len(cells), np.int64)
+        sizes = np.diff(np.append(np.flatnonzero(starts), len(key)))
+        found[order] = np.repeat(sizes, sizes)
+        return found
+
+    def _take(self, cells: Rows, active: Ints) -> None:
         rank, group, _, peer, channel = self._keys[int(cells["flow"][0])]
         stream = self._stream(rank, group, peer)
-        stream.cut.feed(channel, cells["epoch"], cells["bytes"])
+        stream.cut.feed(channel, cells["epoch"], cells["bytes"], active)
         stream.newest_ns = max(stream.newest_ns, (int(cells["epoch"][-1]) + 1) * self.epoch_ns)
 
     def _keep(self, cells: Rows) -> None:
