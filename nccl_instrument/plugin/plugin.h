@@ -59,6 +59,10 @@ typedef struct CommClock {
     uint64_t recent[RECENT_OPS]; /* handles by ordinal */
 } CommClock;
 
+/* Which queue pair this thread has just posted on, not before since_ns, and for which flow: its number, 0 for none. */
+typedef uint32_t (*PostedFor)(uint64_t comm_id, int32_t comm_rank, int32_t peer, unsigned channel, unsigned direction,
+                              uint64_t since_ns);
+
 #define PAGE_BYTES_MAX 65536 /* Plugin fills whole pages of any machine, so that the kernel can wipe it at a fork */
 
 typedef struct Plugin {
@@ -82,6 +86,7 @@ typedef struct Plugin {
     int32_t pid;
     int failed;
     int is_chained; /* another plugin is called too */
+    PostedFor posted_for; /* of the shim in front of libibverbs; NULL without it */
     pthread_mutex_t mutex; /* init and finalize only */
 } Plugin;
 
@@ -176,6 +181,7 @@ PRIVATE uint64_t room_map(int file, void **base);
 PRIVATE void identity_read(SegmentHeader *header);
 PRIVATE void identity_boot(SegmentHeader *header);
 PRIVATE void identity_gpu(CommRow *row);
+PRIVATE PostedFor identity_verbs(void);
 PRIVATE int32_t identity_number(const char *name);
 PRIVATE void identity_text(char *to, size_t size, const char *from);
 

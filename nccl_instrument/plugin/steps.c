@@ -51,6 +51,14 @@ static void note_transfer(const FlowRow *flow, FlowClock *clock, unsigned stage,
     }
 }
 
+/* The transport has just posted for this flow, on this thread: a send's data, or a receive's credit for the sender. */
+static void name_queue_pair(FlowRow *flow, const FlowClock *clock, uint32_t chunk) {
+    int64_t since = flow->direction == DIRECTION_SEND ? clock->passed[STAGE_GPU_READY][chunk % NCCL_STEPS] : 0;
+    if (!flow->comm_id) return;
+    uint32_t number = plugin.posted_for(flow->comm_id, flow->comm_rank, flow->peer, flow->channel, flow->direction, (uint64_t)since);
+    if (number) STORE(flow->qpn, number);
+}
+
 static void pass(FlowRow *flow, FlowClock *clock, unsigned stage, uint32_t chunk) {
     int64_t now = now_ns();
     int is_in_order = LOAD(flow->counters[stage]) == chunk && (!stage || LOAD(flow->counters[stage - 1]) > chunk);
@@ -65,6 +73,8 @@ static void pass(FlowRow *flow, FlowClock *clock, unsigned stage, uint32_t chunk
     clock->latest[stage] = now;
     STORE(flow->last_progress_ns, now);
     PUBLISH(flow->counters[stage], chunk + 1);
+    if (plugin.posted_for && stage == (flow->direction == DIRECTION_SEND ? STAGE_TRANSMITTED : STAGE_POSTED))
+        name_queue_pair(flow, clock, chunk);
 }
 
 /* The handle of a step; no state of its own. 0 when the flow is not there or has no such step. */

@@ -50,13 +50,13 @@ def _line(row: np.void) -> str:
 def main(arguments: list[str]) -> int:
     """Run the command; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m nccl_instrument.verbs", description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="verbs-PID.bin")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="diogenes-verbs.UID.PID.START")
     n_errors = 0
     for path in parser.parse_args(arguments).files:
         try:
             lines, n = lines_of(path)
         except (BadVerbsFile, OSError) as error:
-            print(error, file=sys.stderr)
+            print(f"{path.name}: {error}", file=sys.stderr)
             return 2
         n_errors += n
         print("\n".join(lines))

@@ -7,24 +7,32 @@ one that cannot be is an error.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from nccl_instrument.measure.meter import CELL, FLOW
 
-MAGIC: Final = 0x31564744
+NAME: Final = re.compile(r"diogenes-verbs\.(\d+)\.(\d+)\.(\d+)(?:\.old)?")
+"""Of a file: user, process, when that started; the second-newest ends in .old."""
+MAGIC: Final = 0x32564744
 FLOWS_MAX: Final = 4_096
 CELLS_MAX: Final = 4 * 2**20
+EPOCH_NS_MIN, EPOCH_NS_MAX = 8_000, 1_000_000
+NAMED, SEVERAL_CHANNELS, SEVERAL_FLOWS = 1, 2, 4
+"""Bits of `named`: the profiler plugin said which flow a queue pair serves; it served several channels to the same peer; it
+served several peers or communicators, so that its bytes belong to no one of them.
+"""
 BLOCK: Final = np.dtype(
     [
         ("magic", "<u4"), ("device", "<u4"), ("now_ns", "<u8"), ("start_ns", "<u8"), ("first_epoch", "<u8"),
-        ("epoch_ns", "<u4"), ("unit_bytes", "<u4"), ("n_flows", "<u4"), ("n_qps", "<u4"), ("n_cells", "<u8"),
-        ("lost_bytes", "<u8"), ("qps_refused", "<u8"), ("blocks_lost", "<u8"), ("name", "S64"),
+        ("epoch_ns", "<u4"), ("unit_bytes", "<u4"), ("n_flows", "<u4"), ("n_qps", "<u4"), ("lag_ns", "<u4"), ("reserved", "<u4"),
+        ("n_cells", "<u8"), ("lost_bytes", "<u8"), ("qps_refused", "<u8"), ("blocks_lost", "<u8"), ("name", "S64"),
     ]
 )  # fmt: skip
 QUEUE_PAIR: Final = np.dtype(
@@ -32,11 +40,12 @@ QUEUE_PAIR: Final = np.dtype(
         ("qpn", "<u4"), ("dest_qpn", "<u4"), ("dgid", "u1", 16), ("dlid", "<u2"), ("port", "u1"), ("is_global", "u1"),
         ("connects", "<u4"), ("last_status", "<u4"), ("last_vendor_err", "<u4"), ("work_requests", "<u8"), ("bytes", "<u8"),
         ("signaled", "<u8"), ("refused", "<u8"), ("completions", "<u8"), ("received", "<u8"), ("errors", "<u8"),
-        ("flushed", "<u8"), ("last_error_ns", "<u8"),
+        ("flushed", "<u8"), ("last_error_ns", "<u8"), ("comm_id", "<u8"), ("connected_ns", "<u8"), ("comm_rank", "<i4"),
+        ("peer", "<i4"), ("channel", "u1"), ("direction", "u1"), ("named", "u1"), ("reserved", "u1", 5),
     ]
 )  # fmt: skip
 """Counts since the process opened the device. refused: calls that posted less than they were given. errors: completions
-with another status than flushed; flushed ones follow from them.
+with another status than flushed; flushed ones follow from them. comm_id to direction: the flow it serves, see `named`.
 """
 
 
@@ -46,7 +55,10 @@ class BadVerbsFile(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One device and poll. head: (), BLOCK; flows, cells: as the meter gives them; queue_pairs: (Q,) QUEUE_PAIR."""
+    """One device and poll. head: (), BLOCK; flows, cells: as the meter gives them; queue_pairs: (Q,) QUEUE_PAIR.
+
+    Cells of the last `lag_ns` before `now_ns` may be added to by the next block of the device.
+    """
 
     head: np.void
     flows: npt.NDArray[np.void]
@@ -56,22 +68,46 @@ class Block:
 
 def blocks(path: Path) -> Iterator[Block]:
     """The whole blocks of a file, a block in memory at a time."""
+    at = 0
     with path.open("rb") as stream:
         while True:
-            begin = stream.tell()
-            head = _rows(stream, BLOCK, 1)
-            if head is None:
+            stream.seek(at)
+            head = stream.read(BLOCK.itemsize)
+            block = block_of(head + stream.read(block_bytes(head, at)), at)
+            if block is None:
                 return
-            sizes = [int(head[0][name]) for name in ("n_flows", "n_cells", "n_qps")]
-            if head[0]["magic"] != MAGIC or sizes[0] > FLOWS_MAX or sizes[1] > CELLS_MAX or sizes[2] > FLOWS_MAX:
-                raise BadVerbsFile(f"{path.name} is damaged at byte {begin:,}")
-            parts = [_rows(stream, kind, n) for kind, n in zip((FLOW, CELL, QUEUE_PAIR), sizes, strict=True)]
-            flows, cells, queue_pairs = parts
-            if flows is None or cells is None or queue_pairs is None:
-                return
-            if int(flows["n_cells"].sum()) != len(cells):
-                raise BadVerbsFile(f"{path.name} is damaged at byte {begin:,}")
-            yield Block(head[0], flows, cells, queue_pairs)
+            yield block
+            at += BLOCK.itemsize + block_bytes(head, at)
+
+
+def block_bytes(raw: bytes, at: int = 0) -> int:
+    """How many bytes follow the head that `raw` begins with; 0 while that is not whole. at: where it is, for the message.
+
+    BadVerbsFile when it cannot be a head.
+    """
+    if len(raw) < BLOCK.itemsize:
+        return 0
+    head = np.frombuffer(raw, BLOCK, 1)[0]
+    sizes = [int(head[name]) for name in ("n_flows", "n_cells", "n_qps")]
+    is_bad = head["magic"] != MAGIC or sizes[0] > FLOWS_MAX or sizes[1] > CELLS_MAX or sizes[2] > FLOWS_MAX
+    if is_bad or not EPOCH_NS_MIN <= head["epoch_ns"] <= EPOCH_NS_MAX:
+        raise BadVerbsFile(f"the file is damaged, or of another version of the shim, at byte {at:,}")
+    return sum(kind.itemsize * n for kind, n in zip((FLOW, CELL, QUEUE_PAIR), sizes, strict=True))
+
+
+def block_of(raw: bytes, at: int = 0) -> Block | None:
+    """The block that `raw` begins with; None while it is not whole. BadVerbsFile when it cannot be one."""
+    length = block_bytes(raw, at)
+    if len(raw) < BLOCK.itemsize + length:
+        return None
+    head, place, parts = np.frombuffer(raw, BLOCK, 1)[0], BLOCK.itemsize, []
+    for kind, name in ((FLOW, "n_flows"), (CELL, "n_cells"), (QUEUE_PAIR, "n_qps")):
+        parts.append(np.frombuffer(raw, kind, int(head[name]), place))
+        place += kind.itemsize * int(head[name])
+    flows, cells, queue_pairs = parts
+    if int(flows["n_cells"].sum()) != len(cells):
+        raise BadVerbsFile(f"the file is damaged at byte {at:,}: its flows and epochs contradict each other")
+    return Block(head, flows, cells, queue_pairs)
 
 
 def peer(row: np.void) -> str:
@@ -82,9 +118,3 @@ def peer(row: np.void) -> str:
         return f"lid {row['dlid']}"
     whole = ipaddress.IPv6Address(row["dgid"].tobytes())
     return str(whole.ipv4_mapped or whole)
-
-
-def _rows(stream: BinaryIO, kind: np.dtype[np.void], n: int) -> npt.NDArray[np.void] | None:
-    """n rows; None when the file has not got them."""
-    found = stream.read(kind.itemsize * n)
-    return np.frombuffer(found, kind) if len(found) == kind.itemsize * n else None

@@ -2,7 +2,8 @@
 
 `python -m tests.bench.measure`. A C loop (measure.c) feeds 2,000 queue pairs with one data second of a 400 Gbit/s NIC: 4 KiB
 a transfer, 12.2 million in all, each an event; then the poll. On one thread, then on as many as there are cores. MB are
-2**20 bytes, as in Pulse §4.3.
+2**20 bytes, as in Pulse §4.3. ns_per_post_and_poll: what the shim in front of libibverbs adds to a work request, a library
+without hardware behind it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ RUNS, FLOWS, TRANSFERS = 3, 2_000, 12_200_000
 HERE = Path(__file__).parent
 FOLDER = HERE.parents[1] / "nccl_instrument" / "measure"
 TABLE_BYTES = 4 * 2**24
+VERBS = FOLDER.with_name("verbs")
+TESTED = HERE.parent / "nccl_instrument" / "verbs"
 
 
 def main() -> None:
@@ -26,6 +29,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="diogenes-bench-") as name:
         loop = _compiled(Path(name) / "loop")
         one, all_ = _run(loop, 1), _run(loop, cores)
+        added_ns = _shim_ns(Path(name))
     mb = round((TABLE_BYTES + one["pool_bytes"]) / 2**20, 1)
     report = {
         "bench": "measure", "cores": cores, "events_per_s_core": round(one["events"] / one["fed_s"]),
@@ -33,6 +37,7 @@ def main() -> None:
         "lost": int(one["lost_bytes"] + all_["lost_bytes"]),
         "ns_per_work_request": round(one["fed_s"] / one["events"] * 1e9, 1), "poll_s": round(one["poll_s"], 3),
         "cells_per_s": int(one["cells"]), "raw_mb_per_s": round(one["cells"] * 8 / 1e6, 1),
+        "ns_per_post_and_poll": added_ns,
     }  # fmt: skip
     for key, value in report.items():
         print(f"{key:>22}  {value}")
@@ -43,6 +48,27 @@ def _compiled(path: Path) -> Path:
     sources = [HERE / "measure.c", *sorted((FOLDER / "src").glob("*.c"))]
     subprocess.run(["cc", "-O2", "-std=c11", "-pthread", "-o", path, *sources], check=True)
     return path
+
+
+def _shim_ns(folder: Path) -> float:
+    """Difference of medians with the shim and without it."""
+    subprocess.run(["make", "-s", "-C", VERBS], check=True)
+    words = ["cc", "-std=gnu11", "-O2", "-pthread", f"-I{TESTED}", f"-I{VERBS / 'src'}"]
+    library = ["-shared", "-fPIC", "-Wl,-soname,libibverbs.so.1", f"-Wl,--version-script={TESTED / 'behind.map'}"]
+    subprocess.run([*words, *library, TESTED / "behind.c", "-o", folder / "libibverbs.so.1"], check=True)
+    (folder / "libibverbs.so").symlink_to("libibverbs.so.1")
+    subprocess.run([*words, HERE / "verbs_post.c", "-o", folder / "posts", "-ldl"], check=True)
+    with_it, without = ([_posts_ns(folder, shim) for _ in range(RUNS)] for shim in (True, False))
+    return round(statistics.median(with_it) - statistics.median(without), 1)
+
+
+def _posts_ns(folder: Path, has_shim: bool) -> float:
+    into = folder / "verbs"
+    into.mkdir(exist_ok=True)
+    libraries = [VERBS / "build", folder] if has_shim else [folder]
+    environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(map(str, libraries)), "DIOGENES_VERBS": str(into)}
+    said = subprocess.run([folder / "posts"], capture_output=True, text=True, check=True, env=environment)
+    return float(said.stdout.split()[0])
 
 
 def _run(loop: Path, n_threads: int) -> dict[str, float]:

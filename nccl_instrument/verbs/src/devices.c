@@ -29,14 +29,16 @@ struct dgv_device *dgv_device_at(unsigned at) {
 
 /* Meter and rows; they stay for the next context when this one is closed, so that nobody frees what another thread uses. */
 static bool furnish(struct dgv_device *device) {
-    struct dgm_settings settings = {DGV_EPOCH_NS, 4096, DGV_POLL_NS, DGV_QPS_MAX, UINT64_C(128) << 20};
-    device->start_ns = dgv_now_ns();
+    struct dgm_settings settings = {DGV_EPOCH_NS, 0, DGV_POLL_NS, DGV_QPS_MAX, UINT64_C(128) << 20};
+    device->start_ns = dgv_now_ns() / DGV_EPOCH_NS * DGV_EPOCH_NS; /* epochs of all cards and processes of the node are the same */
     device->meter = dgm_create(&settings, device->start_ns);
     device->qps = calloc(DGV_SLOTS, sizeof *device->qps);
-    if (device->meter && device->qps)
+    device->pending = calloc((size_t)DGV_SLOTS * DGV_PENDING, sizeof *device->pending);
+    if (device->meter && device->qps && device->pending)
         return true;
     dgm_destroy(device->meter);
     free(device->qps);
+    free(device->pending);
     return false;
 }
 

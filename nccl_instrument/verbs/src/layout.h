@@ -73,6 +73,11 @@ struct dgv_qp_attr {
     uint8_t ah_port;
 };
 
+struct dgv_qp_init {
+    uint8_t before[56];
+    int sq_sig_all;
+};
+
 #define DGV_QP_DEST (1 << 20)
 #define DGV_OP_WRITES_MAX 3u /* write, write with immediate, send, send with immediate */
 #define DGV_SIGNALED 2u

@@ -37,7 +37,9 @@ def test_a_failed_one_says_with_what(built: Built, tmp_path: Path, capsys: pytes
 def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.bin").write_bytes(bytes(500))
     assert main([str(tmp_path / "a.bin")]) == main([str(tmp_path / "none.bin")]) == 2
-    assert capsys.readouterr().err.startswith("a.bin is damaged at byte 0\n")
+    assert capsys.readouterr().err.startswith(
+        "a.bin: the file is damaged, or of another version of the shim, at byte 0\n"
+    )
 
 
 @pytest.fixture(scope="module")
