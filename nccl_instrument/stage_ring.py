@@ -64,7 +64,7 @@ SLOTS_MAX: Final = 2**17
 SCHEMAS_MAX: Final = 8
 STEP_SLOT, SIDE_SLOT = 1, 2
 ROAD_AGENT, ROAD_GATHER = 1, 2  # codes of tables.ROADS
-PREFETCHES, EVENT_SCOPE_LIMITED = 1, 2  # bits of tables.recorder.flags
+PREFETCHES, EVENT_SCOPE_LIMITED, SYNCHRONOUS = 1, 2, 4  # bits of tables.recorder.flags
 ROLE_CHARS_MAX: Final = 32
 MEMBER_RUNS_MAX: Final = 256
 """Of neighbouring ranks that play the same part: 16 kB of the declaration at most. With more, their roles are not told."""
@@ -147,6 +147,8 @@ class Ring:
 
     def ended(self, step: int) -> None:
         """Tell the counts as they are now."""
+        if os.getpid() != self._pid:
+            return
         raw = COUNTS.pack(self._stages.n_done, *(count & COUNT_MAX for count in _COUNTED(self._stages.counts)))
         self._memory[COUNTS_AT : COUNTS_AT + len(raw) + CHECK.size] = raw + CHECK.pack(zlib.crc32(raw))
 
@@ -173,6 +175,8 @@ class Ring:
 
     def _declare(self, schema: Schema) -> None:
         """Say who we are and what the stages of the newest schemas are; the older ones make room."""
+        if os.getpid() != self._pid:
+            return
         self._declared_ns = time.monotonic_ns()
         self._schemas = {**{k: v for k, v in self._schemas.items() if k != schema.schema_id}, schema.schema_id: schema}
         schemas = list(self._schemas.values())[-SCHEMAS_MAX:]
@@ -196,7 +200,8 @@ class Ring:
 
 def recorder_flags(stages: Stages) -> int:
     """Bits of tables.recorder.flags."""
-    return (PREFETCHES if stages.ahead else 0) | (EVENT_SCOPE_LIMITED if stages.events.is_scope_limited else 0)
+    limited = EVENT_SCOPE_LIMITED if stages.events.is_scope_limited else 0
+    return (PREFETCHES if stages.ahead else 0) | limited | (SYNCHRONOUS if stages.synchronous else 0)
 
 
 def _runs(members: Mapping[int, tuple[str, int]]) -> list[list[Any]]:

@@ -65,7 +65,8 @@ class _Current:
 class Stages:
     """Records the stages of one rank's training loop.
 
-    role: what part this rank plays, where ranks play several (a pipeline's stage, say). event_share: of the steps whose
+    role: what part this rank plays, where ranks play several (a pipeline's stage, say). synchronous: all ranks of the job are
+    one data-parallel group, whose backward ends in a reduction over all of them. event_share: of the steps whose
     `device_time` is sampled. Without a sink `take` hands over what was recorded; what nobody takes makes room for newer
     records, counted.
     """
@@ -75,13 +76,14 @@ class Stages:
         schema: Schema = DEFAULT,
         *,
         role: str = "",
+        synchronous: bool = False,
         event_share: float = 0.0,
         keep: int = STEPS_KEPT,
         clock: Callable[[], int] = time.monotonic_ns,
         events: Events | None = None,
     ) -> None:
         """clock: nanoseconds, of a clock that does not go back."""
-        self.counts, self.role, self.ahead = Counts(), role, 0
+        self.counts, self.role, self.ahead, self.synchronous = Counts(), role, 0, synchronous
         self.clock, self._keep = clock, max(keep, 1)
         self.events = events or Events(event_share)
         self.use(schema)

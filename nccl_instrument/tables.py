@@ -76,6 +76,7 @@ GATHERED: Final = 16  # brought by a gather: the process that sent it is not the
 
 PREFETCHES: Final = 1  # bits of `recorder.flags`: batches are fetched ahead
 EVENT_SCOPE_LIMITED: Final = 2  # device work on streams that the events do not cover
+SYNCHRONOUS: Final = 4  # every backward of the step ends in a reduction over all ranks, as the program says
 NOT_READY: Final = -1  # `side.value_ns` that was asked for and did not come in time
 
 TRAFFIC_FINISHED: Final = 1  # bits of `traffic.flags`: the op's volume was reached, and silence or another op followed

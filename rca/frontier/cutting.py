@@ -31,11 +31,13 @@ ROWS_MAX: Final = 4_000_000
 @dataclass(frozen=True, slots=True)
 class Cursor:
     """Up to where an attempt has been cut. step: the last one that is done with, -1 before the first; ended_ns: when it
-    ended; first: the first step ever seen, -1 before it."""
+    ended, 0 before the first window; first: the first step since the numbers began, -1 before it; since_ns: when they began
+    anew, 0 for never."""
 
     step: int = -1
     ended_ns: int = 0
     first: int = -1
+    since_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +71,19 @@ class Batch:
 
 
 def after(steps: Steps, cursor: Cursor, settings: Settings) -> tuple[Steps, Cursor]:
-    """Steps that have not been cut, warm-up left out. Numbers that begin anew, as after a checkpoint was loaded, are new."""
+    """Steps that have not been cut, warm-up left out. Numbers that begin anew, as after a checkpoint was loaded, are new steps,
+    and the first of them warm-up; what was no window yet before them is left out."""
     if not len(steps.step):
         return steps, cursor
+    steps = steps.where(steps.aligned_ns >= cursor.since_ns)
     is_late = steps.aligned_ns > cursor.ended_ns + SETTLED_NS
     is_anew = (steps.step <= cursor.step) & is_late & (cursor.ended_ns > 0)  # 0: these are the warm-up, read again
     if is_anew.any():
-        steps = steps.where(steps.aligned_ns >= steps.aligned_ns[is_anew].min())
-        cursor = Cursor(int(steps.step.min()) - 1, cursor.ended_ns, cursor.first)
-    if cursor.first < 0:
+        since_ns = int(steps.aligned_ns[is_anew].min())
+        steps = steps.where(steps.aligned_ns >= since_ns)
+        first = int(steps.step.min())
+        cursor = Cursor(first + settings.stage_warm_up - 1, 0, first, since_ns)
+    if cursor.first < 0 and len(steps.step):
         cursor = Cursor(int(steps.step.min()) + settings.stage_warm_up - 1, 0, int(steps.step.min()))
     return steps.where(steps.step > cursor.step), cursor
 

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from ingest.window import Window
-from nccl_instrument.tables import FUNCS
+from nccl_instrument.tables import FUNCS, SYNCHRONOUS
 from rca.frontier.steps import printable
 from rca.keys import Ints, Rows, is_p2p
 
@@ -77,17 +77,26 @@ class Fit:
     why: str
 
 
-def fit_of(window: Window, group: Group, ranks: Sequence[int], boundary_ns: Ints, ended_ns: Ints) -> Fit:
+def fit_of(
+    window: Window,
+    group: Group,
+    ranks: Sequence[int],
+    boundary_ns: Ints,
+    ended_ns: Ints,
+    *,
+    is_before_reduction: bool = False,
+) -> Fit:
     """Whether the communicators show one homogeneous data-parallel group that synchronises after a stage (Appendix C).
 
     boundary_ns, ended_ns: (T, R) when each of `ranks` ended the leading stage and the step. Asked of one rank, on its own
-    clock: an op that it begins after its boundary is one in which it waits for the others.
+    clock: an op that it begins after its boundary is one in which it waits for the others. Where no communicator is traced, the
+    programs' own word is taken (is_before_reduction: the stage is not behind backward), and said to be that.
     """
     if not group.are_roles_known:
         return Fit(False, "what part each rank plays is not known")
     comms = _covering(window, group.ranks)
     if comms is None:
-        return Fit(False, "no communicator of this group is traced")
+        return _declared(window, group, is_before_reduction=is_before_reduction)
     if not comms:
         return Fit(False, "the communicators that are traced do not join this group into one")
     ops = window.rows("op")
@@ -101,6 +110,19 @@ def fit_of(window: Window, group: Group, ranks: Sequence[int], boundary_ns: Ints
     which = "one communicator" if len(comms) == 1 else f"{len(comms)} communicators that join them"
     return Fit(
         True, f"{len(group.ranks)} ranks of one role are in {which}, with {' and '.join(names)} after that stage"
+    )
+
+
+def _declared(window: Window, group: Group, *, is_before_reduction: bool) -> Fit:
+    """What the recorders of all the job's ranks say of its one data-parallel group."""
+    recorder = window.rows("recorder")
+    said = np.unique(recorder["rank"][(recorder["flags"] & SYNCHRONOUS) > 0])
+    if not len(group.ranks) == group.n_known == int(np.isin(group.ranks, said).sum()):
+        return Fit(False, "no communicator of this group is traced")
+    if not is_before_reduction:
+        return Fit(False, "no communicator is traced, and the reduction that the programs declare is before that stage")
+    return Fit(
+        True, f"declared by the programs of all {len(group.ranks)} ranks: backward ends in a reduction over them"
     )
 
 

@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 
 from ingest.window import Window
-from nccl_instrument.stage_schema import FORWARD_EVENTS
+from nccl_instrument.stage_schema import BACKWARD, FORWARD_EVENTS
 from nccl_instrument.tables import EVENT_SCOPE_LIMITED
 from rca.frontier.accounting import Accounts, Seconds, account, sampled_ranks
 from rca.frontier.cutting import Cut
-from rca.frontier.folding import folding_of
+from rca.frontier.folding import broad_name, folding_of
 from rca.frontier.gates import Gates
 from rca.frontier.groups import Group, fit_of
 from rca.frontier.labels import label_accounted
@@ -54,7 +54,10 @@ def packet_of(cut: Cut, group: Group, told: Window, gates: Gates, usual_s: dict[
     median while the job was as usual, when that is known."""
     accounts = account(cut.durations)
     window = _window(cut, group, told, usual_s)
-    fit = fit_of(told, group, cut.ranks, _boundary(cut, accounts), cut.ended_ns)
+    at = _leading(cut, accounts)
+    fit = fit_of(
+        told, group, cut.ranks, _boundary(cut, at), cut.ended_ns, is_before_reduction=_is_before_reduction(cut, at)
+    )
     window = replace(window, fits_wait_model=fit.fits, why=fit.why)
     report = label_accounted(window, accounts, gates)
     pace, body = pace_of(report, accounts.exposed), _body(cut, window, accounts, report)
@@ -74,13 +77,23 @@ def _window(cut: Cut, group: Group, told: Window, usual_s: dict[str, float] | No
     )  # fmt: skip
 
 
-def _boundary(cut: Cut, accounts: Accounts) -> Ints:
-    """(T, R) when each rank ended the leading stage, on its own clock."""
+def _leading(cut: Cut, accounts: Accounts) -> int:
+    """The ordered stage at whose end the leading one was exposed."""
     stages = folding_of(cut.stages.names)
-    at = stages.boundary(accounts, int(stages.sums(accounts.shares).argmax()))
+    return stages.boundary(accounts, int(stages.sums(accounts.shares).argmax()))
+
+
+def _boundary(cut: Cut, at: int) -> Ints:
+    """(T, R) when each rank ended that stage, on its own clock."""
     rest = cut.durations[:, :, at + 1 :].sum(axis=2)
     found: Ints = cut.ended_ns - (rest * 1e9).astype(np.int64)
     return found
+
+
+def _is_before_reduction(cut: Cut, at: int) -> bool:
+    """Whether the last backward ends after that stage has begun: gradients are reduced in it."""
+    backward = [place for place, name in enumerate(cut.stages.names) if broad_name(name) == BACKWARD]
+    return bool(backward) and at <= backward[-1]
 
 
 def events_of(cut: Cut, told: Window) -> DeviceEvents | None:

@@ -122,6 +122,18 @@ def test_numbers_that_begin_anew_are_new_steps() -> None:
     assert found.cuts[0].steps[0] == 3
 
 
+def test_the_first_steps_of_numbers_that_begin_anew_are_warm_up_too_however_often_they_are_read() -> None:
+    settings = replace(SHORT, stage_warm_up=5)
+    before = windows_of(stage_window(steady(15)), settings)
+    again = stage_window(steady(30), first_step=3, end_ns=END_NS + 60 * SECOND)
+    _, cursor = after(steps_of(again), Cursor(before.step, before.ended_ns, 0), settings)
+    later = without(again, step=range(3, 7))  # of a slow start what was read first is not read again
+    own, _ = after(steps_of(later), cursor, settings)
+    assert own.step.min() == 8 and windows_of(later, settings, cursor).cuts[0].steps[0] == 8
+    old = stage_window(steady(30), first_step=20)
+    assert len(after(steps_of(old), cursor, settings)[0].step) == 0  # of before the restart
+
+
 @pytest.mark.parametrize(
     ("flags", "said"), [(WAIT_UNSURE, "batches are fetched ahead"), (GATHER_FAILED, "gather of this window failed")]
 )

@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 from ingest.window import Window
-from nccl_instrument.tables import FUNCS
+from nccl_instrument.stage_schema import DATA, OPTIMIZER
+from nccl_instrument.tables import FUNCS, SYNCHRONOUS
+from rca.frontier.gates import DEFAULT as GATES
 from rca.frontier.groups import Fit, fit_of, groups_of
+from rca.frontier.packet import packet_of
+from rca.frontier.report import Label
 from tests.eval.stages_model import Fault, Job, run, window_of
 from tests.rca.frontier.built import WORLD, joined, members_of, stage_window
-from tests.rca.frontier.test_cutting import steady
+from tests.rca.frontier.test_cutting import SHORT, steady, windows_of
 
 
 def fit(window: Window, after_s: float = 0.0) -> Fit:
@@ -91,3 +95,32 @@ def test_communicators_that_overlap_join_a_group() -> None:
     ops["comm_id"] = WORLD + (ops["rank"] >= 4)
     window = replace(window, members=members, tables={**window.tables, "op": joined("op", ops, ops["rank"].tolist())})
     assert "6 communicators that join them" in fit(window).why
+
+
+@pytest.mark.parametrize(
+    ("stage", "n_said", "why"),
+    [
+        (DATA, 8, "declared by the programs of all 8 ranks"),
+        (OPTIMIZER, 8, "is before that stage"),
+        (DATA, 7, "no communicator of this group is traced"),
+    ],
+)
+def test_where_nothing_is_traced_the_programs_own_word_is_taken_and_said_to_be_that(
+    stage: str, n_said: int, why: str
+) -> None:
+    """As of DDP over gloo, or without the plugin: else no stage that others wait for could ever be named."""
+    made = run(Job(8), Fault("data" if stage == DATA else "optimizer", 3, 0.3), 30, np.random.default_rng(0))
+    window = replace(window_of(made), members=members_of([]))
+    recorder = window.rows("recorder").copy()
+    recorder["flags"][recorder["rank"] < n_said] = SYNCHRONOUS
+    window = replace(window, tables={**window.tables, "recorder": recorder, "op": window.rows("op")[:0]})
+    (found,) = windows_of(window, replace(SHORT, stage_steps=30)).cuts
+    if stage == OPTIMIZER:  # nobody waits for it in this step: say that it leads
+        found = replace(
+            found, durations=found.durations[:, :, [0, 1, 2, 3, 4, 5]] * np.array([0.1, 0.1, 0.1, 0.1, 1, 0.1])
+        )
+    report = packet_of(found, groups_of(window)[0], window, GATES).report
+    assert why in report.why
+    assert report.fits_wait_model == why.startswith("declared")
+    assert (Label.SYNC_WAIT_DEPENDENT in report.labels) == report.fits_wait_model
+    assert report.stage == stage
