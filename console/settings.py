@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 from psycopg.conninfo import conninfo_to_dict
 
+from console.accounts.grants import oidc_app, origins_of, read_grants
 from console.operations.logs import logging_settings
 
 VERSION = "0.1.0"
@@ -112,6 +113,9 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
+    "allauth",
+    "allauth.account",
+    "allauth.socialaccount",
     "ingest",
     "console.accounts",
     "console.silences",
@@ -135,6 +139,7 @@ MIDDLEWARE = [
     "console.dashboard.given.NoNul",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -179,10 +184,11 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = (
 )  # ingest has its own application and its own limits; files: console/dumps/uploads.py
 BUNDLES_FOLDER = DATA_FOLDER / "bundles"  # web and workers share it
 EVIDENCE_FOLDER = DATA_FOLDER / "evidence"  # and this
-# Nothing inline, neither scripts nor styles: what the charting library would write into the page is frontend/src/styles/plotly.css.
+# Nothing inline, neither scripts nor styles: what the charting library would write there is frontend/src/styles/plotly.css.
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
-    "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    "connect-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
+    f"form-action 'self' {origins_of(os.environ)}"
 )
 
 # ---- static files ----------------------------------------------------------------------------------------------------
@@ -237,6 +243,19 @@ SIGNIN_LINK_SECONDS = 15 * 60
 SIGNIN_FAILURES_MAX = 10  # of an account from one address, in SIGNIN_FAILURE_SECONDS; see console/accounts/throttle.py
 GUESSES_MAX = 30  # unknown API tokens, or sign-in links, from one address in the same time
 SIGNIN_FAILURE_SECONDS = 5 * 60
+
+# Signing in at an OpenID Connect provider; off without an issuer. See docs/sign-in.md.
+OIDC_ISSUER = os.environ.get("DIOGENES_OIDC_ISSUER", "")
+OIDC_NAME = os.environ.get("DIOGENES_OIDC_NAME", "single sign-on") if OIDC_ISSUER else ""
+OIDC_CLAIM = os.environ.get("DIOGENES_OIDC_CLAIM", "groups")
+OIDC_GROUPS = read_grants(os.environ.get("DIOGENES_OIDC_GROUPS", ""))
+OIDC_CA = os.environ.get("DIOGENES_OIDC_CA", "")
+OIDC_SESSION_SECONDS = int(float(os.environ.get("DIOGENES_OIDC_SESSION_HOURS", "12")) * 3600)
+ACCOUNT_ADAPTER = "console.accounts.oidc.Accounts"
+ACCOUNT_EMAIL_VERIFICATION = SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_SIGNUP_FIELDS = ["username*"]
+SOCIALACCOUNT_ADAPTER = "console.accounts.oidc.Identities"
+SOCIALACCOUNT_PROVIDERS = {"oidc": {"APPS": [oidc_app(os.environ)] if OIDC_ISSUER else []}}
 
 # ---- looks and incidents ---------------------------------------------------------------------------------------------
 WATCH_HEARD_SECONDS = float(os.environ.get("DIOGENES_WATCH_HEARD_SECONDS", "1"))  # 0 switches the light beat off

@@ -35,7 +35,7 @@ def signin(request: HttpRequest) -> HttpResponse:
         return _signin_page(request, WRONG, 401)
     forget_tries(account, address)
     login(request, user)
-    return HttpResponseRedirect(_safe_next(request))
+    return HttpResponseRedirect(safe_next(request))
 
 
 @never_cache
@@ -68,10 +68,15 @@ def _no_link(request: HttpRequest) -> HttpResponse:
 
 
 def _signin_page(request: HttpRequest, error: str = "", status: int = 200) -> HttpResponse:
-    return render(request, "signin.html", {"error": error, "next": _safe_next(request)}, status=status)
+    return render(
+        request,
+        "signin.html",
+        {"error": error, "next": safe_next(request), "oidc_name": settings.OIDC_NAME},
+        status=status,
+    )
 
 
-def _safe_next(request: HttpRequest) -> str:
+def safe_next(request: HttpRequest) -> str:
     """Where to go afterwards: a page of ours, whatever the address said."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
     is_ours = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())

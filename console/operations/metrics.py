@@ -41,6 +41,9 @@ GUESSES: Final = Counter(
     "diogenes_guesses", "Passwords tried, unknown API tokens and sign-in links, by kind.", ["kind"]
 )
 GUESSES_REFUSED: Final = Counter("diogenes_guesses_refused", "Those that were too many for their address.", ["kind"])
+SIGNINS_REFUSED: Final = Counter(
+    "diogenes_signins_refused", "Sign-ins at the provider that let nobody in, by reason.", ["reason"]
+)
 API_REFUSED: Final = Counter("diogenes_api_refused", "REST requests beyond what one caller may send in a minute.")
 
 TICKETS_SENT: Final = Counter(

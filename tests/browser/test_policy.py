@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from console.accounts.grants import oidc_app, origins_of, read_grants
 from tests.browser.conftest import PHONE, OpenAs
 from tests.browser.stack import Stack
+from tests.console.accounts.identity_provider import CLIENT_ID, SECRET, Provider, running
 
 pytestmark = pytest.mark.browser
 LISTEN = """
@@ -114,3 +116,22 @@ def test_a_page_cannot_run_what_is_put_into_it(stack: Stack, open_as: OpenAs) ->
     )
     page.wait_for_function("window.violations.length >= 2")
     assert page.evaluate("window.ran") is None
+
+
+def test_signing_in_at_a_provider_leaves_and_comes_back_within_the_policy(
+    stack: Stack, chrome: Browser, settings: Any
+) -> None:
+    person = {"sub": "8f1c", "preferred_username": "olga", "groups": ["sre"]}
+    with running(Provider(person)) as provider:
+        environment = {
+            "DIOGENES_OIDC_ISSUER": provider.issuer, "DIOGENES_OIDC_CLIENT_ID": CLIENT_ID,
+            "DIOGENES_OIDC_CLIENT_SECRET": SECRET, "DIOGENES_OIDC_GROUPS": "sre=training:responder",
+        }  # fmt: skip
+        settings.OIDC_NAME, settings.OIDC_GROUPS = "Example Login", read_grants("sre=training:responder")
+        settings.SOCIALACCOUNT_PROVIDERS = {"oidc": {"APPS": [oidc_app(environment)]}}
+        settings.CONTENT_SECURITY_POLICY += origins_of(environment)
+        page = chrome.new_page()
+        page.goto(f"{stack.server.url}/incidents")
+        page.get_by_role("button", name="Sign in with Example Login").click()
+        expect(page.get_by_role("heading", name="Incidents", level=1)).to_be_visible()
+        expect(page).to_have_url(f"{stack.server.url}/incidents")

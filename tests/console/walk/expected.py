@@ -50,6 +50,8 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     # ---- pages ----
     "page": (Act("GET", "signed in", answers=(200, 503)),),  # 503: the front end is not built
     "signin": (Act("GET", "anyone"), Act("POST", "anyone", {}, answers=(401,), is_form=True)),
+    "signin/oidc": (Act("POST", "anyone", {}, answers=(404,), is_form=True),),  # single sign-on is off
+    "signin/oidc/callback": (Act("GET", "anyone", answers=(404,)),),
     "signin/<str:secret>": (
         Act("GET", "anyone", answers=(401,)),
         Act("POST", "anyone", {}, answers=(401,), is_form=True),
@@ -119,6 +121,9 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     f"{JOB}/<int:number>/stacks/<int:rank>": _look(),
     f"{JOB}/<int:number>/recorder": _look(),
     f"{JOB}/<int:job_id>/figures/throughput": _look(),
+    f"{JOB}/<int:job_id>/question": _look(),
+    f"{JOB}/<int:job_id>/question.csv": _look("?per=kind"),
+    f"{JOB}/<int:job_id>/question.parquet": _look("?measure=ops"),
     f"{JOB}/<int:job_id>/stages": _look(),
     f"{JOB}/<int:job_id>/stages/<int:window_id>": _look(),
     # ---- bundles ----
@@ -127,9 +132,9 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     "api/v1/bundles/<slug:key>/stacks/<int:rank>": _look(),
     # ---- destinations and deliveries ----
     "api/v1/destinations": (*_look(), _post("admin", **DESTINATION)),
+    "api/v1/destinations/preview": (_post("admin", 200, title_template="{job}"),),
     "api/v1/destinations/<int:destination_id>": (
         Act("GET", "admin"),
-    "api/v1/destinations/preview": (_post("admin", 200, title_template="{job}"),),
         Act("PATCH", "admin", {"enabled": False}),
         Act("DELETE", "admin"),
     ),
