@@ -22,6 +22,7 @@ from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.nics import NicReader, find_nics
 from nccl_instrument.agent.options import Options, parse_options
 from nccl_instrument.agent.post import DUMPS_PATH, Door
+from nccl_instrument.agent.sampling import Sampling
 from nccl_instrument.agent.spool import Spool, SpoolTaken
 from nccl_instrument.agent.sweep import Sweep
 from nccl_instrument.agent.trainer import Bookmark
@@ -65,7 +66,8 @@ def run(
     ip = local_address(door.host, door.port)
     uplink = Uplink(door, spool, losses)
     hand_over = Handover(spool, losses, uplink.offer)
-    sweep = Sweep(options.folders, options.node, ip, nics, losses, bookmarks, hand_over)
+    sampling = Sampling(options.epoch_us * 1000, options.traffic_rows_max)
+    sweep = Sweep(options.folders, options.node, ip, nics, losses, bookmarks, hand_over, sampling)
     dumper = Dumper(dumps_door, options.node, losses, sweep.here)
     uplink.resend, uplink.ask = sweep.ask_for, dumper.ask
     LOG.info("node %s, sending to %s; %d batches in the spool", options.node, options.server, len(spool))

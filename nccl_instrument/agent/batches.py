@@ -24,9 +24,11 @@ ROWS_MAX: Final = {
     "status": 20_000,
     "stage": 60_000,
     "side": 20_000,
+    "traffic": 40_000,
 }
 _AGE: Final = {
     "op": "enqueued_ns", "live_op": "enqueued_ns", "flow": "tick_ns", "stage": "ended_ns", "side": "ended_ns",
+    "traffic": "end_ns",
 }  # fmt: skip
 
 

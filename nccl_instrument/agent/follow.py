@@ -18,6 +18,7 @@ from typing import Final
 
 from nccl_instrument.agent.jobs import ADVICE, name_problem
 from nccl_instrument.agent.rows import Owner, single_nic
+from nccl_instrument.agent.sampling import Sampling
 from nccl_instrument.agent.segment import Segment, SegmentNotReady, is_alive
 from nccl_instrument.agent.trainer import Bookmark, Trainer
 
@@ -41,7 +42,9 @@ class Followed:
         ip: str,
         bookmarks: Mapping[str, Bookmark],
         count: Callable[[str, int], None],
+        sampling: Sampling | None = None,
     ) -> None:
+        self._sampling = sampling
         self.folders, self.trainers = folders, dict[Path, Trainer]()
         self._nic_names, self._ip, self._count = tuple(nic_names), ip, count
         self._bookmarks = dict(bookmarks)
@@ -132,7 +135,7 @@ class Followed:
             segment.close()
             self._unlink(path, inode, "left by a process of long ago")
             return
-        trainer = Trainer(segment, self._owner(segment), self._bookmarks.pop(path.name, Bookmark()))
+        trainer = Trainer(segment, self._owner(segment), self._bookmarks.pop(path.name, Bookmark()), self._sampling)
         problem = name_problem(trainer.job, "job")
         if problem:
             LOG.warning("process %d is not traced: %s; %s", trainer.owner.pid, problem, ADVICE)

@@ -12,8 +12,11 @@ from typing import Final
 
 from nccl_instrument.agent.jobs import name_problem
 from nccl_instrument.agent.nics import Nic
+from nccl_instrument.agent.sampling import ROWS_PER_S
+from nccl_instrument.measure.spreading import EPOCH_NS_LEAST, EPOCH_NS_MOST
 
 SPOOL_BYTES_MAX: Final = 256 * 2**20
+TRAFFIC_ROWS_MOST: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,8 @@ class Options:
     nics: tuple[Nic, ...]
     spool: Path
     spool_bytes_max: int
+    epoch_us: int
+    traffic_rows_max: int
 
 
 def parse_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
@@ -40,12 +45,16 @@ def parse_options(arguments: Sequence[str], environment: Mapping[str, str]) -> O
         parser.error(f"{problem}: give one with --node")
     if given.spool_bytes_max < 0:
         parser.error("--spool-bytes-max must not be negative")
+    if not EPOCH_NS_LEAST <= given.epoch_us * 1000 <= EPOCH_NS_MOST:
+        parser.error("--epoch-us must be 8 to 1000")
+    if not 0 <= given.traffic_rows_max <= TRAFFIC_ROWS_MOST:
+        parser.error(f"--traffic-rows-max must be 0 to {TRAFFIC_ROWS_MOST}")
     folders = given.segments or _paths(environment.get("DIOGENES_SEGMENT_DIR", "/dev/shm"))
     nics = given.nic or [_nic(text) for text in environment.get("DIOGENES_NICS", "").split(",") if text]
     spool = given.spool or _default_spool(environment, given.node)
     return Options(
         given.server, given.token_file, given.ca, given.node, tuple(dict.fromkeys(folders)), tuple(nics), spool,
-        given.spool_bytes_max,
+        given.spool_bytes_max, given.epoch_us, given.traffic_rows_max,
     )  # fmt: skip
 
 
@@ -66,6 +75,17 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--spool", type=Path, default=path("DIOGENES_SPOOL"), help="folder for batches that cannot be sent yet")
     spool_bytes = environment.get("DIOGENES_SPOOL_BYTES_MAX", str(SPOOL_BYTES_MAX))
     add("--spool-bytes-max", type=int, default=spool_bytes, help=f"its size (default {SPOOL_BYTES_MAX})")
+    epoch_us, rows = (
+        environment.get("DIOGENES_EPOCH_US", "32"),
+        environment.get("DIOGENES_TRAFFIC_ROWS_MAX", str(ROWS_PER_S)),
+    )
+    add(
+        "--epoch-us",
+        type=int,
+        default=epoch_us,
+        help="length of the epochs in which traffic is measured, 8 to 1000 (default 32)",
+    )
+    add("--traffic-rows-max", type=int, default=rows, help=f"rows of traffic a second, 0 none (default {ROWS_PER_S})")
     return parser
 
 

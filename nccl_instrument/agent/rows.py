@@ -8,7 +8,8 @@ so that neighbours are alike, which is what the batch's compression lives on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -58,7 +59,8 @@ class Owner:
 class Taken:
     """What was read of one process since the last cut, as the segment has it.
 
-    flows: (tick_ns, (n,) FLOW rows) per sweep. ops: completion records. process: state, alive, last callback.
+    flows: (tick_ns, (n,) FLOW rows) per sweep. ops: completion records. process: state, alive, last callback. traffic: rows of
+    that table, made already.
     """
 
     owner: Owner
@@ -68,6 +70,7 @@ class Taken:
     comms: Rows
     are_comms_new: bool
     process: tuple[ProcessState, bool, int]
+    traffic: Rows = field(default_factory=partial(empty_rows, "traffic"))
 
 
 def tables_of(taken: Sequence[Taken], tick_ns: int, all_comms: bool) -> dict[str, Rows]:
@@ -79,6 +82,7 @@ def tables_of(taken: Sequence[Taken], tick_ns: int, all_comms: bool) -> dict[str
         "progress": _progress_rows(stack([one.comms for one in taken] or [_NO_COMMS]), tick_ns),
         "process": np.array([_process_row(one, tick_ns) for one in taken], DTYPE["process"]),
         "comm": stack([_comm_rows(one) for one in taken if all_comms or one.are_comms_new] or [empty_rows("comm")]),
+        "traffic": stack([one.traffic for one in taken] or [empty_rows("traffic")]),
     }
     tables["live_op"]["tick_ns"] = tick_ns
     return tables

@@ -23,6 +23,7 @@ from nccl_instrument.agent.nics import NicReader
 from nccl_instrument.agent.plain import stack
 from nccl_instrument.agent.processes import Living
 from nccl_instrument.agent.rows import tables_of
+from nccl_instrument.agent.sampling import Sampling
 from nccl_instrument.agent.stage_files import StageFiles
 from nccl_instrument.agent.statuses import Statuses
 from nccl_instrument.agent.trainer import Bookmark, Trainer
@@ -51,10 +52,11 @@ class Sweep:
         losses: Losses,
         bookmarks: Mapping[str, Bookmark],
         hand_over: HandOver,
+        sampling: Sampling | None = None,
     ) -> None:
         self.node, self.streams = node, dict[str, JobStream]()
         names = [nic.name for nic in nics.nics]
-        self.followed = Followed(folders, names, ip, bookmarks, self._count_once)
+        self.followed = Followed(folders, names, ip, bookmarks, self._count_once, sampling or Sampling())
         self._statuses = Statuses(folders, ip, self._count_once)
         self.stages = StageFiles(folders, losses.add, bookmarks)
         self._nics, self._losses, self._hand_over = nics, losses, hand_over

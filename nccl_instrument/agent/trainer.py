@@ -14,11 +14,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nccl_instrument.agent.plain import pick
 from nccl_instrument.agent.processes import GONE, Living, ProcessFiles, ProcessState
 from nccl_instrument.agent.ring import OpRing
-from nccl_instrument.agent.rows import Owner, Taken
+from nccl_instrument.agent.rows import Owner, Taken, single_nic
+from nccl_instrument.agent.sampling import Sampling
 from nccl_instrument.agent.segment import Segment
 from nccl_instrument.agent.sight import look_at
+from nccl_instrument.agent.traffic import Traffic
+from nccl_instrument.tables import empty_rows
 from nccl_instrument.wire import Rows
 
 CUTS_PER_MAPPING: Final = 60
@@ -47,7 +51,7 @@ class Bookmark:
 class Trainer:
     """A followed process. `job` is '' when it has no name that can be sent."""
 
-    def __init__(self, segment: Segment, owner: Owner, bookmark: Bookmark) -> None:
+    def __init__(self, segment: Segment, owner: Owner, bookmark: Bookmark, sampling: Sampling | None = None) -> None:
         self.segment, self.owner = segment, owner
         self.job = str(owner.identity["job"])
         self.rank = int(owner.identity["global_rank"])
@@ -64,6 +68,7 @@ class Trainer:
         self._is_known = bookmark.position is not None
         self._lost_records = self._lost_comms = 0
         self._n_cuts = 0
+        self.traffic = _traffic(segment, owner, sampling)
 
     @property
     def is_alive(self) -> bool:
@@ -82,6 +87,8 @@ class Trainer:
         flows = self.segment.live_flows()
         if len(flows):
             self._ticks.append((tick_ns, flows))
+        if self.traffic is not None:
+            self.traffic.sweep()
 
     def cut(self, tick_ns: int) -> Taken:
         """Everything since the last cut."""
@@ -96,9 +103,18 @@ class Trainer:
             self._map_anew()
         self._lost_comms += self._passed_comms()
         comms = self.segment.comms()
-        return Taken(
-            self.owner, flows, self._drain(), self.segment.live_ops(), comms, self._are_new(comms), self._process()
-        )
+        live = self.segment.live_ops()
+        ops = self._drain()
+        live = _without(live, ops)  # an op is either under way or over: read in this order, none is in neither
+        traffic = self._moved(ops, live, comms, tick_ns)
+        return Taken(self.owner, flows, ops, live, comms, self._are_new(comms), self._process(), traffic)
+
+    def _moved(self, ops: Rows, live: Rows, comms: Rows, tick_ns: int) -> Rows:
+        """Rows of `traffic`."""
+        if self.traffic is None:
+            return empty_rows("traffic")
+        sizes = dict(zip(comms["comm_id"].tolist(), comms["n_ranks"].tolist(), strict=True))
+        return self.traffic.rows(ops, live, sizes, tick_ns)
 
     def losses(self) -> dict[str, int]:
         """Loss kind → how many more since this was last asked."""
@@ -114,6 +130,8 @@ class Trainer:
     def close(self) -> None:
         """Let go of the segment; the file stays."""
         self._files.close()
+        if self.traffic is not None:
+            self.traffic.close()
         self._ring = None
         self.segment.close()
 
@@ -126,6 +144,8 @@ class Trainer:
         fresh.torn_rows = self.segment.torn_rows
         position = self.bookmark().position
         self._ring = None
+        if self.traffic is not None:
+            self.traffic.map_anew(fresh.transfer_ring)
         self.segment.close()
         self.segment, self._ring = fresh, fresh.op_ring(position)
 
@@ -155,3 +175,26 @@ class Trainer:
     def _process(self) -> tuple[ProcessState, bool, int]:
         state = self._files.read(self.owner.started) if self.is_alive else GONE
         return state, self.is_alive, self.segment.last_callback_ns
+
+
+def _traffic(segment: Segment, owner: Owner, sampling: Sampling | None) -> Traffic | None:
+    """None where nothing is to be measured, or the plugin records no chunks."""
+    ring = segment.transfer_ring() if sampling is not None and sampling.is_on else None
+    return Traffic(ring, owner.pid, single_nic(owner.identity), sampling) if ring is not None and sampling else None
+
+
+def _without(live: Rows, ops: Rows) -> Rows:
+    """The rows of `live` of which there is no completion record in `ops`."""
+    if not len(live) or not len(ops):
+        return live
+    is_over = np.isin(_names(live), _names(ops))
+    return pick(live, ~is_over) if is_over.any() else live
+
+
+def _names(ops: Rows) -> npt.NDArray[np.int64]:
+    """(n,) one number per op: its communicator's row, func, peer and its own number."""
+    parts = (("comm", 55, 0xFF), ("func", 51, 0xF), ("peer", 36, 0x7FFF), ("op", 0, 2**36 - 1))
+    found = np.zeros(len(ops), np.int64)
+    for name, shift, mask in parts:
+        found |= (ops[name].astype(np.int64) & mask) << shift
+    return found
