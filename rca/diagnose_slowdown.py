@@ -17,6 +17,7 @@ from rca.findings import Diagnosis, Finding, Grade, Symptom, WaitEdge
 from rca.holes import downgrade, ranked, unseen
 from rca.iterations import iterations_of
 from rca.keys import Rows
+from rca.measured_too import with_measured
 from rca.ranks import TICKED_ONCE, known_ranks
 from rca.rules import late_start, slow_copy, slow_nic, slow_proxy
 from rca.settings import Settings
@@ -47,11 +48,12 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
     """Everything the rules say about a job that has become slower, best finding first."""
     slowdown = slowdown_of(window, symptom.at_ns, settings)
     ranks = slowdown.ranks if slowdown else known_ranks(window, settings, TICKED_ONCE)
-    downgraded, findings = downgrade(window, ranks, _findings(slowdown, symptom, settings) if slowdown else [])
+    found, unmeasured = _all_findings(slowdown, symptom, settings) if slowdown else ([], ())
+    downgraded, findings = downgrade(window, ranks, found)
     culprits = findings[0].culprits if findings else ()
     victims, path = _victims(slowdown, culprits, settings.path_edges_max) if slowdown else ((), ())
     by_file = {rule.__module__: rule for rules in RULES for rule in rules}
-    missing = (*abstentions(by_file.values(), absent(window)), *unseen(window, ranks))
+    missing = (*abstentions(by_file.values(), absent(window)), *unseen(window, ranks), *unmeasured)
     if slowdown is None:
         missing = (*missing, NOTHING_REPEATS if not iterations_of(window).n else TOO_FEW)
     return Diagnosis(
@@ -60,6 +62,12 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
         compared=compared_of(slowdown) if slowdown else (), thresholds=settings.thresholds(), analysed_ns=window.end_ns,
         alternatives=of_slowdown(slowdown, tuple(findings)) if slowdown else (),
     )  # fmt: skip
+
+
+def _all_findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[list[Finding], tuple[str, ...]]:
+    """What the rules say, with what was measured on the wire, where it was; and what was not."""
+    found, unmeasured = with_measured(_findings(slowdown, symptom, settings), slowdown, symptom, settings)
+    return ranked(found), unmeasured
 
 
 def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[Finding]:

@@ -1,0 +1,306 @@
+"""Pulse's Analyzer (§6.2): what the two metrics of every op say of a job that has become slower.
+
+    communication fail-slow   the connection whose bytes take longer on the wire, pauses left out; of custom collectives also
+                              the rank whose rate over the last ten is lower
+    computation fail-slow     an op that lasts longer, begun in time, with the usual time on the wire; the machine is the one
+                              whose transfers are noticed late, by its proxy's own waits; where nobody counts those, the group
+    group anomaly             all connections take longer alike: the network; nobody's do and all ops last longer: computation
+
+Where a late start explains what is lost nothing is said here: rca/rules/late_start.py scans the starts in order. All are told
+against what was measured before the slowdown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from nccl_instrument.tables import FUNC_RECV
+from rca.cover import SHARE_MIN
+from rca.edges import Edges
+from rca.ends import GROWN_MIN, Ends, ends_of
+from rca.flows.connections import custom_rates, received_bytes, wire_edges, without_common
+from rca.flows.measured import Measured
+from rca.inside import Wait
+from rca.keys import Ints, Mask
+from rca.settings import Settings
+from rca.slowdown import Slowdown, uses_sockets
+from rca.streams import Floats
+
+MEASURED_MIN = 2
+"""Measured iterations of each of the two times: fewer are chance."""
+SLOW_RATE = 0.8
+"""Of its usual rate: a rank with more is not slow."""
+APART_MIN = 0.5
+"""Of how much the slowest rank's rate fell: ranks with more are slow too."""
+WIRE_MAX = 0.25
+"""Of how much longer transfers wait: what bytes are longer on the wire; with more it is not the proxy."""
+NORMAL_MAX = 0.1
+"""Of what ops last longer, longer on the wire: more is not the usual time there."""
+EARLY_MAX = 0.5
+"""Of the lost time, explained by late starts: more is not inside the ops."""
+HOT_MIN = 1.25
+"""Times the bytes it is usually sent, and times what that grew for the others: experts with so many more tokens are hot."""
+
+
+class By(StrEnum):
+    """Which of what was measured a verdict rests on."""
+
+    ACTUAL = "actual communication time"
+    RATE = "rank-level actual rate"
+    BYTES = "bytes it is sent by its group"
+    WAITS = "the proxy's own waits beyond the time on the wire"
+    DURATION = "duration against actual communication time"
+
+
+class What(StrEnum):
+    COMMUNICATION = "communication"
+    COMPUTATION = "computation"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One thing the analyzer says. ranks: positions in the iterations' ranks, () where only a group can be named, which is then
+    comm_ids, () for the whole job. rivals: positions of ranks that would explain as much. n_ends: NICs among them.
+    excess_ns: per iteration. n, of: connections or ops that show it, of how many.
+    """
+
+    what: What
+    by: By
+    ranks: tuple[int, ...]
+    excess_ns: float
+    n: int
+    of: int
+    rivals: tuple[int, ...] = ()
+    comm_ids: tuple[int, ...] = ()
+    n_ends: int = 1
+
+
+def is_measured(slowdown: Slowdown, measured: Measured) -> bool:
+    """Whether enough iterations of both times were."""
+    return min(measured.seen(slowdown.usual), measured.seen(slowdown.slow)) >= MEASURED_MIN
+
+
+def communications(slowdown: Slowdown, measured: Measured, settings: Settings) -> tuple[Verdict, ...]:
+    """Verdicts of communication: by connection, by the rank's rate where connections do not decide; () when the wire is well."""
+    end_of = nic_ends(slowdown)
+    edges = wire_edges(slowdown, measured)
+    ends = ends_of(edges, end_of)
+    share = EARLY_MAX if latest_ns(slowdown) >= EARLY_MAX * slowdown.lost_ns else SHARE_MIN
+    if not _costs(ends, share * slowdown.lost_ns):
+        return ()
+    is_alike = ends.is_everybody
+    if is_alike:
+        ends = ends_of(without_common(edges), end_of)
+    if is_alike and (ends.is_everybody or not ends.chosen or not _costs(ends, share * slowdown.lost_ns)):
+        return (_of_all(slowdown, edges),)
+    found = _chosen(slowdown, ends, end_of)
+    if any(not one.rivals for one in found):
+        return found
+    slow = _slow_senders(slowdown, measured, settings)
+    return (_by_rate(slowdown, edges, ends, slow, found),) if len(slow) == 1 else found or _by_sender(ends, end_of)
+
+
+def proxies(slowdown: Slowdown, measured: Measured) -> tuple[Verdict, ...]:
+    """Computation inside the ops, to the machine: ranks whose transfers wait longer though their bytes are on the wire no longer.
+
+    From posting a transfer to noticing that it is done is the proxy's time and the wire's; less the wire's it is its own, and no
+    peer's. Over sockets what is posted waits for the receiver, so nothing is said.
+    """
+    if uses_sockets(slowdown.window):
+        return ()
+    beyond, wire, n, of = _beyond(slowdown, measured)
+    waits = beyond + wire
+    late = (beyond >= SHARE_MIN * slowdown.lost_ns) & (wire <= WIRE_MAX * waits)
+    late &= beyond >= APART_MIN * beyond.max(initial=0.0)
+    ranks = np.flatnonzero(late)
+    if not len(ranks) or 2 * len(np.unique(slowdown.nodes[ranks])) > len(np.unique(slowdown.nodes)) > 1:
+        return ()
+    found = []
+    for node in np.unique(slowdown.nodes[ranks]):
+        mine = ranks[slowdown.nodes[ranks] == node]
+        at = int(mine[beyond[mine].argmax()])
+        excess = min(float(beyond[at]), slowdown.lost_ns)
+        found.append(
+            Verdict(What.COMPUTATION, By.WAITS, tuple(mine.tolist()), excess, int(n[mine].sum()), int(of[mine].sum()))
+        )
+    return tuple(found)
+
+
+def hot_ranks(slowdown: Slowdown, measured: Measured) -> tuple[Verdict, ...]:
+    """Computation that is uneven by itself: ranks that are sent far more than usual by custom collectives, as experts are that
+    many tokens go to. They compute longer and start the next op last (Pulse §7.2.4); the longer way there is no slow network.
+    """
+    usual, now = received_bytes(slowdown, measured)
+    known = np.isfinite(usual) & np.isfinite(now) & (usual > 0)
+    if known.sum() < 2:
+        return ()
+    grown = np.where(known, now / np.where(known, usual, 1.0), 0.0)
+    hot = np.flatnonzero(grown >= HOT_MIN * max(float(np.median(grown[known])), 1.0))
+    if not len(hot) or 2 * len(hot) > known.sum():
+        return ()
+    late = slowdown.delays.per_iteration_ns(slowdown.slow)
+    wire = _sent_longer_ns(slowdown, measured)
+    excess = float((late + wire)[hot].max())
+    if excess < SHARE_MIN * slowdown.lost_ns:
+        return ()
+    return (
+        Verdict(
+            What.COMPUTATION, By.BYTES, tuple(hot.tolist()), min(excess, slowdown.lost_ns), len(hot), int(known.sum())
+        ),
+    )
+
+
+def _sent_longer_ns(slowdown: Slowdown, measured: Measured) -> Floats:
+    """(R,) by how much longer the slowest connection to each rank takes in an iteration, with the bytes it moves now."""
+    edges = wire_edges(slowdown, measured, for_bytes=False)
+    found, known = np.zeros(len(slowdown.iterations.ranks)), edges.receiver >= 0
+    np.maximum.at(found, edges.receiver[known], (edges.now_ns - edges.usual_ns)[known])
+    return found
+
+
+def latest_ns(slowdown: Slowdown) -> float:
+    """How late of its own the latest rank starts its ops, per iteration, beyond what it usually has."""
+    delays = slowdown.delays
+    more = delays.per_iteration_ns(slowdown.slow) - delays.per_iteration_ns(slowdown.usual)
+    return float(more.max(initial=0.0))
+
+
+def groups(slowdown: Slowdown, measured: Measured) -> tuple[Verdict, ...]:
+    """Computation inside the ops where no machine stands out: ops that last longer, began in time, with the usual actual time."""
+    lasted = np.nan_to_num(slowdown.inside.lasted_slow - slowdown.inside.lasted_usual)
+    usual, now = (_means(measured.actual_ns, those) for those in (slowdown.usual, slowdown.slow))
+    wire = np.nan_to_num(now - usual)
+    known = np.isfinite(usual) & np.isfinite(now)
+    if not known.any() or latest_ns(slowdown) >= EARLY_MAX * slowdown.lost_ns:
+        return ()
+    longer = known & (lasted >= GROWN_MIN * np.nan_to_num(slowdown.inside.lasted_usual))
+    comms, of = np.unique(slowdown.iterations.comm_id, return_inverse=True)
+    n_ranks = np.maximum(_ranks_of(of, slowdown.iterations.rank, len(comms)), 1)
+    excess, on_wire = (
+        np.bincount(of[longer], weights=one[longer], minlength=len(comms)) / n_ranks for one in (lasted, wire)
+    )
+    those = np.flatnonzero((excess >= SHARE_MIN * slowdown.lost_ns) & (on_wire <= NORMAL_MAX * excess))
+    if not len(those):
+        return ()
+    n, whole = int(longer.sum()), int(known.sum())
+    is_job = len(those) == int((np.bincount(of[known], minlength=len(comms)) > 0).sum()) and len(those) > 1
+    named = () if is_job else tuple(int(one) for one in comms[those])
+    worst = min(float(excess[those].max()), slowdown.lost_ns)
+    return (Verdict(What.COMPUTATION, By.DURATION, (), worst, n, whole, comm_ids=named),)
+
+
+def nic_ends(slowdown: Slowdown) -> Ints:
+    """(R,) equal for ranks that use the same NIC; a rank whose NIC is not known is an end of its own."""
+    nic = slowdown.ranks.nic[slowdown.at]
+    found = np.unique(np.where(nic >= 0, nic, -1 - np.arange(len(nic))), return_inverse=True)[1]
+    return found.astype(np.int64)
+
+
+def wire_excess_ns(slowdown: Slowdown, measured: Measured) -> Floats:
+    """(R,) by how much longer the bytes of each rank are on the wire in an iteration; NaN of ranks that were not measured."""
+    usual, now = (_means(measured.actual_ns, those) for those in (slowdown.usual, slowdown.slow))
+    known = np.isfinite(usual) & np.isfinite(now)
+    more = slowdown.sum(np.where(known, now - usual, 0.0))
+    return np.where(slowdown.sum(known.astype(np.float64)) > 0, more, np.nan)
+
+
+def _costs(ends: Ends, least_ns: float) -> bool:
+    """Whether the slowest connection costs so much of an iteration."""
+    more = (ends.now_ns - ends.usual_ns)[ends.is_slow]
+    return bool(len(more)) and float(more.max()) >= least_ns
+
+
+def _chosen(slowdown: Slowdown, ends: Ends, end_of: Ints) -> tuple[Verdict, ...]:
+    """A verdict for the NICs without a rival, and one for each with some."""
+    sure = [one for one, rivals in zip(ends.chosen, ends.rivals, strict=True) if not rivals]
+    tied = [(one, rivals) for one, rivals in zip(ends.chosen, ends.rivals, strict=True) if rivals]
+    found = [_of_ends(slowdown, ends, end_of, tuple(sure), ())] if sure else []
+    found += [_of_ends(slowdown, ends, end_of, (one,), rivals) for one, rivals in tied]
+    return (*found, *(_of_ends(slowdown, ends, end_of, group[:1], group[1:]) for group in ends.undecided))
+
+
+def _of_ends(slowdown: Slowdown, ends: Ends, end_of: Ints, those: tuple[int, ...], rivals: tuple[int, ...]) -> Verdict:
+    touched = np.any([ends.touched(end) for end in those], axis=0)
+    slow = touched & ends.is_slow
+    excess = min(float((ends.now_ns - ends.usual_ns)[slow].max(initial=0.0)), slowdown.lost_ns)
+    ranks, others = (tuple(np.flatnonzero(np.isin(end_of, one)).tolist()) for one in (those, rivals))
+    counts = int(slow.sum()), int(touched.sum())
+    return Verdict(What.COMMUNICATION, By.ACTUAL, ranks, excess, *counts, rivals=others, n_ends=len(those))
+
+
+def _of_all(slowdown: Slowdown, edges: Edges) -> Verdict:
+    more = edges.now_ns - edges.usual_ns
+    slow = edges.grown() >= GROWN_MIN
+    excess = min(float(np.median(more[slow])), slowdown.lost_ns)
+    return Verdict(What.COMMUNICATION, By.ACTUAL, (), excess, int(slow.sum()), len(slow), n_ends=0)
+
+
+def _by_sender(ends: Ends, end_of: Ints) -> tuple[Verdict, ...]:
+    """Where no end explains the slow connections: their sender, if it is one. Receivers would do as well."""
+    slow = np.flatnonzero(ends.is_slow)
+    senders, receivers = np.unique(ends.sender[slow]), np.unique(ends.receiver[slow])
+    if len(senders) != 1:
+        return ()
+    ranks, others = (np.flatnonzero(np.isin(end_of, one)) for one in (senders, receivers[receivers >= 0]))
+    excess = float((ends.now_ns - ends.usual_ns)[slow].max())
+    of = int((ends.sender == senders[0]).sum())
+    found = Verdict(What.COMMUNICATION, By.ACTUAL, tuple(ranks.tolist()), excess, len(slow), of)
+    # A sender all of whose ways are slow, to several, is no receiver's doing.
+    return (found if len(receivers) > 1 and of == len(slow) else replace(found, rivals=tuple(others.tolist())),)
+
+
+def _slow_senders(slowdown: Slowdown, measured: Measured, settings: Settings) -> Ints:
+    """Positions of ranks whose custom collectives go at a lower rate than theirs and than those of the others."""
+    rates = custom_rates(slowdown, measured, settings.group_ns)
+    kept = rates.kept()
+    known = np.isfinite(kept)
+    if known.sum() < 2:
+        return np.zeros(0, np.int64)
+    others = float(np.median(kept[known]))
+    slow = known & (kept <= SLOW_RATE) & (kept <= SLOW_RATE * others)
+    slow &= 1.0 - kept >= APART_MIN * (1.0 - np.nanmin(kept))
+    return np.unique(rates.rank_at[slow])
+
+
+def _by_rate(slowdown: Slowdown, edges: Edges, ends: Ends, slow: Ints, found: tuple[Verdict, ...]) -> Verdict:
+    mine = edges.sender == slow[0]
+    more = (edges.now_ns - edges.usual_ns)[mine]
+    excess = min(float(more.max(initial=0.0)), slowdown.lost_ns)
+    n = int((edges.grown()[mine] >= GROWN_MIN).sum())
+    return Verdict(What.COMMUNICATION, By.RATE, (int(slow[0]),), excess, n, int(mine.sum()))
+
+
+def _beyond(slowdown: Slowdown, measured: Measured) -> tuple[Floats, Floats, Ints, Ints]:
+    """(R,) ns of an iteration by which transfers wait longer than their bytes are on the wire, by which those are longer on it,
+    and in how many of how many ops."""
+    usual, now = (_means(_per_flow(slowdown, measured), those) for those in (slowdown.usual, slowdown.slow))
+    waits = slowdown.inside.excess(Wait.NETWORK)
+    counts = np.isfinite(usual) & np.isfinite(now) & (slowdown.iterations.func != FUNC_RECV)
+    wire = np.where(counts, np.maximum(np.nan_to_num(now - usual), 0.0), 0.0)
+    beyond = np.where(counts, np.maximum(waits - wire, 0.0), 0.0)
+    n = slowdown.sum((beyond > 0).astype(np.float64)).astype(np.int64)
+    return slowdown.sum(beyond), slowdown.sum(wire), n, slowdown.sum(counts.astype(np.float64)).astype(np.int64)
+
+
+def _per_flow(slowdown: Slowdown, measured: Measured) -> Floats:
+    """(P, I) ns that a flow of the op moved bytes, on average over its flows."""
+    shape = slowdown.iterations.row.shape
+    kept = measured.place >= 0
+    cell, n = measured.place[kept] * max(shape[1], 1) + measured.iteration[kept], int(np.prod(shape))
+    total = np.bincount(cell, weights=measured.rows["actual_ns"][kept], minlength=n)
+    count = np.bincount(cell, minlength=n)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan).reshape(shape)
+
+
+def _ranks_of(of: Ints, rank: Ints, n: int) -> Ints:
+    pairs = np.unique(np.stack([of, rank]), axis=1)
+    return np.bincount(pairs[0], minlength=n)
+
+
+def _means(values: Floats, those: Mask) -> Floats:
+    chosen = values[:, those]
+    n = np.isfinite(chosen).sum(axis=1)
+    return np.where(n > 0, np.nansum(chosen, axis=1) / np.maximum(n, 1), np.nan)

@@ -1,0 +1,177 @@
+"""What was measured on the wire: nobody first, then who it is by which of the metrics, beside what the waits say and alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from ingest.window import Window
+from nccl_instrument.simulate.job import ORIGIN_NS
+from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.simulate.physics import TESTBED
+from nccl_instrument.tables import TRAFFIC_INCOMPLETE
+from rca.diagnose import diagnose
+from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Symptom, SymptomKind
+from rca.flows import analyzer
+from rca.flows.measured import measured_in
+from rca.measured_too import with_measured
+from rca.rules import actual_time
+from rca.settings import DEFAULT
+from rca.slowdown import Slowdown, slowdown_of
+from tests.nccl_instrument.simulate.jobs import EIGHT, EXPERTS, window_after
+
+RING = Layout(tp=1, pp=1, dp=4, ranks_per_node=1)
+AT_S, SECONDS = 6.0, 14.0
+ONSET_NS = ORIGIN_NS + int(AT_S * 1e9)
+
+
+@cache
+def window(
+    fault: str, layout: Layout, victim: int | None = None, amount: float | None = None, every: int = 1
+) -> Window:
+    physics = replace(TESTBED, traffic_every=every)
+    return window_after(fault, layout, victim, amount, at_s=AT_S, seconds=SECONDS, physics=physics)
+
+
+def symptom_of(one: Window) -> Symptom:
+    return Symptom(SymptomKind.STRAGGLER, one.job, one.attempt, ONSET_NS, one.end_ns, 0, (0,), "slow")
+
+
+def slow(one: Window) -> Slowdown:
+    found = slowdown_of(one, ONSET_NS, DEFAULT)
+    assert found is not None
+    return found
+
+
+def by_wire(one: Window) -> tuple[Finding, ...]:
+    return actual_time.explain(slow(one), symptom_of(one), DEFAULT)
+
+
+def diagnosed(one: Window) -> Diagnosis:
+    return diagnose(one, symptom_of(one))
+
+
+def without(one: Window, *tables: str) -> Window:
+    return replace(one, tables={name: rows for name, rows in one.tables.items() if name not in tables})
+
+
+def without_waits(one: Window) -> Window:
+    """As of a library that counts no waits, and without flows in progress: the wire alone is left."""
+    ops = one.rows("op").copy()
+    for name in ("gpu", "peer", "net"):
+        ops[f"{name}_wait_ns"] = ops[f"receive_{name}_wait_ns"] = 0
+    return replace(one, tables={**one.tables, "op": ops, "flow": one.rows("flow")[:0]})
+
+
+@pytest.mark.parametrize(
+    ("fault", "layout", "victim", "amount"),
+    [("gpu_slow", RING, 2, 2.0), ("data_slow", EIGHT, 2, None), ("gpus_slow", RING, None, 2.0)],
+)
+def test_late_starts_are_nobodys_on_the_wire(
+    fault: str, layout: Layout, victim: int | None, amount: float | None
+) -> None:
+    assert by_wire(window(fault, layout, victim, amount)) == ()
+
+
+def test_slow_copies_are_no_slow_wire() -> None:
+    assert by_wire(window("gpu_pcie_slow", RING, 1)) == ()
+
+
+def test_without_measured_bytes_the_findings_are_the_same_objects() -> None:
+    bare = without(window("nic_limited", RING, 2, 0.4), "traffic")
+    found: list[Finding] = []
+    same, missing = with_measured(found, slow(bare), symptom_of(bare), DEFAULT)
+    assert same is found and missing == ()
+    assert not [fact for one in diagnosed(bare).findings for fact in one.evidence if fact.source == "traffic"]
+
+
+def test_links_that_are_all_slow_are_nobodys_and_the_networks() -> None:
+    (found,) = by_wire(window("links_slow", RING, None, 0.5))
+    assert found.kind is FaultKind.GROUP_ANOMALY and found.component is Component.NETWORK and not found.culprits
+
+
+def test_bytes_of_iterations_that_lost_something_are_no_evidence() -> None:
+    one = window("nic_limited", RING, 2, 0.4)
+    rows = one.rows("traffic").copy()
+    rows["flags"] |= TRAFFIC_INCOMPLETE
+    spoiled = replace(one, tables={**one.tables, "traffic": rows})
+    assert by_wire(spoiled) == ()
+    assert any("lost something" in said for said in diagnosed(spoiled).missing)
+
+
+@pytest.mark.parametrize(
+    ("fault", "layout", "victim", "amount"),
+    [
+        ("nic_limited", RING, 2, 0.4), ("nic_limited", EXPERTS, 3, 0.4), ("pcie_contended", RING, 1, None),
+        ("cross_numa", RING, 1, None), ("misaligned", EXPERTS, 3, None),
+    ],
+)  # fmt: skip
+def test_a_slow_nic_is_told_by_its_actual_time(fault: str, layout: Layout, victim: int, amount: float | None) -> None:
+    (found,) = by_wire(window(fault, layout, victim, amount))
+    assert found.culprits == (victim,) and found.component is Component.NIC
+    told = {fact.what: fact.value for fact in found.evidence}
+    assert told["told by"] == analyzer.By.ACTUAL.value and told["epoch"] == 32.0
+    assert 0 < float(told["pauses hidden above this share of a sender's rate"]) <= 100
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_the_wire_alone_finds_it_where_waits_are_not_counted(every: int) -> None:
+    found = diagnosed(without_waits(window("nic_limited", RING, 2, 0.4, every))).findings
+    assert found[0].rule == "actual_time" and found[0].culprits == (2,)
+
+
+def test_the_proxy_that_notices_late_is_told_from_the_network_to_the_machine() -> None:
+    (found,) = by_wire(window("cpu_contention", EXPERTS, 2))
+    assert found.culprits == (4, 5) and found.component is Component.PROXY
+    assert found.kind is FaultKind.COMPUTATION_FAIL_SLOW
+
+
+def test_without_waits_a_late_proxy_is_its_groups_and_computation() -> None:
+    one = without_waits(window("cpu_contention", RING, 2))
+    found = diagnosed(one).findings
+    assert [(other.rule, other.kind, other.culprits) for other in found] == [
+        ("actual_time", FaultKind.GROUP_ANOMALY, ())
+    ]
+    assert "not the network" in found[0].sentence
+
+
+def test_hot_experts_are_computation_and_the_longer_way_to_them_is_no_slow_network() -> None:
+    found = diagnosed(window("hot_expert", EXPERTS, 3)).findings
+    assert [(one.culprits, one.kind) for one in found] == [((3,), FaultKind.COMPUTATION_FAIL_SLOW)]
+
+
+def test_both_sources_are_one_finding() -> None:
+    found = diagnosed(window("nic_limited", RING, 2, 0.4)).findings
+    assert len(found) == 1 and found[0].rule == "slow_nic" and found[0].culprits == (2,)
+    assert any(fact.source == "traffic" for fact in found[0].evidence)
+
+
+def test_a_way_that_waits_suspect_and_the_wire_does_not_is_left_out() -> None:
+    one = window("cpu_contention", RING, 2)
+    assert any(other.rule == "slow_nic" for other in diagnosed(without(one, "traffic")).findings)
+    assert [other.rule for other in diagnosed(one).findings] == ["slow_proxy"]
+
+
+def test_a_node_that_does_not_measure_grades_it_down_and_is_said() -> None:
+    one = without_waits(window("nic_limited", RING, 2, 0.4))
+    rows = one.rows("traffic")
+    partial = replace(one, tables={**one.tables, "traffic": rows[rows["node"] != 0]})
+    found = diagnosed(partial)
+    assert any("3 of 4 nodes" in said for said in found.missing)
+    assert all(other.grade is not Grade.STRONG for other in found.findings)
+
+
+def test_pauses_and_time_on_the_wire_add_up_to_what_an_op_lasts() -> None:
+    """A straggler's peers pause: their actual time is as usual, and what they last longer is pauses."""
+    one = slow(window("nic_limited", RING, 2, 0.4))
+    measured = measured_in(one)
+    longer = analyzer.wire_excess_ns(one, measured)
+    assert longer.argmin() == 0  # the only one that neither sends to it nor is it
+    spans = measured.ended - measured.began
+    known = np.isfinite(measured.actual_ns)
+    assert (measured.actual_ns[known] <= spans[known] + 1).all()
+    paused = np.nanmean((spans - measured.actual_ns)[:, one.slow], axis=1)
+    assert one.sum(paused)[0] > 2 * longer[0]
