@@ -206,6 +206,9 @@ def _nic() -> tuple[Column, ...]:
         Column("port_state", "u1"),
         Column("speed_mbps", "<u4"),
         *(Column(name, "<u8") for name in counters),
+        # Failed work requests, as the shim in front of libibverbs saw them.
+        Column("completion_errors", "<u8", unknown=2**64 - 1),
+        Column("completion_status", "u1"),  # of the last one, as ibv_wc_status numbers them; 0 none
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ingest.window import Window
 from nccl_instrument.tables import TRANSPORTS
+from rca.cards import with_failed_completions
 from rca.clocks import node_clocks
 from rca.counters import absent, judged, marked
 from rca.diagnose_slowdown import diagnose_slowdown
@@ -69,6 +70,7 @@ def _diagnose_standing(window: Window, symptom: Symptom, settings: Settings) -> 
     state = state_of(window, settings)
     findings = ranked([finding for rule in RULES for finding in rule(state, symptom, settings)])
     findings, abstained = judged(findings, absent(window))
+    findings = with_failed_completions(findings, state.ranks, tuple(window.nodes["name"].tolist()))
     downgraded, findings = downgrade(window, state.ranks, findings)
     shown = tuple(findings[: settings.findings_max])
     paths = paths_to(state, shown[0] if shown else None)

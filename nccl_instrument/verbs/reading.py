@@ -23,7 +23,8 @@ NAME: Final = re.compile(r"diogenes-verbs\.(\d+)\.(\d+)\.(\d+)(?:\.old)?")
 MAGIC: Final = 0x32564744
 FLOWS_MAX: Final = 4_096
 CELLS_MAX: Final = 4 * 2**20
-EPOCH_NS_MIN, EPOCH_NS_MAX = 8_000, 1_000_000
+EPOCH_NS_MIN, EPOCH_NS_MAX, UNIT_BYTES_MAX = 8_000, 1_000_000, 2**16
+TIME_MAX: Final = 2**62
 NAMED, SEVERAL_CHANNELS, SEVERAL_FLOWS = 1, 2, 4
 """Bits of `named`: the profiler plugin said which flow a queue pair serves; it served several channels to the same peer; it
 served several peers or communicators, so that its bytes belong to no one of them.
@@ -90,7 +91,9 @@ def block_bytes(raw: bytes, at: int = 0) -> int:
     head = np.frombuffer(raw, BLOCK, 1)[0]
     sizes = [int(head[name]) for name in ("n_flows", "n_cells", "n_qps")]
     is_bad = head["magic"] != MAGIC or sizes[0] > FLOWS_MAX or sizes[1] > CELLS_MAX or sizes[2] > FLOWS_MAX
-    if is_bad or not EPOCH_NS_MIN <= head["epoch_ns"] <= EPOCH_NS_MAX:
+    times = [int(head[name]) for name in ("now_ns", "start_ns", "first_epoch")]
+    is_bad = is_bad or not EPOCH_NS_MIN <= head["epoch_ns"] <= EPOCH_NS_MAX or max(times) >= TIME_MAX
+    if is_bad or times[2] * int(head["epoch_ns"]) >= TIME_MAX or not 0 < head["unit_bytes"] <= UNIT_BYTES_MAX:
         raise BadVerbsFile(f"the file is damaged, or of another version of the shim, at byte {at:,}")
     return sum(kind.itemsize * n for kind, n in zip((FLOW, CELL, QUEUE_PAIR), sizes, strict=True))
 

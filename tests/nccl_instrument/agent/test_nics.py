@@ -33,12 +33,12 @@ PORT = {
 
 def test_an_interface_tells_traffic_errors_and_drops_but_no_retransmits(tmp_path: Path) -> None:
     row = read_nic(2, Nic("eth0", make_folder(tmp_path, INTERFACE)), 7)[0]
-    assert row.item() == (7, 2, b"eth0", 1, 25000, 100, 200, 3, 7, UNKNOWN_COUNT)
+    assert row.item() == (7, 2, b"eth0", 1, 25000, 100, 200, 3, 7, UNKNOWN_COUNT, UNKNOWN_COUNT, 0)
 
 
 def test_an_infiniband_port_counts_in_words_and_tells_retransmits(tmp_path: Path) -> None:
     row = read_nic(0, Nic("mlx5_0", make_folder(tmp_path, PORT)), 7)[0]
-    assert row.item() == (7, 0, b"mlx5_0", 1, 400_000, 40, 80, 1, 5, 5)
+    assert row.item() == (7, 0, b"mlx5_0", 1, 400_000, 40, 80, 1, 5, 5, UNKNOWN_COUNT, 0)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_port_state_is_up_down_or_honestly_unknown(files: dict[str, str], st
 
 def test_a_folder_that_does_not_exist_is_unknown_in_every_column(tmp_path: Path) -> None:
     row = read_nic(0, Nic("gone", tmp_path / "gone"), 1)[0]
-    assert row.item() == (1, 0, b"gone", 0, 0, *[UNKNOWN_COUNT] * 5)
+    assert row.item() == (1, 0, b"gone", 0, 0, *[UNKNOWN_COUNT] * 6, 0)
 
 
 def test_a_driver_that_does_not_answer_makes_its_nic_unknown_and_holds_nobody_up(tmp_path: Path) -> None:
