@@ -142,8 +142,8 @@ def _is_of(rows: Rows, iteration: Iteration) -> npt.NDArray[np.bool_]:
     wanted = np.zeros(len(rows), np.bool_)
     bounds = [*np.flatnonzero(_changes(rows)).tolist(), len(rows)]
     for begin, end in pairwise(bounds):
-        comm_id, comm_rank, peer, is_p2p, _ = (int(rows[name][begin]) for name in _KEY)
-        low, high = ranges.get((comm_id, comm_rank, peer if is_p2p else -1, is_p2p), (1, 0))
+        comm_id, comm_rank, peer, p2p, _ = (int(rows[name][begin]) for name in _KEY)
+        low, high = ranges.get((comm_id, comm_rank, peer if p2p else -1, p2p), (1, 0))
         op = rows["op"][begin:end]
         wanted[begin:end] = (op >= low) & (op <= high)
     return wanted
