@@ -234,14 +234,14 @@ static int init_v3(void **context, int *mask) {
 
 static int init_v4(void **context, int *mask, const char *name, uint64_t comm_hash, int n_nodes, int n_ranks, int rank,
                    Logger logger) {
-    CommJoin comm = {name, comm_hash, n_ranks, n_nodes, rank, 4, logger};
+    CommJoin comm = {name, comm_hash, n_ranks, n_nodes, rank, 4, logger, 0};
     return join(context, mask, MASK_DEFAULT, &comm);
 }
 
 #define INIT_FROM_V5(version)                                                                                \
     static int init_v##version(void **context, uint64_t comm_id, int *mask, const char *name, int n_nodes,  \
                                int n_ranks, int rank, Logger logger) {                                      \
-        CommJoin comm = {name, comm_id, n_ranks, n_nodes, rank, version, logger};                           \
+        CommJoin comm = {name, comm_id, n_ranks, n_nodes, rank, version, logger, 0};                         \
         return join(context, mask, MASK_DEFAULT, &comm);                                                    \
     }
 INIT_FROM_V5(5)

@@ -61,6 +61,7 @@ static void row_fill(CommRow *row, const CommJoin *join) {
     row->abi = join->abi;
     row->transport = join->n_nodes == 1 ? TRANSPORT_NONE : plugin.header->transport;
     row->joined_ns = now_ns();
+    row->began_ns = join->began_ns;
     identity_text(row->name, sizeof row->name, join->name);
     identity_gpu(row);
 }

@@ -104,6 +104,7 @@ typedef struct CommJoin {
     int32_t rank;
     uint8_t abi;
     Logger logger;
+    int64_t began_ns; /* 0: not known */
 } CommJoin;
 
 /* A Coll or P2p start, whatever the interface version. */

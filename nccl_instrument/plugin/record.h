@@ -187,7 +187,8 @@ typedef struct CommRow {
     uint8_t reserved_codes[5];
     int64_t joined_ns;
     int64_t finalized_ns;
-    uint64_t reserved_identity[2];
+    int64_t began_ns; /* API shim: when making it began, joined_ns being when it was made */
+    uint64_t reserved_identity[1];
     uint64_t n_enqueued; /* collectives */
     uint64_t n_p2p_enqueued;
     int64_t last_enqueued_ns;

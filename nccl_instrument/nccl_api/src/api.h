@@ -34,6 +34,7 @@ typedef struct Making {
     uint64_t comm_id;
     int n_ranks;
     int rank;
+    int64_t began_ns;
 } Making;
 
 static inline int api_is_good(int done) { return done == NCCL_DONE || done == NCCL_IN_PROGRESS; }

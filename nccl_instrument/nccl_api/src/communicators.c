@@ -150,7 +150,8 @@ void api_joined(const Making *made) {
     api_left(handle); /* it was freed without our seeing it */
     settle_rank(&who, handle);
     int is_open = who.rank < 0; /* it is still being made, and cannot be asked */
-    CommJoin join = {.comm_id = is_open ? 0 : who.comm_id, .n_ranks = who.n_ranks > 0 ? who.n_ranks : 0, .rank = who.rank};
+    CommJoin join = {.comm_id = is_open ? 0 : who.comm_id, .n_ranks = who.n_ranks > 0 ? who.n_ranks : 0, .rank = who.rank,
+                     .began_ns = who.began_ns};
     uint64_t context = comm_join(&join);
     if (!plugin.header) return;
     if (handle_generation(context)) /* bits of `counters_seen`: none of a chunk's stages can be seen from here */

@@ -112,34 +112,39 @@ int ncclGroupSimulateEnd(void *estimate) {
 
 int ncclCommInitRank(void **comm, int n_ranks, UniqueId id, int rank) {
     REAL(ncclCommInitRank, void **, int, UniqueId, int);
+    int64_t began_ns = now_ns();
     int is_outer = api_enter(), done = real(comm, n_ranks, id, rank);
     api_leave();
-    if (is_outer) api_made(&(Making){comm, api_id_of(&id), n_ranks, rank}, done);
+    if (is_outer) api_made(&(Making){comm, api_id_of(&id), n_ranks, rank, began_ns}, done);
     return done;
 }
 
 int ncclCommInitRankConfig(void **comm, int n_ranks, UniqueId id, int rank, void *config) {
     REAL(ncclCommInitRankConfig, void **, int, UniqueId, int, void *);
+    int64_t began_ns = now_ns();
     int is_outer = api_enter(), done = real(comm, n_ranks, id, rank, config);
     api_leave();
-    if (is_outer) api_made(&(Making){comm, api_id_of(&id), n_ranks, rank}, done);
+    if (is_outer) api_made(&(Making){comm, api_id_of(&id), n_ranks, rank, began_ns}, done);
     return done;
 }
 
 int ncclCommInitAll(void **comms, int n_devices, const int *devices) {
     REAL(ncclCommInitAll, void **, int, const int *);
+    int64_t began_ns = now_ns();
     int is_outer = api_enter(), done = real(comms, n_devices, devices);
     api_leave();
     uint64_t comm_id = is_outer && api_is_good(done) ? api_id_of_all() : 0;
-    for (int rank = 0; comm_id && rank < n_devices; rank++) api_made(&(Making){&comms[rank], comm_id, n_devices, rank}, done);
+    for (int rank = 0; comm_id && rank < n_devices; rank++)
+        api_made(&(Making){&comms[rank], comm_id, n_devices, rank, began_ns}, done);
     return done;
 }
 
 int ncclCommSplit(void *comm, int color, int key, void **made, void *config) {
     REAL(ncclCommSplit, void *, int, int, void **, void *);
+    int64_t began_ns = now_ns();
     int is_outer = api_enter(), done = real(comm, color, key, made, config);
     api_leave();
-    if (is_outer && api_is_good(done)) api_made(&(Making){made, api_id_of_split(comm, color), 0, -1}, done);
+    if (is_outer && api_is_good(done)) api_made(&(Making){made, api_id_of_split(comm, color), 0, -1, began_ns}, done);
     return done;
 }
 
