@@ -10,12 +10,14 @@ from console.dashboard import job_api, tokens
 from console.dumps import api as dumps
 from console.dumps.bundles_api import BundleDetail, BundleList, BundleRankStacks
 from console.evidence import api as evidence
+from console.fleet import api as fleet
 from console.incidents import acts_api as acts
 from console.incidents import api as incidents
 from console.incidents import lists_api as lists
 from console.incidents import pictures_api
 from console.incidents.scorecard_api import Scorecard
 from console.incidents.why_not_api import IncidentWhyNot
+from console.questions import api as questions
 from console.silences import api as silences
 from console.stages import api as stages
 from console.tickets import api as tickets
@@ -66,6 +68,14 @@ urlpatterns = [
     path("jobs/<int:number>/stacks/<int:rank>", dumps.JobRankStacks.as_view()),
     path("jobs/<int:number>/recorder", dumps.JobRecorder.as_view()),
     path("jobs/<int:job_id>/figures/throughput", dashboard.JobThroughput.as_view()),
+    path("jobs/<int:job_id>/figures", fleet.JobFigures.as_view()),
+    path("jobs/<int:job_id>/looks", fleet.JobLooks.as_view()),
+    path("jobs/<int:job_id>/ranks/<int:rank>", fleet.JobRank.as_view()),
+    path("nodes/<str:name>", fleet.NodeDetail.as_view()),
+    path("recurrence", fleet.Recurrence.as_view()),
+    path("jobs/<int:job_id>/question", questions.JobQuestion.as_view()),
+    path("jobs/<int:job_id>/question.csv", questions.JobQuestionCsv.as_view()),
+    path("jobs/<int:job_id>/question.parquet", questions.JobQuestionParquet.as_view()),
     path("jobs/<int:job_id>/stages", stages.JobStages.as_view()),
     path("jobs/<int:job_id>/stages/<int:window_id>", stages.JobStageWindow.as_view()),
     path("incidents/<int:number>/stages", stages.IncidentStages.as_view()),

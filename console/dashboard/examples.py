@@ -35,6 +35,9 @@ EXAMPLES: Final[dict[str, Any]] = {
     "job_pause": {"reason": "Evaluation without collectives.", "minutes": 45},
     "job_wanted_pace": {"reason": "The batch size was doubled on purpose."},
     "job_report": {"note": "Loss has not moved for ten minutes."},
+    "destination_preview": {
+        "title_template": "[{severity}] {job}: {headline}", "body_template": "Rank {ranks} on {nodes}.\n{url}",
+    },
     "destination_make": {
         "name": "On-call", "kind": "pagerduty", "settings": {"routing_key": "0123456789abcdef0123456789abcdef"},
         "severity_min": "high",

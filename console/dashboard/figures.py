@@ -22,6 +22,10 @@ BUCKET_SECONDS: Final = 10
 SECOND: Final = 1_000_000_000
 # Okabe and Ito's colours: told apart by everyone, on dark and on light.
 COLOURS: Final = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#0072b2", "#d55e00", "#f0e442", "#999999")
+BARE: Final = {
+    "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "margin": {"l": 56, "r": 16, "t": 40, "b": 40},
+    "legend": {"orientation": "h"},
+}  # fmt: skip
 CONFIG: Final = {"displaylogo": False, "showSendToCloud": False, "responsive": True}
 
 
@@ -35,9 +39,14 @@ def throughput_figure(job: str, attempt: Attempt | None, now_ns: int | None = No
     for number, (func, series) in enumerate(sorted(rates.items())):
         line = {"color": COLOURS[number % len(COLOURS)], "shape": "hv", "dash": ("solid", "dash", "dot")[number % 3]}
         figure.add_scatter(x=[_at(at) for at in series], y=list(series.values()), name=FUNCS[func], line=line)
+    return as_figure(figure, _text(job, rates))
+
+
+def as_figure(figure: go.Figure, text: str) -> dict[str, Any]:
+    """What the browser draws, and the same facts in words."""
     drawn = json.loads(figure.to_json())
     drawn["layout"].pop("template", None)
-    return {"data": drawn["data"], "layout": drawn["layout"], "config": dict(CONFIG), "text": _text(job, rates)}
+    return {"data": drawn["data"], "layout": drawn["layout"], "config": dict(CONFIG), "text": text}
 
 
 def _rates(points: Sequence[RollupPoint], start_ns: int, end_ns: int) -> dict[int, dict[int, float]]:

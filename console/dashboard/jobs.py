@@ -219,10 +219,15 @@ def _op_interval_ms(normal: JobNormal | None) -> float | None:
     return round(interval_ns / 1e6, 3) if interval_ns else None
 
 
-def _node_rows(job: Job, attempt: Attempt) -> list[NodeRow]:
+def node_rows_of(job: Job, attempt: Attempt, name: str) -> list[NodeRow]:
+    """One node of an attempt."""
+    return _node_rows(job, attempt, name)
+
+
+def _node_rows(job: Job, attempt: Attempt, only: str = "") -> list[NodeRow]:
     has_ended = attempt.state == Attempt.State.ENDED
     n_ranks = _ranks_by_node(attempt)
-    nodes = read_nodes(attempt.pk)
+    nodes = [node for node in read_nodes(attempt.pk) if only in ("", node.name)]
     nics = _nics_by_node(attempt, nodes)
     strays = {} if has_ended else read_strays(attempt.pk)
     unheard = unheard_state()

@@ -63,6 +63,8 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     "api/v1/now": _look(),
     "api/v1/scorecard": _look(),
     "api/v1/nodes": _look(),
+    "api/v1/nodes/<str:name>": _look(),
+    "api/v1/recurrence": _look(),
     "api/v1/schema": _look(),
     "api/v1/docs": _look(),
     # ---- incidents ----
@@ -121,6 +123,9 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     f"{JOB}/<int:number>/stacks/<int:rank>": _look(),
     f"{JOB}/<int:number>/recorder": _look(),
     f"{JOB}/<int:job_id>/figures/throughput": _look(),
+    f"{JOB}/<int:job_id>/figures": _look(),
+    f"{JOB}/<int:job_id>/looks": _look(),
+    f"{JOB}/<int:job_id>/ranks/<int:rank>": _look(),
     f"{JOB}/<int:job_id>/question": _look(),
     f"{JOB}/<int:job_id>/question.csv": _look("?per=kind"),
     f"{JOB}/<int:job_id>/question.parquet": _look("?measure=ops"),

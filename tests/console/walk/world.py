@@ -26,7 +26,7 @@ from console.stages.models import StagePacket
 from console.stages.store import store_packet
 from console.tickets.acts import make_destination
 from console.tickets.models import Delivery, DeliveryState
-from ingest.models import AgentToken, Attempt, DumpRequest, Job, Node, Team
+from ingest.models import AgentToken, Attempt, DumpRequest, Job, Node, Rank, Team
 from ingest.tokens import make_agent_token
 from rca.findings import to_json
 from rca.frontier.moved import moved
@@ -63,7 +63,8 @@ def make_world() -> World:
     now = timezone.now()
     job = Job.objects.create(team=team, name=f"{WORD}-llama")
     attempt = Attempt.objects.create(job=job, number=0, world_size=8, started_at=now, last_received_at=now)
-    Node.objects.create(attempt=attempt, name=f"{WORD}-node-0")
+    node = Node.objects.create(attempt=attempt, name=f"{WORD}-node-0")
+    Rank.objects.create(attempt=attempt, node=node, pid=1, process_started=1, rank=0, nic=f"{WORD}_0")
     incident = make_incident(attempt, headline=f"Hang in {WORD}")
     return World(
         team, incident, {"incidents/<int:number>": f"incidents/{incident.pk}", **_ids(team, attempt, incident)}
@@ -95,6 +96,7 @@ def _ids(team: Team, attempt: Attempt, incident: Incident) -> dict[str, Any]:
         "<uuid:key>": destination.key,
         "<int:delivery_id>": delivery.pk,
         "<int:token_id>": AgentToken.objects.get(team=team).pk,
+        "<str:name>": f"{WORD}-node-0",
         "<str:secret>": "no-such-link",
     }
 
