@@ -76,6 +76,7 @@ class Seen:
     nic_down: npt.NDArray[np.bool_]
     slices: Rows
     known_ns: npt.NDArray[np.int64]
+    n_slices_lost: int
 
 
 class Agents:
@@ -143,6 +144,7 @@ class Agents:
             now_ns, here, sweeps, self._take(self._finished, engine.finished(), here),
             self._take(self._steps, engine.steps(), here), live_ops, progress, processes, *engine.nics(),
             self._take(self._slices, engine.slices(), here), engine.unsent_since(here.ranks),
+            engine.n_slices_lost,
         )  # fmt: skip
 
     def batches_of(self, seen: Seen) -> list[Sent]:
@@ -174,7 +176,9 @@ class Agents:
             found["recorder"] = recorder_rows(roster, seen.processes, self.schema, now_ns)
         if self.traffic is not None:
             ops = np.concatenate([seen.finished, seen.live_ops])
-            found["traffic"] = self.traffic.rows(here.number, seen.slices, ops, seen.known_ns, here.ranks)
+            found["traffic"] = self.traffic.rows(
+                here.number, seen.slices, ops, seen.known_ns, here.ranks, seen.n_slices_lost
+            )
         tables = {name: (rows, roster.node_of[ranks]) for name, (rows, ranks) in found.items()}
         if self.schema is not None:
             declared = schema_rows(roster, here.nodes, self.schema, now_ns)

@@ -23,6 +23,7 @@ S: Final = 1_000_000_000
 SLEEP_EVERY_NS: Final = 4 * S  # between two sleeps of a second
 CHECKPOINT_BYTES_PER_S: Final = 200_000_000
 BURSTS: Final = 0.2  # competing traffic comes in bursts: how far a transfer's rate deviates at most
+EXIT_S: Final = 2.0  # from an exception in the main thread to the end of the process
 JOB: Final = -1
 Step = tuple[float, str, int, float, float]  # at_s, what, target, amount, second
 
@@ -135,6 +136,13 @@ def _once(what: str, amount: Callable[[Fault, int], float], targets: str = "rank
     return changes
 
 
+def _ends(fault: Fault, layout: Layout, physics: Physics) -> Iterator[Change]:
+    """The main thread raises; the GPU goes on with what it was given until the process has taken itself down."""
+    for rank in fault.ranks:
+        yield fault.start_s, ("host_over", rank, 0.0, 0.0)
+        yield fault.start_s + EXIT_S, ("kill", rank, 0.0, 0.0)
+
+
 def _sleeps(fault: Fault, layout: Layout, physics: Physics) -> Iterator[Change]:
     for rank in fault.ranks:
         yield fault.start_s, ("sleep_every", rank, fault.amount * S, SLEEP_EVERY_NS)
@@ -178,7 +186,7 @@ _STEPS: Final[dict[str, Maker]] = {
     "rank_frozen": _switch("freeze", "thaw", "ranks"),
     "rank_killed": _switch("kill", "", "ranks"),
     "gpu_error": _switch("gpu_dead", "", "ranks"),
-    "cuda_error": _switch("host_over", "", "ranks"),
+    "cuda_error": _ends,
     "stuck_before": _switch("stuck", "unstuck", "ranks"),
     "different_op": _once("mismatch", lambda fault, target: 1),
     "different_size": _once("mismatch", lambda fault, target: 2),

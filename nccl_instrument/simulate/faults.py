@@ -100,7 +100,7 @@ KINDS: Final = {
                                 0.5),
     "misaligned": FaultKind("nic", "communication_fail_slow", "rank", "a rank's buffers are misaligned: more accesses each",
                             "times more", 2.5, 2.0, 4.0),
-    "cuda_error": FaultKind(*_PROCESS, "the main thread ends with an error, the GPU ends what it was given"),
+    "cuda_error": FaultKind(*_PROCESS, "the main thread ends with an error, its process soon after"),
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from nccl_instrument.flows.association import MOVED, PeerStream
 from nccl_instrument.flows.epochs import CELL, added, begun_ns, cells_of
 from nccl_instrument.flows.expected import OpShape, moved_to
 from nccl_instrument.simulate.rows import Roster
-from nccl_instrument.tables import ALGOS, FUNC_RECV, FUNC_SEND, FUNCS, TRAFFIC_SOURCES, empty_rows
+from nccl_instrument.tables import ALGOS, FUNC_RECV, FUNC_SEND, FUNCS, TRAFFIC_INCOMPLETE, TRAFFIC_SOURCES, empty_rows
 
 SILENT_NS: Final = 1_000_000_000  # an op that moves nothing for so long is told of, unfinished
 KEPT_CELLS_MAX: Final = 4_000_000  # of all nodes: what may be asked for afterwards, oldest out first
@@ -68,10 +68,11 @@ class Traffic:
             here[peer] = here.get(peer, 0) + 1
 
     def rows(
-        self, phase: int, slices: Rows, ops: Rows, since_ns: Ints, ranks: npt.NDArray[np.int32]
+        self, phase: int, slices: Rows, ops: Rows, since_ns: Ints, ranks: npt.NDArray[np.int32], n_lost: int = 0
     ) -> tuple[Rows, Ints]:
         """Rows of `traffic`, and the rank of each. slices, ops: SLICE and OP rows of these ranks, ops those that
-        are over since the last call and those under way; since_ns: (len(ranks),) until when all transfers of each rank are known.
+        are over since the last call and those under way; since_ns: (len(ranks),) until when all transfers of each rank
+        are known; n_lost: transfers that found no room so far: from the first on no verdict may rest on what is told.
         """
         until_ns = self._node_ns(ranks, since_ns)
         fed = self._feed(phase, slices, dict(zip(ranks.tolist(), until_ns.tolist(), strict=True)))
@@ -86,6 +87,7 @@ class Traffic:
         if not found:
             return empty_rows("traffic"), np.zeros(0, np.int64)
         rows, rank = np.concatenate(found), np.concatenate(of)
+        rows["flags"] |= np.uint8(TRAFFIC_INCOMPLETE if n_lost else 0)
         order = np.argsort(rank, kind="stable")
         return rows[order], rank[order]
 
@@ -221,5 +223,5 @@ class Traffic:
         place = int(np.flatnonzero(self.roster.layout.members_of(group) == rank)[0])
         rows["comm_id"], rows["comm_rank"], rows["peer"] = self.roster.comm_ids[group], place, other
         rows["nic"] = f"nic{self.roster.layout.nic_index_of[rank]}".encode()
-        rows["epoch_ns"], rows["slice_bytes"], rows["source"] = self.epoch_ns, self._slice_bytes[peer], PLUGIN
+        rows["epoch_ns"], rows["slice_bytes"], rows["source"] = self.epoch_ns, self._slice_bytes.get(peer, 0), PLUGIN
         return rows
