@@ -17,6 +17,7 @@ from console.incidents import lists_api as lists
 from console.incidents import pictures_api
 from console.incidents.scorecard_api import Scorecard
 from console.incidents.why_not_api import IncidentWhyNot
+from console.network import api as network
 from console.questions import api as questions
 from console.silences import api as silences
 from console.stages import api as stages
@@ -79,6 +80,8 @@ urlpatterns = [
     path("jobs/<int:job_id>/stages", stages.JobStages.as_view()),
     path("jobs/<int:job_id>/stages/<int:window_id>", stages.JobStageWindow.as_view()),
     path("incidents/<int:number>/stages", stages.IncidentStages.as_view()),
+    path("jobs/<int:job_id>/network", network.JobNetwork.as_view()),
+    path("incidents/<int:number>/network", network.IncidentNetwork.as_view()),
     path("incidents/<int:number>/evidence", evidence.IncidentEvidence.as_view()),
     path("incidents/<int:number>/evidence/<int:bundle_id>", evidence.IncidentEvidenceFile.as_view()),
     path("incidents/<int:number>/post-mortem", evidence.IncidentPostMortem.as_view()),

@@ -43,6 +43,7 @@ const EvidenceTab = later(async () => (await import("../incident/EvidenceTab")).
 const WhyNot = later(async () => (await import("../incident/WhyNot")).WhyNot, "who else it could be");
 const DumpTab = later(async () => (await import("../dumps/DumpTab")).DumpTab, "dumps");
 const TakeTab = later(async () => (await import("../take/TakeTab")).TakeTab, "what can be taken away");
+const NetworkPanel = later(async () => (await import("../network/NetworkPanel")).NetworkPanel, "the network");
 const StagesPanel = later(async () => (await import("../stages/StagesPanel")).StagesPanel, "stages");
 
 export function IncidentPage({ number }: { number: number }) {
@@ -256,6 +257,11 @@ function tabsOf({ row, answer, snapshot, isCommentAsked, askComment, rank, dumps
       content: () => (
         <StagesPanel source={`incidents/${row.number}`} jobId={row.job_id} beat={answer.diagnosis_id ?? 0} />
       ),
+    },
+    {
+      id: "network",
+      word: "Network",
+      content: () => <NetworkPanel source={`incidents/${row.number}`} beat={answer.diagnosis_id ?? 0} />,
     },
     { id: "looks", word: "Looks", content: () => <LooksOfJob id={row.job_id} /> },
     {

@@ -19,6 +19,7 @@ import type { GridColumns, PlotlyFigure } from "../types";
 import { JobActs } from "./JobActs";
 import { OpInterval, Unknown } from "./NowPage";
 
+const NetworkPanel = later(async () => (await import("../network/NetworkPanel")).NetworkPanel, "the network");
 const StagesPanel = later(async () => (await import("../stages/StagesPanel")).StagesPanel, "stages");
 const REFRESH_MS = 5000;
 
@@ -61,6 +62,9 @@ export function JobPage({ id }: { id: number }) {
   );
 }
 
+/** Half a minute of many nodes is read for it: not every second. */
+const every15s = (at: string | null) => (at === null ? 0 : Math.floor(Date.parse(at) / 15_000));
+
 /** Stacks and recordings of a job can be looked at before there is an incident. */
 function tabsOf(id: number, answer: JobAnswer): Tab[] {
   const dumpTab = (kind: "stacks" | "recorder") => () => (
@@ -72,6 +76,11 @@ function tabsOf(id: number, answer: JobAnswer): Tab[] {
       id: "stages",
       word: "Stages",
       content: () => <StagesPanel source={`jobs/${id}`} jobId={id} beat={answer.job.last_data_at ?? ""} />,
+    },
+    {
+      id: "network",
+      word: "Network",
+      content: () => <NetworkPanel source={`jobs/${id}`} beat={every15s(answer.job.last_data_at)} />,
     },
     { id: "stacks", word: "Stacks", content: dumpTab("stacks") },
     { id: "recorder", word: "Flight Recorder", content: dumpTab("recorder") },

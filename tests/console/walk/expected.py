@@ -83,6 +83,7 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     f"{INC}/<int:number>/stacks/<int:rank>": _look(),
     f"{INC}/<int:number>/recorder": _look(),
     f"{INC}/<int:number>/stages": _look(),
+    f"{INC}/<int:number>/network": _look(),
     f"{INC}/<int:number>/tickets": _look(),
     f"{INC}/<int:number>/neighbours": _look(),
     f"{INC}/<int:number>/evidence": (*_look(), _post("responder", 202, 429)),
@@ -130,6 +131,7 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     f"{JOB}/<int:job_id>/question.csv": _look("?per=kind"),
     f"{JOB}/<int:job_id>/question.parquet": _look("?measure=ops"),
     f"{JOB}/<int:job_id>/stages": _look(),
+    f"{JOB}/<int:job_id>/network": _look(),
     f"{JOB}/<int:job_id>/stages/<int:window_id>": _look(),
     # ---- bundles ----
     "api/v1/bundles": (_post("responder", 202, is_form=True, file=lambda: SimpleUploadedFile("d.zip", b"PK")),),

@@ -1,0 +1,141 @@
+"""The REST API of the network tab: what one group's bytes did on the wire, around an incident or now."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from django.utils.decorators import method_decorator
+from django.views.decorators.gzip import gzip_page
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from console.accounts.access import caller_of
+from console.dashboard import jobs
+from console.dashboard.given import Fields
+from console.dashboard.job_api import find_job
+from console.dashboard.schema import ERROR, an_object
+from console.incidents import read as incident_read
+from console.incidents.models import Incident
+from console.incidents.rows import iso_from_ns
+from console.network import figures
+from console.network.read import (
+    GroupRow,
+    Span,
+    first_rank,
+    groups_of_rank,
+    members_of,
+    nodes_read,
+    read_traffic,
+    span_of,
+)
+from ingest.models import Attempt
+from ingest.window import Window
+from nccl_instrument.tables import TRAFFIC_SOURCES
+from rca.flows.granularity import sight_of
+from rca.flows.measured import incomplete_share
+from rca.flows.pictures import groups_of, left_out, op_times, paths_of
+
+FIGURE: Final = an_object(data=list[dict[str, Any]], layout=dict[str, Any], config=dict[str, Any], text=str)
+NETWORK: Final = an_object(
+    rank=int | None, groups=list[GroupRow], group=str, is_custom=bool, started_at=str | None, ended_at=str | None,
+    measured=dict[str, Any], ranks=list[dict[str, Any]], times=FIGURE, rates=FIGURE, paths=FIGURE, matrix=dict[str, Any] | None,
+)  # fmt: skip
+QUERY: Final = [
+    OpenApiParameter("rank", int, description="Whose groups; the first culprit's, else the first rank's if left out."),
+    OpenApiParameter(
+        "group", str, description="Communicator, 16 hexadecimal digits; the one that moved most if left out."
+    ),
+]
+
+
+class NetworkQuery(Fields):
+    rank = serializers.IntegerField(required=False, min_value=0, max_value=999_999)
+    group = serializers.RegexField(r"^[0-9a-f]{16}$", required=False)
+
+
+@method_decorator(gzip_page, name="dispatch")
+class IncidentNetwork(APIView):
+    @extend_schema("incident_network", parameters=QUERY, responses={200: NETWORK, 400: ERROR, 404: ERROR})
+    def get(self, request: Request, number: int) -> Response:
+        """Actual communication times, rates and paths of a culprit's group, from shortly before the first symptom on."""
+        incident = incident_read.find_incident(number, caller_of(request.user).team_ids)
+        return Response(_network(request, incident.attempt, incident))
+
+
+@method_decorator(gzip_page, name="dispatch")
+class JobNetwork(APIView):
+    @extend_schema("job_network", parameters=QUERY, responses={200: NETWORK, 400: ERROR, 404: ERROR})
+    def get(self, request: Request, job_id: int) -> Response:
+        """The same of the newest seconds of the job's newest attempt."""
+        attempt = jobs.newest_attempt(find_job(caller_of(request.user), job_id))
+        return Response(_network(request, attempt, None) if attempt else _nothing(None, [], ""))
+
+
+def _network(request: Request, attempt: Attempt, incident: Incident | None) -> dict[str, Any]:
+    query = NetworkQuery(data={name: request.GET[name] for name in ("rank", "group") if request.GET.get(name)})
+    query.is_valid(raise_exception=True)
+    rank = query.validated_data.get("rank", first_rank(attempt, incident))
+    groups = groups_of_rank(attempt, rank) if rank is not None else []
+    asked = query.validated_data.get("group", "")
+    if rank is None or not groups:
+        return _nothing(rank, groups, asked)
+    span = span_of(attempt, incident)
+    group = asked if any(one.comm_id == asked for one in groups) else _busiest(attempt, span, rank, groups)
+    members = members_of(attempt, int(group, 16))
+    nodes = nodes_read(members, rank)
+    window = read_traffic(attempt, span, nodes)
+    n_nodes = len({node for _, node in members})
+    return _drawn(window, span, rank, groups, group, f"{len(nodes)} of {n_nodes} nodes" if len(nodes) < n_nodes else "")
+
+
+def _busiest(attempt: Attempt, span: Span, rank: int, groups: list[GroupRow]) -> str:
+    """The group in which the rank's own node moved most bytes, the first where nothing is known."""
+    members = members_of(attempt, int(groups[0].comm_id, 16))
+    own = [node for of, node in members if of == rank]
+    found = [f"{one.comm_id:016x}" for one in groups_of(read_traffic(attempt, span, own))]
+    known = {group.comm_id for group in groups}
+    return next((one for one in found if one in known), groups[0].comm_id)
+
+
+def _drawn(window: Window, span: Span, rank: int, groups: list[GroupRow], group: str, read_of: str) -> dict[str, Any]:
+    comm_id = int(group, 16)
+    times = op_times(window, comm_id)
+    is_custom = any(one.comm_id == comm_id and one.is_custom for one in groups_of(window))
+    since = span.onset_ns if (times.start_ns >= span.onset_ns).any() else 0
+    paths = paths_of(window, comm_id, by_peer=is_custom, since_ns=since)
+    return {
+        "rank": rank, "groups": [dataclasses.asdict(one) for one in groups], "group": group, "is_custom": is_custom,
+        "started_at": iso_from_ns(span.start_ns), "ended_at": iso_from_ns(span.end_ns),
+        "measured": _measured(window, comm_id, read_of), "ranks": figures.rank_rows(times, since),
+        "times": figures.times_figure(times, since),
+        "rates": figures.rates_figure(times, figures.drawn_ranks(times, rank, since)),
+        "paths": figures.paths_figure(paths, by_peer=is_custom),
+        "matrix": figures.matrix_figure(paths) if is_custom else None,
+    }  # fmt: skip
+
+
+def _measured(window: Window, comm_id: int, read_of: str) -> dict[str, Any]:
+    """What the pictures rest on, and what is missing in them."""
+    rows = window.rows("traffic")
+    mine = rows[rows["comm_id"] == comm_id]
+    sight = sight_of(mine, window.rows("nic"))
+    sources = [TRAFFIC_SOURCES[code] for code in sorted(set(mine["source"].tolist())) if code < len(TRAFFIC_SOURCES)]
+    return {
+        "n_rows": len(mine), "sources": sources, "incomplete_share": round(incomplete_share(window), 4),
+        "left_out": left_out(window), "sight": sight.sentence if sight else "", "read_of": read_of,
+    }  # fmt: skip
+
+
+def _nothing(rank: int | None, groups: list[GroupRow], group: str) -> dict[str, Any]:
+    """Nobody, or no group of theirs, is known."""
+    empty: dict[str, Any] = {"data": [], "layout": {}, "config": {}, "text": ""}
+    return {
+        "rank": rank, "groups": [dataclasses.asdict(one) for one in groups], "group": group, "is_custom": False,
+        "started_at": None, "ended_at": None,
+        "measured": {"n_rows": 0, "sources": [], "incomplete_share": 0.0, "left_out": 0, "sight": "", "read_of": ""},
+        "ranks": [], "times": empty, "rates": empty, "paths": empty, "matrix": None,
+    }  # fmt: skip

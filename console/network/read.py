@@ -1,0 +1,96 @@
+"""What the network tab reads: the bytes on the wire of one group of ranks, of a limited number of nodes and seconds.
+
+A rank is in a handful of groups, a job in thousands: the tab begins with a rank, an incident's first culprit if there is one,
+and shows one of its groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from console.incidents.models import Incident
+from ingest.members import signed, unsigned
+from ingest.models import Attempt, CommMember, Rank
+from ingest.read import latest_data_ns, read_window
+from ingest.window import Window
+
+SECOND: Final = 1_000_000_000
+BEFORE_NS: Final = 10 * SECOND
+AFTER_NS: Final = 30 * SECOND
+NEWEST_NS: Final = 30 * SECOND
+NODES_MAX: Final = 64
+GROUPS_MAX: Final = 32
+TABLES: Final = ("op", "nic", "traffic")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A communicator that the rank is in. comm_id: 16 hexadecimal digits."""
+
+    comm_id: str
+    name: str
+    n_ranks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which time is read, and since when something was wrong in it (0: nothing is known to be)."""
+
+    start_ns: int
+    end_ns: int
+    onset_ns: int
+
+
+def span_of(attempt: Attempt, incident: Incident | None) -> Span:
+    """Around the incident's first symptom, else the newest seconds."""
+    newest = latest_data_ns(attempt.pk)
+    if incident is None:
+        return Span(newest - NEWEST_NS, newest + 1, 0)
+    onset = incident.first_symptom_ns
+    return Span(onset - BEFORE_NS, min(onset + AFTER_NS, max(newest, onset) + 1), onset)
+
+
+def first_rank(attempt: Attempt, incident: Incident | None) -> int | None:
+    """Whom the tab begins with; None for a job without known ranks."""
+    if incident is not None and incident.culprits:
+        return int(incident.culprits[0])
+    found = (
+        Rank.objects.filter(attempt=attempt, rank__gte=0, replaced=False)
+        .order_by("rank")
+        .values_list("rank", flat=True)
+    )
+    return found.first()
+
+
+def groups_of_rank(attempt: Attempt, rank: int) -> list[GroupRow]:
+    """The communicators of the rank, the smaller ones first: the largest is usually the whole job's."""
+    rows = (
+        CommMember.objects.filter(process__attempt=attempt, process__rank=rank, process__replaced=False)
+        .order_by("communicator__n_ranks", "communicator__name", "communicator__comm_id")
+        .values_list("communicator__comm_id", "communicator__name", "communicator__n_ranks")
+    )
+    return [GroupRow(f"{unsigned(comm_id):016x}", name, n_ranks) for comm_id, name, n_ranks in rows[:GROUPS_MAX]]
+
+
+def members_of(attempt: Attempt, comm_id: int) -> list[tuple[int, str]]:
+    """(rank, node) of the communicator's members, by rank."""
+    rows = CommMember.objects.filter(
+        communicator__attempt=attempt, communicator__comm_id=signed(comm_id), process__replaced=False
+    )
+    return list(rows.order_by("process__rank").values_list("process__rank", "process__node__name"))
+
+
+def nodes_read(members: list[tuple[int, str]], rank: int) -> list[str]:
+    """The group's nodes, of more than NODES_MAX that of the rank and others evenly."""
+    nodes = list(dict.fromkeys(node for _, node in members))
+    if len(nodes) <= NODES_MAX:
+        return nodes
+    own = [node for of, node in members if of == rank]
+    every = nodes[:: -(-len(nodes) // NODES_MAX)]
+    return list(dict.fromkeys([*own, *every]))[:NODES_MAX]
+
+
+def read_traffic(attempt: Attempt, span: Span, nodes: list[str]) -> Window:
+    """Ops, NICs and bytes on the wire of these nodes."""
+    return read_window(attempt.pk, span.start_ns, span.end_ns, TABLES, nodes=nodes)

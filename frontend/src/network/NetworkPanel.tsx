@@ -1,0 +1,168 @@
+/*
+ * What the wire did: of one group of ranks how long its ops lasted and how long bytes moved in them, rates over time, and
+ * the rate of every path. Which rank's groups and which of them is shown are in the address.
+ */
+
+import { ask } from "../api";
+import { Empty, Loading } from "../parts/bits";
+import { Failure } from "../parts/Failure";
+import { Figure } from "../parts/Figure";
+import { type Column, Table } from "../parts/Table";
+import { useAnswer } from "../parts/useAnswer";
+import { query, selectedRank, selectRank, setQuery } from "../state/address";
+import { timeOfDay, zoneLabel } from "../state/clock";
+import { headline, type Measured, type NetworkAnswer, type RankOnWire } from "./shapes";
+import "./network.css";
+
+interface NetworkPanelProps {
+  /** `jobs/7` or `incidents/12`: whose. */
+  source: string;
+  /** Changes when it should be asked anew. */
+  beat?: string | number;
+}
+
+export function NetworkPanel({ source, beat = "" }: NetworkPanelProps) {
+  const asked = addressOf(source);
+  const { value, failure, again } = useAnswer(asked, () => ask<NetworkAnswer>(asked), beat);
+  if (failure && !value) return <Failure error={failure} again={again} />;
+  if (!value) return <Loading what="the network" />;
+  if (value.groups.length === 0) {
+    return (
+      <Empty
+        title={value.rank === null ? "No rank of this job is known." : `Rank ${value.rank} is in no communicator.`}
+      >
+        Bytes on the wire are told by group of ranks, as the plugin, the NCCL shim or the verbs shim reports them.
+      </Empty>
+    );
+  }
+  return (
+    <div class="network">
+      <Chosen answer={value} />
+      {value.measured.n_rows === 0 ? <NotMeasured /> : <Pictures answer={value} />}
+    </div>
+  );
+}
+
+function addressOf(source: string): string {
+  const rank = selectedRank();
+  const group = query.value.get("comm");
+  const given = [rank === null ? "" : `rank=${rank}`, group ? `group=${encodeURIComponent(group)}` : ""];
+  const said = given.filter(Boolean).join("&");
+  return `${source}/network${said ? `?${said}` : ""}`;
+}
+
+function Chosen({ answer }: { answer: NetworkAnswer }) {
+  return (
+    <p class="network-chosen">
+      <label>
+        Groups of rank {answer.rank}:{" "}
+        <select value={answer.group} onChange={(change) => setQuery({ comm: change.currentTarget.value })}>
+          {answer.groups.map((group) => (
+            <option key={group.comm_id} value={group.comm_id} selected={group.comm_id === answer.group}>
+              {group.name || group.comm_id}, {group.n_ranks.toLocaleString("en")} ranks
+            </option>
+          ))}
+        </select>
+      </label>
+      {answer.started_at && answer.ended_at && (
+        <span class="faint">
+          {timeOfDay(Date.parse(answer.started_at))} to {timeOfDay(Date.parse(answer.ended_at))} {zoneLabel()}
+        </span>
+      )}
+    </p>
+  );
+}
+
+function NotMeasured() {
+  return (
+    <Empty title="Nothing of this group was measured on the wire in this time.">
+      Either its ops stay inside their nodes, or no node measures transfers: <code>docs/agent.md</code> says how to
+      switch it on. Op-level verdicts stand without it.
+    </Empty>
+  );
+}
+
+function Pictures({ answer }: { answer: NetworkAnswer }) {
+  return (
+    <>
+      <p class="network-headline">{headline(answer)}</p>
+      <RestsOn measured={answer.measured} />
+      <div class="network-figures">
+        <Boxed title="Time of an op" hint="grey: it lasted; hatched: bytes moved, pauses left out">
+          <Figure figure={answer.times} label="How long ops lasted and how long bytes moved, by rank" />
+        </Boxed>
+        <Boxed title="Paths" hint="a dark row is a NIC, a dark cell a link">
+          <Figure figure={answer.paths} label="Rate of every path while bytes moved" />
+        </Boxed>
+        <Boxed title="Rates" hint="from an op's first byte to its last; the edges are where ops begin and end">
+          <Figure figure={answer.rates} label="Rate of ranks over time" />
+        </Boxed>
+        {answer.matrix && (
+          <Boxed title="Who sends to whom" hint="a bright column is a hot expert">
+            <Figure figure={answer.matrix} label="Bytes from every rank to every rank" />
+          </Boxed>
+        )}
+      </div>
+      <Table label="Ranks on the wire" isCards columns={COLUMNS} rows={answer.ranks} rowKey={(row) => row.rank} />
+    </>
+  );
+}
+
+/** What is missing, and what could not be seen. */
+function RestsOn({ measured }: { measured: Measured }) {
+  const share = measured.incomplete_share;
+  return (
+    <p class="faint">
+      Measured by {measured.sources.join(" and ") || "an unknown source"}
+      {measured.read_of && `, read of ${measured.read_of}`}. {measured.sight}
+      {measured.left_out > 0 &&
+        ` ${measured.left_out.toLocaleString("en")} transfers are left out: their op or the rest of their iteration is not known`}
+      {share > 0 &&
+        ` (${(share * 100).toFixed(share < 0.1 ? 1 : 0)} % belong to iterations of which something was lost)`}
+      {measured.left_out > 0 && "."}
+    </p>
+  );
+}
+
+function Boxed({ title, hint, children }: { title: string; hint: string; children: preact.ComponentChildren }) {
+  return (
+    <section class="network-figure">
+      <h3>
+        {title} <span class="faint">{hint}</span>
+      </h3>
+      {children}
+    </section>
+  );
+}
+
+const ms = (value: number) => `${value.toFixed(value < 10 ? 2 : 1)} ms`;
+
+const COLUMNS: Column<RankOnWire>[] = [
+  {
+    word: "Rank",
+    cell: (row) => (
+      <button type="button" class="link" onClick={() => selectRank(row.rank)}>
+        {row.rank}
+      </button>
+    ),
+  },
+  { word: "Bytes moved", isNumber: true, cell: (row) => <b>{ms(row.actual_ms)}</b> },
+  {
+    word: "Against the median",
+    isNumber: true,
+    cell: (row) => (row.times_median === null ? "unknown" : `${row.times_median.toFixed(2)} ×`),
+  },
+  { word: "Lasted", isNumber: true, cell: (row) => ms(row.lasted_ms) },
+  {
+    word: "Rate",
+    isNumber: true,
+    cell: (row) => (row.gb_per_s === null ? "unknown" : `${row.gb_per_s.toPrecision(3)} GB/s`),
+  },
+  { word: "Ops", isNumber: true, class: () => "faint", cell: (row) => row.n_ops },
+  {
+    word: "Unfinished",
+    isNumber: true,
+    title: "Ops of which less than the expected bytes have moved",
+    cell: (row) => row.unfinished || "",
+  },
+];

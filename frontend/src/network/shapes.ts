@@ -1,0 +1,64 @@
+/* What the server says of a group's bytes on the wire. */
+
+import type { PlotlyFigure } from "../types";
+
+export interface NetworkGroup {
+  comm_id: string;
+  name: string;
+  n_ranks: number;
+}
+
+export interface RankOnWire {
+  rank: number;
+  n_ops: number;
+  actual_ms: number;
+  lasted_ms: number;
+  gb_per_s: number | null;
+  /** How many times as long as at the median rank bytes moved. */
+  times_median: number | null;
+  unfinished: number;
+}
+
+export interface Measured {
+  n_rows: number;
+  sources: string[];
+  incomplete_share: number;
+  left_out: number;
+  /** The granularity law with this job's numbers. */
+  sight: string;
+  /** "64 of 1,250 nodes" where not all were read. */
+  read_of: string;
+}
+
+export interface NetworkAnswer {
+  rank: number | null;
+  groups: NetworkGroup[];
+  group: string;
+  is_custom: boolean;
+  started_at: string | null;
+  ended_at: string | null;
+  measured: Measured;
+  ranks: RankOnWire[];
+  times: PlotlyFigure;
+  rates: PlotlyFigure;
+  paths: PlotlyFigure;
+  matrix: PlotlyFigure | null;
+}
+
+export const APART = 1.25;
+
+/** What stands above the pictures: who stands out, or that nobody does. */
+export function headline(answer: NetworkAnswer): string {
+  const measured = answer.ranks.filter((row) => row.times_median !== null);
+  if (measured.length === 0) return "Nothing of this group was measured on the wire in this time.";
+  const apart = measured.filter((row) => (row.times_median ?? 0) >= APART);
+  if (apart.length === 0) return "On the wire all ranks of this group are alike.";
+  const named = apart
+    .slice(0, 4)
+    .map((row) => row.rank)
+    .join(", ");
+  const more = apart.length > 4 ? ` and ${apart.length - 4} more` : "";
+  const most = apart[0]?.times_median?.toFixed(1);
+  const word = apart.length === 1 ? "Rank" : "Ranks";
+  return `${word} ${named}${more}: bytes move up to ${most} times as long as at the median rank.`;
+}

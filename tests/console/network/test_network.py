@@ -1,0 +1,75 @@
+"""The network tab of a simulated job whose wire was measured: from its batches to what a browser is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+
+from console.accounts.models import Role
+from console.incidents import watch
+from console.incidents.models import Incident
+from ingest.models import Attempt, Job
+from nccl_instrument.simulate.faults import make_fault
+from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.simulate.physics import TESTBED
+from tests.console.conftest import make_persona
+from tests.ingest.conftest import Ingest, ingest, no_traces
+from tests.nccl_instrument.simulate.jobs import run
+
+__all__ = ["ingest", "no_traces"]  # fixtures
+pytestmark = pytest.mark.django_db(transaction=True)
+FOUR = Layout(tp=2, pp=1, dp=4, ranks_per_node=2)
+MEASURED = replace(TESTBED, traffic_every=1)
+
+
+async def feed(ingest: Ingest, seconds: float, traffic_every: int = 1) -> None:
+    fault = make_fault("nic_limited", FOUR, 22.0, victim=3, amount=0.25)
+    looked_ns = 0
+    for one in run(FOUR, fault, seconds=seconds, physics=replace(MEASURED, traffic_every=traffic_every)):
+        ingest.clock_ns = one.arrives_ns
+        assert (await ingest.post(one.encoded)).status == 200
+        if one.arrives_ns - looked_ns >= 3 * 10**9:
+            looked_ns = one.arrives_ns
+            await sync_to_async(watch.watch_job)((await Attempt.objects.alatest("pk")).pk)
+
+
+@sync_to_async
+def asked(ingest: Ingest, path: str) -> Any:
+    name = f"vera-{User.objects.count()}"
+    return make_persona(name, ingest.team, Role.VIEWER).browser.get(f"/api/v1/{path}")
+
+
+async def test_an_incidents_tab_shows_the_culprits_group_with_the_slow_nic_first(ingest: Ingest) -> None:
+    await feed(ingest, 40.0)
+    incident = await Incident.objects.aget()
+    shown = (await asked(ingest, f"incidents/{incident.pk}/network")).json()
+    assert shown["rank"] == incident.culprits[0] == 3
+    named = next(one for one in shown["groups"] if one["comm_id"] == shown["group"])
+    assert named["name"].startswith("dp") and named["n_ranks"] == 4
+    slow = [row["rank"] for row in shown["ranks"] if row["times_median"] > 0.9]
+    assert 3 in slow and shown["ranks"][-1]["rank"] == 7, "7 neither is the slow NIC's rank nor sends to it"
+    assert "Slowest: rank" in shown["paths"]["text"] and "3" in shown["paths"]["text"]
+    assert "lasted" in shown["times"]["text"] and shown["times"]["data"] and shown["rates"]["data"]
+    assert shown["matrix"] is None and "µs" in shown["measured"]["sight"]
+
+
+async def test_a_job_that_is_not_measured_says_so_and_another_group_is_shown_when_asked_for(ingest: Ingest) -> None:
+    await feed(ingest, 8.0, traffic_every=0)
+    job = await Job.objects.aget()
+    shown = (await asked(ingest, f"jobs/{job.pk}/network")).json()
+    assert (shown["measured"]["n_rows"], shown["ranks"], shown["rank"]) == (0, [], 0)
+    assert "No op of this group was measured" in shown["times"]["text"]
+    world = next(one for one in shown["groups"] if one["name"] == "world")
+    other = (await asked(ingest, f"jobs/{job.pk}/network?rank=5&group={world['comm_id']}")).json()
+    assert (other["rank"], other["group"]) == (5, world["comm_id"])
+
+
+@pytest.mark.parametrize("query", ["rank=x", "rank=-1", "group=zz", "group=" + "0" * 17])
+async def test_a_query_that_makes_no_sense_is_refused(ingest: Ingest, query: str) -> None:
+    await feed(ingest, 3.0, traffic_every=0)
+    job = await Job.objects.aget()
+    assert (await asked(ingest, f"jobs/{job.pk}/network?{query}")).status_code == 400
