@@ -1,4 +1,4 @@
-"""Dumps: asking the agents of an attempt for stacks and Flight Recorder dumps, and keeping what they answer.
+"""Dumps: asking the agents of an attempt for stacks, Flight Recorder dumps and raw epochs, and keeping what they answer.
 
 A request is a row; every ingest process reads the open ones once a second and tells them in its answers to batches
 (orders.py). What comes is stored as it came, compressed, once per node, boot and look, within limits that count what they
@@ -21,7 +21,7 @@ from ingest import limits
 from ingest.let_go import note_let_go
 from ingest.marks import mark_dumped
 from ingest.models import Attempt, DumpRequest, PinnedWindow, StoredDump
-from nccl_instrument.dumps import KINDS, LOOKS_MAX, Arrived, Dumps, Part, Silent, decode_dumps
+from nccl_instrument.dumps import ALL_KINDS, KINDS, LOOKS_MAX, Arrived, Dumps, Part, Silent, decode_dumps
 
 LIFE: Final = timedelta(seconds=60)
 LATE: Final = timedelta(seconds=60)
@@ -78,8 +78,8 @@ def ask_dumps(
     Raises TooSoon, and ValueError for what cannot be asked.
     """
     wanted = None if ranks is None else sorted(set(ranks))
-    if not kinds or any(kind not in KINDS for kind in kinds) or not 1 <= looks <= LOOKS_MAX:
-        raise ValueError(f"kinds are {' and '.join(KINDS)}, looks 1 to {LOOKS_MAX}")
+    if not kinds or any(kind not in ALL_KINDS for kind in kinds) or not 1 <= looks <= LOOKS_MAX:
+        raise ValueError(f"kinds are {', '.join(ALL_KINDS)}, looks 1 to {LOOKS_MAX}")
     if wanted is not None and not (0 < len(wanted) <= RANKS_MAX and wanted[0] >= 0):
         raise ValueError(f"name 1 to {RANKS_MAX} ranks, or none for all")
     if why := why_not(attempt_id, by_person=bool(asked_by)):

@@ -1,8 +1,9 @@
 """Dumps: what an agent found in the processes of a job when it was asked, as bytes and back.
 
-One body per node, request and look: Python stacks and Flight Recorder dumps as their tools wrote them, and of each process
-that gave none the reason. Frozen dataclasses, `encode_dumps`, `decode_dumps` and one exception, no I/O. Every part is
-compressed by itself, so that whoever keeps it keeps its bytes as they came. Nothing is inflated beyond what was promised.
+One body per node, request and look: Python stacks and Flight Recorder dumps as their tools wrote them, raw epochs of what was
+sent (epochs.py), and of each process that gave none the reason. Frozen dataclasses, `encode_dumps`, `decode_dumps` and one
+exception, no I/O. Every part is compressed by itself, so that whoever keeps it keeps its bytes as they came. Nothing is
+inflated beyond what was promised.
 
 Byte table (little-endian), version 1:
 
@@ -28,15 +29,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from nccl_instrument.epochs import BYTES_MAX as EPOCHS_BYTES_MAX
+
 MAGIC: Final = b"DGDP"
 VERSION: Final = 1
 STACKS: Final = "stacks"
 RECORDER: Final = "recorder"
+EPOCHS: Final = "epochs"
 KINDS: Final = (STACKS, RECORDER)
+"""What every diagnosis reads of the processes."""
+ALL_KINDS: Final = (*KINDS, EPOCHS)
+"""What may be asked for."""
 NO_PYTHON: Final = "it is no Python process"  # how the reason begins why there are no stacks of it
 BODY_BYTES_MAX: Final = 16 * 2**20
 INFLATED_BYTES_MAX: Final = 64 * 2**20
-PART_BYTES_MAX: Final = {STACKS: 4 * 2**20, RECORDER: 32 * 2**20}
+PART_BYTES_MAX: Final = {STACKS: 4 * 2**20, RECORDER: 32 * 2**20, EPOCHS: EPOCHS_BYTES_MAX}
 HEAD_BYTES_MAX: Final = 4 * 2**20
 PARTS_MAX: Final = 4096
 NAME_CHARS_MAX: Final = 128
@@ -56,7 +63,7 @@ class BadDump(ValueError):
 class Part:
     """One dump of one process. packed: zlib of `length` bytes; b"" and 0 when there is none, and `silent` says why.
 
-    kind: of KINDS. rank: -1 unknown. parent: the process it is a child of, 0 for the trainer itself. taken_ns: unix ns. by:
+    kind: of ALL_KINDS. rank: -1 unknown. parent: the process it is a child of, 0 for the trainer itself. taken_ns: unix ns. by:
     how the dump came, in words.
     """
 
@@ -255,7 +262,7 @@ def _part_of(said: Any) -> tuple[Part, int]:
     if not isinstance(said, dict) or any(type(said.get(name)) is not kind for name, kind in _SAID.items()):
         raise BadDump("a part lacks something, or has it of another type")
     n_packed, length = said.get("packed", -1), said["length"]
-    if said["kind"] not in KINDS:
+    if said["kind"] not in ALL_KINDS:
         raise BadDump("a part is of no known kind")
     if not _is_number(n_packed, 0, BODY_BYTES_MAX) or not _is_number(length, 0, PART_BYTES_MAX[said["kind"]]):
         raise BadDump("a part is too large")

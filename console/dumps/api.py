@@ -30,7 +30,7 @@ from console.incidents.lifecycle import BadAct
 from console.incidents.models import Incident
 from ingest.dumps import RANKS_MAX, progress_of, requests_of
 from ingest.models import Attempt, DumpRequest
-from nccl_instrument.dumps import KINDS, RECORDER, STACKS
+from nccl_instrument.dumps import ALL_KINDS, RECORDER, STACKS
 
 RANK_MAX: Final = 10_000_000
 REQUEST: Final = OpenApiParameter(
@@ -57,7 +57,7 @@ ASK_ANSWERS: Final = {201: REQUEST_ROW, 400: ERROR, 403: ERROR, 404: ERROR, 429:
 class AskFields(Fields):
     """`ranks`: left out for all."""
 
-    kinds = serializers.ListField(child=serializers.ChoiceField(choices=list(KINDS)), required=False, min_length=1)
+    kinds = serializers.ListField(child=serializers.ChoiceField(choices=list(ALL_KINDS)), required=False, min_length=1)
     ranks = serializers.ListField(
         child=serializers.IntegerField(min_value=0, max_value=RANK_MAX),
         required=False,

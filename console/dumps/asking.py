@@ -48,4 +48,4 @@ def ask_by_hand(
     return made
 
 
-_NAMES: Final = {"stacks": "stacks", "recorder": "Flight Recorder dumps"}
+_NAMES: Final = {"stacks": "stacks", "recorder": "Flight Recorder dumps", "epochs": "bytes by epoch"}

@@ -13,7 +13,7 @@ from console.incidents import lifecycle
 from console.incidents.models import Incident
 from ingest import dumps
 from ingest.models import Attempt, DumpRequest
-from nccl_instrument.dumps import RECORDER, STACKS
+from nccl_instrument.dumps import EPOCHS, RECORDER, STACKS
 from rca.findings import SymptomKind
 
 BEFORE: Final = timedelta(seconds=60)
@@ -22,12 +22,16 @@ LOOKS: Final = 2
 _ASKED: Final = {
     (STACKS,): "Stacks of every rank were asked for.",
     (STACKS, RECORDER): "Stacks and Flight Recorder dumps of every rank were asked for.",
+    (STACKS, EPOCHS): "Stacks of every rank and the bytes it sent, epoch by epoch, were asked for.",
 }
 
 
 def kinds_for(symptom: str) -> tuple[str, ...]:
-    """What tells more of such a symptom: ops in progress are the recorder's; of a slow or idle job stacks say what it does."""
-    return (STACKS,) if symptom in (SymptomKind.STRAGGLER, SymptomKind.IDLE) else (STACKS, RECORDER)
+    """What tells more of such a symptom: ops in progress are the recorder's; of a slow or idle job stacks say what it does,
+    and of a slow one what its NICs sent when."""
+    if symptom == SymptomKind.STRAGGLER:
+        return (STACKS, EPOCHS)
+    return (STACKS,) if symptom == SymptomKind.IDLE else (STACKS, RECORDER)
 
 
 def ask_for(incident: Incident) -> DumpRequest | None:

@@ -14,17 +14,19 @@ import random
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from nccl_instrument.agent.kept_epochs import kept_epochs
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.post import Door, Order
 from nccl_instrument.agent.processes import Living
 from nccl_instrument.agent.recordings import take_recordings
 from nccl_instrument.agent.sight import Seen, look_at
 from nccl_instrument.agent.stacks import take_stacks
-from nccl_instrument.dumps import RECORDER, STACKS, Dumps, Part, Room, encode_dumps
+from nccl_instrument.agent.traffic import Raw
+from nccl_instrument.dumps import EPOCHS, RECORDER, STACKS, Dumps, Part, Room, encode_dumps
 
 LOG = logging.getLogger("diogenes.agent")
 
@@ -39,10 +41,13 @@ STOP_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What the agent has of a job at this moment. boot: 16 bytes, of its stream of batches."""
+    """What the agent has of a job at this moment. boot: 16 bytes, of its stream of batches. raws: pid → the iterations of which
+    it kept the epochs.
+    """
 
     boot: bytes
     processes: tuple[Living, ...]
+    raws: Mapping[int, Sequence[Raw]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,7 @@ class Dumper(threading.Thread):
     def _take(self, asked: _Asked, here: Here, look: int) -> tuple[Part, ...]:
         order = asked.order
         wanted = [look_at(one) for one in here.processes if order.ranks is None or one.rank in order.ranks]
-        kinds = [kind for kind in order.kinds if kind != RECORDER or look == 1]
+        kinds = [kind for kind in order.kinds if kind == STACKS or look == 1]
         reachable = [one for one in wanted if one.number and one.is_alive]
         others = [one for one in wanted if _is_another(one)]
         found, room = [_unseen(one) for one in wanted if one not in reachable] if STACKS in kinds else [], Room()
@@ -119,6 +124,8 @@ class Dumper(threading.Thread):
         if RECORDER in kinds:  # also of those that are gone: they may have left something
             found += [replace(_unseen(one), kind=RECORDER) for one in others]
             found += take_recordings([one.of for one in wanted if one not in others], room=room)
+        if EPOCHS in kinds:
+            found += [room.admit(kept_epochs(one.of, here.raws.get(one.of.pid))) for one in wanted]
         return tuple(found)
 
     def _bring(self, asked: _Asked, body: bytes) -> bool:

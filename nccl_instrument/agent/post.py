@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from nccl_instrument.dumps import KINDS, LOOKS_MAX, NUMBER_MAX
+from nccl_instrument.dumps import ALL_KINDS, LOOKS_MAX, NUMBER_MAX
 
 PATH: Final = "/ingest/batches"
 CONTENT_TYPE: Final = "application/vnd.diogenes.batch"
 DUMPS_PATH: Final = "/ingest/dumps"
 DUMPS_TYPE: Final = "application/vnd.diogenes.dumps"
+ORDERS_PATH: Final = "/ingest/orders"
 ORDERS_MAX: Final = 8
 ORDERED_RANKS_MAX: Final = 20_000
 APART_S_MAX: Final = 10.0
@@ -43,7 +44,7 @@ _STALE: Final = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPip
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Dumps the server asks for. kinds: of dumps.KINDS. ranks: None for all. looks: taken apart_s seconds from each other."""
+    """Dumps the server asks for. kinds: of dumps.ALL_KINDS. ranks: None for all. looks: taken apart_s seconds from each other."""
 
     request: int
     kinds: tuple[str, ...]
@@ -94,7 +95,7 @@ class Door:
         self.host, self.port = url.hostname, url.port or (443 if url.scheme == "https" else 80)
         self.is_plain = url.scheme == "http"
         self._path = url.path.rstrip("/") + path
-        self._kind = {PATH: CONTENT_TYPE, DUMPS_PATH: DUMPS_TYPE}[path]
+        self._kind = {PATH: CONTENT_TYPE, DUMPS_PATH: DUMPS_TYPE, ORDERS_PATH: "text/plain"}[path]
         self._token_file, self._timeout_s = token_file, timeout_s
         self._tls = None if self.is_plain else _trust(ca_file)
         self._connection: http.client.HTTPConnection | None = None
@@ -115,6 +116,14 @@ class Door:
             raise
         return self._exchange(encoded, headers)
 
+    def ask(self, query: str) -> Answer:
+        """What the server wants of us, by GET; for who sends batches by another road."""
+        try:
+            return self._exchange(None, {"Authorization": f"Bearer {self._token()}"}, query)
+        except BaseException:
+            self.close()
+            raise
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -134,21 +143,22 @@ class Door:
             raise OSError(f"no usable token in {self._token_file}")
         return token.decode()
 
-    def _exchange(self, encoded: bytes, headers: dict[str, str]) -> Answer:
+    def _exchange(self, encoded: bytes | None, headers: dict[str, str], query: str = "") -> Answer:
         """The timeout is between two bytes; a server that drips its answer is cut off by the watchdog."""
         watchdog = threading.Timer(self._timeout_s * EXCHANGE_TIMEOUTS, self.interrupt)
         watchdog.daemon = True
         watchdog.start()
         try:
-            return self._ask(encoded, headers)
+            return self._ask(encoded, headers, query)
         finally:
             watchdog.cancel()
 
-    def _ask(self, encoded: bytes, headers: dict[str, str]) -> Answer:
+    def _ask(self, encoded: bytes | None, headers: dict[str, str], query: str) -> Answer:
         try:
             if self._connection is None:
                 self._connection = self._connect()
-            self._connection.request("POST", self._path, encoded, headers)
+            method, path = ("GET", f"{self._path}?{query}") if encoded is None else ("POST", self._path)
+            self._connection.request(method, path, encoded, headers)
             response = self._connection.getresponse()
             body = response.read(ANSWER_BYTES_MAX)
             if response.will_close or not response.isclosed():
@@ -169,16 +179,21 @@ class Door:
 
 
 def _age(encoded: bytes) -> dict[str, str]:
+    age_ns = age_of(encoded)
+    return {} if age_ns is None else {AGE_HEADER: str(age_ns)}
+
+
+def age_of(encoded: bytes) -> int | None:
     """How long ago the batch was cut: the server then need not trust our wall clock to tell late from wrong.
 
-    Left out when the two clocks disagree about it: then the machine has booted since, or its clock was set.
+    None when the two clocks disagree about it: then the machine has booted since, or its clock was set.
     """
     if len(encoded) < _CLOCKS_AT + _CLOCKS.size:
-        return {}
+        return None
     wall_ns, mono_ns = _CLOCKS.unpack_from(encoded, _CLOCKS_AT)
-    age_ns = time.monotonic_ns() - mono_ns
+    age_ns = time.monotonic_ns() - int(mono_ns)
     is_sure = age_ns >= 0 and abs(time.time_ns() - wall_ns - age_ns) < _CLOCKS_AGREE_NS
-    return {AGE_HEADER: str(age_ns)} if is_sure else {}
+    return age_ns if is_sure else None
 
 
 def _trust(ca_file: Path | None) -> ssl.SSLContext:
@@ -221,7 +236,7 @@ def _order(said: Any) -> Order | None:
         return None
     request, ranks, looks, apart_s = (said.get(name) for name in ("request", "ranks", "looks", "apart_s"))
     named = said.get("kinds")
-    kinds = tuple(kind for kind in KINDS if isinstance(named, list) and kind in named)
+    kinds = tuple(kind for kind in ALL_KINDS if isinstance(named, list) and kind in named)
     if type(request) is not int or not 0 < request < NUMBER_MAX or not kinds:
         return None
     if ranks is not None and not (isinstance(ranks, list) and len(ranks) <= ORDERED_RANKS_MAX):

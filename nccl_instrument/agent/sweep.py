@@ -125,7 +125,8 @@ class Sweep:
             for one in traced
         ]
         others = self._statuses.living(stream.job, {one.pid for one in processes})
-        return Here(stream.boot_id, (*processes, *others))
+        raws = {one.owner.pid: tuple(one.traffic.raw) for one in traced if one.traffic is not None}
+        return Here(stream.boot_id, (*processes, *others), raws)
 
     def _cut_job(self, stream: JobStream, nics: Rows, tick_ns: int, clocks: tuple[int, int]) -> bytes:
         taken = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -38,10 +38,11 @@ class Raw:
     iteration: Iteration
     sent: Sent
     every: int
+    nic: bytes
 
     @property
     def n_bytes(self) -> int:
-        return int(self.sent.cells.nbytes) + 64 * len(self.sent.keys)
+        return int(self.sent.cells.nbytes + self.sent.rows.nbytes) + 64 * len(self.sent.keys)
 
 
 class Traffic:
@@ -102,7 +103,7 @@ class Traffic:
         if not (iteration.is_whole and sent.is_whole):
             rows["flags"] |= TRAFFIC_INCOMPLETE
         cost = Cost(len(rows), len(sent.cells), len(sent.rows), iteration.ends_ns - iteration.begins_ns)
-        self._keep(Raw(iteration, sent, self._sampling.every))
+        self._keep(Raw(replace(iteration, ops=iteration.ops[:0]), sent, self._sampling.every, self._nic))
         self._sampling.told(self._pid, cost)
         return rows
 

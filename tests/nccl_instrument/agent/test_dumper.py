@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from django.db import connection
 
@@ -20,11 +21,18 @@ from ingest.dumps import DumpPart, ask_dumps, parts_of, progress_of, requests_of
 from ingest.models import Attempt, Team
 from ingest.tokens import make_agent_token
 from nccl_instrument.agent.dumper import WAITING_MAX, Dumper, Here
+from nccl_instrument.agent.iterations import Iteration
+from nccl_instrument.agent.kept_epochs import NONE_YET, NOT_RECORDED, kept_epochs
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.post import APART_S_MAX, DUMPS_PATH, Door, Order
 from nccl_instrument.agent.processes import Living, started_at
+from nccl_instrument.agent.segment_layout import OP, TRANSFER
 from nccl_instrument.agent.stacks import find_py_spy
-from nccl_instrument.dumps import RECORDER, STACKS, Dumps
+from nccl_instrument.agent.traffic import Raw
+from nccl_instrument.agent.transfers import Sent
+from nccl_instrument.dumps import EPOCHS, RECORDER, STACKS, Dumps
+from nccl_instrument.epochs import read_epochs
+from nccl_instrument.measure.spreading import CELL as SPREAD
 from nccl_instrument.tables import LOSSES
 from rca.stacks.reading import read_stacks
 from tests.ingest.shipped import Shipped, shipped_ingest
@@ -274,3 +282,21 @@ def test_what_the_server_asks_is_read_with_suspicion(rig: Rig) -> None:
     for odd in ("dumps", 5, None, {"request": 7}):
         rig.server.rule = lambda _batch, odd=odd: Reply(said={"dumps": odd})  # type: ignore[misc]
         assert Door(rig.server.url, rig.folder / "token").post(encoded(0)).dumps == ()
+
+
+def test_epochs_that_were_kept_are_sent_and_who_has_none_says_why() -> None:
+    cells = np.array([(0, 0, 5, 4096), (1, 0, 6, 10)], SPREAD)
+    rows = np.zeros(2, TRANSFER)
+    rows["bytes"], rows["qpn"] = [4096, 10], [77, 78]
+    keys = [(0xA, 0, 1, 0, 0), (0xA, 0, 2, 0, 1)]
+    sent = Sent(keys, rows, np.array([0, 1, 2]), cells, 32_000, True)
+    raw = Raw(Iteration(4, 10**6, 2 * 10**6, np.zeros(0, OP), True), sent, 2, b"mlx5_0")
+    living = Living(3, 4242, 0, Path("/nowhere"), 0)
+    part = kept_epochs(living, (raw, raw))
+    epochs = read_epochs(part.raw)
+    assert (part.kind, part.rank, part.silent, epochs.nic) == (EPOCHS, 3, "", "mlx5_0")
+    assert epochs.iterations["number"].tolist() == [4, 4] and epochs.iterations["every"].tolist() == [2, 2]
+    assert epochs.flows["peer"].tolist() == [1, 2, 1, 2] and epochs.flows["queue_pair"].tolist() == [77, 78, 77, 78]
+    assert epochs.cells[["flow", "epoch", "n_bytes"]].tolist() == [(0, 5, 4096), (1, 6, 10), (2, 5, 4096), (3, 6, 10)]
+    for nothing, why in ((None, NOT_RECORDED), ((), NONE_YET)):
+        assert (kept_epochs(living, nothing).silent, kept_epochs(living, nothing).length) == (why, 0)
