@@ -27,6 +27,7 @@ from nccl_instrument.agent.sampling import Sampling
 from nccl_instrument.agent.stage_files import StageFiles
 from nccl_instrument.agent.statuses import Statuses
 from nccl_instrument.agent.trainer import Bookmark, Trainer
+from nccl_instrument.agent.verbs_files import VerbsFiles
 from nccl_instrument.wire import Rows
 
 LOG = logging.getLogger("diogenes.agent")
@@ -59,6 +60,7 @@ class Sweep:
         self.followed = Followed(folders, names, ip, bookmarks, self._count_once, sampling or Sampling())
         self._statuses = Statuses(folders, ip, self._count_once)
         self.stages = StageFiles(folders, losses.add, bookmarks)
+        self.verbs = VerbsFiles(folders, self._count_once)
         self._nics, self._losses, self._hand_over = nics, losses, hand_over
         self._clock_offset_ns = 0
         self._here: dict[str, Here] = {}  # replaced as a whole, so that another thread may look
@@ -71,6 +73,7 @@ class Sweep:
                 self.followed.look()
                 self._statuses.look()
                 self.stages.look()
+                self.verbs.look()
             self.sweep(time.monotonic_ns())
             sweeps += 1
             if sweeps % SWEEPS_PER_CUT == 0:
@@ -80,6 +83,7 @@ class Sweep:
         self.followed.close()
         self._statuses.close()
         self.stages.close()
+        self.verbs.close()
 
     def sweep(self, tick_ns: int) -> None:
         for trainer in list(self.followed.trainers.values()):
@@ -94,7 +98,7 @@ class Sweep:
         clocks = read_clocks()
         self._notice_clock_step(clocks)
         jobs = self.followed.jobs() | self._statuses.jobs()
-        nics = self._nics.rows(tick_ns)
+        nics = self.verbs.with_errors(self._nics.rows(tick_ns))
         for trainer in self.followed.of_job(""):
             with self._guarding(trainer):
                 trainer.cut(tick_ns)
@@ -105,6 +109,7 @@ class Sweep:
         self.followed.retire()
         self._statuses.retire()
         self.stages.retire()
+        self.verbs.retire()
         jobs = self.followed.jobs() | self._statuses.jobs()
         self.streams = {job: stream for job, stream in self.streams.items() if job in jobs}
 
@@ -137,6 +142,7 @@ class Sweep:
                     self._losses.add(stream.job, kind, count, trainer.owner.pid)
         all_comms = stream.owes_comms(tick_ns)
         tables = {"nic": nics, **tables_of(taken, tick_ns, all_comms)}
+        tables["traffic"] = stack([self.verbs.named(tables["traffic"]), self.verbs.moved(taken)])
         traced = {one.owner.pid for one in taken}
         for table, rows in self._statuses.tables(stream.job, tick_ns, traced, all_comms=all_comms).items():
             tables[table] = stack([tables[table], rows]) if len(tables.get(table, ())) else rows

@@ -21,8 +21,21 @@ import numpy as np
 
 from nccl_instrument.agent.follow import TRAINERS_MAX
 from nccl_instrument.agent.named_files import open_named
+from nccl_instrument.agent.plain import stack
+from nccl_instrument.agent.rows import Taken
 from nccl_instrument.agent.segment import is_alive
-from nccl_instrument.verbs.reading import BLOCK, NAME, NAMED, SEVERAL_FLOWS, Block, block_bytes, block_of
+from nccl_instrument.agent.verbs_traffic import VerbsTraffic
+from nccl_instrument.tables import empty_rows
+from nccl_instrument.verbs.reading import (
+    BLOCK,
+    NAME,
+    NAMED,
+    SEVERAL_FLOWS,
+    BadVerbsFile,
+    Block,
+    block_bytes,
+    block_of,
+)
 from nccl_instrument.wire import Rows
 
 LOG = logging.getLogger("diogenes.agent")
@@ -63,6 +76,7 @@ class VerbsFiles:
         self._folders, self._count = folders, count
         self.files: dict[tuple[Path, int], VerbsFile] = {}
         self._passed_over: set[tuple[Path, int]] = set()
+        self._cutters: dict[tuple[int, int], VerbsTraffic] = {}
         self._ended: list[tuple[int, Errors]] = []  # of processes that are gone, and when they were last seen
 
     def look(self) -> None:
@@ -118,6 +132,27 @@ class VerbsFiles:
             if qpn:
                 rows[at]["queue_pair"], rows[at]["nic"] = qpn, card.encode()[:16]
         return rows
+
+    def moved(self, taken: Sequence[Taken]) -> Rows:
+        """Rows of `traffic` of processes whose NCCL no profiler sees."""
+        found = [empty_rows("traffic")]
+        for one in taken:
+            for file in self.files.values():
+                if (file.pid, file.started) == (one.owner.pid, one.owner.started):
+                    with self._guarding(file):
+                        found.append(self._moved(file, one))
+        return np.concatenate(found)
+
+    def _moved(self, file: VerbsFile, one: Taken) -> Rows:
+        epochs_ns = {int(block.head["epoch_ns"]) for block in file.fresh}
+        if len(epochs_ns) > 1:
+            raise BadVerbsFile("its epochs differ in length")
+        key = file.pid, file.started
+        if epochs_ns and key not in self._cutters:
+            self._cutters[key] = VerbsTraffic(epochs_ns.pop())
+        if key not in self._cutters:
+            return empty_rows("traffic")
+        return self._cutters[key].rows(file.fresh, one.comms, stack([one.ops, one.live_ops]))
 
     def flows(self) -> dict[Flow, tuple[int, str]]:
         """Flow → the queue pair that serves it, and its card."""
@@ -180,6 +215,8 @@ class VerbsFiles:
         file = self.files.pop(key)
         if file.is_dead and any(n for n, _ in _errors(file).values()):
             self._ended.append((time.monotonic_ns(), _errors(file)))
+        if not file.is_rotated:
+            self._cutters.pop((file.pid, file.started), None)
         os.close(file.descriptor)
 
     def _pass_over(self, path: Path, inode: int, why: str) -> None:

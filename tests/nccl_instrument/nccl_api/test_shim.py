@@ -200,11 +200,13 @@ def test_a_forked_child_is_traced_by_itself(built: Built, tmp_path: Path) -> Non
 
 
 def test_where_the_profiler_plugin_can_be_loaded_it_traces(built: Built, tmp_path: Path) -> None:
-    told = {"NCCL_PROFILER_PLUGIN": "/opt/libnccl-profiler-diogenes.so"}
-    assert built.run("plain", tmp_path, STUB_VERSION="22602", **told).returncode == 0
+    plugin = "/opt/libnccl-profiler-diogenes.so"
+    assert built.run("plain", tmp_path, STUB_VERSION="22602", NCCL_PROFILER_PLUGIN=plugin).returncode == 0
     assert built.run("plain", tmp_path, DIOGENES_NCCL_API="0").returncode == 0
     assert not list(tmp_path.iterdir())
-    assert built.run("plain", tmp_path, STUB_VERSION="22501", **told).returncode == 0  # its interface is too old
+    assert (
+        built.run("plain", tmp_path, STUB_VERSION="22501", NCCL_PROFILER_PLUGIN=plugin).returncode == 0
+    )  # its interface is too old
     assert len(list(tmp_path.iterdir())) == 1
 
 

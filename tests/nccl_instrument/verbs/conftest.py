@@ -27,7 +27,7 @@ class Built:
         environment.pop("DIOGENES_VERBS", None)
         if into:
             environment["DIOGENES_VERBS"] = str(into)
-        words = [self.caller, scenario]
+        words = [str(self.caller), scenario]
         return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 

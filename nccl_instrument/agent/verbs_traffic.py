@@ -1,0 +1,248 @@
+"""What each op of a process moved, from queue pairs and calls alone: rows of `traffic` where NCCL has no profiler interface.
+
+Sends say their peer and volume. Of a collective neither algorithm nor channels are known: the first calls decide (Pulse §5.1).
+Where their bytes, cut by silence, are what a ring or a tree would move if all its channels left the node, later ones are cut by
+that; where they are not, no op is named, and a row says what moved in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from nccl_instrument.agent.verbs_pairs import NO_PEER, Ints, Owner, Pair, Pairs
+from nccl_instrument.flows.association import MOVED, PeerStream, active_counts
+from nccl_instrument.flows.expected import Algorithm, OpShape, moved_to
+from nccl_instrument.flows.segmentation import segment
+from nccl_instrument.tables import (
+    FUNC_RECV,
+    FUNC_SEND,
+    FUNCS,
+    NO_OP,
+    OP_API,
+    OP_P2P,
+    OP_STOPS_LOST,
+    TRAFFIC_SOURCES,
+    empty_rows,
+)
+from nccl_instrument.verbs.reading import Block
+from nccl_instrument.wire import Rows
+
+VERBS: Final = TRAFFIC_SOURCES.index("verbs")
+LEARNED_FROM: Final = 3
+GIVEN_UP_AFTER: Final = 16
+CELLS_HELD_MAX: Final = 500_000
+SURPLUS: Final = 1.1
+"""Headers and resent packets come on top of an op's volume; a tenth more is another volume."""
+SURPLUS_BYTES: Final = 4_096
+SILENT_NS: Final = 1_000_000_000
+
+Fed = list[tuple[Pair, Ints, Ints]]
+
+
+@dataclass
+class _Member:
+    """One communicator's connections of one owner (all its collectives, or its sends to one peer). ops: (number, OP row),
+    those not expected yet. fed: epochs that wait until it is known how to cut them.
+    """
+
+    comm: np.void
+    ops: list[np.void] = field(default_factory=list)
+    fed: Fed = field(default_factory=list)
+    streams: dict[bytes, PeerStream] = field(default_factory=dict)
+    algorithm: Algorithm | None = None
+    n_channels: int = 0
+    is_untold: bool = False
+    newest_ns: int = 0
+    told: tuple[int, int] = (-1, -1)
+    next_op: int = 1
+
+
+class VerbsTraffic:
+    """Of one process: `rows` at each cut with what is new."""
+
+    def __init__(self, epoch_ns: int) -> None:
+        self.epoch_ns, self.pairs = epoch_ns, Pairs()
+        self._members: dict[Owner, _Member] = {}
+        self._newest: dict[tuple[int, int, int], int] = {}
+
+    def rows(self, blocks: Sequence[Block], comms: Rows, ops: Rows) -> Rows:
+        """comms: COMM rows; ops: OP rows, over or under way, in any order, also such as were given before."""
+        ours = comms[(comms["abi"] == 0) & (comms["comm_id"] != 0) & (comms["comm_rank"] >= 0)]
+        if not len(ours):
+            return empty_rows("traffic")
+        new = self._new(ops[(ops["flags"] & OP_API) != 0])
+        self.pairs.note_calls(new)
+        self.pairs.feed(list(blocks), ours)
+        for row in new:
+            self._note(row, ours)
+        if self.pairs.has_lost():
+            for member in self._members.values():
+                member.is_untold = True
+        until, found = self.pairs.until_ns // self.epoch_ns, [empty_rows("traffic")]
+        fed: dict[Owner, Fed] = {}
+        for pair in self.pairs.known.values():
+            if pair.owner is not None:
+                fed.setdefault(pair.owner, []).append((pair, *pair.take(until)))
+        for owner, member in self._members.items():
+            found.append(self._cut(owner, member, fed.get(owner, [])))
+        return np.concatenate(found)
+
+    def _new(self, ops: Rows) -> Rows:
+        """Those not seen before, in the order in which they were enqueued. Launched ones alone: a call may still be refused."""
+        ops = ops[(ops["comm_id"] != 0) & (ops["launched_ns"] > 0) & (ops["flags"] & OP_STOPS_LOST == 0)]
+        kept = []
+        for row in ops[np.lexsort((ops["ordinal"], ops["enqueued_ns"]))]:
+            is_p2p = bool(row["flags"] & OP_P2P)
+            key = int(row["comm_id"]), int(row["func"]) if is_p2p else -1, int(row["peer"]) if is_p2p else -1
+            if int(row["op"]) > self._newest.get(key, 0):
+                self._newest[key] = int(row["op"])
+                kept.append(row)
+        return np.array(kept, ops.dtype) if kept else ops[:0]
+
+    def _note(self, row: np.void, comms: Rows) -> None:
+        mine = comms[comms["comm_id"] == row["comm_id"]]
+        if not len(mine) or row["func"] == FUNC_RECV:
+            return
+        owner = Owner(int(row["comm_id"]), int(row["peer"]) if row["func"] == FUNC_SEND else NO_PEER)
+        member = self._members.setdefault(owner, _Member(mine[0].copy()))
+        if (
+            int(row["op"]) != member.next_op
+        ):  # its first ones were before our time, or one is lost: which bytes are whose?
+            member.is_untold = True
+        member.next_op = int(row["op"]) + 1
+        member.ops.append(row.copy())
+
+    def _cut(self, owner: Owner, member: _Member, fed: Fed) -> Rows:
+        member.fed += [one for one in fed if len(one[1])]
+        if owner.peer == NO_PEER and member.algorithm is None and not member.is_untold:
+            self._learn(member)
+            if member.algorithm is None and not member.is_untold:
+                return empty_rows("traffic")
+        if member.is_untold:
+            member.ops.clear()
+            return self._untold(owner, member)
+        return self._told(owner, member)
+
+    # ---- what a collective is ----
+
+    def _learn(self, member: _Member) -> None:
+        """Try what the first calls may have been."""
+        channels = {pair.key for pair, _, _ in member.fed}
+        n_cells = sum(len(epochs) for _, epochs, _ in member.fed)
+        member.is_untold = n_cells > CELLS_HELD_MAX
+        if len(member.ops) < LEARNED_FROM or member.is_untold:
+            return
+        for algorithm in (Algorithm.RING, Algorithm.TREE):
+            if self._fits(member, algorithm, len(channels)):
+                member.algorithm, member.n_channels = algorithm, len(channels)
+                return
+        member.is_untold = len(member.ops) > GIVEN_UP_AFTER
+
+    def _fits(self, member: _Member, algorithm: Algorithm, n_channels: int) -> bool:
+        """Whether the first ops, cut by silence, moved what they would have by this algorithm, to every destination."""
+        by_destination: dict[bytes, Fed] = {}
+        for one in member.fed:
+            by_destination.setdefault(one[0].destination, []).append(one)
+        for destination, mine in by_destination.items():
+            volumes = [self._volumes(member, row, algorithm, n_channels).get(destination, 0.0) for row in member.ops]
+            volumes = [volume for volume in volumes if volume > 0]
+            epochs, n_bytes = _summed(mine)
+            found = segment(epochs, n_bytes, volumes, epoch_ns=self.epoch_ns, now_ns=self.pairs.until_ns)[:LEARNED_FROM]
+            if len(found) < LEARNED_FROM or len(volumes) < LEARNED_FROM:
+                return False
+            for cut, volume in zip(found, volumes, strict=False):
+                if not cut.is_finished or cut.is_cut or not volume <= cut.n_bytes <= volume * SURPLUS + SURPLUS_BYTES:
+                    return False
+        return bool(by_destination)
+
+    def _volumes(self, member: _Member, row: np.void, algorithm: Algorithm, n_channels: int) -> dict[bytes, float]:
+        """Destination → bytes."""
+        counts: dict[bytes, int] = {}
+        for pair in self._pairs_of(Owner(int(row["comm_id"]), NO_PEER)):
+            counts[pair.destination] = counts.get(pair.destination, 0) + 1
+        places = dict(enumerate(counts))
+        shape = OpShape(
+            FUNCS[row["func"]], int(row["bytes"]), int(member.comm["n_ranks"]), comm_rank=int(member.comm["comm_rank"]),
+            root=int(row["peer"]),
+        )  # fmt: skip
+        # Places stand for ranks that are not known: beyond all ranks, so that none is taken for the root.
+        peers = {place + 2**20: counts[destination] for place, destination in places.items()}
+        moved = moved_to(shape, peers, n_channels, algorithm)
+        return {places[peer - 2**20]: volume for peer, volume in moved.items()}
+
+    # ---- rows ----
+
+    def _told(self, owner: Owner, member: _Member) -> Rows:
+        fed, member.fed = member.fed, []
+        self._expect(owner, member)
+        counts = active_counts([epochs for _, epochs, _ in fed])
+        for (pair, epochs, n_bytes), n_active in zip(fed, counts, strict=True):
+            self._stream(member, pair.destination).feed(pair.channel, epochs, n_bytes, n_active)
+            member.newest_ns = max(member.newest_ns, (int(epochs[-1]) + 1) * self.epoch_ns)
+        moved = [stream.poll(self.pairs.until_ns) for stream in member.streams.values()]
+        return self._named(owner, member, np.concatenate([*moved, self._standing(member), np.zeros(0, MOVED)]))
+
+    def _expect(self, owner: Owner, member: _Member) -> None:
+        """Calls whose bytes may have been seen by now."""
+        ready = [row for row in member.ops if int(row["enqueued_ns"]) < self.pairs.until_ns]
+        member.ops = member.ops[len(ready) :]
+        for row in ready:
+            if owner.peer != NO_PEER:
+                volumes = {pair.destination: float(row["bytes"]) for pair in self._pairs_of(owner)}
+            else:
+                volumes = self._volumes(member, row, member.algorithm or Algorithm.RING, member.n_channels)
+            for destination, volume in volumes.items():
+                stream = self._stream(member, destination)
+                stream.expect(np.array([row["op"]], np.int64), np.array([volume]), np.array([owner.peer != NO_PEER]))
+
+    def _standing(self, member: _Member) -> Rows:
+        """The op under way, when it has moved nothing for long: told once."""
+        if self.pairs.until_ns - member.newest_ns < SILENT_NS:
+            return np.zeros(0, MOVED)
+        found = np.concatenate([np.zeros(0, MOVED), *(stream.open() for stream in member.streams.values())])
+        state = (int(found["op"].max(initial=-1)), int(found["n_bytes"].sum()))
+        if not len(found) or state == member.told:
+            return found[:0]
+        member.told = state
+        return found
+
+    def _untold(self, owner: Owner, member: _Member) -> Rows:
+        """A row per queue pair: what moved in all since the last cut."""
+        fed, member.fed = member.fed, []
+        moved = np.zeros(len(fed), MOVED)
+        for row, (pair, epochs, n_bytes) in zip(moved, fed, strict=True):
+            row["op"], row["channel"], row["share_ns"] = NO_OP, pair.channel, -1
+            row["start_ns"], row["end_ns"] = epochs[0] * self.epoch_ns, (epochs[-1] + 1) * self.epoch_ns
+            row["actual_ns"], row["n_bytes"] = len(epochs) * self.epoch_ns, n_bytes.sum()
+        return self._named(owner, member, moved)
+
+    def _named(self, owner: Owner, member: _Member, moved: Rows) -> Rows:
+        rows = empty_rows("traffic", len(moved))
+        for name in set(MOVED.names or ()) & set(rows.dtype.names or ()):
+            rows[name] = moved[name]
+        pairs = {pair.channel: pair for pair in self._pairs_of(owner)}
+        for row in rows:
+            pair = pairs[int(row["channel"])]
+            row["queue_pair"], row["nic"], row["slice_bytes"] = pair.key[1], pair.card, min(pair.slice_bytes, 2**31 - 1)
+        n_ranks, rank = int(member.comm["n_ranks"]), int(member.comm["comm_rank"])
+        rows["comm_id"], rows["comm_rank"] = member.comm["comm_id"], rank
+        rows["peer"] = owner.peer if owner.peer != NO_PEER else 1 - rank if n_ranks == 2 else -1
+        rows["epoch_ns"], rows["source"] = self.epoch_ns, VERBS
+        return rows
+
+    def _stream(self, member: _Member, destination: bytes) -> PeerStream:
+        return member.streams.setdefault(destination, PeerStream(self.epoch_ns))
+
+    def _pairs_of(self, owner: Owner) -> list[Pair]:
+        return [pair for pair in self.pairs.known.values() if pair.owner == owner]
+
+
+def _summed(fed: Fed) -> tuple[Ints, Ints]:
+    """Bytes by epoch, rising, of several queue pairs."""
+    epochs, of = np.unique(np.concatenate([one for _, one, _ in fed]), return_inverse=True)
+    n_bytes = np.bincount(of, np.concatenate([one for _, _, one in fed]), len(epochs))
+    return epochs, n_bytes.astype(np.int64)
