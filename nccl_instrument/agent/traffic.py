@@ -135,7 +135,7 @@ class Traffic:
             stream = PeerStream(sent.epoch_ns)
             ops, volumes = sent.volumes(flows)
             if is_open:
-                volumes[-1] += 1  # whatever it is to move, there is more to come
+                volumes[-1] *= 2  # whatever it is to move, there is more to come
             is_p2p = np.full(len(ops), bool(sent.keys[flows[0]][3]))
             stream.expect(ops, volumes.astype(np.float64), is_p2p)
             for flow in flows:
