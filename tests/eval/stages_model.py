@@ -55,13 +55,20 @@ class Job:
 
 @dataclass(frozen=True)
 class Fault:
-    """`delay_s` on one rank, in every `every`-th step. where: data, forward_host, forward_device, backward, comm, callback,
-    optimizer; '' none."""
+    """`delay_s` on one rank, in every `every`-th step from `since` to before `until`. where: data, forward_host, forward_device,
+    backward, comm, callback, optimizer; '' none."""
 
     where: str = ""
     rank: int = 0
     delay_s: float = 0.0
     every: int = 1
+    since: int = 0
+    until: int = 2**62
+
+    def at(self, step: int) -> Fault:
+        """What of it is there in a step."""
+        is_there = self.where and self.since <= step < self.until and (step - self.since) % self.every == 0
+        return self if is_there else Fault()
 
 
 @dataclass(frozen=True)
@@ -78,13 +85,12 @@ class Run:
 
 
 def run(job: Job, fault: Fault, n_steps: int, rng: np.random.Generator) -> Run:
-    """The job for so many steps, the fault in all of them."""
+    """The job for so many steps."""
     host, device = np.zeros(job.n_ranks), np.zeros(job.n_ranks)
     kept: list[tuple[Seconds, ...]] = []
     for step in range(n_steps):
-        now = fault if fault.where and step % fault.every == 0 else Fault()
         began = host.copy()
-        spent, launched, ready, forward_s, device = _step(job, now, host, device, _work(job, rng))
+        spent, launched, ready, forward_s, device = _step(job, fault.at(step), host, device, _work(job, rng))
         host = began + spent.sum(axis=1)
         kept.append((spent, launched, ready, began, forward_s))
     durations, launched, ready, began, device_s = (np.stack(one) for one in zip(*kept, strict=True))

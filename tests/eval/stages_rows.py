@@ -1,7 +1,8 @@
 """One row of the stages suite: a job's usual windows, then windows under a fault, through the whole pipeline.
 
 Rows, as a recorder and the plugin send them, are cut, grouped, accounted and labelled by the code that runs in production,
-with shipped settings; what the fault was is looked at only afterwards, here.
+with shipped settings, one window after the other as they are judged there; what the fault was is looked at only afterwards,
+here.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from rca.frontier.routing import candidates
 from rca.frontier.steps import schemas_of, steps_of
 from rca.settings import DEFAULT, Settings
 from tests.eval.stages_cases import Case
-from tests.eval.stages_model import Fault, run, window_of
+from tests.eval.stages_model import run, window_of
 
 STAGE_OF = {
     "data": DATA, "forward_host": FORWARD, "forward_device": FORWARD, "backward": BACKWARD, "comm": BACKWARD,
     "callback": CALLBACKS, "optimizer": OPTIMIZER,
 }  # fmt: skip
 USUAL_WINDOWS = 2
+START = Cursor()
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ class Judged:
     by_ops: str
     last: int | None
 
+    @property
+    def first_step(self) -> int:
+        return int(self.packet.cut.steps[0])
+
 
 @dataclass(frozen=True)
 class Truth:
@@ -55,7 +61,8 @@ class Truth:
 
 @dataclass(frozen=True)
 class Row:
-    """usual_s: mean step of the windows before the fault; after_s: of the window after it, where there is one."""
+    """usual_s: mean step of the windows before the fault; varies_s: standard deviation of their steps; after_s: mean step of the
+    window after it, where there is one. settings: it was judged with."""
 
     kind: str
     title: str
@@ -66,6 +73,7 @@ class Row:
     usual_s: float = 0.0
     varies_s: float = 0.0
     after_s: float = 0.0
+    settings: Settings = DEFAULT
 
     @property
     def truth(self) -> str:
@@ -93,9 +101,10 @@ class Row:
         """The rank that stages name, or the ops where stages do not."""
         return self.leader if self.leader is not None else self.last
 
-    def recovered(self, share: float) -> bool:
-        """Whether the step is back where it was once the fault is gone."""
-        return abs(self.after_s - self.usual_s) <= max(share * self.usual_s, self.varies_s)
+    @property
+    def has_recovered(self) -> bool:
+        """Whether the step is back where it was once the fault is gone, to within what steps varied by before it."""
+        return abs(self.after_s - self.usual_s) <= self.varies_s
 
     @property
     def shares(self) -> dict[str, float]:
@@ -140,45 +149,56 @@ class Row:
 
 
 def row(case: Case, settings: Settings = DEFAULT) -> Row:
-    """A row of the model. The job runs as usual first, as a job does before something sets in."""
+    """A row of the model. The job runs as usual first, as a job does before something sets in; E6's recovers."""
     rng, steps, job = np.random.default_rng(case.seed), settings.stage_steps, case.job
-    usual = window_of(run(job, Fault(), settings.stage_warm_up + USUAL_WINDOWS * steps, rng), 0, rng)
-    faulty = window_of(run(job, case.fault, case.n_windows * steps, rng), 0, rng)
+    since = settings.stage_warm_up + USUAL_WINDOWS * steps
+    until = since + case.n_windows * steps
+    n_steps = until + steps if case.family == "e6" else until
+    fault = replace(case.fault, since=since, until=until)
+    window = window_of(run(job, fault, n_steps, rng), 0, rng)
     where = case.fault.where
     truth = Truth(STAGE_OF[where], case.fault.rank, where) if where else Truth("", None)
-    made = judged_row(case.family, case.title, job.n_ranks, case.seed, truth, (usual, faulty), settings)
-    if case.family != "e6":
-        return made
-    (after_,) = packets(window_of(run(job, Fault(), steps, rng), 0, rng), replace(settings, stage_warm_up=0))
-    return replace(made, after_s=after_.step_s)
+    return judged_row((case.family, case.title, job.n_ranks, case.seed), truth, window, (since, until), settings)
 
 
 def judged_row(
-    family: str, title: str, n_ranks: int, seed: int, truth: Truth, windows: tuple[Window, Window], settings: Settings
-) -> Row:
-    """A row out of what was seen as usual, warm-up included, and under the fault."""
-    usual, faulty = windows
-    before = packets(usual, settings)
-    paces = [one.pace for one in before]
-    reference = {stage: float(np.median([one.usual_s[stage] for one in before])) for stage in before[0].usual_s}
-    found = []
-    for packet in packets(faulty, replace(settings, stage_warm_up=0), reference):
-        verdict = moved(packet.report, packet.pace, paces, settings)
-        found.append(judged(packet, verdict, faulty))
-        if is_normal(verdict):
-            paces.append(packet.pace)
-    steps = [one.step_s for one in before]
-    return Row(family, title, n_ranks, seed, truth, tuple(found), float(np.mean(steps)), float(np.ptp(steps)))
+    named: tuple[str, str, int, int], truth: Truth, window: Window, under: tuple[int, int], settings: Settings = DEFAULT,
+    cursor: Cursor = START,
+) -> Row:  # fmt: skip
+    """A row out of everything that was seen. named: family, title, ranks, seed. under: first step under the fault, and first
+    after it. cursor: where cutting begins."""
+    found = judged_windows(window, settings, cursor)
+    usual = [one for one in found if one.first_step < under[0]]
+    during = [one for one in found if under[0] <= one.first_step < under[1]]
+    later = [one for one in found if one.first_step >= under[1]]
+    if not during or len(usual) < settings.stage_usual_windows:
+        raise ValueError(f"{named[1]}: {len(usual)} usual windows and {len(during)} under the fault")
+    exposed = np.concatenate([one.packet.accounts.exposed for one in usual])
+    return Row(
+        *named, truth, tuple(during), float(np.mean([one.packet.step_s for one in usual])), float(exposed.std()),
+        later[-1].packet.step_s if later else 0.0, settings,
+    )  # fmt: skip
 
 
-def packets(window: Window, settings: Settings, reference: dict[str, float] | None = None) -> list[Packet]:
-    """Every complete window of every group."""
-    steps, _ = after(steps_of(window), Cursor(), settings)
+def judged_windows(window: Window, settings: Settings, cursor: Cursor = START) -> list[Judged]:
+    """Every complete window of every group, each against those before it in which nothing had moved."""
+    steps, _ = after(steps_of(window), cursor, settings)
     found = []
     for group in groups_of(window):
-        batch = cut(steps, schemas_of(window), group.ranks, window.end_ns, settings, is_last=False)
-        found += [packet_of(one, group, window, gates_of(settings), reference) for one in batch.cuts]
+        normal: list[Packet] = []
+        for one in cut(steps, schemas_of(window), group.ranks, window.end_ns, settings, is_last=False).cuts:
+            packet = packet_of(one, group, window, gates_of(settings), _reference(normal, settings))
+            verdict = moved(packet.report, packet.pace, [before.pace for before in normal], settings)
+            found.append(judged(packet, verdict, window))
+            normal += [packet] if is_normal(verdict) else []
     return found
+
+
+def _reference(normal: Sequence[Packet], settings: Settings) -> dict[str, float] | None:
+    """What the stages took while the job was as usual; None until that is known."""
+    if len(normal) < settings.stage_usual_windows:
+        return None
+    return {stage: float(np.median([one.usual_s[stage] for one in normal])) for stage in normal[0].usual_s}
 
 
 def judged(packet: Packet, verdict: Moved, window: Window) -> Judged:

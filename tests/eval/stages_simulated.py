@@ -7,7 +7,6 @@ own. Stages alone name a rank where one leads clearly; with op traces also where
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -16,28 +15,27 @@ from ingest.window import STAGE_TABLES, TRACE_TABLES, Window
 from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.stage_schema import DATA
-from rca.frontier.moved import is_normal, moved
+from rca.frontier.moved import is_normal
 from rca.settings import DEFAULT
-from tests.eval.stages_rows import Judged, judged, packets
+from tests.eval.stages_rows import Judged, judged_windows
 from tests.nccl_instrument.simulate.jobs import run
 from tests.replay import replayed
 
 LAYOUTS: Final = (Layout(tp=1, pp=1, dp=8, ranks_per_node=2), Layout())
 FAULTS: Final = ("data_slow", "gpu_slow")
-ONSET_S, SECONDS = 50.0, 80.0
-SHORT: Final = replace(DEFAULT, stage_steps=60)
-"""Windows of half the length, so that a minute of a job holds some before and after its fault."""
+ONSET_S, SECONDS = 60.0, 150.0
+"""So that the shipped windows hold two as usual before the fault, and one at least under it."""
 
 
-def simulated_rows(seed: int, seeds: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def simulated_rows(seed: int, seeds: int, tell: Callable[[float, str], None]) -> list[dict[str, Any]]:
     """Every fault on every layout so many times."""
-    found: list[dict[str, Any]] = []
+    found, n = list[dict[str, Any]](), seeds * len(LAYOUTS) * len(FAULTS)
     for number in range(seeds):
         for layout in LAYOUTS:
             for fault in FAULTS:
                 victim = int(np.random.default_rng([seed, number, len(found)]).integers(8))
                 found.append(_row(layout, fault, victim, seed + number))
-                say(f"simulated {found[-1]}")
+                tell(len(found) / n, f"simulated {fault}, pp {layout.pp}")
     return found
 
 
@@ -58,14 +56,9 @@ def _row(layout: Layout, name: str, victim: int, seed: int) -> dict[str, Any]:
 
 
 def _newest(window: Window) -> list[Judged]:
-    """Of every role the newest window that moved; a usual one before it is what it is judged by."""
-    by_role: dict[str, list[Judged]] = {}
-    for one in packets(window, SHORT):
-        held = by_role.setdefault(one.role, [])
-        usual = [before.packet for before in held if is_normal(before.moved)]
-        held.append(judged(one, moved(one.report, one.pace, [before.pace for before in usual], SHORT), window))
-    newest = [held[-1] for held in by_role.values() if held]
-    return [one for one in newest if not is_normal(one.moved)]
+    """Of every role the newest window that moved."""
+    newest = {one.packet.role: one for one in judged_windows(window, DEFAULT)}
+    return [one for one in newest.values() if not is_normal(one.moved)]
 
 
 def simulated_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -10,9 +10,11 @@ import pytest
 
 from nccl_instrument.stage_schema import BACKWARD, DATA, FORWARD
 from rca.settings import DEFAULT
+from tests.bench.stages_overhead import judged, said, verdict
 from tests.eval.stages import summary, table
 from tests.eval.stages_cases import POSITIVE, Case, cases
 from tests.eval.stages_model import NAMES, Fault, Job, Run, run
+from tests.eval.stages_profiled import reduced
 from tests.eval.stages_rows import Row, row
 
 QUICK = replace(DEFAULT, stage_steps=40, stage_warm_up=5)
@@ -80,12 +82,13 @@ def test_rows_are_scored_by_their_truth_alone() -> None:
     found = summary([data, device, control, healthy], 1)
     assert found.keys() >= KEYS
     assert (found["rows"], found["e3_top1"], found["fused_top1"], found["controls_routed"]) == (2, 1, 2, 0)
-    assert found["settings_overridden"] == []
+    assert found["settings_overridden"] == ["stage_steps", "stage_warm_up"]  # QUICK's; the suite's own are none
+    assert {one.settings for one in (data, control)} == {QUICK}
     assert "e3 8 ranks, data 200 ms" in table([data])
 
 
 def test_what_is_gone_is_back_where_it_was() -> None:
-    assert scored("e6", Fault("callback", 5, 0.12), barrier="callback").recovered(0.05)
+    assert scored("e6", Fault("callback", 5, 0.12), barrier="callback").has_recovered
 
 
 def test_the_suite_holds_the_papers_rows_and_seeds_change_them() -> None:
@@ -100,3 +103,32 @@ def test_the_suite_holds_the_papers_rows_and_seeds_change_them() -> None:
     assert planned != list(cases(2))
     delays = [one.fault.delay_s / one.job.step_s for one in planned if one.family == "e3"]
     assert min(delays) > 0.48 and max(delays) < 0.61
+
+
+def turns(machine: float, recorded: float, blocks: int = 40) -> list[list[float]]:
+    """Seconds of four kinds of turns; machine: what two that are alike differ by, recorded: what recording adds, shares."""
+    draw = np.random.default_rng(3)
+    off = 1 + machine * draw.standard_normal((2, blocks))
+    return [off[0].tolist(), (off[0] * (1 + recorded)).tolist(), (off[0] * (1 + recorded)).tolist(), off[1].tolist()]
+
+
+def test_what_recording_costs_counts_only_where_the_machine_is_quieter_than_the_gate() -> None:
+    quiet, heavy, loud = judged(turns(0.002, 0.001)), judged(turns(0.002, 0.05)), judged(turns(0.3, 0.001))
+    assert (quiet["wall"]["counts"], quiet["wall"]["holds"]) == (True, True)
+    assert (heavy["wall"]["counts"], heavy["wall"]["holds"]) == (True, False)
+    assert not loud["wall"]["counts"] and not loud["events"]["counts"]
+    assert verdict([quiet]) == "held" and verdict([heavy]) == "over the gate"
+    assert verdict([quiet, loud]).startswith("the machine is too busy: 2 of 4")
+    assert "does not count" in said({"road": "agent", "ranks": 2, **loud})
+    assert verdict([{"error": "did not train"}, quiet]).startswith("the machine is too busy")
+
+
+def test_ranges_that_another_tool_reads_are_reduced_to_the_same_stages() -> None:
+    """Two ranks, two steps of 10 ms: 4 ms of data, 3 of forward, the rest in no stage; what is in no step is left out."""
+    ranges = [[rank, "step", 20_000.0 * step, 10_000.0] for rank in (0, 1) for step in (0, 1)]
+    ranges += [[rank, "data", 20_000.0 * step + 10, 4_000.0] for rank in (0, 1) for step in (0, 1)]
+    ranges += [[1, "forward", 20_000.0 * step + 5_000, 3_000.0] for step in (0, 1)]
+    ranges += [[0, "forward", 15_000.0, 3_000.0], [0, "elsewhere", 5_000.0, 1_000.0]]
+    found = reduced(ranges, 2, ["data", "forward", "rest"])
+    assert np.allclose(found[:, 0], [[0.004, 0, 0.006]] * 2)
+    assert np.allclose(found[:, 1], [[0.004, 0.003, 0.003]] * 2)

@@ -35,6 +35,18 @@ def test_device_work_of_the_forward_shows_in_the_backward_and_in_the_events(tmp_
     assert np.median(of[1]) > 80 > np.median(of[0])
 
 
+@pytest.mark.parametrize("wrapper", ["--fsdp", "--zero"])
+def test_sharded_jobs_meet_in_the_span_of_the_fault(tmp_path: Path, wrapper: str) -> None:
+    made = run_job(tmp_path, "--scenario", "backward", wrapper, "--sync", *SMALL)
+    backward = median_ms(made, BACKWARD)
+    assert min(backward) > 80 and max(backward) - min(backward) < 40
+
+
+def test_turns_of_every_kind_are_timed_in_each_block(tmp_path: Path) -> None:
+    made = run_job(tmp_path, *SMALL[:2], "--steps", "2", "--warmup", "1", "--base-ms", "5", "--blocks", "3")
+    assert sorted((block, kind) for block, kind, _ in made.blocks[0]) == [(b, k) for b in range(3) for k in range(4)]
+
+
 def test_accumulation_has_stages_of_every_micro_step(tmp_path: Path) -> None:
     made = run_job(tmp_path, "--scenario", "forward_host", "--accumulation", "2", "--micro", "1", *SMALL)
     assert made.schema.micro_steps == 2

@@ -13,10 +13,8 @@ import contextlib
 import json
 import multiprocessing
 import os
-import queue
 import random
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -26,6 +24,7 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
@@ -35,74 +34,31 @@ from nccl_instrument.stage_records import SideRecord, StepRecord
 from nccl_instrument.stage_ring import open_road
 from nccl_instrument.stage_schema import BACKWARD, CALLBACKS, DATA, DEFAULT, FORWARD, OPTIMIZER, Schema
 from nccl_instrument.stages import Stages
+from tests.eval.torch_jobs.device import Device, Event, compute, spend
 
 SCENARIOS: Final = {
     "none": "",
     "data": DATA,
     "forward_host": FORWARD,
     "forward_device": FORWARD,
+    "forward_compute": FORWARD,
     "backward": BACKWARD,
     "comm": BACKWARD,
     "callback_sync": CALLBACKS,
     "callback_host": CALLBACKS,
     "optimizer_host": OPTIMIZER,
 }
-"""Scenario → the stage the delay is put into. callback_host and optimizer_host are controls: nobody waits for them there."""
+"""Scenario → the stage the delay is put into; forward_compute works all the while. callback_host and optimizer_host are
+controls: nobody waits for them there."""
 SHARES: Final = {DATA: 0.06, FORWARD: 0.24, BACKWARD: 0.50, CALLBACKS: 0.04, OPTIMIZER: 0.14}
 """Of --base-ms, where no fault is: what a bf16 transformer spends, roughly."""
+MICRO: Final = ("data", "forward_host", "forward_device", "forward_compute", "backward", "comm")
 JITTER: Final = 0.03
+TURNS: Final = ((False, False), (True, False), (True, True), (False, False))
+"""Of a block (E1): not recorded, recorded by the host's clock, with sampled device times too, not recorded again."""
 NOTHING: Final[Any] = contextlib.nullcontext()
 DEVICE_SHARE: Final = 0.8
 """Of the forward's host time the device is busy, beside it."""
-
-
-class Event:
-    """As torch.cuda.Event with timing, of the modelled device."""
-
-    def __init__(self, device: Device) -> None:
-        self._device, self._at = device, 0.0
-
-    def record(self) -> None:
-        self._at = 0.0
-        self._device.launch(self._reached)
-
-    def query(self) -> bool:
-        return self._at > 0
-
-    def elapsed_time(self, end: Event) -> float:
-        return (end._at - self._at) * 1e3
-
-    def _reached(self) -> None:
-        self._at = time.perf_counter()
-
-
-class Device:
-    """A stream: does what was launched in order, in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def launch(self, work: Any) -> None:
-        self._queue.put(work)
-
-    def synchronize(self) -> None:
-        done = threading.Event()
-        self.launch(done.set)
-        done.wait()
-
-    def _run(self) -> None:
-        while True:
-            work = self._queue.get()
-            if callable(work):
-                work()
-            else:
-                spend(work)
-
-
-def spend(seconds: float) -> None:
-    if seconds > 0:
-        time.sleep(seconds)
 
 
 class Collected:
@@ -138,8 +94,7 @@ class Rank:
         options = self.options
         torch.manual_seed(0)
         self.device, self.draw = Device(), random.Random(options.seed * 1000 + self.rank)
-        self.model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Linear(64, 32)))
-        self.model.register_comm_hook(None, self._reduce)
+        self.model = self._wrapped(torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Linear(64, 32)))
         parameters = self.model.parameters()
         self.optimizer = (
             ZeroRedundancyOptimizer(parameters, torch.optim.SGD, lr=1e-3)
@@ -154,6 +109,16 @@ class Rank:
         self.micro = 0
         self.blocks: list[list[float]] = []
 
+    def _wrapped(self, model: Any) -> Any:
+        """FSDP with FULL_SHARD, or DDP with a hook that begins a reduction late. Without it comm is in backward's span."""
+        if self.options.fsdp:
+            return FullyShardedDataParallel(
+                model, sharding_strategy=ShardingStrategy.FULL_SHARD, device_id=torch.device("cpu")
+            )
+        made = DistributedDataParallel(model)
+        made.register_comm_hook(None, self._reduce)
+        return made
+
     def _recorder(self) -> Stages:
         options, schema = self.options, DEFAULT
         if options.accumulation > 1:
@@ -161,7 +126,7 @@ class Rank:
                 DEFAULT.folded(options.accumulation) if options.collapsed else DEFAULT.accumulated(options.accumulation)
             )
         events = Events(options.event_share, lambda: Event(self.device))
-        stages = Stages(schema, events=events)
+        stages = Stages(schema, events=events, synchronous=True)
         if "agent" in options.road:
             open_road(stages)
         if "gather" in options.road:
@@ -183,9 +148,8 @@ class Rank:
         is_time = (
             options.fault_from <= self.now < options.fault_to and (self.now - options.fault_from) % options.every == 0
         )
-        is_micro = scenario not in ("data", "forward_host", "forward_device", "backward", "comm") or (
-            self.micro == min(options.micro, options.accumulation - 1)
-        )
+        last = options.accumulation - 1  # which is the one that is reduced
+        is_micro = scenario not in MICRO or self.micro == (last if scenario == "comm" else min(options.micro, last))
         return options.delay_ms / 1e3 if is_mine and is_time and is_micro else 0.0
 
     def _reduce(self, _: Any, bucket: Any) -> Any:
@@ -195,6 +159,14 @@ class Rank:
         return work.get_future().then(lambda done: done.value()[0])
 
     _reduce.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}  # DDP asks
+
+    def sync(self, *names: str) -> None:
+        """With --sync all ranks meet in the span of the fault, while it lasts: what is waited for there is exposed there."""
+        options = self.options
+        is_time = options.fault_from <= self.now < options.fault_to
+        is_micro = self.micro == min(options.micro, options.accumulation - 1) or "callback_sync" in names
+        if options.sync and is_time and is_micro and options.scenario in names:
+            dist.barrier()
 
     def _range(self, label: str) -> Any:
         return torch.profiler.record_function(label) if self.is_profiled else NOTHING
@@ -217,22 +189,27 @@ class Rank:
             with self._stage(CALLBACKS):
                 self._callbacks()
             with self._stage(OPTIMIZER):
-                spend(self.base(OPTIMIZER) + self.delay("optimizer_host"))
+                spend(self.base(OPTIMIZER))
                 self.optimizer.step()
                 self.optimizer.zero_grad()
+                spend(self.delay("optimizer_host"))
         self.now += 1
 
     def _micro_step(self, micro: int | None) -> None:
         with self._stage(DATA, micro):
             spend(self.base(DATA) + self.delay("data"))
-        forward, is_timed = self.base(FORWARD), self.is_recorded and self.options.event_share
+            self.sync("data")
+        forward, is_timed = self.base(FORWARD), self.is_recorded and self.is_timed and self.options.event_share
         with self._stage(FORWARD, micro), self.stages.device_time() if is_timed else NOTHING:
             self.device.launch(forward * DEVICE_SHARE + self.delay("forward_device"))
             spend(forward + self.delay("forward_host"))
+            compute(self.delay("forward_compute"))
+            self.sync("forward_host", "forward_compute")
             loss = self.model(self.batch).square().mean()
         with self._stage(BACKWARD, micro):
             self.device.synchronize()
-            spend(self.base(BACKWARD) + self.delay("backward"))
+            spend(self.base(BACKWARD) + self.delay("backward") + (self.delay("comm") if self.options.fsdp else 0))
+            self.sync("backward", "comm" if self.options.fsdp else "backward")
             loss.backward()
 
     def _callbacks(self) -> None:
@@ -243,7 +220,7 @@ class Rank:
 
     # ---- runs -----------------------------------------------------------------------------------------------------------
 
-    is_recorded, is_profiled = True, False
+    is_recorded, is_timed, is_profiled = True, True, False
     gather: Gather | None = None
 
     def run(self) -> dict[str, Any]:
@@ -271,18 +248,20 @@ class Rank:
         }  # fmt: skip
 
     def _run_blocks(self, n: int) -> None:
-        """Recorded and not, in turns that begin with either, so that what drifts falls on both."""
+        """Turns of every kind in each block, in an order that goes round, so that what drifts falls on all of them. Two of the
+        kinds are not recorded at all: what they differ by is the machine's doing."""
         for _ in range(self.options.warmup):
             self.step()
         for block in range(self.options.blocks):
-            for is_recorded in (True, False) if block % 2 else (False, True):
-                self.is_recorded = is_recorded
+            first = block % len(TURNS)
+            for kind in (*range(first, len(TURNS)), *range(first)):
+                self.is_recorded, self.is_timed = TURNS[kind]
                 dist.barrier()
                 began = time.perf_counter()
                 for _ in range(self.options.steps):
                     self.step()
                 dist.barrier()
-                self.blocks.append([block, float(is_recorded), time.perf_counter() - began])
+                self.blocks.append([block, float(kind), time.perf_counter() - began])
 
     def _run_profiled(self) -> None:
         """`--profile N`: N steps behind the warm-up are captured by torch.profiler, with the stages as ranges."""
@@ -366,10 +345,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--micro", type=int, default=1, help="the micro-step the fault is in")
     add("--collapsed", action="store_true", help="fold micro-steps into the broad stages")
     add("--event-share", type=float, default=0.0, help="share of the steps whose device time is sampled")
+    add("--fsdp", action="store_true", help="FullyShardedDataParallel, FULL_SHARD, in place of DDP")
+    add("--sync", action="store_true", help="a barrier in the span of the fault, while it lasts")
     add("--zero", action="store_true", help="ZeroRedundancyOptimizer, whose step gathers what it sharded")
     add("--road", action="append", default=[], choices=("agent", "gather"), help="beside rank-R.json")
     add("--gather-steps", type=int, default=120)
-    add("--blocks", type=int, default=0, help="so many pairs of turns, recorded and not (E1)")
+    add("--blocks", type=int, default=0, help="so many blocks of turns, recorded and not (E1)")
     add("--profile", type=int, default=0, help="so many steps under torch.profiler, then as many without (E9)")
     add("--seconds-max", type=float, default=600.0)
     options = parser.parse_args(arguments)
