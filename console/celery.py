@@ -64,13 +64,15 @@ def _schedule() -> dict[str, dict[str, Any]]:
         "bundles": _every(60.0, "tidy_bundles", "dumps"),
         "evidence bundles": _every(60.0, "tidy_evidence", "evidence"),
     }
+    if settings.DEAD_MAN_URL:
+        schedule["dead man"] = _every(60.0, "ping_dead_man", "operations")
     if settings.WATCH_HEARD_SECONDS > 0:
         schedule["watch heard jobs"] = _every(settings.WATCH_HEARD_SECONDS, "watch_heard_jobs")
     return schedule
 
 
 app.conf.update(
-    imports=[f"console.{name}.tasks" for name in ("incidents", "dumps", "stages", "tickets", "evidence")],
+    imports=[f"console.{name}.tasks" for name in ("incidents", "dumps", "stages", "tickets", "evidence", "operations")],
     accept_content=["json"],
     task_ignore_result=True,
     task_queues=[Queue("watch"), Queue("celery")],

@@ -283,7 +283,16 @@ SMTP_URL = os.environ.get("DIOGENES_SMTP_URL", "")
 if SMTP_URL:
     globals().update(_mail_server(SMTP_URL))
 
+# ---- the Kafka road: `manage.py consume` ------------------------------------------------------------------------------
+KAFKA_SERVERS = os.environ.get("DIOGENES_KAFKA_SERVERS", "")
+KAFKA_TOPIC = os.environ.get("DIOGENES_KAFKA_TOPIC", "diogenes.batches")
+KAFKA_GROUP = os.environ.get("DIOGENES_KAFKA_GROUP", "diogenes")
+KAFKA_CONFIG = Path(os.environ["DIOGENES_KAFKA_CONFIG"]) if os.environ.get("DIOGENES_KAFKA_CONFIG") else None
+
 # ---- operations ------------------------------------------------------------------------------------------------------
+DEAD_MAN_URL = os.environ.get("DIOGENES_DEAD_MAN_URL", "")
+if DEAD_MAN_URL and urlsplit(DEAD_MAN_URL).scheme not in ("http", "https"):
+    raise ImproperlyConfigured("DIOGENES_DEAD_MAN_URL is an http:// or https:// address")
 METRICS_TOKEN = os.environ.get("DIOGENES_METRICS_TOKEN") or _noted("metrics_token")
 # Where this process answers /healthz, /readyz and /metrics beside its own port: host:port (0: any), or off.
 OPERATIONS = os.environ.get("DIOGENES_OPERATIONS") or "127.0.0.1:0"

@@ -23,7 +23,7 @@ from ingest.log_context import name_requests  # noqa: E402  (models need Django 
 from ingest.metrics import count_answer  # noqa: E402
 from ingest.needs import NEEDS  # noqa: E402
 from ingest.operations import PATHS, Operations, serve  # noqa: E402
-from ingest.receive import Answer, answer_batch, answer_dumps, answer_health, answer_knock  # noqa: E402
+from ingest.receive import Answer, answer_batch, answer_dumps, answer_health, answer_knock, answer_orders  # noqa: E402
 from ingest.server import Server  # noqa: E402
 
 Scope = MutableMapping[str, Any]
@@ -88,6 +88,10 @@ class Application:
             answer = await answer_batch(await self.server(), scope, receive)
             count_answer(answer.status, time.perf_counter() - began)
             return answer
+        if path == "/ingest/orders":
+            if method != "GET":
+                return Answer(405, {"error": "use GET"})
+            return await answer_orders(await self.server(), scope)
         if path == "/ingest/dumps":
             if method != "POST":
                 return Answer(405, {"error": "use POST"})

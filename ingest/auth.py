@@ -19,6 +19,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from ingest.crowd import neighbourhood
 from ingest.tokens import hash_token
+from nccl_instrument.sealed import is_sealed, key_id
 
 CACHE_SECONDS: Final = 2.0
 FAILURES_MAX: Final = 10
@@ -92,6 +93,7 @@ class TokenCheck:
         self._pool = pool
         self._now = now
         self._live: dict[str, Bearer] = {}
+        self._by_key: dict[str, str] = {}
         self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
         self._guesses: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -106,6 +108,18 @@ class TokenCheck:
             await self._read()
         if hashed not in self._live:
             await self._guess(hashed, client, asks_again=bool(token) and not is_stale)
+        return self._live[hashed]
+
+    async def bearer_of_seal(self, key: str, said: str, batch: bytes) -> Bearer:
+        """Who sealed a batch that came by another road. Raises Unauthorised, or the database's error.
+
+        Nobody guesses here: a seal cannot be tried without writing to the topic, which brokers guard.
+        """
+        if self._now() - self._read_at >= CACHE_SECONDS:
+            await self._read()
+        hashed = self._by_key.get(key, "")
+        if not hashed or not is_sealed(hashed, batch, said):
+            raise Unauthorised
         return self._live[hashed]
 
     async def _guess(self, hashed: str, client: str, asks_again: bool) -> None:
@@ -154,4 +168,5 @@ class TokenCheck:
             )
             rows = await cursor.fetchall()
         self._live = {hashed: Bearer(token_id, team_id) for hashed, token_id, team_id in rows}
+        self._by_key = {key_id(hashed): hashed for hashed in self._live}
         self._read_at = began_at

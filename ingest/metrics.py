@@ -35,6 +35,12 @@ BATCHES_REPEATED: Final = Counter("diogenes_batches_repeated", "Batches that had
 BATCHES_WAITING: Final = Gauge("diogenes_batches_waiting", "Batches that wait for a committer, as of the last second.")
 BYTES_HELD: Final = Gauge("diogenes_bytes_held", "Memory that requests may be holding, as of the last second.")
 ROWS_DROPPED: Final = Counter("diogenes_rows_dropped", "Rows of accepted batches that could not be true.")
+KAFKA_MESSAGES: Final = Counter(
+    "diogenes_kafka_messages", "Messages read from Kafka, by what became of them.", ["outcome"]
+)
+KAFKA_LAG: Final = Gauge(
+    "diogenes_kafka_lag", "Messages that wait in this consumer's partitions, as of the last reading."
+)
 LOSSES: Final = Counter("diogenes_losses", "What agents say they lost, by kind.", ["kind"])
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 import psycopg
 from django.db import Error as DjangoDatabaseError
@@ -39,6 +40,7 @@ DECODED_COPIES: Final = 2  # rows and their byte planes
 THREAD_BYTES: Final = 2 * 2**20  # inflating more than this would keep the event loop from others
 AGE_NS_MAX: Final = 30 * 86_400_000_000_000
 AGE_HEADER: Final = b"diogenes-batch-age-ns"
+QUERY_BYTES_MAX: Final = 2048
 SERVICE: Final = "diogenes ingest"
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -104,12 +106,43 @@ async def _answer_batch(server: Server, scope: MutableMapping[str, Any], receive
     held = _Held(server, bearer)
     try:
         body = await _read(receive, length, held)
-        received_ns = time.time_ns()
-        held.add(promised_bytes(body) * DECODED_COPIES)
-        arrival = await _decode(server, bearer, body, received_ns, _age_ns(headers))
-        receipt = await _commit(server, arrival)
+        return await _take(server, bearer, body, time.time_ns(), _age_ns(headers), held)
     finally:
         held.release()
+
+
+async def take_batch(server: Server, bearer: Bearer, body: bytes, received_ns: int, age_ns: int | None) -> Answer:
+    """Decode, store and answer a batch that came by another road than HTTP: the same answers mean the same."""
+    held = _Held(server, bearer)
+    try:
+        held.add(len(body))
+        return await _take(server, bearer, body, received_ns, age_ns, held)
+    except _Refused as refused:
+        server.ledger.requests_refused[refused.answer.status] += 1
+        return refused.answer
+    finally:
+        held.release()
+
+
+async def answer_orders(server: Server, scope: MutableMapping[str, Any]) -> Answer:
+    """Answer GET /ingest/orders?job=…&node=…: dumps that the node is asked for, which agents on another road cannot be told."""
+    try:
+        bearer = await _authenticate(server, dict(scope["headers"]), (scope.get("client") or ("unix",))[0])
+    except _Refused as refused:
+        return refused.answer
+    asked = parse_qs(scope.get("query_string", b"")[:QUERY_BYTES_MAX].decode("latin-1"))
+    job, node = (asked.get(name, [""])[0] for name in ("job", "node"))
+    orders = server.orders.of(bearer.team_id, job, node)
+    return Answer(200, {"dumps": orders} if orders else {})
+
+
+async def _take(
+    server: Server, bearer: Bearer, body: bytes, received_ns: int, age_ns: int | None, held: _Held
+) -> Answer:
+    """200 after commit. Raises _Refused."""
+    held.add(promised_bytes(body) * DECODED_COPIES)
+    arrival = await _decode(server, bearer, body, received_ns, age_ns)
+    receipt = await _commit(server, arrival)
     answer: dict[str, Any] = {"duplicate": receipt.duplicate}
     if orders := server.orders.of(bearer.team_id, arrival.batch.job, arrival.batch.node):
         answer["dumps"] = orders

@@ -66,13 +66,13 @@ class Identities(DefaultSocialAccountAdapter):
     def is_auto_signup_allowed(self, request: HttpRequest, sociallogin: Any) -> bool:
         return True
 
-    def populate_user(self, request: HttpRequest, sociallogin: Any, data: dict[str, Any]) -> User:
+    def populate_user(self, request: HttpRequest, sociallogin: Any, fields: dict[str, Any]) -> User:
         user: User = sociallogin.user
-        wanted = data.get("username") or data.get("email") or sociallogin.account.uid
+        wanted = fields.get("username") or fields.get("email") or sociallogin.account.uid
         user.username = _free_name(str(wanted)[: NAME_CHARS_MAX - 8])
-        user.first_name = str(data.get("first_name") or data.get("name") or "")[:NAME_CHARS_MAX]
-        user.last_name = str(data.get("last_name") or "")[:NAME_CHARS_MAX]
-        user.email = str(data.get("email") or "")[:254]
+        user.first_name = str(fields.get("first_name") or fields.get("name") or "")[:NAME_CHARS_MAX]
+        user.last_name = str(fields.get("last_name") or "")[:NAME_CHARS_MAX]
+        user.email = str(fields.get("email") or "")[:254]
         return user
 
     def save_user(self, request: HttpRequest, sociallogin: Any, form: Any = None) -> User:

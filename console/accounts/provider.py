@@ -65,15 +65,15 @@ class SingleSignOn(OpenIDConnectProvider):
     supports_token_authentication = False
 
     def redirect(
-        self, request: HttpRequest, process: str, next_url: str | None = None, data: Any = None, **kwargs: Any
+        self, request: HttpRequest, process: str, next_url: str | None = None, *given: Any, **kwargs: Any
     ) -> HttpResponse:
         nonce = secrets.token_urlsafe(32)
-        given: HttpResponse = super().redirect(
-            request, process, next_url, data, auth_params={"nonce": nonce}, nonce=nonce, **kwargs
+        answer: HttpResponse = super().redirect(
+            request, process, next_url, *given, auth_params={"nonce": nonce}, nonce=nonce, **kwargs
         )
-        return given
+        return answer
 
-    def extract_email_addresses(self, data: dict[str, Any]) -> list[Any]:
+    def extract_email_addresses(self, claims: dict[str, Any]) -> list[Any]:
         """None: an address proves nothing about who somebody is here."""
         return []
 

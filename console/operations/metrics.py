@@ -44,6 +44,7 @@ GUESSES_REFUSED: Final = Counter("diogenes_guesses_refused", "Those that were to
 SIGNINS_REFUSED: Final = Counter(
     "diogenes_signins_refused", "Sign-ins at the provider that let nobody in, by reason.", ["reason"]
 )
+DEAD_MAN: Final = Counter("diogenes_dead_man", "Dead-man pings, by what became of them.", ["outcome"])
 API_REFUSED: Final = Counter("diogenes_api_refused", "REST requests beyond what one caller may send in a minute.")
 
 TICKETS_SENT: Final = Counter(

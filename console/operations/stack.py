@@ -104,6 +104,12 @@ class StackCollector(Collector):
         yield from self._families
 
 
+def looks_overdue(now_ns: int) -> int:
+    """Running jobs with reporting nodes that nobody has looked at for 30 s. Raises the database's error."""
+    with connect() as connection:
+        return int(_one(connection, _OVERDUE, {"reporting": now_ns - REPORTING_NS}))
+
+
 def _read() -> Iterator[Metric]:
     missing = {"database": 0.0, "valkey": 0.0}
     for part, read in (("database", _of_the_database), ("valkey", _of_valkey)):

@@ -18,10 +18,11 @@ from functools import partial
 from nccl_instrument.agent.bookmarks import load_bookmarks
 from nccl_instrument.agent.dumper import Dumper
 from nccl_instrument.agent.handover import Handover
+from nccl_instrument.agent.kafka import KafkaDoor, read_config
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.nics import NicReader, find_nics
 from nccl_instrument.agent.options import Options, parse_options
-from nccl_instrument.agent.post import DUMPS_PATH, Door
+from nccl_instrument.agent.post import DUMPS_PATH, ORDERS_PATH, Door
 from nccl_instrument.agent.sampling import Sampling
 from nccl_instrument.agent.spool import Spool, SpoolTaken
 from nccl_instrument.agent.sweep import Sweep
@@ -35,7 +36,7 @@ def main() -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s agent: %(message)s")
     options = parse_options(sys.argv[1:], os.environ)
     try:
-        door = Door(options.server, options.token_file, options.ca_file)
+        door = batch_door(options)
         dumps_door = Door(options.server, options.token_file, options.ca_file, path=DUMPS_PATH)
         bookmarks, settled = load_bookmarks(options.spool)
         spool = Spool(options.spool, options.spool_bytes_max, settled)
@@ -53,9 +54,18 @@ def main() -> int:
     return 1 if crashed.is_set() else 0
 
 
+def batch_door(options: Options) -> Door | KafkaDoor:
+    """The road batches take. Raises ValueError, OSError."""
+    if options.kafka is None:
+        return Door(options.server, options.token_file, options.ca_file)
+    orders = Door(options.server, options.token_file, options.ca_file, path=ORDERS_PATH)
+    kafka = options.kafka
+    return KafkaDoor(kafka.servers, kafka.topic, options.token_file, read_config(kafka.config), orders)
+
+
 def run(
     options: Options,
-    doors: tuple[Door, Door],
+    doors: tuple[Door | KafkaDoor, Door],
     spool: Spool,
     bookmarks: Mapping[str, Bookmark],
     stopped: threading.Event,
@@ -70,7 +80,8 @@ def run(
     sweep = Sweep(options.folders, options.node, ip, nics, losses, bookmarks, hand_over, sampling)
     dumper = Dumper(dumps_door, options.node, losses, sweep.here)
     uplink.resend, uplink.ask = sweep.ask_for, dumper.ask
-    LOG.info("node %s, sending to %s; %d batches in the spool", options.node, options.server, len(spool))
+    place = options.kafka.servers if options.kafka else options.server
+    LOG.info("node %s, sending to %s; %d batches in the spool", options.node, place, len(spool))
     nics.start()
     uplink.start()
     dumper.start()

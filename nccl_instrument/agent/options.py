@@ -11,12 +11,23 @@ from pathlib import Path
 from typing import Final
 
 from nccl_instrument.agent.jobs import name_problem
+from nccl_instrument.agent.kafka import TOPIC
 from nccl_instrument.agent.nics import Nic
 from nccl_instrument.agent.sampling import ROWS_PER_S
 from nccl_instrument.measure.spreading import EPOCH_NS_LEAST, EPOCH_NS_MOST
 
 SPOOL_BYTES_MAX: Final = 256 * 2**20
 TRAFFIC_ROWS_MOST: Final = 20_000
+UPLINKS: Final = ("http", "kafka")
+
+
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """Where batches go with UPLINK=kafka; dumps still go to the server. config: a file of librdkafka's properties."""
+
+    servers: str
+    topic: str
+    config: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,7 @@ class Options:
     spool_bytes_max: int
     epoch_us: int
     traffic_rows_max: int
+    kafka: Kafka | None = None
 
 
 def parse_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
@@ -54,8 +66,18 @@ def parse_options(arguments: Sequence[str], environment: Mapping[str, str]) -> O
     spool = given.spool or _default_spool(environment, given.node)
     return Options(
         given.server, given.token_file, given.ca, given.node, tuple(dict.fromkeys(folders)), tuple(nics), spool,
-        given.spool_bytes_max, given.epoch_us, given.traffic_rows_max,
+        given.spool_bytes_max, given.epoch_us, given.traffic_rows_max, _kafka(parser, given),
     )  # fmt: skip
+
+
+def _kafka(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Kafka | None:
+    if given.uplink not in UPLINKS:
+        parser.error(f"--uplink is one of {', '.join(UPLINKS)}, not {given.uplink!r}")
+    if given.uplink == "http":
+        return None
+    if not given.kafka_servers:
+        parser.error("--uplink kafka needs --kafka-servers (or DIOGENES_KAFKA_SERVERS)")
+    return Kafka(given.kafka_servers, given.kafka_topic, given.kafka_config)
 
 
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -86,6 +108,11 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         help="length of the epochs in which traffic is measured, 8 to 1000 (default 32)",
     )
     add("--traffic-rows-max", type=int, default=rows, help=f"rows of traffic a second, 0 none (default {ROWS_PER_S})")
+    uplink = environment.get("DIOGENES_UPLINK") or environment.get("UPLINK") or "http"
+    add("--uplink", default=uplink, help="the road batches take: http (default) or kafka")
+    add("--kafka-servers", default=environment.get("DIOGENES_KAFKA_SERVERS"), help="HOST:PORT, separated by commas")
+    add("--kafka-topic", default=environment.get("DIOGENES_KAFKA_TOPIC") or TOPIC, help=f"default {TOPIC}")
+    add("--kafka-config", type=Path, default=path("DIOGENES_KAFKA_CONFIG"), help="file of librdkafka's properties")
     return parser
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from nccl_instrument.agent.kafka import KafkaDoor
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.post import Answer, Door, Order
 from nccl_instrument.agent.spool import Spool
@@ -60,7 +61,7 @@ class Uplink(threading.Thread):
     wants dumps; neither may block.
     """
 
-    def __init__(self, door: Door, spool: Spool, losses: Losses) -> None:
+    def __init__(self, door: Door | KafkaDoor, spool: Spool, losses: Losses) -> None:
         super().__init__(name="uplink", daemon=True)
         self._door, self._spool, self._losses = door, spool, losses
         self.resend: Resend = lambda job, tables: None

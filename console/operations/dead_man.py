@@ -1,0 +1,49 @@
+"""The dead-man ping: a URL that is called while looks are taken, so that somebody outside hears when they are not.
+
+A monitor that waits for the call (Healthchecks, Dead Man's Snitch, an Alertmanager of your own) raises the alarm when it
+stays away. The call is made by the worker, on beat's word, and only when no running job with reporting nodes is overdue: so
+it stays away when any of database, Valkey, beat, worker or the looks themselves has stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import urllib.error
+import urllib.request
+from typing import Final
+
+from django.conf import settings
+
+from console.operations.metrics import DEAD_MAN
+from console.operations.stack import looks_overdue
+
+SECONDS: Final = 60.0
+TIMEOUT_SECONDS: Final = 10
+log = logging.getLogger(__name__)
+
+
+def ping() -> str:
+    """Call the URL if all is well; what became of it: called, refused, unreachable, overdue, off."""
+    if not settings.DEAD_MAN_URL:
+        return "off"
+    n_overdue = looks_overdue(time.time_ns())
+    outcome = "overdue" if n_overdue else _call(settings.DEAD_MAN_URL)
+    if n_overdue:
+        log.error("%d jobs have not been looked at for 30 s: the dead-man ping stays away", n_overdue)
+    DEAD_MAN.labels(outcome).inc()
+    return outcome
+
+
+def _call(url: str) -> str:
+    """GET; any answer below 400 is one. The URL is a secret of the monitor's, so the log does not name it."""
+    asked = urllib.request.Request(url, headers={"User-Agent": "Diogenes"})
+    try:
+        with urllib.request.urlopen(asked, timeout=TIMEOUT_SECONDS):
+            return "called"
+    except urllib.error.HTTPError as error:
+        log.warning("the dead-man URL answers %d", error.code)
+        return "refused"
+    except (OSError, ValueError) as error:
+        log.warning("the dead-man URL cannot be called: %s", type(error).__name__)
+        return "unreachable"
