@@ -7,15 +7,23 @@ everybody. Groups that move little, to exchange a loss or a flag, serve none.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+from math import isnan
 from typing import Final
 
 SMALL_SHARE: Final = 0.001  # of the largest group's volume in an iteration
 FULL_MESH: Final = 0.5  # share of all ordered pairs that send
 FEW_OPS: Final = 8.0  # an iteration: gradients are reduced a few times, activations in every layer
+GAP_MIN: Final = 0.45  # of the iteration, without an op of a group that has few: gradients come at its end
+ALIKE_MIN: Final = (
+    3.0  # ops of one size, of a group that has many: layers and microbatches are alike, buckets of gradients not
+)
 JUMP_MIN: Final = 2.0  # in volume per op, between the one kind and the other
+WHOLE_MIN: Final = 0.9  # of the launches: an all-to-all sends to all others each time
+TOLD_BY_PAIRS: Final = 4  # members: of three, a ring of neighbours is everybody to everybody
 
 
 class Parallelism(StrEnum):
@@ -24,11 +32,16 @@ class Parallelism(StrEnum):
     PIPELINE = "PP"
     EXPERT = "EP"
     NONE = "None"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTraffic:
-    """A communicator in an average iteration. pairs: (sender, receiver) by place in the group, of its sends."""
+    """A communicator in an average iteration, bytes and ops of a rank. pairs: (sender, receiver) by place in the group, of its
+    sends. whole_launches: share of the launches that send to, and receive from, all others at once. longest_gap: the
+    longest time without one of its collectives, as a share of the iteration. n_alike: how often an op of the same size comes in
+    it. ranks: global.
+    """
 
     name: str
     n_ranks: int
@@ -36,6 +49,10 @@ class GroupTraffic:
     n_collectives: float
     p2p_bytes: float
     pairs: frozenset[tuple[int, int]]
+    whole_launches: float = 0.0
+    longest_gap: float = float("nan")
+    n_alike: float = float("nan")
+    ranks: frozenset[int] = frozenset()
 
 
 def parallelism_of(groups: list[GroupTraffic]) -> dict[str, Parallelism]:
@@ -54,26 +71,50 @@ def parallelism_of(groups: list[GroupTraffic]) -> dict[str, Parallelism]:
 
 
 def _of_sends(group: GroupTraffic) -> Parallelism:
-    """A chain has neighbours only; a full mesh nearly every ordered pair. Two ranks are both: a chain then."""
+    """A chain has two neighbours at most; a full mesh nearly every ordered pair. Of two or three members both are the same pairs:
+    there an all-to-all sends to all others, and receives from them, in each launch.
+    """
     n = group.n_ranks
-    is_chain = all(abs(a - b) == 1 or {a, b} == {0, n - 1} for a, b in group.pairs)
-    if is_chain:
+    if n < TOLD_BY_PAIRS:
+        return Parallelism.EXPERT if group.whole_launches >= WHOLE_MIN else Parallelism.PIPELINE
+    if _is_chain(group.pairs):
         return Parallelism.PIPELINE
-    return Parallelism.EXPERT if len(group.pairs) >= FULL_MESH * n * (n - 1) else Parallelism.PIPELINE
+    return Parallelism.EXPERT if len(group.pairs) >= FULL_MESH * n * (n - 1) else Parallelism.UNKNOWN
+
+
+def _is_chain(pairs: frozenset[tuple[int, int]]) -> bool:
+    """Whether nobody has more than two neighbours, however they are numbered; a ring is a chain whose stages are interleaved."""
+    neighbours = Counter(member for pair in {frozenset(one) for one in pairs} for member in pair)
+    return max(neighbours.values(), default=0) <= 2
 
 
 def _of_collectives(groups: list[GroupTraffic]) -> dict[str, Parallelism]:
-    """Few ops of much volume are data parallel, many of less tensor parallel; split where volume per op jumps most."""
+    """Few ops of much volume are data parallel, many of less tensor parallel; split where volume per op and how seldom they
+    come jump most together. What is a part of a data-parallel group reduces the gradients of some of its weights.
+    """
     if not groups:
         return {}
-    each = sorted({one.collective_bytes / max(one.n_collectives, 1.0) for one in groups})
-    jumps = [(later / max(earlier, 1.0), later) for earlier, later in pairwise(each)]
+    weight = {one.name: _weight(one) for one in groups}
+    each = sorted(set(weight.values()))
+    jumps = [(later / max(earlier, 1e-9), later) for earlier, later in pairwise(each)]
     ratio, border = max(jumps, default=(1.0, each[0]))
-    if ratio < JUMP_MIN:  # one kind only
-        border = each[0] if min(one.n_collectives for one in groups) <= FEW_OPS else float("inf")
-    return {
-        one.name: Parallelism.DATA
-        if one.collective_bytes / max(one.n_collectives, 1.0) >= border
-        else Parallelism.TENSOR
-        for one in groups
-    }
+    if ratio < JUMP_MIN**2:  # one kind only
+        border = each[0] if _is_rare(min(groups, key=lambda one: one.n_collectives)) else float("inf")
+    is_data = {one.name for one in groups if weight[one.name] >= border}
+    wholes = [one.ranks for one in groups if one.name in is_data]
+    is_data |= {one.name for one in groups if any(one.ranks and one.ranks < whole for whole in wholes)}
+    return {one.name: Parallelism.DATA if one.name in is_data else Parallelism.TENSOR for one in groups}
+
+
+def _is_rare(group: GroupTraffic) -> bool:
+    """Whether a kind of group that is alone is data parallel: its ops come at the end of an iteration, each size a few times."""
+    is_few = group.n_collectives <= FEW_OPS
+    if isnan(group.longest_gap) or isnan(group.n_alike):
+        return is_few
+    return group.longest_gap >= GAP_MIN if is_few else group.n_alike < ALIKE_MIN
+
+
+def _weight(group: GroupTraffic) -> float:
+    """Bytes of an op over how many there are: the two marks of Figure 5 in one number."""
+    n = group.n_collectives or 1.0
+    return group.collective_bytes / n / n
