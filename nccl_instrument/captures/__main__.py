@@ -18,8 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from nccl_instrument.captures.epochs import CELLS_MAX, EPOCH_NS, FLOWS_MAX, GAP_NS, Reducer
+from nccl_instrument.captures.epochs import CELLS_MAX, EPOCH_NS, FLOWS_MAX, GAP_NS, Cells, Reducer
 from nccl_instrument.captures.files import CaptureError, Input
+from nccl_instrument.captures.ops import named_flows, read_traces, traffic_of
 from nccl_instrument.captures.packets import packets_of
 from nccl_instrument.captures.reader import batches
 from nccl_instrument.captures.report import report
@@ -93,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--epochs", type=_limit, default=CELLS_MAX, help="at most so many, 24 bytes each (default %(default)s)"
     )
+    parser.add_argument("--traces", type=Path, help="folder of the ranks' segments and verbs files: tells ops apart")
     parser.add_argument("--json", action="store_true", help="print counts as JSON instead")
     return parser
 
@@ -119,6 +121,15 @@ def _number(text: str, least: float, most: float) -> float:
     return found
 
 
+def _told(flows: Cells, written: EpochFile, folder: Path, counts: Counter[str], epoch_ns: int) -> Cells:
+    """Rows of `traffic` by the traces in this folder."""
+    traces = read_traces(folder)
+    counts.update(traces.counts)
+    named, begun = named_flows(flows, traces), flows["first_epoch"][flows["bytes"] > 0]
+    began_ns = int(begun.min()) * epoch_ns if len(begun) else 0
+    return traffic_of(written.cells_of(named), named, traces, epoch_ns, began_ns)
+
+
 def main(arguments: list[str]) -> int:
     """Run the command; returns the exit status."""
     chosen = _parser().parse_args(arguments)
@@ -131,14 +142,18 @@ def main(arguments: list[str]) -> int:
             reducer = Reducer(written.take, epoch_ns, gap_ns, chosen.flows, chosen.epochs)
             counts = reduce_files(chosen.files, reducer, progress)
             facts = {"epoch_ns": epoch_ns, "gap_ns": gap_ns, "files": chosen.files, "counts": dict(counts)}
-            written.save(reducer.flows, facts)
+            flows = saved_flows(reducer.flows)
+            traffic = _told(flows, written, chosen.traces, counts, epoch_ns) if chosen.traces else None
+            facts["counts"] = dict(counts)
+            written.save(reducer.flows, facts, traffic)
     except (CaptureError, OSError) as error:
         progress.done()
         print(error, file=sys.stderr)
         return 2
     progress.done()
-    flows = saved_flows(reducer.flows)
-    print(json.dumps(facts) if chosen.json else f"{report(flows, counts, epoch_ns, gap_ns)}\nWritten to {out}.")
+    print(
+        json.dumps(facts) if chosen.json else f"{report(flows, counts, epoch_ns, gap_ns, traffic)}\nWritten to {out}."
+    )
     return 0 if counts["packets_roce"] else 1
 
 

@@ -8,11 +8,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nccl_instrument.tables import TRAFFIC_FINISHED
+
 SHOWN_MAX: Final = 20
 NO_OPS: Final = (
     "A capture has no ops: these are rates, peers and gaps. Which op the bytes belong to cannot be told without an op source,\n"
     "the profiler plugin on the ranks."
 )
+NO_MATCH: Final = "The traces name no op of this capture's flows: which op the bytes belong to cannot be told."
 REFUSED: Final = {
     "packets_cut_short": "packets were captured too short to show a RoCE header (capture 128 bytes of each at least)",
     "packets_cut_off": "packet records end with their file",
@@ -27,8 +30,14 @@ REFUSED: Final = {
 }
 
 
-def report(flows: npt.NDArray[np.void], counts: Counter[str], epoch_ns: int, gap_ns: int) -> str:
-    """flows: as saved."""
+def report(
+    flows: npt.NDArray[np.void],
+    counts: Counter[str],
+    epoch_ns: int,
+    gap_ns: int,
+    traffic: npt.NDArray[np.void] | None = None,
+) -> str:
+    """flows: as saved. traffic: what the traces made of it, None without any."""
     with_bytes = flows[flows["bytes"] > 0]
     ordered = with_bytes[np.argsort(-with_bytes["bytes"], kind="stable")]
     lines = [
@@ -42,7 +51,30 @@ def report(flows: npt.NDArray[np.void], counts: Counter[str], epoch_ns: int, gap
         lines.append(
             f"The capture goes back in time {n:,} times: some epochs are in the file twice, and are to be added."
         )
-    return "\n".join([*lines, "", NO_OPS])
+    return "\n".join([*lines, "", *([NO_OPS] if traffic is None else op_lines(traffic, counts))])
+
+
+def op_lines(traffic: npt.NDArray[np.void], counts: Counter[str]) -> list[str]:
+    """Ops by flow, those with most bytes first."""
+    refused = counts["traces_refused"]
+    lines = [f"{refused:,} trace files could not be read."] if refused else []
+    told = traffic[traffic["op"] >= 0]
+    if not len(told):
+        return [*lines, NO_MATCH]
+    keys = ["comm_id", "comm_rank", "peer", "channel"]
+    _, first, of = np.unique(told[keys], return_index=True, return_inverse=True)
+    lines.append(f"{len(np.unique(told[['comm_id', 'comm_rank', 'op']])):,} ops told from traces, by flow:")
+    order = np.argsort(-np.bincount(of.ravel(), told["n_bytes"]), kind="stable")
+    for which in order[:SHOWN_MAX].tolist():
+        mine, row = told[of.ravel() == which], told[first[which]]
+        finished = mine[mine["flags"] & TRAFFIC_FINISHED != 0]
+        ms = f"{np.median(finished['actual_ns']) / 1e6:.3f} ms with bytes" if len(finished) else "none finished"
+        n_open = f", {len(mine) - len(finished)} not finished" if len(mine) > len(finished) else ""
+        lines.append(
+            f"  {int(row['comm_id']):#x} rank {row['comm_rank']} → {row['peer']} channel {row['channel']}: {len(mine):,} ops"
+            f"{n_open}, {int(mine['n_bytes'].sum()):,} bytes; median {ms}"
+        )
+    return [*lines, f"and {len(order) - SHOWN_MAX:,} more flows"] if len(order) > SHOWN_MAX else lines
 
 
 def _flow_lines(ordered: npt.NDArray[np.void], epoch_ns: int, gap_ns: int) -> list[str]:

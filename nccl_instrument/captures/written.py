@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final
@@ -19,6 +19,7 @@ from nccl_instrument.captures.epochs import CELL, Cells
 
 COPIED_BYTES: Final = 2**20
 ADDRESS: Final = "S39"
+CELLS_READ_MAX: Final = 16_000_000
 
 
 class EpochFile:
@@ -40,13 +41,26 @@ class EpochFile:
         self._cells.write(cells.tobytes())
         self._n_cells += len(cells)
 
-    def save(self, flows: npt.NDArray[np.void], facts: Mapping[str, Any]) -> None:
-        """Write flows.npy, cells.npy and facts.npy (JSON) under the name, all or nothing."""
+    def cells_of(self, flows: Collection[int]) -> Cells:
+        """The cells of these flows, in the order in which they came; at most CELLS_READ_MAX of them."""
+        found, n_found, wanted = [np.zeros(0, CELL)], 0, np.array(sorted(flows))
+        self._cells.seek(0)
+        while n_found < CELLS_READ_MAX and (part := self._cells.read(COPIED_BYTES // CELL.itemsize * CELL.itemsize)):
+            cells = np.frombuffer(part, CELL)
+            found.append(cells[np.isin(cells["flow"], wanted)])
+            n_found += len(found[-1])
+        return np.concatenate(found)[:CELLS_READ_MAX]
+
+    def save(
+        self, flows: npt.NDArray[np.void], facts: Mapping[str, Any], traffic: npt.NDArray[np.void] | None = None
+    ) -> None:
+        """Write flows.npy, cells.npy, facts.npy (JSON) and, if there is any, traffic.npy under the name, all or nothing."""
         unfinished = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
             with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as archive:
                 self._copy_cells(archive)
-                for name, array in (("flows", saved_flows(flows)), ("facts", np.array(json.dumps(facts)))):
+                more = {} if traffic is None else {"traffic": traffic}
+                for name, array in {"flows": saved_flows(flows), "facts": np.array(json.dumps(facts)), **more}.items():
                     with archive.open(f"{name}.npy", "w") as entry:
                         np.lib.format.write_array(entry, array, allow_pickle=False)
             unfinished.replace(self.path)

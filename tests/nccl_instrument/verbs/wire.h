@@ -54,7 +54,8 @@ static inline void wire_open(void) {
 /* to: the last byte of the peer's address. */
 static inline struct dgv_qp_abi *wire_connect(int to) {
     struct dgv_qp_abi *qp = wire_create(wire, NULL);
-    struct dgv_qp_attr attr = {.dest_qp_num = 0x700u + (unsigned)to, .is_global = 1, .ah_port = 1};
+    static unsigned there = 0x700u;
+    struct dgv_qp_attr attr = {.dest_qp_num = there++, .is_global = 1, .ah_port = 1};
     memcpy(attr.dgid, "\0\0\0\0\0\0\0\0\0\0\xff\xff\x0a\0\0\0", 16);
     attr.dgid[15] = (unsigned char)to;
     MUST(qp && wire_modify(qp, &attr, 1 | DGV_QP_DEST) == 0);
