@@ -13,11 +13,22 @@ import os
 import statistics
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+
+from nccl_instrument.flows.epochs import begun_ns, cells_of
+from nccl_instrument.measure.meter import CELL, EPOCH_NS
+from nccl_instrument.simulate.effects import effects_of
+from nccl_instrument.simulate.faults import Scenario
+from nccl_instrument.simulate.job import make_engine
+from tests.eval.pulse_cases import SETTINGS
 
 RUNS, FLOWS, TRANSFERS = 3, 2_000, 12_200_000
 HERE = Path(__file__).parent
 FOLDER = HERE.parents[1] / "nccl_instrument" / "measure"
+UPLOAD_TICKS, TICK_NS = 20, 100_000_000
 TABLE_BYTES = 4 * 2**24
 VERBS = FOLDER.with_name("verbs")
 TESTED = HERE.parent / "nccl_instrument" / "verbs"
@@ -36,6 +47,7 @@ def main() -> None:
         "events_per_s_all": round(all_["events"] / all_["fed_s"]), "mb_2000_flows": mb,
         "lost": int(one["lost_bytes"] + all_["lost_bytes"]),
         "ns_per_work_request": round(one["fed_s"] / one["events"] * 1e9, 1), "poll_s": round(one["poll_s"], 3),
+        "upload_mb_per_s": uploaded_mb_per_s(),
         "cells_per_s": int(one["cells"]), "raw_mb_per_s": round(one["cells"] * 8 / 1e6, 1),
         "ns_per_post_and_poll": added_ns,
     }  # fmt: skip
@@ -82,6 +94,26 @@ def _run(loop: Path, n_threads: int) -> dict[str, float]:
         )
         runs.append(dict(zip(names, map(float, said.stdout.split()), strict=True)))
     return {name: statistics.median(run[name] for run in runs) for name in names}
+
+
+def uploaded_mb_per_s() -> float:
+    """10**6 bytes a second of cells, of the busiest of eight NICs of a node, once the pipeline runs."""
+    setting = SETTINGS["GPT-2 70B"]
+    physics = replace(setting.physics, traffic_every=1)
+    engine = make_engine(setting.layout, effects_of(Scenario((), 1), setting.layout, physics), 1, True)
+    n_cells = np.zeros(setting.layout.ranks_per_node, np.int64)
+    for tick in range(1, UPLOAD_TICKS + 1):
+        engine.run(tick * TICK_NS)
+        rows = engine.slices()
+        for rank in range(len(n_cells)):
+            mine = rows[rows["rank"] == rank]
+            _, flows = np.unique(mine[["group", "peer", "channel"]], return_inverse=True)
+            order = np.argsort(flows, kind="stable")
+            flows, mine = flows[order].astype(np.int64), mine[order]
+            begins = begun_ns(flows, mine["sent_ns"], mine["left_ns"], np.zeros(len(mine), np.int64))
+            n_cells[rank] += len(cells_of(flows, begins, mine["left_ns"], mine["bytes"].astype(np.int64), EPOCH_NS))
+    engine.close()
+    return round(float(n_cells.max()) * CELL.itemsize / (UPLOAD_TICKS * TICK_NS) * 1e3, 3)
 
 
 if __name__ == "__main__":

@@ -124,8 +124,8 @@ def _judged(iterations: Iterations, at: Places, before: Places, after: Places) -
     if (iterations.ops["algo"][iterations.row[at].max(axis=1)] == TREE).any():
         return None  # when its kernel starts is not known: in a tree the first chunk waits for the children's
     began = iterations.began.min(axis=0)[None, :]
-    usual, now = (_median((iterations.ready - began)[np.ix_(at, those)]) for those in (before, after))
-    lasted, lasts = (_median((iterations.end - iterations.ready)[np.ix_(at, those)]) for those in (before, after))
+    usual, now = (_median((iterations.ready[at] - began)[:, those]) for those in (before, after))
+    lasted, lasts = (_median((iterations.end[at] - iterations.ready[at])[:, those]) for those in (before, after))
     known = np.isfinite(usual) & np.isfinite(now) & np.isfinite(lasted) & np.isfinite(lasts)
     if not known.any():
         return None

@@ -72,7 +72,9 @@ def _line(failure: str, setting: str, rows: Sequence[Row]) -> str:
 
 
 def is_miss(row: Row) -> bool:
-    return bool(row["false_incident"] or not row["machine_level"] or row["wrongly_blamed"] or not row["component_right"])
+    return bool(
+        row["false_incident"] or not row["machine_level"] or row["wrongly_blamed"] or not row["component_right"]
+    )
 
 
 def misses(rows: Sequence[Row]) -> list[str]:
