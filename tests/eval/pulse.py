@@ -82,7 +82,8 @@ def chosen_experiments(chosen: argparse.Namespace) -> list[Experiment]:
         raise SystemExit(
             f"There is no failure “{min(unknown)}”; there are: {', '.join({row.failure for row in TABLE})}."
         )
-    plans = planned(chosen.repeats, is_quick=chosen.quick and not chosen.only)
+    repeats = 1 if chosen.quick and not chosen.only else chosen.repeats
+    plans = planned(repeats, is_quick=chosen.quick and not chosen.only)
     return [
         draw(chosen.seed, *plan)
         for plan in plans
