@@ -63,6 +63,16 @@ static void *busy(void *nothing) {
     return nothing;
 }
 
+static struct dgv_qp_abi *shared;
+
+static void *beside(void *nothing) {
+    for (int i = 0; i < 20000; i++) {
+        MUST(post(shared, 1, 4088, 0, 0) == 0);
+        MUST(drain() == 1);
+    }
+    return nothing;
+}
+
 static void plain(void) {
     struct dgv_qp_abi *qp = connect_to(0x777);
     for (int i = 0; i < 10; i++)
@@ -114,6 +124,14 @@ int main(int n, char **words) {
             MUST(!pthread_create(&threads[i], NULL, busy, NULL));
         for (int i = 0; i < 4; i++)
             pthread_join(threads[i], NULL);
+    } else if (!strcmp(words[1], "shared")) {
+        pthread_t threads[4];
+        shared = connect_to(9);
+        for (int i = 0; i < 4; i++)
+            MUST(!pthread_create(&threads[i], NULL, beside, NULL));
+        for (int i = 0; i < 4; i++)
+            pthread_join(threads[i], NULL);
+        free(shared);
     } else if (!strcmp(words[1], "fork")) {
         pid_t child = fork();
         if (!child) {

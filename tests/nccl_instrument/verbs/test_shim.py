@@ -62,6 +62,13 @@ def test_threads_lose_no_byte(built: Built, tmp_path: Path) -> None:
     assert found[-1].head["lost_bytes"] == found[-1].head["blocks_lost"] == 0
 
 
+def test_threads_that_share_a_queue_pair_lose_no_byte(built: Built, tmp_path: Path) -> None:
+    assert built.run("shared", tmp_path).returncode == 0
+    found, (qp,) = last_of(tmp_path)
+    assert (qp["work_requests"], qp["completions"]) == (80_000, 80_000)
+    assert measured(found) == (80_000 * 4096, 80_000 * 4096)
+
+
 def test_queue_pairs_beyond_the_limit_are_counted(built: Built, tmp_path: Path) -> None:
     done = built.run("many", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -95,7 +102,7 @@ def test_a_file_is_read_to_its_last_whole_block_and_a_damaged_one_refused(built:
 
 @pytest.mark.sanitizer
 @pytest.mark.parametrize("target, flags", [("asan", "address,undefined"), ("tsan", "thread")])
-@pytest.mark.parametrize("scenario", ["plain", "failing", "threads"])
+@pytest.mark.parametrize("scenario", ["plain", "failing", "threads", "shared"])
 def test_clean_under_sanitizers(tmp_path: Path, target: str, flags: str, scenario: str) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "out").mkdir()

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.follow import Followed
-from nccl_instrument.agent.sampling import Sampling
-from nccl_instrument.agent.verbs_files import VerbsFiles
+from nccl_instrument.agent.losses import Losses
+from nccl_instrument.agent.nics import NicReader
+from nccl_instrument.agent.sweep import Sweep
 from nccl_instrument.tables import DTYPE, TRAFFIC_FINISHED, TRAFFIC_P2P, TRAFFIC_SOURCES
-from nccl_instrument.wire import Rows
+from nccl_instrument.wire import Rows, decode_batch
 from tests.nccl_instrument.verbs.conftest import HERE, Built
 
 API = HERE.parents[2] / "nccl_instrument" / "nccl_api"
@@ -33,23 +33,23 @@ def built_job(folder: Path) -> Path:
 
 
 def followed(job: subprocess.Popen[str], into: Path) -> tuple[Rows, np.ndarray]:
-    """All rows of `traffic` that an agent beside the job makes, a cut a second, and what the job told of itself."""
-    counted: list[tuple[str, int]] = []
-    agent = Followed([into], [], "", {}, lambda kind, pid: counted.append((kind, pid)), Sampling())
-    verbs = VerbsFiles([into], lambda kind, pid: counted.append((kind, pid)))
-    found: list[Rows] = []
+    """All rows of `traffic` that an agent beside the job hands over, and what the job told of itself."""
+    losses, found = Losses(), list[Rows]()
+    agent = Sweep(
+        [into], "node", "", NicReader([]), losses, {},
+        lambda cut, _: found.extend(decode_batch(encoded).rows("traffic") for _, encoded in cut),
+    )  # fmt: skip
     assert job.stdout is not None
     told = np.array([job.stdout.readline().split() for _ in range(4 * OPS)], np.int64)
     until = time.monotonic() + 20
     while time.monotonic() < until and not _is_all(found):
-        agent.look()
-        verbs.look()
-        found.append(verbs.moved([one.cut(time.monotonic_ns()) for one in agent.trainers.values()]))
-        verbs.retire()
+        for look in (agent.followed.look, agent.verbs.look):
+            look()
+        agent.cut(time.monotonic_ns())
         time.sleep(0.3)
-    agent.close()
-    verbs.close()
-    assert not counted
+    agent.followed.close()
+    agent.verbs.close()
+    assert not len(losses.take("old"))
     return np.concatenate(found), told
 
 
