@@ -65,6 +65,24 @@ def test_every_variable_the_servers_read_is_on_the_page_of_settings_and_no_other
 
 
 def test_every_link_in_the_top_documents_leads_somewhere() -> None:
-    for document in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "deploy/README.md"):
+    pages = [f"docs/{name}.md" for name in ("install", "settings", "sign-in", "kafka")]
+    for document in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "deploy/README.md", *pages):
         links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / document).read_text())
         assert [link for link in links if not (ROOT / document).parent.joinpath(link).exists()] == []
+
+
+def test_every_command_the_operators_pages_name_is_there() -> None:
+    """`manage.py NAME`, and each flag that stands behind it."""
+    own = {path.stem for folder in ("console", "ingest") for path in (ROOT / folder).rglob("management/commands/*.py")}
+    for document in ("README.md", "deploy/README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))):
+        text = (ROOT / document).read_text()
+        named = re.findall(r"manage\.py ([a-z_]+)((?: --[a-z-]+(?: [A-Z][A-Z_]*)?)*)", text)
+        for command, flags in named:
+            assert command in own | {"migrate", "check", "up", "demo", "makemigrations"}, (
+                f"{document}: manage.py {command}"
+            )
+            if command in own:
+                (path,) = (
+                    one for folder in ("console", "ingest") for one in (ROOT / folder).rglob(f"commands/{command}.py")
+                )
+                assert [flag for flag in re.findall(r"--[a-z-]+", flags) if f'"{flag}"' not in path.read_text()] == []
