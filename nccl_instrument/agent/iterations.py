@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nccl_instrument.agent.plain import pick, stack
 from nccl_instrument.agent.segment_layout import OP
 from nccl_instrument.tables import OP_P2P
 from nccl_instrument.wire import Rows
@@ -109,11 +110,11 @@ class Iterations:
 
     def add(self, ops: Rows, live: Rows, sizes: dict[int, int]) -> None:
         """ops: those that ended; live: those under way; sizes: comm_id → its ranks."""
-        self._ops = np.concatenate([self._ops, ops]) if len(ops) else self._ops
+        self._ops = stack([self._ops, ops]) if len(ops) else self._ops
         if len(self._ops) > OPS_KEPT:
             self.n_dropped += len(self._ops) - OPS_KEPT
             self._ops = self._ops[-OPS_KEPT:]
-        known = np.concatenate([ops, live])
+        known = stack([ops, live])
         if len(known):
             self._govern(known, sizes)
             self._count(known)
@@ -150,7 +151,7 @@ class Iterations:
 
     def _taken(self, number: int, begins_ns: int, ends_ns: int) -> Iteration:
         at = self._ops["enqueued_ns"]
-        mine, self._ops = self._ops[(at >= begins_ns) & (at < ends_ns)], self._ops[at >= ends_ns]
+        mine, self._ops = pick(self._ops, (at >= begins_ns) & (at < ends_ns)), pick(self._ops, at >= ends_ns)
         return Iteration(number, begins_ns, ends_ns, mine, begins_ns > self._lost_ns)
 
     def _is_under_way(self, live: Rows, ends_ns: int, now_ns: int) -> bool:
@@ -161,10 +162,10 @@ class Iterations:
         """The communicator that counts iterations; another one than before only when it is larger."""
         has_collectives = self.governing is not None and not self.governing[2]
         is_p2p = (known["flags"] & OP_P2P) != 0
-        candidates = known[~is_p2p] if has_collectives or not is_p2p.all() else known
+        candidates = pick(known, ~is_p2p) if has_collectives or not is_p2p.all() else known
         if not len(candidates):
             return
-        pairs = {(int(one["comm_id"]), int(one["comm_rank"])) for one in candidates[["comm_id", "comm_rank"]]}
+        pairs = set(zip(candidates["comm_id"].tolist(), candidates["comm_rank"].tolist(), strict=True))
         by_p2p = bool(is_p2p.all()) and not has_collectives
         best = min(pairs, key=lambda pair: (-sizes.get(pair[0], 0), *pair))
         now = self.governing
@@ -177,7 +178,7 @@ class Iterations:
         assert self.governing is not None
         comm_id, comm_rank, by_p2p = self.governing
         is_p2p = (known["flags"] & OP_P2P) != 0
-        mine = known[(known["comm_id"] == comm_id) & (known["comm_rank"] == comm_rank) & (is_p2p == by_p2p)]
+        mine = pick(known, (known["comm_id"] == comm_id) & (known["comm_rank"] == comm_rank) & (is_p2p == by_p2p))
         if not len(mine):
             return
         numbers = (mine["ordinal"] if by_p2p else mine["op"]).astype(np.int64)

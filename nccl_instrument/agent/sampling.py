@@ -12,8 +12,10 @@ from typing import Final
 
 EPOCH_NS: Final = 32_000
 ROWS_PER_S: Final = 150
-CELLS_PER_S: Final = 40_000
-TRANSFERS_PER_S: Final = 20_000
+WORK_PER_ROW: Final = 100
+"""Epochs with bytes, and chunks, that may be gone through for each row that may be sent: rows are what the network pays, these
+what the node's CPU does.
+"""
 EVERY_MOST: Final = 1024
 
 
@@ -28,8 +30,8 @@ class Cost:
 
     def share(self, rows_per_s: int) -> float:
         """Of what a node may spend in a second, what this process would spend if every iteration were measured."""
-        parts = self.rows / rows_per_s, self.cells / CELLS_PER_S, self.transfers / TRANSFERS_PER_S
-        return max(parts) * 1e9 / max(self.took_ns, 1)
+        most = max(self.rows, self.cells / WORK_PER_ROW, self.transfers / WORK_PER_ROW)
+        return most / rows_per_s * 1e9 / max(self.took_ns, 1)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from nccl_instrument.agent.iterations import Iteration, Iterations
+from nccl_instrument.agent.plain import stack
 from nccl_instrument.agent.ring import OpRing
 from nccl_instrument.agent.sampling import Cost, Sampling
 from nccl_instrument.agent.transfers import Key, Sent, Transfers, laid_out
@@ -76,7 +77,7 @@ class Traffic:
         found = [self._measured(one, sent) for one in over if self._sampling.is_measured(one.number)]
         self._forget(now_ns)
         found.append(self._standing(sent, live, now_ns))
-        return np.concatenate(found)
+        return stack(found)
 
     def map_anew(self, ring_from: Callable[[int | None], OpRing | None]) -> None:
         """Read on from another mapping of the same segment."""
@@ -143,7 +144,7 @@ class Traffic:
             last = max((int(epochs[flow][-1]) for flow in flows if len(epochs[flow])), default=0)
             moved = stream.poll((last + 2) * sent.epoch_ns + DELTA_NS)
             found.append(self._named(stream.open() if is_open else moved, sent, flows))
-        return np.concatenate(found)
+        return stack(found)
 
     def _named(self, moved: Rows, sent: Sent, flows: list[int]) -> Rows:
         rows = empty_rows("traffic", len(moved))

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nccl_instrument.agent.iterations import Iteration
+from nccl_instrument.agent.plain import pick, stack
 from nccl_instrument.agent.ring import OpRing
 from nccl_instrument.agent.segment_layout import TRANSFER
 from nccl_instrument.flows.epochs import cells_of
@@ -66,8 +67,9 @@ class Transfers:
 
     def since(self, begins_ns: int) -> Rows:
         """(n,) TRANSFER rows that were done since; older ones are forgotten."""
-        rows = np.concatenate(self._kept) if self._kept else np.zeros(0, TRANSFER)
-        rows = rows[rows["done_ns"] >= begins_ns]
+        rows = stack(self._kept) if self._kept else np.zeros(0, TRANSFER)
+        is_wanted = rows["done_ns"] >= begins_ns
+        rows = rows if is_wanted.all() else pick(rows, is_wanted)
         self._kept, self._n_kept = [rows], len(rows)
         return rows
 
@@ -91,15 +93,15 @@ class Sent:
 
     def volumes(self, flows: Sequence[int]) -> tuple[Ints, Ints]:
         """(ops, bytes) that these flows moved together, by op."""
-        rows = np.concatenate([self.of(flow) for flow in flows])
+        rows = stack([self.of(flow) for flow in flows])
         ops, of = np.unique(rows["op"].astype(np.int64), return_inverse=True)
         return ops, np.bincount(of, weights=rows["bytes"], minlength=len(ops)).astype(np.int64)
 
 
 def laid_out(rows: Rows, iteration: Iteration, epoch_ns: int) -> Sent:
     """The iteration's chunks among `rows`, flow by flow, and their bytes by epoch."""
-    rows = rows[np.lexsort([rows[name] for name in _ORDER])] if len(rows) else rows
-    rows = rows[_is_of(rows, iteration)] if len(rows) else rows
+    rows = pick(rows, np.lexsort([rows[name] for name in _ORDER])) if len(rows) else rows
+    rows = pick(rows, _is_of(rows, iteration)) if len(rows) else rows
     starts = np.flatnonzero(_changes(rows)) if len(rows) else np.zeros(0, np.int64)
     keys = [tuple(int(rows[name][at]) for name in _KEY) for at in starts.tolist()]
     first = np.append(starts, len(rows)).astype(np.int64)

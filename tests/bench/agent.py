@@ -1,6 +1,7 @@
 """What the agent costs its node: 8 ranks with 16 flows each, always in an op, for about 20 seconds.
 
-`python -m tests.bench.agent [--untold]`. Every rank also tells how far it is (nccl_instrument/recorder.py), unless --untold.
+`python -m tests.bench.agent [--untold] [--unmeasured]`. Every rank also tells how far it is (nccl_instrument/recorder.py),
+unless --untold. Every flow that sends records its chunks, of which traffic is made, unless --unmeasured.
 Real segments, a real server on loopback (in this process, so that its cost is not the agent's). CPU is what the kernel charged
 the agent, memory its largest resident set, shared pages of segments included.
 """
@@ -39,13 +40,15 @@ scripted_trainer.main()
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.agent", description=__doc__)
     parser.add_argument("--untold", action="store_true", help="ranks that run no recorder")
-    is_told = not parser.parse_args().untold
+    parser.add_argument("--unmeasured", action="store_true", help="an agent that measures no traffic")
+    given = parser.parse_args()
+    is_told = not given.untold
     with tempfile.TemporaryDirectory(prefix="diogenes-bench-") as name:
         folder = Path(name)
         print(f"{RANKS} ranks × {FLOWS} flows, {MEASURED_S} s", flush=True)
         trainers = [start_trainer(folder, rank, is_told=is_told) for rank in range(RANKS)]
         server = ScriptedServer()
-        agent = start_agent(folder, server.url)
+        agent = start_agent(folder, server.url, is_measuring=not given.unmeasured)
         try:
             report = measure(agent, server)
         finally:
@@ -61,10 +64,11 @@ def start_trainer(folder: Path, rank: int, *, is_told: bool) -> ScriptedTrainer:
     return trainer
 
 
-def start_agent(folder: Path, url: str) -> subprocess.Popen[bytes]:
+def start_agent(folder: Path, url: str, *, is_measuring: bool) -> subprocess.Popen[bytes]:
     (folder / "token").write_text("bench")
     flags = ["--server", url, "--token-file", str(folder / "token"), "--spool", str(folder / "spool")]
     flags += ["--segments", str(folder / "segments"), "--node", "bench"]
+    flags += [] if is_measuring else ["--traffic-rows-max", "0"]
     return subprocess.Popen([sys.executable, "-m", "nccl_instrument.agent", *flags])
 
 
@@ -86,6 +90,7 @@ def measure(agent: subprocess.Popen[bytes], server: ScriptedServer) -> dict[str,
         "bench": "agent", "cores": os.cpu_count(), "core_pct": round(core_pct, 2), "mb": round(peak_kb / 1024, 1),
         "node_bytes_per_s": round(size_bytes / seconds), "anonymous_mb": round(anonymous_kb / 1024, 1),
         "ranks": RANKS, "flows": FLOWS, "flow_rows_per_s": round(n_flow_rows / seconds),
+        "traffic_rows_per_s": round(sum(len(batch.rows("traffic")) for batch in batches) / seconds),
         "told": max((len(np.unique(batch.rows("status")["pid"])) for batch in batches), default=0),
     }  # fmt: skip
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from nccl_instrument.agent import segment_layout as segment
 
-N_ROWS = {"comm": 256, "opstate": 4096, "op": 4096, "flwstate": 32768, "flow": 32768, "ring": 32768}
+N_ROWS = {"comm": 256, "opstate": 4096, "op": 4096, "flwstate": 32768, "flow": 32768, "ring": 32768, "transfer": 65536}
 DTYPES = {
     "comm": segment.COMM,
     "opstate": np.dtype("u4"),
@@ -28,6 +28,7 @@ DTYPES = {
     "flwstate": np.dtype("u4"),
     "flow": segment.FLOW,
     "ring": segment.OP,
+    "transfer": segment.TRANSFER,
 }
 
 
@@ -118,12 +119,28 @@ class SegmentWriter:
     def move(self, slot: int, n_flows: int = 2, chunks: int = 1) -> None:
         """Every flow of the op in `slot` passes `chunks` more chunks through all its stages."""
         rows = self.tables["flow"][slot * n_flows : (slot + 1) * n_flows]
+        self._send(rows[::2], chunks)
         rows["counters"] = np.minimum(rows["counters"] + chunks, rows["total_chunks"][:, None])
         rows["bytes"] = rows["counters"][:, 3] * (1 << 16)
         rows["last_progress_ns"] = time.monotonic_ns() - self._random.integers(0, 10**6, n_flows)
         rows["started_ns"] = np.where(rows["started_ns"] > 0, rows["started_ns"], rows["last_progress_ns"])
         for name in ("gpu_wait_ns", "peer_wait_ns", "net_wait_ns"):
             rows[name] += self._random.integers(0, 10**6, n_flows, np.uint64)
+
+    def _send(self, flows: Any, chunks: int) -> None:
+        """The next chunks of flows that send (every second one), each under way for a third of the time since the last."""
+        now = time.monotonic_ns()
+        for _ in range(min(chunks, int(flows["total_chunks"][0] - flows["counters"][0, 3]))):
+            head = int(self.header["transfer_head"][0])
+            numbers = np.arange(head, head + len(flows))
+            rows = np.zeros(len(flows), segment.TRANSFER)
+            for name in ("comm_id", "op", "comm_rank", "peer", "channel"):
+                rows[name] = flows[name]
+            rows["step"], rows["bytes"], rows["stamp"] = flows["counters"][:, 3], 1 << 16, 2 * (numbers + 1)
+            rows["done_ns"] = now - self._random.integers(0, 10**6, len(flows))
+            rows["posted_ns"] = rows["done_ns"] - 6_000_000
+            self.tables["transfer"][numbers % N_ROWS["transfer"]] = rows
+            self.header["transfer_head"] = head + len(flows)
 
     def finish_op(self, slot: int, n_flows: int = 2) -> None:
         """Complete the op in `slot`: its flows and its row go, a completion record appears."""

@@ -19,6 +19,7 @@ from django.db import connection
 from console.supervisor.servers import database_url
 from ingest.dumps import DumpPart, ask_dumps, parts_of, progress_of, requests_of
 from ingest.models import Attempt, Team
+from ingest.read import read_window
 from ingest.tokens import make_agent_token
 from nccl_instrument.agent.dumper import WAITING_MAX, Dumper, Here
 from nccl_instrument.agent.iterations import Iteration
@@ -282,6 +283,31 @@ def test_what_the_server_asks_is_read_with_suspicion(rig: Rig) -> None:
     for odd in ("dumps", 5, None, {"request": 7}):
         rig.server.rule = lambda _batch, odd=odd: Reply(said={"dumps": odd})  # type: ignore[misc]
         assert Door(rig.server.url, rig.folder / "token").post(encoded(0)).dumps == ()
+
+
+def test_epochs_of_what_a_rank_sent_arrive_and_a_rank_that_sent_nothing_says_so(
+    agent: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    folder = tmp_path / "segments"
+    busy, idle = ScriptedTrainer(folder, "job", 0), ScriptedTrainer(folder, "job", 1)
+    try:
+        for at, trainer in enumerate((busy, idle)):
+            trainer.do("comm", 0, 77, at, 2)
+        busy.tell("run", 50, 4, 0.01)
+        wait_until(lambda: Attempt.objects.filter(ranks__rank=1).exists(), 30)
+        attempt = Attempt.objects.get().pk
+        wait_until(lambda: len(read_window(attempt, 0, 2**62, ("traffic",)).rows("traffic")) > 0, 30)
+        request = ask_dumps(attempt, [EPOCHS], looks=1, asked_by="ada")
+        wait_until(lambda: requests_of(attempt)[0].state == "answered", 45)
+    finally:
+        busy.kill()
+        idle.kill()
+    found = {one.rank: one for one in parts_of([request.pk], kinds=[EPOCHS])}
+    assert (found[1].silent, found[1].length) == (NONE_YET, 0)
+    epochs = read_epochs(found[0].raw)
+    assert epochs.flows["comm_id"].tolist() == [77] * len(epochs.flows) and epochs.iterations["is_whole"].all()
+    sent = np.bincount(epochs.cells["flow"], epochs.cells["n_bytes"].astype(float), len(epochs.flows))
+    assert len(sent) and (sent % (20 << 16) == 0).all()  # twenty chunks an op
 
 
 def test_epochs_that_were_kept_are_sent_and_who_has_none_says_why() -> None:
