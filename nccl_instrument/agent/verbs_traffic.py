@@ -16,7 +16,7 @@ import numpy as np
 from nccl_instrument.agent.verbs_pairs import NO_PEER, Ints, Owner, Pair, Pairs
 from nccl_instrument.flows.association import MOVED, PeerStream, active_counts
 from nccl_instrument.flows.expected import Algorithm, OpShape, moved_to
-from nccl_instrument.flows.segmentation import segment
+from nccl_instrument.flows.segmentation import DELTA_NS, segment
 from nccl_instrument.tables import (
     FUNC_RECV,
     FUNC_SEND,
@@ -150,14 +150,24 @@ class VerbsTraffic:
         for destination, mine in by_destination.items():
             volumes = [self._volumes(member, row, algorithm, n_channels).get(destination, 0.0) for row in member.ops]
             volumes = [volume for volume in volumes if volume > 0]
-            epochs, n_bytes = _summed(mine)
-            found = segment(epochs, n_bytes, volumes, epoch_ns=self.epoch_ns, now_ns=self.pairs.until_ns)[:LEARNED_FROM]
-            if len(found) < LEARNED_FROM or len(volumes) < LEARNED_FROM:
+            if not self._are_ops(volumes, *_summed(mine)):
                 return False
-            for cut, volume in zip(found, volumes, strict=False):
-                if not cut.is_finished or cut.is_cut or not volume <= cut.n_bytes <= volume * SURPLUS + SURPLUS_BYTES:
-                    return False
         return bool(by_destination)
+
+    def _are_ops(self, volumes: list[float], epochs: Ints, n_bytes: Ints) -> bool:
+        """Whether the bytes, cut by silence, are these ops: all of their volume, most of them, three at least, without a pause.
+
+        An op may pause for a late peer; but where every one does, what is taken for one op is two. What was cut by volume alone
+        says nothing here.
+        """
+        found = segment(epochs, n_bytes, volumes, epoch_ns=self.epoch_ns, now_ns=self.pairs.until_ns)[: len(volumes)]
+        clear = [
+            (one, volume) for one, volume in zip(found, volumes, strict=False) if one.is_finished and not one.is_cut
+        ]
+        pauses = epochs[1:][np.diff(epochs) * self.epoch_ns - self.epoch_ns >= DELTA_NS] * self.epoch_ns
+        n_whole = sum(not ((pauses > one.start_ns) & (pauses < one.end_ns)).any() for one, _ in clear)
+        is_like = all(volume <= one.n_bytes <= _most(volume) for one, volume in clear)
+        return is_like and n_whole >= max(LEARNED_FROM, (len(clear) + 1) // 2)
 
     def _volumes(self, member: _Member, row: np.void, algorithm: Algorithm, n_channels: int) -> dict[bytes, float]:
         """Destination → bytes."""
@@ -239,6 +249,11 @@ class VerbsTraffic:
 
     def _pairs_of(self, owner: Owner) -> list[Pair]:
         return [pair for pair in self.pairs.known.values() if pair.owner == owner]
+
+
+def _most(volume: float) -> float:
+    """Beyond it, bytes are not those of an op of this volume."""
+    return volume * SURPLUS + SURPLUS_BYTES
 
 
 def _summed(fed: Fed) -> tuple[Ints, Ints]:

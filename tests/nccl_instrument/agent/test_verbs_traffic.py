@@ -1,0 +1,160 @@
+"""Where nothing names queue pairs, nothing is guessed: what could be two things is none, and no op is named by halves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from nccl_instrument.agent.segment_layout import COMM, OP
+from nccl_instrument.agent.verbs_traffic import VerbsTraffic
+from nccl_instrument.measure.meter import CELL, FLOW
+from nccl_instrument.tables import (
+    FUNC_RECV,
+    FUNC_SEND,
+    FUNCS,
+    NO_OP,
+    OP_API,
+    OP_P2P,
+    OP_STOPS_LOST,
+    TRAFFIC_FINISHED,
+    TRAFFIC_P2P,
+)
+from nccl_instrument.verbs.reading import BLOCK, QUEUE_PAIR, Block
+from nccl_instrument.wire import Rows
+
+EPOCH, UNIT, MS = 32_000, 32, 1_000_000
+ALL_REDUCE = FUNCS.index("AllReduce")
+N_RANKS, RANK, BYTES = 4, 1, 32_000 * 8
+VOLUME = 2 * BYTES * (N_RANKS - 1) // N_RANKS
+
+
+def comm(comm_id: int = 5, *, began_ns: int = 1 * MS, joined_ns: int = 3 * MS, abi: int = 0) -> Rows:
+    rows = np.zeros(1, COMM)
+    rows["comm_id"], rows["comm_rank"], rows["n_ranks"], rows["abi"] = comm_id, RANK, N_RANKS, abi
+    rows["began_ns"], rows["joined_ns"] = began_ns, joined_ns
+    return rows
+
+
+def calls(
+    numbers: Sequence[int], *, every_ms: int = 10, func: int = ALL_REDUCE, peer: int = 0, comm_id: int = 5, at_ms: int = 0,
+    flags: int = OP_API,
+) -> Rows:  # fmt: skip
+    """The n-th is enqueued at n times every_ms and launched 1 ms later."""
+    rows = np.zeros(len(numbers), OP)
+    rows["comm_id"], rows["comm_rank"], rows["func"], rows["peer"], rows["bytes"] = comm_id, RANK, func, peer, BYTES
+    rows["op"] = rows["ordinal"] = numbers
+    rows["flags"] = flags | (OP_P2P if func in (FUNC_SEND, FUNC_RECV) else 0)
+    rows["enqueued_ns"] = (np.array(numbers) * every_ms + at_ms) * MS
+    rows["launched_ns"] = rows["enqueued_ns"] + MS
+    return rows
+
+
+def block(
+    bursts_ms: Sequence[float], n_bytes: int = VOLUME, *, connected_ns: int = 2 * MS, qpn: int = 0x101, to: int = 2,
+    lost: int = 0, last_ms: int = 2_000, request_bytes: int = 65_536,
+) -> Block:  # fmt: skip
+    """One queue pair with so many bytes at each of these times, over 8 epochs."""
+    head, flows, pairs = np.zeros(1, BLOCK), np.zeros(1, FLOW), np.zeros(1, QUEUE_PAIR)
+    cells = np.zeros(8 * len(bursts_ms), CELL)
+    cells["epoch"] = [int(ms * MS) // EPOCH + at for ms in bursts_ms for at in range(8)]
+    cells["units"] = n_bytes // 8 // UNIT
+    head["epoch_ns"], head["unit_bytes"], head["n_cells"], head["name"] = EPOCH, UNIT, len(cells), b"mlx5_0"
+    head["now_ns"], head["lost_bytes"] = last_ms * MS, lost
+    flows["qpn"], flows["n_cells"] = qpn, len(cells)
+    pairs["qpn"], pairs["connected_ns"], pairs["connects"], pairs["work_requests"] = qpn, connected_ns, 1, 10
+    pairs["bytes"], pairs["dgid"][0, 15] = 10 * request_bytes, to
+    return Block(head[0], flows, cells, pairs)
+
+
+def ops_of(rows: Rows) -> list[int]:
+    assert (rows["flags"][rows["op"] >= 0] & TRAFFIC_FINISHED != 0).all()
+    return sorted(rows["op"].tolist())
+
+
+FIVE = range(1, 6)
+STARTS = [10 * n + 2 for n in FIVE]
+
+
+def test_five_ops_on_a_ring() -> None:
+    rows = VerbsTraffic(EPOCH).rows([block(STARTS)], comm(), calls(FIVE))
+    assert ops_of(rows) == list(FIVE) and (rows["n_bytes"] == VOLUME).all() and (rows["peer"] == -1).all()
+
+
+@pytest.mark.parametrize(
+    ("comms", "connected_ms"),
+    [
+        (np.concatenate([comm(), comm(6)]), 2.0),  # two were being made
+        (comm(), 6.0),  # none was
+        (comm(began_ns=0), 2.0),  # nobody knows when
+    ],
+)
+def test_a_queue_pair_of_nobody_in_particular_is_nobodys(comms: Rows, connected_ms: float) -> None:
+    rows = VerbsTraffic(EPOCH).rows([block(STARTS, connected_ns=int(connected_ms * MS))], comms, calls(FIVE))
+    assert not len(rows)
+
+
+def test_where_the_plugin_traces_it_tells_and_nothing_is_told_twice() -> None:
+    assert not len(VerbsTraffic(EPOCH).rows([block(STARTS)], comm(abi=5), calls(FIVE)))
+    assert not len(VerbsTraffic(EPOCH).rows([block(STARTS)], comm(), calls(FIVE, flags=0)))
+
+
+def test_credits_of_a_receiver_are_no_data() -> None:
+    assert not len(VerbsTraffic(EPOCH).rows([block(STARTS, 256, request_bytes=64)], comm(), calls(FIVE)))
+
+
+@pytest.mark.parametrize("n_bytes", [VOLUME // 2, VOLUME * 2])
+def test_another_volume_than_any_algorithms_names_no_op(n_bytes: int) -> None:
+    many = range(1, 31)
+    rows = VerbsTraffic(EPOCH).rows([block([10 * n + 2 for n in many], n_bytes)], comm(), calls(many))
+    assert ops_of(rows) == [NO_OP] and rows["n_bytes"].sum() == 30 * n_bytes and rows["share_ns"][0] == -1
+
+
+@pytest.mark.parametrize("numbers", [[3, 4, 5, 6, 7], [1, 2, 4, 5, 6]])
+def test_without_the_first_call_or_with_one_missing_no_op_is_named(numbers: list[int]) -> None:
+    rows = VerbsTraffic(EPOCH).rows([block([10 * n + 2 for n in numbers])], comm(), calls(numbers))
+    assert ops_of(rows) == [NO_OP]
+
+
+def test_after_a_loss_no_op_is_named_any_more() -> None:
+    cut = VerbsTraffic(EPOCH)
+    assert ops_of(cut.rows([block(STARTS)], comm(), calls(FIVE))) == list(FIVE)
+    later = range(6, 9)
+    rows = cut.rows([block([10 * n + 2 for n in later], lost=7, last_ms=3_000)], comm(), calls(later))
+    assert ops_of(rows) == [NO_OP]
+
+
+def test_a_refused_call_is_no_op() -> None:
+    refused = calls([1], flags=OP_API | OP_STOPS_LOST)
+    refused["enqueued_ns"] -= MS
+    rows = VerbsTraffic(EPOCH).rows([block(STARTS)], comm(), np.concatenate([refused, calls(FIVE)]))
+    assert ops_of(rows) == list(FIVE)
+
+
+def test_sends_to_one_peer_while_a_queue_pair_was_connected_are_its() -> None:
+    ops = np.concatenate([calls(FIVE, func=FUNC_SEND, peer=3), calls(FIVE, func=FUNC_RECV, peer=2)])
+    rows = VerbsTraffic(EPOCH).rows([block(STARTS, BYTES, connected_ns=int(10.5 * MS))], comm(), ops)
+    assert ops_of(rows) == list(FIVE)
+    assert (rows["peer"] == 3).all() and (rows["flags"] & TRAFFIC_P2P != 0).all()
+
+
+def test_sends_to_two_peers_at_once_leave_a_queue_pair_nobodys() -> None:
+    ops = np.concatenate([calls(FIVE, func=FUNC_SEND, peer=3), calls(FIVE, func=FUNC_SEND, peer=2)])
+    assert not len(VerbsTraffic(EPOCH).rows([block(STARTS, BYTES, connected_ns=int(10.5 * MS))], comm(), ops))
+
+
+def test_an_op_that_stands_still_is_told_once_unfinished() -> None:
+    cut = VerbsTraffic(EPOCH)
+    assert ops_of(cut.rows([block(STARTS)], comm(), calls(FIVE))) == list(FIVE)
+    half = block([62], VOLUME // 2, last_ms=3_000)
+    (standing,) = cut.rows([half], comm(), calls([6]))
+    assert (standing["op"], standing["flags"] & TRAFFIC_FINISHED, standing["n_bytes"]) == (6, 0, VOLUME // 2)
+    assert not len(cut.rows([block([], last_ms=5_000)], comm(), calls([])))
+
+
+def test_bytes_that_come_in_two_blocks_are_one_epochs() -> None:
+    cut, first = VerbsTraffic(EPOCH), block(STARTS)
+    first.head["now_ns"], first.head["lag_ns"] = 60 * MS, 30 * MS  # two ops may yet get more
+    rows = [cut.rows([first], comm(), calls(FIVE)), cut.rows([block([], last_ms=2_000)], comm(), calls([]))]
+    assert ops_of(np.concatenate(rows)) == list(FIVE)
