@@ -7,8 +7,9 @@
     data, run, optimizer = stage_hooks.watch_megatron(data, forward_backward, optimizer)
 
 A step begins with the first batch that is fetched after an optimizer step and ends when the next is asked for, so micro-steps
-of gradient accumulation belong to one. What follows the optimizer in a step (logging, saving, evaluating) is callbacks, which
-is why they come after it here. Each returns what it was given where it cannot watch; nothing here raises into the program.
+of gradient accumulation belong to one. What the program does with a batch before its forward is a stage of its own. What
+follows the optimizer in a step (logging, saving, evaluating) is callbacks, which is why they come after it here. Each returns
+what it was given where it cannot watch; nothing here raises into the program.
 torch is looked up among what the program has already imported.
 """
 
@@ -19,95 +20,19 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any
 
-from nccl_instrument.stage_ring import open_road
-from nccl_instrument.stage_schema import (
-    BACKWARD,
-    CALLBACKS,
-    DATA,
-    FORWARD,
-    FORWARD_BACKWARD,
-    OPTIMIZER,
-    Schema,
+from nccl_instrument.stage_loop import (
+    LOOP,
+    PIPELINE,
+    Loop,
+    hear_of_scaler,
+    is_one_group,
+    loops_of,
 )
+from nccl_instrument.stage_ring import open_road
+from nccl_instrument.stage_schema import BACKWARD, DATA, FORWARD, FORWARD_BACKWARD, OPTIMIZER, Schema
 from nccl_instrument.stages import Stages
-
-LOOP: Final = Schema((DATA, FORWARD, BACKWARD, OPTIMIZER, CALLBACKS))
-PIPELINE: Final = Schema((DATA, FORWARD_BACKWARD, OPTIMIZER, CALLBACKS))
-_WATCHING: Final[list[Loop]] = []  # whoever is told of every `backward`
-_SCALED: Final[list[tuple[Loop, Any]]] = []  # loops, and the optimizers that a gradient scaler may leave out
-
-
-class Loop:
-    """What the loader, the model and the optimizer say, as stages of a step."""
-
-    def __init__(self, stages: Stages) -> None:
-        self.stages = stages
-        self._has_stepped, self._is_first = False, True
-        self._handles: list[Any] = []
-
-    @property
-    def is_after_optimizer(self) -> bool:
-        return self._has_stepped
-
-    def asked(self) -> None:
-        """The next batch is asked for: a step whose optimizer has stepped is over."""
-        if self.stages.is_in_step and self._has_stepped:
-            self.stages.end()
-        else:
-            self.stages.switch(None)
-        self._has_stepped = False
-
-    def fetched(self, waited_ns: int) -> None:
-        """It is there. Of micro-steps the waits belong to the step that goes on. A loader that fetches one batch ahead waits
-        for two at first, and from then on for the batch of the step after the one that begins."""
-        if not self.stages.ahead:
-            self.stages.charge(DATA, waited_ns)
-        else:
-            self.stages.fetched(DATA, waited_ns)
-            if self._is_first:
-                self.stages.fetched(DATA, 0)
-        self._is_first = False
-        if not self.stages.is_in_step:
-            self.stages.begin()
-
-    def entered(self, stage: str) -> None:
-        """The program is in this stage now. After the optimizer's step everything is callbacks, an evaluation too."""
-        if not self._has_stepped:
-            self.stages.switch(stage)
-
-    def stepped(self) -> None:
-        """The optimizer has stepped."""
-        if self.stages.is_in_step:
-            self._has_stepped = True
-            self.stages.switch(CALLBACKS)
-
-    def over(self) -> None:
-        """No further batch."""
-        if self.stages.is_in_step:
-            self.stages.end(is_broken=not self._has_stepped)
-        self._has_stepped = False
-
-    def attach(self, model: Any, optimizer: Any) -> None:
-        """Be told by the model, by `backward` and by the optimizer."""
-        self._handles += [
-            model.register_forward_pre_hook(lambda module, _: self.entered(FORWARD) if module.training else None),
-            optimizer.register_step_pre_hook(lambda *_: self.entered(OPTIMIZER)),
-            optimizer.register_step_post_hook(lambda *_: self.stepped()),
-        ]
-        _hear_of_backward(self)
-        hear_of_scaler(self, optimizer)
-
-    def detach(self) -> None:
-        """Be told no more."""
-        self.over()
-        if self in _WATCHING:
-            _WATCHING.remove(self)
-        _SCALED[:] = [pair for pair in _SCALED if pair[0] is not self]
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
 
 
 class Watched:
@@ -123,7 +48,17 @@ class Watched:
         return len(self._loader)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("_loader", "_loop"):  # asked for before they are there, by copy and pickle
+            raise AttributeError(name)
         return getattr(self._loader, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, in another process or here, is the loader itself: nobody's steps wait for it."""
+        return _itself, (self._loader,)
+
+
+def _itself(loader: Any) -> Any:
+    return loader
 
 
 class _Waiting:
@@ -148,15 +83,23 @@ class _Waiting:
 
 
 def watch(loader: Iterable[Any], model: Any, optimizer: Any, *, stages: Stages | None = None) -> Any:
-    """The loader to iterate instead. model: the outermost one, DDP or FSDP around it. stages: with a road of its own already;
-    else the node's agent is sent what is recorded.
+    """The loader to iterate instead; an iterator for an iterator. model: the outermost one, DDP or FSDP around it. stages: with a
+    road of its own already; else the node's agent is sent what is recorded. A model or optimizer that was watched before is
+    watched anew; `unwatch(model)` ends it.
     """
     try:
         loop = Loop(stages or started(LOOP))
         loop.attach(model, optimizer)
-        return Watched(loader, loop)
+        return _Waiting(loader, loop) if hasattr(loader, "__next__") else Watched(loader, loop)
     except Exception:  # not a torch model, or an older torch: the program goes on unwatched
         return loader
+
+
+def unwatch(model: Any) -> None:
+    """No more is recorded of this model, and what hung on it and its optimizer is taken off. The loader goes on as it is."""
+    for loop in loops_of(model):
+        with contextlib.suppress(Exception):
+            loop.detach()
 
 
 def started(schema: Schema = LOOP, **options: Any) -> Stages:
@@ -205,6 +148,7 @@ def lightning(*, stages: Stages | None = None) -> Any:
             for optimizer in trainer.optimizers:
                 optimizer.register_step_post_hook(lambda *_: loop.stepped())
                 hear_of_scaler(loop, optimizer)
+            loop.stages.synchronous = loop.stages.synchronous or is_one_group(trainer.strategy.model)
             waiting()
 
     def waiting() -> None:
@@ -302,50 +246,3 @@ def _stepping(optimizer: Any, loop: Loop) -> Any:
 def _plain(optimizer: Any) -> Any:
     """What is inside Accelerate's wrapper: that has no hooks of its own."""
     return getattr(optimizer, "optimizer", optimizer)
-
-
-def _hear_of_backward(loop: Loop) -> None:
-    """`Tensor.backward` calls torch.autograd.backward by name: one wrapper there hears of all."""
-    autograd: Any = sys.modules["torch"].autograd
-    _WATCHING.append(loop)
-    if getattr(autograd.backward, "is_watched", False):
-        return
-    plain = autograd.backward
-
-    @functools.wraps(plain)
-    def backward(*args: Any, **of: Any) -> Any:
-        for one in _WATCHING:
-            one.entered(BACKWARD)
-        try:
-            return plain(*args, **of)
-        finally:
-            for one in _WATCHING:
-                if not one.is_after_optimizer:
-                    one.stages.switch(None)
-
-    backward.is_watched = True  # type: ignore[attr-defined]
-    autograd.backward = backward
-
-
-def hear_of_scaler(loop: Loop, optimizer: Any) -> None:
-    """`GradScaler.step` leaves the optimizer's step out where a gradient is infinite, and then no hook of the optimizer is
-    called: the training step is over all the same, or the next one would be taken for a part of it."""
-    scaler: Any = getattr(sys.modules["torch"].amp, "GradScaler", None)
-    _SCALED.append((loop, optimizer))
-    if scaler is None or getattr(scaler.step, "is_watched", False):
-        return
-    plain = scaler.step
-
-    @functools.wraps(plain)
-    def step(self: Any, stepping: Any, *args: Any, **of: Any) -> Any:
-        loops = [one for one, its in _SCALED if its is stepping]
-        for one in loops:
-            one.entered(OPTIMIZER)
-        done = plain(self, stepping, *args, **of)
-        for one in loops:
-            if not one.is_after_optimizer:
-                one.stepped()
-        return done
-
-    step.is_watched = True  # type: ignore[attr-defined]
-    scaler.step = step

@@ -36,11 +36,19 @@ _TRACEML_ORDER: Final = (DATA, TO_DEVICE, FORWARD, BACKWARD, OPTIMIZER, OTHER)
 _RANGES: Final = (
     (re.compile(r"^enumerate\(DataLoader\)"), DATA), (re.compile(r"^Optimizer\.step"), OPTIMIZER),
     (re.compile(r"^(forward|## ?forward ?##)$", re.IGNORECASE), FORWARD),
+    (re.compile(r"^(DistributedDataParallel|FullyShardedDataParallel)\.forward$"), FORWARD),
     (re.compile(r"^(backward|## ?backward ?##)$", re.IGNORECASE), BACKWARD),
     (re.compile(r"^(callbacks?|logging|checkpoint)$", re.IGNORECASE), CALLBACKS),
 )  # fmt: skip
+_ENGINE: Final = re.compile(r"^autograd::engine::evaluate_function")
+"""What autograd does, on whatever thread: from its first to its last in a step is backward, where nobody named one."""
+NAMED: Final = ("data", "forward", "backward", "optimizer", "callbacks")
 _STEP: Final = re.compile(r"^(?:ProfilerStep#(\d+)|step(?:[ #](\d+))?)$")
 _RANK: Final = re.compile(r"(\d+)(?!.*\d)")
+
+
+Range = tuple[float, float, str, Any]
+"""Start, end (µs), name, thread."""
 
 
 class BadImport(ValueError):
@@ -196,6 +204,11 @@ def _kineto(paths: Sequence[Path], first: Mapping[str, Any]) -> Imported:
         told.append(f"{n_left} steps are not in the traces of every rank and are left out.")
     cut = np.array([[by_rank[rank][step] for rank in ranks] for step in numbers])  # (T, R, 2, S)
     order = _order(cut[:, :, 1])
+    if cut[:, :, 0, -1].sum() > cut[:, :, 0].sum() / 2:
+        told.append(
+            'Most of the time is in no stage: name it in the program, as in `with torch.profiler.record_function("forward"):`'
+            f" ({', '.join(NAMED)})."
+        )
     window = StageWindow(
         cut[:, :, 0, order], tuple(DEFAULT.stages[at] for at in order), tuple(ranks),
         n_missing=_missing(first, len(ranks)), first_step=numbers[0], why="a trace is read for its ranges only",
@@ -236,7 +249,7 @@ def _steps(path: Path, raw: Mapping[str, Any]) -> dict[int, Seconds]:
         raise BadImport(f"{path.name} holds more than {STEPS_MAX:,} steps.")
     steps.sort(key=lambda one: one[0])
     by_thread: dict[Any, list[tuple[float, float, int]]] = {}
-    for at, to, name, thread in marked:
+    for at, to, name, thread in [*marked, *_backwards(marked, steps)]:
         if (stage := _stage(name)) is not None:
             by_thread.setdefault(thread, []).append((at, to, stage))
     held = {thread: sorted(ranges, key=lambda one: (one[0], -one[1])) for thread, ranges in by_thread.items()}
@@ -244,6 +257,20 @@ def _steps(path: Path, raw: Mapping[str, Any]) -> dict[int, Seconds]:
         order if number is None else number: _within(at, to, held.get(thread, []))
         for order, (at, to, number, thread) in enumerate(steps)
     }
+
+
+def _backwards(marked: Sequence[Range], steps: Sequence[tuple[float, float, int | None, Any]]) -> list[Range]:
+    """A range of backward for each step that autograd's engine works in and nobody named one in; it has threads of its own."""
+    backward = DEFAULT.stages.index(BACKWARD)
+    if any(_stage(name) == backward for _, _, name, _ in marked):
+        return []
+    engine = sorted((at, to) for at, to, name, _ in marked if _ENGINE.match(name))
+    found = []
+    for at, to, _, thread in steps:
+        own = engine[bisect_left(engine, (at, 0.0)) : bisect_left(engine, (to, 0.0))]
+        if own:
+            found.append((own[0][0], min(max(end for _, end in own), to), BACKWARD, thread))
+    return found
 
 
 def _within(at: float, to: float, ranges: Sequence[tuple[float, float, int]]) -> Seconds:
@@ -262,7 +289,7 @@ def _within(at: float, to: float, ranges: Sequence[tuple[float, float, int]]) ->
     return np.stack([spent, began])
 
 
-def _range(one: Any) -> tuple[float, float, str, Any] | None:
+def _range(one: Any) -> Range | None:
     """Start, end (µs), name and thread of a complete range that somebody named; None of anything else."""
     if not isinstance(one, dict) or one.get("ph") != "X" or one.get("cat") not in ("user_annotation", "cpu_op", None):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nccl_instrument.stage_schema import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
+from nccl_instrument.stage_schema import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER, PREPARE
 from rca.findings import Component
 from rca.frontier.report import Label
 
@@ -24,18 +24,21 @@ MEANING: Final[dict[Label, str]] = {
 }
 
 SHORT: Final = {
-    DATA: "data", FORWARD: "forward", BACKWARD: "backward", CALLBACKS: "callbacks", OPTIMIZER: "optimizer", OTHER: "other",
+    DATA: "data", PREPARE: "prepare",
+    FORWARD: "forward", BACKWARD: "backward", CALLBACKS: "callbacks", OPTIMIZER: "optimizer", OTHER: "other",
 }  # fmt: skip
 _DOING: Final = {
-    DATA: "waits for its data", FORWARD: "takes longer in forward", BACKWARD: "takes longer in backward",
+    DATA: "waits for its data", PREPARE: "takes longer to prepare its batch",
+    FORWARD: "takes longer in forward", BACKWARD: "takes longer in backward",
     CALLBACKS: "is held up in callbacks, logging or a checkpoint", OPTIMIZER: "takes longer in the optimizer's step",
     OTHER: "spends time outside all stages",
 }  # fmt: skip
 _COMPONENT: Final = {
-    DATA: Component.SOFTWARE, CALLBACKS: Component.SOFTWARE, FORWARD: Component.GPU, BACKWARD: Component.GPU,
+    DATA: Component.SOFTWARE, PREPARE: Component.SOFTWARE, CALLBACKS: Component.SOFTWARE,
+    FORWARD: Component.GPU, BACKWARD: Component.GPU,
     OPTIMIZER: Component.GPU,
 }  # fmt: skip
-ON_HOST: Final = frozenset({DATA, CALLBACKS, OTHER})
+ON_HOST: Final = frozenset({DATA, PREPARE, CALLBACKS, OTHER})
 PROFILED_STEPS: Final = 20
 
 

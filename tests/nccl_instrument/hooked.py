@@ -6,7 +6,9 @@ another's place is seen; the clock is one that goes on only where the program sa
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,12 +16,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.utils.checkpoint
 from torch.distributed.fsdp import fully_shard
 
-from nccl_instrument import stage_hooks
+from nccl_instrument import stage_hooks, stage_loop
 from nccl_instrument.stages import Stages
 
-WAIT, AHEAD, BACK, STEP, AFTER = 0.02, 0.03, 0.04, 0.01, 0.015
+WAIT, PREPARE, AHEAD, BACK, STEP, AFTER = 0.02, 0.005, 0.03, 0.04, 0.01, 0.015
 STEPS = 6
 NOW = [0]
 
@@ -120,6 +123,88 @@ def scaled(stages: Stages) -> None:
         scaler.update()
         optimizer.zero_grad()
         spend(AFTER)
+
+
+def prepared(stages: Stages) -> None:
+    """A batch is worked on between fetching it and the forward, and comes from an iterator."""
+    model = Model()
+    optimizer = Optimizer(model.parameters(), lr=0.1)
+    watched = stage_hooks.watch(batches(), model, optimizer, stages=stages)
+    for _ in range(STEPS):
+        batch = next(watched)
+        spend(PREPARE)
+        model(batch).square().mean().backward()
+        optimizer.step()
+        spend(AFTER)
+    next(watched, None)
+
+
+class Checkpointed(Model):
+    """Its forward is run again in its backward, by a `backward` inside that one."""
+
+    def forward(self, x: torch.Tensor, labels: Any = None) -> Any:
+        return torch.utils.checkpoint.checkpoint(super().forward, x.requires_grad_(), use_reentrant=True)
+
+
+def checkpointed(stages: Stages) -> None:
+    loop(Checkpointed(), stages)
+
+
+def closure(stages: Stages) -> None:
+    """Forward and backward inside the optimizer's step, as LBFGS has them."""
+    model = Model()
+    optimizer = Optimizer(model.parameters(), lr=0.1)
+    for batch in stage_hooks.watch(batches(), model, optimizer, stages=stages):
+
+        def again(batch: torch.Tensor = batch) -> Any:
+            optimizer.zero_grad()
+            loss = model(batch).square().mean()
+            loss.backward()
+            return loss
+
+        optimizer.step(again)
+        spend(AFTER)
+
+
+class Failing(Model):
+    n = 0
+
+    def forward(self, x: torch.Tensor, labels: Any = None) -> Any:
+        self.n += 1
+        if self.n == 3:
+            spend(1.0)
+            raise MemoryError
+        return super().forward(x)
+
+
+def failing(stages: Stages) -> None:
+    """The third batch does not fit, and the program goes on with the next."""
+    model = Failing()
+    optimizer = Optimizer(model.parameters(), lr=0.1)
+    for batch in stage_hooks.watch(batches(), model, optimizer, stages=stages):
+        try:
+            model(batch).square().mean().backward()
+        except MemoryError:
+            continue
+        optimizer.step()
+        spend(AFTER)
+
+
+def again(stages: Stages) -> None:
+    """Watched once per epoch, copied, and at last no more."""
+    model = Model()
+    optimizer = Optimizer(model.parameters(), lr=0.1)
+    data = torch.utils.data.DataLoader(Batches(), batch_size=1)
+    for _ in range(3):
+        watched = stage_hooks.watch(data, model, optimizer, stages=stages)
+        assert copy.copy(watched) is data and isinstance(pickle.loads(pickle.dumps(watched)), type(data))
+        for batch in watched:
+            model(**batch)["loss"].backward()
+            optimizer.step()
+            spend(AFTER)
+    assert len(stage_loop._WATCHING) == 1
+    stage_hooks.unwatch(model)
+    assert not stage_loop._WATCHING and not model._forward_hooks and not optimizer._optimizer_step_post_hooks
 
 
 def ddp(stages: Stages) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nccl_instrument import stage_hooks
-from nccl_instrument.stage_schema import BACKWARD, CALLBACKS, DATA, FORWARD, FORWARD_BACKWARD, OPTIMIZER, OTHER
+from nccl_instrument.stage_schema import BACKWARD, CALLBACKS, DATA, FORWARD, FORWARD_BACKWARD, OPTIMIZER, OTHER, PREPARE
 from nccl_instrument.stages import Stages
 from tests.eval.stages_job import PYTHON, surroundings
 
@@ -38,8 +38,10 @@ def nothing_refused(found: dict[str, Any]) -> bool:
     return not any(found["counts"][name] for name in ("nested", "unknown", "outside", "broken", "bad_waits"))
 
 
-def exactly(expected: dict[str, float]) -> dict[str, set[float]]:
-    return {name: {ms} for name, ms in {**expected, OTHER: 0.0}.items()}
+def exactly(expected: dict[str, float], *, prepare_ms: float | None = 0.0) -> dict[str, set[float]]:
+    """prepare_ms: None where the schema has no such stage."""
+    prepared = {} if prepare_ms is None else {PREPARE: prepare_ms}
+    return {name: {ms} for name, ms in {**prepared, **expected, OTHER: 0.0}.items()}
 
 
 @needs_torch
@@ -69,6 +71,42 @@ def test_a_step_that_the_gradient_scaler_leaves_out_is_a_step_of_its_own() -> No
 
 
 @needs_torch
+def test_what_is_done_with_a_batch_before_its_forward_is_a_stage() -> None:
+    found = run("prepared")
+    assert len(found["records"]) == 6 and nothing_refused(found)
+    assert each_ms(found) == exactly(PER_STEP_MS, prepare_ms=5.0)
+
+
+@needs_torch
+def test_what_a_checkpoint_computes_again_inside_backward_is_backward() -> None:
+    found = run("checkpointed")
+    assert len(found["records"]) == 6 and nothing_refused(found)
+    assert each_ms(found) == exactly({**PER_STEP_MS, BACKWARD: 70.0})
+    assert {record[-2] for record in found["records"]} == {1}
+
+
+@needs_torch
+def test_forward_and_backward_of_a_closure_are_not_the_optimizers() -> None:
+    found = run("closure")
+    assert len(found["records"]) == 6 and nothing_refused(found)
+    assert each_ms(found) == exactly(PER_STEP_MS) and found["counts"]["out_of_order"] == 0
+
+
+@needs_torch
+def test_a_step_that_an_exception_left_is_none_and_the_next_is_whole() -> None:
+    found = run("failing")
+    assert (len(found["records"]), found["counts"]["broken"]) == (5, 1)
+    assert each_ms(found) == exactly(PER_STEP_MS)
+
+
+@needs_torch
+def test_watching_again_replaces_and_can_be_undone() -> None:
+    found = run("again")
+    assert len(found["records"]) == 18 and nothing_refused(found)
+    assert each_ms(found) == exactly(PER_STEP_MS)
+
+
+@needs_torch
 def test_an_evaluation_after_the_step_is_callbacks() -> None:
     found = run("evaluate")
     assert each_ms(found) == exactly(PER_STEP_MS | {CALLBACKS: 15.0 + 30.0})
@@ -78,7 +116,9 @@ def test_an_evaluation_after_the_step_is_callbacks() -> None:
 def test_a_megatron_like_loop_has_forward_and_backward_in_one_stage_without_its_waits() -> None:
     found = run("megatron")
     assert nothing_refused(found)
-    assert each_ms(found) == exactly({DATA: 40.0, FORWARD_BACKWARD: 140.0, OPTIMIZER: 10.0, CALLBACKS: 15.0})
+    assert each_ms(found) == exactly(
+        {DATA: 40.0, FORWARD_BACKWARD: 140.0, OPTIMIZER: 10.0, CALLBACKS: 15.0}, prepare_ms=None
+    )
 
 
 @needs_torch
@@ -105,3 +145,21 @@ def test_what_cannot_be_watched_is_given_back() -> None:
     other = SimpleNamespace()
     assert stage_hooks.watch_trainer(other, stages=Stages()) is other
     assert stage_hooks.watch_megatron(None, print, object(), stages=Stages())[1] is print
+
+
+@needs_torch
+def test_one_group_of_everybody_is_known_by_the_model(tmp_path: Path) -> None:
+    """DDP and FSDP over the world are; a group of fewer ranks, or a bare model, is not."""
+    program = Path(__file__).with_name("grouped.py")
+    done = subprocess.run(
+        [str(PYTHON), str(program), str(tmp_path)],
+        env=surroundings(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=55,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.strip().splitlines()[-1]) == {
+        "bare": False, "ddp": True, "ddp of one": False, "fsdp": True, "fsdp2": True,
+    }  # fmt: skip

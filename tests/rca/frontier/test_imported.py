@@ -102,6 +102,50 @@ def test_traces_of_ranks_become_their_common_steps(tmp_path: Path, capsys: pytes
     assert "Rank 1 leads data, 150.0 ms before the second." in capsys.readouterr().out
 
 
+def test_a_loop_that_names_nothing_has_forward_and_backward_by_what_torch_names_itself(tmp_path: Path) -> None:
+    """Autograd works on a thread of its own; what lies in no stage is said, with how to name it."""
+    events = []
+    for step in range(3):
+        begin = 100_000.0 * step
+        named = [
+            (f"ProfilerStep#{step}", begin, 90_000.0, 7), ("DistributedDataParallel.forward", begin + 2_000, 10_000.0, 7),
+            ("Optimizer.step#SGD.step", begin + 40_000, 3_000.0, 7),
+        ]  # fmt: skip
+        engine = "autograd::engine::evaluate_function: AddmmBackward0"
+        named += [(engine, begin + 15_000 + 2_000 * at, 1_000.0, 8) for at in range(10)]
+        events += [
+            {
+                "ph": "X",
+                "cat": "user_annotation" if tid == 7 else "cpu_op",
+                "name": name,
+                "ts": ts,
+                "dur": dur,
+                "pid": 1,
+                "tid": tid,
+            }
+            for name, ts, dur, tid in named
+        ]
+    path = tmp_path / "trace-0.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    found = read_imported([path])
+    took = dict(zip(found.window.stages, found.window.durations[0, 0].tolist(), strict=True))
+    assert np.allclose([took[FORWARD], took[BACKWARD], took[OPTIMIZER], took[OTHER]], [0.010, 0.019, 0.003, 0.058])
+    assert any("record_function" in one for one in found.told)
+
+
+def test_numbers_that_no_clock_has_counted_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "trace-0.json"
+    digits = "9" * 400
+    path.write_text(f'{{"traceEvents": [{{"ph": "X", "name": "step", "ts": {digits}, "dur": 1}}]}}')
+    with pytest.raises(BadImport, match="no step in common"):
+        read_imported([path])
+    path.write_text(
+        f'{{"step_time": {{"groups": {{"rows": {{"\u00b2": {{}}, "0": {{"metrics": {{"forward_ms": {digits}}}}}}}}}}}}}'
+    )
+    with pytest.raises(BadImport, match="no rank has a stage"):
+        read_imported([path])
+
+
 def test_the_report_is_json_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--json", str(traceml(tmp_path))]) == 0
     told = json.loads(capsys.readouterr().out)
