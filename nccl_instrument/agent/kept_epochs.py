@@ -47,7 +47,7 @@ def _epochs(of: Living, raws: Sequence[Raw]) -> Epochs:
 
 
 def _flows(at: int, raw: Raw) -> list[tuple[int, ...]]:
-    found = []
+    found: list[tuple[int, ...]] = []
     for number, (comm_id, comm_rank, peer, is_p2p, channel) in enumerate(raw.sent.keys):
         chunks = raw.sent.of(number)
         found.append(

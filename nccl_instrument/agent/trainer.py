@@ -94,6 +94,8 @@ class Trainer:
         """Everything since the last cut."""
         if not self.died_ns and not self.segment.is_alive():
             self.died_ns = time.monotonic_ns()
+            if self.traffic is not None:
+                self.traffic.close()  # what it cost is free for the others
         self.is_final = bool(self.died_ns)
         if self.died_ns:
             self.sweep(tick_ns)
