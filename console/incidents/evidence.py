@@ -50,7 +50,10 @@ def job_grid(job: Job) -> grid.Grid:
     incident = Incident.objects.filter(attempt=attempt).exclude(condition=ConditionState.CLEAR).last()
     end_ns = latest_data_ns(attempt.pk) + 1
     window = read_window(attempt.pk, end_ns - GRID_NS, end_ns, grid.TABLES)
-    return grid.make_grid(window, newest_diagnosis(incident) if incident else None, iso(timezone.now()) or "")
+    now = timezone.now()
+    is_running = attempt.state == Attempt.State.RUNNING
+    unheard_ns = int((now - attempt.last_received_at).total_seconds() * SECOND) if is_running else 0
+    return grid.make_grid(window, newest_diagnosis(incident) if incident else None, iso(now) or "", unheard_ns)
 
 
 def incident_lanes(

@@ -52,8 +52,11 @@ class Grid:
     world_size: int
 
 
-def make_grid(window: Window, diagnosis: Diagnosis | None, at: str) -> Grid:
-    """The grid at the end of `window`. Culprits and victims are the diagnosis', everything else is measured."""
+def make_grid(window: Window, diagnosis: Diagnosis | None, at: str, unheard_ns: int = 0) -> Grid:
+    """The grid at the end of `window`. Culprits and victims are the diagnosis', everything else is measured.
+
+    unheard_ns: for how long nothing at all has been heard of the job since: after a while nobody is known to be well.
+    """
     window = _by_node_name(window)
     n_ranks = _world_size(window)
     known = _known_ranks(window, n_ranks)
@@ -61,6 +64,8 @@ def make_grid(window: Window, diagnosis: Diagnosis | None, at: str) -> Grid:
     state, note = _measured(window, known, seen_ns)
     _blame(state, note, diagnosis)
     _doubt(state, note, window, diagnosis)
+    if unheard_ns > SILENT_NS:
+        _mark(state, note, np.flatnonzero(state == OK).tolist(), SILENT, "nothing was heard of its job since")
     return Grid(
         at=at,
         nodes=[str(name) for name in window.nodes["name"]],

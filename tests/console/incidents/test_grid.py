@@ -121,3 +121,12 @@ def test_coordinates_are_the_windows_own() -> None:
     order = np.argsort(window.ranks["rank"])
     assert grid.tp == window.ranks["tp"][order].tolist()
     assert grid.pp == window.ranks["pp"][order].tolist()
+
+
+def test_once_a_job_is_no_longer_heard_nobody_of_it_is_known_to_be_well() -> None:
+    window = make_window(stuck_before=5)
+    assert Counter(states(make_grid(make_window(), None, AT, unheard_ns=540 * 10**9))) == {"silent": 8}
+    assert Counter(states(make_grid(make_window(), None, AT, unheard_ns=10**9))) == {"ok": 8}, "the next batch is due"
+    symptom = look(window, settings=QUICK).symptoms[0]
+    blamed = make_grid(window, diagnose(window, symptom), AT, unheard_ns=540 * 10**9)
+    assert states(blamed)[5] == "culprit"
