@@ -24,6 +24,7 @@ GOOD = [
     + made.interface(">", resolution=0xA0)
     + b"".join(made.packet(ns, frame, ">") for ns, frame in FRAMES),
 ]
+LENGTHS = [b"\xff" * 4, bytes(4), b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"\x01\0\0\0"]
 changes = st.lists(st.tuples(st.integers(0, 1 << 14), st.integers(0, 255)), max_size=12)
 
 
@@ -59,3 +60,21 @@ def test_changed_captures(which: bytes, changed: list[tuple[int, int]], cut: int
 def test_any_bytes(magic: bytes, rest: bytes) -> None:
     with suppress(CaptureError):
         whole(magic + rest)
+
+
+edits = st.lists(
+    st.tuples(st.integers(0, 1 << 14), st.integers(0, 40), st.one_of(st.binary(max_size=40), st.sampled_from(LENGTHS))),
+    max_size=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(which=st.sampled_from(GOOD), edited=edits)
+def test_captures_with_pieces_taken_out_and_put_in(which: bytes, edited: list[tuple[int, int, bytes]]) -> None:
+    """Lengths that cannot be, blocks that begin in the middle of others."""
+    capture = bytearray(which)
+    for at, n, put in edited:
+        at %= len(capture) + 1
+        capture[at : at + n] = put
+    with suppress(CaptureError):
+        whole(bytes(capture))
