@@ -27,6 +27,7 @@ SECOND: Final = 1_000_000_000
 MINUTES: Final = (30, 360, 1440, 10_080)
 SERIES_MAX: Final = 8
 PACKETS_MAX: Final = 2000
+FEW: Final = 60
 
 Series = dict[str, list[tuple[str | None, float]]]
 
@@ -115,6 +116,7 @@ def _drawn(series: Series, unit: str, text: str, *, markers: bool = False) -> di
         "yaxis": {"rangemode": "tozero", "title": {"text": unit}},
     }
     figure = go.Figure(layout={**BARE, **axes, "uirevision": unit})
+    markers = markers or all(len(points) <= FEW for points in series.values())  # a line of one point is nothing
     for number, (name, points) in enumerate(series.items()):
         line = {"color": COLOURS[number % len(COLOURS)], "dash": ("solid", "dash", "dot")[number % 3]}
         marker = {"color": line["color"], "size": 4}

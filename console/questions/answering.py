@@ -65,13 +65,16 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Rows of the columns; None where something is not known. rests_on: what was read, in a sentence; left_out: rows beyond
-    the limit. step_s: length of a step of time, 0 where rows are no steps."""
+    the limit. step_s: length of a step of time, 0 where rows are no steps. value_at: the column that was asked for; those before
+    it name the row, one after it says of how many ops.
+    """
 
     columns: list[Column]
     rows: list[list[Any]]
     rests_on: str
     left_out: int
     step_s: int
+    value_at: int
 
 
 def answer(attempt: Attempt, question: Question) -> Answer:
@@ -122,10 +125,18 @@ def _from_rollups(attempt: Attempt, question: Question) -> Answer:
     rows = [[*key(one), _number(_measured(one, question)), one.n_ops] for one in found]
     columns = {"time": [Column("at", "time"), Column("kind", "text")], "kind": [Column("kind", "text")],
                "communicator": [Column("communicator", "text"), Column("kind", "text")]}[question.per]  # fmt: skip
-    return Answer(
-        [*columns, _value_column(question), Column("n_ops", "number", "op records")], rows[:ROWS_SHOWN_MAX],
-        "Roll-ups of ten seconds: an op counts once for each rank that reported it.", max(len(rows) - ROWS_SHOWN_MAX, 0), step_s,
-    )  # fmt: skip
+    said = "Roll-ups of ten seconds: an op counts once for each rank that reported it."
+    return _made(question, columns, rows, "op records", said, step_s)
+
+
+def _made(
+    question: Question, key: list[Column], rows: list[list[Any]], counted: str, said: str, step_s: int = 0
+) -> Answer:
+    """The rows within the limit; how many ops they rest on is no column of its own where it is what was asked."""
+    columns = [*key, _value_column(question), Column("n_ops", "number", counted)]
+    if question.measure == "ops":
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    return Answer(columns, rows[:ROWS_SHOWN_MAX], said, max(len(rows) - ROWS_SHOWN_MAX, 0), step_s, len(key))
 
 
 def _step_s(question: Question) -> int:
@@ -204,15 +215,14 @@ def _from_traces(attempt: Attempt, question: Question) -> Answer:
     members, place = np.unique(ops["node" if of_node else "rank"], return_inverse=True)
     values, counts = _grouped(ops, place, len(members), question)
     named = _node_names(window)
-    key = [named.get(int(one), "unknown") if of_node else int(one) for one in members]
-    rows = [[name, _number(value), int(n)] for name, value, n in zip(key, values, counts, strict=True)]
-    unknown = f" Ranks whose number is not known are {-1}." if not of_node and -1 in key else ""
+    names = [named.get(int(one), "unknown") if of_node else int(one) for one in members]
+    rows = [[name, _number(value), int(n)] for name, value, n in zip(names, values, counts, strict=True)]
+    unknown = f" Ranks whose number is not known are {-1}." if not of_node and -1 in names else ""
     kept = "" if len(ops) else " None are stored: traces are kept for about a day, around incidents longer."
-    return Answer(
-        [Column(question.per, "text" if of_node else "number"), _value_column(question), Column("n_ops", "number", "ops")],
-        rows[:ROWS_SHOWN_MAX], f"Traces: {len(ops):,} ops that ended in this time.{unknown}{kept}",
-        max(len(rows) - ROWS_SHOWN_MAX, 0), 0,
-    )  # fmt: skip
+    key_column = Column(question.per, "text" if of_node else "number")
+    return _made(
+        question, [key_column], rows, "ops", f"Traces: {len(ops):,} ops that ended in this time.{unknown}{kept}"
+    )
 
 
 def _wanted(ops: Rows, comm_ids: Sequence[int] | None, funcs: Sequence[int] | None) -> Rows:
@@ -252,7 +262,7 @@ def _node_names(window: Window) -> Mapping[int, str]:
 
 def series_of(found: Answer) -> dict[str, list[tuple[Any, Any]]]:
     """Text column after the first → (first column, value) of its rows, for a figure."""
-    at = next(n for n, column in enumerate(found.columns) if column.kind == "number" and n > 0)
+    at = found.value_at
     series: dict[str, list[tuple[Any, Any]]] = {}
     for row in found.rows:
         series.setdefault(str(row[1]) if at == 2 else "", []).append((row[0], row[at]))

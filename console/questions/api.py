@@ -62,7 +62,7 @@ QUERY: Final = [
 FIGURE: Final = an_object(data=list[dict[str, Any]], layout=dict[str, Any], config=dict[str, Any], text=str)
 ANSWER: Final = an_object(
     server_at=str, attempt=int, attempts=list[int], from_ms=int, to_ms=int, columns=list[Column], rows=list[list[Any]],
-    rests_on=str, left_out=int, step_s=int, figure=FIGURE,
+    rests_on=str, left_out=int, step_s=int, value_at=int, figure=FIGURE,
     offered=dict[str, list[str]],
 )  # fmt: skip
 WRONG: Final = {400: ERROR, 404: ERROR}
@@ -143,7 +143,7 @@ def parquet_of(found: Answer) -> bytes:
 
 def figure_of(question: Question, found: Answer) -> dict[str, Any]:
     """Lines over time, bars else; beyond SERIES_MAX kinds the table alone has the rest."""
-    value = next(one for one in found.columns if one.kind == "number" and one.unit)
+    value = found.columns[found.value_at]
     per = "UTC" if question.per == "time" else question.per
     kind = "date" if question.per == "time" else "category"
     axes = {
@@ -164,20 +164,23 @@ def figure_of(question: Question, found: Answer) -> dict[str, Any]:
 
 
 def _words(value: Column, found: Answer, n_series: int) -> str:
-    known = [row for row in found.rows if row[-2] is not None]
+    at = found.value_at
+    known = [row for row in found.rows if row[at] is not None]
     if not known:
         return f"Nothing is known. {found.rests_on}"
-    most, least = max(known, key=lambda row: row[-2]), min(known, key=lambda row: row[-2])
+    most, least = max(known, key=lambda row: row[at]), min(known, key=lambda row: row[at])
     step = f" in steps of {found.step_s} s" if found.step_s else ""
     more = f" {n_series - SERIES_MAX} more series are in the table." if n_series > SERIES_MAX else ""
+    unit = f" in {value.unit}" if value.unit != value.name else ""
     return (
-        f"{len(found.rows):,} rows{step}. {value.name} in {value.unit}: from {least[-2]:g} ({_named(least)}) to "
-        f"{most[-2]:g} ({_named(most)}).{more} {found.rests_on}"
+        f"{len(found.rows):,} rows{step}. {value.name.replace('_', ' ')}{unit}: from {least[at]:g} ({_named(found, least)}) to "
+        f"{most[at]:g} ({_named(found, most)}).{more} {found.rests_on}"
     )
 
 
-def _named(row: list[Any]) -> str:
-    return ", ".join(str(one) for one in row[:-2])
+def _named(found: Answer, row: list[Any]) -> str:
+    key = zip(found.columns[: found.value_at], row, strict=False)
+    return ", ".join(f"{one.name} {value}" if one.name == "rank" else str(value) for one, value in key)
 
 
 def _unit(unit: str) -> str:

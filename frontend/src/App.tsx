@@ -24,6 +24,9 @@ const DestinationsPage = later(
   "destinations",
 );
 const ScorecardPage = later(async () => (await import("./pages/ScorecardPage")).ScorecardPage, "the scorecard");
+const RankPage = later(async () => (await import("./fleet/RankPage")).RankPage, "the rank");
+const NodePage = later(async () => (await import("./fleet/NodePage")).NodePage, "the node");
+const QuestionsPage = later(async () => (await import("./questions/QuestionsPage")).QuestionsPage, "questions");
 const Palette = later(async () => (await import("./palette/Palette")).Palette, "commands");
 const BundlePage = later(async () => (await import("./pages/BundlePage")).BundlePage, "the page");
 const JobSettingsPage = later(async () => (await import("./pages/JobSettingsPage")).JobSettingsPage, "the settings");
@@ -62,13 +65,16 @@ function content(): ComponentChildren {
 }
 
 function page(at: string): ComponentChildren {
-  const [, room, id, part] = at.split("/");
+  const [, room, id, part, which] = at.split("/");
   if (!isPage(at)) return <NotFound />;
   if (room === "") return <NowPage />;
   if (room === "incidents" && id) return <IncidentPage key={id} number={Number(id)} />;
   if (room === "incidents") return <IncidentsPage />;
   if (room === "jobs" && part === "settings") return <JobSettingsPage key={id} id={Number(id)} />;
+  if (room === "jobs" && part === "ranks") return <RankPage key={at} id={Number(id)} rank={Number(which)} />;
   if (room === "jobs" && id) return <JobPage key={id} id={Number(id)} />;
+  if (room === "nodes" && id) return <NodePage key={id} name={decoded(id)} />;
+  if (room === "questions") return <QuestionsPage />;
   if (room === "nodes") return <NodesPage />;
   if (room === "bundle") return <BundlePage id={id ?? ""} />;
   if (room === "silences") return <SilencesPage />;
@@ -76,4 +82,13 @@ function page(at: string): ComponentChildren {
   if (room === "scorecard") return <ScorecardPage />;
   if (room === "settings") return <SettingsPage />;
   return <NotFound />;
+}
+
+/** A part of an address as it was before it was escaped; as it stands where it is no such thing. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }

@@ -190,7 +190,7 @@ describe("the palette", () => {
   it.each([
     ["#12", "/incidents/12"],
     ["rank 4711", "/incidents?q=rank%204711"],
-    ["node r1n3", "/incidents?node=r1n3"],
+    ["node r1n3", "/nodes/r1n3"],
     ["started it", "/incidents/12"],
     ["night", "/incidents?q=night"],
     ["", "/"],

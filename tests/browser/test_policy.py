@@ -31,6 +31,7 @@ PAGES = (
     "/scorecard",
     "/settings",
     "/bundle",
+    "/questions",
     "/no/such/page",
 )
 
@@ -57,7 +58,8 @@ def test_no_page_violates_the_policy_or_asks_elsewhere(stack: Stack, open_as: Op
     page = open_as("ada", "/", viewport=viewport)
     page.add_init_script(LISTEN)
     wrong = [said for path in PAGES for said in visit(page, stack.server.url + path)]
-    for path in (f"/jobs/{incident.job_id}", f"/jobs/{incident.job_id}/settings", f"/incidents/{incident.pk}"):
+    job = f"/jobs/{incident.job_id}"
+    for path in (job, f"{job}/settings", f"{job}/ranks/3", "/nodes/node-1", f"/incidents/{incident.pk}"):
         wrong += visit(page, stack.server.url + path)
     assert wrong == []
 

@@ -27,9 +27,11 @@ interface VerdictProps {
   onSelect: (rank: number | null) => void;
   /** Beside how sure we are: asking for another diagnosis. */
   children?: ComponentChildren;
+  /** In the card of who started it: the way to their pages. */
+  links?: ComponentChildren;
 }
 
-export function Verdict({ row, diagnosis, grid, seenBefore, onSelect, children }: VerdictProps) {
+export function Verdict({ row, diagnosis, grid, seenBefore, onSelect, children, links }: VerdictProps) {
   const finding = diagnosis?.findings[0] ?? null;
   return (
     <section class="verdict" aria-label="Verdict">
@@ -40,7 +42,7 @@ export function Verdict({ row, diagnosis, grid, seenBefore, onSelect, children }
       </p>
       {diagnosis && <Agreement diagnosis={diagnosis} headline={row.headline} />}
       <div class="verdict-cards">
-        <Culprit row={row} finding={finding} grid={grid} seenBefore={seenBefore} onSelect={onSelect} />
+        <Culprit row={row} finding={finding} grid={grid} seenBefore={seenBefore} onSelect={onSelect} links={links} />
         <Victims row={row} diagnosis={diagnosis} />
         <Advice row={row} finding={finding} />
       </div>
@@ -118,9 +120,10 @@ interface CulpritProps {
   grid: GridColumns | null;
   seenBefore: readonly SeenBefore[];
   onSelect: (rank: number | null) => void;
+  links?: ComponentChildren;
 }
 
-function Culprit({ row, finding, grid, seenBefore, onSelect }: CulpritProps) {
+function Culprit({ row, finding, grid, seenBefore, onSelect, links }: CulpritProps) {
   const ranks = row.culprits.length > 0 ? row.culprits : (finding?.culprits ?? []);
   if (ranks.length === 0) {
     return (
@@ -142,6 +145,7 @@ function Culprit({ row, finding, grid, seenBefore, onSelect }: CulpritProps) {
         {row.n_culprits > ranks.length && <span class="faint"> of {row.n_culprits}</span>}
       </p>
       <Names rank={ranks[0]} several={ranks.length > 1} finding={finding} grid={grid} />
+      {links}
       <CoverSteps steps={finding?.cover ?? []} />
       <BlamedBefore rows={seenBefore} />
     </div>

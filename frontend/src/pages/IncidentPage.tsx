@@ -5,6 +5,7 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { IncidentAnswer } from "../api";
+import { RankLinks } from "../fleet/RankLinks";
 import { TopologyGrid } from "../grid/TopologyGrid";
 import { nodeNames } from "../grid/words";
 import { Actions } from "../incident/Actions";
@@ -102,7 +103,14 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
       <Head row={row} answer={answer} job={job} previous={previous} next={next} lanes={detail.lanes.value} />
       <Ignored nRanks={job.world_size} rank={rank} />
       <div class="incident-top">
-        <Verdict row={row} diagnosis={diagnosis} grid={grid} seenBefore={answer.seen_before} onSelect={selectRank}>
+        <Verdict
+          row={row}
+          diagnosis={diagnosis}
+          grid={grid}
+          seenBefore={answer.seen_before}
+          onSelect={selectRank}
+          links={<RankLinks jobId={row.job_id} ranks={shownRanks(culprits, rank)} nodeOf={nodeOf} />}
+        >
           <DiagnoseAgain
             row={row}
             mayDiagnose={answer.may.includes("diagnose")}
@@ -171,6 +179,11 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
 
 function sentence(words: string): string {
   return `${words.charAt(0).toUpperCase()}${words.slice(1)}.`;
+}
+
+/** The first culprits, and the rank that is selected. */
+function shownRanks(culprits: readonly number[], rank: number | null): number[] {
+  return [...new Set([...culprits.slice(0, 2), ...(rank === null ? [] : [rank])])];
 }
 
 const SIDE_BY_SIDE_MAX = 64;

@@ -4,12 +4,13 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { type JobAnswer, readJob, readJobGrid, readThroughput } from "../api";
 import { DumpTab } from "../dumps/DumpTab";
+import { RankLinks } from "../fleet/RankLinks";
 import { TopologyGrid } from "../grid/TopologyGrid";
+import { nodeNames } from "../grid/words";
 import type { JobRow } from "../live/rows";
 import { Ago, Empty, JobStateMark, Loading, StateChip } from "../parts/bits";
 import { Failure } from "../parts/Failure";
 import { Figure } from "../parts/Figure";
-import { LooksTable } from "../parts/LooksTable";
 import { later } from "../parts/later";
 import { type Tab, Tabs } from "../parts/Tabs";
 import { selectedRank, selectRank } from "../state/address";
@@ -20,6 +21,8 @@ import { JobActs } from "./JobActs";
 import { OpInterval, Unknown } from "./NowPage";
 
 const NetworkPanel = later(async () => (await import("../network/NetworkPanel")).NetworkPanel, "the network");
+const OverTime = later(async () => (await import("../fleet/OverTime")).OverTime, "the charts");
+const AllLooks = later(async () => (await import("../fleet/AllLooks")).AllLooks, "looks");
 const StagesPanel = later(async () => (await import("../stages/StagesPanel")).StagesPanel, "stages");
 const REFRESH_MS = 5000;
 
@@ -50,12 +53,14 @@ export function JobPage({ id }: { id: number }) {
         <JobActs job={job} may={answer.may} pause={answer.pause} wanted={answer.wanted_pace} onActed={load} />
       </JobHead>
       {grid && <TopologyGrid columns={grid} selected={selectedRank()} onSelect={selectRank} />}
+      {grid && <RankLinks jobId={id} ranks={chosen()} nodeOf={nodeNames(grid)} />}
       <section class="panel" aria-labelledby="throughput">
         <div class="panel-head">
           <h2 id="throughput">Throughput</h2>
         </div>
         {figure ? <Figure figure={figure} label="Op throughput of the job" /> : <Loading what="the chart" />}
       </section>
+      <OverTime id={id} beat={everyMinute(answer.job.last_data_at)} />
       <JobIncidents answer={answer} />
       <Tabs tabs={tabsOf(id, answer)} label="More about this job" />
     </div>
@@ -71,7 +76,7 @@ function tabsOf(id: number, answer: JobAnswer): Tab[] {
     <DumpTab key={kind} kind={kind} source={`jobs/${id}`} row={null} selected={selectedRank()} onSelect={selectRank} />
   );
   return [
-    { id: "looks", word: "Looks", content: () => <LooksTable looks={answer.looks} /> },
+    { id: "looks", word: "Looks", content: () => <AllLooks id={id} /> },
     {
       id: "stages",
       word: "Stages",
@@ -86,6 +91,10 @@ function tabsOf(id: number, answer: JobAnswer): Tab[] {
     { id: "recorder", word: "Flight Recorder", content: dumpTab("recorder") },
   ];
 }
+
+const everyMinute = (at: string | null) => (at === null ? 0 : Math.floor(Date.parse(at) / 60_000));
+
+const chosen = () => [selectedRank()].filter((rank) => rank !== null);
 
 function JobHead({ job, children }: { job: JobRow; children: ComponentChildren }) {
   return (

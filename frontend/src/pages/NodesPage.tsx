@@ -4,12 +4,17 @@ import { useEffect, useState } from "preact/hooks";
 import { readNodes } from "../api";
 import { Ago, Empty, Loading } from "../parts/bits";
 import { Failure } from "../parts/Failure";
+import { later } from "../parts/later";
 import { type Column, Table } from "../parts/Table";
 import { pageTitle } from "../state/badge";
 import { spanWords } from "../state/clock";
 import { count, LET_GO, LET_GO_LOSES, lossWords, NODE_STATE, ONLY_ODD, readable, worded } from "../state/words";
 import type { NodeRow } from "../types";
 
+const BlamedHere = later(async () => {
+  const { BlamedEverywhere } = await import("../fleet/BlamedEverywhere");
+  return BlamedEverywhere;
+}, "who was blamed");
 const REFRESH_MS = 5000;
 const CLOCK_OFF_MS = 1000;
 const WORST_FIRST = ["nic-down", "silent", "refused", "unheard", "catching_up", "reporting", "ended"];
@@ -41,8 +46,9 @@ export function NodesPage() {
         </Empty>
       )}
       {nodes && nodes.length > 0 && (
-        <Table label="Nodes" isCards columns={COLUMNS} rows={sorted(nodes)} rowKey={keyOf} />
+        <Table label="Nodes" isCards columns={NODE_COLUMNS} rows={sorted(nodes)} rowKey={keyOf} />
       )}
+      <BlamedHere />
       {nodes && <LetGo counts={letGo} />}
     </div>
   );
@@ -73,8 +79,8 @@ function sorted(nodes: NodeRow[]): NodeRow[] {
   return [...nodes].sort((a, b) => weight(a) - weight(b) || a.name.localeCompare(b.name, "en", { numeric: true }));
 }
 
-const COLUMNS: Column<NodeRow>[] = [
-  { word: "Node", cell: (node) => <code>{node.name}</code> },
+export const NODE_COLUMNS: Column<NodeRow>[] = [
+  { word: "Node", cell: (node) => <a href={`/nodes/${encodeURIComponent(node.name)}`}>{node.name}</a> },
   { word: "State", cell: (node) => <NodeState node={node} /> },
   {
     word: "Job",

@@ -43,7 +43,8 @@ const PAGES: readonly (readonly [string, string, string])[] = [
   ["Silences", "/silences", "and maintenance"],
   ["Destinations", "/destinations", "who is told: PagerDuty, Slack, Jira, …; deliveries"],
   ["Scorecard", "/scorecard", "how often the console was right"],
-  ["Nodes", "/nodes", "agents and their losses"],
+  ["Nodes", "/nodes", "agents and their losses, who is blamed again"],
+  ["Questions", "/questions", "how long, how fast, how many ops: per time, rank, node; CSV, Parquet"],
   ["Bundle", "/bundle", "read dumps brought by hand"],
   ["Settings", "/settings", "keys, colours, tokens"],
   ["API documentation", "/api/v1/docs", "REST"],
@@ -97,6 +98,10 @@ function exact(typed: string, around: Around): Command[] {
     return [note(`There is no rank ${rank} here`, `${around.job.name} has ${around.job.world_size}`)];
   if (rank && around.here)
     found.push({ word: `Rank ${rank}`, hint: "select it here", run: () => around.selectRank(Number(rank)) });
+  if (rank && around.job) {
+    const to = `/jobs/${around.job.id}/ranks/${Number(rank)}`;
+    found.push({ word: `Page of rank ${rank}`, hint: around.job.name, run: () => around.go(to) });
+  }
   if (rank)
     found.push({
       word: `Incidents of rank ${rank}`,
@@ -105,6 +110,11 @@ function exact(typed: string, around: Around): Command[] {
     });
   if (node) {
     const name = encodeURIComponent(node);
+    found.push({
+      word: `Page of node ${node}`,
+      hint: "its ranks, NICs, incidents",
+      run: () => around.go(`/nodes/${name}`),
+    });
     found.push({
       word: `Incidents at ${node}`,
       hint: "culprits’ node",

@@ -15,6 +15,7 @@ const PAGES = [
   { href: "/", word: "Now", icon: "M2 9h3l2-6 3 11 2-5h2" },
   { href: "/incidents", word: "Incidents", icon: "M8 2l6.5 12h-13zM8 6.500v3.500M8 12v.3" },
   { href: "/nodes", word: "Nodes", icon: "M2 3h12v4H2zM2 9h12v4H2zM4.5 5h1M4.5 11h1" },
+  { href: "/questions", word: "Questions", icon: "M2 14V2M2 14h12M4 11l3-4 3 2 4-6", isRare: true },
   {
     href: "/silences",
     word: "Silences",

@@ -83,7 +83,7 @@ export function followLinks(root: HTMLElement): void {
 
 /** Pages this application draws; every other address is the server's. */
 export function isPage(pathname: string): boolean {
-  return /^\/($|incidents(\/\d+)?$|jobs\/\d+(\/settings)?$|nodes$|bundle(\/[\w-]+)?$|silences$|destinations$|scorecard$|settings$)/.test(
+  return /^\/($|incidents(\/\d+)?$|jobs\/\d+(\/settings|\/ranks\/\d+)?$|nodes(\/[^/]+)?$|questions$|bundle(\/[\w-]+)?$|silences$|destinations$|scorecard$|settings$)/.test(
     pathname,
   );
 }
