@@ -19,7 +19,7 @@ from rca.findings import Symptom, SymptomKind
 from tests.eval.pulse import chosen_experiments, parser, read_results
 from tests.eval.pulse_baseline import explain_by_ops
 from tests.eval.pulse_cases import FAILURES, SETTINGS, TABLE, draw, planned, power_factor
-from tests.eval.pulse_exact import Moved, exact, told_and_true
+from tests.eval.pulse_exact import Moved, _key, exact, told_and_true
 from tests.eval.pulse_layouts import draw_layout
 from tests.eval.pulse_report import is_at_machine, is_miss, summary, table
 from tests.eval.pulse_run import scored, truth_of
@@ -136,16 +136,13 @@ def test_no_answer_scores_as_a_miss_of_the_true_node() -> None:
 
 def test_an_op_whose_bounds_are_off_by_more_than_an_epoch_is_not_exact() -> None:
     settings = replace(_small("").settings, scenario=Scenario((), 3))
-    rows, truth, _ = told_and_true(settings)
-    told = {
-        (int(one["comm_id"]), int(one["comm_rank"]), int(one["op"]), 1, int(one["peer"]), int(one["channel"])): one
-        for one in rows
-    }
-    key = next(key for key in truth if key in told and told[key]["flags"] & 1)
-    one, epoch_ns = truth[key], 32_000
-    assert exact(told[key], one, epoch_ns)
-    assert not exact(told[key], replace(one, began_ns=one.began_ns - 2 * epoch_ns), epoch_ns)
-    assert not exact(told[key], Moved(one.began_ns, one.ended_ns, one.n_bytes // 2), epoch_ns)
+    found = told_and_true(settings)
+    told = {key: one for one in found.rows if one["flags"] & 1 and (key := _key(one)) in found.moved}
+    key, row = next(iter(told.items()))
+    one, epoch_ns = found.moved[key], 32_000
+    assert exact(row, one, epoch_ns)
+    assert not exact(row, replace(one, began_ns=one.began_ns - 2 * epoch_ns), epoch_ns)
+    assert not exact(row, Moved(one.began_ns, one.ended_ns, one.n_bytes // 2), epoch_ns)
 
 
 def test_random_layouts_have_several_nodes_and_at_most_512_ranks() -> None:
