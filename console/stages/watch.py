@@ -13,35 +13,36 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
-from statistics import median
 from typing import Any, Final
 
 import numpy as np
 from celery.exceptions import SoftTimeLimitExceeded
 from django.db import InterfaceError, OperationalError, connection, transaction
-from django.db.models import F, Max, Q
+from django.db.models import F, Max, Q, QuerySet
 from django.utils import timezone
 
 from console.incidents.thresholds import settings_of
 from console.incidents.wanted_pace import wanted_since_ns
+from console.stages import reach
 from console.stages.models import StageCursor, StagePacket
 from console.stages.store import store_packet
 from ingest.models import Attempt, Node
-from ingest.read import latest_data_ns, read_window
+from ingest.read import read_window
 from ingest.window import STAGE_TABLES, Window
 from rca.frontier.cutting import Cursor, Cut, after, cut
 from rca.frontier.entered import Last, entered, last_of, settled_stage
-from rca.frontier.gates import gates_of
 from rca.frontier.groups import Group, groups_of
-from rca.frontier.moved import Pace, Verdict, moved
-from rca.frontier.packet import Packet, packet_of
+from rca.frontier.judging import judge
+from rca.frontier.moved import Pace, Verdict
+from rca.frontier.normal import FIRST_KEPT, NEWEST_KEPT, Normal, Seen
+from rca.frontier.packet import Packet, report_json
+from rca.frontier.report import Report
 from rca.frontier.steps import Steps, schemas_of, steps_of
-from rca.frontier.told import verdict_json
+from rca.frontier.told import told_of, verdict_json
 from rca.settings import SECOND_NS, Settings
 
 log = logging.getLogger(__name__)
 STAGES_LOCK: Final = 0x44474F59  # first key of the advisory lock of this pass; the second is the attempt
-STRETCH_NS: Final = 120 * SECOND_NS  # what is read at once, beside the steps before it that are not cut yet
 STRETCHES_MAX: Final = 10
 TRIES_MAX: Final = 3  # what cannot be cut in so many passes is stepped over
 ENDED_AGO: Final = timedelta(days=1)  # of what ended longer ago no traces are kept
@@ -49,7 +50,6 @@ ENDED_MAX: Final = 100  # ended attempts of one pass; the others' turn comes wit
 WHOLE: Final = "*"  # the "role" of what fails for all groups
 NOT_ITS_FAULT: Final = (SoftTimeLimitExceeded, OperationalError, InterfaceError)
 QUIET_NS: Final = 60 * SECOND_NS  # a job that has never sent stages is asked again after so long
-USUAL_KEPT: Final = 32
 OPS_NS: Final = 15 * SECOND_NS
 _ESCAPED: Final = re.compile(r"\\u(?:0000|d[89a-f][0-9a-f]{2})")
 
@@ -77,14 +77,14 @@ def unfinished() -> list[int]:
 
 def _catch_up(attempt: Attempt) -> int:
     at, _ = StageCursor.objects.get_or_create(attempt=attempt)
-    newest_ns, is_over = latest_data_ns(attempt.pk) + 1, attempt.state == Attempt.State.ENDED
+    newest_ns, is_over = reach.newest_ns(attempt.pk) + 1, attempt.state == Attempt.State.ENDED
     if newest_ns == 1 or (not is_over and at.is_empty and at.read_ns and newest_ns < at.read_ns + QUIET_NS):
         return 0
     if not at.read_ns:
         at.read_ns = _first_ns(attempt.pk, newest_ns)
-    thresholds, stored = settings_of(attempt.job_id), 0
+    thresholds, stretch_ns, stored = settings_of(attempt.job_id), reach.stretch_ns(attempt.pk), 0
     for _ in range(STRETCHES_MAX):
-        end_ns = min(newest_ns, at.read_ns + STRETCH_NS)
+        end_ns = min(newest_ns, at.read_ns + stretch_ns)
         n_stored, is_done = _tried(attempt, at, end_ns, newest_ns, thresholds)
         stored += n_stored
         if is_done:
@@ -126,12 +126,12 @@ def _first_ns(attempt_id: int, newest_ns: int) -> int:
     first = (
         Node.objects.filter(attempt=attempt_id, first_ns__gt=0).order_by("first_ns").values_list("first_ns", flat=True)
     )
-    return int(first[0]) if first else newest_ns - STRETCH_NS
+    return int(first[0]) if first else newest_ns - reach.STRETCH_NS
 
 
 def _stretch(attempt: Attempt, at: StageCursor, end_ns: int, newest_ns: int, settings: Settings) -> tuple[int, bool]:
     """Cut what came up to end_ns, one group after the other; how many packets, and whether no group has to be tried again."""
-    window = read_window(attempt.pk, at.read_ns - _back_ns(settings), end_ns, STAGE_TABLES)
+    window = read_window(attempt.pk, reach.start_ns(at.groups, at.read_ns, _back_ns(settings)), end_ns, STAGE_TABLES)
     if not len(window.rows("stage")):
         return 0, True
     at.is_empty = False
@@ -189,44 +189,41 @@ def _cursor_of(at: StageCursor, role: str) -> Cursor:
 
 def _packet(attempt_id: int, one: Cut, group: Group, window: Window, settings: Settings) -> StagePacket:
     """The packet of a window, judged against those before it."""
-    before = _usual(attempt_id, group.role, one)
     told = _with_ops(attempt_id, window, one, one.ranks[:1])
-    reference = _reference(before) if len(before) >= settings.stage_usual_windows else None
-    packet = packet_of(one, group, told, gates_of(settings), reference)
-    paces = [Pace(row.lasting_s, row.error_s, _exposed(row)) for row in before]
-    found = moved(packet.report, packet.pace, paces, settings)
-    last, settled = None, ""
-    if found.verdict in (Verdict.ROUTED, Verdict.UNLOCALISED):
-        last, settled = _entered(attempt_id, packet, window)
-    body = {**packet.body, "usual_s": packet.usual_s, "verdict": verdict_json(found, last, settled, packet)}
-    leader = packet.report.leader if packet.report.leader is not None else last.rank if last else None
+    found = judge(one, group, told, _normal(attempt_id, group.role, one), settings)
+    packet, report, last, settled = found.packet, found.report, None, ""
+    if found.moved.has_moved:
+        last, settled = _entered(attempt_id, packet, report, window)
+    body = {**packet.body, "usual_s": packet.usual_s, "verdict": verdict_json(found.moved, last, settled, report)}
+    if found.moved.has_moved:
+        body["lasting"] = report_json(report)
+    leader = told_of(group.role, body).rank if found.moved.has_moved else report.leader
     return StagePacket(
         attempt_id=attempt_id, role=group.role[:200], ended_at=datetime.fromtimestamp(one.end_ns / 1e9, UTC),
         start_ns=one.start_ns, end_ns=one.end_ns, first_step=int(one.steps[0]), last_step=int(one.steps[-1]),
-        n_ranks=len(one.ranks), verdict=found.verdict.value, stage=(settled or packet.report.stage)[:64], leader=leader,
+        n_ranks=len(one.ranks), verdict=found.moved.verdict.value, stage=(settled or report.stage)[:64], leader=leader,
         step_s=packet.step_s, lasting_s=packet.pace.step_s,
-        usual_s=found.usual_s, error_s=packet.pace.error_s, body=_storable(body),
+        usual_s=found.moved.usual_s, error_s=packet.pace.error_s, body=_storable(body),
     )  # fmt: skip
 
 
-def _usual(attempt_id: int, role: str, one: Cut) -> list[StagePacket]:
-    """The windows of the same group and stages in which nothing had moved, newest first."""
+def _normal(attempt_id: int, role: str, one: Cut) -> Normal:
+    """The newest and the first windows of the same group and stages in which nothing had moved."""
     normal = [Verdict.LEARNING.value, Verdict.USUAL.value, Verdict.FASTER.value]
     rows = StagePacket.objects.filter(
         attempt=attempt_id, role=role[:200], verdict__in=normal, end_ns__lt=one.end_ns,
-        start_ns__gte=wanted_since_ns(attempt_id),
+        start_ns__gte=wanted_since_ns(attempt_id), body__stages=list(one.stages.names),
     )  # fmt: skip
-    names = list(one.stages.names)
-    return [row for row in rows.order_by("-end_ns")[:USUAL_KEPT] if row.body["stages"] == names]
+    return Normal(_seen(rows.order_by("-end_ns")[:NEWEST_KEPT])[::-1], _seen(rows.order_by("end_ns")[:FIRST_KEPT]))
 
 
-def _reference(before: Sequence[StagePacket]) -> dict[str, float]:
-    """Ordered stage → what it took while the job was as usual."""
-    return {stage: median(row.body["usual_s"][stage] for row in before) for stage in before[0].body["usual_s"]}
-
-
-def _exposed(row: StagePacket) -> dict[str, float]:
-    return {stage: share * row.step_s for stage, share in row.body["report"]["shares"].items()}
+def _seen(rows: QuerySet[StagePacket]) -> tuple[Seen, ...]:
+    """What a normal needs of packets, without the steps, which are most of them."""
+    columns = ("lasting_s", "error_s", "step_s", "body__report__shares", "body__usual_s", "body__ranks")
+    return tuple(
+        Seen(Pace(lasting_s, error_s, {stage: share * step_s for stage, share in shares.items()}), usual_s, ranks)
+        for lasting_s, error_s, step_s, shares, usual_s, ranks in rows.values_list(*columns)
+    )
 
 
 def _with_ops(attempt_id: int, window: Window, one: Cut, ranks: Sequence[int] | None) -> Window:
@@ -236,13 +233,13 @@ def _with_ops(attempt_id: int, window: Window, one: Cut, ranks: Sequence[int] | 
     return replace(window, tables={**window.tables, "op": ops})
 
 
-def _entered(attempt_id: int, packet: Packet, window: Window) -> tuple[Last | None, str]:
+def _entered(attempt_id: int, packet: Packet, report: Report, window: Window) -> tuple[Last | None, str]:
     """Who enters the group's ops last in this window, and the stage that settles."""
     told = entered(packet.cut, _with_ops(attempt_id, window, packet.cut, None))
     last = last_of(told, packet.step_s) if told is not None else None
     if last is None:
         return None, ""
-    return last, settled_stage(packet.cut, last, packet.report.stage, packet.report.labels)
+    return last, settled_stage(packet.cut, last, report.stage, report.labels)
 
 
 def _storable(body: dict[str, Any]) -> dict[str, Any]:

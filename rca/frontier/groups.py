@@ -23,18 +23,21 @@ EVERYBODY: Final = ""
 SYNCHRONISING: Final = tuple(FUNCS.index(name) for name in ("AllReduce", "AllGather", "ReduceScatter") if name in FUNCS)
 """Collectives that nobody leaves before everybody has entered them."""
 LATEST_SHARE: Final = 0.8
+DECLARED: Final = "declared by the programs"
+"""How a reason begins that rests on the programs' own word."""
 SLACK_NS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Ranks that play one part. role: '' when all ranks of the job do. n_known: ranks of it, also those that record no
-    stages. are_roles_known: False where they differ and nobody knows how."""
+    stages. are_roles_known: False where they differ and nobody knows how. n_roles: of the job."""
 
     role: str
     ranks: tuple[int, ...]
     n_known: int
     are_roles_known: bool = True
+    n_roles: int = 1
 
 
 def groups_of(window: Window) -> tuple[Group, ...]:
@@ -52,7 +55,7 @@ def groups_of(window: Window) -> tuple[Group, ...]:
     for role in dict.fromkeys(sorted(named)):
         ranks = tuple(rank for rank, its in zip(recording.tolist(), named, strict=True) if its == role)
         n = max(n_known[role], world) if len(set(named)) == 1 else max(n_known[role], len(ranks))
-        found.append(Group(role, ranks, n, is_known))
+        found.append(Group(role, ranks, n, is_known, len({*roles.values(), *named})))
     return tuple(found)
 
 
@@ -121,9 +124,7 @@ def _declared(window: Window, group: Group, *, is_before_reduction: bool) -> Fit
         return Fit(False, "no communicator of this group is traced")
     if not is_before_reduction:
         return Fit(False, "no communicator is traced, and the reduction that the programs declare is before that stage")
-    return Fit(
-        True, f"declared by the programs of all {len(group.ranks)} ranks: backward ends in a reduction over them"
-    )
+    return Fit(True, f"{DECLARED} of all {len(group.ranks)} ranks: backward ends in a reduction over them")
 
 
 def _share_after(ops: Rows, ranks: Sequence[int], boundary_ns: Ints, ended_ns: Ints) -> float:

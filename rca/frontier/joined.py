@@ -4,15 +4,18 @@ stages name a rank and a stage        the same rank before its ops: the stage sa
 all ranks alike by their stages       who enters the ops last is the one they wait for
 the rules of ops see inside an op     a NIC, a proxy or a copy: stages only say that backward got longer
 they disagree                         both are shown, and that they disagree
+several roles name somebody           who is late in the earliest stage: the others may have waited for it
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from ingest.window import Window
+from nccl_instrument.stage_schema import BACKWARD
 from rca.findings import Diagnosis, Evidence, Finding, Grade
 from rca.frontier.moved import Verdict
 from rca.frontier.told import Told
@@ -20,14 +23,14 @@ from rca.rules import late_start, stage_delay
 from rca.settings import Settings
 
 STAGES: Final = "Stages"
+_PIPELINE: Final = re.compile(r"\bpp (\d+)")
 
 
 def with_stages(diagnosis: Diagnosis, told: Sequence[Told], window: Window, settings: Settings) -> Diagnosis:
     """`diagnosis` with what the windows of stages say; unchanged where none tells anything of this time."""
     if not told:
         return diagnosis
-    found = [finding for one in told for finding in stage_delay.explain(one, window, settings)]
-    found.sort(key=lambda finding: (not finding.culprits, -finding.score))
+    found = _origin_first([(one, finding) for one in told for finding in stage_delay.explain(one, window, settings)])
     if not found:
         return replace(diagnosis, agreement=(*diagnosis.agreement, _silent(told)))
     best = found[0]
@@ -38,6 +41,30 @@ def with_stages(diagnosis: Diagnosis, told: Sequence[Told], window: Window, sett
         diagnosis, findings=findings, victims=tuple(one for one in victims if one not in findings[0].culprits),
         agreement=(*diagnosis.agreement, f"{STAGES}{stance}: {best.sentence}"),
     )  # fmt: skip
+
+
+def _origin_first(found: list[tuple[Told, Finding]]) -> list[Finding]:
+    """Best first. Roles of one step wait for each other, so of several that name a rank the one that is late first is the
+    culprit; whoever is late in a later stage, or further along the pipeline, may only have waited for it."""
+    naming = sorted((pair for pair in found if pair[1].culprits), key=lambda pair: (*_when(pair[0]), -pair[1].score))
+    rest = sorted((pair[1] for pair in found if not pair[1].culprits), key=lambda finding: -finding.score)
+    if not naming:
+        return rest
+    (first, best), *later = naming
+    return [best, *(_after(finding, first) for one, finding in later if one.role != first.role), *rest]
+
+
+def _when(told: Told) -> tuple[int, int]:
+    """Place of the stage in the step, and of the role along the pipeline: backward goes through it the other way."""
+    place = _PIPELINE.search(told.role)
+    along = int(place.group(1)) if place else 0
+    return told.place, -along if told.stage == BACKWARD else along
+
+
+def _after(finding: Finding, first: Told) -> Finding:
+    """A finding of a role that may have waited for another one: it blames nobody."""
+    before = Evidence(f"rank {first.rank} is late before, in {first.stage}", first.role, "", "stage", first.rank)
+    return replace(finding, culprits=(), grade=Grade.WEAK, score=0.4, evidence=(*finding.evidence, before))
 
 
 def _joined(collective: tuple[Finding, ...], stage: Finding) -> tuple[tuple[Finding, ...], str]:

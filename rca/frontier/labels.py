@@ -20,6 +20,7 @@ from rca.frontier.gates import DEFAULT, Gates
 from rca.frontier.limits import telemetry_limits
 from rca.frontier.report import STRONG, Label, Localization, Report, StageWindow
 from rca.frontier.routing import candidates, co_critical, localize, waited_in
+from rca.frontier.words import ON_HOST
 
 ROLES_SHOWN_MAX = 8
 
@@ -100,7 +101,7 @@ def _judged(
             downgrades += withheld or [_unfit(view, gates)]
             tied = tuple(sorted({*tied, *waited_in(view.durations, view.top, gates.tie * accounts.exposed.sum())}))
         found += strong
-    found += _forward(view, routing, gates, may_be_strong=is_usable)
+    found += _forward(view, routing, gates, may_be_strong=is_usable and len(view.window.ranks) > 1)
     return found, downgrades, tied
 
 
@@ -119,6 +120,8 @@ def _ambiguous(window: StageWindow, downgrades: list[str]) -> list[Label]:
 def _withheld(view: _View, at: Localization, tied: tuple[int, ...], gates: Gates) -> list[str]:
     """Why no single stage may be called the cause; [] when one may."""
     found, shares = [], view.shares
+    if len(view.window.ranks) < 2:
+        found.append("Only one rank plays this part: there is nobody to compare it with.")
     by_share = [stage for stage in tied if shares[stage] >= shares.max() - gates.tie]
     if len(by_share) > 1:
         found.append(f"{len(by_share)} stages are within {gates.tie:.0%} of the largest share.")
@@ -132,7 +135,7 @@ def _strong(view: _View, gates: Gates) -> list[Label]:
     found, gain, top = list[Label](), view.gain, view.top
     if view.folding.stages[top] == OTHER:
         return found
-    if gain[top] >= gates.static_gain and int(gain.argmax()) == top and _agrees(view):
+    if gain[top] >= gates.static_gain and int(gain.argmax()) == top and _agrees(view, gates):
         found.append(Label.DIRECT_EXPOSURE)
     if view.window.fits_wait_model and _is_led(view, gates):
         if gain[top] < gates.static_gain:
@@ -147,14 +150,26 @@ def _is_led(view: _View, gates: Gates) -> bool:
 
     A wait needs somebody to wait for: where all ranks arrive together, a large share is only a large stage.
     """
+    return _is_late(view, gates) and view.boundary + 1 < len(view.folding.of)
+
+
+def _is_late(view: _View, gates: Gates) -> bool:
+    """Whether somebody arrives later than the median rank, by more than a tie."""
     lag, exposed = view.accounts.lag[:, view.boundary], view.accounts.exposed
-    return float(lag.mean()) >= gates.tie * float(exposed.mean()) and view.boundary + 1 < len(view.folding.of)
+    return float(lag.mean()) >= gates.tie * float(exposed.mean())
 
 
-def _agrees(view: _View) -> bool:
-    """Whether raw durations say the same: ranks differ most in the leading stage, or it is the longest."""
+def _agrees(view: _View, gates: Gates) -> bool:
+    """Whether raw durations say the same: ranks differ most in the leading stage, or it is the longest.
+
+    Where other roles work on the same step, a stage that is merely long on all ranks may be a wait for them, which no
+    clipping inside this group takes away (Equation 4): then only what differs between its ranks is their own.
+    """
     spread = (view.durations.max(axis=1) - np.median(view.durations, axis=1)).sum(axis=0)
-    return view.top in (int(spread.argmax()), int(view.durations.mean(axis=(0, 1)).argmax()))
+    is_apart = view.top == int(spread.argmax())
+    if view.window.has_other_roles and view.folding.stages[view.top] not in ON_HOST:
+        return is_apart and _is_late(view, gates)
+    return is_apart or view.top == int(view.durations.mean(axis=(0, 1)).argmax())
 
 
 def _is_caught_up(view: _View) -> bool:
@@ -166,6 +181,8 @@ def _is_caught_up(view: _View) -> bool:
 
 def _unfit(view: _View, gates: Gates) -> str:
     """Why a stage that leads, and whose own work clipped would save little, is not called the cause."""
+    if view.window.has_other_roles and not _is_late(view, gates):
+        return "All ranks of this role end the leading stage together: they may be waiting for ranks of another role."
     if view.window.fits_wait_model and not _is_led(view, gates):
         return "All ranks end the leading stage together: whose work it is, or whose wait, cannot be told from stages."
     said = f": {view.window.why}" if view.window.why else ""

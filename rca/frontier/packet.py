@@ -74,6 +74,7 @@ def _window(cut: Cut, group: Group, told: Window, usual_s: dict[str, float] | No
         cut.durations, stages.names, cut.ranks, cut.overlap_s, max(group.n_known - len(cut.ranks), 0), roles,
         accumulation=max(stages.micro_steps, cut.repeats), is_indexed=stages.is_indexed and cut.repeats == 1,
         events=events_of(cut, told), trouble=cut.trouble, reference_s=reference, first_step=int(cut.steps[0]),
+        has_other_roles=group.n_roles > 1,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from rca.frontier.accounting import Ranks, Seconds
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Of the formulas; stored with every report."""
 
 
@@ -66,7 +66,7 @@ class StageWindow:
     known to differ. accumulation: micro-steps per step; is_indexed: whether the stages tell them apart. fits_wait_model:
     the group is one of synchronous data parallelism; why: how that is known, or why it is not. trouble: what went wrong in
     collecting. reference_s: (S,) what the stages took while the job was as usual. first_step: number of the first step.
-    is_mean: each row is a mean of many steps.
+    is_mean: each row is a mean of many steps. has_other_roles: the job has ranks of other roles, for which these may wait.
     """
 
     durations: Seconds
@@ -84,15 +84,17 @@ class StageWindow:
     reference_s: Seconds | None = None
     first_step: int = 0
     is_mean: bool = False
+    has_other_roles: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Localization:
     """Who leads at a boundary. leader: the rank that leads clearly in most steps that have a clear leader, or None.
 
-    lead_s: its mean lead before the second then. tied: ranks in the tie set in most steps, at most 16 of `n_tied`. lag_s,
-    lag_increase_s: the furthest before the median rank at the boundary, and what it gained in the stage, mean per step.
-    gap_s: mean before the second. n_clear: steps with a clear leader; switch_share: how many of them changed it.
+    n_led: steps in which it does; lead_s: its mean lead before the second then. tied: ranks in the tie set in most steps, at
+    most 16 of `n_tied`. lag_s, lag_increase_s: the furthest before the median rank at the boundary, and what it gained in the
+    stage, mean per step. gap_s: mean before the second. n_clear: steps with a clear leader; switch_share: how many of them
+    changed it. leaders: (rank, steps that it leads clearly), most first, at most 8.
     """
 
     leader: int | None = None
@@ -104,6 +106,8 @@ class Localization:
     gap_s: float = 0.0
     n_clear: int = 0
     switch_share: float = 0.0
+    n_led: int = 0
+    leaders: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from rca.frontier.report import Localization, StageWindow
 from rca.keys import Mask
 
 TIED_SHOWN_MAX: Final = 16
+LEADERS_SHOWN_MAX: Final = 8
 
 
 def candidates(shares: Seconds, cumulative: float) -> tuple[int, ...]:
@@ -69,14 +70,16 @@ def localize(window: StageWindow, accounts: Accounts, stage: int, gates: Gates) 
         return Localization()
     is_clear = has_clear_leader(accounts, stage, gates.lead_share, gates.lead_s)
     switch_share, n_clear = leader_switches(accounts, stage, gates.lead_share, gates.lead_s)
-    leader, lead_s = None, 0.0
-    if n_clear:
-        (rank, times), *_ = Counter(accounts.leader[is_clear, stage].tolist()).most_common(1)
-        if 2 * times > n_clear:
-            leader, lead_s = window.ranks[rank], float(accounts.gap[is_clear, stage].mean())
+    leaders = Counter(accounts.leader[is_clear, stage].tolist()).most_common(LEADERS_SHOWN_MAX)
+    leader, lead_s, n_led = None, 0.0, 0
+    if leaders and 2 * leaders[0][1] > n_clear:
+        rank, n_led = leaders[0]
+        is_own = is_clear & (accounts.leader[:, stage] == rank)
+        leader, lead_s = window.ranks[rank], float(accounts.gap[is_own, stage].mean())
     tied = np.flatnonzero(2 * times_tied(window.durations, stage, gates.tie) > accounts.n_steps)
     return Localization(
         leader, lead_s, tuple(window.ranks[at] for at in tied[:TIED_SHOWN_MAX].tolist()), len(tied),
         float(accounts.lag[:, stage].mean()), float(accounts.lag_increase[:, stage].mean()),
-        float(accounts.gap[:, stage].mean()), n_clear, switch_share,
+        float(accounts.gap[:, stage].mean()), n_clear, switch_share, n_led,
+        tuple((window.ranks[rank], times) for rank, times in leaders),
     )  # fmt: skip

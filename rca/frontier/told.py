@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rca.frontier.entered import Last
-from rca.frontier.moved import Moved, Verdict, next_look
-from rca.frontier.packet import Packet
-from rca.frontier.report import Label
+from rca.frontier.moved import EXPLAINS_MIN, Moved, Verdict, next_look
+from rca.frontier.report import Label, Report
+
+ALIKE_SHARE: Final = 0.05
+"""Of the step: who is late by less is no later than the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One window of one group. stage: that leads, as op traces settled it; leader: the rank that leads it clearly; last:
-    the rank that enters the group's ops last. exposed_s: of the leading stage per step; next_look: what to do, a sentence."""
+    """One window of one group, of the steps that last (judging.py). stage: that leads, as op traces settled it; place: its
+    number in the order of stages; leader: the rank that leads it clearly, in n_led of n_steps steps; leaders: whoever leads
+    some, and how many, most first; lag_s: the latest before the median rank; last: the rank that enters the group's ops last.
+    explains: share of what was added to the step that the leader is later by; next_look: what to do, a sentence."""
 
     role: str
     start_ns: int
@@ -40,20 +44,40 @@ class Told:
     growth: Mapping[str, float] = field(default_factory=dict)
     next_look: str = ""
     n_ranks: int = 0
+    n_steps: int = 0
+    n_led: int = 0
+    leaders: tuple[tuple[int, int], ...] = ()
+    lag_s: float = 0.0
+    explains: float = 1.0
+    place: int = 0
 
     @property
     def rank(self) -> int | None:
-        """The one rank that stages, or the ops where stages are alike, name."""
-        return self.leader if self.leader is not None else self.last
+        """The one rank that stages, or the ops where stages are alike, name: one that is late by most of what was added."""
+        if self.leader is not None and self.explains >= EXPLAINS_MIN:
+            return self.leader
+        is_why = self.late_s >= EXPLAINS_MIN * (self.step_s - self.usual_s)
+        return self.last if self.last is not None and is_why else None
 
     @property
     def is_tie_broken(self) -> bool:
-        """Whether only the ops say which rank it is."""
-        return self.leader is None and self.last is not None
+        """Whether only the ops say which rank it is, all being alike by their stages."""
+        return self.leader is None and self.rank is not None and self.is_alike
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether no rank ends the stage much later than the median one."""
+        return self.lag_s < ALIKE_SHARE * self.step_s
+
+    @property
+    def takes_turns(self) -> tuple[int, ...]:
+        """The ranks that lead clearly by turns, where none does in most steps; () else."""
+        ranks = tuple(rank for rank, times in self.leaders if times > 1)
+        return ranks if self.leader is None and len(ranks) > 1 and not self.is_alike else ()
 
 
-def verdict_json(found: Moved, last: Last | None, settled: str, packet: Packet) -> dict[str, Any]:
-    """What the packet's body says of the verdict, and of who enters last."""
+def verdict_json(found: Moved, last: Last | None, settled: str, report: Report) -> dict[str, Any]:
+    """What the packet's body says of the verdict, and of who enters last. report: what the verdict rests on."""
     entered = None
     if last is not None:
         entered = {
@@ -62,14 +86,15 @@ def verdict_json(found: Moved, last: Last | None, settled: str, packet: Packet) 
         }  # fmt: skip
     return {
         "verdict": found.verdict.value, "step_s": found.step_s, "usual_s": found.usual_s, "n_usual": found.n_usual,
-        "threshold_s": found.threshold_s, "growth": dict(found.growth), "entered": entered,
-        "next_look": next_look(found, packet.report),
+        "threshold_s": found.threshold_s, "growth": dict(found.growth), "explains": found.explains, "entered": entered,
+        "next_look": next_look(found, report),
     }  # fmt: skip
 
 
 def told_of(role: str, body: Mapping[str, Any]) -> Told:
     """Of a stored packet. KeyError or ValueError when it is none of ours."""
-    report, verdict = body["report"], body["verdict"]
+    report, verdict = body.get("lasting") or body["report"], body["verdict"]
+    at, stages = report["at"], body["steps"]["stages"]
     entered = verdict["entered"] or {}
     leading = report["routing"][0] if report["routing"] else ""
     stage = entered.get("settled") or leading
@@ -77,10 +102,12 @@ def told_of(role: str, body: Mapping[str, Any]) -> Told:
         role=role, start_ns=body["start_ns"], end_ns=body["end_ns"], first_step=body["first_step"],
         last_step=body["last_step"], verdict=Verdict(verdict["verdict"]), step_s=verdict["step_s"],
         usual_s=verdict["usual_s"], stage=stage, share=float(report["shares"].get(leading, 0.0)),
-        labels=tuple(Label(one) for one in report["labels"]), leader=report["at"]["leader"],
-        lead_s=report["at"]["lead_s"], tied=tuple(report["at"]["tied"]), n_tied=report["at"]["n_tied"],
-        last=entered.get("rank"), late_s=float(entered.get("late_ms", 0.0)) / 1e3,
+        labels=tuple(Label(one) for one in report["labels"]), leader=at["leader"], lead_s=at["lead_s"],
+        tied=tuple(at["tied"]), n_tied=at["n_tied"], last=entered.get("rank"),
+        late_s=float(entered.get("late_ms", 0.0)) / 1e3,
         is_settled=bool(entered.get("settled")) and entered["settled"] != leading, why=report["why"],
         downgrades=tuple(report["downgrades"]), growth=verdict["growth"], next_look=verdict["next_look"],
-        n_ranks=report["n_ranks"],
+        n_ranks=report["n_ranks"], n_steps=report["n_steps"], n_led=at.get("n_led", at["n_clear"]),
+        leaders=tuple((rank, times) for rank, times in at.get("leaders", ())), lag_s=at["lag_s"],
+        explains=verdict.get("explains", 1.0), place=stages.index(stage) if stage in stages else len(stages),
     )  # fmt: skip

@@ -16,10 +16,11 @@ from ingest.window import Window
 from nccl_instrument.stage_schema import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
 from rca.frontier.cutting import Cursor, after, cut
 from rca.frontier.entered import entered, last_of, settled_stage
-from rca.frontier.gates import gates_of
 from rca.frontier.groups import groups_of
-from rca.frontier.moved import Moved, is_normal, moved
-from rca.frontier.packet import Packet, packet_of
+from rca.frontier.judging import judge, seen_of
+from rca.frontier.moved import Moved
+from rca.frontier.normal import Seen, normal_of
+from rca.frontier.packet import Packet
 from rca.frontier.routing import candidates
 from rca.frontier.steps import schemas_of, steps_of
 from rca.settings import DEFAULT, Settings
@@ -185,20 +186,12 @@ def judged_windows(window: Window, settings: Settings, cursor: Cursor = START) -
     steps, _ = after(steps_of(window), cursor, settings)
     found = []
     for group in groups_of(window):
-        normal: list[Packet] = []
+        normal = list[Seen]()
         for one in cut(steps, schemas_of(window), group.ranks, window.end_ns, settings, is_last=False).cuts:
-            packet = packet_of(one, group, window, gates_of(settings), _reference(normal, settings))
-            verdict = moved(packet.report, packet.pace, [before.pace for before in normal], settings)
-            found.append(judged(packet, verdict, window))
-            normal += [packet] if is_normal(verdict) else []
+            made = judge(one, group, window, normal_of(normal), settings)
+            found.append(judged(made.packet, made.moved, window))
+            normal += [] if made.moved.has_moved else [seen_of(made.packet)]
     return found
-
-
-def _reference(normal: Sequence[Packet], settings: Settings) -> dict[str, float] | None:
-    """What the stages took while the job was as usual; None until that is known."""
-    if len(normal) < settings.stage_usual_windows:
-        return None
-    return {stage: float(np.median([one.usual_s[stage] for one in normal])) for stage in normal[0].usual_s}
 
 
 def judged(packet: Packet, verdict: Moved, window: Window) -> Judged:

@@ -78,14 +78,14 @@ async def test_a_group_that_cannot_be_cut_is_told_and_after_some_passes_stepped_
 ) -> None:
     job = Training(ingest)
     await job.train(20 + 120 + 10)
-    real = watch.packet_of
+    real = watch.judge
 
     def refused(*given: Any) -> Any:
         if given[0].steps[0] == 20:
             raise ValueError("Out of range float values are not JSON compliant")
         return real(*given)
 
-    monkeypatch.setattr(watch, "packet_of", refused)
+    monkeypatch.setattr(watch, "judge", refused)
     said = "ValueError: Out of range float values are not JSON compliant"
     for _ in range(watch.TRIES_MAX - 1):
         assert await beat() == []

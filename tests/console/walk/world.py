@@ -29,13 +29,12 @@ from console.tickets.models import Delivery, DeliveryState
 from ingest.models import AgentToken, Attempt, DumpRequest, Job, Node, Rank, Team
 from ingest.tokens import make_agent_token
 from rca.findings import to_json
-from rca.frontier.moved import moved
 from rca.frontier.told import verdict_json
 from rca.settings import DEFAULT
 from tests.console.incidents.making import make_diagnosis, make_incident, make_symptom
 from tests.eval.stages_model import Fault, run, window_of
 from tests.eval.stages_model import Job as TrainingJob
-from tests.eval.stages_rows import packets
+from tests.eval.stages_rows import judged_windows
 
 WORD: Final = "zanzibar"
 """In the name of everything the first team has."""
@@ -143,9 +142,8 @@ def _packet(attempt: Attempt) -> StagePacket:
 def _packet_body() -> dict[str, Any]:
     """A window of forty steps in which nothing happened, as it is stored."""
     settings = replace(DEFAULT, stage_steps=40, stage_warm_up=0)
-    (packet,) = packets(window_of(run(TrainingJob(), Fault(), 40, np.random.default_rng(2))), settings)
-    verdict = moved(packet.report, packet.pace, [], settings)
-    body: dict[str, Any] = {**packet.body, "verdict": verdict_json(verdict, None, "", packet)}
+    (made,) = judged_windows(window_of(run(TrainingJob(), Fault(), 40, np.random.default_rng(2))), settings)
+    body: dict[str, Any] = {**made.packet.body, "verdict": verdict_json(made.moved, None, "", made.packet.report)}
     return body
 
 

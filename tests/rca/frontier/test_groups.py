@@ -39,6 +39,7 @@ def test_ranks_of_which_nothing_is_known_are_one_group() -> None:
 def test_stages_of_a_pipeline_are_groups_of_their_own() -> None:
     found = groups_of(stage_window(steady(3), pp=(0, 0, 1, 1)))
     assert [(one.role, one.ranks, one.n_known) for one in found] == [("pp 0", (0, 1), 2), ("pp 1", (2, 3), 2)]
+    assert [one.n_roles for one in found] == [2, 2]
 
 
 def test_what_ranks_declare_tells_them_apart_too() -> None:

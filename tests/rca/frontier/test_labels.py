@@ -200,3 +200,33 @@ def test_of_very_few_steps_nothing_strong_is_said(n_steps: int) -> None:
     assert Label.TELEMETRY_LIMITED in label(few).labels
     assert label(replace(few, is_mean=True)).is_strong
     assert label(replace(window, durations=window.durations[:5])).is_strong
+
+
+@pytest.mark.parametrize("fits", [False, True])
+@pytest.mark.parametrize("stage", [DATA, FORWARD_AT, BACKWARD, OPTIMIZER])
+def test_one_rank_alone_gets_no_strong_label(stage: int, fits: bool) -> None:
+    """R = 1 gives no cross-rank evidence (StageFrontier §3)."""
+    own = np.tile(BASE, (120, 1, 1))
+    own[:, :, stage] += 0.5
+    report = label(StageWindow(own, DEFAULT_STAGES, (0,), fits_wait_model=fits, reference_s=BASE))
+    assert not report.is_strong and Label.CO_CRITICAL in report.labels
+    assert "nobody to compare it with" in report.downgrades[0]
+
+
+@pytest.mark.parametrize("stage", [FORWARD_AT, BACKWARD, OPTIMIZER])
+def test_a_stage_in_which_a_role_may_wait_for_another_is_not_its_own_doing(stage: int) -> None:
+    """Clipping it inside this group would not take away what another group makes it wait (Equation 4)."""
+    window = ddp(fits_wait_model=True, reference_s=BASE)
+    window.durations[:, :, stage] += 0.2
+    assert label(window).is_strong
+    report = label(replace(window, has_other_roles=True))
+    assert not report.is_strong
+    assert any("waiting for ranks of another role" in why for why in report.downgrades)
+
+
+def test_a_role_s_own_data_and_its_own_late_rank_are_its_own_doing() -> None:
+    window = ddp(reference_s=BASE, has_other_roles=True)
+    window.durations[:, :, DATA] += 0.2
+    assert Label.DIRECT_EXPOSURE in label(window).labels
+    late = stalled(OPTIMIZER, 0.3, reference_s=BASE, has_other_roles=True)
+    assert Label.DIRECT_EXPOSURE in label(late).labels

@@ -13,15 +13,20 @@ import pytest
 from ingest.window import Window
 from nccl_instrument.stage_schema import BACKWARD, DATA, FORWARD
 from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
+from rca.frontier.cutting import Cut
 from rca.frontier.entered import entered, last_of, settled_stage
+from rca.frontier.groups import groups_of
 from rca.frontier.joined import with_stages
-from rca.frontier.moved import Verdict, moved
+from rca.frontier.judging import Judgement, judge, seen_of
+from rca.frontier.moved import Verdict
+from rca.frontier.normal import Normal, normal_of
+from rca.frontier.packet import report_json
 from rca.frontier.told import Told, told_of, verdict_json
 from rca.rules import late_start, slow_nic
 from rca.rules.stage_delay import explain
 from rca.settings import DEFAULT, Settings
 from tests.eval.stages_model import Fault, Job, run, window_of
-from tests.eval.stages_rows import packets
+from tests.rca.frontier.test_cutting import windows_of
 
 SHORT = replace(DEFAULT, stage_steps=40, stage_warm_up=0)
 SYMPTOM = Symptom(SymptomKind.STRAGGLER, "job", 1, 1, 2, 0, (0,), "Slow.", {})
@@ -38,14 +43,30 @@ def window(where: str = "", delay_s: float = 0.2) -> Window:
 @lru_cache
 def told(where: str = "", settings: Settings = SHORT) -> Told:
     """The packet of 40 steps, after three that were as usual, as it is stored."""
-    (usual,) = packets(window(), settings)
-    (packet,) = packets(window(where), settings, usual.usual_s)
-    seen = entered(packet.cut, window(where))
-    assert seen is not None
-    last = last_of(seen, packet.step_s)
-    settled = settled_stage(packet.cut, last, packet.report.stage) if last else ""
-    verdict = moved(packet.report, packet.pace, [usual.pace] * 3, settings)
-    return told_of("", {**packet.body, "verdict": verdict_json(verdict, last, settled, packet)})
+    return as_told(judged(window(where), window(), settings), window(where))
+
+
+def judged(now: Window, usual: Window, settings: Settings = SHORT) -> Judgement:
+    """The one window of `now`, after three like `usual`."""
+    return judge(_cut(now, settings), groups_of(now)[0], now, normal_like(usual, settings), settings)
+
+
+def normal_like(usual: Window, settings: Settings = SHORT) -> Normal:
+    made = judge(_cut(usual, settings), groups_of(usual)[0], usual, Normal(), settings).packet
+    return normal_of([seen_of(made)] * 3)
+
+
+def _cut(of: Window, settings: Settings) -> Cut:
+    return windows_of(of, settings).cuts[0]
+
+
+def as_told(found: Judgement, now: Window) -> Told:
+    """With what the ops of the same window settle."""
+    seen, report = entered(found.packet.cut, now), found.report
+    last = last_of(seen, found.packet.step_s) if seen is not None else None
+    settled = settled_stage(found.packet.cut, last, report.stage) if last else ""
+    body = {**found.packet.body, "verdict": verdict_json(found.moved, last, settled, report)}
+    return told_of("", {**body, "lasting": report_json(report)})
 
 
 def finding(rule: str, culprits: tuple[int, ...], tied: tuple[int, ...] = ()) -> Finding:
@@ -72,6 +93,7 @@ def test_a_rank_that_waits_for_its_data_is_named_with_its_stage_and_how_to_profi
     (found,) = explain(told("data"), window("data"), SHORT)
     assert (found.culprits, found.component, found.grade) == ((3,), Component.SOFTWARE, Grade.MODERATE)
     assert found.sentence.startswith("Rank 3 waits for its data: 2")
+    assert "later than any other rank in every step" in found.sentence
     assert (found.subject.node, "--pid 4003" in found.advice, "A rank is not a node" in found.advice) == (
         "node-0",
         True,
@@ -145,3 +167,20 @@ def test_a_packet_that_is_not_ours_is_refused() -> None:
     with pytest.raises(KeyError):
         told_of("", wrong)
     assert DATA in told("data").stage
+
+
+def test_of_several_roles_that_are_late_the_one_that_is_late_first_is_the_culprit() -> None:
+    """A rank of a later pipeline stage waits in forward for the one whose data comes late: it only leads there."""
+    first = replace(told("data"), role="pp 0")
+    waiting = replace(told("data"), role="pp 1", stage=FORWARD, place=1, leader=7)
+    for order in ((first, waiting), (waiting, first)):
+        found = with_stages(diagnosis(), order, window("data"), SHORT)
+        assert found.culprits == (3,)
+        assert [one.culprits for one in found.findings] == [(3,), ()]
+
+
+def test_backward_goes_through_the_pipeline_the_other_way() -> None:
+    early, late = (replace(told("backward"), role=f"pp {at}", last=3 + at) for at in (0, 1))
+    assert with_stages(diagnosis(), (early, late), window("backward"), SHORT).culprits == (4,)
+    early, late = (replace(one, stage=FORWARD) for one in (early, late))
+    assert with_stages(diagnosis(), (early, late), window("backward"), SHORT).culprits == (3,)
