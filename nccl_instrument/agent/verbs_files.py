@@ -65,6 +65,7 @@ class VerbsFile:
     at: int = 0
     is_dead: bool = False
     is_rotated: bool = False
+    is_read: bool = False
     newest: dict[int, Block] = field(default_factory=dict)
     fresh: list[Block] = field(default_factory=list)
 
@@ -95,7 +96,7 @@ class VerbsFiles:
         """Let go of files that are read to their end and will not grow; remove those of dead processes."""
         for key, file in list(self.files.items()):
             file.fresh = []
-            if file.is_dead or file.is_rotated:
+            if file.is_dead or (file.is_rotated and file.is_read):
                 self._close(key)
             if file.is_dead:
                 _unlink(file.path)
@@ -188,6 +189,7 @@ class VerbsFiles:
     def _read(self, file: VerbsFile, room: int) -> int:
         """Take the blocks that are whole; how many bytes that were."""
         is_dead, begin = not is_alive(file.descriptor), file.at
+        file.is_read = False
         while True:
             head = os.pread(file.descriptor, BLOCK.itemsize, file.at)
             length = block_bytes(head, file.at) + BLOCK.itemsize
@@ -197,7 +199,8 @@ class VerbsFiles:
                 head + os.pread(file.descriptor, length - BLOCK.itemsize, file.at + BLOCK.itemsize), file.at
             )
             if block is None:
-                file.is_dead = is_dead  # asked before: what it wrote until then has been read
+                # Asked before: what it wrote until then has been read. Nobody holds the lock of a rotated file, nor is the name its.
+                file.is_dead, file.is_read = is_dead and not file.is_rotated, True
                 return file.at - begin
             file.at += length
             file.fresh.append(block)

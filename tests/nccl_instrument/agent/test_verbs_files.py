@@ -6,6 +6,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -58,15 +59,15 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
-@pytest.fixture
-def held(tmp_path: Path) -> Iterator[int]:
-    """A pid that holds the lock of GOOD until the test is over."""
-    (tmp_path / GOOD).touch(0o600)
+@contextmanager
+def holding(path: Path) -> Iterator[None]:
+    """Another process holds the file's lock, as its shim does."""
+    path.touch(0o600)
     ready, told = os.pipe()
     until, go = os.pipe()
     pid = os.fork()
     if not pid:
-        file = os.open(tmp_path / GOOD, os.O_RDWR)
+        file = os.open(path, os.O_RDWR)
         fcntl.fcntl(file, fcntl.F_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
         os.write(told, b"1")
         os.close(go)
@@ -75,10 +76,17 @@ def held(tmp_path: Path) -> Iterator[int]:
     try:
         os.read(ready, 1)
         os.close(until)
-        yield pid
+        yield
     finally:
         os.close(go)
         os.waitpid(pid, 0)
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[None]:
+    """The lock of GOOD is held until the test is over."""
+    with holding(tmp_path / GOOD):
+        yield
 
 
 def append(path: Path, raw: bytes) -> None:
@@ -86,7 +94,7 @@ def append(path: Path, raw: bytes) -> None:
         stream.write(raw)
 
 
-def test_flows_cards_and_failures_are_known(rig: Rig, held: int) -> None:
+def test_flows_cards_and_failures_are_known(rig: Rig, held: None) -> None:
     append(rig.folder / GOOD, block(errors=2, status=12))
     rig.files.look()
     assert rig.files.flows() == {(5, 1, 2, 1, SEND): (0x101, "mlx5_0")}
@@ -98,13 +106,13 @@ def test_flows_cards_and_failures_are_known(rig: Rig, held: int) -> None:
     assert not rig.counted
 
 
-def test_a_queue_pair_of_several_flows_names_none(rig: Rig, held: int) -> None:
+def test_a_queue_pair_of_several_flows_names_none(rig: Rig, held: None) -> None:
     append(rig.folder / GOOD, block(named=NAMED | SEVERAL_FLOWS))
     rig.files.look()
     assert rig.files.flows() == {}
 
 
-def test_a_file_that_grows_is_read_on_and_half_a_block_waits(rig: Rig, held: int) -> None:
+def test_a_file_that_grows_is_read_on_and_half_a_block_waits(rig: Rig, held: None) -> None:
     path, raw = rig.folder / GOOD, block()
     append(path, raw + raw[:300])
     rig.files.look()
@@ -126,23 +134,28 @@ def test_what_a_dead_process_left_is_read_counted_for_a_while_and_removed(rig: R
     assert rig.nic() == (1, 13)  # it may well have ended because of that
 
 
-def test_when_the_shim_begins_its_next_file_the_rest_of_the_last_one_is_read(rig: Rig, held: int) -> None:
+def test_when_the_shim_begins_its_next_file_the_rest_of_the_last_one_is_read(rig: Rig) -> None:
     path = rig.folder / GOOD
-    append(path, block(errors=1, status=12))
-    rig.files.look()
-    rig.files.retire()
+    with holding(path):
+        append(path, block(errors=1, status=12))
+        rig.files.look()
+        rig.files.retire()
     append(path, block(errors=2, status=12))
-    path.rename(f"{path}.old")
-    rig.write(block(errors=5, status=12))
-    rig.files.look()
-    assert sorted(len(file.fresh) for file in rig.files.files.values()) == [1, 1]
-    assert rig.nic() == (5, 12)  # counts go on from file to file
-    rig.files.retire()
-    assert not any(file.is_rotated for file in rig.files.files.values())
+    path.rename(f"{path}.old")  # and nobody holds its lock any more
+    with holding(path):
+        append(path, block(errors=5, status=12))
+        rig.files.look()
+        assert sorted(len(file.fresh) for file in rig.files.files.values()) == [1, 1]
+        assert rig.nic() == (5, 12)  # counts go on from file to file
+        rig.files.retire()
+        assert path.exists() and [file.is_rotated for file in rig.files.files.values()] == [False]
+        append(path, block(errors=6, status=12))
+        rig.files.look()
+        assert rig.nic() == (6, 12)
 
 
 @pytest.mark.parametrize("name", [f"diogenes-verbs.{UID + 1}.77.1234", GOOD])
-def test_a_file_of_another_user_or_of_other_content_is_left_and_counted(rig: Rig, name: str, held: int) -> None:
+def test_a_file_of_another_user_or_of_other_content_is_left_and_counted(rig: Rig, name: str, held: None) -> None:
     rig.write(b"\xff" * 400, name)
     for _ in range(3):
         rig.files.look()
@@ -159,7 +172,7 @@ def test_nothing_but_a_file_is_opened(rig: Rig, kind: str) -> None:
     assert rig.counted == [("segments_unreadable", 77)]
 
 
-def test_no_change_of_any_byte_ends_more_than_the_file(rig: Rig, held: int) -> None:
+def test_no_change_of_any_byte_ends_more_than_the_file(rig: Rig, held: None) -> None:
     """Another process's memory: whatever is in it."""
     good, path = block(errors=1, status=12), rig.folder / GOOD
     random = np.random.default_rng(7)
