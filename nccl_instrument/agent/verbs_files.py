@@ -199,7 +199,7 @@ class VerbsFiles:
                 head + os.pread(file.descriptor, length - BLOCK.itemsize, file.at + BLOCK.itemsize), file.at
             )
             if block is None:
-                # Asked before: what it wrote until then has been read. Nobody holds the lock of a rotated file, nor is the name its.
+                # Asked before: what it wrote until then has been read. A rotated file has no lock, and its name is another's.
                 file.is_dead, file.is_read = is_dead and not file.is_rotated, True
                 return file.at - begin
             file.at += length
