@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.window import Window
-from nccl_instrument.tables import ALGOS
+from nccl_instrument.tables import ALGOS, FUNC_RECV, GPU_READY, SEND
 from rca.findings import Component, FaultKind, Symptom, SymptomKind
 from rca.iterations import Iterations, iterations_of
 from rca.keys import is_p2p
@@ -22,6 +22,7 @@ from rca.keys import is_p2p
 Answer = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.void]
 LATE_NS: Final = 1_000_000.0  # a start that moved by more than clocks and jitter do
 LONGER: Final = 1.1  # times as long as before
 SLOWER: Final = 0.9  # of the median rate of a group
@@ -40,46 +41,50 @@ def explain_by_ops(window: Window, symptom: Symptom) -> Answer:
 
 
 def _stopped(window: Window) -> Answer:
-    """The earliest op that some members of its group have not started; else the group that hangs longest."""
-    live, missing = window.rows("live_op"), []
-    live = live[live["rank"] >= 0]
+    """A collective that all have started and nobody ends; sends and receives with both ends started; else who never starts."""
+    live, started = _newest(window, "live_op"), _started(window)
+    hung, missing = list[tuple[int, int]](), list[tuple[int, tuple[int, ...]]]()
     for comm_id in np.unique(live["comm_id"]).tolist():
-        rows = live[(live["comm_id"] == comm_id) & ~is_p2p(live)]
-        members = window.members[window.members["comm_id"] == comm_id]["rank"]
-        if not len(rows):
-            continue
-        op = rows["op"].min()
-        absent = np.setdiff1d(members, _have_reached(window, comm_id, op))
-        if 0 < len(absent) < len(members):
-            missing.append((int(rows["enqueued_ns"][rows["op"] == op].min()), tuple(absent.tolist())))
+        rows = live[(live["comm_id"] == comm_id) & (live["func"] != FUNC_RECV)]
+        members = set(window.members["rank"][window.members["comm_id"] == comm_id].tolist())
+        mine = {rank for comm, rank in started if comm == comm_id}
+        if len(rows) and mine and members - mine:
+            missing.append((int(rows["enqueued_ns"].min()), tuple(sorted(members - mine))))
+        elif len(rows) and mine:
+            hung.append((int(rows["enqueued_ns"].min()), comm_id))
+    if hung and (not missing or min(hung)[0] <= min(missing)[0]):
+        return _hung(window, live[live["comm_id"] == min(hung)[1]])
     if missing:
         return _answer(Component.PROCESS, FaultKind.COMPUTATION_FAIL_STOP, min(missing)[1])
-    return _hung(window, live)
+    return _nobody()
 
 
-def _have_reached(window: Window, comm_id: int, op: int) -> npt.NDArray[np.int64]:
-    found = [
-        rows["rank"][(rows["comm_id"] == comm_id) & (rows["op"] >= op) & (rows["started_ns"] > 0) & ~is_p2p(rows)]
-        for rows in (window.rows("op"), window.rows("live_op"))
-    ]
-    return np.unique(np.concatenate(found)).astype(np.int64)
+def _newest(window: Window, table: str) -> Rows:
+    """What each rank's node told last."""
+    rows = window.rows(table)
+    rows = rows[rows["rank"] >= 0]
+    last = np.zeros(int(rows["rank"].max(initial=0)) + 1, np.int64)
+    np.maximum.at(last, rows["rank"], rows["tick_ns"])
+    return rows[rows["tick_ns"] == last[rows["rank"]]]
 
 
-def _hung(window: Window, live: npt.NDArray[np.void]) -> Answer:
-    begun = live[live["started_ns"] > 0]
-    if not len(begun):
-        return _nobody()
-    first = begun[begun["started_ns"].argmin()]
-    group = begun[begun["comm_id"] == first["comm_id"]]
-    members = tuple(window.members["rank"][window.members["comm_id"] == first["comm_id"]].tolist())
+def _started(window: Window) -> set[tuple[int, int]]:
+    """(communicator, rank) whose kernel runs the op under way, as an event before it would tell: it has filled a slot."""
+    flow = _newest(window, "flow")
+    flow = flow[(flow["direction"] == SEND) & (flow["counters"][:, GPU_READY] > 0)]
+    return set(zip(flow["comm_id"].tolist(), flow["rank"].tolist(), strict=True))
+
+
+def _hung(window: Window, group: Rows) -> Answer:
     if not is_p2p(group).any():
-        return _answer(Component.NETWORK, FaultKind.COMMUNICATION_FAIL_STOP, (), members)
+        members = window.members["rank"][window.members["comm_id"] == group["comm_id"][0]]
+        return _answer(Component.NETWORK, FaultKind.COMMUNICATION_FAIL_STOP, (), tuple(members.tolist()))
     sides = np.concatenate([group["rank"], _peers(window, group)])
     ranks, n = np.unique(sides[sides >= 0], return_counts=True)
     return _answer(Component.NETWORK, FaultKind.COMMUNICATION_FAIL_STOP, tuple(ranks[n == n.max()].tolist()))
 
 
-def _peers(window: Window, rows: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
+def _peers(window: Window, rows: Rows) -> npt.NDArray[np.int64]:
     """(n,) global rank of the other end of each send or receive."""
     members = window.members[window.members["comm_id"] == rows["comm_id"][0]]
     by_place = dict(zip(members["comm_rank"].tolist(), members["rank"].tolist(), strict=True))
