@@ -61,6 +61,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
         "old stages": _every(3600.0, "drop_old_packets", "stages"),
         "deliveries": _every(5.0, "send_due", "tickets"),
         "old deliveries": _every(3600.0, "tidy_deliveries", "tickets"),
+        "old audit": _every(3600.0, "drop_old_audit", "operations"),
         "bundles": _every(60.0, "tidy_bundles", "dumps"),
         "evidence bundles": _every(60.0, "tidy_evidence", "evidence"),
     }

@@ -140,6 +140,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "allauth.account.middleware.AccountMiddleware",
+    "console.accounts.audit.Audit",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -239,6 +240,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+AUDIT_DAYS = float(os.environ.get("DIOGENES_AUDIT_DAYS", "365"))  # console/accounts/audit.py
 SIGNIN_LINK_SECONDS = 15 * 60
 SIGNIN_FAILURES_MAX = 10  # of an account from one address, in SIGNIN_FAILURE_SECONDS; see console/accounts/throttle.py
 GUESSES_MAX = 30  # unknown API tokens, or sign-in links, from one address in the same time

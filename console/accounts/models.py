@@ -7,6 +7,8 @@ agent may send and nothing else.
 from __future__ import annotations
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
 
@@ -64,3 +66,44 @@ class SigninLink(models.Model):
 
     def __str__(self) -> str:
         return f"sign-in link of {self.user}"
+
+
+class AuditEntry(models.Model):
+    """Something somebody did, or took away: who, what, when, from where. Never changed; old ones go after a time.
+
+    Beside it stand the histories that belong to things (an incident's timeline, a destination's changes): those say what became
+    different, this says that somebody acted, for every act there is. team_ids: the team of what was acted on, else those
+    of the actor. act: a sentence's verb, or the method and route of a REST request.
+    """
+
+    class Kind(models.TextChoices):
+        USER = "user"
+        API = "api"
+        COMMAND = "command"
+        PROVIDER = "provider"  # the sign-in provider, by what it says of groups
+        NOBODY = "nobody"  # a name that did not sign in
+
+    at = models.DateTimeField(auto_now_add=True)
+    team_ids = ArrayField(models.BigIntegerField(), default=list)
+    actor = models.CharField(max_length=150)
+    actor_kind = models.CharField(max_length=8, choices=Kind.choices)
+    actor_id = models.BigIntegerField(null=True)
+    act = models.CharField(max_length=200)
+    subject = models.CharField(max_length=300, default="", blank=True)
+    address = models.CharField(max_length=64, default="", blank=True)
+    request_id = models.CharField(max_length=64, default="", blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(actor_kind__in=["user", "api", "command", "provider", "nobody"]),
+                name="audit_kind_is_known",
+            )
+        ]
+        indexes = [
+            GinIndex(fields=["team_ids"], name="audit_by_team"),
+            models.Index(fields=["at"], name="audit_by_time"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.actor}: {self.act} {self.subject}"

@@ -19,9 +19,11 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from console.accounts.audit import note
 from console.accounts.groups import apply_roles, groups_in, roles_for
-from console.accounts.models import Role
+from console.accounts.models import AuditEntry, Role
 from console.operations.metrics import SIGNINS_REFUSED
+from ingest.models import Team
 
 log = logging.getLogger(__name__)
 TIMEOUT_SECONDS: Final = 10
@@ -118,7 +120,10 @@ def _roles_of(sociallogin: Any) -> dict[str, Role]:
 def _apply(user: User, roles: dict[str, Role]) -> None:
     changed = apply_roles(user, roles, settings.OIDC_GROUPS)
     if changed:
-        log.warning("by the groups at the sign-in provider %s is %s", user.get_username(), ", ".join(changed))
+        names = {grant.team for grant in settings.OIDC_GROUPS}
+        teams = Team.objects.filter(name__in=names).values_list("pk", flat=True)
+        said = f"{user.get_username()}: {', '.join(changed)}"
+        note(AuditEntry.Kind.PROVIDER, settings.OIDC_NAME, "gave and took roles", subject=said, team_ids=teams)
 
 
 def _free_name(wanted: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
+from console.accounts.audit_api import AuditList
 from console.dashboard import api as dashboard
 from console.dashboard import job_api, tokens
 from console.dumps import api as dumps
@@ -97,6 +98,7 @@ urlpatterns = [
     path("deliveries/<int:delivery_id>/replay", tickets.DeliveryReplay.as_view()),
     path("incidents/<int:number>/tickets", tickets.IncidentTickets.as_view()),
     path("nodes", dashboard.NodeList.as_view()),
+    path("audit", AuditList.as_view()),
     path("tokens", tokens.TokenList.as_view()),
     path("tokens/<int:token_id>", tokens.TokenDetail.as_view()),
     path("schema", SpectacularAPIView.as_view(), name="schema"),

@@ -149,7 +149,8 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     "api/v1/deliveries": _look(),
     "api/v1/deliveries/<int:delivery_id>": _look(),
     "api/v1/deliveries/<int:delivery_id>/replay": _respond(201),
-    # ---- agents' tokens ----
+    # ---- agents' tokens, and who did what ----
+    "api/v1/audit": (Act("GET", "admin"),),
     "api/v1/tokens": (Act("GET", "admin"), _post("admin", 201, label="x")),
     "api/v1/tokens/<int:token_id>": (Act("DELETE", "admin"),),
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from console.accounts.audit import note_command
 from ingest.models import Team
 
 NAME_CHARS_MAX = 128
@@ -22,6 +23,8 @@ class Command(BaseCommand):
         name = name.strip()
         if not 0 < len(name) <= NAME_CHARS_MAX:
             raise CommandError(f"A team's name has 1 to {NAME_CHARS_MAX} characters.")
-        _, is_new = Team.objects.get_or_create(name=name)
+        team, is_new = Team.objects.get_or_create(name=name)
+        if is_new:
+            note_command("made the team", name, [team.pk])
         said = "is a team now" if is_new else "is a team already"
         self.stdout.write(f"{name} {said}. Let people in with: manage.py add_user WHO --team {name}")

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
+from console.accounts.audit import note_command
 from console.accounts.models import Membership, Role
 from console.accounts.teams import no_such_team
 from ingest.models import Team
@@ -32,4 +33,5 @@ class Command(BaseCommand):
             person.set_unusable_password()
             person.save()
         Membership.objects.update_or_create(user=person, team=owner, defaults={"role": role})
+        note_command("gave a role", f"{name}: {role} of {team}", [owner.pk])
         self.stdout.write(f"{name} is {role} of {team}. Let them in with: manage.py signin_link --user {name}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from console.accounts.audit import note_command
 from console.accounts.models import Role
 from console.accounts.secrets import make_api_token
 from console.accounts.teams import no_such_team
@@ -29,4 +30,5 @@ class Command(BaseCommand):
             raise CommandError(no_such_team(team))
         lifetime = timedelta(days=days) if days else None
         _, secret = make_api_token(owner, label, Role(role), lifetime)
+        note_command("made an API token", f"{label}: {role} of {team}, {days} days", [owner.pk])
         self.stdout.write(secret)

@@ -16,6 +16,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand
 from django.db import transaction
 
+from console.accounts.audit import note_command
 from console.accounts.models import Membership, Role
 from ingest.models import AgentToken, Team
 from ingest.tokens import hash_token, make_agent_token
@@ -39,6 +40,7 @@ class Command(BaseCommand):
             Membership.objects.get_or_create(user=user, team=team, defaults={"role": Role.ADMIN})
             made = {"team": team.name, "team_id": team.pk, "user": user.get_username()}
             made |= _keep_token(team, agent_token_file) if agent_token_file else _first_token(team)
+        note_command("made sure of a team, an administrator and a token", team.name, [team.pk])
         self.stdout.write(json.dumps(made))
 
 

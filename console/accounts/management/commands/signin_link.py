@@ -15,6 +15,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 from django.urls import reverse
 
+from console.accounts.audit import note_command
+from console.accounts.models import Membership
 from console.accounts.secrets import make_signin_link
 
 STANDARD_URL: Final = "http://127.0.0.1:8000"
@@ -37,6 +39,9 @@ class Command(BaseCommand):
         if person is None:
             raise CommandError(f"There is no active user named {user}. Run `manage.py bootstrap` first.")
         secret = make_signin_link(person, timedelta(seconds=settings.SIGNIN_LINK_SECONDS))
+        note_command(
+            "made a sign-in link", user, Membership.objects.filter(user=person).values_list("team_id", flat=True)
+        )
         self.stdout.write(base_url.rstrip("/") + reverse("signin-link", args=[secret]))
 
 
