@@ -90,7 +90,7 @@ def watch(loader: Iterable[Any], model: Any, optimizer: Any, *, stages: Stages |
     try:
         loop = Loop(stages or started(LOOP))
         loop.attach(model, optimizer)
-        return _Waiting(loader, loop) if hasattr(loader, "__next__") else Watched(loader, loop)
+        return _Waiting(loader, loop) if isinstance(loader, Iterator) else Watched(loader, loop)
     except Exception:  # not a torch model, or an older torch: the program goes on unwatched
         return loader
 

@@ -63,7 +63,17 @@ def main() -> int:
     took_s = round(time.monotonic() - began)
     print(told(ran))
     print(f"{took_s} s in all, load {os.getloadavg()[0]:.1f}")
-    print(json.dumps({**summary(ran.rows, seed), **more_of(ran), "failed": ran.failed, "took_s": took_s}))
+    print(
+        json.dumps(
+            {
+                **summary(ran.rows, seed),
+                "settings_overridden": overridden([*ran.rows, *ran.live]),
+                **more_of(ran),
+                "failed": ran.failed,
+                "took_s": took_s,
+            }
+        )
+    )
     return 0
 
 
