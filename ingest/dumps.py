@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from django.db import Error as DatabaseError
 from django.db import IntegrityError, connection, transaction
-from django.db.models import F, Sum
+from django.db.models import BigIntegerField, F, Func, Sum
 from django.utils import timezone
 
 from ingest import limits
 from ingest.let_go import note_let_go
 from ingest.marks import mark_dumped
 from ingest.models import Attempt, DumpRequest, PinnedWindow, StoredDump
-from nccl_instrument.dumps import ALL_KINDS, KINDS, LOOKS_MAX, Arrived, Dumps, Part, Silent, decode_dumps
+from nccl_instrument.dumps import ALL_KINDS, EPOCHS, KINDS, LOOKS_MAX, Arrived, Dumps, Part, Silent, decode_dumps
 
 LIFE: Final = timedelta(seconds=60)
 LATE: Final = timedelta(seconds=60)
@@ -254,14 +254,23 @@ def _within(request: DumpRequest, parts: Sequence[Part]) -> list[Part]:
     room = limits.DUMP_REQUEST_BYTES_MAX - request.bytes - PART_BYTES * (len(parts) + 1)
     if room < 0:
         raise NoMoreRoom(f"the dumps of this request take {limits.DUMP_REQUEST_BYTES_MAX >> 20} MiB: no more are kept")
+    epochs_room = min(room, room - limits.DUMP_REQUEST_BYTES_MAX + limits.DUMP_EPOCHS_BYTES_MAX)
     kept, n_bytes = [], 0
     for part in parts:
-        if n_bytes + len(part.packed) > room:
-            why = f"left out: the dumps of this request take more than {limits.DUMP_REQUEST_BYTES_MAX >> 20} MiB"
+        if n_bytes + len(part.packed) > (epochs_room if part.kind == EPOCHS else room):
+            most = limits.DUMP_EPOCHS_BYTES_MAX if part.kind == EPOCHS else limits.DUMP_REQUEST_BYTES_MAX
+            why = f"left out: the dumps of this request take more than {most >> 20} MiB"
             part = replace(part, silent=why, length=0, packed=b"")
         n_bytes += len(part.packed)
         kept.append(part)
     return kept
+
+
+def bytes_of(request_ids: Collection[int], kinds: Collection[str] = KINDS) -> int:
+    """What the dumps of these kinds take that came for these requests, as they are stored."""
+    found = StoredDump.objects.filter(answer__request_id__in=list(request_ids), kind__in=list(kinds))
+    size = Func(F("packed"), function="octet_length", output_field=BigIntegerField())
+    return int(found.aggregate(n=Sum(size))["n"] or 0)
 
 
 def _make_room(team_id: int) -> None:

@@ -26,6 +26,8 @@ MEMBERS_MAX: Final = 200_000
 
 DUMP_REQUEST_BYTES_MAX: Final = 256 * 2**20
 """Of one request for dumps, compressed; beyond it the reason alone is kept."""
+DUMP_EPOCHS_BYTES_MAX: Final = DUMP_REQUEST_BYTES_MAX // 4
+"""Raw epochs of one request: stacks and recorders of nodes that answer late find the rest."""
 DUMP_TEAM_BYTES_MAX: Final = 4 * 2**30
 """Of one team's requests; the oldest make room for a new one."""
 

@@ -21,7 +21,7 @@ from django.utils import timezone
 from console.dumps.models import DumpSummary
 from console.dumps.wanted import BEFORE, asked_since, began_at
 from console.incidents.models import ConditionState, Incident
-from ingest.dumps import parts_of, ranks_asked
+from ingest.dumps import bytes_of, parts_of, ranks_asked
 from ingest.models import Communicator, DumpAnswer, DumpRequest
 from nccl_instrument.dumps import KINDS
 from rca.dumped import Dumped, dumped_of, with_dumps
@@ -84,9 +84,8 @@ def _read(key: Key) -> Dumped:
 
 def is_at_hand(incident: Incident) -> bool:
     """Whether the incident's dumps, if there are any, can be had at once: read before, or little."""
-    requests = {one.pk: one for one in asked_since(incident.attempt_id, began_at(incident) - BEFORE)}
-    key = _key_of(list(requests.values()))
-    return key in _kept or sum(requests[pk].bytes for pk in {pk for _, pk, _ in key}) <= LOOK_BYTES_MAX
+    key = _key_of(asked_since(incident.attempt_id, began_at(incident) - BEFORE))
+    return key in _kept or bytes_of({pk for _, pk, _ in key}) <= LOOK_BYTES_MAX
 
 
 def owe(attempt_id: int) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from console.incidents import lifecycle
 from console.incidents.models import Incident
 from ingest import dumps
-from ingest.models import Attempt, DumpRequest
+from ingest.models import Attempt, DumpRequest, Rank
 from nccl_instrument.dumps import EPOCHS, RECORDER, STACKS
 from rca.findings import SymptomKind
 
@@ -26,17 +26,21 @@ _ASKED: Final = {
 }
 
 
-def kinds_for(symptom: str) -> tuple[str, ...]:
+EPOCHS_RANKS_MAX: Final = 512
+"""Of larger jobs nobody fetches the epochs of every rank unasked: that is a megabyte each, from all nodes at once."""
+
+
+def kinds_for(symptom: str, n_ranks: int) -> tuple[str, ...]:
     """What tells more of such a symptom: ops in progress are the recorder's; of a slow or idle job stacks say what it does,
     and of a slow one what its NICs sent when."""
-    if symptom == SymptomKind.STRAGGLER:
+    if symptom == SymptomKind.STRAGGLER and n_ranks <= EPOCHS_RANKS_MAX:
         return (STACKS, EPOCHS)
-    return (STACKS,) if symptom == SymptomKind.IDLE else (STACKS, RECORDER)
+    return (STACKS,) if symptom in (SymptomKind.STRAGGLER, SymptomKind.IDLE) else (STACKS, RECORDER)
 
 
 def ask_for(incident: Incident) -> DumpRequest | None:
     """Ask once for what the incident needs; None when it was asked for already, or cannot be now."""
-    kinds = kinds_for(incident.symptom)
+    kinds = kinds_for(incident.symptom, Rank.objects.filter(attempt=incident.attempt_id, replaced=False).count())
     if any(set(kinds) <= set(one.kinds) for one in asked_since(incident.attempt_id, began_at(incident) - BEFORE)):
         return None
     request = ask_quietly(incident.attempt_id, kinds)

@@ -11,12 +11,12 @@ from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from ingest import limits
-from ingest.dumps import TooSoon, ask_dumps, parts_of, progress_of, requests_of, why_not
+from ingest.dumps import TooSoon, ask_dumps, bytes_of, parts_of, progress_of, requests_of, why_not
 from ingest.let_go import read_let_go
 from ingest.marks import take_dumped
 from ingest.models import Attempt, DumpRequest, PinnedWindow, StoredDump
 from ingest.retention import dump_age, keep_house
-from nccl_instrument.dumps import BODY_BYTES_MAX, RECORDER, STACKS, Dumps, Part, encode_dumps
+from nccl_instrument.dumps import BODY_BYTES_MAX, EPOCHS, RECORDER, STACKS, Dumps, Part, encode_dumps
 from tests.builders import FakeJob, boot_id
 from tests.ingest.conftest import Ingest, Reply, make_ingest
 
@@ -194,6 +194,22 @@ async def test_beyond_its_size_a_request_keeps_the_reason_and_then_nothing(
     full = await post(ingest, answer(request.pk, 0, 2, *many))
     assert (full.status, "no more are kept" in full.body["error"]) == (413, True)
     assert (await DumpRequest.objects.aget()).left_out == 1
+
+
+async def test_epochs_leave_room_for_the_stacks_of_nodes_that_answer_late(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "DUMP_REQUEST_BYTES_MAX", 20_000)
+    monkeypatch.setattr(limits, "DUMP_EPOCHS_BYTES_MAX", 9_000)
+    request = await ask(await started(ingest), [STACKS, EPOCHS], looks=1)
+    noise = random.Random(2).randbytes(2000)
+    for node in range(2):
+        held = [part(rank, kind, noise) for kind in (STACKS, EPOCHS) for rank in JOB.ranks_of(node)]
+        assert (await post(ingest, answer(request.pk, node, 1, *held))).status == 200
+    stored = await parts([request.pk], kinds=[STACKS, EPOCHS])
+    assert [one.length for one in stored if one.kind == STACKS] == [2000] * 4
+    assert [one.length for one in stored if one.kind == EPOCHS] == [2000, 0, 0, 0]
+    assert await aio(bytes_of)([request.pk]) == sum(len(one.packed) for one in stored if one.kind == STACKS)
 
 
 async def test_the_oldest_requests_of_a_team_make_room_and_old_ones_go(
