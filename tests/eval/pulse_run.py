@@ -8,7 +8,7 @@ below them (pulse_baseline.py) is scored on the same window. What is true of the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -89,7 +89,7 @@ def result(one: Experiment, watch: Watch) -> Row:
         if watch.evidence is not None and incident is not None
         else []
     )
-    ops = scored(one, true, [] if is_false else asked)
+    ops = scored(one, true, [] if is_false else list(asked))
     return {
         "false_incident": is_false, "detect_s": detect_s, "said": _said(incident), "op_said": [one["verdict"] for one in asked],
         "type": type_of(one), **found, "op_level": ops,
@@ -101,7 +101,7 @@ def truth_of(one: Experiment) -> Truth:
     return Truth(one.fault.name, frozenset(one.fault.ranks), whole=one.whole or KINDS[one.fault.name].target)
 
 
-def scored(one: Experiment, true: Truth, answers: list[Row | None]) -> Row:
+def scored(one: Experiment, true: Truth, answers: Sequence[Row | None]) -> Row:
     """The worse of these answers, with the nodes it counts: right ones of the right kind, wrong ones, missed, all others."""
 
     def node_of(rank: int) -> str:
