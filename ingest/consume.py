@@ -28,7 +28,7 @@ from nccl_instrument.sealed import AGE_HEADER, KEY_HEADER, SEAL_HEADER
 try:
     import confluent_kafka
 except ImportError:  # an extra
-    confluent_kafka = None
+    confluent_kafka = None  # type: ignore[assignment]
 
 MISSING: Final = "Reading from Kafka needs the package confluent-kafka: pip install '.[server,kafka]'"
 HANDFUL: Final = 128

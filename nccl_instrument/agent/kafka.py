@@ -24,7 +24,7 @@ from nccl_instrument.wire import BATCH_BYTES_MAX, claimed_names
 try:
     import confluent_kafka
 except ImportError:  # an extra: only who sets UPLINK=kafka needs it
-    confluent_kafka = None
+    confluent_kafka = None  # type: ignore[assignment]
 
 LOG: Final = logging.getLogger("diogenes.agent")
 TOPIC: Final = "diogenes.batches"
@@ -116,7 +116,8 @@ class KafkaDoor:
 
     def _answer(self, job: str, node: str) -> Answer:
         """What ingest would have said."""
-        now, resend = time.monotonic(), ()
+        now = time.monotonic()
+        resend: tuple[str, ...] = ()
         if now - self._told_at.setdefault(job, now) >= TOLD_AGAIN_S:
             self._told_at[job], resend = now, ("comm",)
         dumps: tuple[Any, ...] = ()
