@@ -78,7 +78,7 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     f"{INC}/<int:number>/window": (Act("GET", "responder"),),
     f"{INC}/<int:number>/why-not": _look("?rank=0", 200, 503),  # 503: no worker
     f"{INC}/<int:number>/dumps": (*_look(), _post("responder", 201, 400)),  # 400: nobody is there to ask
-    f"{INC}/<int:number>/dumps.zip": (Act("GET", "responder", answers=(400,)),),  # nobody has answered
+    f"{INC}/<int:number>/dumps.zip": (Act("GET", "responder", answers=(200, 400)),),  # 400: nobody has answered
     f"{INC}/<int:number>/stacks": _look(),
     f"{INC}/<int:number>/stacks/<int:rank>": _look(),
     f"{INC}/<int:number>/recorder": _look(),
