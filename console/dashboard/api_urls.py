@@ -82,6 +82,7 @@ urlpatterns = [
     path("jobs/<int:job_id>/stages/<int:window_id>", stages.JobStageWindow.as_view()),
     path("incidents/<int:number>/stages", stages.IncidentStages.as_view()),
     path("jobs/<int:job_id>/network", network.JobNetwork.as_view()),
+    path("jobs/<int:job_id>/parallelism", network.JobParallelism.as_view()),
     path("incidents/<int:number>/network", network.IncidentNetwork.as_view()),
     path("incidents/<int:number>/evidence", evidence.IncidentEvidence.as_view()),
     path("incidents/<int:number>/evidence/<int:bundle_id>", evidence.IncidentEvidenceFile.as_view()),

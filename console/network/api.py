@@ -9,6 +9,7 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.gzip import gzip_page
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
+from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -22,12 +23,14 @@ from console.incidents import read as incident_read
 from console.incidents.models import Incident
 from console.incidents.rows import iso_from_ns
 from console.network import figures
+from console.network.panel import panel_answer
 from console.network.read import (
     GroupRow,
     Span,
     first_rank,
     groups_of_rank,
     members_of,
+    nodes_near,
     nodes_read,
     read_traffic,
     span_of,
@@ -43,6 +46,10 @@ FIGURE: Final = an_object(data=list[dict[str, Any]], layout=dict[str, Any], conf
 NETWORK: Final = an_object(
     rank=int | None, groups=list[GroupRow], group=str, is_custom=bool, started_at=str | None, ended_at=str | None,
     measured=dict[str, Any], ranks=list[dict[str, Any]], times=FIGURE, rates=FIGURE, paths=FIGURE, matrix=dict[str, Any] | None,
+)  # fmt: skip
+PANEL: Final = an_object(
+    rank=int | None, iteration_ms=float | None, bubble_share=float | None, communication=list[dict[str, Any]],
+    layout=list[dict[str, Any]], omitted=int, says=str, doubts=list[str], microbatches=dict[str, Any] | None, read_of=str,
 )  # fmt: skip
 QUERY: Final = [
     OpenApiParameter("rank", int, description="Whose groups; the first culprit's, else the first rank's if left out."),
@@ -75,6 +82,27 @@ class JobNetwork(APIView):
         return Response(_network(request, attempt, None) if attempt else _nothing(None, [], ""))
 
 
+@method_decorator(gzip_page, name="dispatch")
+class JobParallelism(APIView):
+    @extend_schema("job_parallelism", parameters=QUERY[:1], responses={200: PANEL, 400: ERROR, 404: ERROR})
+    def get(self, request: Request, job_id: int) -> Response:
+        """What each kind of parallelism costs an iteration of the groups of a rank, its pipeline's microbatches, the layout."""
+        attempt = jobs.newest_attempt(find_job(caller_of(request.user), job_id))
+        query = NetworkQuery(data={name: request.GET[name] for name in ("rank",) if request.GET.get(name)})
+        query.is_valid(raise_exception=True)
+        rank = query.validated_data.get("rank", first_rank(attempt, None) if attempt else None)
+        if attempt is None or rank is None:
+            raise NotFound("Nothing was ever heard of this job's ranks.")
+        nodes, n_nodes = nodes_near(attempt, rank)
+        window = read_traffic(attempt, span_of(attempt, None), nodes)
+        return Response({"rank": rank, "read_of": _of_nodes(nodes, n_nodes), **panel_answer(window)})
+
+
+def _of_nodes(nodes: list[str], n_nodes: int) -> str:
+    """How much of what there is was read, "" for all of it."""
+    return f"{len(nodes)} of {n_nodes} nodes" if len(nodes) < n_nodes else ""
+
+
 def _network(request: Request, attempt: Attempt, incident: Incident | None) -> dict[str, Any]:
     query = NetworkQuery(data={name: request.GET[name] for name in ("rank", "group") if request.GET.get(name)})
     query.is_valid(raise_exception=True)
@@ -89,7 +117,7 @@ def _network(request: Request, attempt: Attempt, incident: Incident | None) -> d
     nodes = nodes_read(members, rank)
     window = read_traffic(attempt, span, nodes)
     n_nodes = len({node for _, node in members})
-    return _drawn(window, span, rank, groups, group, f"{len(nodes)} of {n_nodes} nodes" if len(nodes) < n_nodes else "")
+    return _drawn(window, span, rank, groups, group, _of_nodes(nodes, n_nodes))
 
 
 def _busiest(attempt: Attempt, span: Span, rank: int, groups: list[GroupRow]) -> str:

@@ -91,6 +91,16 @@ def nodes_read(members: list[tuple[int, str]], rank: int) -> list[str]:
     return list(dict.fromkeys([*own, *every]))[:NODES_MAX]
 
 
+def nodes_near(attempt: Attempt, rank: int) -> tuple[list[str], int]:
+    """Nodes of the groups the rank is in, the smaller groups first, at most NODES_MAX; and how many the job has."""
+    found: dict[str, None] = {}
+    for group in groups_of_rank(attempt, rank):
+        found.update(dict.fromkeys(nodes_read(members_of(attempt, int(group.comm_id, 16)), rank)))
+        if len(found) >= NODES_MAX:
+            break
+    return list(found)[:NODES_MAX], attempt.nodes.count()
+
+
 def read_traffic(attempt: Attempt, span: Span, nodes: list[str]) -> Window:
     """Ops, NICs and bytes on the wire of these nodes."""
     return read_window(attempt.pk, span.start_ns, span.end_ns, TABLES, nodes=nodes)

@@ -11,17 +11,19 @@ import { type Column, Table } from "../parts/Table";
 import { useAnswer } from "../parts/useAnswer";
 import { query, selectedRank, selectRank, setQuery } from "../state/address";
 import { timeOfDay, zoneLabel } from "../state/clock";
+import { ParallelismPanel } from "./ParallelismPanel";
 import { headline, type Measured, type NetworkAnswer, type RankOnWire } from "./shapes";
 import "./network.css";
 
 interface NetworkPanelProps {
   /** `jobs/7` or `incidents/12`: whose. */
   source: string;
+  jobId: number;
   /** Changes when it should be asked anew. */
   beat?: string | number;
 }
 
-export function NetworkPanel({ source, beat = "" }: NetworkPanelProps) {
+export function NetworkPanel({ source, jobId, beat = "" }: NetworkPanelProps) {
   const asked = addressOf(source);
   const { value, failure, again } = useAnswer(asked, () => ask<NetworkAnswer>(asked), beat);
   if (failure && !value) return <Failure error={failure} again={again} />;
@@ -39,6 +41,7 @@ export function NetworkPanel({ source, beat = "" }: NetworkPanelProps) {
     <div class="network">
       <Chosen answer={value} />
       {value.measured.n_rows === 0 ? <NotMeasured /> : <Pictures answer={value} />}
+      <ParallelismPanel jobId={jobId} beat={beat} />
     </div>
   );
 }

@@ -274,7 +274,9 @@ function tabsOf({ row, answer, snapshot, isCommentAsked, askComment, rank, dumps
     {
       id: "network",
       word: "Network",
-      content: () => <NetworkPanel source={`incidents/${row.number}`} beat={answer.diagnosis_id ?? 0} />,
+      content: () => (
+        <NetworkPanel source={`incidents/${row.number}`} jobId={row.job_id} beat={answer.diagnosis_id ?? 0} />
+      ),
     },
     { id: "looks", word: "Looks", content: () => <LooksOfJob id={row.job_id} /> },
     {

@@ -85,7 +85,7 @@ function tabsOf(id: number, answer: JobAnswer): Tab[] {
     {
       id: "network",
       word: "Network",
-      content: () => <NetworkPanel source={`jobs/${id}`} beat={every15s(answer.job.last_data_at)} />,
+      content: () => <NetworkPanel source={`jobs/${id}`} jobId={id} beat={every15s(answer.job.last_data_at)} />,
     },
     { id: "stacks", word: "Stacks", content: dumpTab("stacks") },
     { id: "recorder", word: "Flight Recorder", content: dumpTab("recorder") },

@@ -23,6 +23,7 @@ from tests.nccl_instrument.simulate.jobs import run
 __all__ = ["ingest", "no_traces"]  # fixtures
 pytestmark = pytest.mark.django_db(transaction=True)
 FOUR = Layout(tp=2, pp=1, dp=4, ranks_per_node=2)
+PIPELINE = Layout(tp=1, pp=4, dp=2, ranks_per_node=1)
 MEASURED = replace(TESTBED, traffic_every=1)
 
 
@@ -73,3 +74,24 @@ async def test_a_query_that_makes_no_sense_is_refused(ingest: Ingest, query: str
     await feed(ingest, 3.0, traffic_every=0)
     job = await Job.objects.aget()
     assert (await asked(ingest, f"jobs/{job.pk}/network?{query}")).status_code == 400
+
+
+async def test_a_jobs_parallelism_is_told_by_kind_with_its_microbatches_and_its_layout(ingest: Ingest) -> None:
+    for one in run(PIPELINE, seconds=10.0, physics=MEASURED):
+        ingest.clock_ns = one.arrives_ns
+        assert (await ingest.post(one.encoded)).status == 200
+    job = await Job.objects.aget()
+    shown = (await asked(ingest, f"jobs/{job.pk}/parallelism")).json()
+    kinds = {one["parallelism"]: one for one in shown["communication"]}
+    assert {"DP", "PP"} <= set(kinds) and kinds["DP"]["ms"] > 0
+    assert kinds["DP"]["actual_ms"] <= kinds["DP"]["ms"] + 0.5 and shown["iteration_ms"] > kinds["DP"]["actual_ms"]
+    assert 0 <= shown["bubble_share"] < 1 and "bubble" in shown["says"]
+    assert {group["parallelism"] for group in shown["layout"] if group["name"].startswith("dp")} == {"DP"}
+    names = {text for trace in shown["microbatches"]["data"] for text in trace["text"]}
+    assert {"F1", "B1"} <= names and "stage" in shown["microbatches"]["text"]
+    assert shown["doubts"] == [] and shown["read_of"] == ""
+
+
+async def test_a_job_nobody_heard_of_has_no_parallelism(ingest: Ingest) -> None:
+    job = await Job.objects.acreate(team=ingest.team, name="unheard")
+    assert (await asked(ingest, f"jobs/{job.pk}/parallelism")).status_code == 404

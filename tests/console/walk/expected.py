@@ -132,6 +132,7 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     f"{JOB}/<int:job_id>/question.parquet": _look("?measure=ops"),
     f"{JOB}/<int:job_id>/stages": _look(),
     f"{JOB}/<int:job_id>/network": _look(),
+    f"{JOB}/<int:job_id>/parallelism": _look("", 200, 404),
     f"{JOB}/<int:job_id>/stages/<int:window_id>": _look(),
     # ---- bundles ----
     "api/v1/bundles": (_post("responder", 202, is_form=True, file=lambda: SimpleUploadedFile("d.zip", b"PK")),),

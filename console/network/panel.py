@@ -1,0 +1,119 @@
+"""A job's parallelism as its ops show it: what each kind costs an iteration, microbatch by microbatch, the bubble, the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any, Final
+
+import plotly.graph_objects as go
+
+from console.dashboard.figures import BARE, COLOURS, as_figure
+from ingest.window import Window
+from rca.flows.algorithms import algorithms_in
+from rca.flows.layout import GroupLayout
+from rca.flows.panel import Communication, Panel, StageTimes, panel_of
+
+GROUPS_SHOWN_MAX: Final = 64
+STAGES_SHOWN_MAX: Final = 16
+
+
+def panel_answer(window: Window) -> dict[str, Any]:
+    """The panel as the page takes it. What is not known is None, never 0."""
+    panel = panel_of(window)
+    layout = panel.layout[:GROUPS_SHOWN_MAX]
+    return {
+        "iteration_ms": _ms(panel.iteration_ns), "bubble_share": _known(panel.bubble_share, 4),
+        "communication": [_kind(one) for one in panel.communication], "layout": [_group(one) for one in layout],
+        "omitted": len(panel.layout) - len(layout), "says": _says(panel),
+        "doubts": [one.disagreement for one in panel.layout if one.disagreement]
+        + [one.sentence for one in algorithms_in(window) if one.sentence],
+        "microbatches": _microbatches(panel.stages) if panel.stages else None,
+    }  # fmt: skip
+
+
+def _kind(one: Communication) -> dict[str, Any]:
+    return {
+        "parallelism": str(one.parallelism), "ms": _ms(one.ns), "actual_ms": _ms(one.actual_ns),
+        "n_ops": round(one.n_ops, 2), "mb": round(one.n_bytes / 1e6, 3),
+    }  # fmt: skip
+
+
+def _group(one: GroupLayout) -> dict[str, Any]:
+    return {
+        "comm_id": f"{one.comm_id:016x}", "name": one.name, "n_ranks": one.n_ranks, "ranks": list(one.ranks[:GROUPS_SHOWN_MAX]),
+        "parallelism": str(one.parallelism), "evidence": [str(which) for which in one.evidence],
+        "disagreement": one.disagreement,
+    }  # fmt: skip
+
+
+def _microbatches(stages: Sequence[StageTimes]) -> dict[str, Any]:
+    """A bar per microbatch, forward and backward, a row per stage, on the time since the iteration began."""
+    figure = go.Figure(layout={**BARE, "barmode": "overlay", "bargap": 0.3, "uirevision": "microbatches"})
+    figure.update_layout(
+        xaxis={"title": {"text": "ms since the iteration began"}, "rangemode": "tozero"},
+        yaxis={"title": {"text": "stage"}, "type": "category", "autorange": "reversed"},
+    )
+    shown = stages[:STAGES_SHOWN_MAX]
+    for number, (word, letter) in enumerate((("forward", "F"), ("backward", "B"))):
+        bars = [bar for stage in shown for bar in _bars(stage, word, letter)]
+        pattern = {"shape": ("", "/")[number], "fillmode": "overlay", "size": 6, "solidity": 0.25}
+        figure.add_bar(
+            orientation="h", name=word, y=[stage for stage, _, _, _ in bars], base=[begin for _, begin, _, _ in bars],
+            x=[length for _, _, length, _ in bars], text=[name for _, _, _, name in bars], textposition="inside",
+            marker={"color": COLOURS[(0, 1)[number]], "pattern": pattern},
+            hovertemplate="stage %{y}, %{text}: %{x:.2f} ms<extra></extra>",
+        )  # fmt: skip
+    return as_figure(figure, _microbatch_text(stages))
+
+
+def _bars(stage: StageTimes, word: str, letter: str) -> list[tuple[str, float, float, str]]:
+    lengths = getattr(stage, f"{word}_ns")
+    begins = getattr(stage, f"{word}_began_ns")
+    return [
+        (str(stage.stage), round(begin / 1e6, 3), round(length / 1e6, 3), f"{letter}{at}")
+        for at, (begin, length) in enumerate(zip(begins, lengths, strict=True))
+        if isfinite(begin) and isfinite(length)
+    ]
+
+
+def _microbatch_text(stages: Sequence[StageTimes]) -> str:
+    means = {
+        word: {
+            stage.stage: sum(known) / len(known) for stage in stages if (known := _finite(getattr(stage, f"{word}_ns")))
+        }
+        for word in ("forward", "backward")
+    }
+    said = []
+    for word, of in means.items():
+        if of:
+            longest = max(of, key=of.__getitem__)
+            said.append(
+                f"{word} takes {min(of.values()) / 1e6:.3g} to {of[longest] / 1e6:.3g} ms, longest on stage {longest}"
+            )
+    of_all = (
+        f"{len(stages)} stages" if len(stages) <= STAGES_SHOWN_MAX else f"{STAGES_SHOWN_MAX} of {len(stages)} stages"
+    )
+    return f"{of_all}: {'; '.join(said) or 'no microbatch could be told'}."
+
+
+def _says(panel: Panel) -> str:
+    if not isfinite(panel.iteration_ns):
+        return "The job's ops do not repeat themselves in this time, so nothing is told of an iteration."
+    kinds = [f"{one.parallelism} {one.ns / 1e6:.3g} ms" for one in panel.communication if isfinite(one.ns)]
+    bubble = f" Of the pipeline's time {panel.bubble_share:.0%} is bubble." if isfinite(panel.bubble_share) else ""
+    return (
+        f"An iteration takes {panel.iteration_ns / 1e6:.3g} ms. In ops: {', '.join(kinds) or 'nothing known'}.{bubble}"
+    )
+
+
+def _finite(values: Sequence[float]) -> list[float]:
+    return [value for value in values if isfinite(value)]
+
+
+def _ms(ns: float) -> float | None:
+    return _known(ns / 1e6, 3)
+
+
+def _known(value: float, digits: int) -> float | None:
+    return round(value, digits) if isfinite(value) else None
