@@ -16,9 +16,12 @@ from console.incidents.lanes import Lane, Lanes
 from console.incidents.rows import iso_from_ns
 from rca.standing import BETWEEN, GONE, MOVES, NOT_VISIBLE, STOPPED, UNHEARD, Span, Standing
 
+SECOND: Final = 1_000_000_000
 WIDTH: Final = 1200
 LABEL: Final = 210
 CELLS_GAPPED_MAX: Final = 16_384
+CELLS_NAMED_MAX: Final = 512
+TICKS: Final = 8
 STATE_COLOUR: Final = {
     "ok": "#b5d8cb", "waiting": "#b9d3ea", "culprit": "#d55e00", "silent": "#efc84f", "dead": "#d98bb3", "unknown": "#e3e7ea",
     "not_visible": "#ffffff",
@@ -44,19 +47,28 @@ PATTERNS: Final = (
 
 
 def grid_svg(grid: Grid, title: str) -> str:
-    """One cell per rank in the order of ranks, a row for as many as fit; runs of one state are one shape."""
+    """One cell per rank in the order of ranks, a row for as many as fit, with its number where there is room."""
     n = len(grid.rank)
-    size = 18 if n <= 2048 else 8 if n <= CELLS_GAPPED_MAX else 4
+    size = 36 if n <= CELLS_NAMED_MAX else 12 if n <= 4096 else 8 if n <= CELLS_GAPPED_MAX else 4
     per_row = max(8, (WIDTH - 20) // size // 8 * 8)
     gap = 1 if n <= CELLS_GAPPED_MAX else 0
-    cells = [_cells(grid.state, row, per_row, size, gap) for row in range(-(-n // per_row))]
+    n_rows = -(-n // per_row)
+    shapes = [shape for row in range(n_rows) for shape in _cells(grid.state, row, per_row, size, gap)]
+    shapes += [_named(grid, at, per_row, size) for at in range(n)] if n <= CELLS_NAMED_MAX else []
     counts = Counter(grid.states[state] for state in grid.state)
     legend = [(_fill(state), f"{STATE_WORD[state]}: {counts[state]:,}") for state in STATES if counts[state]]
-    height = 60 + len(cells) * size + 20 * len(legend) + 20
+    below = 66 + n_rows * size
     said = f"{n:,} ranks in order, {per_row} to a row, at {grid.at}"
-    return _svg(
-        height, title, said, [*(shape for row in cells for shape in row), *_legend(legend, 70 + len(cells) * size)]
-    )
+    return _svg(below + 20 * len(legend) + 20, title, said, [*shapes, *_legend(legend, below)])
+
+
+def _named(grid: Grid, at: int, per_row: int, size: int) -> str:
+    """The rank's number in its cell, and its node for who points at it."""
+    node = grid.nodes[grid.node[at]] if grid.node[at] >= 0 else "unknown node"
+    x, y = 10 + at % per_row * size + 4, 56 + at // per_row * size + size / 2 + 4
+    told = escape(f"rank {grid.rank[at]} on {node}. {grid.note[at]}")
+    paint = ' fill="#ffffff" font-weight="700"' if grid.states[grid.state[at]] == "culprit" else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}"{paint}>{grid.rank[at]}<title>{told}</title></text>'
 
 
 def _cells(states: Sequence[int], row: int, per_row: int, size: int, gap: int) -> Iterable[str]:
@@ -81,7 +93,8 @@ def standing_svg(standing: Standing, title: str, nodes: dict[int, str]) -> str:
     x = _Axis(standing.from_ns, standing.to_ns)
     shapes = [_text(10, y + 11, f"rank {rank} {nodes.get(rank, '')}") for rank, y in height_of.items()]
     shapes += [_span(span, x(span.from_ns), x(span.to_ns), height_of[span.rank]) for span in standing.spans]
-    below = 66 + 16 * len(standing.ranks)
+    below = 76 + 16 * len(standing.ranks)
+    shapes += _ticks(x, standing.from_ns, standing.to_ns, below - 6)
     used = {span.doing for span in standing.spans}
     legend = [pair for doing, pair in DOING.items() if doing in used]
     left = f"; {standing.omitted:,} ranks left out" if standing.omitted else ""
@@ -104,16 +117,17 @@ def lanes_svg(lanes: Lanes, title: str) -> str:
         shapes.append(_text(10, top + 13, f"{lane.rank} {'→' if lane.direction == 'send' else '←'} {lane.peer_rank}  "
                                           f"{lane.comm_name} ch {lane.channel}"))  # fmt: skip
         shapes += _lane(lane, x, top)
-    below = 60 + 22 * len(lanes.lanes)
+    below = 74 + 22 * len(lanes.lanes)
+    shapes += _ticks(x, lanes.from_ns, lanes.to_ns, below - 6)
     for at_ns, word in ((lanes.first_symptom_ns, "first symptom"), (lanes.triggered_ns, "trigger")):
         if at_ns and lanes.from_ns <= at_ns <= lanes.to_ns:
             shapes.append(f'<path d="M{x(at_ns):.1f} 54V{below}" stroke="#b23c00" stroke-dasharray="4 3"/>')
             shapes.append(_text(x(at_ns) + 3, 52 if word == "trigger" else 44, word))
     legend = [("#d3e4f3", "ready"), ("#94bfe3", "transmitted"), ("#3a7db5", "done, as shares of the op's chunks"),
-              ("url(#stands)", "has not moved for 500 ms")]  # fmt: skip
+              ("url(#stands)", "has not moved for 500 ms"), ("#ffffff", "nothing is known of that time")]  # fmt: skip
     left = f"; {lanes.omitted:,} flows left out" if lanes.omitted else ""
     said = f"{_at(lanes.from_ns)} to {_at(lanes.to_ns)}{left}"
-    return _svg(below + 100, title, said, [*shapes, *_legend(legend, below + 10)])
+    return _svg(below + 120, title, said, [*shapes, *_legend(legend, below + 10)])
 
 
 def _lane(lane: Lane, x: _Axis, top: int) -> Iterable[str]:
@@ -154,6 +168,14 @@ class _Axis:
 
     def __call__(self, at_ns: int) -> float:
         return LABEL + (at_ns - self.from_ns) * self.scale
+
+
+def _ticks(x: _Axis, from_ns: int, to_ns: int, top: float) -> Iterable[str]:
+    """Times of day below the rows, at whole seconds."""
+    step_ns = max((to_ns - from_ns) // TICKS // SECOND, 1) * SECOND
+    for at_ns in range(-(-from_ns // step_ns) * step_ns, to_ns, step_ns):
+        yield f'<path d="M{x(at_ns):.1f} 56V{top - 8:.0f}" stroke="#dce0e4" stroke-width="0.5"/>'
+        yield _text(x(at_ns) - 18, top + 2, _at(at_ns)[11:19])
 
 
 def _at(ns: int) -> str:

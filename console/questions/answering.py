@@ -126,6 +126,8 @@ def _from_rollups(attempt: Attempt, question: Question) -> Answer:
     columns = {"time": [Column("at", "time"), Column("kind", "text")], "kind": [Column("kind", "text")],
                "communicator": [Column("communicator", "text"), Column("kind", "text")]}[question.per]  # fmt: skip
     said = "Roll-ups of ten seconds: an op counts once for each rank that reported it."
+    if found and step_s and found[-1].at_ns + step_s * SECOND > question.end_ns:
+        said += " The last step is not over, so it holds less."
     return _made(question, columns, rows, "op records", said, step_s)
 
 
