@@ -29,7 +29,8 @@ from rca.words import communicator_names
 OWN_OVER_INSIDE = 0.5
 SECOND_MIN = 0.5
 """Of what the worst accounts for: less, elsewhere, may be how the others fell in line with it."""
-NOTHING_REPEATS = "The ops of this job do not repeat themselves, so none can be compared with itself: nobody is named."
+NOTHING_REPEATS = "The ops of this job do not repeat themselves, so none can be compared with itself."
+NO_OPS = "No ops of this job are in this window: only what its recorders and nodes say is known."
 TOO_FEW = "Too few iterations before or after the slowdown are in this window to compare them."
 
 Rule = Callable[[Slowdown, Symptom, Settings], tuple[Finding, ...]]
@@ -55,13 +56,20 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
     by_file = {rule.__module__: rule for rules in RULES for rule in rules}
     missing = (*abstentions(by_file.values(), absent(window)), *unseen(window, ranks), *unmeasured)
     if slowdown is None:
-        missing = (*missing, NOTHING_REPEATS if not iterations_of(window).n else TOO_FEW)
+        missing = (*missing, _why_none(window))
     return Diagnosis(
         symptom=symptom, findings=tuple(findings[: settings.findings_max]), victims=victims, path=path,
         communicators=communicator_names(window, {edge.comm_id for edge in path}), missing=missing, downgraded=downgraded,
         compared=compared_of(slowdown) if slowdown else (), thresholds=settings.thresholds(), analysed_ns=window.end_ns,
         alternatives=of_slowdown(slowdown, tuple(findings)) if slowdown else (),
     )  # fmt: skip
+
+
+def _why_none(window: Window) -> str:
+    """Why no iterations can be compared."""
+    if not len(window.rows("op")):
+        return NO_OPS
+    return TOO_FEW if iterations_of(window).n else NOTHING_REPEATS
 
 
 def _all_findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[list[Finding], tuple[str, ...]]:

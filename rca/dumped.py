@@ -28,10 +28,12 @@ from rca.flight_recorder.moving import moving
 from rca.flight_recorder.reading import BadDump
 from rca.flight_recorder.recording import Recording
 from rca.flight_recorder.sandbox import read_dumps
-from rca.fusion import COLLECTIVE, RAS, RECORDER, STACKS, Fused, fuse
+from rca.frontier import joined
+from rca.fusion import COLLECTIVE, RAS, RECORDER, STACKS, STAGES, Fused, fuse
 from rca.holes import ranked
 from rca.ras import analysis as ras
 from rca.ras.report import RasReport
+from rca.rules import stage_delay
 from rca.settings import DEFAULT, Settings
 from rca.stacks import analysis as stacks
 from rca.stacks.analysis import Doing, doing_of, is_most_read, stack_evidence, where
@@ -43,6 +45,7 @@ from rca.words import NOTHING_TO_EXPLAIN, capitalised, named, waiting
 WHYS_SHOWN: Final = 8
 MISSING_MAX: Final = 32
 TOLD_TOGETHER_MAX: Final = 8
+SEEN_DOING: Final = "what the culprit is doing is among the evidence; of a job that goes on they name nobody"
 _SOURCES: Final = {dumps.STACKS: STACKS, dumps.RECORDER: RECORDER}
 
 
@@ -145,8 +148,14 @@ def with_dumps(
     findings = _advised(_told_by_stacks(fused, alive, victims, path, diagnosis.communicators), dumped)
     return replace(
         diagnosis, findings=findings[: settings.findings_max], victims=victims, path=path,
-        missing=(*diagnosis.missing, *_missing(dumped)), agreement=fused.agreement, layer=fused.layer,
+        missing=(*diagnosis.missing, *_missing(dumped)), agreement=_agreement(diagnosis, said, fused), layer=fused.layer,
     )  # fmt: skip
+
+
+def _agreement(diagnosis: Diagnosis, said: Mapping[str, tuple[Finding, ...]], fused: Fused) -> tuple[str, ...]:
+    """What every source says; stages that name nobody say why themselves (rca/frontier/joined.py)."""
+    silent = () if STAGES in said else tuple(one for one in diagnosis.agreement if one.startswith(joined.STAGES))
+    return (*fused.agreement, *silent)
 
 
 def _advised(findings: tuple[Finding, ...], dumped: Dumped) -> tuple[Finding, ...]:
@@ -178,15 +187,19 @@ def _beside(
     """
     silent = {**said, STACKS: (), RECORDER: ()}
     among = {source: silent[source] for source in said}
-    unsaid = dict.fromkeys((STACKS, RECORDER), "the job went on while it was dumped") if goes_on else {}
+    findings, unsaid = diagnosis.findings, dict[str, str]()
+    if goes_on:
+        unsaid = dict.fromkeys((STACKS, RECORDER), "the job went on while it was dumped")
+    elif findings and any(one.rank in findings[0].culprits for one in doing):
+        unsaid = {STACKS: SEEN_DOING}
     fused = fuse(among, _missing_sources(said, dumped), unsaid or _partial(dumped, doing))
-    findings = diagnosis.findings
     if findings and findings[0].culprits:
         seen = tuple(stack_evidence(one) for one in doing if one.rank in findings[0].culprits)[:TOLD_TOGETHER_MAX]
         findings = (replace(findings[0], evidence=(*findings[0].evidence, *seen)), *findings[1:])
     layer = fused.layer if findings and findings[0].culprits else ""
     missing = (*diagnosis.missing, *([goes_on] if goes_on else []), *_missing(dumped))
-    return replace(diagnosis, findings=findings, missing=missing, agreement=fused.agreement, layer=layer)
+    agreement = _agreement(diagnosis, said, fused)
+    return replace(diagnosis, findings=findings, missing=missing, agreement=agreement, layer=layer)
 
 
 def _said(
@@ -200,8 +213,12 @@ def _said(
             said[STACKS] = idle_finding(doing, n_asked)
     if state is not None:
         said[RECORDER] = _unless_waiting(recorder.findings_of(state), doing)
-    if has_traces or diagnosis.findings:
-        said[COLLECTIVE] = diagnosis.findings
+    stages = tuple(one for one in diagnosis.findings if one.rule == stage_delay.RULE)
+    collective = tuple(one for one in diagnosis.findings if one not in stages)
+    if has_traces or collective:
+        said[COLLECTIVE] = collective
+    if stages:
+        said[STAGES] = stages
     if dumped.ras:
         said[RAS] = tuple(one for report in dumped.ras for one in ras.findings_of(report))
     return said

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from nccl_instrument.stage_schema import DATA
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade
 from rca.stacks.places import Place
 
@@ -19,7 +20,8 @@ STACKS: Final = "stacks"
 RECORDER: Final = "flight recorder"
 RAS: Final = "RAS"
 COLLECTIVE: Final = "collective layer"
-ORDER: Final = (STACKS, RECORDER, COLLECTIVE, RAS)
+STAGES: Final = "stages"
+ORDER: Final = (STACKS, RECORDER, COLLECTIVE, STAGES, RAS)
 
 DATA_LOADER: Final = "data loader"
 CHECKPOINT: Final = "checkpoint"
@@ -175,6 +177,8 @@ def _layer(
         if any(said[source] for source in asked):
             return ""  # not even whom a send waits for
         return BELOW if asked and not any(source in partial for source in asked) else ""
+    if leading[0] == STAGES:  # what a rank does between its ops; of what happens in them stages say nothing
+        return DATA_LOADER if any(one.what == "stage" and one.value == DATA for one in leading[1].evidence) else ""
     if not leading[1].culprits and leading[1].kind is FaultKind.UNKNOWN:
         return ""  # somebody of whom nothing is known
     if leading[0] != COLLECTIVE or leading[1].kind in _BETWEEN_OPS or leading[1].component is Component.SOFTWARE:

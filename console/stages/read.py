@@ -49,17 +49,21 @@ class WindowRow:
 @dataclass(frozen=True, slots=True)
 class Recording:
     """Whether an attempt records stages at all. gaps: stretches that could not be cut and were stepped over; failed: why the
-    newest pass did not end, '' when it did."""
+    newest pass did not end, '' when it did. missed: steps of which nothing had come, or not in time, when windows were cut."""
 
     is_recorded: bool
     gaps: int
     failed: str
+    missed: int = 0
 
 
 def recording_of(attempt: Attempt) -> Recording:
     """What is known of the recording of an attempt."""
     at = StageCursor.objects.filter(attempt=attempt).first()
-    return Recording(at is not None and not at.is_empty, at.gaps if at else 0, at.failed if at else "")
+    if at is None:
+        return Recording(False, 0, "")
+    missed = sum(int(held.get("missed", 0)) for held in at.groups.values())
+    return Recording(not at.is_empty, at.gaps, at.failed, missed)
 
 
 def roles_of(attempt: Attempt) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from celery.exceptions import SoftTimeLimitExceeded
 from django.db import InterfaceError, OperationalError, connection, transaction
-from django.db.models import F, Max, Q, QuerySet
+from django.db.models import F, Max, Min, Q, QuerySet
 from django.utils import timezone
 
 from console.incidents.thresholds import settings_of
@@ -29,7 +29,7 @@ from console.stages.store import store_packet
 from ingest.models import Attempt, Node
 from ingest.read import read_window
 from ingest.window import STAGE_TABLES, Window
-from rca.frontier.cutting import Cursor, Cut, after, cut
+from rca.frontier.cutting import Cursor, Cut, after, beyond, cut
 from rca.frontier.entered import Last, entered, last_of, settled_stage
 from rca.frontier.groups import Group, groups_of
 from rca.frontier.judging import judge
@@ -51,6 +51,7 @@ WHOLE: Final = "*"  # the "role" of what fails for all groups
 NOT_ITS_FAULT: Final = (SoftTimeLimitExceeded, OperationalError, InterfaceError)
 QUIET_NS: Final = 60 * SECOND_NS  # a job that has never sent stages is asked again after so long
 OPS_NS: Final = 15 * SECOND_NS
+HELD_NS: Final = 60 * SECOND_NS  # less than read.FRESH_NS, so that what was waited for may still open an incident
 _ESCAPED: Final = re.compile(r"\\u(?:0000|d[89a-f][0-9a-f]{2})")
 
 
@@ -82,6 +83,7 @@ def _catch_up(attempt: Attempt) -> int:
         return 0
     if not at.read_ns:
         at.read_ns = _first_ns(attempt.pk, newest_ns)
+    newest_ns = newest_ns if is_over else max(_complete_ns(attempt.pk, newest_ns), at.read_ns)
     thresholds, stretch_ns, stored = settings_of(attempt.job_id), reach.stretch_ns(attempt.pk), 0
     for _ in range(STRETCHES_MAX):
         end_ns = min(newest_ns, at.read_ns + stretch_ns)
@@ -121,6 +123,16 @@ def _is_given_up(at: StageCursor, role: str, error: Exception) -> bool:
     return True
 
 
+def _complete_ns(attempt_id: int, newest_ns: int) -> int:
+    """Up to when nodes have told all they will: fresh batches overtake those of a spool, and a node may be behind the others.
+    Neither is waited for longer than HELD_NS."""
+    nodes = Node.objects.filter(attempt=attempt_id, watermark_ns__gt=0)
+    if nodes.filter(catching_up=True).exists():
+        return newest_ns - HELD_NS
+    behind = nodes.filter(watermark_ns__gte=newest_ns - HELD_NS).aggregate(least=Min("watermark_ns"))["least"]
+    return int(behind) + 1 if behind is not None else newest_ns
+
+
 def _first_ns(attempt_id: int, newest_ns: int) -> int:
     """When the attempt was first heard of."""
     first = (
@@ -146,7 +158,7 @@ def _stretch(attempt: Attempt, at: StageCursor, end_ns: int, newest_ns: int, set
             raise
         except Exception as error:  # one group's rows must not keep the others' from being cut
             if _is_given_up(at, group.role, error):
-                at.groups[group.role] = asdict(_beyond(own))
+                at.groups[group.role] = asdict(replace(_beyond(own), missed=_cursor_of(at, group.role).missed))
             else:
                 is_done = False
     return stored, is_done
@@ -166,7 +178,7 @@ def _cut_group(
     for one in batch.cuts:
         with transaction.atomic():
             store_packet(_packet(at.attempt_id, one, group, window, settings))
-            cursor = replace(cursor, step=int(one.steps[-1]), ended_ns=one.end_ns)
+            cursor = beyond(cursor, one)
             at.groups[group.role] = asdict(cursor)
             at.save()
     if batch.step >= 0:

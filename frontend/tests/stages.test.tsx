@@ -147,6 +147,12 @@ describe("the tab", () => {
     );
   });
 
+  it("says how many steps came too late for a window", async () => {
+    const recording = { is_recorded: true, gaps: 0, failed: "", missed: 22 };
+    const text = await shown({ "jobs/1/stages": { ...windows, recording, windows: [], newest_moved: null } });
+    expect(text).toContain("22 steps came too late for their windows, or never.");
+  });
+
   it("says why there are no windows when the server could not make them", async () => {
     const recording = { is_recorded: true, gaps: 1, failed: "ValueError: bad rows" };
     const text = await shown({ "jobs/1/stages": { ...windows, recording, windows: [], newest_moved: null } });

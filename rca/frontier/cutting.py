@@ -2,13 +2,14 @@
 
 A window holds 120 steps after 20 of warm-up, at most 60 s, and is closed early when the schema, the members or the
 accumulation of its group change: mismatched rows are never merged. A step that a rank broke off (an exception, a clock
-that went back) is left out on all ranks, counted. Nothing is cut that may still be arriving.
+that went back) is left out on all ranks, counted. Nothing is cut that may still be arriving; steps that came too late or
+never are counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,7 @@ SETTLED_NS: Final = 5_000_000_000
 """A step that ended so long before the newest data is not waited for any longer."""
 UNSURE_SHARE: Final = 0.05
 LASTING: Final = 5
-"""Steps on either side of a changed accumulation that closes a window."""
+"""Steps on either side of a changed accumulation that closes a window; more steps of which nobody told do, too."""
 ROWS_MAX: Final = 4_000_000
 """Rows of a window at most: of 100,000 ranks it holds 40 steps."""
 
@@ -32,12 +33,13 @@ ROWS_MAX: Final = 4_000_000
 class Cursor:
     """Up to where an attempt has been cut. step: the last one that is done with, -1 before the first; ended_ns: when it
     ended, 0 before the first window; first: the first step since the numbers began, -1 before it; since_ns: when they began
-    anew, 0 for never."""
+    anew, 0 for never. missed: steps before or between windows that no rank had told when the windows were cut."""
 
     step: int = -1
     ended_ns: int = 0
     first: int = -1
     since_ns: int = 0
+    missed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +84,17 @@ def after(steps: Steps, cursor: Cursor, settings: Settings) -> tuple[Steps, Curs
         since_ns = int(steps.aligned_ns[is_anew].min())
         steps = steps.where(steps.aligned_ns >= since_ns)
         first = int(steps.step.min())
-        cursor = Cursor(first + settings.stage_warm_up - 1, 0, first, since_ns)
+        cursor = Cursor(first + settings.stage_warm_up - 1, 0, first, since_ns, cursor.missed)
     if cursor.first < 0 and len(steps.step):
         cursor = Cursor(int(steps.step.min()) + settings.stage_warm_up - 1, 0, int(steps.step.min()))
     return steps.where(steps.step > cursor.step), cursor
+
+
+def beyond(cursor: Cursor, one: Cut) -> Cursor:
+    """The cursor once a window is done with."""
+    told = len(one.steps) + one.n_left_out
+    missed = int(one.steps[-1]) - cursor.step - told if cursor.step < one.steps[0] else 0
+    return replace(cursor, step=int(one.steps[-1]), ended_ns=one.end_ns, missed=cursor.missed + max(missed, 0))
 
 
 def cut(
@@ -118,7 +127,7 @@ def _segments(own: Steps, now_ns: int, settings: Settings, *, is_last: bool) -> 
     np.maximum.at(ended, at, own.aligned_ns)
     np.minimum.at(began, at, own.aligned_ns - (own.durations.sum(axis=1) * 1e9).astype(np.int64))
     is_ready = np.ones(len(numbers), bool) if is_last else _ready(ended, last_of, now_ns)
-    changes = _changes(own, at, first_of, last_of)
+    changes = {**_holes(numbers), **_changes(own, at, first_of, last_of)}
     longest = max(2, min(settings.stage_steps, ROWS_MAX // max(len(ranks), 1)))
     found, start = [], 0
     for i in range(1, len(numbers) + 1):
@@ -136,6 +145,11 @@ def _ready(ended: Ints, last_of: Ints, now_ns: int) -> Mask:
     is_told = np.arange(len(ended)) <= last_of.min()
     found: Mask = np.logical_and.accumulate(is_told | (ended <= now_ns - SETTLED_NS))
     return found
+
+
+def _holes(numbers: Ints) -> dict[int, str]:
+    """Step (by position) before which so many are missing that what lies before it and after it is not one window."""
+    return dict.fromkeys((np.flatnonzero(np.diff(numbers) > LASTING) + 1).tolist(), "steps are missing")
 
 
 def _changes(own: Steps, at: Ints, first_of: Ints, last_of: Ints) -> dict[int, str]:

@@ -24,7 +24,7 @@ from rca.settings import SECOND_NS, Settings
 from rca.words import named
 
 RULE = "stage_delay"
-VERSION = 2
+VERSION = 3
 
 
 def explain(told: Told, window: Window, settings: Settings) -> tuple[Finding, ...]:
@@ -104,6 +104,7 @@ def _steps(n: int, of: int) -> str:
 
 def _evidence(told: Told) -> tuple[Evidence, ...]:
     found = [
+        Evidence("stage", told.stage, "", "stage", told.rank),
         Evidence("step, usual", round(told.usual_s, 4), "s", "stage"),
         Evidence("step, now", round(told.step_s, 4), "s", "stage"),
         Evidence(f"frontier share of {told.stage}", round(told.share, 3), "share", "stage", told.rank),

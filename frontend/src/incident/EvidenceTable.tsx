@@ -25,7 +25,11 @@ export function EvidenceTable({ rows, caption }: { rows: readonly Evidence[]; ca
   return <Table label="Evidence" caption={caption} isCards columns={COLUMNS} rows={read} rowKey={(_, n) => n} />;
 }
 
+/** More than this is a text to read, as a stack is, not a number to compare. */
+const TEXT_FROM = 24;
+
 function Value({ row: { value, unit } }: { row: Evidence }) {
+  if (typeof value === "string" && value.length > TEXT_FROM) return <span class="evidence-text">{value}</span>;
   return (
     <>
       {typeof value === "number" ? value.toLocaleString("en-US", { maximumFractionDigits: 3 }) : value}

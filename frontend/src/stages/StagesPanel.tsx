@@ -64,6 +64,12 @@ function Trouble({ of }: { of: StageWindows["recording"] }) {
     <>
       {of.failed && <p class="warning">The newest stretch cannot be cut into windows: {of.failed}</p>}
       {of.gaps > 0 && <p class="warning">{missing} missing.</p>}
+      {(of.missed ?? 0) > 0 && (
+        <p class="warning">
+          {count(of.missed ?? 0, "step")} came too late for {of.missed === 1 ? "its window" : "their windows"}, or
+          never.
+        </p>
+      )}
     </>
   );
 }

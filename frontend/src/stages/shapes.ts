@@ -33,7 +33,7 @@ export interface Led {
 }
 
 export interface StageWindows {
-  recording: { is_recorded: boolean; gaps: number; failed: string };
+  recording: { is_recorded: boolean; gaps: number; failed: string; missed?: number };
   roles: string[];
   role: string;
   windows: StageWindowRow[];

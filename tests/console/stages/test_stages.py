@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from console.accounts.models import Role
@@ -14,10 +15,14 @@ from console.incidents.watch import watch_job
 from console.stages.figures import ranks_figure
 from console.stages.models import StageCursor, StagePacket
 from console.stages.read import stage_symptom, told_around
-from console.stages.watch import watch_stages
-from ingest.models import Attempt
+from console.stages.store import store_packet
+from console.stages.watch import _complete_ns, watch_stages
+from ingest.models import Attempt, Job, Node, Team
+from ingest.read import latest_data_ns
 from rca.findings import diagnosis_from_json
+from tests.builders import SECOND
 from tests.console.conftest import make_persona
+from tests.console.incidents.making import make_incident
 from tests.console.stages.training import Training
 from tests.eval.stages_model import Fault
 from tests.ingest.conftest import Ingest, ingest, no_traces
@@ -120,15 +125,56 @@ async def test_the_api_gives_windows_pictures_and_the_command_to_profile(ingest:
     assert "Rank 3 leads data" in one["steps"]["text"]
 
 
+@sync_to_async
+def others_window(like: StagePacket) -> tuple[int, int, int]:
+    """Job, window and incident of another team, which has all that this one has."""
+    now = timezone.now()
+    job = Job.objects.create(team=Team.objects.create(name="others"), name="their-llama")
+    attempt = Attempt.objects.create(job=job, number=0, world_size=8, started_at=now, last_received_at=now)
+    StageCursor.objects.create(attempt=attempt, is_empty=False)
+    theirs = StagePacket.objects.get(pk=like.pk)
+    theirs.pk, theirs.attempt = None, attempt
+    store_packet(theirs)
+    assert theirs.pk is not None
+    return job.pk, theirs.pk, make_incident(attempt).pk
+
+
 async def test_another_teams_windows_are_not_there(ingest: Ingest) -> None:
     await Training(ingest).train(150)
     (one,) = await cut()
     attempt = await Attempt.objects.alatest("pk")
-    stranger = await sync_to_async(lambda: APIClient())()
-    assert (await sync_to_async(stranger.get)(f"/api/v1/jobs/{attempt.job_id}/stages")).status_code in (401, 403)
-    client = await browser(ingest)
-    assert (await sync_to_async(client.get)(f"/api/v1/jobs/{attempt.job_id + 1}/stages")).status_code == 404
-    assert (await sync_to_async(client.get)(f"/api/v1/jobs/{attempt.job_id}/stages/{one.pk + 1}")).status_code == 404
+    job, window, incident = await others_window(one)
+    client, asked = await browser(ingest), sync_to_async(lambda client, path: client.get(path).status_code)
+    ours = (f"/api/v1/jobs/{attempt.job_id}/stages", f"/api/v1/jobs/{attempt.job_id}/stages/{one.pk}")
+    assert [await asked(client, path) for path in ours] == [200, 200]
+    theirs = (
+        f"/api/v1/jobs/{job}/stages", f"/api/v1/jobs/{job}/stages/{window}", f"/api/v1/incidents/{incident}/stages",
+        f"/api/v1/jobs/{attempt.job_id}/stages/{window}", f"/api/v1/jobs/{job}/stages/{one.pk}",
+    )  # fmt: skip
+    assert [await asked(client, path) for path in theirs] == [404] * len(theirs)
+    other = (await sync_to_async(make_persona)("otto", await Team.objects.aget(name="others"), Role.VIEWER)).browser
+    assert [await asked(other, path) for path in theirs[:3]] == [200, 200, 200]
+    assert await asked(await sync_to_async(APIClient)(), ours[0]) in (401, 403)
+
+
+async def test_windows_wait_for_a_spool_but_not_for_ever(ingest: Ingest) -> None:
+    """Fresh batches overtake those of a spool: what is cut before these have come is lost to every window."""
+    await Training(ingest).train(270)
+    nodes = Node.objects.filter(attempt=await Attempt.objects.alatest("pk"))
+    await nodes.filter(name="node-1").aupdate(catching_up=True)
+    assert await cut() == []
+    await nodes.aupdate(catching_up=False)
+    assert len(await cut()) == 2
+
+
+async def test_a_node_that_is_behind_is_waited_for_up_to_a_minute(ingest: Ingest) -> None:
+    await Training(ingest).train(270)
+    attempt = await Attempt.objects.alatest("pk")
+    node = await Node.objects.aget(attempt=attempt, name="node-1")
+    newest = await sync_to_async(latest_data_ns)(attempt.pk)
+    for behind_s, upto_s in ((0, 0), (20, 20), (59, 59), (61, 0)):
+        await Node.objects.filter(pk=node.pk).aupdate(watermark_ns=newest - behind_s * SECOND)
+        assert newest + 1 - await sync_to_async(_complete_ns)(attempt.pk, newest + 1) == upto_s * SECOND
 
 
 async def test_ranks_that_are_alike_do_not_look_different(ingest: Ingest) -> None:

@@ -11,7 +11,7 @@ import pytest
 from ingest.window import Window
 from nccl_instrument.stage_schema import DATA, DEFAULT, FORWARD_EVENTS
 from nccl_instrument.tables import GATHER_FAILED, NESTED_REFUSED, OUT_OF_ORDER, WAIT_UNSURE
-from rca.frontier.cutting import Batch, Cursor, after, cut
+from rca.frontier.cutting import Batch, Cursor, after, beyond, cut
 from rca.frontier.gates import DEFAULT as GATES
 from rca.frontier.groups import groups_of
 from rca.frontier.packet import packet_of
@@ -221,3 +221,29 @@ def test_folded_micro_steps_are_told_by_how_often_backward_came_and_a_change_clo
     report = packet_of(found[0], groups_of(window)[0], window, GATES).report
     assert Label.GRADIENT_ACCUMULATION_AMBIGUOUS in report.labels and not report.is_strong
     assert "4 micro-steps are folded into each stage." in report.downgrades
+
+
+def test_a_hole_in_the_steps_closes_the_window_and_is_counted() -> None:
+    """As of an outage whose rows are still in the spool: what is before it and after it is not one window."""
+    window = without(stage_window(steady(60)), step=range(24, 46))
+    cuts = windows_of(window, replace(SHORT, stage_steps=20), is_last=True).cuts
+    assert [(one.steps[0], one.steps[-1], one.closed) for one in cuts] == [
+        (0, 19, "20 steps"), (20, 23, "steps are missing"), (46, 59, "the data ends"),
+    ]  # fmt: skip
+    cursor = Cursor(step=-1)
+    for one in cuts:
+        cursor = beyond(cursor, one)
+    assert (cursor.step, cursor.missed) == (59, 22)
+
+
+def test_a_few_steps_that_nobody_told_are_counted_and_close_nothing() -> None:
+    (one,) = windows_of(without(stage_window(steady(12)), step=[3, 7])).cuts
+    assert (one.closed, beyond(Cursor(), one).missed) == ("10 steps", 2)
+    (broken,) = windows_of(without(stage_window(steady(10)), rank=[2], step=[4])).cuts
+    assert beyond(Cursor(), broken).missed == 0  # told by others, and said as left out
+
+
+def test_what_was_missed_before_the_numbers_begin_anew_stays_counted() -> None:
+    again = stage_window(steady(10), first_step=3, end_ns=END_NS + 60 * SECOND)
+    _, cursor = after(steps_of(again), Cursor(9, END_NS, 0, missed=7), SHORT)
+    assert (cursor.step, cursor.missed) == (2, 7)
