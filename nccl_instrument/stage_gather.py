@@ -44,6 +44,9 @@ from nccl_instrument.stages import Stages
 WINDOW_STEPS: Final = 120
 TIMEOUT_S: Final = 60.0
 CLOSE_S: Final = 5.0
+NEVER: Final = timedelta(days=30)
+"""Of an NCCL group: PyTorch's watchdog ends the process when one of its collectives times out, and a rank that is late for a
+gather because it evaluates is no reason to. Gathers that are late are counted by us."""
 PENDING_MAX: Final = 4
 """Gathers under way at once; with more than that outstanding this rank gathers no more."""
 PUT_MAX: Final = 512
@@ -139,7 +142,8 @@ def open_gather(
         torch: Any = sys.modules["torch"]
         dist = torch.distributed
         rank, n_ranks = dist.get_rank(), dist.get_world_size()
-        group = dist.new_group(backend=backend, timeout=timedelta(seconds=timeout_s))
+        timeout = NEVER if backend == "nccl" else timedelta(seconds=timeout_s)
+        group = dist.new_group(backend=backend, timeout=timeout)
         room = _room_of_all(torch, group, steps, steps * _parts(stages.schema) + SIDES_A_WINDOW, backend)
         ring = open_ring(
             stages, folder, n_slots=min(SLOTS_MAX, max(SLOTS, 2 * room * n_ranks * (rank == 0))), road=ROAD_GATHER
