@@ -89,7 +89,7 @@ uint64_t comm_join(const CommJoin *join) {
     pthread_mutex_lock(&plugin.mutex);
     if (segment_open(join->logger) == 0) {
         COUNT(comms_joined);
-        if (!plugin.posted_for) plugin.posted_for = identity_verbs();
+        if (!LOAD(plugin.posted_for)) STORE(plugin.posted_for, identity_verbs()); /* progress threads of others read it */
         context = row_join(join);
     }
     pthread_mutex_unlock(&plugin.mutex);

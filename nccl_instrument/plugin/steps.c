@@ -55,7 +55,7 @@ static void note_transfer(const FlowRow *flow, FlowClock *clock, unsigned stage,
 static void name_queue_pair(FlowRow *flow, const FlowClock *clock, uint32_t chunk) {
     int64_t since = flow->direction == DIRECTION_SEND ? clock->passed[STAGE_GPU_READY][chunk % NCCL_STEPS] : 0;
     if (!flow->comm_id) return;
-    uint32_t number = plugin.posted_for(flow->comm_id, flow->comm_rank, flow->peer, flow->channel, flow->direction, (uint64_t)since);
+    uint32_t number = LOAD(plugin.posted_for)(flow->comm_id, flow->comm_rank, flow->peer, flow->channel, flow->direction, (uint64_t)since);
     if (number) STORE(flow->qpn, number);
 }
 
@@ -73,7 +73,7 @@ static void pass(FlowRow *flow, FlowClock *clock, unsigned stage, uint32_t chunk
     clock->latest[stage] = now;
     STORE(flow->last_progress_ns, now);
     PUBLISH(flow->counters[stage], chunk + 1);
-    if (plugin.posted_for && stage == (flow->direction == DIRECTION_SEND ? STAGE_TRANSMITTED : STAGE_POSTED))
+    if (LOAD(plugin.posted_for) && stage == (flow->direction == DIRECTION_SEND ? STAGE_TRANSMITTED : STAGE_POSTED))
         name_queue_pair(flow, clock, chunk);
 }
 
