@@ -66,7 +66,7 @@ void sim_unsent(struct sim *sim, const int32_t *ranks, int64_t n_ranks, int64_t 
 int64_t sim_slices(struct sim *sim, struct slice_row *rows, int64_t rows_max)
 {
     int64_t n = sim->n_slices;
-    if (rows == NULL)
+    if (rows == NULL || n == 0)
         return n;
     n = n < rows_max ? n : rows_max;
     memcpy(rows, sim->slices, (size_t)n * sizeof *rows);

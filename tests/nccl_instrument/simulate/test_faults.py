@@ -76,7 +76,7 @@ def waits(ops: Rows, name: str) -> np.ndarray:
         ("nic_limited", 0.3, 1.8, 4), ("background_traffic", 0.65, 1.5, 3), ("nic_pcie_slow", 0.4, 1.5, 4),
         ("cross_numa", 0.7, 1.2, 3), ("gpu_pcie_slow", 3, 1.4, 3), ("gpu_slow", 2, 1.08, 2), ("gpus_slow", 2, 1.2, 2),
         ("background_compute", 0.7, 1.2, 3), ("cpu_contention", 0.9, 2, 10), ("links_slow", 0.5, 1.5, 2),
-        ("overlap", 0.2, 1.0, 1.1),
+        ("overlap", 0.2, 1.0, 1.1), ("pcie_contended", 0.4, 1.5, 4), ("misaligned", 2.5, 1.5, 4),
     ],
 )  # fmt: skip
 def test_a_slow_part_slows_the_step(name: str, amount: float, least: float, most: float) -> None:
@@ -250,3 +250,24 @@ def test_a_senseless_fault_is_refused(words: dict[str, object], reason: str) -> 
 
 def test_the_engine_keeps_op_records_as_python_reads_them() -> None:
     assert seen().ops.dtype == OP
+
+
+def test_misaligned_buffers_slow_their_rank_and_not_the_other_user_of_its_nic() -> None:
+    """A NIC that two ranks share: both wait for it, but only what moves to or from the rank costs more."""
+    shared = dataclasses.replace(EIGHT, nics_per_node=1)
+    found, limited = seen("misaligned", 3.0, shared), seen("nic_limited", 1 / 3, shared)
+    assert np.median(seen(layout=shared).step_ms()) < np.median(found.step_ms()) < np.median(limited.step_ms())
+
+
+def test_an_error_in_the_main_thread_ends_the_process_after_what_the_gpu_was_given() -> None:
+    job = SimulatedJob(JobSettings(EIGHT, TESTBED, Scenario((make_fault("cuda_error", EIGHT, 2, victim=VICTIM),))))
+    ranks = np.arange(8, dtype=np.int32)
+    job.engine.run(int(2.05e9))
+    enqueued = job.engine.progress(ranks[VICTIM : VICTIM + 1])["n_enqueued"]
+    job.engine.run(int(3.9e9))
+    assert (job.engine.progress(ranks[VICTIM : VICTIM + 1])["n_enqueued"] == enqueued).all()
+    assert not job.engine.processes(ranks)["is_killed"].any()
+    job.engine.run(int(4.1e9))
+    killed = job.engine.processes(ranks)["is_killed"]
+    job.close()
+    assert np.flatnonzero(killed).tolist() == [VICTIM]
