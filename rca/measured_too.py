@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from rca.findings import Evidence, FaultKind, Finding, Grade, Symptom
+from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Symptom
 from rca.flows import analyzer
 from rca.flows.measured import measured_in
-from rca.rules import actual_time
+from rca.rules import actual_time, slow_copy
 from rca.settings import Settings
 from rca.slow_words import excess_ms
 from rca.slowdown import Slowdown
@@ -37,6 +37,8 @@ def with_measured(
     group = [] if is_named or measured else list(actual_time.explain_group(slowdown, symptom, settings))
     if is_named or measured or group:
         found = _without_calm(found, slowdown)
+    found = [_shown(one) if _yields(one, measured) else one for one in found if not _is_hot(one, measured)]
+    is_named = any(one.culprits or _is_sure(one) for one in found)
     alone = [one for one in measured if not any(_same(one, other) for other in found)]
     found = [_joined(one, measured) for one in found]
     return [*found, *group, *(_shown(one) if is_named else one for one in alone)], actual_time.missing(slowdown)
@@ -51,6 +53,23 @@ def _same(one: Finding, other: Finding) -> bool:
 
 def _ranks(one: Finding) -> set[int]:
     return {*one.culprits, *(rank for subject in one.tied for rank in subject.ranks)}
+
+
+def _yields(one: Finding, measured: list[Finding]) -> bool:
+    """Whether a GPU is blamed for chunks that lie, which the slow wire of another rank explains: who sends beside it runs ahead.
+    Its bytes were seen to take longer, for half of the lost time, which no GPU makes them do."""
+    if one.rule != slow_copy.RULE:
+        return False
+    wire = [other for other in measured if other.kind in _WIRE and other.culprits and other.grade is Grade.STRONG]
+    return bool(wire) and not any(_ranks(one) & _ranks(other) for other in wire)
+
+
+def _is_hot(one: Finding, measured: list[Finding]) -> bool:
+    """Whether a slow way is one to experts that are sent more: as fast as ever, and what its port counts is the job's."""
+    hot = [
+        other for other in measured if other.component is Component.GPU and other.kind not in _WIRE and other.culprits
+    ]
+    return one.kind in _WIRE and any(_ranks(one) & _ranks(other) for other in hot)
 
 
 def _joined(one: Finding, measured: list[Finding]) -> Finding:

@@ -27,6 +27,7 @@ ring sends a little less than the formula has. Cutting by volume alone takes the
 HEADERS_MAX: Final = 0.1
 SYNC_BYTES_MAX: Final = 65_536
 """Headers are 2 to 6 % of what they go with, messages of synchronisation some bytes for each chunk."""
+_ALL: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,9 @@ class Segmenter:
         following = self._expected[1] if len(self._expected) > 1 else np.inf
         base = int(total[first]) - self._head.n_bytes
         least = first if self._head.n_epochs else first + 1
-        reached, enough = (max(int(np.searchsorted(total, base + one)), least) for one in (wanted, _least(wanted)))
+        # By whole numbers: searching for a fraction would turn the whole array into fractions, for every op.
+        sums = (base + np.ceil(one) for one in (wanted, _least(wanted)))
+        reached, enough = (max(int(np.searchsorted(total, np.int64(min(one, _ALL)))), least) for one in sums)
         if enough > n:
             return -1, -1, enough
         at = int(np.searchsorted(gaps, enough))

@@ -14,10 +14,13 @@ from typing import Final
 import numpy as np
 
 from ingest.window import Window
+from nccl_instrument.flows.expected import ring_volume
 from nccl_instrument.tables import FUNC_SEND, FUNCS
 from rca.flows.parallelism import GroupTraffic, Parallelism, parallelism_of
 from rca.iterations import iterations_of
-from rca.keys import Ints, Mask, Rows, is_p2p, mix
+from rca.keys import Index, Ints, Keys, Mask, Rows, is_p2p, mix
+from rca.settings import DEFAULT
+from rca.streams import Floats
 
 AXES: Final = {"tp": Parallelism.TENSOR, "pp": Parallelism.PIPELINE, "dp": Parallelism.DATA, "ep": Parallelism.EXPERT}
 NAMES: Final = (
@@ -28,8 +31,7 @@ NAMES: Final = (
 )
 """Words in the names frameworks give their groups."""
 ALL_TO_ALL: Final = FUNCS.index("AlltoAll")
-GROUP_NS: Final = 1_000_000
-"""Sends that are enqueued so close together are one launch."""
+RINGS: Final = ("AllReduce", "AllGather", "ReduceScatter")
 OPS_MAX: Final = 400_000
 """Newest ops that are read: more say the same again."""
 
@@ -82,7 +84,7 @@ def groups_in(window: Window) -> list[GroupTraffic]:
     sends = is_p2p(ops)
     comms, of = np.unique(ops["comm_id"], return_inverse=True)
     per_rank = _ranks_seen(ops, of, len(comms)) * n_iterations
-    size = ops["bytes"].astype(np.float64)
+    size = _on_the_wire(window, ops, comms, of)
     collective, p2p = (np.bincount(of, size * those, len(comms)) / per_rank for those in (~sends, sends))
     times = np.bincount(of, ~sends, len(comms)) / per_rank
     return [
@@ -97,6 +99,19 @@ def groups_in(window: Window) -> list[GroupTraffic]:
         )
         for at, comm in enumerate(comms)
     ]
+
+
+def _on_the_wire(window: Window, ops: Rows, comms: Keys, of: Ints) -> Floats:
+    """(n,) bytes that each op moves, as on a ring (Appendix B): calls count what a rank gives or gets, not what it passes on."""
+    members = window.members
+    at = Index(mix(members["comm_id"])).find(mix(comms))
+    n_ranks = np.where(at >= 0, members["n_ranks"][at] if len(members) else 1, 1)[of]
+    found = ops["bytes"].astype(np.float64)
+    for name in RINGS:
+        mine = (ops["func"] == FUNCS.index(name)) & (n_ranks > 1)
+        times = {int(n): ring_volume(name, 1_000_000, int(n)) / 1e6 for n in np.unique(n_ranks[mine])}
+        found[mine] *= np.array([times[int(n)] for n in n_ranks[mine]])
+    return found
 
 
 def _group(
@@ -125,7 +140,7 @@ def _whole_launches(alone: Rows, is_send: Mask, n_ranks: int) -> float:
     order = np.lexsort((alone["enqueued_ns"], alone["rank"]))
     rank, at_ns = alone["rank"][order], alone["enqueued_ns"][order]
     begins = np.ones(len(order), bool)
-    begins[1:] = (rank[1:] != rank[:-1]) | (np.diff(at_ns) > GROUP_NS)
+    begins[1:] = (rank[1:] != rank[:-1]) | (np.diff(at_ns) > DEFAULT.group_ns)
     launch = np.cumsum(begins) - 1
     n = int(launch[-1]) + 1
     ways = [_distinct(launch[those], alone["peer"][order][those], n) for those in (is_send[order], ~is_send[order])]

@@ -15,13 +15,15 @@ from math import isnan
 from typing import Final
 
 SMALL_SHARE: Final = 0.001  # of the largest group's volume in an iteration
+SMALL_BYTES: Final = 131_072  # an op: a loss, a norm or a flag, if all of them together are
+LITTLE_SHARE: Final = 0.1  # or less
 FULL_MESH: Final = 0.5  # share of all ordered pairs that send
 FEW_OPS: Final = 8.0  # an iteration: gradients are reduced a few times, activations in every layer
 GAP_MIN: Final = 0.45  # of the iteration, without an op of a group that has few: gradients come at its end
 ALIKE_MIN: Final = (
     3.0  # ops of one size, of a group that has many: layers and microbatches are alike, buckets of gradients not
 )
-JUMP_MIN: Final = 2.0  # in volume per op, between the one kind and the other
+JUMP_MIN: Final = 2.5  # in volume per op over how many there are, between the one kind and the other
 WHOLE_MIN: Final = 0.9  # of the launches: an all-to-all sends to all others each time
 TOLD_BY_PAIRS: Final = 4  # members: of three, a ring of neighbours is everybody to everybody
 
@@ -61,13 +63,22 @@ def parallelism_of(groups: list[GroupTraffic]) -> dict[str, Parallelism]:
     found: dict[str, Parallelism] = {}
     collective = []
     for one in groups:
-        if max(one.collective_bytes, one.p2p_bytes) <= SMALL_SHARE * most or one.n_ranks < 2:
+        if _is_small(one, most):
             found[one.name] = Parallelism.NONE
         elif one.p2p_bytes > one.collective_bytes:
             found[one.name] = _of_sends(one)
         else:
             collective.append(one)
     return found | _of_collectives(collective)
+
+
+def _is_small(group: GroupTraffic, most: float) -> bool:
+    volume = max(group.collective_bytes, group.p2p_bytes)
+    if group.p2p_bytes > SMALL_BYTES:  # no loss or norm is sent from one to another
+        return group.n_ranks < 2
+    each = group.collective_bytes / (group.n_collectives or 1.0)
+    is_little = group.p2p_bytes <= 0 and each <= SMALL_BYTES and volume <= LITTLE_SHARE * most
+    return volume <= SMALL_SHARE * most or is_little or group.n_ranks < 2
 
 
 def _of_sends(group: GroupTraffic) -> Parallelism:
@@ -98,7 +109,7 @@ def _of_collectives(groups: list[GroupTraffic]) -> dict[str, Parallelism]:
     each = sorted(set(weight.values()))
     jumps = [(later / max(earlier, 1e-9), later) for earlier, later in pairwise(each)]
     ratio, border = max(jumps, default=(1.0, each[0]))
-    if ratio < JUMP_MIN**2:  # one kind only
+    if ratio < JUMP_MIN:  # one kind only
         border = each[0] if _is_rare(min(groups, key=lambda one: one.n_collectives)) else float("inf")
     is_data = {one.name for one in groups if weight[one.name] >= border}
     wholes = [one.ranks for one in groups if one.name in is_data]

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from nccl_instrument.tables import FUNC_RECV
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom
 from rca.flows import analyzer
 from rca.flows.analyzer import By, Verdict, What
@@ -24,7 +27,7 @@ from rca.slowdown import Slowdown
 from rca.words import communicator_names, lower, named
 
 RULE = "actual_time"
-VERSION = 1
+VERSION = 2
 
 TOLD_NIC = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `lspci -vv | grep -i lnksta`"
 TOLD_PROXY = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`"
@@ -65,10 +68,11 @@ def missing(slowdown: Slowdown) -> tuple[str, ...]:
     rows = window.rows("traffic")
     if not len(rows):
         return ()
-    found, nodes = [], len(set(rows["node"].tolist()) - {-1})
-    of = len(window.nodes)
-    if nodes < of:
-        found.append(f"Bytes on the wire were measured on {nodes} of {of} nodes: what rests on them is graded down.")
+    found, of = [], _sending_nodes(slowdown)
+    blind = of - set(rows["node"].tolist())
+    if blind:
+        seen = f"{len(of) - len(blind)} of {len(of)} nodes"
+        found.append(f"Bytes on the wire were measured on {seen}: what rests on them is graded down.")
     share = incomplete_share(window)
     if share:
         found.append(
@@ -83,11 +87,16 @@ def missing(slowdown: Slowdown) -> tuple[str, ...]:
 
 
 def is_whole(slowdown: Slowdown) -> bool:
-    """Whether all nodes measured, and lost nothing."""
-    rows = slowdown.window.rows("traffic")
-    return len(set(rows["node"].tolist()) - {-1}) == len(slowdown.window.nodes) and not incomplete_share(
-        slowdown.window
-    )
+    """Whether all nodes that send measured, and lost nothing."""
+    told = set(slowdown.window.rows("traffic")["node"].tolist())
+    return _sending_nodes(slowdown) <= told and not incomplete_share(slowdown.window)
+
+
+def _sending_nodes(slowdown: Slowdown) -> set[int]:
+    """Nodes of ranks that do not only receive: the root of an all-to-one has nothing to measure."""
+    iterations = slowdown.iterations
+    rank_at = np.unique(iterations.rank_at[iterations.func != FUNC_RECV])
+    return set(slowdown.nodes[rank_at].tolist()) - {-1}
 
 
 def _agreeing(found: tuple[Verdict, ...]) -> list[Verdict]:
