@@ -92,7 +92,8 @@ class Window:
     WINDOW_DTYPE[name], in no particular order: `op` holds completions inside the window, `live_op` and `flow` what the
     ticks inside the window saw in progress, `stage` steps that ended inside it, `traffic` ops whose last bytes moved
     inside it. heard_since_ns: since when some node of the job has been heard at any time, unix ns on the server's clock;
-    before that the server, its database or the network was away. 0: always. unreadable: node → table groups of it that are stored and cannot be read: what they said is unknown.
+    before that the server, its database or the network was away. 0: always. unreadable: node → table groups of it that are
+    stored and cannot be read: what they said is unknown.
     """
 
     job: str

@@ -60,7 +60,9 @@ def test_epochs_that_cannot_be_are_refused(epoch_us: int) -> None:
     st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 2**32 - 1)), max_size=20),
     st.sampled_from([8_000, 32_000, 1_000_000]),
 )
-def test_no_byte_appears_or_goes_and_every_one_is_within_its_span(drawn: list[tuple[int, int, int]], epoch_ns: int) -> None:
+def test_no_byte_appears_or_goes_and_every_one_is_within_its_span(
+    drawn: list[tuple[int, int, int]], epoch_ns: int
+) -> None:
     at, rows = 0, []
     for pause, took, n_bytes in drawn:
         rows.append((3, 0, at + pause, at + pause + took, n_bytes))
