@@ -35,7 +35,7 @@ def throughput_figure(job: str, attempt: Attempt | None, now_ns: int | None = No
     start_ns = end_ns - MINUTES * 60 * SECOND
     points = read_rollups(attempt.pk, start_ns, end_ns) if attempt else []
     rates = _rates(points, start_ns, end_ns)
-    figure = go.Figure(layout=_layout(f"Ops completed per second, {job}"))
+    figure = go.Figure(layout=_layout(f"Ops completed per second, {job}", start_ns, end_ns))
     for number, (func, series) in enumerate(sorted(rates.items())):
         line = {"color": COLOURS[number % len(COLOURS)], "shape": "hv", "dash": ("solid", "dash", "dot")[number % 3]}
         figure.add_scatter(x=[_at(at) for at in series], y=list(series.values()), name=FUNCS[func], line=line)
@@ -77,14 +77,14 @@ def _text(job: str, rates: dict[int, dict[int, float]]) -> str:
     return " ".join(sentences)
 
 
-def _layout(title: str) -> dict[str, Any]:
+def _layout(title: str, start_ns: int, end_ns: int) -> dict[str, Any]:
     clear = "rgba(0,0,0,0)"
     return {
         "title": {"text": title},
         "paper_bgcolor": clear,
         "plot_bgcolor": clear,
         "margin": {"l": 56, "r": 16, "t": 40, "b": 40},
-        "xaxis": {"type": "date", "title": {"text": "UTC"}},
+        "xaxis": {"type": "date", "title": {"text": "UTC"}, "range": [_at(start_ns), _at(end_ns)]},
         "yaxis": {"rangemode": "tozero", "title": {"text": "ops per second"}},
         "legend": {"orientation": "h", "y": -0.2},
         "uirevision": "throughput",

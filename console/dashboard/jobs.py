@@ -17,6 +17,7 @@ from django.utils import timezone
 from console.incidents.live import JobRow, JobState
 from console.incidents.models import LOOK_FAILED, ConditionState, Incident, JobNormal, Look, State
 from console.incidents.rows import iso, iso_from_ns
+from console.stages.models import StagePacket
 from ingest.health import read_health
 from ingest.listening import hears
 from ingest.models import Attempt, Job, Node, Rank
@@ -27,6 +28,7 @@ from rca.normal import normal_from_json
 
 SECOND: Final = 1_000_000_000
 REPORTING_NS: Final = 5 * SECOND
+STAGES_NS: Final = 150 * SECOND  # a window of stages takes a minute, and is cut when it is over
 RATE_SECONDS: Final = 10
 JOBS_MAX: Final = 200
 NODES_MAX: Final = 5000
@@ -189,7 +191,12 @@ def _job_state(
         return "stuck"
     if any(node.catching_up for node in nodes):
         return "catching_up"
-    return "running" if ops_per_s else "idle"
+    return "running" if ops_per_s or _steps_lately(attempt) else "idle"
+
+
+def _steps_lately(attempt: Attempt) -> bool:
+    """Whether windows of stages come in: of jobs of which no op is traced."""
+    return StagePacket.objects.filter(attempt=attempt, end_ns__gte=time.time_ns() - STAGES_NS).exists()
 
 
 def _is_unseen(attempt: Attempt, nodes: list[Node], look: Look | None) -> bool:

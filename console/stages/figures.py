@@ -54,8 +54,8 @@ def waterfall_figure(body: Mapping[str, Any]) -> dict[str, Any]:
             marker=_marker(number, is_wide=False),
             customdata=[[row[number], gap[number]] for row, gap in zip(steps["leader"], steps["gap_ms"], strict=True)],
             hovertemplate=(
-                f"step %{{x}}, {short(stage)}: %{{y:.1f}} ms<br>led by rank %{{customdata[0]}},"
-                " %{customdata[1]:.1f} ms before the second<extra></extra>"
+                f"step %{{x}}, {short(stage)}: %{{y:.1f}} ms<br>rank %{{customdata[0]}} was last,"
+                " %{customdata[1]:.1f} ms after the others<extra></extra>"
             ),
         )  # fmt: skip
     return _drawn(figure, _steps_text(body))
@@ -147,9 +147,13 @@ def _shares_text(packets: Sequence[StagePacket]) -> str:
 def _steps_text(body: Mapping[str, Any]) -> str:
     report, at = body["report"], body["report"]["at"]
     if at["leader"] is None:
-        led = f"No rank leads {short(report['routing'][0])} clearly." if report["routing"] else "Nothing is exposed."
+        led = (
+            f"No rank leaves {short(report['routing'][0])} clearly last."
+            if report["routing"]
+            else "Nothing is exposed."
+        )
     else:
-        led = f"Rank {at['leader']} leads {short(report['routing'][0])}, {at['lead_s'] * 1e3:.0f} ms before the second."
+        led = f"Rank {at['leader']} leaves {short(report['routing'][0])} last, {at['lead_s'] * 1e3:.0f} ms after the others."
     return f"Steps {body['first_step']:,} to {body['last_step']:,} of {report['n_ranks']:,} ranks. {led}"
 
 

@@ -68,14 +68,14 @@ function one(changes: Partial<StageWindow> = {}): StageWindow {
 describe("what a window says", () => {
   it("names the stage, its share and the rank", () => {
     expect(headline(one())).toBe(
-      "A step takes 409 ms, usually 212 ms; data has 51 % of the exposed time, and rank 3 leads it by 200 ms.",
+      "A step takes 409 ms, usually 212 ms; data has 51 % of the exposed time, and rank 3 leaves it last, 200 ms after everybody else.",
     );
   });
 
   it("says when nobody leads, and when nothing is exposed", () => {
     const nobody = one({ window: row({ leader: null, usual_s: null }) });
     expect(headline(nobody)).toBe(
-      "A step takes 409 ms; data has 51 % of the exposed time, and no rank leads it clearly.",
+      "A step takes 409 ms; data has 51 % of the exposed time, and no rank leaves it clearly last.",
     );
     const report = { ...one().report, routing: [] };
     expect(headline(one({ report }))).toContain("too little time is exposed");
@@ -166,7 +166,9 @@ describe("the tab", () => {
       "jobs/1/stages": { ...windows, led, windows: [row({ id: 6, verdict: "usual" }), row()], newest_moved: 7 },
       "jobs/1/stages/7": one(),
     });
-    expect(text).toContain("rank 3 led 4 of 5 windows that moved; it is on node-1, whose other ranks never led");
+    expect(text).toContain(
+      "rank 3 was last in 4 of 5 windows that moved; it is on node-1, whose other ranks never were",
+    );
     expect(text).toContain("ssh node-1 py-spy record --pid 1003");
     expect(text).toContain("Something was missing.");
     expect(text).toContain("One rank ends this stage late.");

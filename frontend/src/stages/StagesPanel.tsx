@@ -114,11 +114,11 @@ function LedBy({ led }: { led: Led[] }) {
           <button type="button" class="link" onClick={() => selectRank(one.rank)}>
             rank {one.rank}
           </button>{" "}
-          led {one.windows} of {one.of} {one.of === 1 ? "window" : "windows"} that moved
+          was last in {one.windows} of {one.of} {one.of === 1 ? "window" : "windows"} that moved
           {one.node && (
             <>
               ; it is on <b>{one.node}</b>,{" "}
-              {one.mates === 0 ? "whose other ranks never led" : `of which ${one.mates} more led`}
+              {one.mates === 0 ? "whose other ranks never were" : `of which ${one.mates} more were`}
             </>
           )}
           .{" "}

@@ -144,7 +144,8 @@ export function headline({ window, report, verdict }: StageWindow): string {
   if (verdict.entered?.settled && verdict.entered.settled !== leading) {
     return `${step}; rank ${verdict.entered.rank} is late in ${short(verdict.entered.settled)}, which the host sees in ${short(leading)}.`;
   }
-  const who = window.leader === null ? "no rank leads it clearly" : whoLeads(window.leader, report.at.lead_s, verdict);
+  const who =
+    window.leader === null ? "no rank leaves it clearly last" : whoLeads(window.leader, report.at.lead_s, verdict);
   return `${step}; ${short(leading)} has ${share} of the exposed time, and ${who}.`;
 }
 
@@ -152,5 +153,5 @@ function whoLeads(rank: number, lead: number, verdict: StageWindow["verdict"]): 
   if (verdict.entered && verdict.entered.rank === rank && lead === 0) {
     return `all ranks are alike in it, but rank ${rank} enters the ops last by ${Math.round(verdict.entered.late_ms)} ms`;
   }
-  return `rank ${rank} leads it by ${ms(lead)}`;
+  return `rank ${rank} leaves it last, ${ms(lead)} after everybody else`;
 }

@@ -122,7 +122,7 @@ async def test_the_api_gives_windows_pictures_and_the_command_to_profile(ingest:
     assert len(one["steps"]["data"]) == len(one["ranks"]["data"][0]["y"]) == 6
     assert (one["profile"]["rank"], one["profile"]["node"], one["profile"]["pid"]) == (3, "node-1", 1003)
     assert one["profile"]["commands"][0].startswith("ssh node-1 py-spy record --pid 1003")
-    assert "Rank 3 leads data" in one["steps"]["text"]
+    assert "Rank 3 leaves data last" in one["steps"]["text"]
 
 
 @sync_to_async
