@@ -78,6 +78,7 @@ class VerbsFiles:
         self.files: dict[tuple[Path, int], VerbsFile] = {}
         self._passed_over: set[tuple[Path, int]] = set()
         self._cutters: dict[tuple[int, int], VerbsTraffic] = {}
+        self._refused: dict[int, int] = {}
         self._ended: list[tuple[int, Errors]] = []  # of processes that are gone, and when they were last seen
 
     def look(self) -> None:
@@ -153,7 +154,14 @@ class VerbsFiles:
             self._cutters[key] = VerbsTraffic(epochs_ns.pop())
         if key not in self._cutters:
             return empty_rows("traffic")
-        return self._cutters[key].rows(file.fresh, one.comms, stack([one.ops, one.live_ops]))
+        rows = self._cutters[key].rows(file.fresh, one.comms, stack([one.ops, one.live_ops]))
+        self._refused[file.pid] = self._refused.get(file.pid, 0) + self._cutters[key].refused()
+        return rows
+
+    def refused(self) -> dict[int, int]:
+        """Process → epochs and ops for which there was no room since this was last asked."""
+        found, self._refused = self._refused, {}
+        return {pid: count for pid, count in found.items() if count}
 
     def flows(self) -> dict[Flow, tuple[int, str]]:
         """Flow → the queue pair that serves it, and its card."""

@@ -64,6 +64,7 @@ class Pairs:
     def __init__(self) -> None:
         self.known: dict[PairKey, Pair] = {}
         self.until_ns = 0
+        self.n_unowned_bytes = 0  # of queue pairs of which it stays unknown whose they are
         self._calls: list[tuple[int, int, int, int]] = []  # enqueued_ns, launched_ns, comm_id, peer
         self._counts: dict[Owner, int] = {}
         self._lost: dict[int, int] = {}
@@ -99,13 +100,21 @@ class Pairs:
                     pair = self._pair(block, row)
                     for epoch, units in cells.tolist():
                         pair.held[base + epoch] = pair.held.get(base + epoch, 0) + units * unit
-        for pair in self.known.values():
+        for pair in list(self.known.values()):
             if pair.owner is None and self.until_ns - pair.key[2] > OWNER_SOUGHT_NS:
-                pair.held.clear()  # nobody's any more
+                self.n_unowned_bytes += sum(pair.held.values())  # nobody's any more
+                del self.known[pair.key]
             elif pair.owner is None:
                 pair.owner = self._owner(pair.key[2], comms)
                 if pair.owner is not None:
                     pair.channel = self._counts[pair.owner] = self._counts.get(pair.owner, -1) + 1
+
+    def forget(self, comm_ids: set[int]) -> None:
+        """All but the queue pairs of these communicators, and those whose owner is still sought."""
+        self.known = {
+            key: pair for key, pair in self.known.items() if pair.owner is None or pair.owner.comm_id in comm_ids
+        }
+        self._counts = {owner: n for owner, n in self._counts.items() if owner.comm_id in comm_ids}
 
     def has_lost(self) -> bool:
         """Whether bytes were lost since this was last asked."""

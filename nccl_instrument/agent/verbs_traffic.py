@@ -45,8 +45,10 @@ Fed = list[tuple[Pair, Ints, Ints]]
 
 @dataclass
 class _Member:
-    """One communicator's connections of one owner (all its collectives, or its sends to one peer). ops: (number, OP row),
-    those not expected yet. fed: epochs that wait until it is known how to cut them.
+    """One communicator's connections of one owner (all its collectives, or its sends to one peer).
+
+    ops: OP rows, those not expected yet. fed: epochs that wait until it is known how to cut them. lost_ns: when something of it
+    was lost, 0 when ops can be told; newest_ns, called_ns: its last byte and its last call.
     """
 
     comm: np.void
@@ -57,6 +59,9 @@ class _Member:
     n_channels: int = 0
     is_untold: bool = False
     newest_ns: int = 0
+    called_ns: int = 0
+    lost_ns: int = 0
+    given_up: list[Rows] = field(default_factory=list)
     told: tuple[int, int] = (-1, -1)
     next_op: int = 1
 
@@ -68,12 +73,14 @@ class VerbsTraffic:
         self.epoch_ns, self.pairs = epoch_ns, Pairs()
         self._members: dict[Owner, _Member] = {}
         self._newest: dict[tuple[int, int, int], int] = {}
+        self._n_refused = 0
 
     def rows(self, blocks: Sequence[Block], comms: Rows, ops: Rows) -> Rows:
         """comms: COMM rows; ops: OP rows, over or under way, in any order, also such as were given before."""
         ours = comms[(comms["abi"] == 0) & (comms["comm_id"] != 0) & (comms["comm_rank"] >= 0)]
         if not len(ours):
             return empty_rows("traffic")
+        self._forget(set(ours["comm_id"].tolist()))
         new = self._new(ops[(ops["flags"] & OP_API) != 0])
         self.pairs.note_calls(new)
         self.pairs.feed(list(blocks), ours)
@@ -81,7 +88,7 @@ class VerbsTraffic:
             self._note(row, ours)
         if self.pairs.has_lost():
             for member in self._members.values():
-                member.is_untold = True
+                self._lose(member, self.pairs.until_ns)
         until, found = self.pairs.until_ns // self.epoch_ns, [empty_rows("traffic")]
         fed: dict[Owner, Fed] = {}
         for pair in self.pairs.known.values():
@@ -90,6 +97,17 @@ class VerbsTraffic:
         for owner, member in self._members.items():
             found.append(self._cut(owner, member, fed.get(owner, [])))
         return np.concatenate(found)
+
+    def refused(self) -> int:
+        """How many epochs and ops found no room since this was last asked."""
+        found, self._n_refused = self._n_refused, 0
+        return found
+
+    def _forget(self, comm_ids: set[int]) -> None:
+        """Communicators that are gone: a job that makes them again and again must not fill the node."""
+        self.pairs.forget(comm_ids)
+        self._members = {owner: one for owner, one in self._members.items() if owner.comm_id in comm_ids}
+        self._newest = {key: number for key, number in self._newest.items() if key[0] in comm_ids}
 
     def _new(self, ops: Rows) -> Rows:
         """Those not seen before, in the order in which they were enqueued. Launched ones alone: a call may still be refused."""
@@ -112,12 +130,14 @@ class VerbsTraffic:
         if (
             int(row["op"]) != member.next_op
         ):  # its first ones were before our time, or one is lost: which bytes are whose?
-            member.is_untold = True
+            self._lose(member, int(row["enqueued_ns"]))
         member.next_op = int(row["op"]) + 1
         member.ops.append(row.copy())
 
     def _cut(self, owner: Owner, member: _Member, fed: Fed) -> Rows:
         member.fed += [one for one in fed if len(one[1])]
+        if member.lost_ns:
+            return self._lost(owner, member)
         if owner.peer == NO_PEER and member.algorithm is None and not member.is_untold:
             self._learn(member)
             if member.algorithm is None and not member.is_untold:
@@ -126,6 +146,51 @@ class VerbsTraffic:
             member.ops.clear()
             return self._untold(owner, member)
         return self._told(owner, member)
+
+    # ---- after a loss ----
+
+    def _lose(self, member: _Member, at_ns: int) -> None:
+        """Nothing says any more whose bytes come: what is open is given up, marked."""
+        member.lost_ns = max(member.lost_ns, at_ns)
+        member.given_up += [stream.lose(NO_OP, self.pairs.until_ns) for stream in member.streams.values()]
+        self._n_refused += sum(stream.n_refused for stream in member.streams.values())
+        member.streams = {}
+
+    def _lost(self, owner: Owner, member: _Member) -> Rows:
+        """Until a call that surely begins the next bytes, rows without an op; from there on ops again."""
+        found = [self._named(owner, member, one) for one in member.given_up]
+        member.given_up = []
+        if not self._is_complete(member):
+            return np.concatenate([*found, self._untold(owner, member)])
+        begin_ns, fed = int(member.ops[0]["enqueued_ns"]), member.fed
+        begin = begin_ns // self.epoch_ns
+        member.fed = [(pair, epochs[epochs < begin], n[epochs < begin]) for pair, epochs, n in fed if epochs[0] < begin]
+        found.append(self._untold(owner, member))
+        member.fed = [
+            (pair, epochs[epochs >= begin], n[epochs >= begin]) for pair, epochs, n in fed if epochs[-1] >= begin
+        ]
+        member.lost_ns = 0
+        return np.concatenate([*found, self._cut(owner, member, [])])
+
+    def _is_complete(self, member: _Member) -> bool:
+        """Whether there is an op before whose call everything was over: the bytes of the call before it had come, and for a
+        second there was neither byte nor call. The ops before it are dropped.
+
+        A host enqueues ahead of its GPU: a pause alone may be that of a call that has not moved anything.
+        """
+        epochs = np.unique(np.concatenate([np.zeros(0, np.int64), *(one[1] for one in member.fed)]))
+        ends_ns = np.append(member.newest_ns, (epochs + 1) * self.epoch_ns)
+        while member.ops and int(member.ops[0]["enqueued_ns"]) < self.pairs.until_ns:
+            at_ns = int(member.ops[0]["enqueued_ns"])
+            moved_ns = int(ends_ns[ends_ns <= at_ns].max(initial=0))
+            is_over = moved_ns > member.called_ns > 0
+            if is_over and at_ns - max(moved_ns, member.lost_ns) >= SILENT_NS:
+                return True
+            member.called_ns = at_ns
+            member.ops.pop(0)
+        if len(epochs):
+            member.newest_ns = max(member.newest_ns, int(ends_ns[-1]))
+        return False
 
     # ---- what a collective is ----
 
@@ -194,6 +259,8 @@ class VerbsTraffic:
             self._stream(member, pair.destination).feed(pair.channel, epochs, n_bytes, n_active)
             member.newest_ns = max(member.newest_ns, (int(epochs[-1]) + 1) * self.epoch_ns)
         moved = [stream.poll(self.pairs.until_ns) for stream in member.streams.values()]
+        if any(stream.n_refused for stream in member.streams.values()):
+            self._lose(member, self.pairs.until_ns)
         return self._named(owner, member, np.concatenate([*moved, self._standing(member), np.zeros(0, MOVED)]))
 
     def _expect(self, owner: Owner, member: _Member) -> None:
@@ -201,6 +268,7 @@ class VerbsTraffic:
         ready = [row for row in member.ops if int(row["enqueued_ns"]) < self.pairs.until_ns]
         member.ops = member.ops[len(ready) :]
         for row in ready:
+            member.called_ns = int(row["enqueued_ns"])
             if owner.peer != NO_PEER:
                 volumes = {pair.destination: float(row["bytes"]) for pair in self._pairs_of(owner)}
             else:

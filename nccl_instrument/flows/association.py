@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nccl_instrument.flows.segmentation import CELLS_MAX, DELTA_NS, Ints, Segment, Segmenter
+from nccl_instrument.flows.segmentation import CELLS_MAX, DELTA_NS, OPS_MAX, Ints, Segment, Segmenter
 from nccl_instrument.tables import TRAFFIC_CUT, TRAFFIC_FINISHED, TRAFFIC_INCOMPLETE, TRAFFIC_P2P
 
 RUN_MAX: Final = 256
@@ -127,12 +127,16 @@ class _Channel:
 
 
 class PeerStream:
-    """The ops of one communicator's rank to (or from) one peer. epoch_ns: length of an epoch; cells_max: epochs kept."""
+    """The ops of one communicator's rank to (or from) one peer. epoch_ns: length of an epoch; cells_max: epochs kept;
+    ops_max: ops expected and not over. n_refused: epochs and ops for which there was no room; what is told after that is marked.
+    """
 
-    def __init__(self, epoch_ns: int, delta_ns: int = DELTA_NS, cells_max: int = CELLS_MAX) -> None:
-        self.epoch_ns, self.cells_max = epoch_ns, cells_max
+    def __init__(
+        self, epoch_ns: int, delta_ns: int = DELTA_NS, cells_max: int = CELLS_MAX, ops_max: int = OPS_MAX
+    ) -> None:
+        self.epoch_ns, self.cells_max, self.ops_max = epoch_ns, cells_max, ops_max
         self.n_refused = 0
-        self._segmenter = Segmenter(epoch_ns, delta_ns, cells_max)
+        self._segmenter = Segmenter(epoch_ns, delta_ns, cells_max, ops_max)
         self._channels: dict[int, _Channel] = {}
         self._fed: list[tuple[int, Ints, Ints, Floats]] = []
         self._ops: deque[_Expected] = deque()
@@ -145,7 +149,10 @@ class PeerStream:
         Those without bytes for this peer are left out. Expect an op no later than the poll that sees its first byte.
         """
         for op, volume, p2p in zip(ops.tolist(), volumes.tolist(), is_p2p.tolist(), strict=True):
-            if volume > 0:
+            if volume > 0 and len(self._ops) >= self.ops_max:
+                self.n_refused += 1
+                self._spoiled = True
+            elif volume > 0:
                 self._ops.append(_Expected(op, volume, TRAFFIC_P2P if p2p else 0))
                 self._segmenter.expect([volume])
 

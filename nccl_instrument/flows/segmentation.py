@@ -20,6 +20,8 @@ Ints = npt.NDArray[np.int64]
 
 DELTA_NS: Final = 1_000_000
 CELLS_MAX: Final = 4_000_000
+OPS_MAX: Final = 65_536
+"""Expected and not over: bytes that fall short of what is expected for ever must not fill the node."""
 SLACK: Final = 0.001
 """Of its volume an op may lack this and be over when silence follows: chunks are rounded to whole lines, so that one rank of a
 ring sends a little less than the formula has. Cutting by volume alone takes the whole of it, or errors would add up.
@@ -60,12 +62,15 @@ class Segmenter:
     """Algorithm 1 with its state kept between polls: one flow, or all channels to one peer added up.
 
     Expect an op before the poll that may close the op before it: unexpected bytes are held, and belong to no op until one is
-    expected. epoch_ns: length of an epoch; delta_ns: the silence that ends an op. n_refused: epochs beyond cells_max.
+    expected. epoch_ns: length of an epoch; delta_ns: the silence that ends an op. n_refused: epochs beyond
+    cells_max; n_ops_refused: ops beyond ops_max, after which nothing says whose the bytes are.
     """
 
-    def __init__(self, epoch_ns: int, delta_ns: int = DELTA_NS, cells_max: int = CELLS_MAX) -> None:
-        self.epoch_ns, self.delta_ns, self.cells_max = epoch_ns, delta_ns, cells_max
-        self.n_refused = 0
+    def __init__(
+        self, epoch_ns: int, delta_ns: int = DELTA_NS, cells_max: int = CELLS_MAX, ops_max: int = OPS_MAX
+    ) -> None:
+        self.epoch_ns, self.delta_ns, self.cells_max, self.ops_max = epoch_ns, delta_ns, cells_max, ops_max
+        self.n_refused = self.n_ops_refused = 0
         self._epochs, self._bytes = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._fed: list[tuple[Ints, Ints]] = []
         self._expected: deque[float] = deque()
@@ -74,7 +79,10 @@ class Segmenter:
 
     def expect(self, volumes: Iterable[float]) -> None:
         """The ops that come next on this flow, in order, each with its own bytes (> 0)."""
-        self._expected.extend(volumes)
+        wanted = list(volumes)
+        room = max(self.ops_max - len(self._expected), 0)
+        self.n_ops_refused += max(len(wanted) - room, 0)
+        self._expected.extend(wanted[:room])
 
     def feed(self, epochs: Ints, n_bytes: Ints) -> None:
         """Bytes by epoch number, rising, later than what was fed before; zeros are left out."""
@@ -197,7 +205,7 @@ def segment(
     """The ops of one flow to one peer. epochs: (n,) rising numbers of those with bytes; expected: each op's own volume, in
     order; what comes after the last of them is one more segment. now_ns: until when the flow was seen.
     """
-    whole = Segmenter(epoch_ns, delta_ns, max(len(epochs), 1))
+    whole = Segmenter(epoch_ns, delta_ns, max(len(epochs), 1), max(len(expected), 1))
     whole.expect(expected)
     whole.feed(epochs, n_bytes)
     found = whole.poll(now_ns)

@@ -9,6 +9,7 @@ import pytest
 
 from nccl_instrument.agent.segment_layout import COMM, OP
 from nccl_instrument.agent.verbs_traffic import VerbsTraffic
+from nccl_instrument.flows.association import PeerStream
 from nccl_instrument.measure.meter import CELL, FLOW
 from nccl_instrument.tables import (
     FUNC_RECV,
@@ -19,6 +20,7 @@ from nccl_instrument.tables import (
     OP_P2P,
     OP_STOPS_LOST,
     TRAFFIC_FINISHED,
+    TRAFFIC_INCOMPLETE,
     TRAFFIC_P2P,
 )
 from nccl_instrument.verbs.reading import BLOCK, QUEUE_PAIR, Block
@@ -117,12 +119,57 @@ def test_without_the_first_call_or_with_one_missing_no_op_is_named(numbers: list
     assert ops_of(rows) == [NO_OP]
 
 
-def test_after_a_loss_no_op_is_named_any_more() -> None:
+def test_after_a_loss_no_op_is_named_until_a_call_that_surely_begins_the_next_bytes() -> None:
     cut = VerbsTraffic(EPOCH)
     assert ops_of(cut.rows([block(STARTS)], comm(), calls(FIVE))) == list(FIVE)
     later = range(6, 9)
-    rows = cut.rows([block([10 * n + 2 for n in later], lost=7, last_ms=3_000)], comm(), calls(later))
+    rows = cut.rows([block([10 * n + 2 for n in later], lost=7, last_ms=100)], comm(), calls(later))
     assert ops_of(rows) == [NO_OP]
+    close = range(9, 12)  # no pause before them
+    rows = cut.rows([block([10 * n + 22 for n in close], lost=7, last_ms=200)], comm(), calls(close, at_ms=20))
+    assert ops_of(rows) == [NO_OP]
+    clear = range(12, 15)
+    starts = [10 * n + 4_002 for n in clear]
+    rows = cut.rows([block(starts, lost=7, last_ms=6_000)], comm(), calls(clear, at_ms=4_000))
+    assert ops_of(rows) == list(clear) and (rows["start_ns"] // MS >= 4_120).all()
+
+
+def test_what_is_open_at_a_loss_is_told_and_marked() -> None:
+    cut = VerbsTraffic(EPOCH)
+    assert ops_of(cut.rows([block(STARTS, last_ms=61)], comm(), calls(FIVE))) == list(FIVE)
+    assert not len(cut.rows([block([62], VOLUME // 2, last_ms=70)], comm(), calls([6])))
+    (row,) = cut.rows([block([], lost=7, last_ms=80)], comm(), calls([]))
+    assert (row["op"], row["n_bytes"], row["flags"]) == (6, VOLUME // 2, TRAFFIC_INCOMPLETE)
+
+
+def test_a_pause_in_which_the_call_before_has_moved_nothing_is_no_begin() -> None:
+    cut = VerbsTraffic(EPOCH)
+    assert ops_of(cut.rows([block(STARTS, last_ms=61)], comm(), calls(FIVE))) == list(FIVE)
+    late = np.concatenate([calls([6], at_ms=2_000), calls([7], at_ms=4_000)])  # the sixth runs after the seventh's call
+    rows = cut.rows([block([5_002, 5_012], lost=7, last_ms=6_000)], comm(), late)
+    assert ops_of(rows) == [NO_OP]
+
+
+def test_calls_whose_bytes_never_come_are_limited_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PeerStream.__init__, "__defaults__", (MS, 4_000_000, 8))
+    cut = VerbsTraffic(EPOCH)
+    cut.rows([block(STARTS)], comm(), calls(FIVE))
+    many = range(6, 40)
+    cut.rows([block([62], last_ms=3_000)], comm(), calls(many))
+    assert cut.refused() == 34 - 8 and cut.refused() == 0
+
+
+def test_communicators_that_are_gone_are_forgotten() -> None:
+    cut = VerbsTraffic(EPOCH)
+    for number in range(10, 20):
+        cut.rows([block(STARTS, qpn=number)], comm(number), calls(FIVE, comm_id=number))
+    assert len(cut.pairs.known) == 1 and len(cut._members) == 1 and len(cut._newest) == 1
+
+
+def test_bytes_of_nobody_are_counted() -> None:
+    cut = VerbsTraffic(EPOCH)
+    cut.rows([block(STARTS, connected_ns=6 * MS, last_ms=20_000)], comm(), calls(FIVE))
+    assert cut.pairs.n_unowned_bytes == 5 * VOLUME and not cut.pairs.known
 
 
 def test_a_refused_call_is_no_op() -> None:
