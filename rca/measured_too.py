@@ -3,7 +3,7 @@
 The two see the same fault from two sides. Where they name the same ranks for the same kind of trouble the finding is said once,
 with both. Where the waits name somebody surely and the wire somebody else, the wire's is shown and blames nobody. Where the
 waits name nobody, the wire leads. A slow way that only the waits suspect is no finding when its bytes took no longer. Without
-measured bytes nothing is changed.
+measured bytes no finding is changed, and that none were is said.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def with_measured(
 ) -> tuple[list[Finding], tuple[str, ...]]:
     """(findings, what was not measured). found: what the other rules say, best first."""
     if not len(slowdown.window.rows("traffic")):
-        return found, ()
+        return found, actual_time.missing(slowdown)
     measured = list(actual_time.explain(slowdown, symptom, settings))
     is_named = any(one.culprits or _is_sure(one) for one in found)
     group = [] if is_named or measured else list(actual_time.explain_group(slowdown, symptom, settings))

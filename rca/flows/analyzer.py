@@ -100,7 +100,7 @@ def communications(slowdown: Slowdown, measured: Measured, settings: Settings) -
     if any(not one.rivals for one in found):
         return found
     slow = _slow_senders(slowdown, measured, settings)
-    return (_by_rate(slowdown, edges, ends, slow, found),) if len(slow) == 1 else found or _by_sender(ends, end_of)
+    return (_by_rate(slowdown, edges, slow),) if len(slow) == 1 else found or _by_sender(ends, end_of)
 
 
 def proxies(slowdown: Slowdown, measured: Measured) -> tuple[Verdict, ...]:
@@ -141,7 +141,7 @@ def hot_ranks(slowdown: Slowdown, measured: Measured) -> tuple[Verdict, ...]:
     hot = np.flatnonzero(grown >= HOT_MIN * max(float(np.median(grown[known])), 1.0))
     if not len(hot) or 2 * len(hot) > known.sum():
         return ()
-    late = slowdown.delays.per_iteration_ns(slowdown.slow)
+    late = _later_ns(slowdown)
     wire = _sent_longer_ns(slowdown, measured)
     excess = float((late + wire)[hot].max())
     if excess < SHARE_MIN * slowdown.lost_ns:
@@ -163,9 +163,13 @@ def _sent_longer_ns(slowdown: Slowdown, measured: Measured) -> Floats:
 
 def latest_ns(slowdown: Slowdown) -> float:
     """How late of its own the latest rank starts its ops, per iteration, beyond what it usually has."""
+    return float(_later_ns(slowdown).max(initial=0.0))
+
+
+def _later_ns(slowdown: Slowdown) -> Floats:
+    """(R,) the same of every rank: one that is steadily late by design is no later than ever."""
     delays = slowdown.delays
-    more = delays.per_iteration_ns(slowdown.slow) - delays.per_iteration_ns(slowdown.usual)
-    return float(more.max(initial=0.0))
+    return delays.per_iteration_ns(slowdown.slow) - delays.per_iteration_ns(slowdown.usual)
 
 
 def groups(slowdown: Slowdown, measured: Measured) -> tuple[Verdict, ...]:
@@ -265,7 +269,7 @@ def _slow_senders(slowdown: Slowdown, measured: Measured, settings: Settings) ->
     return np.unique(rates.rank_at[slow])
 
 
-def _by_rate(slowdown: Slowdown, edges: Edges, ends: Ends, slow: Ints, found: tuple[Verdict, ...]) -> Verdict:
+def _by_rate(slowdown: Slowdown, edges: Edges, slow: Ints) -> Verdict:
     mine = edges.sender == slow[0]
     more = (edges.now_ns - edges.usual_ns)[mine]
     excess = min(float(more.max(initial=0.0)), slowdown.lost_ns)

@@ -149,19 +149,25 @@ def _grown_bytes(slowdown: Slowdown, rows: Rows, cell: Ints, is_seen: Mask) -> F
 
 
 def received_bytes(slowdown: Slowdown, measured: Measured) -> tuple[Floats, Floats]:
-    """(R,) bytes of an iteration that each rank is sent by custom collectives, usually and now; NaN: not measured."""
+    """(R,) bytes of an iteration that each rank is sent by custom collectives, usually and now; NaN: not measured.
+
+    Added up of senders that were measured in both: one that was only in the one would look like tokens that went elsewhere.
+    """
     kept = measured.place >= 0
     kept[kept] = slowdown.iterations.func[measured.place[kept]] == FUNC_SEND
     rows, iteration = measured.rows[kept], measured.iteration[kept]
     receiver = receivers_of(slowdown, rows["comm_id"], rows["peer"].astype(np.int64))
     n_ranks, n = len(slowdown.iterations.ranks), max(slowdown.iterations.n, 1)
     known = receiver >= 0
-    cell = receiver[known] * n + iteration[known]
-    total = (
-        np.bincount(cell, weights=rows["n_bytes"][known], minlength=n_ranks * n).astype(np.float64).reshape(n_ranks, n)
-    )
+    sender = slowdown.iterations.rank_at[measured.place[kept]]
+    pairs, of = np.unique(np.stack([sender[known], receiver[known]], axis=1), axis=0, return_inverse=True)
+    cell, n_cells = of.ravel() * n + iteration[known], len(pairs) * n
+    total = np.bincount(cell, weights=rows["n_bytes"][known], minlength=n_cells).astype(np.float64).reshape(-1, n)
     usual, now = (_mean(total, (total > 0) & those) for those in (slowdown.usual, slowdown.slow))
-    return usual, now
+    both = np.isfinite(usual) & np.isfinite(now)
+    to, is_sent = pairs[both, 1], np.bincount(pairs[both, 1], minlength=n_ranks) > 0
+    sums = [np.bincount(to, weights=one[both], minlength=n_ranks) for one in (usual, now)]
+    return np.where(is_sent, sums[0], np.nan), np.where(is_sent, sums[1], np.nan)
 
 
 def _lasted(slowdown: Slowdown, edge: Ints, place: Ints, n: int) -> Floats:

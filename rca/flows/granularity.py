@@ -10,9 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rca.keys import Rows
+from rca.keys import Ints, Rows, mix
+from rca.streams import Floats
 
-SLICE_BYTES_MAX = 2**20
+SLICE_BYTES_MIN = 2**15
+"""The smallest slice that the library cuts ops into (LL, a step): what moves less in all has no pauses between slices."""
+NIC_BYTES_PER_S_MAX = 50e9
+"""A NIC of 400 Gb/s, where no speed of any is known."""
 
 
 def slice_ns(slice_bytes: int, n_channels: int, nic_bytes_per_s: float) -> float:
@@ -27,7 +31,8 @@ def hidden_above(epoch_ns: int, one_slice_ns: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What can be seen with these epochs. hidden_above: share of the usual rate; the others explain it."""
+    """What can be seen with these epochs, of the flows that hide most. hidden_above: share of the usual rate; the others
+    explain it."""
 
     epoch_ns: int
     slice_bytes: int
@@ -46,20 +51,54 @@ class Sight:
 
 
 def sight_of(rows: Rows, nic: Rows) -> Sight | None:
-    """By the rows of `traffic` and `nic` of a window; None where none was measured.
+    """Of flows by their rows of `traffic`, and the rows of `nic` of the same window; None where nothing was measured.
 
-    Without the size of the slices or the speed of a NIC the largest slice of the library and what the fastest flow did in an
-    epoch stand for them, which say rather too much is hidden than too little.
+    Flows share a NIC by rank and communicator; the ones that hide most count. A slice of unknown size is taken for the smallest
+    of the library, a NIC of unknown speed for the fastest of its node, else for 400 Gb/s: that says rather too much is hidden
+    than too little.
     """
+    rows = rows[rows["epoch_ns"] > 0]
     if not len(rows):
         return None
-    epoch_ns = int(rows["epoch_ns"].max())
-    n_channels = max(len(np.unique(rows["channel"])), 1)
-    known = int(rows["slice_bytes"].max())
-    speed = float(nic["speed_mbps"].max()) * 1e6 / 8 if len(nic) else 0.0
-    busy = np.maximum(rows["actual_ns"], 1)
-    rate = speed or float((rows["n_bytes"] / busy).max()) * 1e9 * n_channels
-    if epoch_ns <= 0 or rate <= 0:
-        return None
-    size = known or SLICE_BYTES_MAX
-    return Sight(epoch_ns, size, n_channels, rate, hidden_above(epoch_ns, slice_ns(size, n_channels, rate)))
+    sliced = rows[rows["n_bytes"] >= SLICE_BYTES_MIN]
+    rows = sliced if len(sliced) else rows
+    of, n = _sharing(rows)
+    size = np.where(rows["slice_bytes"] > 0, rows["slice_bytes"], SLICE_BYTES_MIN).astype(np.int64)
+    smallest, longest, speed = np.full(n, np.iinfo(np.int64).max), np.zeros(n, np.int64), np.zeros(n)
+    np.minimum.at(smallest, of, size)
+    np.maximum.at(longest, of, rows["epoch_ns"].astype(np.int64))
+    np.maximum.at(speed, of, _nic_bytes_per_s(rows, nic))
+    channel = np.unique(np.stack([of, rows["channel"].astype(np.int64)]), axis=1)
+    n_channels = np.bincount(channel[0], minlength=n)
+    sights = [
+        Sight(epoch_ns, one, shared, rate, hidden_above(epoch_ns, slice_ns(one, shared, rate)))
+        for epoch_ns, one, shared, rate in zip(
+            longest.tolist(), smallest.tolist(), n_channels.tolist(), speed.tolist(), strict=True
+        )
+    ]
+    return min(sights, key=lambda one: one.hidden_above)
+
+
+def _sharing(rows: Rows) -> tuple[Ints, int]:
+    """(n,) of each row which of the flows it is of that take turns: a rank's on one NIC in one communicator; and how many."""
+    keys, of = np.unique(mix(rows["rank"], rows["comm_id"], _nic_of(rows)), return_inverse=True)
+    return of.ravel(), len(keys)
+
+
+def _nic_of(rows: Rows) -> Ints:
+    """(n,) a number for each name of a NIC."""
+    found: Ints = np.unique(rows["nic"], return_inverse=True)[1].ravel()
+    return found
+
+
+def _nic_bytes_per_s(rows: Rows, nic: Rows) -> Floats:
+    """(n,) the speed of the NIC of each row; without its name the fastest of the node."""
+    _, first, of = np.unique(mix(rows["node"], _nic_of(rows)), return_index=True, return_inverse=True)
+    found = np.zeros(len(first))
+    for number, at in enumerate(first.tolist()):
+        there = nic[nic["node"] == rows["node"][at]]
+        own = there[there["name"] == rows["nic"][at]]
+        mbps = int(own["speed_mbps"].max(initial=0)) or int(there["speed_mbps"].max(initial=0))
+        found[number] = mbps * 1e6 / 8 or NIC_BYTES_PER_S_MAX
+    speeds: Floats = found[of.ravel()]
+    return speeds

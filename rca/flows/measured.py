@@ -3,7 +3,8 @@
     place ──▶ iteration ──▶ rows of `traffic` of that op at that rank: one per channel and peer, sends only
 
 Actual time leaves the pauses out in which a rank only waits for others. Of a rank it is the time in which any of its flows moved
-bytes; of a connection, that of the slowest of its channels. What lacks an iteration's transfers counts nowhere.
+bytes; of a connection, that of the slowest of its channels. What lacks an iteration's transfers counts nowhere, nor do epochs of
+another length than the most: longer ones fold pauses into it, which would look like a slow wire (Pulse Figure 9).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from rca.streams import Floats
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Of the places (P, I), ns and bytes, NaN where nothing was measured: actual_ns, n_bytes, began and ended (since
-    iterations.start_ns). rows: (n,) the usable rows of `traffic`; place, iteration: (n,) of
+    iterations.start_ns). rows: (n,) the usable rows of `traffic`, all of epochs of one length; place, iteration: (n,) of
     each, -1 unknown.
     """
 
@@ -68,6 +69,18 @@ def incomplete_share(window: Window) -> float:
     return float(((flags & TRAFFIC_INCOMPLETE) != 0).mean()) if len(flags) else 0.0
 
 
+def compared_epoch_ns(rows: Rows) -> int:
+    """The length of the epochs that most rows were measured in, the shorter of two; 0 without rows."""
+    lengths, n = np.unique(rows["epoch_ns"], return_counts=True)
+    return int(lengths[n.argmax()]) if len(lengths) else 0
+
+
+def other_epochs_share(window: Window) -> float:
+    """Share of the usable rows that are left out, since they were measured in epochs of another length."""
+    rows = usable_rows(window)
+    return float((rows["epoch_ns"] != compared_epoch_ns(rows)).mean()) if len(rows) else 0.0
+
+
 _MEASURED: Final[WeakKeyDictionary[Slowdown, Measured]] = WeakKeyDictionary()
 """Several questions are asked of the same slowdown."""
 
@@ -82,6 +95,7 @@ def measured_in(slowdown: Slowdown) -> Measured:
 def measured_of(window: Window, iterations: Iterations) -> Measured:
     """The rows of `window` laid over these iterations."""
     rows = usable_rows(window)
+    rows = rows[rows["epoch_ns"] == compared_epoch_ns(rows)]
     place, iteration = np.nonzero(iterations.row >= 0)
     at = Index(_keys_of_ops(iterations.ops, iterations.row[place, iteration])).find(_op_keys(rows))
     row_place, row_iteration = (np.where(at >= 0, one[at], -1) if len(one) else at for one in (place, iteration))

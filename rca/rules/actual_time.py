@@ -20,18 +20,20 @@ from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject
 from rca.flows import analyzer
 from rca.flows.analyzer import By, Verdict, What
 from rca.flows.granularity import sight_of
-from rca.flows.measured import incomplete_share, measured_in
+from rca.flows.measured import incomplete_share, measured_in, other_epochs_share
+from rca.keys import Rows
 from rca.settings import Settings
 from rca.slow_words import MS, PER_ITERATION, finding_of
 from rca.slowdown import Slowdown
 from rca.words import communicator_names, lower, named
 
 RULE = "actual_time"
-VERSION = 2
+VERSION = 3
 
 TOLD_NIC = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `lspci -vv | grep -i lnksta`"
 TOLD_PROXY = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`"
 TOLD_BY = "told by"
+UNMEASURED = "No bytes on the wire were measured: whether the network itself is slower is told by the ops' waits alone."
 SAID = {
     By.ACTUAL: "What {who} sends and is sent is on the wire longer, pauses left out",
     By.RATE: "What {who} sends in custom collectives goes at a lower rate than its own and the others'",
@@ -63,11 +65,11 @@ def explain_group(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> t
 
 
 def missing(slowdown: Slowdown) -> tuple[str, ...]:
-    """What was not measured, in sentences; () where no node measures."""
+    """What was not measured, in sentences."""
     window, measured = slowdown.window, measured_in(slowdown)
     rows = window.rows("traffic")
     if not len(rows):
-        return ()
+        return (UNMEASURED,)
     found, of = [], _sending_nodes(slowdown)
     blind = of - set(rows["node"].tolist())
     if blind:
@@ -78,6 +80,12 @@ def missing(slowdown: Slowdown) -> tuple[str, ...]:
         found.append(
             f"{share:.0%} of what was measured on the wire belongs to iterations that lost something: left out."
         )
+    others = other_epochs_share(window)
+    if others:
+        found.append(
+            f"{others:.0%} of what was measured on the wire was in epochs of another length than the rest: left out, "
+            "since longer ones would look like a slow wire, and what rests on the rest is graded down."
+        )
     usual, slow = measured.seen(slowdown.usual), measured.seen(slowdown.slow)
     if min(usual, slow) < analyzer.MEASURED_MIN:
         found.append(
@@ -87,9 +95,10 @@ def missing(slowdown: Slowdown) -> tuple[str, ...]:
 
 
 def is_whole(slowdown: Slowdown) -> bool:
-    """Whether all nodes that send measured, and lost nothing."""
-    told = set(slowdown.window.rows("traffic")["node"].tolist())
-    return _sending_nodes(slowdown) <= told and not incomplete_share(slowdown.window)
+    """Whether all nodes that send measured, in epochs of one length, and lost nothing."""
+    window = slowdown.window
+    told = set(window.rows("traffic")["node"].tolist())
+    return _sending_nodes(slowdown) <= told and not incomplete_share(window) and not other_epochs_share(window)
 
 
 def _sending_nodes(slowdown: Slowdown) -> set[int]:
@@ -192,10 +201,20 @@ def _graded(slowdown: Slowdown, found: Finding) -> Finding:
 def _sight(slowdown: Slowdown, one: Verdict) -> tuple[Evidence, ...]:
     """By which of what was measured, and what these epochs hide."""
     said = (Evidence(TOLD_BY, one.by.value, "", "traffic"),)
-    sight = sight_of(slowdown.window.rows("traffic"), slowdown.window.rows("nic"))
+    sight = sight_of(_own_rows(slowdown, one), slowdown.window.rows("nic"))
     if sight is None:
         return said
     return (
         *said, Evidence("epoch", sight.epoch_ns / 1e3, "µs", "traffic"),
         Evidence("pauses hidden above this share of a sender's rate", round(100 * sight.hidden_above), "%", "traffic"),
     )  # fmt: skip
+
+
+def _own_rows(slowdown: Slowdown, one: Verdict) -> Rows:
+    """(n,) what was measured of the flows of a verdict's ranks or communicators; all of it where they send nothing."""
+    rows = measured_in(slowdown).rows
+    mine = np.isin(rows["rank"], slowdown.iterations.ranks[[*one.ranks, *one.rivals]])
+    if one.comm_ids:
+        mine = np.isin(rows["comm_id"], np.array(one.comm_ids, rows["comm_id"].dtype))
+    found: Rows = rows[mine] if mine.any() else rows
+    return found

@@ -84,7 +84,9 @@ def test_without_measured_bytes_the_findings_are_the_same_objects() -> None:
     bare = without(window("nic_limited", RING, 2, 0.4), "traffic")
     found: list[Finding] = []
     same, missing = with_measured(found, slow(bare), symptom_of(bare), DEFAULT)
-    assert same is found and missing == ()
+    assert same is found and missing == (actual_time.UNMEASURED,)
+    assert actual_time.UNMEASURED in diagnosed(bare).missing
+    assert actual_time.UNMEASURED not in diagnosed(window("nic_limited", RING, 2, 0.4)).missing
     assert not [fact for one in diagnosed(bare).findings for fact in one.evidence if fact.source == "traffic"]
 
 
@@ -175,3 +177,34 @@ def test_pauses_and_time_on_the_wire_add_up_to_what_an_op_lasts() -> None:
     assert (measured.actual_ns[known] <= spans[known] + 1).all()
     paused = np.nanmean((spans - measured.actual_ns)[:, one.slow], axis=1)
     assert one.sum(paused)[0] > 2 * longer[0]
+
+
+@pytest.mark.parametrize("is_longer", ["since the slowdown", "on rank 2"])
+def test_only_epochs_of_one_length_are_compared_and_the_others_are_said(is_longer: str) -> None:
+    """A process that doubles its epochs sees its pauses as bytes: no slow wire."""
+    one = window("gpus_slow", RING, None, 2.0)
+    rows = one.rows("traffic").copy()
+    longer = (rows["start_ns"] >= ONSET_NS) if is_longer == "since the slowdown" else (rows["rank"] == 2)
+    longer &= rows["start_ns"] >= ONSET_NS
+    rows["actual_ns"] *= np.where(longer, 4, 1)
+    rows["share_ns"] *= np.where(longer, 4, 1)
+    rows["epoch_ns"] = np.where(longer, 64_000, 32_000)
+    mixed = replace(one, tables={**one.tables, "traffic": rows})
+    assert by_wire(mixed) == ()
+    assert any("epochs of another length" in said for said in diagnosed(mixed).missing)
+    assert not actual_time.is_whole(slow(mixed))
+
+
+def test_epochs_of_another_length_beside_a_slow_nic_grade_it_down() -> None:
+    one = without_waits(window("nic_limited", RING, 2, 0.4))
+    rows = one.rows("traffic").copy()
+    rows["epoch_ns"][::50] *= 2
+    (found,) = by_wire(replace(one, tables={**one.tables, "traffic": rows}))
+    assert found.culprits == (2,) and found.grade is not Grade.STRONG
+
+
+def test_a_rank_that_is_steadily_late_and_is_sent_more_has_no_old_lateness_for_an_excess() -> None:
+    one = slow(window("hot_expert", EXPERTS, 3))
+    steady = replace(one, delays=replace(one.delays, own_ns=np.full_like(one.delays.own_ns, float(one.lost_ns))))
+    on_its_way = analyzer._sent_longer_ns(one, measured_in(one))[3]
+    assert [found.excess_ns for found in analyzer.hot_ranks(steady, measured_in(one))] in ([], [on_its_way])
