@@ -53,7 +53,8 @@ class Traffic:
         self.transfers, self.raw = Transfers(ring), deque[Raw]()
         self._iterations = Iterations()
         self._pid, self._nic, self._sampling = pid, nic.encode()[:16], sampling
-        self._n_lost = 0
+        self._n_lost = self._n_ops_lost = 0
+        self.n_too_large = 0  # measured iterations with more epochs than may be kept: they have no rows
         self._told_ns = 0  # the standstill that was told of: when its last chunk was through
 
     def sweep(self) -> None:
@@ -65,19 +66,25 @@ class Traffic:
         ops: OP rows of those that ended since; live: of those under way; sizes: communicator → its ranks.
         """
         self._iterations.add(ops, live, sizes)
+        self._note_losses(now_ns)
         over = self._iterations.over(live, now_ns)
         first = over[0].number if over else self._iterations.next
         if first is None or not self._sampling.is_any_measured(first, max(self._iterations.newest, first) + 1):
             self.transfers.skip()
             return empty_rows("traffic")
         self.transfers.read()
-        self._note_losses(now_ns)
+        if self._note_losses(now_ns):
+            over = [replace(one, is_whole=False) for one in over]
         begins_ns = over[0].begins_ns if over else self._iterations.open_since_ns()
         sent = self.transfers.since(begins_ns)
         found = [self._measured(one, sent) for one in over if self._sampling.is_measured(one.number)]
         self._forget(now_ns)
         found.append(self._standing(sent, live, now_ns))
         return stack(found)
+
+    def lose_ops(self, count: int) -> None:
+        """So many OP records were lost since the last call of `rows`: nobody knows which iteration they were of."""
+        self._n_ops_lost += count
 
     def map_anew(self, ring_from: Callable[[int | None], OpRing | None]) -> None:
         """Read on from another mapping of the same segment."""
@@ -88,11 +95,14 @@ class Traffic:
     def close(self) -> None:
         self._sampling.forget(self._pid)
 
-    def _note_losses(self, now_ns: int) -> None:
-        lost = self.transfers.n_lost + self._iterations.n_dropped
-        if lost > self._n_lost:
-            self._n_lost = lost
-            self._iterations.lose(now_ns)
+    def _note_losses(self, now_ns: int) -> bool:
+        """Whether anything was lost since this was last asked."""
+        lost = self.transfers.n_lost + self._iterations.n_dropped + self._n_ops_lost
+        if lost <= self._n_lost:
+            return False
+        self._n_lost = lost
+        self._iterations.lose(now_ns)
+        return True
 
     def _forget(self, now_ns: int) -> None:
         """Chunks of the iterations that are over."""
@@ -103,7 +113,9 @@ class Traffic:
         rows = self._cut(sent)
         if not (iteration.is_whole and sent.is_whole):
             rows["flags"] |= TRAFFIC_INCOMPLETE
-        cost = Cost(len(rows), len(sent.cells), len(sent.rows), iteration.ends_ns - iteration.begins_ns)
+        self.n_too_large += sent.n_refused > 0
+        n_cells = len(sent.cells) + sent.n_refused
+        cost = Cost(len(rows), n_cells, len(sent.rows), iteration.ends_ns - iteration.begins_ns)
         self._keep(Raw(replace(iteration, ops=iteration.ops[:0]), sent, self._sampling.every, self._nic))
         self._sampling.told(self._pid, cost)
         return rows

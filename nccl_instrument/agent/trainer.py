@@ -126,8 +126,15 @@ class Trainer:
         self._told.update(totals)
         more["ring_records"] = self._lost_records  # those of ring_busy among them: their place in the ring stays empty
         more["torn_rows"], self.segment.torn_rows, self._lost_records = self.segment.torn_rows, 0, 0
-        more["rows_over_limit"], self._lost_comms = self._lost_comms, 0
+        more["rows_over_limit"], self._lost_comms = self._lost_comms + self._too_large(), 0
         return {kind: count for kind, count in more.items() if count}
+
+    def _too_large(self) -> int:
+        """Iterations without rows of `traffic` because they had too many epochs, since this was last asked."""
+        if self.traffic is None:
+            return 0
+        found, self.traffic.n_too_large = self.traffic.n_too_large, 0
+        return found
 
     def close(self) -> None:
         """Let go of the segment; the file stays."""
@@ -155,6 +162,8 @@ class Trainer:
         assert self._ring is not None
         records, lost = self._ring.drain()
         self._lost_records += lost
+        if self.traffic is not None:
+            self.traffic.lose_ops(lost)
         return records
 
     def _passed_comms(self) -> int:

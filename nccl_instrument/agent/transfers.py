@@ -78,6 +78,7 @@ class Transfers:
 class Sent:
     """What the flows of an iteration moved. keys: (F,) of the flows, ordered; rows: (n,) TRANSFER by flow and order; first:
     (F + 1,) where each flow's begin. cells: (m,) CELL of epochs of epoch_ns; is_whole: no chunk is missing.
+    n_refused: epochs it would have had, where they were more than CELLS_MAX even of the longest: then it has none.
     """
 
     keys: list[Key]
@@ -86,6 +87,7 @@ class Sent:
     cells: Rows
     epoch_ns: int
     is_whole: bool
+    n_refused: int = 0
 
     def of(self, flow: int) -> Rows:
         """Its chunks."""
@@ -109,16 +111,28 @@ def laid_out(rows: Rows, iteration: Iteration, epoch_ns: int) -> Sent:
     epoch_ns = _epoch_that_fits(spans, epoch_ns)
     is_whole = _has_all(rows, first)
     if not epoch_ns:
-        return Sent([], rows[:0], np.zeros(1, np.int64), np.zeros(0, CELL), EPOCH_NS_MOST, False)
+        return Sent(
+            [],
+            rows[:0],
+            np.zeros(1, np.int64),
+            np.zeros(0, CELL),
+            EPOCH_NS_MOST,
+            False,
+            _n_epochs(spans, EPOCH_NS_MOST),
+        )
     return Sent(keys, rows, first, _cells(spans, epoch_ns), epoch_ns, is_whole)  # type: ignore[arg-type]
 
 
 def _epoch_that_fits(spans: Rows, epoch_ns: int) -> int:
     """The length of epochs in which there are at most CELLS_MAX of them; 0 when there are more even of the longest."""
-    took = int((spans["to_ns"] - spans["from_ns"]).sum())
-    while epoch_ns < EPOCH_NS_MOST and took // epoch_ns + len(spans) > CELLS_MAX:
+    while epoch_ns < EPOCH_NS_MOST and _n_epochs(spans, epoch_ns) > CELLS_MAX:
         epoch_ns = min(2 * epoch_ns, EPOCH_NS_MOST)
-    return epoch_ns if took // epoch_ns + len(spans) <= CELLS_MAX else 0
+    return epoch_ns if _n_epochs(spans, epoch_ns) <= CELLS_MAX else 0
+
+
+def _n_epochs(spans: Rows, epoch_ns: int) -> int:
+    """How many epochs with bytes there are at most."""
+    return int((spans["to_ns"] - spans["from_ns"]).sum()) // epoch_ns + len(spans)
 
 
 def _changes(rows: Rows) -> npt.NDArray[np.bool_]:

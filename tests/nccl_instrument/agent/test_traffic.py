@@ -134,6 +134,35 @@ def test_records_that_were_overwritten_mark_the_iterations_under_way_then() -> N
     assert 9 in marked(rows) and not {10, 11} & marked(rows)
 
 
+def test_a_lost_record_of_an_op_marks_its_iteration_and_no_other() -> None:
+    process = Process()
+    assert not marked(process.run(0, 8))
+    process.send(8)
+    process.traffic.lose_ops(1)  # the send's; its chunks are of no op then
+    rows = process.traffic.rows(process.calls(8)[:1], NO_OPS, SIZES, 890 * MS)
+    rows = np.concatenate([rows, process.run(9, 12)])
+    assert 9 in marked(rows) and not {10, 11} & marked(rows)
+    assert not ((rows["op"] == 9) & (rows["comm_id"] == PAIR)).any()
+
+
+def test_a_lost_record_that_is_noticed_when_its_iteration_is_over_marks_it() -> None:
+    process = Process()
+    process.run(0, 8)
+    process.send(8)
+    process.send(9)
+    process.traffic.lose_ops(1)
+    calls = np.concatenate([process.calls(8)[:1], process.calls(9)])
+    rows = process.traffic.rows(calls, NO_OPS, SIZES, 990 * MS)
+    assert 9 in set(rows["op"].tolist()) and 9 in marked(rows)
+
+
+def test_an_iteration_with_too_many_epochs_is_counted_and_costs_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfers, "CELLS_MAX", 8)
+    process = Process(sampling=Sampling(rows_per_s=1))
+    assert not len(process.run(0, 12)) and process.traffic.n_too_large > 0
+    assert process.sampling.every > 1
+
+
 def test_only_every_second_iteration_is_measured_when_that_is_all_there_is_room_for() -> None:
     sampling = Sampling(rows_per_s=100)
     sampling.told(99, Cost(rows=190, cells=0, transfers=0, took_ns=1_000 * MS))  # another process of this node
