@@ -135,13 +135,14 @@ def _drawn(window: Window, span: Span, rank: int, groups: list[GroupRow], group:
     is_custom = any(one.comm_id == comm_id and one.is_custom for one in groups_of(window))
     since = span.onset_ns if (times.start_ns >= span.onset_ns).any() else 0
     paths = paths_of(window, comm_id, by_peer=is_custom, since_ns=since)
+    n_ranks = next((one.n_ranks for one in groups if one.comm_id == group), 0)
     return {
         "rank": rank, "groups": [dataclasses.asdict(one) for one in groups], "group": group, "is_custom": is_custom,
         "started_at": iso_from_ns(span.start_ns), "ended_at": iso_from_ns(span.end_ns),
         "measured": _measured(window, comm_id, read_of), "ranks": figures.rank_rows(times, since),
-        "times": figures.times_figure(times, since),
+        "times": figures.times_figure(times, since, n_ranks),
         "rates": figures.rates_figure(times, figures.drawn_ranks(times, rank, since)),
-        "paths": figures.paths_figure(paths, by_peer=is_custom),
+        "paths": figures.paths_figure(paths, n_ranks, by_peer=is_custom),
         "matrix": figures.matrix_figure(paths) if is_custom else None,
     }  # fmt: skip
 

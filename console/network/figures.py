@@ -21,8 +21,8 @@ APART: Final = 1.25
 """Times the median rank: a rank with more stands out."""
 
 
-def times_figure(times: OpTimes, since_ns: int) -> dict[str, Any]:
-    """Of every rank the median time its ops lasted, and in which bytes moved."""
+def times_figure(times: OpTimes, since_ns: int, n_ranks: int) -> dict[str, Any]:
+    """Of every rank the median time its ops lasted, and in which bytes moved. n_ranks: of the group, measured or not."""
     ranks, actual, lasted = _medians(times, since_ns)
     shown = _shown(ranks, actual)
     figure = go.Figure(layout=_layout("ms of an op", "rank", "category", "network-times"))
@@ -37,7 +37,7 @@ def times_figure(times: OpTimes, since_ns: int) -> dict[str, Any]:
         marker={"color": COLOURS[4], "pattern": {"shape": "/", "fillmode": "overlay", "size": 6, "solidity": 0.2}},
         hovertemplate="rank %{x}: bytes moved for %{y:.2f} ms<extra></extra>",
     )  # fmt: skip
-    return as_figure(figure, _times_text(ranks, actual, lasted, len(shown)))
+    return as_figure(figure, _times_text(ranks, actual, lasted, len(shown), n_ranks))
 
 
 def rates_figure(times: OpTimes, ranks: Sequence[int]) -> dict[str, Any]:
@@ -62,8 +62,8 @@ def rates_figure(times: OpTimes, ranks: Sequence[int]) -> dict[str, Any]:
     return as_figure(figure, _rates_text(times, ranks[:LINES_MAX]))
 
 
-def paths_figure(paths: Paths, *, by_peer: bool) -> dict[str, Any]:
-    """The rate of every rank on every channel, or to every peer: a dark cell is a slow NIC or link."""
+def paths_figure(paths: Paths, n_ranks: int, *, by_peer: bool) -> dict[str, Any]:
+    """The rate of every rank on every channel, or to every peer: a dark cell is a slow NIC or link. n_ranks: of the group."""
     figure = go.Figure(layout=_layout("rank", "sends to rank" if by_peer else "channel", "category", "network-paths"))
     figure.update_layout(
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False}, xaxis={"showgrid": False}
@@ -77,7 +77,7 @@ def paths_figure(paths: Paths, *, by_peer: bool) -> dict[str, Any]:
         colorbar={"orientation": "h", "x": 0.0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "len": 0.6, "thickness": 8},
         hovertemplate=f"rank %{{y}}, {channel}to rank %{{customdata}}: %{{z:.3f}} GB/s<extra></extra>",
     )  # fmt: skip
-    return as_figure(figure, _paths_text(paths, by_peer=by_peer))
+    return as_figure(figure, _paths_text(paths, n_ranks, by_peer=by_peer))
 
 
 def matrix_figure(paths: Paths) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _peers(peers: Any) -> list[list[str]]:
     return [["several" if one < 0 else str(one) for one in row] for row in peers.tolist()]
 
 
-def _times_text(ranks: Any, actual: Floats, lasted: Floats, n_shown: int) -> str:
+def _times_text(ranks: Any, actual: Floats, lasted: Floats, n_shown: int, n_ranks: int) -> str:
     if not len(ranks):
         return "No op of this group was measured in this time."
     worst, middle = int(np.argmax(actual)), float(np.median(actual))
@@ -170,8 +170,12 @@ def _times_text(ranks: Any, actual: Floats, lasted: Floats, n_shown: int) -> str
     )
     if middle and actual[worst] >= APART * middle:
         said += f" Longest on rank {ranks[worst]}: {actual[worst] / 1e6:.3g} ms, {actual[worst] / middle:.1f} times the median."
-    else:
+    elif len(ranks) >= n_ranks:
         said += " All ranks are alike."
+    elif len(ranks) > 1:
+        said += " They are alike."
+    if len(ranks) < n_ranks:
+        said = f"Of the {len(ranks):,} of {n_ranks:,} ranks that were measured: {said[:1].lower()}{said[1:]}"
     return (
         said if n_shown == len(ranks) else f"{said} Drawn are the {n_shown} of {len(ranks):,} ranks that differ most."
     )
@@ -184,7 +188,7 @@ def _rates_text(times: OpTimes, ranks: Sequence[int]) -> str:
     return f"{len(ranks)} of {n} ranks, up to their {int(np.bincount(times.rank).max())} newest measured ops."
 
 
-def _paths_text(paths: Paths, *, by_peer: bool) -> str:
+def _paths_text(paths: Paths, n_ranks: int, *, by_peer: bool) -> str:
     if not np.isfinite(paths.rate).any():
         return "No path of this group was measured in this time."
     usual = float(np.nanquantile(paths.rate, UPPER))  # of a small ring half the paths touch a slow NIC
@@ -194,7 +198,9 @@ def _paths_text(paths: Paths, *, by_peer: bool) -> str:
     where += f", to rank {to}" if to >= 0 else ""
     slowest = float(paths.rate[row, column])
     if slowest >= usual / APART:
-        return f"All paths are about as fast: {usual / 1e9:.3g} GB/s."
+        n_seen = int(np.isfinite(paths.rate).any(axis=1).sum())
+        of = f" of the {n_seen:,} of {n_ranks:,} ranks that were measured" if n_seen < n_ranks else ""
+        return f"All paths{of} are about as fast: {usual / 1e9:.3g} GB/s."
     return f"Slowest: {where}, {slowest / 1e9:.3g} GB/s; a quarter of the paths have {usual / 1e9:.3g} GB/s or more."
 
 

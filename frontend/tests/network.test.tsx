@@ -34,6 +34,18 @@ describe("the sentence of the network tab", () => {
     expect(headline(answer())).toContain("Nothing of this group was measured");
     expect(headline(answer(row(1, null)))).toContain("Nothing of this group was measured");
   });
+  it("counts the ranks that were not measured: of them nothing is known", () => {
+    const of = (...ranks: RankOnWire[]): NetworkAnswer => ({
+      ...answer(...ranks),
+      group: "0a",
+      groups: [{ comm_id: "0a", name: "dp", n_ranks: 64 }],
+    });
+    expect(headline(of(row(1, 1.1), row(2, 0.9)))).toBe(
+      "On the wire the 2 of 64 ranks of this group that were measured are alike.",
+    );
+    expect(headline(of(row(1, 1)))).toBe("Of 1 of 64 ranks bytes were measured: there is nobody to compare it with.");
+    expect(headline(of(row(1, 2), row(2, 1), row(3, 1)))).toContain("the 3 of 64 ranks that were measured.");
+  });
   it("names who stands out, the farthest first, and counts the rest", () => {
     expect(headline(answer(row(3, 2.1), row(1, 1), row(2, 0.9)))).toBe(
       "Rank 3: bytes move up to 2.1 times as long as at the median rank.",

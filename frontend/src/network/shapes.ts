@@ -52,7 +52,14 @@ export function headline(answer: NetworkAnswer): string {
   const measured = answer.ranks.filter((row) => row.times_median !== null);
   if (measured.length === 0) return "Nothing of this group was measured on the wire in this time.";
   const apart = measured.filter((row) => (row.times_median ?? 0) >= APART);
-  if (apart.length === 0) return "On the wire all ranks of this group are alike.";
+  const total = answer.groups.find((group) => group.comm_id === answer.group)?.n_ranks ?? measured.length;
+  const missed = measured.length < total;
+  const of = `${measured.length.toLocaleString("en")} of ${total.toLocaleString("en")} ranks`;
+  if (measured.length === 1 && missed) return `Of ${of} bytes were measured: there is nobody to compare it with.`;
+  if (apart.length === 0)
+    return missed
+      ? `On the wire the ${of} of this group that were measured are alike.`
+      : "On the wire all ranks of this group are alike.";
   const named = apart
     .slice(0, 4)
     .map((row) => row.rank)
@@ -60,5 +67,5 @@ export function headline(answer: NetworkAnswer): string {
   const more = apart.length > 4 ? ` and ${apart.length - 4} more` : "";
   const most = apart[0]?.times_median?.toFixed(1);
   const word = apart.length === 1 ? "Rank" : "Ranks";
-  return `${word} ${named}${more}: bytes move up to ${most} times as long as at the median rank.`;
+  return `${word} ${named}${more}: bytes move up to ${most} times as long as at the median rank${missed ? ` of the ${of} that were measured` : ""}.`;
 }

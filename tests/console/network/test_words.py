@@ -1,0 +1,33 @@
+"""What the network tab's pictures say where only some of a group's ranks were measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from console.network.figures import paths_figure, times_figure
+from rca.flows.pictures import OpTimes, Paths
+
+
+def alike(n: int) -> OpTimes:
+    one = np.ones(n)
+    rank = np.arange(n)
+    return OpTimes(rank, rank, rank, rank + 10, 1e6 * one, 2e6 * one, 1e6 * one, one > 0)
+
+
+def paths(n: int) -> Paths:
+    return Paths(np.arange(n), np.arange(1), np.full((n, 1), 1e9), np.full((n, 1), 1e6), np.full((n, 1), -1))
+
+
+def test_all_ranks_are_alike_only_where_all_were_measured() -> None:
+    assert times_figure(alike(4), 0, 4)["text"].endswith("All ranks are alike.")
+    said = times_figure(alike(2), 0, 64)["text"]
+    assert said.startswith("Of the 2 of 64 ranks that were measured: ops lasted") and "All ranks" not in said
+    assert "alike" not in times_figure(alike(1), 0, 64)["text"]
+
+
+@pytest.mark.parametrize(
+    ("n", "of"), [(4, "All paths are"), (2, "All paths of the 2 of 4 ranks that were measured are")]
+)
+def test_all_paths_are_as_fast_of_those_that_were_measured(n: int, of: str) -> None:
+    assert paths_figure(paths(n), 4, by_peer=False)["text"].startswith(f"{of} about as fast")
