@@ -38,6 +38,7 @@ EXPORT int ncclGroupEnd(void);
 EXPORT int ncclGroupSimulateEnd(void *estimate);
 EXPORT int ncclCommInitRank(void **comm, int n_ranks, UniqueId id, int rank);
 EXPORT int ncclCommInitRankConfig(void **comm, int n_ranks, UniqueId id, int rank, void *config);
+EXPORT int ncclCommInitRankScalable(void **comm, int n_ranks, int rank, int n_ids, UniqueId *ids, void *config);
 EXPORT int ncclCommInitAll(void **comms, int n_devices, const int *devices);
 EXPORT int ncclCommSplit(void *comm, int color, int key, void **made, void *config);
 EXPORT int ncclCommDestroy(void *comm);
@@ -125,6 +126,17 @@ int ncclCommInitRankConfig(void **comm, int n_ranks, UniqueId id, int rank, void
     int is_outer = api_enter(), done = real(comm, n_ranks, id, rank, config);
     api_leave();
     if (is_outer) api_made(&(Making){comm, api_id_of(&id), n_ranks, rank, began_ns}, done);
+    return done;
+}
+
+/* Since 2.23: with several unique ids, the same list on all members, so that the first is theirs alone. */
+int ncclCommInitRankScalable(void **comm, int n_ranks, int rank, int n_ids, UniqueId *ids, void *config) {
+    REAL(ncclCommInitRankScalable, void **, int, int, int, UniqueId *, void *);
+    int64_t began_ns = now_ns();
+    uint64_t comm_id = ids && n_ids > 0 ? api_id_of(&ids[0]) : 0;
+    int is_outer = api_enter(), done = real(comm, n_ranks, rank, n_ids, ids, config);
+    api_leave();
+    if (is_outer && comm_id) api_made(&(Making){comm, comm_id, n_ranks, rank, began_ns}, done);
     return done;
 }
 

@@ -73,6 +73,12 @@ int ncclCommInitRankConfig(void **comm, int n, Id id, int rank, void *config) {
     return config ? 7 : 0;
 }
 
+int ncclCommInitRankScalable(void **comm, int n, int rank, int n_ids, Id *ids, void *config) {
+    seen = (struct seen){.name = "InitRankScalable", .count = (size_t)n_ids, .root = rank, .send = config, .receive = ids};
+    if (!ids || n_ids < 1) return 4;
+    return hand_over(comm, new_comm(n, rank));
+}
+
 int ncclCommInitAll(void **comms, int n, const int *devices) {
     Id id = {{0}};
     (void)devices;

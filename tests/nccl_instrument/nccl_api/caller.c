@@ -120,6 +120,15 @@ static void asynchronous(void) {
     MUST(ncclAllReduce(a, b, 777, FLOAT32, 0, comm, stream) == 7);
 }
 
+static void scalable(void) {
+    void *comm = NULL, *none = NULL;
+    Id ids[2] = {id_of(1), id_of(2)};
+    MUST(ncclCommInitRankScalable(&comm, 4, 3, 2, ids, a) == 0 && comm);
+    MUST(stub_seen()->count == 2 && stub_seen()->root == 3 && stub_seen()->send == a && stub_seen()->receive == ids);
+    MUST(ncclCommInitRankScalable(&none, 4, 3, 0, NULL, NULL) == 4 && !none);
+    MUST(ncclAllReduce(a, b, 8, FLOAT32, 0, comm, stream) == 0);
+}
+
 static void failing(void) {
     void *comm = joined(1, 2, 0);
     MUST(ncclAllReduce(a, b, 666, FLOAT32, 0, comm, stream) == 4);
@@ -196,6 +205,7 @@ int run(const char *scenario) {
         void (*function)(void);
     } all_of_them[] = {{"plain", plain},     {"ended", ended},         {"groups", groups}, {"simulated", simulated},
                        {"splits", splits},   {"all", all},             {"asynchronous", asynchronous},
+                       {"scalable", scalable},
                        {"failing", failing}, {"strangers", strangers}, {"threads", threads},
                        {"churn", churn},     {"many", many},           {"forked", forked}};
     for (size_t at = 0; at < sizeof all_of_them / sizeof *all_of_them; at++)

@@ -25,6 +25,7 @@ int ncclCommCount(const void *comm, int *count);
 int ncclCommUserRank(const void *comm, int *rank);
 int ncclCommInitRank(void **comm, int n, Id id, int rank);
 int ncclCommInitRankConfig(void **comm, int n, Id id, int rank, void *config);
+int ncclCommInitRankScalable(void **comm, int n, int rank, int n_ids, Id *ids, void *config);
 int ncclCommInitAll(void **comms, int n, const int *devices);
 int ncclCommSplit(void *comm, int color, int key, void **made, void *config);
 int ncclCommDestroy(void *comm);

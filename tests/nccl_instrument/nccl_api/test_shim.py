@@ -48,7 +48,19 @@ def ran(done: subprocess.CompletedProcess[str], folder: Path) -> Traced:
     return Traced(folder)
 
 
-SCENARIOS = ("plain", "ended", "groups", "simulated", "splits", "all", "asynchronous", "failing", "strangers", "forked")
+SCENARIOS = (
+    "plain",
+    "ended",
+    "groups",
+    "simulated",
+    "splits",
+    "all",
+    "asynchronous",
+    "scalable",
+    "failing",
+    "strangers",
+    "forked",
+)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -154,6 +166,16 @@ def test_one_process_may_be_several_ranks(built: Built, tmp_path: Path) -> None:
 def test_what_goes_on_by_itself_counts_as_begun(built: Built, tmp_path: Path) -> None:
     traced = ran(built.run("asynchronous", tmp_path), tmp_path)
     assert len(traced.live) == 1 and traced.live["launched_ns"][0] > 0 and not traced.counted()
+
+
+def test_a_communicator_of_several_unique_ids_is_known_by_the_first(built: Built, tmp_path: Path) -> None:
+    for folder in ("one", "several"):
+        (tmp_path / folder).mkdir()
+    one = ran(built.run("failing", tmp_path / "one"), tmp_path / "one")  # made of the first of the ids alone
+    traced = ran(built.run("scalable", tmp_path / "several"), tmp_path / "several")
+    assert traced.comms[["comm_rank", "n_ranks"]].tolist() == [(3, 4)]
+    assert traced.comms["comm_id"].tolist() == one.comms["comm_id"].tolist()
+    assert traced.live["count"].tolist() == [8] and not traced.counted()
 
 
 def test_a_refused_call_is_no_op_in_progress(built: Built, tmp_path: Path) -> None:
