@@ -146,8 +146,11 @@ static bool poll_meter(struct dgv_device *device, struct dgv_block *block) {
     for (int tries = 0; tries < 4; tries++) {
         block->n_flows = DGV_QPS_MAX;
         block->n_cells = cells_room;
-        if (!dgm_poll(device->meter, block->now_ns - DGV_LAG_NS, &block->first_epoch, flows, &block->n_flows, cells, &block->n_cells))
+        uint64_t until_ns = block->now_ns - DGV_LAG_NS;
+        if (!dgm_poll(device->meter, until_ns, &block->first_epoch, flows, &block->n_flows, cells, &block->n_cells)) {
+            atomic_store_explicit(&device->polled_ns, until_ns, memory_order_relaxed);
             return true;
+        }
         uint64_t room = block->n_cells + block->n_cells / 2 + 1024;
         struct dgm_cell *more = room <= CELLS_MAX ? realloc(cells, room * sizeof *cells) : NULL;
         if (!more)

@@ -19,7 +19,9 @@ static void feed_at(struct dgv_device *device, const struct dgv_qp *qp, uint64_t
         dgm_transfer(device->meter, number_of(qp), at_ns, bytes);
 }
 
-/* Evenly over the epochs from `from_ns` to `to_ns`, to the byte. */
+/* Evenly over the epochs from `from_ns` to `to_ns`, to the byte; what lies in epochs that are written already in one go, as it
+ * comes to lie in the first that is left: NCCL's proxy polls here, and after a pause it would do so epoch by epoch.
+ */
 static void spread(struct dgv_device *device, const struct dgv_qp *qp, uint64_t from_ns, uint64_t to_ns, uint64_t bytes) {
     uint64_t began = device->start_ns, first = (from_ns - began) / DGV_EPOCH_NS, last = (to_ns - began) / DGV_EPOCH_NS;
     if (from_ns < began || last <= first) {
@@ -30,7 +32,10 @@ static void spread(struct dgv_device *device, const struct dgv_qp *qp, uint64_t 
         first = last - DGV_SPREAD_MAX;
         from_ns = began + first * DGV_EPOCH_NS;
     }
-    uint64_t length = to_ns - from_ns, before = 0;
+    uint64_t length = to_ns - from_ns, before = 0, polled_ns = atomic_load_explicit(&device->polled_ns, memory_order_relaxed);
+    uint64_t held = polled_ns > began ? (polled_ns - began) / DGV_EPOCH_NS : 0;
+    if (first < held)
+        first = held < last ? held : last; /* its bytes are all that came until its end */
     for (uint64_t epoch = first; epoch <= last; epoch++) {
         uint64_t end = began + (epoch + 1) * DGV_EPOCH_NS;
         uint64_t until = end >= to_ns ? bytes : (uint64_t)((double)bytes * (double)(end - from_ns) / (double)length);

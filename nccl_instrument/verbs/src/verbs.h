@@ -60,7 +60,7 @@ struct dgv_device {
     struct dgv_qp *qps; /* DGV_SLOTS */
     struct dgv_pending *pending; /* DGV_PENDING each; memory is taken when it is used */
     _Atomic uint32_t n_qps;
-    _Atomic uint64_t qps_refused;
+    _Atomic uint64_t qps_refused, polled_ns; /* epochs that ended before polled_ns are written */
     uint64_t start_ns;
 };
 

@@ -90,6 +90,15 @@ static void failing(void) {
     free(qp);
 }
 
+/* A link was down: two polls have passed when the request is done. */
+static void stalled(void) {
+    struct dgv_qp_abi *qp = connect_to(0x777);
+    MUST(post(qp, 1, 999999992, 0, 0) == 0);
+    usleep(2600000);
+    MUST(drain() == 1);
+    free(qp);
+}
+
 static void many(void) {
     for (int i = 0; i < 5000; i++) {
         struct dgv_qp_abi *qp = create(context, NULL);
@@ -116,6 +125,8 @@ int main(int n, char **words) {
     MUST(context && n_devices == 1);
     if (!strcmp(words[1], "failing"))
         failing();
+    else if (!strcmp(words[1], "stalled"))
+        stalled();
     else if (!strcmp(words[1], "many"))
         many();
     else if (!strcmp(words[1], "threads")) {

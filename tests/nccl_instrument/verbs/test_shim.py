@@ -54,6 +54,17 @@ def test_an_error_is_told_from_what_it_flushes(built: Built, tmp_path: Path) -> 
     assert qp["last_error_ns"] > 0
 
 
+def test_bytes_of_a_request_that_took_longer_than_what_is_held_lie_in_what_is_left_to_the_byte(
+    built: Built, tmp_path: Path
+) -> None:
+    done = built.run("stalled", tmp_path)
+    assert done.returncode == 0, done.stderr
+    found, _ = last_of(tmp_path)
+    assert measured(found) == (1_000_000_000, 1_000_000_000)
+    units = np.concatenate([block.cells["units"] for block in found])
+    assert units.max() * 32 > 1_000_000 and len(units) > 1_000  # what came before in one epoch, the rest epoch by epoch
+
+
 def test_threads_lose_no_byte(built: Built, tmp_path: Path) -> None:
     assert built.run("threads", tmp_path).returncode == 0
     found, qps = last_of(tmp_path)
