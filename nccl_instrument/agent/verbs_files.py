@@ -227,7 +227,9 @@ class VerbsFiles:
         if file.is_dead and any(n for n, _ in _errors(file).values()):
             self._ended.append((time.monotonic_ns(), _errors(file)))
         if not file.is_rotated:
-            self._cutters.pop((file.pid, file.started), None)
+            cutter = self._cutters.pop((file.pid, file.started), None)
+            if cutter is not None and cutter.pairs.n_unowned_bytes:
+                LOG.warning("process %d: nobody knows whose %d bytes were", file.pid, cutter.pairs.n_unowned_bytes)
         os.close(file.descriptor)
 
     def _pass_over(self, path: Path, inode: int, why: str) -> None:
