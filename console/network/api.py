@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
+from django.core.cache import cache
 from django.utils.decorators import method_decorator
 from django.views.decorators.gzip import gzip_page
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -25,13 +28,17 @@ from console.incidents.rows import iso_from_ns
 from console.network import figures
 from console.network.panel import panel_answer
 from console.network.read import (
+    NODES_MAX,
+    ROWS_MAX,
     GroupRow,
     Span,
     first_rank,
     groups_of_rank,
     members_of,
+    nodes_at_once,
     nodes_near,
     nodes_read,
+    own_window,
     read_traffic,
     span_of,
 )
@@ -51,6 +58,8 @@ PANEL: Final = an_object(
     rank=int | None, iteration_ms=float | None, bubble_share=float | None, communication=list[dict[str, Any]],
     layout=list[dict[str, Any]], omitted=int, says=str, doubts=list[str], microbatches=dict[str, Any] | None, read_of=str,
 )  # fmt: skip
+KEPT_SECONDS: Final = 10
+"""Pages ask every 15 s, each viewer's by itself: those who look at the same thing share one reading of it."""
 QUERY: Final = [
     OpenApiParameter("rank", int, description="Whose groups; the first culprit's, else the first rank's if left out."),
     OpenApiParameter(
@@ -93,14 +102,31 @@ class JobParallelism(APIView):
         rank = query.validated_data.get("rank", first_rank(attempt, None) if attempt else None)
         if attempt is None or rank is None:
             raise NotFound("Nothing was ever heard of this job's ranks.")
-        nodes, n_nodes = nodes_near(attempt, rank)
-        window = read_traffic(attempt, span_of(attempt, None), nodes)
-        return Response({"rank": rank, "read_of": _of_nodes(nodes, n_nodes), **panel_answer(window)})
+        return Response(_kept(f"parallelism:{attempt.pk}:{rank}", partial(_parallelism, attempt, rank)))
 
 
-def _of_nodes(nodes: list[str], n_nodes: int) -> str:
-    """How much of what there is was read, "" for all of it."""
-    return f"{len(nodes)} of {n_nodes} nodes" if len(nodes) < n_nodes else ""
+def _kept(key: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The answer, or the one that somebody else was given a moment ago."""
+    found: dict[str, Any] | None = cache.get(f"network:{key}")
+    if found is None:
+        found = answer()
+        cache.set(f"network:{key}", found, KEPT_SECONDS)
+    return found
+
+
+def _parallelism(attempt: Attempt, rank: int) -> dict[str, Any]:
+    span = span_of(attempt, None)
+    n_max = nodes_at_once(own_window(attempt, span, rank))
+    nodes, n_nodes = nodes_near(attempt, rank, n_max)
+    window = read_traffic(attempt, span, nodes)
+    return {"rank": rank, "read_of": _of_nodes(nodes, n_nodes, n_max), **panel_answer(window)}
+
+
+def _of_nodes(nodes: list[str], n_nodes: int, n_max: int) -> str:
+    """How much of what there is was read, and by which limit where that is the rows'; "" for all of it."""
+    if len(nodes) >= n_nodes:
+        return ""
+    return f"{len(nodes)} of {n_nodes} nodes" + (f" (of {ROWS_MAX:,} rows at most)" if n_max < NODES_MAX else "")
 
 
 def _network(request: Request, attempt: Attempt, incident: Incident | None) -> dict[str, Any]:
@@ -111,20 +137,26 @@ def _network(request: Request, attempt: Attempt, incident: Incident | None) -> d
     asked = query.validated_data.get("group", "")
     if rank is None or not groups:
         return _nothing(rank, groups, asked)
+    asked = asked if any(one.comm_id == asked for one in groups) else ""
     span = span_of(attempt, incident)
-    group = asked if any(one.comm_id == asked for one in groups) else _busiest(attempt, span, rank, groups)
+    key = f"{attempt.pk}:{span.onset_ns}:{rank}:{asked}"
+    return _kept(key, partial(_of_group, attempt, span, rank, groups, asked))
+
+
+def _of_group(attempt: Attempt, span: Span, rank: int, groups: list[GroupRow], asked: str) -> dict[str, Any]:
+    """The answer for the group that is asked for, else for the rank's busiest."""
+    own = own_window(attempt, span, rank)
+    n_max = nodes_at_once(own)
+    group = asked or _busiest(own, groups)
     members = members_of(attempt, int(group, 16))
-    nodes = nodes_read(members, rank)
-    window = read_traffic(attempt, span, nodes)
-    n_nodes = len({node for _, node in members})
-    return _drawn(window, span, rank, groups, group, _of_nodes(nodes, n_nodes))
+    nodes, n_nodes = nodes_read(members, rank, n_max), len({node for _, node in members})
+    window = own if n_nodes == 1 else read_traffic(attempt, span, nodes)
+    return _drawn(window, span, rank, groups, group, _of_nodes(nodes, n_nodes, n_max))
 
 
-def _busiest(attempt: Attempt, span: Span, rank: int, groups: list[GroupRow]) -> str:
+def _busiest(own: Window, groups: list[GroupRow]) -> str:
     """The group in which the rank's own node moved most bytes, the first where nothing is known."""
-    members = members_of(attempt, int(groups[0].comm_id, 16))
-    own = [node for of, node in members if of == rank]
-    found = [f"{one.comm_id:016x}" for one in groups_of(read_traffic(attempt, span, own))]
+    found = [f"{one.comm_id:016x}" for one in groups_of(own)]
     known = {group.comm_id for group in groups}
     return next((one for one in found if one in known), groups[0].comm_id)
 

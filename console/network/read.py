@@ -20,6 +20,8 @@ BEFORE_NS: Final = 10 * SECOND
 AFTER_NS: Final = 30 * SECOND
 NEWEST_NS: Final = 30 * SECOND
 NODES_MAX: Final = 64
+ROWS_MAX: Final = 1_000_000
+"""Of ops, NICs and bytes on the wire, about 150 MB in the web process: of jobs with more fewer nodes are read."""
 GROUPS_MAX: Final = 32
 TABLES: Final = ("op", "nic", "traffic")
 
@@ -81,24 +83,36 @@ def members_of(attempt: Attempt, comm_id: int) -> list[tuple[int, str]]:
     return list(rows.order_by("process__rank").values_list("process__rank", "process__node__name"))
 
 
-def nodes_read(members: list[tuple[int, str]], rank: int) -> list[str]:
-    """The group's nodes, of more than NODES_MAX that of the rank and others evenly."""
+def nodes_read(members: list[tuple[int, str]], rank: int, n_max: int = NODES_MAX) -> list[str]:
+    """The group's nodes, of more than n_max that of the rank and others evenly."""
     nodes = list(dict.fromkeys(node for _, node in members))
-    if len(nodes) <= NODES_MAX:
+    if len(nodes) <= n_max:
         return nodes
     own = [node for of, node in members if of == rank]
-    every = nodes[:: -(-len(nodes) // NODES_MAX)]
-    return list(dict.fromkeys([*own, *every]))[:NODES_MAX]
+    every = nodes[:: -(-len(nodes) // n_max)]
+    return list(dict.fromkeys([*own, *every]))[:n_max]
 
 
-def nodes_near(attempt: Attempt, rank: int) -> tuple[list[str], int]:
-    """Nodes of the groups the rank is in, the smaller groups first, at most NODES_MAX; and how many the job has."""
+def nodes_near(attempt: Attempt, rank: int, n_max: int = NODES_MAX) -> tuple[list[str], int]:
+    """Nodes of the groups the rank is in, the smaller groups first, at most n_max; and how many the job has."""
     found: dict[str, None] = {}
     for group in groups_of_rank(attempt, rank):
-        found.update(dict.fromkeys(nodes_read(members_of(attempt, int(group.comm_id, 16)), rank)))
-        if len(found) >= NODES_MAX:
+        found.update(dict.fromkeys(nodes_read(members_of(attempt, int(group.comm_id, 16)), rank, n_max)))
+        if len(found) >= n_max:
             break
-    return list(found)[:NODES_MAX], attempt.nodes.count()
+    return list(found)[:n_max], attempt.nodes.count()
+
+
+def own_window(attempt: Attempt, span: Span, rank: int) -> Window:
+    """What the rank's own node alone says."""
+    own = Rank.objects.filter(attempt=attempt, rank=rank, replaced=False).values_list("node__name", flat=True)
+    return read_traffic(attempt, span, list(own))
+
+
+def nodes_at_once(own: Window) -> int:
+    """How many nodes that say as much as this one are read: at least its own, at most NODES_MAX."""
+    n_rows = sum(len(own.rows(table)) for table in TABLES)
+    return max(1, min(NODES_MAX, ROWS_MAX // max(n_rows, 1)))
 
 
 def read_traffic(attempt: Attempt, span: Span, nodes: list[str]) -> Window:

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from console.accounts.models import Role
 from console.incidents import watch
 from console.incidents.models import Incident
+from console.network import read as network_read
 from ingest.models import Attempt, Job
 from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.simulate.layout import Layout
@@ -95,3 +96,18 @@ async def test_a_jobs_parallelism_is_told_by_kind_with_its_microbatches_and_its_
 async def test_a_job_nobody_heard_of_has_no_parallelism(ingest: Ingest) -> None:
     job = await Job.objects.acreate(team=ingest.team, name="unheard")
     assert (await asked(ingest, f"jobs/{job.pk}/parallelism")).status_code == 404
+
+
+async def test_those_who_look_at_the_same_thing_share_a_reading_and_its_limit_is_said(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await feed(ingest, 6.0)
+    job = await Job.objects.aget()
+    shown = (await asked(ingest, f"jobs/{job.pk}/network?rank=3")).json()
+    assert shown["measured"]["read_of"] == ""
+    monkeypatch.setattr(network_read, "ROWS_MAX", 1)
+    assert (await asked(ingest, f"jobs/{job.pk}/network?rank=3")).json() == shown, "kept"
+    few = (await asked(ingest, f"jobs/{job.pk}/network?rank=2&group={shown['group']}")).json()
+    assert few["measured"]["read_of"].startswith("1 of 4 nodes (of 1,000,000 rows at most)")
+    assert {row["rank"] for row in few["ranks"]} <= {2, 3}, "its own node is the one that is read"
+    assert (await asked(ingest, f"jobs/{job.pk}/parallelism")).json()["read_of"].startswith("1 of 4 nodes")
