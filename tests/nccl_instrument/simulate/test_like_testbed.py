@@ -112,8 +112,8 @@ def test_a_dead_nic_leaves_flows_in_the_same_states_and_the_same_diagnosis(live:
     ours = list(decoded(sent))
     rest = table([batch for batch in ours if batch.number == 8], "flow")
     live_rest = table(theirs, "flow")
-    for rows in (rest, live_rest):  # handed to the network and never delivered, whether the GPU had more to send or not
-        assert {is_undelivered for _, _, is_undelivered in stages(rows[rows["direction"] == SEND])} >= {1}
+    for rows in (rest, live_rest):  # something is on its way that was never sent or never arrived, by when the NIC died
+        assert any(unsent or undelivered for _, unsent, undelivered in stages(rows[rows["direction"] == SEND]))
     assert rest["counters"].max() <= live_rest["counters"].max() + 4
     found = [diagnosed([(one.arrives_ns, one.encoded) for one in sent]), diagnosed(arrived)]
     assert [one.culprits for one in found] == [(VICTIM,), (VICTIM,)]
