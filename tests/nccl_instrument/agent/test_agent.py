@@ -11,6 +11,7 @@ import pytest
 
 from nccl_instrument.agent import trainer as trainer_module
 from nccl_instrument.agent.rows import DURATION_STEP_NS, Owner
+from nccl_instrument.agent.sampling import Sampling
 from nccl_instrument.agent.segment import Segment
 from nccl_instrument.agent.trainer import Bookmark, Trainer
 from nccl_instrument.tables import LOSSES
@@ -252,6 +253,23 @@ def test_mapping_a_segment_anew_loses_and_repeats_nothing(tmp_path: Path, monkey
     assert followed.cut(3).ops["op"].tolist() == [4]
     scripted.kill()
     assert not followed.cut(4).process[1]
+    followed.close()
+
+
+def test_what_is_measured_hears_of_records_that_were_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted, told = ScriptedTrainer(tmp_path), list[int]()
+    scripted.do("comm", 0, WORLD, 0, 2)
+    segment = Segment.open(scripted.path)
+    owner = Owner(scripted.pid, segment.starttime, 1, "", -1, segment.identity())
+    followed = Trainer(segment, owner, Bookmark(), Sampling())
+    assert followed.traffic is not None
+    monkeypatch.setattr(followed.traffic, "lose_ops", told.append)
+    scripted.do("overwrite_ring", 5)
+    followed.cut(1)
+    assert sum(told) >= 5 and followed.losses()["ring_records"] == sum(told)
+    scripted.kill()
     followed.close()
 
 
