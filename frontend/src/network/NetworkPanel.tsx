@@ -4,6 +4,7 @@
  */
 
 import { ask } from "../api";
+import { Boxed } from "../parts/Boxed";
 import { Empty, Loading } from "../parts/bits";
 import { Failure } from "../parts/Failure";
 import { Figure } from "../parts/Figure";
@@ -91,17 +92,27 @@ function Pictures({ answer }: { answer: NetworkAnswer }) {
       <p class="network-headline">{headline(answer)}</p>
       <RestsOn measured={answer.measured} />
       <div class="network-figures">
-        <Boxed title="Time of an op" hint="grey: it lasted; hatched: bytes moved, pauses left out">
+        <Boxed
+          class="network-figure"
+          level={3}
+          title="Time of an op"
+          hint="grey: it lasted; hatched: bytes moved, pauses left out"
+        >
           <Figure figure={answer.times} label="How long ops lasted and how long bytes moved, by rank" />
         </Boxed>
-        <Boxed title="Paths" hint="a dark row is a NIC, a dark cell a link">
+        <Boxed class="network-figure" level={3} title="Paths" hint="a dark row is a NIC, a dark cell a link">
           <Figure figure={answer.paths} label="Rate of every path while bytes moved" />
         </Boxed>
-        <Boxed title="Rates" hint="from an op's first byte to its last; the edges are where ops begin and end">
+        <Boxed
+          class="network-figure"
+          level={3}
+          title="Rates"
+          hint="from an op's first byte to its last; the edges are where ops begin and end"
+        >
           <Figure figure={answer.rates} label="Rate of ranks over time" />
         </Boxed>
         {answer.matrix && (
-          <Boxed title="Who sends to whom" hint="a bright column is a hot expert">
+          <Boxed class="network-figure" level={3} title="Who sends to whom" hint="a bright column is a hot expert">
             <Figure figure={answer.matrix} label="Bytes from every rank to every rank" />
           </Boxed>
         )}
@@ -124,17 +135,6 @@ function RestsOn({ measured }: { measured: Measured }) {
         ` (${(share * 100).toFixed(share < 0.1 ? 1 : 0)} % belong to iterations of which something was lost)`}
       {measured.left_out > 0 && "."}
     </p>
-  );
-}
-
-function Boxed({ title, hint, children }: { title: string; hint: string; children: preact.ComponentChildren }) {
-  return (
-    <section class="network-figure">
-      <h3>
-        {title} <span class="faint">{hint}</span>
-      </h3>
-      {children}
-    </section>
   );
 }
 

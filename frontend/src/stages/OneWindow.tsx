@@ -1,6 +1,7 @@
 /* One window: what it says in a sentence, whom to profile and how, its labels, its steps, its ranks, and what dashboards hide. */
 
 import { ask } from "../api";
+import { Boxed } from "../parts/Boxed";
 import { Loading } from "../parts/bits";
 import { Failure } from "../parts/Failure";
 import { Figure } from "../parts/Figure";
@@ -30,28 +31,21 @@ export function OneWindow({ jobId, id }: { jobId: number; id: number }) {
       <Profile answer={value} />
       <Labels answer={value} />
       <div class="stage-figures">
-        <Boxed title="Step by step" hint="how far the frontier advanced in each stage; hover for who led">
+        <Boxed
+          class="stage-figure"
+          title="Step by step"
+          hint="how far the frontier advanced in each stage; hover for who led"
+        >
           <Figure figure={value.steps} label="Advances of the frontier, step by step" />
         </Boxed>
-        <Boxed title="Ranks by stage" hint="mean of the window against the median rank">
+        <Boxed class="stage-figure" title="Ranks by stage" hint="mean of the window against the median rank">
           <Figure figure={value.ranks} label="Ranks by stage" />
         </Boxed>
-        <Boxed title="Median against frontier" hint="what a dashboard of medians would show">
+        <Boxed class="stage-figure" title="Median against frontier" hint="what a dashboard of medians would show">
           <Figure figure={value.median} label="Median and frontier share of each stage" />
         </Boxed>
       </div>
       <Compared answer={value} />
-    </section>
-  );
-}
-
-function Boxed({ title, hint, children }: { title: string; hint: string; children: preact.ComponentChildren }) {
-  return (
-    <section class="stage-figure">
-      <h4>
-        {title} <span class="faint">{hint}</span>
-      </h4>
-      {children}
     </section>
   );
 }
