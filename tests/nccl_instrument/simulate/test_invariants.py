@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.impossible import impossible_rows
-from nccl_instrument.simulate.faults import KINDS, Scenario, make_fault
+from nccl_instrument.simulate.faults import KINDS, FaultError, Scenario, make_fault
 from nccl_instrument.simulate.job import JobSettings, SimulatedJob
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED, Physics
@@ -40,9 +40,18 @@ def any_job(draw: st.DrawFn) -> tuple[Layout, Physics, list[str], int]:
         "ahead": draw(st.sampled_from([1, 4, 1000])),
         "n_channels": draw(st.sampled_from([1, 2])),
     }
-    names = [name for name in KINDS if name != "hot_expert" or layout.ep > 1]
+    names = [name for name in KINDS if _fits(name, layout)]
     chosen = draw(st.lists(st.sampled_from(names), max_size=2))
     return layout, dataclasses.replace(FASTER, **changes), chosen, draw(st.integers(1, 1000))
+
+
+def _fits(name: str, layout: Layout) -> bool:
+    """Whether the layout has what the fault is about; others are refused by name."""
+    try:
+        make_fault(name, layout, 0.8)
+    except FaultError:
+        return False
+    return True
 
 
 @settings(max_examples=25, deadline=None)

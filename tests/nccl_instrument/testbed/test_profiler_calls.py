@@ -239,8 +239,8 @@ def first_unfinished_states(recording: Recording, op: Started) -> list[int]:
 def test_where_a_sender_stops_depends_on_transport_and_fault(
     engine: Path, recorder: Path, tmp_path: Path, transport: str, fault: str, ending: int
 ) -> None:
-    """Stage 0 sends 32 slices per channel to stage 1, which is hit in the middle of it."""
-    words = ["--tp", "1", "--pp", "2", "--dp", "1", "--ranks-per-node", "1", "--pp-kib", "4096"]
+    """Stage 0 sends 128 slices per channel to stage 1, which is hit in the middle of it, also when the machine is busy."""
+    words = ["--tp", "1", "--pp", "2", "--dp", "1", "--ranks-per-node", "1", "--pp-kib", "16384"]
     words += ["--microbatches", "1", "--transport", transport, "--plugin", str(recorder)]
     with running_job(tmp_path / "run", *words, RECORDER_FOLDER=str(tmp_path)) as job:
         wait_until(lambda: is_in_mid_send(tmp_path), "stage 0 does not send")
