@@ -81,7 +81,10 @@ def test_children_forked_in_any_way_may_call_back_exec_and_die(drive: Drive, abi
     said = driver.until("done")
     segment = driver.segment()
     counters = segment.counters()
-    assert segment.is_alive() and set(counted(segment)) <= {"ring_busy", "transfers_busy"}  # three threads lap small rings
+    assert segment.is_alive() and set(counted(segment)) <= {
+        "ring_busy",
+        "transfers_busy",
+    }  # three threads lap small rings
     assert counters["ops_done"] == counters["ops_enqueued"] == counters["flows_done"] == said["ops"]
     own = [Segment.open(path) for path in driver.files() if path != segment.path]
     assert len(own) == 24 and all(child.is_closed and not child.is_alive() for child in own)
