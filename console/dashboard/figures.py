@@ -42,6 +42,12 @@ def throughput_figure(job: str, attempt: Attempt | None, now_ns: int | None = No
     return as_figure(figure, _text(job, rates))
 
 
+def layout_of(ylabel: str, xlabel: str, kind: str, revision: str) -> dict[str, Any]:
+    """A layout without a title. kind: of the x axis; revision: while it stays the same, what the reader zoomed stays."""
+    axes = {"xaxis": {"type": kind, "title": {"text": xlabel}}, "yaxis": {"title": {"text": ylabel}}}
+    return {**BARE, **axes, "uirevision": revision}
+
+
 def as_figure(figure: go.Figure, text: str) -> dict[str, Any]:
     """What the browser draws, and the same facts in words."""
     drawn = json.loads(figure.to_json())

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import plotly.graph_objects as go
 
-from console.dashboard.figures import BARE, COLOURS, as_figure
+from console.dashboard.figures import COLOURS, as_figure, layout_of
 from console.incidents.rows import iso_from_ns
 from rca.flows.pictures import Floats, OpTimes, Paths
 
@@ -25,7 +25,7 @@ def times_figure(times: OpTimes, since_ns: int, n_ranks: int) -> dict[str, Any]:
     """Of every rank the median time its ops lasted, and in which bytes moved. n_ranks: of the group, measured or not."""
     ranks, actual, lasted = _medians(times, since_ns)
     shown = _shown(ranks, actual)
-    figure = go.Figure(layout=_layout("ms of an op", "rank", "category", "network-times"))
+    figure = go.Figure(layout=layout_of("ms of an op", "rank", "category", "network-times"))
     figure.update_layout(barmode="overlay", bargap=0.15)
     x = [str(ranks[at]) for at in shown]
     figure.add_bar(
@@ -42,7 +42,7 @@ def times_figure(times: OpTimes, since_ns: int, n_ranks: int) -> dict[str, Any]:
 
 def rates_figure(times: OpTimes, ranks: Sequence[int]) -> dict[str, Any]:
     """Bytes per second of these ranks while bytes moved, from each op's first byte to its last; the edges are the ops'."""
-    figure = go.Figure(layout=_layout("GB/s while bytes moved", "UTC", "date", "network-rates"))
+    figure = go.Figure(layout=layout_of("GB/s while bytes moved", "UTC", "date", "network-rates"))
     rate = times.rate() / 1e9
     for number, rank in enumerate(ranks[:LINES_MAX]):
         mine = np.flatnonzero(times.rank == rank)
@@ -64,7 +64,7 @@ def rates_figure(times: OpTimes, ranks: Sequence[int]) -> dict[str, Any]:
 
 def paths_figure(paths: Paths, n_ranks: int, *, by_peer: bool) -> dict[str, Any]:
     """The rate of every rank on every channel, or to every peer: a dark cell is a slow NIC or link. n_ranks: of the group."""
-    figure = go.Figure(layout=_layout("rank", "sends to rank" if by_peer else "channel", "category", "network-paths"))
+    figure = go.Figure(layout=layout_of("rank", "sends to rank" if by_peer else "channel", "category", "network-paths"))
     figure.update_layout(
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False}, xaxis={"showgrid": False}
     )
@@ -82,7 +82,7 @@ def paths_figure(paths: Paths, n_ranks: int, *, by_peer: bool) -> dict[str, Any]
 
 def matrix_figure(paths: Paths) -> dict[str, Any]:
     """Who sent how much to whom in all: hot experts are bright columns."""
-    figure = go.Figure(layout=_layout("from rank", "to rank", "category", "network-matrix"))
+    figure = go.Figure(layout=layout_of("from rank", "to rank", "category", "network-matrix"))
     figure.update_layout(
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False}, xaxis={"showgrid": False}
     )
@@ -217,8 +217,3 @@ def _matrix_text(paths: Paths) -> str:
 
 def _ms(ns: float) -> float:
     return round(float(ns) / 1e6, 3)
-
-
-def _layout(ylabel: str, xlabel: str, kind: str, revision: str) -> dict[str, Any]:
-    axes = {"xaxis": {"type": kind, "title": {"text": xlabel}}, "yaxis": {"title": {"text": ylabel}}}
-    return {**BARE, **axes, "uirevision": revision}

@@ -3,18 +3,16 @@ ranks by stage, and what a median shows beside what the frontier shows."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import plotly.graph_objects as go
 
-from console.dashboard.figures import COLOURS, CONFIG
+from console.dashboard.figures import COLOURS, as_figure, layout_of
 from console.incidents.rows import iso_from_ns
 from console.stages.models import StagePacket
 from rca.frontier.words import short
 
-CLEAR: Final = "rgba(0,0,0,0)"
 PATTERNS: Final = ("", "/", ".", "\\", "x", "-", "|", "+")
 RANKS_TICKED_MAX: Final = 32
 ALIKE_SHARE: Final = 0.05
@@ -22,7 +20,7 @@ ALIKE_SHARE: Final = 0.05
 
 def shares_figure(packets: Sequence[StagePacket]) -> dict[str, Any]:
     """Of every window the exposed time of a step, divided among the stages."""
-    figure = go.Figure(layout=_layout("ms of a step", "UTC", "date", "stages-shares"))
+    figure = go.Figure(layout=layout_of("ms of a step", "UTC", "date", "stages-shares"))
     figure.update_layout(barmode="stack", bargap=0.04)
     at = [iso_from_ns((one.start_ns + one.end_ns) // 2) for one in packets]
     width = [max((one.end_ns - one.start_ns) / 1e6, 1.0) for one in packets]
@@ -40,13 +38,13 @@ def shares_figure(packets: Sequence[StagePacket]) -> dict[str, Any]:
             x=[iso_from_ns((one.start_ns + one.end_ns) // 2) for one in moved], y=[one.step_s * 1e3 for one in moved],
             mode="markers", name="step has moved", marker={"symbol": "triangle-down", "size": 10}, hoverinfo="skip",
         )  # fmt: skip
-    return _drawn(figure, _shares_text(packets))
+    return as_figure(figure, _shares_text(packets))
 
 
 def waterfall_figure(body: Mapping[str, Any]) -> dict[str, Any]:
     """Of every step of a window how far the frontier advanced in each stage, and which rank led there."""
     steps = body["steps"]
-    figure = go.Figure(layout=_layout("ms", "step", "linear", "stages-steps"))
+    figure = go.Figure(layout=layout_of("ms", "step", "linear", "stages-steps"))
     figure.update_layout(barmode="stack", bargap=0.0)
     for number, stage in enumerate(steps["stages"]):
         figure.add_bar(
@@ -58,7 +56,7 @@ def waterfall_figure(body: Mapping[str, Any]) -> dict[str, Any]:
                 " %{customdata[1]:.1f} ms after the others<extra></extra>"
             ),
         )  # fmt: skip
-    return _drawn(figure, _steps_text(body))
+    return as_figure(figure, _steps_text(body))
 
 
 def ranks_figure(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +71,7 @@ def ranks_figure(body: Mapping[str, Any]) -> dict[str, Any]:
     # Where all ranks are alike, what little they differ by must not look like something.
     floor = ALIKE_SHARE * body["report"]["step_s"] * 1e3 or 1.0
     largest = max([floor, *(abs(ms) for row in apart for ms in row)])
-    layout = _layout("", "rank", "category" if len(order) <= RANKS_TICKED_MAX else "linear", "stages-ranks")
+    layout = layout_of("", "rank", "category" if len(order) <= RANKS_TICKED_MAX else "linear", "stages-ranks")
     figure = go.Figure(layout=layout)
     figure.update_layout(
         xaxis={"showgrid": False}, yaxis={"autorange": "reversed", "type": "category", "showgrid": False}
@@ -85,20 +83,20 @@ def ranks_figure(body: Mapping[str, Any]) -> dict[str, Any]:
         colorbar={"orientation": "h", "x": 0.0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "len": 0.6, "thickness": 8},
         hovertemplate="rank %{x}, %{y}: %{customdata:.1f} ms, %{z:+.1f} ms from the median rank<extra></extra>",
     )  # fmt: skip
-    return _drawn(figure, _ranks_text(body))
+    return as_figure(figure, _ranks_text(body))
 
 
 def median_figure(body: Mapping[str, Any]) -> dict[str, Any]:
     """What a median dashboard says of each stage, beside its share of the exposed time."""
     rows = body["by_stage"]
-    figure = go.Figure(layout=_layout("share of the step, %", "", "category", "stages-median"))
+    figure = go.Figure(layout=layout_of("share of the step, %", "", "category", "stages-median"))
     names = [short(row["stage"]) for row in rows]
     figure.update_layout(barmode="group")
     figure.add_bar(
         x=names, y=[round(row["p50_share"] * 100, 2) for row in rows], name="median (p50)", marker=_marker(7)
     )
     figure.add_bar(x=names, y=[round(row["share"] * 100, 2) for row in rows], name="frontier", marker=_marker(1))
-    return _drawn(figure, _median_text(rows))
+    return as_figure(figure, _median_text(rows))
 
 
 def _stages(packets: Sequence[StagePacket]) -> list[str]:
@@ -117,20 +115,6 @@ def _marker(number: int, *, is_wide: bool = True) -> dict[str, Any]:
         return marker
     pattern = {"shape": PATTERNS[number % len(PATTERNS)], "fillmode": "overlay", "size": 8, "solidity": 0.15}
     return {**marker, "pattern": pattern}
-
-
-def _layout(ylabel: str, xlabel: str, kind: str, revision: str) -> dict[str, Any]:
-    return {
-        "paper_bgcolor": CLEAR, "plot_bgcolor": CLEAR, "margin": {"l": 56, "r": 16, "t": 40, "b": 40},
-        "xaxis": {"type": kind, "title": {"text": xlabel}}, "yaxis": {"title": {"text": ylabel}},
-        "legend": {"orientation": "h"}, "uirevision": revision,
-    }  # fmt: skip
-
-
-def _drawn(figure: go.Figure, text: str) -> dict[str, Any]:
-    drawn = json.loads(figure.to_json())
-    drawn["layout"].pop("template", None)
-    return {"data": drawn["data"], "layout": drawn["layout"], "config": dict(CONFIG), "text": text}
 
 
 def _shares_text(packets: Sequence[StagePacket]) -> str:
