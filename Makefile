@@ -138,7 +138,10 @@ test: preflight-dev $(DEV_STAMP) $(NPM_STAMP) browser $(DIST_STAMP)
 	cd frontend && npm run --silent check
 	cd frontend && npm test --silent
 	$(MAKE) native
-	$(PY) -m pytest --durations=15
+	$(PY) -m pytest --durations=15 || { \
+		[ $$? = 1 ] || exit 1; \
+		echo "Once more what failed: fails again = broken; passes now = unsteady, to be mended too"; \
+		$(PY) -m pytest --last-failed --last-failed-no-failures=none -rA --show-capture=no -q; }
 	$(MAKE) timescale
 
 # What stores, reads, sums, keeps and survives, on the other store: TimescaleDB in WebAssembly, in PostgreSQL's place.

@@ -106,13 +106,24 @@ def test_what_a_killed_process_said_last_goes_on_and_a_stopped_one_does_not_writ
 
 
 def test_a_process_that_ends_well_has_one_last_row_and_leaves_nothing_behind(node: Node) -> None:
-    process = Process(node.segments)
+    process, witness = Process(node.segments), Process(node.segments, rank=1)
     node.start_agent()
-    node.next_batches(1)
+    wait_until(lambda: alive(node, process.pid) and alive(node, witness.pid), 20)
     seen_path(node.segments, process.pid, os.getuid()).write_bytes(b"old")
     process.end()
+    wait_until(lambda: alive(node, process.pid)[-1] == 0, 20)
+    wait_until(lambda: not [one for one in node.segments.iterdir() if str(process.pid) in one.name], 20)
+    node.next_batches(2)  # of the witness
+    assert alive(node, process.pid).count(0) == 1
+    witness.end()
     wait_until(lambda: not list(node.segments.iterdir()), 20)
-    assert node.batches()[-1].rows("process")["alive"].tolist() == [0]
+
+
+def alive(node: Node, pid: int) -> list[int]:
+    """What every row so far said of the process, in order."""
+    rows = node.rows("process")
+    said: list[int] = rows["alive"][rows["pid"] == pid].tolist() if len(rows) else []
+    return said
 
 
 def test_a_traced_process_is_declared_once(node: Node) -> None:

@@ -8,7 +8,7 @@ channels that a live job sees together lie a slice apart in the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -64,18 +64,32 @@ def kinds() -> dict[int, str]:
     return kinds_of(simulated())
 
 
+def agrees(live: LiveJob, seconds: float, compare: Callable[[list[TraceBatch]], None]) -> None:
+    """One of three recordings must: a machine with something else to do spreads a live job; it brings none near a wrong model."""
+    for attempt in range(3):
+        try:
+            return compare(live.record(seconds))
+        except AssertionError:
+            if attempt == 2:
+                raise
+
+
 def test_a_healthy_job_has_the_rhythm_and_the_ops_of_the_live_one(
     live: LiveJob, live_kinds: dict[int, str], kinds: dict[int, str]
 ) -> None:
-    theirs, ours = live.record(5), settled(simulated())
-    assert step_ms(ours, kinds) == pytest.approx(step_ms(theirs, live_kinds), rel=0.12)
-    for kind, func in OPS:
-        real, modelled = finished(theirs, live_kinds, kind, func), finished(ours, kinds, kind, func)
-        assert set(modelled["n_flows"].tolist()) == set(real["n_flows"].tolist()), (kind, func)
-        assert set(modelled["bytes"].tolist()) == set(real["bytes"].tolist()), (kind, func)
-        for later, earlier in (("last_transfer_ns", "first_transfer_ns"), ("done_ns", "last_transfer_ns")):
-            found, wanted = median_ms(modelled, later, earlier), median_ms(real, later, earlier)
-            assert found == pytest.approx(wanted, rel=0.35, abs=6), (kind, func, later)
+    ours = settled(simulated())
+
+    def compare(theirs: list[TraceBatch]) -> None:
+        assert step_ms(ours, kinds) == pytest.approx(step_ms(theirs, live_kinds), rel=0.12)
+        for kind, func in OPS:
+            real, modelled = finished(theirs, live_kinds, kind, func), finished(ours, kinds, kind, func)
+            assert set(modelled["n_flows"].tolist()) == set(real["n_flows"].tolist()), (kind, func)
+            assert set(modelled["bytes"].tolist()) == set(real["bytes"].tolist()), (kind, func)
+            for later, earlier in (("last_transfer_ns", "first_transfer_ns"), ("done_ns", "last_transfer_ns")):
+                found, wanted = median_ms(modelled, later, earlier), median_ms(real, later, earlier)
+                assert found == pytest.approx(wanted, rel=0.35, abs=6), (kind, func, later)
+
+    agrees(live, 5, compare)
 
 
 @pytest.mark.parametrize("fault", SLOW)
@@ -83,19 +97,22 @@ def test_a_slow_part_slows_the_step_as_much_as_in_the_live_job(
     live: LiveJob, live_kinds: dict[int, str], kinds: dict[int, str], fault: str
 ) -> None:
     name, amount = SLOW[fault]
+    ours = settled(simulated(name, amount))
+
+    def compare(theirs: list[TraceBatch]) -> None:
+        assert step_ms(ours, kinds) == pytest.approx(step_ms(theirs, live_kinds), rel=0.12)
+        for kind, func in (("dp", "ReduceScatter"), ("world", "AllReduce")):
+            real, modelled = finished(theirs, live_kinds, kind, func), finished(ours, kinds, kind, func)
+            wanted = median_ms(real, "last_transfer_ns", "first_transfer_ns")
+            found = median_ms(modelled, "last_transfer_ns", "first_transfer_ns")
+            assert found == pytest.approx(wanted, rel=0.35, abs=6), (kind, func)
+
     live.inject(fault, rank=VICTIM, amount=amount)
     try:
         live.record(SETTLING_S)
-        theirs = live.record(4)
+        agrees(live, 4, compare)
     finally:
         live.heal(fault)
-    ours = settled(simulated(name, amount))
-    assert step_ms(ours, kinds) == pytest.approx(step_ms(theirs, live_kinds), rel=0.12)
-    for kind, func in (("dp", "ReduceScatter"), ("world", "AllReduce")):
-        real, modelled = finished(theirs, live_kinds, kind, func), finished(ours, kinds, kind, func)
-        wanted = median_ms(real, "last_transfer_ns", "first_transfer_ns")
-        found = median_ms(modelled, "last_transfer_ns", "first_transfer_ns")
-        assert found == pytest.approx(wanted, rel=0.35, abs=6), (kind, func)
 
 
 def test_a_dead_nic_leaves_flows_in_the_same_states_and_the_same_diagnosis(live: LiveJob) -> None:
