@@ -60,16 +60,19 @@ def store_members(attempt: Attempt, said: Sequence[Said]) -> bool:
         note_change([attempt.pk])
     with connection.cursor() as cursor:
         nodes, digests = [one.node.pk for one in said], [digest_of(one.rows) for one in said]
-        cursor.execute(_NOTE_TABLES, [nodes, digests, TABLES_KEPT * DIGEST_BYTES])
+        clusters, racks = ([text(one.rows[name][-1]) for one in said] for name in ("cluster", "rack"))
+        cursor.execute(_NOTE_TABLES, [nodes, digests, clusters, racks, TABLES_KEPT * DIGEST_BYTES])
     return any(rank.replaces for rank in added)
 
 
 _NOTE_TABLES = """
 WITH heard AS (
-    SELECT n.id, g.digest FROM unnest(%s::bigint[], %s::bytea[]) AS g(id, digest)
+    SELECT n.id, g.digest, g.cluster, g.rack
+    FROM unnest(%s::bigint[], %s::bytea[], %s::text[], %s::text[]) AS g(id, digest, cluster, rack)
     JOIN ingest_node n ON n.id = g.id ORDER BY n.id FOR NO KEY UPDATE OF n
 )
-UPDATE ingest_node n SET comm_tables = substr(heard.digest || n.comm_tables, 1, %s) FROM heard WHERE n.id = heard.id
+UPDATE ingest_node n SET comm_tables = substr(heard.digest || n.comm_tables, 1, %s), cluster = heard.cluster, rack = heard.rack
+FROM heard WHERE n.id = heard.id
 """
 """Newest first. Commits lock their nodes by id too: in another order the two could wait for each other."""
 

@@ -112,7 +112,8 @@ class Node(models.Model):
 
     late_received_ns: when a batch from a spool last came; fresh batches overtake those, so `catching_up` outlasts them.
     batches_after_end: cut by living processes after the attempt had ended: nobody looks at those.
-    comm_tables: digests of the comm tables that were stored of it, the newest few (known_boots.py).
+    comm_tables: digests of the comm tables that were stored of it, the newest few (known_boots.py). cluster, rack: where it
+    stands, as its agent says; empty where it does not.
     """
 
     attempt = models.ForeignKey(Attempt, models.CASCADE, related_name="nodes")
@@ -130,6 +131,8 @@ class Node(models.Model):
     batches_after_end = models.BigIntegerField(default=0)
     losses = models.JSONField(default=dict)
     comm_tables = models.BinaryField(default=b"")
+    cluster = models.CharField(max_length=32, default="", db_default="", blank=True)
+    rack = models.CharField(max_length=32, default="", db_default="", blank=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["attempt", "name"], name="one_node_per_attempt_and_name")]

@@ -117,7 +117,8 @@ def _comm() -> tuple[Column, ...]:
     numbers = ("n_ranks", "n_nodes", "pid", "global_rank", "world_size", "local_rank", "restart_count")
     coordinates = ("tp", "pp", "dp", "ep")
     codes = ("transport", "counters_seen", "abi", "flags")
-    texts = (("name", 32), ("ip", 40), ("gpu_bus_id", 20), ("gpu_uuid", 44), ("nic", 16), ("gid", 40))
+    texts = (("name", 32), ("ip", 40), ("gpu_bus_id", 20), ("gpu_uuid", 44), ("nic", 16), ("gid", 40),
+             ("cluster", 32), ("rack", 32))  # fmt: skip
     return (
         Column("comm_id", "<u8"),
         Column("comm_rank", "<i4"),

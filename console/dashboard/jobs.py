@@ -55,11 +55,16 @@ class NicRow:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node of a job's newest attempt, with everything counted of it. strays: batches it cut for displaced attempts."""
+    """A node of a job's newest attempt, with everything counted of it. strays: batches it cut for displaced attempts.
+
+    cluster, rack: as its agent declares them; empty where it does not.
+    """
 
     job: str
     attempt: int
     name: str
+    cluster: str
+    rack: str
     state: str
     last_seen_at: str | None
     watermark_at: str | None
@@ -243,6 +248,8 @@ def _node_rows(job: Job, attempt: Attempt, only: str = "") -> list[NodeRow]:
             job=job.name,
             attempt=attempt.number,
             name=node.name,
+            cluster=node.cluster,
+            rack=node.rack,
             state=node_state(node, unheard, has_ended),
             last_seen_at=iso_from_ns(node.received_ns),
             watermark_at=iso_from_ns(node.watermark_ns),

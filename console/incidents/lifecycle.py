@@ -33,7 +33,7 @@ from console.incidents.record import (
     record,
 )
 from console.incidents.severity import severity_of
-from console.incidents.silenced import MATTERS, placed, settle
+from console.incidents.silenced import MATTERS, clusters_of, placed, settle
 from console.incidents.worsening import acknowledged_marks, baseline, why_worse
 from console.operations.metrics import INCIDENTS_OPENED
 
@@ -79,7 +79,9 @@ def open_incident(
     now = timezone.now()
     given = {"severity": severity_of(str(fields["symptom"])), **fields}
     with transaction.atomic():
-        incident = Incident.objects.create(**given, opened_at=now, updated_at=now)
+        incident = Incident(**given, opened_at=now, updated_at=now)
+        incident.clusters = clusters_of(incident.attempt_id)
+        incident.save(force_insert=True)
         message = "incident.opened"
         note_entry(
             incident, actor, "opened", now, after=State.OPEN, note=note, request_key=request_key, message=message

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db.models import Case, CharField, Count, F, Func, Q, QuerySet, TextField, Value, When
+from django.db.models import Case, CharField, Count, F, Func, JSONField, Q, QuerySet, TextField, Value, When
 from django.db.models.functions import Cast, Coalesce, NullIf
 from django.utils import timezone
 
@@ -21,8 +21,10 @@ from console.incidents.read import visible_incidents
 from console.incidents.rows import incident_row
 
 PAGE_SIZE: Final = 50
-FACETS: Final = ("state", "symptom", "severity", "job", "who", "node", "team")
+FACETS: Final = ("state", "symptom", "severity", "job", "who", "node", "rack", "cluster", "team")
 NOBODY: Final = "nobody"
+UNKNOWN: Final = "unknown"
+"""How a rack or cluster is shown that no agent declared."""
 VALUES_MAX: Final = 100
 CURSOR: Final = re.compile(r"^([on])(\d{1,15})$")
 RANK: Final = re.compile(r"^rank (\d{1,7})$")
@@ -118,21 +120,25 @@ COLUMNS: Final = {
     "state": "shown_state", "symptom": "symptom", "severity": "severity", "job": "job__name", "who": "handled_by",
     "team": "team__name",
 }  # fmt: skip
+LISTS: Final = {"node": "culprit_nodes", "rack": "culprit_racks", "cluster": "clusters"}
+"""Facets of which an incident has several values."""
 
 
 def _filtered(found: QuerySet[Incident], filters: Mapping[str, Sequence[str]], but: str = "") -> QuerySet[Incident]:
     for name, values in filters.items():
         if not values or name == but:
             continue
-        fits = _any_node(values) if name == "node" else Q(**{f"{COLUMNS[name]}__in": values})
+        fits = _any_of(LISTS[name], values) if name in LISTS else Q(**{f"{COLUMNS[name]}__in": values})
         found = found.filter(fits)
     return found
 
 
-def _any_node(names: Sequence[str]) -> Q:
+def _any_of(column: str, values: Sequence[str]) -> Q:
     chosen = Q()
-    for name in names:
-        chosen |= Q(culprit_nodes__contains=[name])
+    for value in values:
+        chosen |= Q(**{f"{column}__contains": [value]})
+        if value == UNKNOWN:
+            chosen |= Q(**{f"{column}__contains": [""]}) | (Q(clusters=[]) if column == "clusters" else Q())
     return chosen
 
 
@@ -151,12 +157,20 @@ def _facets(searched: QuerySet[Incident], filters: Mapping[str, Sequence[str]]) 
     parts = [_counted(_filtered(searched, filters, but=name), name) for name in FACETS]
     counts: dict[str, dict[str, int]] = {name: {} for name in FACETS}
     for name, value, n in parts[0].union(*parts[1:], all=True):
-        counts[name][value] = n
+        shown = UNKNOWN if name in LISTS and value == "" else value
+        counts[name][shown] = counts[name].get(shown, 0) + n
     return {name: dict(sorted(found.items(), key=lambda one: (-one[1], one[0]))) for name, found in counts.items()}
 
 
 def _counted(found: QuerySet[Incident], name: str) -> QuerySet[Any, Any]:
-    each = Func(F("culprit_nodes"), function="jsonb_array_elements_text", output_field=TextField())
-    value = each if name == "node" else Cast(F(COLUMNS[name]), TextField())
+    value = _each(LISTS[name]) if name in LISTS else Cast(F(COLUMNS[name]), TextField())
     rows = found.order_by().annotate(facet=Value(name, output_field=TextField()), value=value)
     return rows.values_list("facet", "value").annotate(n=Count("id")).order_by("-n")[:VALUES_MAX]
+
+
+def _each(column: str) -> Func:
+    """Every value of a list, "" where it is not known: as of an incident of which no cluster was noted."""
+    held: F | Case = F(column)
+    if column == "clusters":
+        held = Case(When(clusters=[], then=Value([""], JSONField())), default=held, output_field=JSONField())
+    return Func(held, function="jsonb_array_elements_text", output_field=TextField())

@@ -33,6 +33,8 @@ FILTERS: Final = [
     OpenApiParameter("job", str, description="Comma-separated job names."),
     OpenApiParameter("who", str, description="Comma-separated names of who handles it; me, nobody."),
     OpenApiParameter("node", str, description="Comma-separated names of culprits' nodes."),
+    OpenApiParameter("rack", str, description="Comma-separated racks of these nodes; unknown."),
+    OpenApiParameter("cluster", str, description="Comma-separated clusters that the job's nodes are in; unknown."),
     OpenApiParameter("team", str, description="Comma-separated names of teams."),
     OpenApiParameter("q", str, description="Looked for in headlines, job names, nodes and numbers; `rank 12`."),
 ]

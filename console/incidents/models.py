@@ -59,7 +59,8 @@ class Incident(models.Model):
 
     acted_version: the version that the newest act of a person or script made. acknowledged_until: when the acknowledgement
     ends by itself; acknowledged_reach, acknowledged_severity: how many ranks it concerned and how bad it was then.
-    culprit_nodes: where the culprits run, as far as is known; nodes_known: that is all of them. review: what the newest
+    culprit_nodes: where the culprits run, as far as is known; nodes_known: that is all of them. culprit_racks: of
+    these nodes, clusters: of all the attempt's nodes; in both "" stands for nodes that declare none. review: what the newest
     review says of it. attached_to: the incident it follows from, whose handling is its own; n_attached: how many follow
     from this one.
     """
@@ -111,6 +112,8 @@ class Incident(models.Model):
     acknowledged_severity = models.CharField(max_length=8, choices=Severity.choices, default="", blank=True)
     culprit_nodes = models.JSONField(default=list, blank=True)
     nodes_known = models.BooleanField(default=False, db_default=False)
+    culprit_racks = models.JSONField(default=list, db_default=models.Value([], models.JSONField()), blank=True)
+    clusters = models.JSONField(default=list, db_default=models.Value([], models.JSONField()), blank=True)
     silence = models.ForeignKey("silences.Silence", models.PROTECT, null=True, blank=True, related_name="incidents")
     silenced_until = models.DateTimeField(null=True, blank=True)
     attached_to = models.ForeignKey("self", models.PROTECT, null=True, blank=True, related_name="attached")

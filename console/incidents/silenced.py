@@ -16,7 +16,7 @@ from console.incidents.models import Incident, State
 from console.incidents.record import DETECTOR, Actor, record
 from console.silences.matching import Matcher, fits, stored_matchers
 from console.silences.models import Silence
-from ingest.models import Rank
+from ingest.models import Node, Rank
 
 MATTERS: Final = frozenset({"culprits", "culprit_nodes", "component", "symptom"})
 NODES_MAX: Final = 64
@@ -28,6 +28,8 @@ def said_by(incident: Incident, job: str) -> dict[str, Sequence[str]]:
     return {
         "job": (job,),
         "node": incident.culprit_nodes if incident.nodes_known else (),
+        "rack": _all_known(incident.culprit_racks) if incident.nodes_known else (),
+        "cluster": _all_known(incident.clusters),
         "symptom": (incident.symptom,),
         "component": (incident.component,) if incident.component else (),
         "incident": (str(incident.pk),),
@@ -63,10 +65,23 @@ def silence_words(silence: Silence) -> str:
 def placed(attempt_id: int, culprits: Sequence[int]) -> dict[str, Any]:
     """The columns that say where all these ranks run; not known when one has no node, or they are on too many nodes."""
     known = Rank.objects.filter(attempt=attempt_id, rank__in=culprits, replaced=False)
-    where = set(known.values_list("rank", "node__name")) if culprits else set()
-    nodes = sorted({node for _, node in where})
-    are_all = {rank for rank, _ in where} == set(culprits) and len(nodes) <= NODES_MAX
-    return {"culprit_nodes": nodes[:NODES_MAX], "nodes_known": are_all}
+    where = set(known.values_list("rank", "node__name", "node__rack")) if culprits else set()
+    nodes = sorted({node for _, node, _ in where})
+    racks = sorted({rack for _, node, rack in where if node in nodes[:NODES_MAX]})
+    are_all = {rank for rank, _, _ in where} == set(culprits) and len(nodes) <= NODES_MAX
+    said = {"culprit_nodes": nodes[:NODES_MAX], "nodes_known": are_all, "culprit_racks": racks}
+    return {**said, "clusters": clusters_of(attempt_id)}
+
+
+def clusters_of(attempt_id: int) -> list[str]:
+    """Where the attempt's nodes stand; "" is among them when a node does not say."""
+    found = Node.objects.filter(attempt=attempt_id).order_by("cluster").values_list("cluster", flat=True).distinct()
+    return list(found[:NODES_MAX])
+
+
+def _all_known(places: Sequence[str]) -> Sequence[str]:
+    """Nothing when one of them is not known."""
+    return () if "" in places else places
 
 
 def covering(incident: Incident, silences: Iterable[Silence]) -> Silence | None:

@@ -18,7 +18,15 @@ from django.utils import timezone
 from console.incidents.models import Incident, State
 from console.incidents.record import DETECTOR, Actor, BadAct, TooMany, checked_note, stored_key
 from console.incidents.silenced import covering, in_force, said_by, says, settle
-from console.silences.matching import BadMatcher, Matcher, fits, matchers_to_json, read_matchers, stored_matchers
+from console.silences.matching import (
+    PLACES,
+    BadMatcher,
+    Matcher,
+    fits,
+    matchers_to_json,
+    read_matchers,
+    stored_matchers,
+)
 from console.silences.models import Kind, Silence
 
 MINUTES_MAX: Final = 30 * 24 * 60
@@ -69,8 +77,8 @@ def make_silence(
     begins = max(starts_at or now, now)
     if begins > now + AHEAD_MAX:
         raise BadAct(f"A silence begins within {AHEAD_MAX.days} days.")
-    if kind == Kind.MAINTENANCE and not any(one.field == "node" and not one.is_not for one in matchers):
-        raise BadAct("A maintenance names the nodes that are worked on.")
+    if kind == Kind.MAINTENANCE and not any(one.field in PLACES and one.names_something for one in matchers):
+        raise BadAct("A maintenance names the nodes, racks or clusters that are worked on.")
     key = stored_key(actor, f"{team_id}:{request_key}" if request_key else "")
     if key and (done := Silence.objects.filter(request_key=key).first()):
         return done

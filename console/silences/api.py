@@ -53,7 +53,7 @@ class SilenceRow:
 
 
 class MatcherFields(Fields):
-    """`field`: job, node, symptom, component or incident; one of `values` must fit, `*` stands for any characters."""
+    """`field`: job, node, rack, cluster, symptom, component or incident; one of `values` must fit, `*` is any characters."""
 
     field = serializers.CharField(max_length=32)
     values = serializers.ListField(child=serializers.CharField(max_length=200), max_length=100)
@@ -68,7 +68,7 @@ class PreviewFields(Fields):
 
 
 class SilenceFields(PreviewFields):
-    """`minutes`: how long from `starts_at`, or from now. `kind`: maintenance names the nodes that are worked on."""
+    """`minutes`: how long from `starts_at`, or from now. `kind`: maintenance names nodes, racks or clusters."""
 
     minutes = serializers.IntegerField(min_value=1, max_value=MINUTES_MAX)
     reason = serializers.CharField(max_length=NOTE_CHARS_MAX)

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-FIELDS: Final = ("job", "node", "symptom", "component", "incident")
+FIELDS: Final = ("job", "node", "rack", "cluster", "symptom", "component", "incident")
+PLACES: Final = frozenset({"node", "rack", "cluster"})
+"""Fields that say where; a maintenance names one."""
 MATCHERS_MAX: Final = 10
 VALUES_MAX: Final = 100
 VALUE_CHARS_MAX: Final = 200

@@ -1,7 +1,7 @@
 """Silences: what nobody is to be woken for, until when, and why. Fields and constraints only.
 
-A maintenance is a silence of nodes that people work on. A silence is never changed but to end it early, so that who
-silenced what, and why, can be read later.
+A maintenance is a silence of nodes, racks or clusters that people work on. A silence is never changed but to end it early,
+so that who silenced what, and why, can be read later.
 """
 
 from __future__ import annotations

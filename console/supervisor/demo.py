@@ -81,7 +81,8 @@ class LiveJob:
     def _start_agent(self, node: dict[str, Any]) -> None:
         spool = self.folder / "spool" / node["name"]
         spool.mkdir(parents=True, exist_ok=True)
-        options = ["--server", self.server, "--token-file", str(self.token_file), "--node", node["name"]]
+        options = ["--server", self.server, "--token-file", str(self.token_file)]
+        options += ["--node", node["name"], "--cluster", "demo"]
         options += ["--segments", node["segment_dir"], "--spool", str(spool)]
         for nic in node["nics"]:
             options += ["--nic", f"{nic['name']}={nic['sysfs']}"]

@@ -52,7 +52,7 @@ export interface NowAnswer {
   ingest: IngestRow;
 }
 
-export type Facet = "state" | "symptom" | "severity" | "job" | "who" | "node" | "team";
+export type Facet = "state" | "symptom" | "severity" | "job" | "who" | "node" | "rack" | "cluster" | "team";
 export type Facets = Record<Facet, Record<string, number>>;
 
 export interface IncidentsAnswer {

@@ -24,7 +24,7 @@ export interface Outcome {
 }
 
 export interface Matcher {
-  field: "job" | "node" | "symptom" | "component" | "incident";
+  field: "job" | "node" | "rack" | "cluster" | "symptom" | "component" | "incident";
   values: string[];
   is_not: boolean;
 }

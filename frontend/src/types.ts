@@ -217,6 +217,9 @@ export interface NodeRow {
   job: string;
   attempt: number;
   name: string;
+  /** As its agent declares them; empty where it does not. */
+  cluster: string;
+  rack: string;
   state: string;
   last_seen_at: string | null;
   watermark_at: string | null;

@@ -70,6 +70,8 @@ describe("the state of a node", () => {
     job: "llama",
     attempt: 1,
     name: "node-1",
+    cluster: "",
+    rack: "",
     state: "reporting",
     last_seen_at: null,
     watermark_at: null,

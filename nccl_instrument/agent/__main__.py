@@ -77,7 +77,7 @@ def run(
     uplink = Uplink(door, spool, losses)
     hand_over = Handover(spool, losses, uplink.offer)
     sampling = Sampling(options.epoch_us * 1000, options.traffic_rows_max)
-    sweep = Sweep(options.folders, options.node, ip, nics, losses, bookmarks, hand_over, sampling)
+    sweep = Sweep(options.folders, options.node, ip, nics, losses, bookmarks, hand_over, sampling, options.standpoint)
     dumper = Dumper(dumps_door, options.node, losses, sweep.here)
     uplink.resend, uplink.ask = sweep.ask_for, dumper.ask
     place = options.kafka.servers if options.kafka else options.server

@@ -6,6 +6,7 @@ What does not fit is dropped from the oldest end, because a hang is read from th
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -40,6 +41,22 @@ def read_clocks() -> tuple[int, int]:
         readings.append((after - before, wall, (before + after) // 2))
     _, wall, mono = min(readings)
     return wall, mono
+
+
+@dataclass(frozen=True, slots=True)
+class Standpoint:
+    """Where a node stands, as whoever runs it says; empty where nobody said."""
+
+    cluster: str = ""
+    rack: str = ""
+
+
+NOWHERE: Final = Standpoint()
+
+
+def declare(rows: Rows, standpoint: Standpoint) -> None:
+    """Write into comm rows where their node stands."""
+    rows["cluster"], rows["rack"] = standpoint.cluster.encode(), standpoint.rack.encode()
 
 
 def cut_batch(stream: JobStream, node: str, tables: dict[str, Rows], losses: Losses, clocks: tuple[int, int]) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nccl_instrument.agent.batches import NOWHERE, Standpoint
 from nccl_instrument.agent.jobs import name_problem
 from nccl_instrument.agent.kafka import TOPIC
 from nccl_instrument.agent.nics import Nic
@@ -17,6 +18,7 @@ from nccl_instrument.agent.sampling import ROWS_PER_S
 from nccl_instrument.measure.spreading import EPOCH_NS_LEAST, EPOCH_NS_MOST
 
 SPOOL_BYTES_MAX: Final = 256 * 2**20
+STANDPOINT_BYTES_MAX: Final = 32  # width of the columns they travel in
 TRAFFIC_ROWS_MOST: Final = 20_000
 UPLINKS: Final = ("http", "kafka")
 
@@ -45,6 +47,7 @@ class Options:
     epoch_us: int
     traffic_rows_max: int
     kafka: Kafka | None = None
+    standpoint: Standpoint = NOWHERE
 
 
 def parse_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
@@ -67,6 +70,7 @@ def parse_options(arguments: Sequence[str], environment: Mapping[str, str]) -> O
     return Options(
         given.server, given.token_file, given.ca, given.node, tuple(dict.fromkeys(folders)), tuple(nics), spool,
         given.spool_bytes_max, given.epoch_us, given.traffic_rows_max, _kafka(parser, given),
+        _standpoint(parser, given),
     )  # fmt: skip
 
 
@@ -78,6 +82,13 @@ def _kafka(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Kafka 
     if not given.kafka_servers:
         parser.error("--uplink kafka needs --kafka-servers (or DIOGENES_KAFKA_SERVERS)")
     return Kafka(given.kafka_servers, given.kafka_topic, given.kafka_config)
+
+
+def _standpoint(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Standpoint:
+    for what, name in (("cluster", given.cluster), ("rack", given.rack)):
+        if len(name.encode()) > STANDPOINT_BYTES_MAX or not name.isprintable():
+            parser.error(f"--{what} is at most {STANDPOINT_BYTES_MAX} printable bytes")
+    return Standpoint(given.cluster, given.rack)
 
 
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -92,6 +103,8 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--token-file", type=Path, default=path("DIOGENES_TOKEN_FILE"), help="file that holds the agent token")
     add("--ca", type=Path, default=path("DIOGENES_CA"), help="certificates to trust instead of the system's")
     add("--node", default=environment.get("DIOGENES_NODE") or socket.gethostname(), help="this node's name")
+    add("--cluster", default=environment.get("DIOGENES_CLUSTER", ""), help="the cluster this node is in")
+    add("--rack", default=environment.get("DIOGENES_RACK", ""), help="the rack this node is in")
     add("--segments", type=Path, action="append", help="folder of segments, may be repeated (default /dev/shm)")
     add("--nic", type=_nic, action="append", metavar="NAME=FOLDER", help="a NIC and its sysfs folder, may be repeated")
     add("--spool", type=Path, default=path("DIOGENES_SPOOL"), help="folder for batches that cannot be sent yet")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from nccl_instrument.agent.batches import cut_batch, read_clocks
+from nccl_instrument.agent.batches import NOWHERE, Standpoint, cut_batch, declare, read_clocks
 from nccl_instrument.agent.dumper import Here
 from nccl_instrument.agent.follow import Followed, uid_of
 from nccl_instrument.agent.jobs import JobStream
@@ -54,8 +54,10 @@ class Sweep:
         bookmarks: Mapping[str, Bookmark],
         hand_over: HandOver,
         sampling: Sampling | None = None,
+        standpoint: Standpoint = NOWHERE,
     ) -> None:
         self.node, self.streams = node, dict[str, JobStream]()
+        self._standpoint = standpoint
         names = [nic.name for nic in nics.nics]
         self.followed = Followed(folders, names, ip, bookmarks, self._count_once, sampling or Sampling())
         self._statuses = Statuses(folders, ip, self._count_once)
@@ -149,6 +151,7 @@ class Sweep:
         for table, rows in self._statuses.tables(stream.job, tick_ns, traced, all_comms=all_comms).items():
             tables[table] = stack([tables[table], rows]) if len(tables.get(table, ())) else rows
         tables |= self.stages.tables(stream.job, tick_ns)
+        declare(tables["comm"], self._standpoint)
         return cut_batch(stream, self.node, tables, self._losses, clocks)
 
     @contextmanager

@@ -158,7 +158,7 @@ def test_the_palette_finds_and_does(stack: Stack, open_as: OpenAs) -> None:
     page.keyboard.press("ArrowDown")
     expect(page.get_by_role("option", selected=True)).to_contain_text("Maintenance of r1n3")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("dialog")).to_contain_text("Maintenance of a node")
+    expect(page.get_by_role("dialog")).to_contain_text("New maintenance")
     expect(page.get_by_label("Values 1")).to_have_value("r1n3")
 
 

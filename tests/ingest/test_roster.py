@@ -58,6 +58,23 @@ async def test_all_nodes_of_a_start_share_one_attempt(ingest: Ingest) -> None:
     assert await stored_by_attempt() == {1: 12}
 
 
+def standing(batch: TraceBatch, cluster: bytes, rack: bytes) -> TraceBatch:
+    rows = batch.rows("comm").copy()
+    rows["cluster"], rows["rack"] = cluster, rack
+    return with_rows(batch, comm=rows)
+
+
+async def test_a_node_stands_where_its_agent_last_said_it_does(ingest: Ingest) -> None:
+    job = FakeJob()
+    await ingest.send(standing(job.batch(0, 0), b"north", b"r1"))
+    await ingest.send(standing(job.batch(1, 0), b"a\x01b\xff", b""))
+    await ingest.send(job.batch(2, 0))
+    places = [(n.cluster, n.rack) async for n in Node.objects.order_by("name")]
+    assert places == [("north", "r1"), ("ab\ufffd", ""), ("", "")]
+    await ingest.send(standing(job.batch(0, 1), b"south", b"r1"))
+    assert (await Node.objects.order_by("name").afirst()).cluster == "south"  # type: ignore[union-attr]
+
+
 async def test_a_higher_restart_count_ends_the_attempt_and_starts_the_next(ingest: Ingest) -> None:
     job = FakeJob(restart=0)
     await send_second(ingest, job, 0)

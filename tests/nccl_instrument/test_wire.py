@@ -17,10 +17,11 @@ from nccl_instrument import tables, wire
 
 BOOT = bytes(range(16))
 FOLDER = Path(__file__).parents[1] / "golden"
-GOLDEN = FOLDER / "trace-batch-2.3.bin"
+GOLDEN = FOLDER / "trace-batch-2.4.bin"
 TABLES_2_0 = ("comm", "op", "live_op", "flow", "progress", "process", "nic", "loss")
 TABLES_2_1 = (*TABLES_2_0, "status")
-OLDER = {"2.0": TABLES_2_0, "2.1": TABLES_2_1, "2.2": (*TABLES_2_1, "schema", "recorder", "stage", "side")}
+TABLES_2_2 = (*TABLES_2_1, "schema", "recorder", "stage", "side")
+OLDER = {"2.0": TABLES_2_0, "2.1": TABLES_2_1, "2.2": TABLES_2_2, "2.3": (*TABLES_2_2, "traffic")}
 
 
 SECTION_AT = 60 + 9
@@ -45,7 +46,7 @@ def loss_batch() -> bytes:
 
 def test_an_empty_batch_is_these_bytes() -> None:
     rest = BOOT + struct.pack("<QqqHH", 7, 1_000, 2_000, 3, 6) + b"jobnode-a"
-    head = b"DGTB\x02\x03\x00\x00" + struct.pack("<II", 0, zlib.crc32(rest))
+    head = b"DGTB\x02\x04\x00\x00" + struct.pack("<II", 0, zlib.crc32(rest))
     assert wire.encode_batch(make()) == head + rest
     assert wire.decode_batch(head + rest) == make()
 
@@ -72,7 +73,12 @@ def test_many_rows_are_sent_as_these_byte_planes() -> None:
     assert (wire.decode_batch(data).rows("loss") == rows).all()
 
 
-ADDED_IN_2_3 = {"nic": 2}
+ADDED_SINCE = {
+    "2.0": {"nic": 2, "comm": 2},
+    "2.1": {"nic": 2, "comm": 2},
+    "2.2": {"nic": 2, "comm": 2},
+    "2.3": {"comm": 2},
+}
 """Columns at the end of tables that older versions have, too: these are sent without them, and read as unknown."""
 
 
@@ -120,7 +126,7 @@ def test_the_golden_batch_is_read_and_written_as_it_was_when_this_version_was_ma
 @pytest.mark.parametrize("version", OLDER)
 def test_golden_batches_of_older_versions_are_still_read(version: str) -> None:
     decoded = wire.decode_batch((FOLDER / f"trace-batch-{version}.bin").read_bytes())
-    batch = golden_batch(ADDED_IN_2_3)
+    batch = golden_batch(ADDED_SINCE[version])
     assert {name: rows.tobytes() for name, rows in decoded.tables.items()} == {
         name: batch.tables[name].tobytes() for name in OLDER[version]
     }

@@ -37,6 +37,8 @@ export function Facets({ counts }: { counts: Counts | undefined }) {
         <Choice facet="job" word="Job" counts={counts?.job} words={{}} />
         <Choice facet="who" word="Handled by" counts={counts?.who} words={{ [me]: `${me} (me)`, me: "me" }} />
         <Choice facet="node" word="Node" counts={counts?.node} words={{}} />
+        <Choice facet="rack" word="Rack" counts={counts?.rack} words={{}} />
+        <Choice facet="cluster" word="Cluster" counts={counts?.cluster} words={{}} />
         {Object.keys(session.value?.roles ?? {}).length > 1 && (
           <Choice facet="team" word="Team" counts={counts?.team} words={{}} />
         )}

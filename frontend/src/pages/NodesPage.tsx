@@ -90,6 +90,7 @@ export const NODE_COLUMNS: Column<NodeRow>[] = [
       </>
     ),
   },
+  { word: "Place", cell: (node) => <Place node={node} /> },
   { word: "Ranks", isNumber: true, cell: (node) => node.n_ranks },
   { word: "Last batch", isNumber: true, cell: (node) => <Ago at={node.last_seen_at} /> },
   { word: "Data up to", isNumber: true, cell: (node) => <Ago at={node.watermark_at} never="unknown" /> },
@@ -103,6 +104,18 @@ export const NODE_COLUMNS: Column<NodeRow>[] = [
   { word: "Losses", cell: (node) => <Losses node={node} /> },
   { word: "Batches", isNumber: true, cell: (node) => node.batches.toLocaleString("en-US") },
 ];
+
+/** Where it stands, as far as its agent says. */
+function Place({ node }: { node: NodeRow }) {
+  if (!node.cluster && !node.rack) return <span class="faint">unknown</span>;
+  return (
+    <>
+      {node.cluster || <span class="faint">cluster unknown</span>}
+      {", "}
+      {node.rack ? `rack ${node.rack}` : <span class="faint">rack unknown</span>}
+    </>
+  );
+}
 
 function isClockOff(node: NodeRow): boolean {
   return node.clock_offset_ms !== null && Math.abs(node.clock_offset_ms) > CLOCK_OFF_MS;

@@ -50,7 +50,7 @@ export function SilencesPage() {
               New silence <kbd>n</kbd>
             </button>
             <button type="button" onClick={() => make("maintenance")}>
-              Maintenance of a node
+              New maintenance
             </button>
           </div>
         )}

@@ -103,7 +103,7 @@ export function SilenceDialog(props: SilenceDialogProps) {
 }
 
 function titleOf(kind: SilenceRow["kind"], row: IncidentRow | undefined): string {
-  if (kind === "maintenance") return "Maintenance of a node";
+  if (kind === "maintenance") return "New maintenance";
   return row ? `Silence incident ${row.number} and its like` : "New silence";
 }
 

@@ -6,6 +6,8 @@ import type { IncidentRow } from "../live/rows";
 export const FIELDS: readonly (readonly [Matcher["field"], string])[] = [
   ["job", "Job"],
   ["node", "Culprit’s node"],
+  ["rack", "Culprit’s rack"],
+  ["cluster", "Cluster"],
   ["symptom", "Symptom"],
   ["component", "Component"],
   ["incident", "Incident"],

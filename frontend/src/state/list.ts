@@ -6,7 +6,17 @@
 import type { Facet } from "../api";
 import { query } from "./address";
 
-export const FACETS: readonly Facet[] = ["state", "symptom", "severity", "job", "who", "node", "team"];
+export const FACETS: readonly Facet[] = [
+  "state",
+  "symptom",
+  "severity",
+  "job",
+  "who",
+  "node",
+  "rack",
+  "cluster",
+  "team",
+];
 const FILTERS: readonly string[] = [...FACETS, "q"];
 const ASKED: readonly string[] = [...FILTERS, "cursor"];
 

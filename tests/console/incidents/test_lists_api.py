@@ -73,6 +73,27 @@ def test_culprits_nodes_are_a_facet_and_are_found(attempt: Attempt, responder: P
     assert numbers(responder, "node=r1n4") == numbers(responder, "q=rank 5") == []
 
 
+def test_clusters_and_culprits_racks_are_facets_and_what_nobody_declared_is_unknown(
+    attempt: Attempt, responder: Persona
+) -> None:
+    def facets() -> dict[str, dict[str, int]]:
+        return responder.browser.get("/api/v1/incidents").json()["facets"]
+
+    old = another(attempt.job.team, "of before nodes were known")
+    for rank, cluster, rack in ((1, "north", "r1"), (2, "north", ""), (3, "south", "r1")):
+        node = Node.objects.create(attempt=attempt, name=f"n{rank}", cluster=cluster, rack=rack)
+        Rank.objects.create(attempt=attempt, node=node, pid=rank, process_started=1, rank=rank)
+    incident = make_incident(attempt)
+    assert (facets()["cluster"], facets()["rack"]) == ({"north": 1, "south": 1, "unknown": 1}, {})
+    observe(incident, "diagnosed", {"culprits": [1, 2], "n_culprits": 2, "certainty": Certainty.DIAGNOSED})
+    assert facets()["rack"] == {"r1": 1, "unknown": 1}
+    assert numbers(responder, "cluster=south") == numbers(responder, "rack=r1") == [incident.pk]
+    assert numbers(responder, "rack=unknown") == [incident.pk]
+    assert numbers(responder, "cluster=unknown") == [old.pk]
+    assert numbers(responder, "cluster=north,unknown") == [incident.pk, old.pk]
+    assert numbers(responder, "cluster=west") == numbers(responder, "cluster=south&rack=r2") == []
+
+
 def test_cursors_lead_through_the_list_and_back(attempt: Attempt, responder: Persona) -> None:
     for number in range(120):
         made = make_incident(attempt, key=f"v1:{number}")

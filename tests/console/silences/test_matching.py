@@ -8,7 +8,10 @@ import pytest
 
 from console.silences.matching import BadMatcher, fits, matchers_to_json, read_matchers, stored_matchers
 
-SAID = {"job": ("llama-70b",), "node": ("r1n3", "r1n4"), "symptom": ("failure",), "component": (), "incident": ("12",)}
+SAID = {
+    "job": ("llama-70b",), "node": ("r1n3", "r1n4"), "rack": ("r1",), "cluster": (), "symptom": ("failure",),
+    "component": (), "incident": ("12",),
+}  # fmt: skip
 
 
 def one(field: str, *values: str, is_not: bool = False) -> dict[str, Any]:
@@ -24,6 +27,9 @@ def one(field: str, *values: str, is_not: bool = False) -> dict[str, Any]:
         ([one("job", "llama")], False),
         ([one("job", "llama-70b"), one("symptom", "straggler")], False),
         ([one("node", "r1*"), one("node", "r1n4", is_not=True)], False),
+        ([one("cluster", "*"), one("rack", "r1")], False),  # nobody knows the cluster
+        ([one("rack", "r2")], False),
+        ([one("rack", "r1", "r2")], True),
         ([one("node", "r1n3", "r1n4")], True),
         ([one("node", "r1n*")], True),
         ([one("job", "llama-*"), one("symptom", "straggler", is_not=True)], True),
@@ -48,7 +54,7 @@ def test_of_the_signs_only_the_star_means_something() -> None:
         [],
         "job=llama",
         [one("job")],
-        [one("rack", "r1")],
+        [one("room", "r1")],
         [one("job", "llama", is_not=True)],
         [one("job", "*")],
         [one("job", "**")],

@@ -35,10 +35,10 @@ def blame(incident: Incident, *ranks: int) -> None:
     )
 
 
-def place(attempt: Attempt, **ranks: int) -> None:
+def place(attempt: Attempt, rack: str = "", cluster: str = "", **ranks: int) -> None:
     """Where ranks run: place(attempt, node_1=3) is rank 3 on node-1."""
     for name, rank in ranks.items():
-        node = Node.objects.create(attempt=attempt, name=name.replace("_", "-"))
+        node = Node.objects.create(attempt=attempt, name=name.replace("_", "-"), rack=rack, cluster=cluster)
         Rank.objects.create(attempt=attempt, node=node, pid=rank + 1, process_started=1, rank=rank)
 
 

@@ -30,7 +30,7 @@ def test_a_rank_in_an_op_is_sent_as_every_table_tells_it(node: Node) -> None:
     trainer.do("finish_op", 0)
     trainer.do("start_op", 1, 0, 2)
     trainer.do("move", 1)
-    node.start_agent("--nic", f"eth7={node.folder}")
+    node.start_agent("--nic", f"eth7={node.folder}", "--rack", "r12", DIOGENES_CLUSTER="north")
     first, *_ = node.next_batches(2)
 
     assert (first.node, first.job, first.number) == ("node-a", "job", 0)
@@ -39,6 +39,7 @@ def test_a_rank_in_an_op_is_sent_as_every_table_tells_it(node: Node) -> None:
         WORLD, 1, 2, 3, 1, -1, 2,
     )  # fmt: skip
     assert (comm["pid"], comm["ip"], comm["nic"], comm["name"]) == (trainer.pid, b"127.0.0.1", b"eth7", b"world")
+    assert (comm["cluster"], comm["rack"]) == (b"north", b"r12")
     assert first.rows("op")["op"].tolist() == [1]
     assert first.rows("op")["done_ns"][0] > first.rows("op")["enqueued_ns"][0] > 0
     assert first.rows("live_op")["op"].tolist() == [2]

@@ -40,6 +40,8 @@ def test_without_anything_else_segments_are_sought_in_shared_memory() -> None:
         (["--node", "x" * 200], NEEDED, "node name of more than 128 bytes"),
         (["--nic", "eth0"], NEEDED, "not NAME=FOLDER"),
         (["--nic", "a-name-of-seventeen=/x"], NEEDED, "not NAME=FOLDER"),
+        (["--cluster", "ü" * 17], NEEDED, "--cluster is at most 32 printable bytes"),
+        (["--rack", "a\nb"], NEEDED, "--rack is at most 32 printable bytes"),
         (["--spool-bytes-max", "-1"], NEEDED, "must not be negative"),
     ],
 )
