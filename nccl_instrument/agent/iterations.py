@@ -187,6 +187,8 @@ class Iterations:
             | mine["dtype"].astype(np.int64) << 40
             | mine["bytes"].astype(np.int64) % 2**40
         )
+        if by_p2p:  # the same to another peer is another call: one who only sends to several counts as they do who receive
+            kinds ^= mine["peer"].astype(np.int64) << 52
         period = self.calls.period
         self.calls.add(numbers, kinds, mine["enqueued_ns"])
         self.calls.look()

@@ -25,7 +25,7 @@ from nccl_instrument.simulate.rows import (
     progress_rows,
 )
 from nccl_instrument.simulate.stages import recorder_rows, schema_rows, stage_rows
-from nccl_instrument.simulate.traffic import Traffic
+from nccl_instrument.simulate.traffic import NodesTraffic
 from nccl_instrument.stage_schema import Schema
 from nccl_instrument.tables import LOSSES, empty_rows
 from nccl_instrument.wire import TraceBatch, encode_batch
@@ -74,9 +74,7 @@ class Seen:
     processes: Rows
     nic_bytes: npt.NDArray[np.uint64]
     nic_down: npt.NDArray[np.bool_]
-    slices: Rows
-    known_ns: npt.NDArray[np.int64]
-    n_slices_lost: int
+    traffic: tuple[Rows, npt.NDArray[np.int64]] | None
 
 
 class Agents:
@@ -91,7 +89,7 @@ class Agents:
         missing: float,
         late_s: float,
         schema: Schema | None = None,
-        traffic: Traffic | None = None,
+        traffic: NodesTraffic | None = None,
     ) -> None:
         """schema: of the stages the training loops record; None: they record none. traffic: None where it is not measured."""
         self.schema, self.traffic = schema, traffic
@@ -108,7 +106,6 @@ class Agents:
         self._backlog = np.zeros(layout.n_nodes, np.int64)
         self._finished: list[list[Rows]] = [[] for _ in self.phases]  # by phase
         self._steps: list[list[Rows]] = [[] for _ in self.phases]
-        self._slices: list[list[Rows]] = [[] for _ in self.phases]
         self._unread: dict[int, list[dict[str, Rows]]] = {}  # completions stay in the segment until an agent reads them
         self._random = np.random.default_rng([seed, 99])
 
@@ -136,15 +133,17 @@ class Agents:
         ):  # what a dead process left does not change: once a second will do
             flows = flows[~np.isin(flows["rank"], processes["rank"][processes["is_killed"] != 0])]
         here.sweeps.append((now_ns, flows))
+        if self.traffic is not None:
+            self.traffic.sweep(here.ranks)
         if not is_cut:
             return None
         sweeps, here.sweeps = here.sweeps, []
         live_ops, progress = engine.live_ops(here.ranks), engine.progress(here.ranks)
+        finished = self._take(self._finished, engine.finished(), here)
+        moved = None if self.traffic is None else self.traffic.rows(finished, live_ops, here.ranks, now_ns)
         return Seen(
-            now_ns, here, sweeps, self._take(self._finished, engine.finished(), here),
-            self._take(self._steps, engine.steps(), here), live_ops, progress, processes, *engine.nics(),
-            self._take(self._slices, engine.slices(), here), engine.unsent_since(here.ranks),
-            engine.n_slices_lost,
+            now_ns, here, sweeps, finished, self._take(self._steps, engine.steps(), here), live_ops, progress,
+            processes, *engine.nics(), moved,
         )  # fmt: skip
 
     def batches_of(self, seen: Seen) -> list[Sent]:
@@ -174,11 +173,8 @@ class Agents:
         if self.schema is not None:
             found["stage"] = stage_rows(roster, seen.steps, self.schema)
             found["recorder"] = recorder_rows(roster, seen.processes, self.schema, now_ns)
-        if self.traffic is not None:
-            ops = np.concatenate([seen.finished, seen.live_ops])
-            found["traffic"] = self.traffic.rows(
-                here.number, seen.slices, ops, seen.known_ns, here.ranks, seen.n_slices_lost
-            )
+        if seen.traffic is not None:
+            found["traffic"] = seen.traffic
         tables = {name: (rows, roster.node_of[ranks]) for name, (rows, ranks) in found.items()}
         if self.schema is not None:
             declared = schema_rows(roster, here.nodes, self.schema, now_ns)

@@ -16,6 +16,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nccl_instrument.agent.segment_layout import TRANSFER
+
 HERE: Final = Path(__file__).resolve().parent
 LIBRARY: Final = HERE / "build" / "libdgsim.so"
 FAN: Final = 3
@@ -67,7 +69,7 @@ OP: Final = _struct(
     *_all("i4", "flags n_flows peer slowest_peer slowest_channel slowest_direction algo channels"),
     *_all("i8", "bytes count enqueued_ns started_ns first_transfer_ns last_transfer_ns done_ns"),
     *_all("i8", "gpu_wait_ns peer_wait_ns net_wait_ns receive_gpu_wait_ns receive_peer_wait_ns receive_net_wait_ns"),
-    *_all("i8", "n_refused first_ready_ns fastest_done_ns"), ("iteration", "i4"),
+    *_all("i8", "n_refused first_ready_ns fastest_done_ns ordinal"), ("iteration", "i4"),
 )  # fmt: skip
 FLOW: Final = _struct(
     *_all("i4", "rank group place func"), ("number", "i8"), *_all("i4", "channel direction flags peer"),
@@ -85,6 +87,7 @@ SLICE: Final = _struct(
 )  # fmt: skip
 _SIZED: Final = (
     SETTINGS, RANK, GROUP, MEMBER, LINK, LANE, CLASS, TASK, SPEC, ACTION, OP, FLOW, PROGRESS, PROCESS, STEP, SLICE,
+    TRANSFER,
 )  # fmt: skip
 
 ACTIONS: Final = (
@@ -120,7 +123,7 @@ def _load() -> Any:
         raise EngineError(f"The simulator's engine cannot be loaded: {error}.") from error
     library.sim_new.restype = ctypes.c_void_p
     for name in ("sim_run", "sim_served", "sim_flows", "sim_live_ops", "sim_progress", "sim_finished", "sim_steps",
-                 "sim_slices", "sim_slices_lost"):  # fmt: skip
+                 "sim_slices"):  # fmt: skip
         getattr(library, name).restype = ctypes.c_int64
     sizes = (ctypes.c_int64 * len(_SIZED))()
     library.sim_sizes(sizes)
@@ -199,22 +202,21 @@ class Engine:
         return rows
 
     def slices(self) -> Rows:
-        """(n,) SLICE: transfers since the last call, in the order in which their NICs took them."""
+        """(n,) SLICE: what left a NIC since the last call, in the order in which it was taken; of steps that are recorded."""
         n = self._library.sim_slices(self._sim, None, ctypes.c_int64(0))
         rows = np.zeros(n, SLICE)
         self._library.sim_slices(self._sim, _pointer(rows), ctypes.c_int64(n))
         return rows
 
-    def unsent_since(self, ranks: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """(len(ranks),) up to when the transfers of each rank are all recorded."""
-        since_ns = np.zeros(len(ranks), np.int64)
-        self._library.sim_unsent(self._sim, _pointer(ranks), ctypes.c_int64(len(ranks)), _pointer(since_ns))
-        return since_ns
-
-    @property
-    def n_slices_lost(self) -> int:
-        """Transfers that found no room since the start."""
-        return int(self._library.sim_slices_lost(self._sim))
+    def record_transfers(self, n_rows: int) -> tuple[npt.NDArray[np.uint64], Rows]:
+        """(n_ranks,) heads and (n_ranks, n_rows) TRANSFER rings that every rank's plugin writes from now on; to be kept as long
+        as time passes. n_rows: a power of two. comm_id is the group's number, times are the job's.
+        """
+        self._rings = np.zeros(self._n_ranks, np.uint64), np.zeros((self._n_ranks, n_rows), TRANSFER)
+        self._library.sim_transfers(
+            self._sim, _pointer(self._rings[1]), _pointer(self._rings[0]), ctypes.c_int64(n_rows)
+        )
+        return self._rings
 
     def nics(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
         """(n_nics, 2) bytes received and sent, and (n_nics,) whether each is down."""

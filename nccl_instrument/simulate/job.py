@@ -22,10 +22,10 @@ from nccl_instrument.simulate.rows import Roster
 from nccl_instrument.simulate.schedule import build_schedule
 from nccl_instrument.simulate.stages import schema_of
 from nccl_instrument.simulate.topology import build_topology
-from nccl_instrument.simulate.traffic import Traffic
+from nccl_instrument.simulate.traffic import NodesTraffic
 
 CUTS_WAITING_MAX: Final = 2
-SLICES_MAX: Final = 8_000_000  # between two cuts: some 600 MB, of which the largest sampled job needs a tenth
+SLICES_MAX: Final = 8_000_000  # until they are read: some 600 MB
 ORIGIN_NS: Final = 1_790_000_000 * 10**9
 Rows = npt.NDArray[np.void]
 Tables = dict[str, npt.NDArray[Any]]
@@ -58,7 +58,7 @@ class SimulatedJob:
         self.engine = make_engine(settings.layout, effects, seed, is_ib)
         scenario = settings.scenario
         schema = schema_of(effects.physics, settings.layout.pp) if settings.records_stages else None
-        self.traffic = _traffic(settings.layout, effects.physics, roster)
+        self.traffic = _traffic(effects.physics, roster, self.engine)
         self.agents = Agents(
             settings.name, roster, seed, effects.absences, scenario.missing, scenario.late_s, schema, self.traffic
         )
@@ -88,10 +88,10 @@ class SimulatedJob:
         self.engine.close()
 
 
-def _traffic(layout: Layout, physics: Physics, roster: Roster) -> Traffic | None:
-    if not physics.traffic_every:
+def _traffic(physics: Physics, roster: Roster, engine: Engine) -> NodesTraffic | None:
+    if not physics.traffic_rows:
         return None
-    return Traffic(roster, build_topology(layout, physics).links, physics.traffic_every, physics.epoch_us * 1000)
+    return NodesTraffic(roster, engine, physics.traffic_rows, physics.epoch_us * 1000)
 
 
 def make_engine(layout: Layout, effects: Effects, seed: int, is_ib: bool) -> Engine:
@@ -119,7 +119,7 @@ def _settings(physics: Physics, tables: Tables, seed: int, is_ib: bool) -> Rows:
     for name in ("jitter", "moe_spread", "overlap_compute", "overlap_copy", "ahead", "slices", "warmup_steps",
                  "warmup_factor", "gpu_dies_with_process", "credits_queue"):  # fmt: skip
         row[name] = getattr(physics, name)
-    row["slices_every"], row["slices_max"] = physics.traffic_every, SLICES_MAX
+    row["slices_every"], row["slices_max"] = physics.slices_every, SLICES_MAX
     for name, counted in (("n_nics", "nic_rates"), *((f"n_{table}", table) for table in tables)):
         if name in (SETTINGS.names or ()):
             row[name] = len(tables[counted])

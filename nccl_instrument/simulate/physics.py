@@ -65,8 +65,11 @@ class Physics:
     warmup_factor: float = 3.0
     gpu_dies_with_process: bool = False
     credits_queue: bool = True
-    traffic_every: int = 0  # transfers are recorded in every so manieth step; 0: in none
+    traffic_rows: int = (
+        0  # of `traffic` a second that the agent of a node may send (a real one: 150); 0: none is measured
+    )
     epoch_us: int = 32
+    slices_every: int = 0  # what left a NIC is recorded for comparison, in every so manieth step; 0: in none
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_channels <= 8:
@@ -75,8 +78,10 @@ class Physics:
             raise PhysicsError("--jitter must lie between 0 and 0.5 (a share of each compute time).")
         if self.schedule not in SCHEDULES:
             raise PhysicsError(f"--schedule must be one of {', '.join(SCHEDULES)}.")
-        if self.traffic_every < 0 or not 8 <= self.epoch_us <= 1000:
-            raise PhysicsError("--traffic-every must not be negative, --epoch-us lie between 8 and 1000.")
+        if min(self.traffic_rows, self.slices_every) < 0 or not 8 <= self.epoch_us <= 1000:
+            raise PhysicsError(
+                "--traffic-rows and --slices-every must not be negative, --epoch-us lie between 8 and 1000."
+            )
         if self.dp_reduce not in ("sharded", "ring", "tree"):
             raise PhysicsError("--dp-reduce must be sharded (ReduceScatter and AllGather), ring or tree (AllReduce).")
         if self.slices not in (1, 2):

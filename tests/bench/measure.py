@@ -99,7 +99,7 @@ def _run(loop: Path, n_threads: int) -> dict[str, float]:
 def uploaded_mb_per_s() -> float:
     """10**6 bytes a second of cells, of the busiest of eight NICs of a node, once the pipeline runs."""
     setting = SETTINGS["GPT-2 70B"]
-    physics = replace(setting.physics, traffic_every=1)
+    physics = replace(setting.physics, slices_every=1, traffic_rows=0)
     engine = make_engine(setting.layout, effects_of(Scenario((), 1), setting.layout, physics), 1, True)
     n_cells = np.zeros(setting.layout.ranks_per_node, np.int64)
     for tick in range(1, UPLOAD_TICKS + 1):

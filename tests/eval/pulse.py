@@ -28,13 +28,14 @@ from tests.eval.pulse_exact import ops_judged
 from tests.eval.pulse_granularity import inflation, told_inflation
 from tests.eval.pulse_layouts import layouts_judged
 from tests.eval.pulse_report import is_miss, summary, table, told
-from tests.eval.pulse_run import run_experiment
+from tests.eval.pulse_run import AFTERWARDS_SECONDS, run_experiment
 from tests.eval.pulse_server import latencies
 from tests.eval.stack import ROOT
 
 Row = dict[str, Any]
 PARTS: Final = ("experiments", "exact", "layouts", "granularity", "latency")
 LATENCY_CASES: Final = 6
+GRANULARITY_CASES: Final = 4
 
 
 def main() -> int:
@@ -49,7 +50,7 @@ def main() -> int:
     if "layouts" in parts:
         found["parallelism"] = layouts_judged(chosen.seed, 10 if chosen.quick else chosen.layouts)
     if "granularity" in parts:
-        found["granularity"] = inflation(chosen.seed)
+        found["granularity"] = inflation(chosen.seed, 1 if chosen.quick else GRANULARITY_CASES)
         print(told_inflation(found["granularity"]), flush=True)
     if "latency" in parts:
         found |= latencies(chosen.seed, 2 if chosen.quick else LATENCY_CASES)
@@ -70,6 +71,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="experiments at a time")
     made.add_argument("--layouts", type=int, default=100, help="random layouts for parallelism")
     made.add_argument("--results", type=Path, help="file to keep experiments in, and to go on from")
+    made.add_argument(
+        "--after",
+        type=float,
+        default=AFTERWARDS_SECONDS,
+        help="seconds from the first diagnosis to the last that counts",
+    )
     made.add_argument("--windows", type=Path, help="folder for the window of each experiment's newest diagnosis")
     return made
 
@@ -107,7 +114,7 @@ def _run_all(todo: Sequence[Experiment], kept: Path, chosen: argparse.Namespace)
     """Runs every experiment; keeps each one as soon as it is known."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     bar, rows, version = Bar(len(todo), "experiments"), dict[int, Row](), code_version()
-    run = partial(run_experiment, windows=chosen.windows)
+    run = partial(run_experiment, windows=chosen.windows, after_s=chosen.after)
     for row in _in_parallel(run, todo, chosen.jobs):
         rows[row["number"]] = row
         with kept.open("a") as file:

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from nccl_instrument.agent.sampling import ROWS_PER_S
 from nccl_instrument.simulate.faults import Fault, Scenario, make_fault
 from nccl_instrument.simulate.job import JobSettings
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import KIB, Physics
 
 REPEATS: Final = 3
-MEASURED_EVERY: Final = 5  # steps
-WARM_ITERATIONS: Final = 56  # those left out and those a normal needs, and some
+WARM_ITERATIONS: Final = 100  # of which three are measured, where one in 32 is
 ALL_RATES: Final = (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)  # the union of §8.1's and Table 4's, of PCIe
 PATH_RATES: Final = (0.8, 0.7, 0.6, 0.5)
 WATTS: Final = (350, 300, 250, 200)
@@ -41,7 +41,7 @@ class Setting:
 
 _BASE: Final = Physics(
     n_layers=1, n_channels=2, step_gap_ms=2.0, slot_kib=1024, slices=2, latency_us=3.0, jitter=0.003, tp_kib=8 * KIB,
-    tree_from=64, traffic_every=MEASURED_EVERY, moe_spread=0.05,
+    tree_from=64, traffic_rows=ROWS_PER_S, moe_spread=0.05,
 )  # fmt: skip
 _GPT: Final = replace(
     _BASE,

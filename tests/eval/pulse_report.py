@@ -96,6 +96,8 @@ def told(row: Row) -> list[str]:
 def _verdict(row: Row) -> str:
     if row["false_incident"]:
         return "FALSE INCIDENT before the fault"
+    if not is_miss(row):
+        return "right"
     if row["machine_level"]:
         return "machine right, " + ("others blamed too" if row["wrongly_blamed"] else "component wrong")
     return "misjudged" if row["misjudged"] else "group only" if row["group_level"] else "missed"

@@ -1,6 +1,6 @@
 """One experiment of the suite `pulse`, from its simulation to its scores, as a row that can be kept.
 
-The job's batches reach the console's watch as they would reach a server (tests/eval/watching.py). The job ends some seconds
+The job's batches reach the console's watch as they would reach a server (tests/eval/watching.py). The job ends half a minute
 after its first diagnosis: that one and the last count, the worse is the score. A comparison that knows ops and nothing
 below them (pulse_baseline.py) is scored on the same window. What is true of the fault is used for scoring alone.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from tests.eval.watching import SECOND, Followed, Watch
 
 Row = dict[str, Any]
 PATIENCE_SECONDS: Final = 18.0  # of data, for an incident after a fault
-AFTERWARDS_SECONDS: Final = 6.0  # and for its diagnosis to change
+AFTERWARDS_SECONDS: Final = 30.0  # and for its diagnosis to change: what is said then counts too
 PAUSE_SECONDS: Final = 2.0  # between looks
 
 
@@ -38,31 +38,35 @@ class Scored:
 
 
 def run_experiment(
-    one: Experiment, tell: Callable[[float], None] = lambda share: None, windows: Path | None = None
+    one: Experiment,
+    tell: Callable[[float], None] = lambda share: None,
+    windows: Path | None = None,
+    after_s: float = AFTERWARDS_SECONDS,
 ) -> Row:
     """The row: what it was, what was said, how it scores, what ops alone would have said."""
     began_s, cpu_s = time.monotonic(), time.process_time()
     job, watch = SimulatedJob(one.job), Watch(int(PAUSE_SECONDS * SECOND))
     try:
-        _follow(watch, job, one, tell)
+        _follow(watch, job, one, tell, after_s)
     finally:
         job.close()
     if windows is not None and watch.evidence is not None:
         windows.mkdir(parents=True, exist_ok=True)
         save_window(windows / f"{one.number}.npz", watch.evidence)
     took = {"took_s": round(time.monotonic() - began_s, 1), "cpu_s": round(time.process_time() - cpu_s, 1)}
-    return {**described(one), **took, **result(one, watch)}
+    told = {"after_s": after_s, "measured_every": max(job.traffic.every) if job.traffic is not None else None}
+    return {**described(one), **took, **told, **result(one, watch)}
 
 
-def _follow(watch: Watch, job: SimulatedJob, one: Experiment, tell: Callable[[float], None]) -> None:
+def _follow(watch: Watch, job: SimulatedJob, one: Experiment, tell: Callable[[float], None], after_s: float) -> None:
     """Until the diagnosis had time to change, or patience is over."""
-    total_s, origin_ns = one.fault.start_s + PATIENCE_SECONDS + AFTERWARDS_SECONDS, one.job.origin_ns
+    total_s, origin_ns = one.fault.start_s + PATIENCE_SECONDS + after_s, one.job.origin_ns
     for now_ns in watch.follow(in_order(job.batches(total_s))):
         at_s, incident = (now_ns - origin_ns) / SECOND, watch.incident
         tell(min(at_s / total_s, 1.0))
         is_late = incident is None and at_s > one.fault.start_s + PATIENCE_SECONDS
         is_told = incident is not None and incident.first is not None
-        if is_late or (is_told and now_ns - incident.first_ns >= AFTERWARDS_SECONDS * SECOND):  # type: ignore[union-attr]
+        if is_late or (is_told and now_ns - incident.first_ns >= after_s * SECOND):  # type: ignore[union-attr]
             return
 
 
@@ -140,8 +144,3 @@ def _answer(diagnosis: Diagnosis | None) -> str:
         return "nobody can be named"
     best = diagnosis.findings[0]
     return f"{diagnosis.verdict} [{best.rule}: {best.component}, {best.kind}, {best.grade}]"
-
-
-def at_epoch(one: Experiment, epoch_us: int) -> Experiment:
-    """The same experiment measured at another granularity."""
-    return replace(one, epoch_us=epoch_us)

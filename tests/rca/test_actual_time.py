@@ -30,9 +30,9 @@ ONSET_NS = ORIGIN_NS + int(AT_S * 1e9)
 
 @cache
 def window(
-    fault: str, layout: Layout, victim: int | None = None, amount: float | None = None, every: int = 1
+    fault: str, layout: Layout, victim: int | None = None, amount: float | None = None, traffic_rows: int = 10**6
 ) -> Window:
-    physics = replace(TESTBED, traffic_every=every)
+    physics = replace(TESTBED, traffic_rows=traffic_rows)
     return window_after(fault, layout, victim, amount, at_s=AT_S, seconds=SECONDS, physics=physics)
 
 

@@ -247,7 +247,8 @@ void sim_sizes(int64_t *sizes)
     size_t all[] = {sizeof(struct settings), sizeof(struct rank_spec), sizeof(struct group_spec), sizeof(struct member_spec),
                     sizeof(struct link_spec), sizeof(struct lane_spec), sizeof(struct class_spec), sizeof(struct task_spec),
                     sizeof(struct op_spec), sizeof(struct action), sizeof(struct op_row), sizeof(struct flow_row),
-                    sizeof(struct progress_row), sizeof(struct process_row), sizeof(struct step_row), sizeof(struct slice_row)};
+                    sizeof(struct progress_row), sizeof(struct process_row), sizeof(struct step_row), sizeof(struct slice_row),
+                    sizeof(struct transfer_row)};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         sizes[i] = (int64_t)all[i];
 }

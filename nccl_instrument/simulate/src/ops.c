@@ -116,6 +116,7 @@ static int32_t op_fill(struct sim *sim, int32_t rank, struct member *member, con
     op->row.bytes = op->row.count * FLOAT_BYTES;
     op->member = (int32_t)(member - sim->members);
     op->ordinal = ++member->n_ordinals;
+    op->row.ordinal = (int64_t)op->ordinal;
     op->is_live = 1;
     op->previous = NONE;
     op->next = sim->ranks[rank].first_live;

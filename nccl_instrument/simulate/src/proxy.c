@@ -118,7 +118,9 @@ static int free_sent(struct sim *sim, struct link *link, const struct rank *rank
     int64_t acked = slot_of(link, step)->ack_ns;
     if (end->count[DONE] == end->count[TRANSMITTED] || (int32_t)(link->n_started - step) <= 0 || acked > sim->now)
         return 0;
-    pass(link, end, DONE, proxy_is_polling(sim, rank) ? largest(acked, rank->asleep_until_ns) : sim->now);
+    int64_t noticed = proxy_is_polling(sim, rank) ? largest(acked, rank->asleep_until_ns) : sim->now;
+    transfer_keep(sim, link, step, noticed);
+    pass(link, end, DONE, noticed);
     link->head = end->base + end->count[DONE];
     if (link->waits_room) {
         link->waits_room = 0;

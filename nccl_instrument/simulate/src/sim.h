@@ -47,7 +47,7 @@ struct settings {
     int32_t ahead;            /* tasks the host may be in front of the GPU */
     int32_t is_ib, slot_bytes, slices, warmup_steps, gpu_dies_with_process, credits_queue;
     double warmup_factor;
-    int64_t slices_max;   /* records of transfers that are kept until they are read */
+    int64_t slices_max;   /* records of what left a NIC that are kept until they are read */
     int32_t slices_every; /* they are made in every so manieth step; 0: in none */
 };
 
@@ -216,6 +216,7 @@ struct op_row {
     int64_t gpu_wait_ns, peer_wait_ns, net_wait_ns;
     int64_t receive_gpu_wait_ns, receive_peer_wait_ns, receive_net_wait_ns; /* the part of its receiving flows */
     int64_t n_refused, first_ready_ns, fastest_done_ns;
+    int64_t ordinal; /* place among all that the rank enqueued on the communicator */
     int32_t iteration;
 };
 
@@ -259,6 +260,16 @@ struct slice_row {
     int32_t iteration;
 };
 
+/* A transfer as the plugin records it when the proxy notices that it is done (plugin/transfers.c); comm_id: the group. */
+struct transfer_row {
+    uint64_t stamp, comm_id;
+    int64_t posted_ns, done_ns;
+    uint64_t op;
+    int32_t comm_rank, peer;
+    uint32_t bytes, step, qpn;
+    uint8_t channel, is_p2p, reserved[2];
+};
+
 struct call {
     int64_t ns;
     uint32_t order, code; /* kind << 28 | what */
@@ -298,7 +309,9 @@ struct sim {
     struct step_row *steps;
     int64_t n_steps, steps_size;
     struct slice_row *slices;
-    int64_t n_slices, slices_size, n_slices_lost;
+    int64_t n_slices, slices_size;
+    struct transfer_row *transfers; /* transfers_size of each rank, a power of two; not ours, NULL: none are recorded */
+    uint64_t *transfer_heads, transfers_size;
     struct call *deferred; /* what a stopped GPU will do when it goes on */
     int64_t n_deferred, deferred_size;
     double overlap;
@@ -354,8 +367,10 @@ void path_start(struct sim *sim, int32_t link);
 void path_arrive(struct sim *sim, int32_t link);
 int64_t credit_arrival_ns(struct sim *sim, const struct link *link);
 void nic_up_again(struct sim *sim, int32_t nic);
-/* slices.c: records of transfers */
+/* slices.c: what left a NIC when */
 void slice_keep(struct sim *sim, const struct link *link, uint32_t step, int64_t left_ns);
+/* transfers.c: the same as a plugin records it */
+void transfer_keep(struct sim *sim, struct link *link, uint32_t step, int64_t done_ns);
 /* ops.c: op records */
 void ops_enqueue(struct sim *sim, int32_t rank, const struct op_spec *spec);
 void op_flow_stopped(struct sim *sim, int32_t op, const struct link *link, int is_receive);

@@ -25,13 +25,13 @@ __all__ = ["ingest", "no_traces"]  # fixtures
 pytestmark = pytest.mark.django_db(transaction=True)
 FOUR = Layout(tp=2, pp=1, dp=4, ranks_per_node=2)
 PIPELINE = Layout(tp=1, pp=4, dp=2, ranks_per_node=1)
-MEASURED = replace(TESTBED, traffic_every=1)
+MEASURED = replace(TESTBED, traffic_rows=10**6)
 
 
-async def feed(ingest: Ingest, seconds: float, traffic_every: int = 1) -> None:
+async def feed(ingest: Ingest, seconds: float, traffic_rows: int = 10**6) -> None:
     fault = make_fault("nic_limited", FOUR, 22.0, victim=3, amount=0.25)
     looked_ns = 0
-    for one in run(FOUR, fault, seconds=seconds, physics=replace(MEASURED, traffic_every=traffic_every)):
+    for one in run(FOUR, fault, seconds=seconds, physics=replace(MEASURED, traffic_rows=traffic_rows)):
         ingest.clock_ns = one.arrives_ns
         assert (await ingest.post(one.encoded)).status == 200
         if one.arrives_ns - looked_ns >= 3 * 10**9:
@@ -60,7 +60,7 @@ async def test_an_incidents_tab_shows_the_culprits_group_with_the_slow_nic_first
 
 
 async def test_a_job_that_is_not_measured_says_so_and_another_group_is_shown_when_asked_for(ingest: Ingest) -> None:
-    await feed(ingest, 8.0, traffic_every=0)
+    await feed(ingest, 8.0, traffic_rows=0)
     job = await Job.objects.aget()
     shown = (await asked(ingest, f"jobs/{job.pk}/network")).json()
     assert (shown["measured"]["n_rows"], shown["ranks"], shown["rank"]) == (0, [], 0)
@@ -72,7 +72,7 @@ async def test_a_job_that_is_not_measured_says_so_and_another_group_is_shown_whe
 
 @pytest.mark.parametrize("query", ["rank=x", "rank=-1", "group=zz", "group=" + "0" * 17])
 async def test_a_query_that_makes_no_sense_is_refused(ingest: Ingest, query: str) -> None:
-    await feed(ingest, 3.0, traffic_every=0)
+    await feed(ingest, 3.0, traffic_rows=0)
     job = await Job.objects.aget()
     assert (await asked(ingest, f"jobs/{job.pk}/network?{query}")).status_code == 400
 

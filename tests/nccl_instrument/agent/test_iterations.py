@@ -112,6 +112,17 @@ def test_sends_alone_are_counted_as_they_were_called() -> None:
     assert iterations.calls.period == 2 and len(found) > 20
 
 
+@pytest.mark.parametrize("func", [SEND, FUNCS.index("Recv")])
+def test_a_rank_that_only_sends_to_several_or_receives_from_them_counts_iterations_as_the_others_do(func: int) -> None:
+    iterations = Iterations()
+    for number in range(6):
+        peers = [1, 2, 3]
+        rows = calls(TP, number + 1, [50] * 3, [100.0 * number] * 3, flags=OP_P2P, func=func)
+        rows["op"], rows["peer"], rows["ordinal"] = number + 1, peers, 3 * number + np.arange(1, 4)
+        iterations.add(rows, NONE, {TP: 4})
+    assert (iterations.calls.period, iterations.newest) == (3, 5)
+
+
 def test_a_larger_communicator_takes_over() -> None:
     iterations = Iterations()
     iterations.add(calls(TP, 1, [50] * 4, [1.0, 2, 3, 4]), NONE, SIZES)

@@ -28,7 +28,7 @@ def run(seed: int) -> None:
         "schedule": draw.choice(["1f1b", "gpipe"]), "dp_reduce": draw.choice(["sharded", "ring", "tree"]),
         "tree_from": draw.choice([2, 64]), "slices": draw.choice([1, 2]), "ahead": draw.choice([1, 1000]),
         "gpu_dies_with_process": draw.choice([True, False]), "flush_us": draw.choice([0.0, 30.0]),
-        "traffic_every": draw.choice([0, 1, 3]),
+        "traffic_rows": draw.choice([0, 150, 10**6]), "slices_every": draw.choice([0, 1, 3]),
     }  # fmt: skip
     able = [n for n in KINDS if (n != "hot_expert" or layout.ep > 1) and (n != "different_order" or layout.tp > 1)]
     faults = [make_fault(n, layout, 0.4, draw.choice([None, 0.9]), seed=seed) for n in draw.sample(able, 2)]

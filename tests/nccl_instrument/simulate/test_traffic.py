@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nccl_instrument.simulate import job as job_module
+from nccl_instrument.simulate import traffic as traffic_module
 from nccl_instrument.simulate.faults import Scenario, make_fault
 from nccl_instrument.simulate.job import JobSettings, SimulatedJob
 from nccl_instrument.simulate.layout import Layout
@@ -24,7 +24,7 @@ from tests.nccl_instrument.simulate.jobs import EIGHT, EXPERTS
 LARGE = Layout(tp=1, pp=1, dp=4, ranks_per_node=1)
 FAST = Physics(
     n_microbatches=1, n_layers=1, n_buckets=1, forward_ms=2, backward_ms=4, optimizer_ms=1, step_gap_ms=1, slot_kib=1024,
-    latency_us=3, dp_kib=256 * KIB, tp_kib=1024, jitter=0.003, traffic_every=1,
+    latency_us=3, dp_kib=256 * KIB, tp_kib=1024, jitter=0.003, traffic_rows=10**6,
 )  # fmt: skip
 MS = 1_000_000
 
@@ -40,6 +40,7 @@ class Told:
         try:
             sent = [decode_batch(one.encoded) for cut in job.batches(seconds) for one in cut]
             self.moved = int(job.engine.nics()[0][:, 1].sum())
+            self.every = job.traffic.every if job.traffic is not None else ()
         finally:
             job.close()
         self.rows: Rows = np.concatenate([batch.rows("traffic") for batch in sent])
@@ -75,20 +76,23 @@ def test_every_byte_is_told_once() -> None:
     rows = told().rows
     finished = rows[rows["flags"] & TRAFFIC_FINISHED != 0]
     assert finished["n_bytes"].sum() <= told().moved
-    assert finished["n_bytes"].sum() > 0.7 * told().moved  # the last second is still open
+    assert (
+        finished["n_bytes"].sum() > 0.6 * told().moved
+    )  # the first steps show the pattern, the last second is still open
     keys = finished[["comm_id", "comm_rank", "op", "channel", "peer", "flags"]]
     assert len(np.unique(keys)) == len(keys)
     assert set(rows["direction"].tolist()) == {SEND} and (rows["source"] == 1).all()
 
 
-def test_whole_steps_are_sampled_on_all_ranks_at_once() -> None:
-    seen = Told(EIGHT, replace(TESTBED, traffic_every=3), seconds=4)
+def test_agents_measure_whole_steps_as_their_budget_allows_and_the_same_ones() -> None:
+    seen = Told(EIGHT, replace(TESTBED, traffic_rows=100), seconds=12)
+    assert min(seen.every) > 1
     rows = seen.of("world")
     by_rank = [set(rows["op"][rows["comm_rank"] == place].tolist()) for place in np.unique(rows["comm_rank"])]
-    common = set.union(*by_rank)
-    assert len(common) > 2 and all((op - 1) % 3 == 0 for op in common)
-    assert all(common - mine <= {max(common)} for mine in by_rank)  # the newest is not over on all of them
-    assert len(np.unique(seen.ops["op"][seen.ops["flags"] & 32 == 0])) > 3 * len(common)
+    shared = set.intersection(*by_rank)
+    assert len(by_rank) == 8 and len(shared) > 1
+    assert all((op - 1) % max(seen.every) == 0 for op in shared)  # one AllReduce of everybody a step
+    assert len(seen.rows) / 4 / 12 < 2 * 100  # a second of a node's
 
 
 def test_in_a_healthy_ring_nobody_pauses_and_actual_times_are_alike() -> None:
@@ -133,10 +137,17 @@ def test_an_op_that_stands_still_is_told_once_and_unfinished() -> None:
     assert by_place[2] == by_place.min()  # Pulse §6.2: the faulty rank has sent least
 
 
-def test_transfers_that_find_no_room_are_counted_and_spoil_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_module, "SLICES_MAX", 500)
+def test_records_that_were_overwritten_unread_spoil_their_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic_module, "RING_ROWS", 64)
     rows = Told(LARGE, FAST, seconds=2).rows
-    assert ((rows["flags"] & TRAFFIC_INCOMPLETE) != 0).all()
+    assert len(rows) and ((rows["flags"] & TRAFFIC_INCOMPLETE) != 0).all()
+
+
+def test_what_a_starved_proxy_notices_late_is_told_as_late_as_it_noticed() -> None:
+    """A plugin cannot know more than its proxy: its records are no NIC's."""
+    late, well = told("cpu_contention", 0.9).of("dp"), told().of("dp")
+    mine = late["comm_rank"] == 2
+    assert np.median(late["actual_ns"][mine]) > 1.2 * np.median(well["actual_ns"])
 
 
 @pytest.mark.parametrize(
@@ -148,19 +159,21 @@ def test_transfers_that_find_no_room_are_counted_and_spoil_what_is_told(monkeypa
     ],
 )
 def test_a_custom_collective_has_the_pairs_of_its_shape(schedule: str, pairs: set[tuple[int, int]]) -> None:
-    rows = Told(Layout(1, 1, 4, 4, 1), replace(FAST, schedule=schedule, ep_kib=32 * KIB), seconds=1.5).of("ep")
+    rows = Told(Layout(1, 1, 4, 4, 1), replace(FAST, schedule=schedule, ep_kib=32 * KIB), seconds=2.5).of("ep")
     assert set(zip(rows["comm_rank"].tolist(), rows["peer"].tolist(), strict=True)) == pairs
     assert np.unique(rows["n_bytes"]).tolist() == [32 * KIB * KIB]
 
 
 def test_shares_of_a_rank_add_up_to_the_time_in_which_it_moved_anything() -> None:
-    seen = Told(EXPERTS, replace(TESTBED, traffic_every=1), seconds=3)
+    seen = Told(EXPERTS, replace(TESTBED, traffic_rows=10**6), seconds=3)
     rows = seen.of("ep")
     assert (rows["share_ns"] >= 0).all() and (rows["share_ns"] <= rows["actual_ns"]).all()
     assert rows["share_ns"].sum() < rows["actual_ns"].sum()
 
 
-@pytest.mark.parametrize("changes", [{"traffic_every": -1}, {"epoch_us": 4}, {"epoch_us": 2000}, {"schedule": "ring"}])
+@pytest.mark.parametrize(
+    "changes", [{"traffic_rows": -1}, {"slices_every": -1}, {"epoch_us": 4}, {"epoch_us": 2000}, {"schedule": "ring"}]
+)
 def test_what_cannot_be_measured_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(PhysicsError):
         replace(TESTBED, **changes)

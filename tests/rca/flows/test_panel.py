@@ -18,7 +18,7 @@ from rca.settings import DEFAULT
 from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_after, window_of
 from tests.rca.test_actual_time import ONSET_NS, RING, window
 
-PHYSICS = replace(TESTBED, traffic_every=1, jitter=0.0)
+PHYSICS = replace(TESTBED, traffic_rows=10**6, jitter=0.0)
 
 
 @cache

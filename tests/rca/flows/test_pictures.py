@@ -15,7 +15,7 @@ from nccl_instrument.tables import SEND
 from rca.flows.pictures import groups_of, left_out, op_times, paths_of
 from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_of
 
-MEASURED = replace(TESTBED, traffic_every=1)
+MEASURED = replace(TESTBED, traffic_rows=10**6)
 
 
 FOUR = Layout(tp=2, pp=1, dp=4, ranks_per_node=2)
