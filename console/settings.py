@@ -279,6 +279,8 @@ STREAM_MESSAGES_KEPT = 1000
 PUBLIC_URL = os.environ.get("DIOGENES_URL", "").rstrip("/")  # in links; without it messages have none
 TICKETS_KEY = os.environ.get("DIOGENES_TICKETS_KEY", "")  # encrypts destinations' secrets; else the secret key does
 TICKETS_HOSTS = frozenset(_names("DIOGENES_TICKETS_HOSTS"))  # name or name:port inside our own network
+# How often a ticket of an open incident is looked at, at most; of older and closed ones ten times less. 0: never.
+TICKETS_LOOK_SECONDS = float(os.environ.get("DIOGENES_TICKETS_LOOK_SECONDS", "60"))
 EMAIL_TIMEOUT = 15
 DEFAULT_FROM_EMAIL = os.environ.get("DIOGENES_EMAIL_FROM", "diogenes@localhost")
 SMTP_URL = os.environ.get("DIOGENES_SMTP_URL", "")

@@ -50,6 +50,9 @@ API_REFUSED: Final = Counter("diogenes_api_refused", "REST requests beyond what 
 TICKETS_SENT: Final = Counter(
     "diogenes_deliveries", "Tries at deliveries, by kind of destination.", ["kind", "outcome"]
 )
+TICKETS_SEEN: Final = Counter(
+    "diogenes_ticket_looks", "Looks at tickets, by kind and how they went.", ["kind", "outcome"]
+)
 TICKETS_REFUSED: Final = Counter("diogenes_deliveries_refused", "Deliveries not promised: too many waited already.")
 HOOKS_REFUSED: Final = Counter("diogenes_hooks_refused", "Calls from ticket systems that changed nothing.", ["reason"])
 

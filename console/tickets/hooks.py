@@ -25,6 +25,7 @@ from console.incidents.lifecycle import MOVES as STATE_MOVES
 from console.incidents.lifecycle import PAST, Actor, IllegalMove, move, remark
 from console.incidents.models import ActorKind, Incident
 from console.operations.metrics import HOOKS_REFUSED
+from console.tickets.looks.look import names
 from console.tickets.models import Destination, HookSeen, Ticket
 from console.tickets.sealing import Unreadable, unseal
 
@@ -47,13 +48,17 @@ class BadCall(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a webhook says: `kind` happened to `dedup_key`, done by `person` (empty: by a machine, such as we)."""
+    """What a webhook says: `kind` happened to `dedup_key`, done by `person` (empty: by a machine, such as we).
+
+    assignee: whose it is there; None when the call does not say.
+    """
 
     id: str
     kind: str
     at: datetime
     dedup_key: str
     person: str
+    assignee: str | None = None
 
 
 def take(destination: Destination, body: bytes, headers: Mapping[str, str]) -> str:
@@ -108,10 +113,12 @@ def _call_of(body: bytes) -> Call:
         at = parse_datetime(told["occurred_at"])
         agent = told.get("agent") or {}
         person = str(agent.get("summary") or "somebody") if agent.get("type") == "user_reference" else ""
-        key = str((told.get("data") or {}).get("incident_key") or "")
+        about = told.get("data") or {}
+        key = str(about.get("incident_key") or "")
+        assignee = names(one.get("summary") for one in about["assignees"]) if "assignees" in about else None
         if at is None or at.tzinfo is None:
             raise ValueError("no time")
-        call = Call(str(told["id"])[:100], str(told["event_type"])[:100], at, key[:1000], person[:100])
+        call = Call(str(told["id"])[:100], str(told["event_type"])[:100], at, key[:1000], person[:100], assignee)
         if "\0" in "".join((call.id, call.kind, call.dedup_key, call.person)).encode().decode():
             raise ValueError("text that cannot be stored")  # encode() refuses halves of surrogate pairs
         return call
@@ -124,6 +131,7 @@ def _act(destination: Destination, call: Call) -> str:
     if ticket is None:
         return "no incident of ours"
     Incident.objects.select_for_update().get(pk=ticket.incident_id)  # nothing happens to it between look and act
+    _heard(ticket, call)
     if call.kind in (*MOVES, *ENDS) and not _is_news(ticket, call):
         return OUT_OF_DATE
     if not call.person:
@@ -137,6 +145,14 @@ def _act(destination: Destination, call: Call) -> str:
         remark(ticket.incident_id, actor, f"{end} elsewhere", note, call.id)
         return "noted"
     return "nothing to do"
+
+
+def _heard(ticket: Ticket, call: Call) -> None:
+    """That something was heard of it, and whose it is, unless something newer is known."""
+    Ticket.objects.filter(pk=ticket.pk).update(seen_at=timezone.now(), unread_why="")
+    if call.assignee is not None:
+        older = Ticket.objects.filter(Q(remote_at=None) | Q(remote_at__lte=call.at), pk=ticket.pk)
+        older.update(remote_assignee=call.assignee)
 
 
 def _is_news(ticket: Ticket, call: Call) -> bool:

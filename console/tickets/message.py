@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, Literal, Protocol
 
 Verb = Literal["open", "update", "acknowledge", "unacknowledge", "resolve", "reopen", "comment", "test"]
@@ -94,12 +96,16 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How it went well. external_id, url: what the ticket is called there; empty when that stays as it was."""
+    """How it went well. external_id, url: what the ticket is called there; empty when that stays as it was.
+
+    remark_id: the comment that was written, so that it is not taken for somebody else's.
+    """
 
     status: int | None = None
     external_id: str = ""
     url: str = ""
     said: str = ""
+    remark_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,14 @@ class Answer:
             return json.loads(self.body)
         except ValueError as error:
             raise Again("the answer is no JSON", status=self.status) from error
+
+
+def id_of(answer: Answer) -> str:
+    """What was created is called; empty when the answer does not say."""
+    try:
+        return str(answer.json().get("id") or "")[:100]
+    except (Again, AttributeError):
+        return ""
 
 
 class Post(Protocol):
@@ -220,6 +234,11 @@ def basic(user: str, password: str) -> str:
 
 
 def retry_after_s(answer: Answer) -> float | None:
-    """Seconds the server asked to wait; a date is not worth parsing: the usual pause does as well."""
+    """Seconds the server asked to wait: as a number, or until a date."""
     given = answer.headers.get("retry-after", "").strip()
-    return float(given) if given.isascii() and given.isdigit() and len(given) <= 7 else None
+    if given.isascii() and given.isdigit() and len(given) <= 7:
+        return float(given)
+    try:
+        return max(parsedate_to_datetime(given).timestamp() - time.time(), 0.0)
+    except (ValueError, OverflowError):
+        return None

@@ -27,6 +27,7 @@ class Destination(models.Model):
     key: names it in addresses that others call, and in what it is sent. sealed: its secrets, encrypted (sealing.py).
     not_before: the pause after a failure, for all its messages: their order is kept. paused_why: why it is switched off.
     title_template, body_template: how its tickets are worded (templates.py), empty for the usual words.
+    looks_not_before, n_looks_failed: the same for looking at its tickets, which holds no message back.
     n_refused: messages beyond the limit of waiting ones. hooks_refused: calls from outside that changed nothing, by reason.
     """
 
@@ -46,6 +47,8 @@ class Destination(models.Model):
     removed_at = models.DateTimeField(null=True, blank=True)
     not_before = models.DateTimeField(null=True, blank=True)
     n_failures = models.PositiveIntegerField(default=0)
+    looks_not_before = models.DateTimeField(null=True, blank=True)
+    n_looks_failed = models.PositiveIntegerField(default=0)
     n_refused = models.PositiveBigIntegerField(default=0)
     n_hooks = models.PositiveBigIntegerField(default=0)
     hooks_refused = models.JSONField(default=dict, blank=True)
@@ -82,7 +85,12 @@ class DestinationChange(models.Model):
 
 
 class Ticket(models.Model):
-    """An incident's copy at a destination. told_at: when it was first told of; external_id, url: what it is there."""
+    """An incident's copy at a destination. told_at: when it was first told of; external_id, url: what it is there.
+
+    remote_*: how it stood there when it was last seen, at seen_at; remote_at: when that changed, by their clock.
+    unread_why: why it could not be seen since. look_at: when it is looked at next. etag, remarks_since: where a look goes on.
+    own_remarks: identifiers of comments that we wrote.
+    """
 
     incident = models.ForeignKey("incidents.Incident", models.PROTECT, related_name="tickets")
     destination = models.ForeignKey(Destination, models.PROTECT, related_name="tickets")
@@ -91,7 +99,15 @@ class Ticket(models.Model):
     url = models.CharField(max_length=1000, default="", blank=True)
     told_at = models.DateTimeField(null=True, blank=True)
     remote_state = models.CharField(max_length=40, default="", blank=True)
+    remote_word = models.CharField(max_length=100, default="", blank=True)
+    remote_assignee = models.CharField(max_length=400, default="", blank=True)
     remote_at = models.DateTimeField(null=True, blank=True)
+    seen_at = models.DateTimeField(null=True, blank=True)
+    unread_why = models.CharField(max_length=300, default="", blank=True)
+    look_at = models.DateTimeField(null=True, blank=True)
+    etag = models.CharField(max_length=200, default="", blank=True)
+    remarks_since = models.CharField(max_length=40, default="", blank=True)
+    own_remarks = models.JSONField(default=list, blank=True)
 
     class Meta:
         constraints = [

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.conf import settings
+from django.utils import timezone
 
 from console.accounts.access import Caller
 from console.incidents.models import Incident, State
@@ -11,7 +15,10 @@ from console.incidents.rows import iso
 from console.tickets.destinations import KINDS
 from console.tickets.message import Kind
 from console.tickets.models import Attempt, Delivery, DeliveryState, DestinationChange, Ticket
+from console.tickets.remote import AFTER_CLOSE, CLOSED, LOOKS
 from console.tickets.templates import parts_of
+
+LATE: Final = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,10 @@ class AttemptRow:
 
 @dataclass(frozen=True, slots=True)
 class TicketRow:
-    """An incident's copy. differs: it is over there and not here; it is never resolved here for that."""
+    """An incident's copy. differs: it is over there and not here; it is never resolved here for that.
+
+    remote_*: how it stood there when it was last seen. unknown_since: it could not be seen since, unknown_why says why.
+    """
 
     destination: int
     destination_name: str
@@ -113,7 +123,12 @@ class TicketRow:
     url: str
     told_at: str | None
     remote_state: str
+    remote_word: str
+    remote_assignee: str
     remote_at: str | None
+    seen_at: str | None
+    unknown_since: str | None
+    unknown_why: str
     differs: bool
 
 
@@ -158,8 +173,32 @@ def change_row(one: DestinationChange) -> ChangeRow:
 
 
 def ticket_row(one: Ticket, incident: Incident) -> TicketRow:
+    why = unknown_why(one, incident, timezone.now())
     return TicketRow(
         destination=one.destination_id, destination_name=one.destination.name, kind=one.destination.kind,
         external_id=one.external_id, url=one.url, told_at=iso(one.told_at), remote_state=one.remote_state,
-        remote_at=iso(one.remote_at), differs=one.remote_state == "resolved" and incident.state != State.RESOLVED,
+        remote_word=one.remote_word, remote_assignee=one.remote_assignee, remote_at=iso(one.remote_at),
+        seen_at=iso(one.seen_at), unknown_since=iso(one.seen_at or one.told_at) if why else None, unknown_why=why,
+        differs=one.remote_state in CLOSED and incident.state != State.RESOLVED,
     )  # fmt: skip
+
+
+def unknown_why(one: Ticket, incident: Incident, now: datetime) -> str:
+    """Why nobody knows how the ticket stands there now; empty where it is known, or there is nothing to know."""
+    destination = one.destination
+    if one.told_at is None:
+        return ""
+    if KINDS[destination.kind].calls_back:
+        return "" if one.seen_at else "it has not called back"
+    if destination.kind not in LOOKS or (
+        one.seen_at and incident.resolved_at and now - incident.resolved_at > AFTER_CLOSE
+    ):
+        return ""
+    if not destination.enabled or destination.removed_at:
+        return "the destination is switched off"
+    if settings.TICKETS_LOOK_SECONDS <= 0:
+        return "looking at tickets is switched off"
+    if one.unread_why:
+        return one.unread_why
+    is_late = now - (one.look_at or one.told_at) > LATE
+    return "nobody has looked for some time" if is_late else "" if one.seen_at else "it has not been looked at yet"

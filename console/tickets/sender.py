@@ -43,6 +43,7 @@ AT_ONCE_MAX: Final = 16
 HEADS_SEEN_MAX: Final = 200
 PAUSE_FIRST_S, PAUSE_FACTOR, PAUSE_MAX_S = 5.0, 3.0, 1800.0
 ASKED_PAUSE_MAX_S: Final = 3600.0
+OWN_REMARKS_MAX: Final = 500
 GIVE_UP_AFTER: Final = timedelta(days=1)
 KEPT: Final = timedelta(days=30)
 HOOKS_KEPT: Final = timedelta(days=2)
@@ -256,6 +257,10 @@ def _sent(delivery: Delivery, result: Sent, now: datetime) -> None:
     given = {"external_id": result.external_id, "url": result.url[:1000]}
     if changed := {name: text for name, text in given.items() if text}:
         Ticket.objects.filter(pk=delivery.ticket_id).update(**changed)
+    if result.remark_id:
+        ticket = Ticket.objects.select_for_update().get(pk=delivery.ticket_id)
+        ticket.own_remarks = [*ticket.own_remarks, result.remark_id][-OWN_REMARKS_MAX:]
+        ticket.save(update_fields=["own_remarks"])
     if is_first and result.url and delivery.ticket:
         actor = Actor(delivery.destination.name, ActorKind.TICKET, delivery.destination_id)
         remark(delivery.ticket.incident_id, actor, "ticket opened", result.url)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from console.tickets import sender
+from console.tickets import remote, sender
 
 SOFT_LIMIT_SECONDS = int(sender.RUN_SECONDS) + 25  # to write down what the last round did
 
@@ -12,6 +12,11 @@ SOFT_LIMIT_SECONDS = int(sender.RUN_SECONDS) + 25  # to write down what the last
 @shared_task(soft_time_limit=SOFT_LIMIT_SECONDS, time_limit=SOFT_LIMIT_SECONDS + 20)
 def send_due() -> None:
     sender.send_due()
+
+
+@shared_task(soft_time_limit=int(remote.RUN_SECONDS) + 60, time_limit=int(remote.RUN_SECONDS) + 80)
+def look_at_tickets() -> None:
+    remote.look_around()
 
 
 @shared_task(soft_time_limit=600, time_limit=660)

@@ -14,6 +14,7 @@ from console.tickets.message import (
     Refused,
     Sent,
     Setting,
+    id_of,
     lines_of,
     what_happened,
 )
@@ -45,11 +46,12 @@ def send(message: Message, config: Config, post: Post) -> Sent:
     if message.is_test:
         return Sent(desk.ask("GET", "").status, said="the repository is there; nothing was created")
     number, url, status = _issue(message, desk, config)
+    remark = ""
     if status is None:
-        desk.ask("POST", f"/issues/{number}/comments", {"body": quieted(what_happened(message))})
+        remark = id_of(desk.ask("POST", f"/issues/{number}/comments", {"body": quieted(what_happened(message))}))
     if message.verb in ("resolve", "reopen"):
         desk.ask("PATCH", f"/issues/{number}", _state_of(message))
-    return Sent(status, number, url)
+    return Sent(status, number, url, remark_id=remark)
 
 
 def _state_of(message: Message) -> dict[str, str]:

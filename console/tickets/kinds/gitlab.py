@@ -14,6 +14,7 @@ from console.tickets.message import (
     Post,
     Sent,
     Setting,
+    id_of,
     lines_of,
     what_happened,
 )
@@ -40,11 +41,12 @@ def send(message: Message, config: Config, post: Post) -> Sent:
     if message.is_test:
         return Sent(desk.ask("GET", "").status, said="the project is there; nothing was created")
     number, url, status = _issue(message, desk, config)
+    remark = ""
     if status is None:
-        desk.ask("POST", f"/issues/{number}/notes", {"body": without_commands(what_happened(message))})
+        remark = id_of(desk.ask("POST", f"/issues/{number}/notes", {"body": without_commands(what_happened(message))}))
     if message.verb in ("resolve", "reopen"):
         desk.ask("PUT", f"/issues/{number}", {"state_event": "close" if message.verb == "resolve" else "reopen"})
-    return Sent(status, number, url)
+    return Sent(status, number, url, remark_id=remark)
 
 
 def _desk_of(config: Config, post: Post) -> Desk:

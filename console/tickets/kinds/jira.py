@@ -20,6 +20,7 @@ from console.tickets.message import (
     Sent,
     Setting,
     basic,
+    id_of,
     lines_of,
     what_happened,
 )
@@ -56,13 +57,15 @@ def send(message: Message, config: Config, post: Post) -> Sent:
         found = desk.ask("GET", f"/rest/api/3/project/{quote(config.settings['project'], safe='')}")
         return Sent(found.status, said="the project is there; nothing was created")
     key, created = _issue(message, desk, config)
+    remark = ""
     if created is None:
-        desk.ask("POST", f"/rest/api/3/issue/{key}/comment", {"body": document_of([what_happened(message)])})
-    else:
-        desk.ask("POST", f"/rest/api/3/issue/{key}/remotelink", _link_of(message)) if message.url else None
+        said = {"body": document_of([what_happened(message)])}
+        remark = id_of(desk.ask("POST", f"/rest/api/3/issue/{key}/comment", said))
+    elif message.url:
+        desk.ask("POST", f"/rest/api/3/issue/{key}/remotelink", _link_of(message))
     if message.verb == "resolve":
         _close(key, desk, config)
-    return Sent(created, key, f"{desk.base}/browse/{key}")
+    return Sent(created, key, f"{desk.base}/browse/{key}", remark_id=remark)
 
 
 def _desk_of(config: Config, post: Post) -> Desk:

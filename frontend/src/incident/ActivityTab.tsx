@@ -19,7 +19,7 @@ interface ActivityTabProps {
 export function ActivityTab({ row, timeline, mayComment, isAsked, onFocused }: ActivityTabProps) {
   return (
     <div class="activity">
-      <TicketsOf number={row.number} beat={row.version} />
+      <TicketsOf row={row} />
       <ol class="timeline">
         {timeline.map((entry) => (
           <Entry key={entry.id} entry={entry} />

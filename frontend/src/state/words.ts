@@ -126,6 +126,13 @@ export const VERB: Record<string, string> = {
   silenced: "silenced it",
   unsilenced: "made it loud again",
   reviewed: "said what it was",
+  "ticket opened": "opened a ticket",
+  "closed elsewhere": "says that it was closed there",
+  "resolved elsewhere": "says that it was resolved there",
+  "reopened elsewhere": "says that it was reopened there",
+  "commented elsewhere": "has a comment",
+  "gone elsewhere": "has no such ticket any more",
+  "moved elsewhere": "says that it was moved",
 };
 
 /** Verbs whose object is a person or an incident, and stands in `after` or `before`. */

@@ -22,22 +22,13 @@ import {
 import { Deliveries } from "./Deliveries";
 import { DestinationDialog } from "./DestinationDialog";
 import { History } from "./History";
+import { useBeat } from "./useBeat";
 import "./tickets.css";
 
 const LOOK_MS = 3000;
 
-/** What is sent changes by itself: a number that rises every few seconds while the page is in sight. */
-function useBeat(): number {
-  const [beat, setBeat] = useState(0);
-  useEffect(() => {
-    const timer = setInterval(() => document.visibilityState === "visible" && setBeat((n) => n + 1), LOOK_MS);
-    return () => clearInterval(timer);
-  }, []);
-  return beat;
-}
-
 export function DestinationsPage() {
-  const beat = useBeat();
+  const beat = useBeat(LOOK_MS);
   const { value, failure, again } = useAnswer("destinations", readDestinations, beat);
   const [history, setHistory] = useState<DestinationRow | null>(null);
   const [form, setForm] = useState<DestinationRow | "new" | null>(null);

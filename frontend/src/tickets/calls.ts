@@ -72,7 +72,15 @@ export interface TicketRow {
   url: string;
   told_at: string | null;
   remote_state: string;
+  /** Their own name of that state. */
+  remote_word: string;
+  remote_assignee: string;
+  /** When it last changed there. */
   remote_at: string | null;
+  seen_at: string | null;
+  /** It could not be seen since; null where it is known, or there is nothing to know. */
+  unknown_since: string | null;
+  unknown_why: string;
   /** Closed there, not here. */
   differs: boolean;
 }
@@ -125,6 +133,17 @@ export const previewTemplates = (texts: { title_template: string; body_template:
 export const readHistory = (id: number) => ask<{ changes: DestinationChange[] }>(`destinations/${id}`);
 export const testDestination = (id: number) => ask<unknown>(`destinations/${id}/test`, "POST", {});
 export const replayDelivery = (id: number) => ask<unknown>(`deliveries/${id}/replay`, "POST", {});
+
+/** How a ticket stands in the other system, in words; empty where nothing is known of it. */
+export function standsThere(row: TicketRow): string {
+  const word = row.remote_word.toLowerCase();
+  const own = word && word !== row.remote_state && `${word}ed` !== row.remote_state ? ` (${row.remote_word})` : "";
+  const words: Record<string, string> = {
+    gone: "deleted there, or not to be seen",
+    moved: "moved elsewhere",
+  };
+  return row.remote_state && (words[row.remote_state] ?? `${row.remote_state} there${own}`);
+}
 
 /** How a destination does, in words: off, failing, in order, or never used. */
 export function standing(row: DestinationRow): { word: string; isBad: boolean } {

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -67,7 +67,8 @@ def place(answer: Answerer = fine) -> Iterator[Place]:
             for name, value in {"Content-Length": str(len(sent)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(sent)
+            with suppress(OSError):  # whoever asked has gone
+                self.wfile.write(sent)
 
         do_GET = do_PATCH = do_PUT = do_POST
 

@@ -236,3 +236,21 @@ def test_who_changed_a_destination_is_kept_by_name_and_never_by_value(admin: Per
     removed = DestinationChange.objects.get(act="removed")
     with pytest.raises(DatabaseError, match=r"append-only|refuse|never"), transaction.atomic():
         removed.delete()
+
+
+def test_what_is_heard_back_is_shown_with_whose_it_is_and_when_it_was_heard(
+    viewer: Persona, attempt: Attempt, settings: Any
+) -> None:
+    with place() as here:
+        incident = told(attempt, here, settings)
+        path = f"{API}/incidents/{incident.pk}/tickets"
+        before = viewer.browser.get(path).json()["tickets"][0]
+        assert (before["unknown_why"], before["seen_at"]) == ("it has not called back", None)
+        named = json.loads(call("incident.reassigned", "E1"))
+        named["event"]["data"]["assignees"] = [{"type": "user_reference", "summary": "Jane"}]
+        assert ring(json.dumps(named).encode()) == 202
+        after = viewer.browser.get(path).json()["tickets"][0]
+        assert (after["remote_assignee"], after["unknown_since"]) == ("Jane", None)
+        assert after["seen_at"] is not None
+        named["event"] |= {"id": "E2", "data": {**named["event"]["data"], "assignees": [7]}}
+        assert ring(json.dumps(named).encode()) == 400
