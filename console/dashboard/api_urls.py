@@ -15,7 +15,7 @@ from console.fleet import api as fleet
 from console.incidents import acts_api as acts
 from console.incidents import api as incidents
 from console.incidents import lists_api as lists
-from console.incidents import pictures_api
+from console.incidents import past_api, pictures_api
 from console.incidents.scorecard_api import Scorecard
 from console.incidents.why_not_api import IncidentWhyNot
 from console.network import api as network
@@ -32,6 +32,8 @@ urlpatterns = [
     path("incidents/<int:number>", incidents.IncidentDetail.as_view()),
     path("incidents/<int:number>/diagnoses/<int:revision>", incidents.IncidentDiagnosis.as_view()),
     path("incidents/<int:number>/grid", pictures_api.IncidentGrid.as_view()),
+    path("incidents/<int:number>/grid/at", past_api.IncidentGridAt.as_view()),
+    path("incidents/<int:number>/moments", past_api.IncidentMoments.as_view()),
     path("incidents/<int:number>/standing", pictures_api.IncidentStanding.as_view()),
     path("incidents/<int:number>/lanes", pictures_api.IncidentLanes.as_view()),
     path("incidents/<int:number>/window", incidents.IncidentWindow.as_view()),
@@ -61,6 +63,8 @@ urlpatterns = [
     path("jobs", dashboard.JobList.as_view()),
     path("jobs/<int:job_id>", dashboard.JobDetail.as_view()),
     path("jobs/<int:job_id>/grid", dashboard.JobGrid.as_view()),
+    path("jobs/<int:job_id>/grid/at", past_api.JobGridAt.as_view()),
+    path("jobs/<int:job_id>/moments", past_api.JobMoments.as_view()),
     path("jobs/<int:job_id>/settings", job_api.JobSettings.as_view()),
     path("jobs/<int:job_id>/pause", job_api.JobPause.as_view()),
     path("jobs/<int:job_id>/wanted-pace", job_api.JobWantedPace.as_view()),

@@ -149,8 +149,8 @@ def _measured(window: Window, known: _Known, seen_ns: Ints) -> tuple[Ints, list[
     newest = max(int(window.nodes["watermark_ns"].max(initial=0)), window.start_ns)
     is_silent = (state == OK) & (newest - seen_ns > SILENT_NS) & ~_catching_up(window, known)
     state[is_silent] = SILENT
-    state[_only_inside_nodes(window, known.n_ranks) & (state == OK)] = NOT_VISIBLE
-    state[_dead(window, known.n_ranks)] = DEAD
+    state[only_inside_nodes(window, known.n_ranks) & (state == OK)] = NOT_VISIBLE
+    state[is_dead(window, known.n_ranks)] = DEAD
     notes = {OK: "", SILENT: "no data for more than 10 s", DEAD: "the process is gone", UNKNOWN: "never reported"}
     notes[NOT_VISIBLE] = "its ops stay inside the node, where progress cannot be seen"
     return state, [notes[int(one)] for one in state]
@@ -163,7 +163,7 @@ def _catching_up(window: Window, known: _Known) -> npt.NDArray[np.bool_]:
     return late
 
 
-def _only_inside_nodes(window: Window, n_ranks: int) -> npt.NDArray[np.bool_]:
+def only_inside_nodes(window: Window, n_ranks: int) -> npt.NDArray[np.bool_]:
     """(n_ranks,) ranks all of whose communicators stay on one node."""
     members = window.members[(window.members["rank"] >= 0) & (window.members["rank"] < n_ranks)]
     inside = members["n_nodes"] == 1
@@ -173,7 +173,7 @@ def _only_inside_nodes(window: Window, n_ranks: int) -> npt.NDArray[np.bool_]:
     return some & ~outside
 
 
-def _dead(window: Window, n_ranks: int) -> npt.NDArray[np.bool_]:
+def is_dead(window: Window, n_ranks: int) -> npt.NDArray[np.bool_]:
     """(n_ranks,) ranks whose newest row says that the process is gone."""
     rows = _alive(window, n_ranks)
     rows = rows[rows["tick_ns"].argsort(kind="stable")]

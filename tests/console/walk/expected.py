@@ -73,6 +73,8 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     f"{INC}/<int:number>": _look(),
     f"{INC}/<int:number>/diagnoses/<int:revision>": _look(),
     f"{INC}/<int:number>/grid": _look(),
+    f"{INC}/<int:number>/grid/at": _look("?at_ns=1", 400),  # nothing was ever heard of its attempt
+    f"{INC}/<int:number>/moments": _look(),
     f"{INC}/<int:number>/standing": _look(),
     f"{INC}/<int:number>/lanes": _look(),
     f"{INC}/<int:number>/window": (Act("GET", "responder"),),
@@ -109,6 +111,8 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     JOB: _look(),
     f"{JOB}/<int:job_id>": _look(),
     f"{JOB}/<int:job_id>/grid": _look(),
+    f"{JOB}/<int:job_id>/grid/at": _look("?at_ns=1", 400),
+    f"{JOB}/<int:job_id>/moments": _look(),
     f"{JOB}/<int:job_id>/settings": (
         *_look(),
         Act("PATCH", "responder", {"changes": {}, "reason": "x"}, answers=(200, 400)),
