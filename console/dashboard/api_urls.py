@@ -19,6 +19,7 @@ from console.incidents import past_api, pictures_api
 from console.incidents.scorecard_api import Scorecard
 from console.incidents.why_not_api import IncidentWhyNot
 from console.network import api as network
+from console.network import epochs_api as epochs
 from console.questions import api as questions
 from console.silences import api as silences
 from console.stages import api as stages
@@ -88,6 +89,8 @@ urlpatterns = [
     path("jobs/<int:job_id>/network", network.JobNetwork.as_view()),
     path("jobs/<int:job_id>/parallelism", network.JobParallelism.as_view()),
     path("incidents/<int:number>/network", network.IncidentNetwork.as_view()),
+    path("jobs/<int:job_id>/network/epochs", epochs.JobEpochs.as_view()),
+    path("incidents/<int:number>/network/epochs", epochs.IncidentEpochs.as_view()),
     path("incidents/<int:number>/evidence", evidence.IncidentEvidence.as_view()),
     path("incidents/<int:number>/evidence/<int:bundle_id>", evidence.IncidentEvidenceFile.as_view()),
     path("incidents/<int:number>/post-mortem", evidence.IncidentPostMortem.as_view()),

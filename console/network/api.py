@@ -42,6 +42,7 @@ from console.network.read import (
     read_traffic,
     span_of,
 )
+from console.network.unowned import unowned_of
 from ingest.models import Attempt
 from ingest.window import Window
 from nccl_instrument.tables import TRAFFIC_SOURCES
@@ -102,10 +103,10 @@ class JobParallelism(APIView):
         rank = query.validated_data.get("rank", first_rank(attempt, None) if attempt else None)
         if attempt is None or rank is None:
             raise NotFound("Nothing was ever heard of this job's ranks.")
-        return Response(_kept(f"parallelism:{attempt.pk}:{rank}", partial(_parallelism, attempt, rank)))
+        return Response(kept(f"parallelism:{attempt.pk}:{rank}", partial(_parallelism, attempt, rank)))
 
 
-def _kept(key: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def kept(key: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The answer, or the one that somebody else was given a moment ago."""
     found: dict[str, Any] | None = cache.get(f"network:{key}")
     if found is None:
@@ -140,7 +141,7 @@ def _network(request: Request, attempt: Attempt, incident: Incident | None) -> d
     asked = asked if any(one.comm_id == asked for one in groups) else ""
     span = span_of(attempt, incident)
     key = f"{attempt.pk}:{span.onset_ns}:{rank}:{asked}"
-    return _kept(key, partial(_of_group, attempt, span, rank, groups, asked))
+    return kept(key, partial(_of_group, attempt, span, rank, groups, asked))
 
 
 def _of_group(attempt: Attempt, span: Span, rank: int, groups: list[GroupRow], asked: str) -> dict[str, Any]:
@@ -188,6 +189,7 @@ def _measured(window: Window, comm_id: int, read_of: str) -> dict[str, Any]:
     return {
         "n_rows": len(mine), "sources": sources, "incomplete_share": round(incomplete_share(window), 4),
         "left_out": left_out(window), "sight": sight.sentence if sight else "", "read_of": read_of,
+        "unowned": unowned_of(window, comm_id),
     }  # fmt: skip
 
 
@@ -197,6 +199,9 @@ def _nothing(rank: int | None, groups: list[GroupRow], group: str) -> dict[str, 
     return {
         "rank": rank, "groups": [dataclasses.asdict(one) for one in groups], "group": group, "is_custom": False,
         "started_at": None, "ended_at": None,
-        "measured": {"n_rows": 0, "sources": [], "incomplete_share": 0.0, "left_out": 0, "sight": "", "read_of": ""},
+        "measured": {
+            "n_rows": 0, "sources": [], "incomplete_share": 0.0, "left_out": 0, "sight": "", "read_of": "",
+            "unowned": {"share": 0.0, "n_ranks": 0, "ranks": []},
+        },
         "ranks": [], "times": empty, "rates": empty, "paths": empty, "matrix": None,
     }  # fmt: skip

@@ -83,6 +83,24 @@ def members_of(attempt: Attempt, comm_id: int) -> list[tuple[int, str]]:
     return list(rows.order_by("process__rank").values_list("process__rank", "process__node__name"))
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A member of a communicator. place: its rank in it."""
+
+    place: int
+    rank: int
+    node: str
+
+
+def places_of(attempt: Attempt, comm_id: int) -> list[Place]:
+    """The communicator's members by place: neighbours of a ring are beside each other in most."""
+    rows = CommMember.objects.filter(
+        communicator__attempt=attempt, communicator__comm_id=signed(comm_id), process__replaced=False
+    )
+    found = rows.order_by("comm_rank").values_list("comm_rank", "process__rank", "process__node__name")
+    return [Place(*row) for row in found]
+
+
 def nodes_read(members: list[tuple[int, str]], rank: int, n_max: int = NODES_MAX) -> list[str]:
     """The group's nodes, of more than n_max that of the rank and others evenly."""
     nodes = list(dict.fromkeys(node for _, node in members))

@@ -1,6 +1,7 @@
 /* The network tab's sentence: who stands out on the wire, that nobody does, or that nothing was measured. */
 
 import { describe, expect, it } from "vitest";
+import { moved, silentWords, stretchOf, widened } from "../src/network/epochs";
 import { headline, type NetworkAnswer, type RankOnWire } from "../src/network/shapes";
 
 const row = (rank: number, times: number | null): RankOnWire => ({
@@ -13,6 +14,7 @@ const row = (rank: number, times: number | null): RankOnWire => ({
   unfinished: 0,
 });
 const empty = { data: [], layout: {}, config: {}, text: "" };
+const NONE = { share: 0, n_ranks: 0, ranks: [] };
 const answer = (...ranks: RankOnWire[]): NetworkAnswer => ({
   rank: 3,
   groups: [],
@@ -20,7 +22,7 @@ const answer = (...ranks: RankOnWire[]): NetworkAnswer => ({
   is_custom: false,
   started_at: null,
   ended_at: null,
-  measured: { n_rows: 0, sources: [], incomplete_share: 0, left_out: 0, sight: "", read_of: "" },
+  measured: { n_rows: 0, sources: [], incomplete_share: 0, left_out: 0, sight: "", read_of: "", unowned: NONE },
   ranks,
   times: empty,
   rates: empty,
@@ -52,5 +54,30 @@ describe("the sentence of the network tab", () => {
     );
     const many = [9, 8, 7, 6, 5, 4].map((rank) => row(rank, 1.5));
     expect(headline(answer(...many, row(1, 1)))).toContain("Ranks 9, 8, 7, 6 and 2 more");
+  });
+  it("says when bytes moved that belong to no known op", () => {
+    const unowned = { share: 1, n_ranks: 2, ranks: [] };
+    expect(headline({ ...answer(), measured: { ...answer().measured, unowned } })).toContain("could not be told");
+  });
+});
+
+describe("stretches of fetched epochs", () => {
+  it("move by a share of their length and widen around their middle, never to nothing", () => {
+    expect(moved([1000, 2000], 0.5)).toEqual([1500, 2500]);
+    expect(moved([-2000, -1000], -0.5)).toEqual([-2500, -1500]);
+    expect(widened([0, 1000], 4)).toEqual([-1500, 2500]);
+    expect(widened([0, 120], 0.25)).toEqual([10, 110]);
+  });
+  it("are what was dragged over, in whole microseconds and at least a few epochs", () => {
+    expect(stretchOf(-1.2345, 0.5)).toEqual([-1235, 500]);
+    const [from, until] = stretchOf(0.001, 0.002);
+    expect(until - from).toBe(100);
+  });
+  it("say why ranks have nothing, alike ones together", () => {
+    const gone = [4, 5, 6, 7].map((rank) => ({ rank, why: "its node has not answered" }));
+    expect(silentWords([...gone, { rank: 1, why: "left out" }])).toBe(
+      "Nothing of ranks 4, 5, 6 and 1 more: its node has not answered. Nothing of rank 1: left out.",
+    );
+    expect(silentWords([])).toBe("");
   });
 });

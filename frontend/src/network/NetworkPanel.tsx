@@ -12,8 +12,9 @@ import { type Column, Table } from "../parts/Table";
 import { useAnswer } from "../parts/useAnswer";
 import { query, selectedRank, selectRank, setQuery } from "../state/address";
 import { timeOfDay, zoneLabel } from "../state/clock";
+import { EpochsPanel } from "./EpochsPanel";
 import { ParallelismPanel } from "./ParallelismPanel";
-import { headline, type Measured, type NetworkAnswer, type RankOnWire } from "./shapes";
+import { headline, type Measured, type NetworkAnswer, type RankOnWire, type UnownedRank } from "./shapes";
 import "./network.css";
 
 interface NetworkPanelProps {
@@ -41,7 +42,7 @@ export function NetworkPanel({ source, jobId, beat = "" }: NetworkPanelProps) {
   return (
     <div class="network">
       <Chosen answer={value} />
-      {value.measured.n_rows === 0 ? <NotMeasured /> : <Pictures answer={value} />}
+      {value.measured.n_rows === 0 ? <NotMeasured /> : <Pictures answer={value} source={source} beat={beat} />}
       <ParallelismPanel jobId={jobId} beat={beat} />
     </div>
   );
@@ -86,7 +87,7 @@ function NotMeasured() {
   );
 }
 
-function Pictures({ answer }: { answer: NetworkAnswer }) {
+function Pictures({ answer, source, beat }: { answer: NetworkAnswer; source: string; beat: string | number }) {
   return (
     <>
       <p class="network-headline">{headline(answer)}</p>
@@ -103,20 +104,16 @@ function Pictures({ answer }: { answer: NetworkAnswer }) {
         <Boxed class="network-figure" level={3} title="Paths" hint="a dark row is a NIC, a dark cell a link">
           <Figure figure={answer.paths} label="Rate of every path while bytes moved" />
         </Boxed>
-        <Boxed
-          class="network-figure"
-          level={3}
-          title="Rates"
-          hint="from an op's first byte to its last; the edges are where ops begin and end"
-        >
-          <Figure figure={answer.rates} label="Rate of ranks over time" />
-        </Boxed>
         {answer.matrix && (
           <Boxed class="network-figure" level={3} title="Who sends to whom" hint="a bright column is a hot expert">
             <Figure figure={answer.matrix} label="Bytes from every rank to every rank" />
           </Boxed>
         )}
       </div>
+      {answer.rank !== null && (
+        <EpochsPanel source={source} rank={answer.rank} group={answer.group} rates={answer.rates} beat={beat} />
+      )}
+      <Unowned measured={answer.measured} />
       <Table label="Ranks on the wire" isCards columns={COLUMNS} rows={answer.ranks} rowKey={(row) => row.rank} />
     </>
   );
@@ -137,6 +134,34 @@ function RestsOn({ measured }: { measured: Measured }) {
     </p>
   );
 }
+
+/** Bytes without an op: their rates stand, and nobody is judged by them. */
+function Unowned({ measured }: { measured: Measured }) {
+  const { share, n_ranks, ranks } = measured.unowned;
+  if (n_ranks === 0) return null;
+  return (
+    <section class="network-unowned">
+      <h3>Bytes of which no op could be told</h3>
+      <p class="faint">
+        {(share * 100).toFixed(share < 0.1 ? 1 : 0)} % of the bytes seen, of {n_ranks.toLocaleString("en")} ranks: their
+        rates stand, and nobody is judged by them. <code>docs/verbs.md</code> says when ops cannot be told.
+      </p>
+      <Table label="Bytes without an op" isCards columns={UNOWNED} rows={ranks} rowKey={(row) => row.rank} />
+    </section>
+  );
+}
+
+const UNOWNED: Column<UnownedRank>[] = [
+  { word: "Rank", cell: (row) => row.rank },
+  { word: "Sent", isNumber: true, cell: (row) => `${row.mb.toLocaleString("en")} MB` },
+  {
+    word: "Rate of a connection",
+    isNumber: true,
+    title: "While its bytes moved, the median",
+    cell: (row) => (row.gb_per_s === null ? "unknown" : `${row.gb_per_s.toPrecision(3)} GB/s`),
+  },
+  { word: "Connections", isNumber: true, cell: (row) => row.connections },
+];
 
 const ms = (value: number) => `${value.toFixed(value < 10 ? 2 : 1)} ms`;
 

@@ -28,6 +28,15 @@ export interface Measured {
   sight: string;
   /** "64 of 1,250 nodes" where not all were read. */
   read_of: string;
+  /** Bytes of which no op could be told. */
+  unowned: { share: number; n_ranks: number; ranks: UnownedRank[] };
+}
+
+export interface UnownedRank {
+  rank: number;
+  mb: number;
+  connections: number;
+  gb_per_s: number | null;
 }
 
 export interface NetworkAnswer {
@@ -50,6 +59,8 @@ export const APART = 1.25;
 /** What stands above the pictures: who stands out, or that nobody does. */
 export function headline(answer: NetworkAnswer): string {
   const measured = answer.ranks.filter((row) => row.times_median !== null);
+  if (measured.length === 0 && answer.measured.unowned.n_ranks > 0)
+    return "Bytes of this group moved, and of which op they were could not be told: ranks cannot be compared.";
   if (measured.length === 0) return "Nothing of this group was measured on the wire in this time.";
   const apart = measured.filter((row) => (row.times_median ?? 0) >= APART);
   const total = answer.groups.find((group) => group.comm_id === answer.group)?.n_ranks ?? measured.length;

@@ -7,14 +7,23 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { colour, paletteVersion } from "../state/theme";
 import type { PlotlyFigure } from "../types";
 
-export function Figure({ figure, label }: { figure: PlotlyFigure; label: string }) {
+interface FigureProps {
+  figure: PlotlyFigure;
+  label: string;
+  /** Told which stretch of a linear x axis the reader dragged over; null: all of it again. */
+  onStretch?: (stretch: [number, number] | null) => void;
+}
+
+export function Figure({ figure, label, onStretch }: FigureProps) {
   const box = useRef<HTMLDivElement>(null);
   const [failure, setFailure] = useState("");
   const palette = paletteVersion.value;
+  const heard = useRef(onStretch);
+  heard.current = onStretch;
   useEffect(() => {
     const element = box.current;
     if (!element) return;
-    draw(element, figure).catch((error: Error) => setFailure(error.message));
+    draw(element, figure, (stretch) => heard.current?.(stretch)).catch((error: Error) => setFailure(error.message));
   }, [figure, palette]);
   useEffect(() => {
     const element = box.current;
@@ -41,7 +50,11 @@ function keepItsStylesOut(): void {
   document.head.append(mark);
 }
 
-async function draw(element: HTMLElement, figure: PlotlyFigure): Promise<void> {
+async function draw(
+  element: HTMLElement,
+  figure: PlotlyFigure,
+  heard: (stretch: [number, number] | null) => void,
+): Promise<void> {
   keepItsStylesOut();
   const { default: plotly } = await import("plotly.js-cartesian-dist-min");
   const config = {
@@ -51,7 +64,13 @@ async function draw(element: HTMLElement, figure: PlotlyFigure): Promise<void> {
     showSendToCloud: false,
     responsive: true,
   };
-  await plotly.react(element, themed(figure.data), themedLayout(figure.layout), config);
+  const drawn = await plotly.react(element, themed(figure.data), themedLayout(figure.layout), config);
+  drawn.removeAllListeners?.("plotly_relayout");
+  drawn.on?.("plotly_relayout", (change) => {
+    const [from, until] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+    if (typeof from === "number" && typeof until === "number") heard([from, until]);
+    else if (change["xaxis.autorange"]) heard(null);
+  });
 }
 
 const LINES = ["accent", "rank-waiting-text", "rank-silent-text", "rank-ok-text"];
@@ -80,7 +99,7 @@ function themedLayout(layout: Record<string, unknown>): Record<string, unknown> 
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("ink-2") },
-    height: 260,
+    height: layout.height ?? 260,
     title: undefined,
     margin: { l: 48, r: 12, t: 34, b: 40 },
     hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("line"), font: { color: colour("ink") } },

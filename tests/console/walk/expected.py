@@ -86,6 +86,7 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     f"{INC}/<int:number>/recorder": _look(),
     f"{INC}/<int:number>/stages": _look(),
     f"{INC}/<int:number>/network": _look(),
+    f"{INC}/<int:number>/network/epochs": _look(),
     f"{INC}/<int:number>/tickets": _look(),
     f"{INC}/<int:number>/neighbours": _look(),
     f"{INC}/<int:number>/evidence": (*_look(), _post("responder", 202, 429)),
@@ -136,6 +137,7 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     f"{JOB}/<int:job_id>/question.parquet": _look("?measure=ops"),
     f"{JOB}/<int:job_id>/stages": _look(),
     f"{JOB}/<int:job_id>/network": _look(),
+    f"{JOB}/<int:job_id>/network/epochs": _look(),
     f"{JOB}/<int:job_id>/parallelism": _look("", 200, 404),
     f"{JOB}/<int:job_id>/stages/<int:window_id>": _look(),
     # ---- bundles ----
