@@ -45,12 +45,16 @@ _NEEDS: Final[dict[str, Role]] = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who may ask. kind: how their acts appear in a timeline; id: the user's or the token's."""
+    """Somebody who may ask. kind: how their acts appear in a timeline; id: the user's or the token's.
+
+    scopes: the acts a token is narrowed to; empty when it is not. Whoever may ask may look.
+    """
 
     name: str
     kind: Literal["user", "api"]
     roles: Mapping[int, Role]
     id: int = 0
+    scopes: frozenset[str] = frozenset()
 
     @property
     def team_ids(self) -> list[int]:
@@ -62,11 +66,24 @@ class Caller:
 
     def may(self, verb: str, team_id: int) -> bool:
         """Whether the caller's role in the team is enough; unknown verbs and other teams are refused."""
+        if self.scopes and verb != "look" and verb not in self.scopes:
+            return False
         role, needed = self.roles.get(team_id), _NEEDS.get(verb)
         return role is not None and needed is not None and _ORDER.index(role) >= _ORDER.index(needed)
 
+    def verbs_in(self, team_id: int) -> frozenset[str]:
+        """All they may do in the team."""
+        return frozenset(verb for verb in _NEEDS if self.may(verb, team_id))
+
     def teams_where(self, verb: str) -> list[int]:
         return [team_id for team_id in self.team_ids if self.may(verb, team_id)]
+
+
+def verbs_of(role: Role) -> list[str]:
+    """What a role may do beyond looking, by name."""
+    return sorted(
+        verb for verb, needed in _NEEDS.items() if verb != "look" and _ORDER.index(role) >= _ORDER.index(needed)
+    )
 
 
 class TokenUser:
@@ -87,7 +104,8 @@ NOBODY: Final = Caller(name="", kind="user", roles={})
 def caller_of(user: User | AnonymousUser | TokenUser) -> Caller:
     """The caller behind a request's user."""
     if isinstance(user, TokenUser):
-        return Caller(user.token.label, "api", {user.token.team_id: Role(user.token.role)}, user.token.pk)
+        token = user.token
+        return Caller(token.label, "api", {token.team_id: Role(token.role)}, token.pk, frozenset(token.scopes))
     if not isinstance(user, User) or not user.is_active:
         return NOBODY
     memberships = Membership.objects.filter(user=user).values_list("team_id", "role")

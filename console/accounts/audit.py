@@ -20,6 +20,7 @@ from django.contrib.auth.signals import user_logged_in, user_logged_out, user_lo
 from django.db import DatabaseError, transaction
 from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
+from rest_framework.request import Request
 
 from console.accounts.access import Caller, caller_of
 from console.accounts.models import AuditEntry, Membership
@@ -34,6 +35,7 @@ OBJECTS: Final[dict[str, tuple[str, str, str]]] = {
     "destination_id": ("tickets.Destination", "pk", "team_id"),
     "delivery_id": ("tickets.Delivery", "pk", "destination__team_id"),
     "token_id": ("ingest.AgentToken", "pk", "team_id"),
+    "api_token_id": ("accounts.ApiToken", "pk", "team_id"),
     "job_id": ("ingest.Job", "pk", "team_id"),
     "key": ("dumps.Bundle", "key", "team_id"),
 }
@@ -81,6 +83,11 @@ def note(
         log.exception("not in the audit: %s", said)
 
 
+def about(request: Request, subject: str, team_id: int) -> None:
+    """What the entry of this request shall say it was about, where the address alone does not tell."""
+    request._request.__dict__.update(audit_subject=subject, audit_team=team_id)
+
+
 def note_command(act: str, subject: str, team_ids: Iterable[int] = ()) -> None:
     """What a management command did, by who ran it on the server."""
     note(Kind.COMMAND, _system_user(), act, subject=subject, team_ids=team_ids)
@@ -94,7 +101,7 @@ def drop_old_entries() -> int:
 
 def _note_request(request: HttpRequest, route: str, team_id: int | None) -> None:
     caller: Caller = caller_of(request.user)  # REST framework has put there who the token is of
-    subject = request.path.removeprefix(f"/{API}")
+    subject = request.__dict__.get("audit_subject") or request.path.removeprefix(f"/{API}")
     team_ids = [team_id] if team_id is not None else caller.team_ids
     act = f"{request.method} {route}"
     note(caller.kind, caller.name, act, subject=subject, team_ids=team_ids, actor_id=caller.id, request=request)

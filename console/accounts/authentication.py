@@ -11,7 +11,7 @@ from rest_framework.request import Request
 
 from console.accounts.access import TokenUser
 from console.accounts.models import ApiToken
-from console.accounts.secrets import find_api_token
+from console.accounts.secrets import find_api_token, note_use
 from console.accounts.throttle import count_guess
 
 SCHEME = "Token"
@@ -29,6 +29,7 @@ class ApiTokenAuthentication(BaseAuthentication):
             if not count_guess("token", request.META.get("REMOTE_ADDR", "")):
                 raise Throttled(settings.SIGNIN_FAILURE_SECONDS, "Too many unknown tokens from this address.")
             raise AuthenticationFailed("This API token is unknown, expired or revoked.")
+        note_use(token)
         return TokenUser(token), token
 
     def authenticate_header(self, request: Request) -> str:

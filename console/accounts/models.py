@@ -38,7 +38,11 @@ class Membership(models.Model):
 
 
 class ApiToken(models.Model):
-    """A script's right to use the REST API of one team with one role."""
+    """A script's right to use the REST API of one team with one role.
+
+    scopes: the acts of its role it is narrowed to; all of them when there are none. last_used_at: to the minute.
+    rotated_from: whose place it took.
+    """
 
     label = models.CharField(max_length=100)
     team = models.ForeignKey("ingest.Team", models.CASCADE, related_name="api_tokens")
@@ -47,6 +51,10 @@ class ApiToken(models.Model):
     made_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    scopes = ArrayField(models.CharField(max_length=32), default=list, db_default=[], blank=True)
+    made_by = models.CharField(max_length=150, default="", db_default="", blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    rotated_from = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="rotated_to")
 
     class Meta:
         constraints = [models.CheckConstraint(condition=models.Q(role__in=Role.values), name="token_role_is_known")]
@@ -81,6 +89,8 @@ class AuditEntry(models.Model):
         API = "api"
         COMMAND = "command"
         PROVIDER = "provider"  # the sign-in provider, by what it says of groups
+        TICKET = "ticket"  # somebody else's system, through a destination
+        SYSTEM = "system"  # the detector, or a time that was over
         NOBODY = "nobody"  # a name that did not sign in
 
     at = models.DateTimeField(auto_now_add=True)
@@ -96,7 +106,7 @@ class AuditEntry(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=models.Q(actor_kind__in=["user", "api", "command", "provider", "nobody"]),
+                condition=models.Q(actor_kind__in=["user", "api", "command", "provider", "nobody", "ticket", "system"]),
                 name="audit_kind_is_known",
             )
         ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from datetime import timedelta
+from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -19,17 +20,20 @@ from console.accounts.models import ApiToken, Role, SigninLink
 from ingest.models import Team
 
 API_TOKEN_PREFIX = "dgs_api_"
+USE_NOTED_EVERY: Final = timedelta(minutes=1)
 
 
 def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def make_api_token(team: Team, label: str, role: Role, lifetime: timedelta | None = None) -> tuple[ApiToken, str]:
-    """A new token and its secret, which is shown once and never again."""
+def make_api_token(
+    team: Team, label: str, role: Role, lifetime: timedelta | None = None, **more: Any
+) -> tuple[ApiToken, str]:
+    """A new token and its secret, which is shown once and never again. more: other columns of the token."""
     secret = API_TOKEN_PREFIX + secrets.token_urlsafe(32)
-    expires_at = timezone.now() + lifetime if lifetime else None
-    token = ApiToken.objects.create(team=team, label=label, role=role, digest=digest_of(secret), expires_at=expires_at)
+    given = {"expires_at": timezone.now() + lifetime if lifetime else None, **more}
+    token = ApiToken.objects.create(team=team, label=label, role=role, digest=digest_of(secret), **given)
     return token, secret
 
 
@@ -37,6 +41,13 @@ def find_api_token(secret: str) -> ApiToken | None:
     """The live token with this secret."""
     alive = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=timezone.now()))
     return ApiToken.objects.select_related("team").filter(alive, digest=digest_of(secret)).first()
+
+
+def note_use(token: ApiToken) -> None:
+    """When a token was last used, to the minute: a script that asks all day writes once a minute."""
+    now = timezone.now()
+    if token.last_used_at is None or now - token.last_used_at >= USE_NOTED_EVERY:
+        ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
 
 
 def make_signin_link(user: User, lifetime: timedelta) -> str:

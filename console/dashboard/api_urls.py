@@ -5,7 +5,8 @@ from __future__ import annotations
 from django.urls import path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from console.accounts.audit_api import AuditList
+from console.accounts import api_tokens_api as api_tokens
+from console.accounts.audit_api import AuditFile, AuditList
 from console.dashboard import api as dashboard
 from console.dashboard import job_api, tokens
 from console.dumps import api as dumps
@@ -107,6 +108,10 @@ urlpatterns = [
     path("incidents/<int:number>/tickets", tickets.IncidentTickets.as_view()),
     path("nodes", dashboard.NodeList.as_view()),
     path("audit", AuditList.as_view()),
+    path("audit.csv", AuditFile.as_view()),
+    path("api-tokens", api_tokens.ApiTokenList.as_view()),
+    path("api-tokens/<int:api_token_id>", api_tokens.ApiTokenDetail.as_view()),
+    path("api-tokens/<int:api_token_id>/rotate", api_tokens.ApiTokenRotate.as_view()),
     path("tokens", tokens.TokenList.as_view()),
     path("tokens/<int:token_id>", tokens.TokenDetail.as_view()),
     path("schema", SpectacularAPIView.as_view(), name="schema"),

@@ -44,4 +44,6 @@ EXAMPLES: Final[dict[str, Any]] = {
     },
     "destination_change": {"enabled": False},
     "token_create": {"label": "cluster a"},
+    "api_token_make": {"label": "watchdog", "role": "responder", "scopes": ["trigger"], "days": 30},
+    "api_token_rotate": {"grace_minutes": 60},
 }  # fmt: skip

@@ -7,16 +7,16 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from console.accounts.access import caller_of
+from console.accounts.teams import administered_by, chosen_of
 from console.dashboard.given import Fields
 from console.dashboard.schema import ERROR, an_object
 from console.incidents.rows import iso
-from ingest.models import AgentToken, Team
+from ingest.models import AgentToken
 from ingest.tokens import hash_token, make_agent_token, revoke_agent_token
 
 
@@ -34,7 +34,7 @@ class TokenList(APIView):
     )
     def get(self, request: Request) -> Response:
         """Agents' tokens, never their secrets, and the teams you may make one for."""
-        teams = _administered(request)
+        teams = administered_by(caller_of(request.user))
         tokens = AgentToken.objects.filter(team__in=teams, revoked_at=None).select_related("team").order_by("pk")
         return Response({"tokens": [_row(token) for token in tokens], "teams": [team.name for team in teams]})
 
@@ -45,10 +45,10 @@ class TokenList(APIView):
     )
     def post(self, request: Request) -> Response:
         """Make an agent's token. It is shown this once."""
-        teams = _administered(request)
+        teams = administered_by(caller_of(request.user))
         given = TokenFields(data=request.data)
         given.is_valid(raise_exception=True)
-        team = _chosen(teams, given.validated_data.get("team"))
+        team = chosen_of(teams, given.validated_data.get("team"))
         secret = make_agent_token(team, given.validated_data["label"])
         token = AgentToken.objects.get(token_sha256=hash_token(secret))
         return Response({"id": token.pk, "label": token.label, "team": team.name, "token": secret}, 201)
@@ -64,24 +64,6 @@ class TokenDetail(APIView):
             raise PermissionDenied
         revoke_agent_token(token)
         return Response(status=204)
-
-
-def _administered(request: Request) -> list[Team]:
-    """Teams the caller administers; PermissionDenied when there is none."""
-    team_ids = caller_of(request.user).teams_where("administer")
-    if not team_ids:
-        raise PermissionDenied
-    return list(Team.objects.filter(pk__in=team_ids).order_by("name"))
-
-
-def _chosen(teams: list[Team], name: str | None) -> Team:
-    """The team named, or the only one there is. ValidationError otherwise: guessing would let another team in."""
-    if name is None and len(teams) == 1:
-        return teams[0]
-    for team in teams:
-        if team.name == name:
-            return team
-    raise ValidationError({"team": [f"Name one of your teams: {', '.join(team.name for team in teams)}."]})
 
 
 def _row(token: AgentToken) -> dict[str, Any]:

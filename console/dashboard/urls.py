@@ -8,7 +8,7 @@ from console.dashboard import views
 
 urlpatterns = [
     re_path(
-        r"^(?:incidents(?:/\d+)?|jobs/\d+(?:/settings|/ranks/\d+)?|nodes(?:/[^/]+)?|questions|bundle(?:/[\w-]+)?|silences|destinations|scorecard|settings)?$",
+        r"^(?:incidents(?:/\d+)?|jobs/\d+(?:/settings|/ranks/\d+)?|nodes(?:/[^/]+)?|questions|bundle(?:/[\w-]+)?|silences|destinations|scorecard|settings|audit)?$",
         views.page,
         name="page",
     ),

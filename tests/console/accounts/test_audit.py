@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from datetime import timedelta
@@ -12,10 +13,14 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
+from console.accounts import audit_api
 from console.accounts.audit import drop_old_entries, note
+from console.accounts.audit_words import WORDS, words_of
 from console.accounts.models import AuditEntry, Role
 from console.accounts.secrets import make_api_token
 from console.incidents import why_not_api
+from console.incidents.lifecycle import DETECTOR, Actor, move
+from console.incidents.models import ActorKind
 from ingest.models import Attempt, Team
 from tests.console.conftest import Persona
 from tests.console.incidents.making import make_incident
@@ -130,6 +135,95 @@ def test_administrators_read_their_own_teams_entries_page_by_page(
     elsewhere = make_api_token(Team.objects.get(name="others"), "x", Role.ADMIN)[1]
     seen = Client(headers={"Authorization": f"Token {elsewhere}"}).get("/api/v1/audit").json()
     assert all(one["actor"] != "rita" for one in seen["entries"])
+
+
+def test_entries_are_found_by_kind_time_and_text_and_pages_lead_both_ways(admin: Persona, team: Team) -> None:
+    def asked(query: str) -> Any:
+        return admin.browser.get(f"/api/v1/audit?{query}").json()
+
+    AuditEntry.objects.all().delete()
+    for number in range(250):
+        note(
+            "api" if number % 50 == 0 else "user",
+            "ci" if number % 50 == 0 else "rita",
+            f"act {number}",
+            team_ids=[team.pk],
+        )
+    AuditEntry.objects.filter(act="act 7").update(at=timezone.now() - timedelta(days=3), subject="incidents/12/resolve")
+    assert [one["act"] for one in asked("kind=api")["entries"]] == [f"act {n}" for n in (200, 150, 100, 50, 0)]
+    assert asked("kind=command,nobody")["entries"] == []
+    assert [one["act"] for one in asked("q=incidents/12")["entries"]] == ["act 7"]
+    day_ago = (timezone.now() - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert [one["act"] for one in asked(f"until={day_ago}")["entries"]] == ["act 7"]
+    assert len(asked(f"since={day_ago}&kind=user&q=act 7")["entries"]) == 10  # act 70 to 79, without the one of before
+    pages, query = [], "kind=user"
+    while True:
+        page = asked(query)
+        pages.append([one["id"] for one in page["entries"]])
+        if page["older"] is None:
+            break
+        query = f"kind=user&before={page['older']}"
+    assert [len(one) for one in pages] == [100, 100, 45]
+    back = asked(f"kind=user&after={page['newer']}")
+    assert [one["id"] for one in back["entries"]] == pages[1] and back["older"] is not None
+    assert asked(f"kind=user&after={back['newer']}")["newer"] is None
+    for wrong in ("kind=robot", "since=yesterday", "before=0", "colour=red"):
+        assert admin.browser.get(f"/api/v1/audit?{wrong}").status_code == 400, wrong
+
+
+def test_the_audit_is_taken_away_as_csv_which_is_noted_and_runs_no_formula(
+    admin: Persona, responder: Persona, team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    AuditEntry.objects.all().delete()
+    note("nobody", '=HYPERLINK("http://x")', "did not sign in", team_ids=[team.pk])
+    note("user", "rita, the second", "POST silences", subject="silences", team_ids=[team.pk])
+    note("user", "elsewhere", "x", team_ids=[team.pk + 1])
+    answer = admin.browser.get("/api/v1/audit.csv")
+    rows = list(csv.DictReader(io.StringIO(answer.content.decode())))
+    assert [(one["actor"], one["words"]) for one in rows] == [
+        ("rita, the second", "made a silence"), ("'=HYPERLINK(\"http://x\")", "did not sign in"),
+    ]  # fmt: skip
+    assert "attachment" in answer["Content-Disposition"] and "X-Older" not in answer
+    assert AuditEntry.objects.latest("id").act == "GET audit.csv"
+    monkeypatch.setattr(audit_api, "FILE_MAX", 2)
+    cut = admin.browser.get("/api/v1/audit.csv?kind=user,nobody")
+    assert len(cut.content.decode().splitlines()) == 3 and int(cut["X-Older"]) > 0
+    older = admin.browser.get(f"/api/v1/audit.csv?kind=user,nobody&before={cut['X-Older']}").content.decode()
+    assert "rita, the second" not in older and len(older.splitlines()) == 2
+    assert responder.browser.get("/api/v1/audit.csv").status_code == 403
+
+
+def test_what_the_console_and_other_systems_do_with_incidents_is_noted(attempt: Attempt, responder: Persona) -> None:
+    AuditEntry.objects.all().delete()
+    incident = make_incident(attempt)
+    move(incident.pk, "acknowledge", Actor("PagerDuty", ActorKind.TICKET, 3))
+    move(incident.pk, "resolve", DETECTOR, note="over")
+    rows = AuditEntry.objects.order_by("id").values_list("actor_kind", "actor", "act", "team_ids")
+    team_ids = [attempt.job.team_id]
+    assert list(rows) == [
+        ("system", "detector", f"opened incident {incident.pk}", team_ids),
+        ("ticket", "PagerDuty", f"acknowledged incident {incident.pk}", team_ids),
+        ("system", "detector", f"resolved incident {incident.pk}", team_ids),
+    ]
+    AuditEntry.objects.all().delete()
+    again = make_incident(attempt)
+    AuditEntry.objects.all().delete()
+    responder.browser.post(f"/api/v1/incidents/{again.pk}/acknowledge", {"version": again.version}, format="json")
+    assert [one.actor_kind for one in AuditEntry.objects.all()] == ["user"]  # once, with the request
+
+
+def test_every_act_over_rest_has_words() -> None:
+    unsafe = {
+        f"{act.method} {route.removeprefix('api/v1/')}"
+        for route, acts in EXPECTED.items() for act in acts if act.method in UNSAFE and route.startswith("api/")
+    }  # fmt: skip
+    assert unsafe - set(WORDS) == set()
+    routes = {f"GET {route.removeprefix('api/v1/')}" for route in EXPECTED} | unsafe
+    assert set(WORDS) - routes == set(), "words of routes that are gone"
+    assert words_of("POST incidents/<int:number>/resolve", "incidents/12/resolve") == "resolved incident 12"
+    assert words_of("DELETE api-tokens/<int:api_token_id>", "api-tokens/3: ci, viewer of x") == "revoked API token 3"
+    assert words_of("POST incidents/<int:number>/resolve", "cut short") == "resolved incident"
+    assert words_of("signed in", "") == "signed in"
 
 
 def test_old_entries_go(team: Team) -> None:

@@ -158,12 +158,17 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     "api/v1/deliveries/<int:delivery_id>/replay": _respond(201),
     # ---- agents' tokens, and who did what ----
     "api/v1/audit": (Act("GET", "admin"),),
+    "api/v1/audit.csv": (Act("GET", "admin"),),
+    "api/v1/api-tokens": (Act("GET", "admin"), _post("admin", 201, label="x", role="viewer")),
+    "api/v1/api-tokens/<int:api_token_id>": (Act("DELETE", "admin"),),
+    "api/v1/api-tokens/<int:api_token_id>/rotate": (_post("admin", 201),),
     "api/v1/tokens": (Act("GET", "admin"), _post("admin", 201, label="x")),
     "api/v1/tokens/<int:token_id>": (Act("DELETE", "admin"),),
 }
 
 INTO_ANOTHER_TEAM: Final[tuple[tuple[str, Any], ...]] = (
     ("api/v1/tokens", {"label": "x", "team": f"{WORD}-team"}),
+    ("api/v1/api-tokens", {"label": "x", "role": "viewer", "team": f"{WORD}-team"}),
     ("api/v1/destinations", {**DESTINATION, "team": f"{WORD}-team"}),
     ("api/v1/silences", {"matchers": MATCHERS, "minutes": 5, "reason": "x", "team": f"{WORD}-team"}),
     ("api/v1/silences/preview", {"matchers": MATCHERS, "team": f"{WORD}-team"}),

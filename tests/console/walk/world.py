@@ -94,6 +94,7 @@ def _ids(team: Team, attempt: Attempt, incident: Incident) -> dict[str, Any]:
         "<int:destination_id>": destination.pk,
         "<uuid:key>": destination.key,
         "<int:delivery_id>": delivery.pk,
+        "<int:api_token_id>": make_api_token(team, f"{WORD} script", Role.VIEWER)[0].pk,
         "<int:token_id>": AgentToken.objects.get(team=team).pk,
         "<str:name>": f"{WORD}-node-0",
         "<str:secret>": "no-such-link",

@@ -1,0 +1,119 @@
+"""Making, rotating and revoking API tokens. None can do more, or live longer, than the token that makes it.
+
+A person who administers the team may make any token of it. A token that may administer makes tokens within its own scopes
+and life only, so that a secret that leaked is over when it is revoked, or at its end at the latest. Any token may rotate
+itself: the new secret ends when the old one would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from console.accounts.access import Caller, verbs_of
+from console.accounts.models import ApiToken, Role
+from console.accounts.secrets import make_api_token
+from console.incidents.record import BadAct, TooMany
+from ingest.models import Team
+
+LIVE_MAX: Final = 100
+DAYS: Final = 90
+DAYS_MAX: Final = 366
+GRACE_MINUTES_MAX: Final = 24 * 60
+SHOWN_AFTER_END: Final = timedelta(days=30)
+
+
+def alive(now: datetime) -> Q:
+    return Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
+
+
+def shown_tokens(team_ids: Sequence[int]) -> QuerySet[ApiToken]:
+    """Those that are good, and those whose end was lately."""
+    ended = timezone.now() - SHOWN_AFTER_END
+    still = Q(revoked_at=None) | Q(revoked_at__gt=ended)
+    lately = Q(expires_at=None) | Q(expires_at__gt=ended)
+    return ApiToken.objects.filter(still, lately, team__in=team_ids).select_related("team").order_by("-pk")
+
+
+def make_token(
+    caller: Caller, team: Team, label: str, role: Role, scopes: Sequence[str], days: int
+) -> tuple[ApiToken, str]:
+    """A token and its secret. Raises BadAct, TooMany, PermissionDenied when it would be wider than the caller's own."""
+    stray = sorted(set(scopes) - set(verbs_of(role)))
+    if stray:
+        raise BadAct(f"A {role} may not {', '.join(stray)}: choose another role, or other scopes.")
+    lifetime = timedelta(days=days)
+    _check_no_wider(caller, team, role, scopes, timezone.now() + lifetime)
+    with transaction.atomic():
+        Team.objects.select_for_update().get(pk=team.pk)  # two at once must not both take the last place
+        if ApiToken.objects.filter(alive(timezone.now()), team=team).count() >= LIVE_MAX:
+            raise TooMany(f"At most {LIVE_MAX} API tokens of a team: revoke one that is not needed any more.")
+        return make_api_token(team, label, role, lifetime, scopes=sorted(set(scopes)), made_by=caller.name)
+
+
+def rotate_token(caller: Caller, token_id: int, days: int | None, grace_minutes: int) -> tuple[ApiToken, str]:
+    """Another secret for the same; the old one is good for `grace_minutes` more. Raises as make_token does."""
+    with transaction.atomic():
+        found = ApiToken.objects.select_for_update(of=("self",)).select_related("team")
+        old, now = found.get(pk=token_id, team__in=caller.team_ids), timezone.now()
+        is_own = caller.kind == "api" and caller.id == old.pk
+        if not is_own and not caller.may("administer", old.team_id):
+            raise PermissionDenied
+        if not ApiToken.objects.filter(alive(now), pk=old.pk, rotated_to=None).exists():
+            raise BadAct("This token was revoked or rotated before, or has expired: make a new one.")
+        ends_at = _new_end(old, now, days)
+        if is_own:
+            ends_at = old.expires_at if days is None else _earlier(old.expires_at, ends_at)
+        else:
+            _check_no_wider(caller, old.team, Role(old.role), old.scopes, ends_at)
+        more: dict[str, Any] = {"scopes": old.scopes, "made_by": caller.name, "expires_at": ends_at, "rotated_from": old}
+        made = make_api_token(old.team, old.label, Role(old.role), **more)
+        _end(old, now + timedelta(minutes=grace_minutes))
+    return made
+
+
+def revoke_token(token: ApiToken) -> None:
+    """From now on it is nobody's; one that was revoked stays as it was."""
+    ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now())
+
+
+def state_of(token: ApiToken, now: datetime) -> str:
+    """revoked, expired, rotated (good for a while yet, beside the one that takes its place), or live."""
+    if token.revoked_at is not None:
+        return "revoked"
+    if token.expires_at is not None and token.expires_at <= now:
+        return "expired"
+    return "rotated" if token.rotated_to.exists() else "live"
+
+
+def _check_no_wider(caller: Caller, team: Team, role: Role, scopes: Sequence[str], ends_at: datetime | None) -> None:
+    wanted = set(scopes) or set(verbs_of(role))
+    beyond = sorted(wanted - caller.verbs_in(team.pk))
+    if beyond:
+        raise PermissionDenied(f"This token would do more than the one that makes it: {', '.join(beyond)}.")
+    own = ApiToken.objects.get(pk=caller.id).expires_at if caller.kind == "api" else None
+    if own is not None and (ends_at is None or ends_at > own):
+        raise PermissionDenied(f"This token would outlast the one that makes it, which ends {own:%Y-%m-%d %H:%M} UTC.")
+
+
+def _new_end(old: ApiToken, now: datetime, days: int | None) -> datetime | None:
+    """As many days as asked for, else as long as the old one was made for."""
+    if days is not None:
+        return now + timedelta(days=days)
+    return now + (old.expires_at - old.made_at) if old.expires_at else None
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((at for at in (one, other) if at is not None), default=None)
+
+
+def _end(old: ApiToken, at: datetime) -> None:
+    is_now = at <= timezone.now()
+    fields = {"revoked_at": at} if is_now else {"expires_at": _earlier(old.expires_at, at)}
+    ApiToken.objects.filter(pk=old.pk).update(**fields)
