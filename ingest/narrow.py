@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from ingest.cutting import Group, Groups
+from ingest.endings import some_process
 from ingest.frame import Frame, read_frame
-from ingest.models import Rank
 from ingest.stored import Reading, read_groups
 from ingest.window import Window
 from nccl_instrument.tables import GROUPS, PORT_STATES
@@ -53,7 +53,7 @@ def read_glance(
     ranks = np.array(sorted(ranks_of(frame.window({}, {}, ()))), np.int64)
     sampled = frame.roster.nodes_of((), ranks.tolist())
     found, unreadable = read_groups(_resting(frame, ALL, sampled))
-    if _lags(frame) or Rank.objects.filter(attempt_id=attempt_id, replaced=False, gone_ns__gt=0).exists():
+    if _lags(frame) or some_process(attempt_id, "gone_ns > 0"):
         others = sorted(set(frame.roster.node_ids.tolist()) - set(sampled))
         more, also = read_groups(_resting(frame, ("live",), others))
         found, unreadable = _joined(found, more), unreadable + also

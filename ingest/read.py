@@ -12,7 +12,7 @@ from datetime import datetime
 
 import numpy as np
 from django.db import connection
-from django.db.models import Max, Sum
+from django.db.models import Sum
 
 from ingest.cutting import GROUP_OF
 from ingest.frame import read_frame
@@ -73,8 +73,9 @@ def running_attempts() -> list[RunningAttempt]:
 
 def latest_data_ns(attempt_id: int) -> int:
     """The newest data time of any of the attempt's nodes, unix ns; 0 when there is none."""
-    newest = Node.objects.filter(attempt_id=attempt_id).aggregate(newest=Max("watermark_ns"))["newest"]
-    return int(newest or 0)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT max(watermark_ns) FROM ingest_node WHERE attempt_id = %s", [attempt_id])
+        return int(cursor.fetchone()[0] or 0)
 
 
 def read_nodes(attempt_id: int) -> list[Node]:

@@ -1,11 +1,14 @@
 """Which ranks a job is watched by: at most ten, at least one per data-parallel group while there are at most ten.
 
 Trouble spreads to the whole job within a few hundred milliseconds, so any rank will do to notice it (Mycroft §4.3); one
-per group keeps a job with independent groups covered. The choice depends on the layout only, so that it stays the same
-from look to look.
+per group keeps a job with independent groups covered. Nodes are stored and read whole, so what a look costs goes by their
+number: the ranks lie on a few nodes, unless more are needed to cover the groups. The choice depends on the layout only,
+so that it stays the same from look to look.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -14,6 +17,7 @@ from rca.keys import Ints, Keys, mix
 from rca.settings import Settings
 
 GROUPS_MAX = 20  # of one kind; with more than there are ranks to watch, some are evenly left out
+NODES = 5  # as many may fall silent or late and leave somebody to watch by
 
 
 def sampled_ranks(window: Window, settings: Settings) -> Ints:
@@ -21,7 +25,7 @@ def sampled_ranks(window: Window, settings: Settings) -> Ints:
     rank, limit = window.ranks["rank"].astype(np.int64), settings.sampled_ranks_max
     if (rank >= 0).sum() <= limit:
         return np.sort(rank[rank >= 0])
-    chosen = _covering(_groups(window), limit)
+    chosen = _covering(_groups(window), limit, dict(zip(rank.tolist(), window.ranks["node"].tolist(), strict=True)))
     return np.unique(np.array(_filled(chosen, window, limit), np.int64))
 
 
@@ -54,27 +58,36 @@ def _some(keys: Keys, rank: Ints) -> list[Ints]:
     return [rank[order[starts[at] : ends[at]]].astype(np.int64) for at in by_rank]
 
 
-def _covering(groups: list[Ints], limit: int) -> list[int]:
+def _covering(groups: list[Ints], limit: int, node_of: Mapping[int, int]) -> list[int]:
     """Ranks so that as many groups as `limit` of them can have one: each in the most groups that have none yet."""
     chosen: list[int] = []
     left = groups
     while left and len(chosen) < limit:
         ranks, counts = np.unique(np.concatenate(left), return_counts=True)
         equals = ranks[counts == counts.max()]
-        best = int(equals[len(equals) * len(chosen) // limit])  # evenly spread, should there be more groups than ranks
+        nodes = {node_of.get(one) for one in chosen}
+        near = [one for one in equals.tolist() if node_of.get(one) in nodes] if len(nodes) >= NODES else []
+        n, nth = (limit, len(chosen)) if near else (min(NODES, limit), len(chosen) % NODES)
+        among = near or equals.tolist()
+        best = among[len(among) * nth // n]  # evenly spread, should there be more groups than ranks
         chosen.append(best)
         left = [group for group in left if best not in group]
     return chosen
 
 
 def _filled(chosen: list[int], window: Window, limit: int) -> list[int]:
-    """`chosen` and further ranks of nodes not chosen from, evenly spread, up to `limit`."""
-    wanted = limit - len(chosen)
-    if wanted <= 0:
-        return chosen
+    """`chosen` and ranks of further nodes, evenly spread, until there are NODES of them; then others of all these nodes."""
     rank, node = window.ranks["rank"], window.ranks["node"]
-    is_chosen = np.isin(rank, chosen)
-    rest = np.flatnonzero(~np.isin(node, node[is_chosen]) & (rank >= 0))
-    _, first = np.unique(node[rest], return_index=True)
-    firsts = rank[rest[first]] if len(first) else rank[~is_chosen]
-    return [*chosen, *(int(firsts[i]) for i in np.unique(np.linspace(0, len(firsts) - 1, wanted).astype(int)))]
+    n_nodes = len(np.unique(node[np.isin(rank, chosen)]))
+    rest = np.flatnonzero(~np.isin(node, node[np.isin(rank, chosen)]) & (rank >= 0))
+    firsts = rest[np.unique(node[rest], return_index=True)[1]]
+    taken = [*chosen, *_spread(rank[firsts], min(limit - len(chosen), NODES - n_nodes))]
+    mates = rank[np.isin(node, node[np.isin(rank, taken)]) & ~np.isin(rank, taken) & (rank >= 0)]
+    return [*taken, *_spread(mates, limit - len(taken))]
+
+
+def _spread(ranks: Ints, n: int) -> list[int]:
+    """At most n of them, evenly spread."""
+    if n <= 0 or not len(ranks):
+        return []
+    return [int(ranks[at]) for at in np.unique(np.linspace(0, len(ranks) - 1, n).astype(int))]

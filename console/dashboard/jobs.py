@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Max, Q, QuerySet
 from django.utils import timezone
 
 from console.incidents.live import JobRow, JobState
@@ -92,7 +92,7 @@ def read_job_row(job: Job) -> JobRow:
     attempt = newest_attempt(job)
     if attempt is None:
         return _unheard(job)
-    nodes = read_nodes(attempt.pk)
+    nodes = _nodes_together(attempt)
     following = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED, condition=ConditionState.CLEAR)
     incidents = list(following.order_by("id").only("state", "condition", "symptom"))
     incident = next((one for one in incidents if one.state != State.RESOLVED), None)
@@ -100,9 +100,7 @@ def read_job_row(job: Job) -> JobRow:
     look = seen = newest_look(attempt)
     if look is not None and look.kind == LOOK_FAILED:
         seen = Look.objects.filter(attempt=attempt).exclude(kind=LOOK_FAILED).order_by("-id").first()
-    normal = JobNormal.objects.filter(attempt=attempt).first()
-    reporting = [node for node in nodes if is_reporting(node)]
-    ops_per_s = _ops_per_s(attempt.pk) if reporting else None
+    ops_per_s = _ops_per_s(attempt.pk) if nodes.n_reporting else None
     state = _job_state(attempt, nodes, firing, ops_per_s, look)
     return JobRow(
         id=job.pk,
@@ -110,23 +108,41 @@ def read_job_row(job: Job) -> JobRow:
         team=job.team.name,
         attempt=attempt.number,
         state=state,
-        n_ranks=_count_ranks(attempt, None if state == "ended" or len(reporting) == len(nodes) else reporting),
+        n_ranks=_count_ranks(attempt, is_reporting=state != "ended" and nodes.n_reporting < nodes.n),
         world_size=attempt.world_size,
-        n_nodes=len(nodes),
-        nodes_reporting=len(reporting),
-        last_data_at=iso_from_ns(max((node.watermark_ns for node in nodes), default=0)),
+        n_nodes=nodes.n,
+        nodes_reporting=nodes.n_reporting,
+        last_data_at=iso_from_ns(nodes.newest_ns),
         ops_per_s=0.0 if state == "stuck" and ops_per_s else ops_per_s,  # the average still holds what came before
-        op_interval_ms=_op_interval_ms(normal),
+        op_interval_ms=_op_interval_ms(attempt),
         looked_at=iso(seen.taken_at) if seen else None,
         incident=incident.pk if incident else None,
     )
 
 
-def _count_ranks(attempt: Attempt, nodes: Sequence[Node] | None) -> int:
-    """Known ranks on these nodes, on all where None."""
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """All nodes of an attempt together: a job's row is made with every look, and a thousand of them are slow to load."""
+
+    n: int
+    n_reporting: int
+    newest_ns: int
+    is_catching_up: bool
+
+
+def _nodes_together(attempt: Attempt) -> _Nodes:
+    found = Node.objects.filter(attempt=attempt).aggregate(
+        n=Count("pk"), n_reporting=Count("pk", filter=Q(received_ns__gt=_reporting_since_ns())),
+        newest_ns=Max("watermark_ns"), n_catching_up=Count("pk", filter=Q(catching_up=True)),
+    )  # fmt: skip
+    return _Nodes(found["n"], found["n_reporting"], found["newest_ns"] or 0, found["n_catching_up"] > 0)
+
+
+def _count_ranks(attempt: Attempt, is_reporting: bool) -> int:
+    """Known ranks, on all nodes or on those that report."""
     known = Rank.objects.filter(attempt=attempt, rank__gte=0, replaced=False)
-    if nodes is not None:
-        known = known.filter(node__in=nodes)
+    if is_reporting:
+        known = known.filter(node__received_ns__gt=_reporting_since_ns())
     return int(known.aggregate(n=Count("rank", distinct=True))["n"])
 
 
@@ -156,7 +172,11 @@ def newest_look(attempt: Attempt) -> Look | None:
 
 
 def is_reporting(node: Node) -> bool:
-    return time.time_ns() - node.received_ns < REPORTING_NS
+    return node.received_ns > _reporting_since_ns()
+
+
+def _reporting_since_ns() -> int:
+    return time.time_ns() - REPORTING_NS
 
 
 def unheard_state() -> str:
@@ -176,15 +196,13 @@ def node_state(node: Node, unheard: str, has_ended: bool = False) -> str:
     return "catching_up" if node.catching_up else "reporting"
 
 
-def _job_state(
-    attempt: Attempt, nodes: list[Node], firing: bool, ops_per_s: float | None, look: Look | None
-) -> JobState:
+def _job_state(attempt: Attempt, nodes: _Nodes, firing: bool, ops_per_s: float | None, look: Look | None) -> JobState:
     """What the machine sees, whatever people have resolved: a hang that goes on is stuck, not idle."""
     if attempt.state == Attempt.State.ENDED:
         return "ended"
-    if not nodes:
+    if not nodes.n:
         return "unknown"
-    if not any(is_reporting(node) for node in nodes):
+    if not nodes.n_reporting:
         return "silent" if hears(timezone.now()) else "unknown"
     if _is_unseen(attempt, nodes, look):
         return "unknown"
@@ -194,7 +212,7 @@ def _job_state(
         return "unknown"
     if look is not None and look.kind == SymptomKind.FAILURE:
         return "stuck"
-    if any(node.catching_up for node in nodes):
+    if nodes.is_catching_up:
         return "catching_up"
     return "running" if ops_per_s or _steps_lately(attempt) else "idle"
 
@@ -204,9 +222,9 @@ def _steps_lately(attempt: Attempt) -> bool:
     return StagePacket.objects.filter(attempt=attempt, end_ns__gte=time.time_ns() - STAGES_NS).exists()
 
 
-def _is_unseen(attempt: Attempt, nodes: list[Node], look: Look | None) -> bool:
+def _is_unseen(attempt: Attempt, nodes: _Nodes, look: Look | None) -> bool:
     """Whether nobody looks any more, so that nobody can say how the job is: data has waited for a look too long."""
-    is_new = look is None or max(node.watermark_ns for node in nodes) >= look.seen_ns
+    is_new = look is None or nodes.newest_ns >= look.seen_ns
     last_at = attempt.started_at if look is None else look.taken_at
     return is_new and timezone.now() - last_at > timedelta(seconds=UNSEEN_SECONDS)
 
@@ -225,9 +243,10 @@ def _ops_per_s(attempt_id: int) -> float:
     return round(count_ops(attempt_id, start, now) * SECOND / (now - start), 1)
 
 
-def _op_interval_ms(normal: JobNormal | None) -> float | None:
+def _op_interval_ms(attempt: Attempt) -> float | None:
     """The median of the watched ranks' op intervals, once there are any."""
-    interval_ns = normal_from_json(normal.body).quantile_ns(0.5) if normal else None
+    intervals = JobNormal.objects.filter(attempt=attempt).values_list("body__intervals", flat=True).first()
+    interval_ns = normal_from_json({"intervals": intervals or {}}).quantile_ns(0.5)
     return round(interval_ns / 1e6, 3) if interval_ns else None
 
 

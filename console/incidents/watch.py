@@ -19,14 +19,15 @@ from django.conf import settings
 from django.db import IntegrityError, connection
 from django.utils import timezone
 
-from console.dashboard.jobs import newest_look, read_job_row
+from console.dashboard.jobs import read_job_row
 from console.dumps.news import death_of, explanation_of, follow_dumps, is_held
 from console.dumps.reading import debt_of, settle
 from console.dumps.wanted import ask_for
 from console.incidents import lifecycle
 from console.incidents.again import diagnose_asked
+from console.incidents.beside import read_beside
 from console.incidents.kept import EVIDENCE_BEFORE_NS, keep_evidence, keep_failure, keep_look, load_normal
-from console.incidents.models import LOOK_FAILED, ConditionState, Incident, State
+from console.incidents.models import ConditionState, Incident, State
 from console.incidents.over import is_over
 from console.incidents.paging import page_if_due, paging
 from console.incidents.pauses import pause_sentence
@@ -48,7 +49,7 @@ from rca.findings import Symptom, SymptomKind
 from rca.normal import Normal
 from rca.pace import history_ns
 from rca.sampling import sampled_ranks
-from rca.settings import Settings
+from rca.settings import DEFAULT, Settings
 
 SECOND: Final = 1_000_000_000
 WATCH_LOCK: Final = 0x44474F57  # first key of the advisory locks that looks take; the second is the attempt
@@ -99,15 +100,18 @@ def close_ended(job_id: int | None = None) -> None:
 
 def _look(attempt: Attempt) -> None:
     end_ns = latest_data_ns(attempt.pk) + 1
-    newest = newest_look(attempt)
-    if end_ns == 1 or (newest is not None and newest.seen_ns >= end_ns and newest.kind != LOOK_FAILED):
+    beside = read_beside(attempt)
+    if end_ns == 1 or beside.seen_ns >= end_ns:
         return  # nothing new: the same look would see the same
     began = time.monotonic()
     try:
-        normal, thresholds = with_wanted(load_normal(attempt.pk), attempt.pk), settings_of(attempt.job_id)
+        normal = load_normal(attempt.pk)
+        normal = with_wanted(normal, attempt.pk) if beside.wanted > normal.declaration else normal
+        thresholds = settings_of(attempt.job_id) if beside.has_overrides else DEFAULT
         span = end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND), end_ns
         window = read_glance(attempt.pk, *span, lambda frame: sampled_ranks(frame, thresholds).tolist())
-        history, excuse = _history(attempt, window, normal, thresholds), pause_sentence(attempt)
+        history = _history(attempt, window, normal, thresholds)
+        excuse = pause_sentence(attempt) if beside.is_paused else ""
         seen = triggers.look(window, normal, thresholds, history, excuse)
         if _asks_for_more(window, seen):
             window = read_evidence(attempt.pk, min(span[0], _evidence_start_ns(seen, end_ns)), end_ns)
@@ -117,8 +121,9 @@ def _look(attempt: Attempt) -> None:
             seen = dataclasses.replace(
                 seen, symptoms=(death,) if death else (), held="" if death else "Every process of the job is gone."
             )
-        seen = seen_in_stages(attempt, window, seen)
-        _follow(attempt, window, seen, thresholds)
+        seen = seen_in_stages(attempt, window, seen) if beside.has_stages else seen
+        if seen.symptoms or beside.has_incidents:
+            _follow(attempt, window, seen, thresholds)
         keep_look(attempt, end_ns, seen)  # last: a look counts when all of it succeeded
         count_look(began, end_ns, seen.symptoms[0].kind.value if seen.symptoms else "none")
     except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rca.sampling import sampled_ranks
+from rca.sampling import NODES, sampled_ranks
 from rca.settings import DEFAULT
 from tests.windows import make_window
 
@@ -47,10 +47,26 @@ def test_of_more_groups_than_may_be_watched_ten_are_evenly_spread() -> None:
     assert len(set(places["pp"].tolist())) == 4
 
 
-def test_what_is_left_of_the_ten_is_spread_over_further_nodes() -> None:
-    window = make_window(16, tp=2, pp=2, at_ms=50)
+def test_ranks_lie_on_few_nodes_as_what_is_read_goes_by_nodes() -> None:
+    window = make_window(64, tp=8, pp=1, ranks_per_node=8, at_ms=20)
     chosen = sampled_ranks(window, DEFAULT)
-    assert len({int(rank) // 2 for rank in chosen}) == 8
+    assert len(chosen) == 10
+    assert {int(rank) % 8 for rank in chosen} == set(range(8)), "one of each group"
+    assert len({int(rank) // 8 for rank in chosen}) == NODES
+
+
+def test_a_job_of_one_group_is_watched_from_several_nodes_too() -> None:
+    window = make_window(64, tp=1, pp=1, ranks_per_node=8, at_ms=20)
+    chosen = sampled_ranks(window, DEFAULT)
+    assert len(chosen) == 10
+    assert len({int(rank) // 8 for rank in chosen}) == NODES
+
+
+def test_more_nodes_are_taken_where_no_fewer_cover_the_groups() -> None:
+    window = make_window(16, tp=2, pp=4, ranks_per_node=1, at_ms=50)
+    chosen = sampled_ranks(window, DEFAULT).tolist()
+    places = window.ranks[np.isin(window.ranks["rank"], chosen)]
+    assert len(set(zip(places["tp"].tolist(), places["pp"].tolist(), strict=True))) == 8
 
 
 def test_the_choice_stays_the_same_from_look_to_look() -> None:
