@@ -27,6 +27,8 @@ from nccl_instrument.wire import Rows
 PLUGIN: Final = TRAFFIC_SOURCES.index("plugin")
 SILENT_NS: Final = 1_000_000_000
 """An op that moves nothing for so long is told of, unfinished."""
+READ_BACK_NS: Final = 10_000_000_000
+"""Between two readings of a whole ring: pauses of a second may come in every iteration."""
 RAW_BYTES_MAX: Final = 4 * 2**20
 """Of the epochs kept of one process."""
 _MOVED: Final = MOVED.names or ()
@@ -56,6 +58,9 @@ class Traffic:
         self._n_lost = self._n_ops_lost = 0
         self.n_too_large = 0  # measured iterations with more epochs than may be kept: they have no rows
         self._told_ns = 0  # the standstill that was told of: when its last chunk was through
+        self._quiet_ns = self._read_back_ns = (
+            0  # the cuts at which chunks last came, and at which the ring was last read back
+        )
 
     def sweep(self) -> None:
         self.transfers.relieve()
@@ -70,8 +75,7 @@ class Traffic:
         over = self._iterations.over(live, now_ns)
         first = over[0].number if over else self._iterations.next
         if first is None or not self._sampling.is_any_measured(first, max(self._iterations.newest, first) + 1):
-            self.transfers.skip()
-            return empty_rows("traffic")
+            return self._standing_unread(live, now_ns)
         self.transfers.read()
         if self._note_losses(now_ns):
             over = [replace(one, is_whole=False) for one in over]
@@ -125,17 +129,32 @@ class Traffic:
         while len(self.raw) > 1 and sum(one.n_bytes for one in self.raw) > RAW_BYTES_MAX:
             self.raw.popleft()
 
+    def _standing_unread(self, live: Rows, now_ns: int) -> Rows:
+        """The same of an iteration that is not measured: nothing has come for a while, so the ring still holds what came last."""
+        if self.transfers.ring.n_waiting:
+            self._quiet_ns = now_ns
+        self.transfers.skip()
+        is_standing = bool((live["n_flows_begun"] > 0).any()) and now_ns - self._quiet_ns >= SILENT_NS
+        if not is_standing or self._quiet_ns <= self._read_back_ns or now_ns - self._read_back_ns < READ_BACK_NS:
+            return empty_rows("traffic")
+        self._read_back_ns = now_ns
+        self.transfers.read_back()
+        found = self._standing(self.transfers.since(self._iterations.open_since_ns()), live, now_ns)
+        self.transfers.skip()
+        return found
+
     def _standing(self, transfers: Rows, live: Rows, now_ns: int) -> Rows:
         """Of ops that moved something and then nothing for a while: what they moved, once, without the flag of the finished."""
         number = self._iterations.next
         newest_ns = int(transfers["done_ns"].max()) if len(transfers) else now_ns
         if number is None or now_ns - newest_ns < SILENT_NS or newest_ns == self._told_ns:
             return empty_rows("traffic")
-        if not self._sampling.is_measured(number):
-            return empty_rows("traffic")
         self._told_ns = newest_ns
         here = Iteration(number, self._iterations.open_since_ns(), now_ns, live, is_whole=True)
-        return self._cut(laid_out(transfers, here, self._sampling.epoch_ns), is_open=True)
+        sent = laid_out(transfers, here, self._sampling.epoch_ns)
+        rows = self._cut(sent, is_open=True)
+        rows["flags"] |= 0 if sent.is_whole else TRAFFIC_INCOMPLETE
+        return rows
 
     def _cut(self, sent: Sent, *, is_open: bool = False) -> Rows:
         """Rows of all flows, cut into ops. is_open: the last op of each peer is not over."""

@@ -26,6 +26,8 @@ from nccl_instrument.tables import FUNC_SEND, OP_P2P
 from nccl_instrument.wire import Rows
 
 KEPT_MAX: Final = 262_144
+PASSES_MOST: Final = 4
+NEARLY_EMPTY: Final = 64
 CELLS_MAX: Final = 400_000
 """Of one iteration: a longer one is measured in epochs twice as long, and so on, up to a millisecond."""
 SPAN_NS_MAX: Final = 5_000_000_000
@@ -44,11 +46,17 @@ class Transfers:
         self.ring = ring
         self.n_lost = 0
         self._kept: list[Rows] = []
-        self._n_kept = 0
+        self._n_kept = self._passes = 0
 
     def relieve(self) -> None:
-        """Read the ring when it is a quarter full: between two cuts it must not come round."""
-        if self.ring.n_waiting > self.ring.n_rows // 4:
+        """Read the ring when it is a quarter full: between two cuts it must not come round. Looked at seldom while it is nearly
+        empty: this is asked ten times a second of every process."""
+        self._passes -= 1
+        if self._passes > 0:
+            return
+        n_waiting, n_rows = self.ring.n_waiting, self.ring.n_rows
+        self._passes = PASSES_MOST if n_waiting <= n_rows // NEARLY_EMPTY else 1
+        if n_waiting > n_rows // 4:
             self.read()
 
     def read(self) -> None:
@@ -59,6 +67,11 @@ class Transfers:
         while self._n_kept > KEPT_MAX and len(self._kept) > 1:
             gone = len(self._kept.pop(0))
             self._n_kept, self.n_lost = self._n_kept - gone, self.n_lost + gone
+
+    def read_back(self) -> None:
+        """What the ring still holds of what was skipped: of a process that stands still all of what it did last."""
+        self.ring.position = max(0, self.ring.position - self.ring.n_rows)
+        self._kept, self._n_kept = [self.ring.drain()[0]], 0
 
     def skip(self) -> None:
         """Nothing of what was sent so far is wanted."""

@@ -199,6 +199,36 @@ def test_an_op_that_stands_still_is_told_once_unfinished_and_again_when_it_is_ov
     assert whole["n_bytes"].tolist() == [4 * CHUNK]
 
 
+def test_an_op_that_stands_still_in_an_iteration_that_is_not_measured_is_told_of_too() -> None:
+    process = Process()
+    process.run(0, 10)
+    process.sampling.told(2, Cost(rows=10**6, cells=0, transfers=0, took_ns=1))
+    process.traffic.rows(process.calls(10), NO_OPS, SIZES, 1090 * MS)
+    for step in range(2):
+        process.chunk(12, 1, step, at_ms=1110 + step)
+    live = process.calls(11)
+    live["n_flows_begun"] = 1
+    assert len(process.traffic.rows(NO_OPS, live, SIZES, 1200 * MS)) == 0
+    assert process.traffic.transfers.ring.n_waiting == 0
+    told = process.traffic.rows(NO_OPS, live, SIZES, 1200 * MS + SILENT_NS)
+    assert told[["op", "channel", "n_bytes", "flags"]].tolist() == [(12, 1, 2 * CHUNK, 0)]
+    assert len(process.traffic.rows(NO_OPS, live, SIZES, 1300 * MS + SILENT_NS)) == 0
+
+
+def test_of_a_standstill_whose_first_chunks_were_overwritten_the_rest_is_marked() -> None:
+    process = Process()
+    process.run(0, 10)
+    process.sampling.told(2, Cost(rows=10**6, cells=0, transfers=0, took_ns=1))
+    process.traffic.rows(process.calls(10), NO_OPS, SIZES, 1090 * MS)
+    for step in range(1, 3):
+        process.chunk(12, 1, step, at_ms=1110 + step)
+    live = process.calls(11)
+    live["n_flows_begun"] = 1
+    process.traffic.rows(NO_OPS, live, SIZES, 1200 * MS)
+    told = process.traffic.rows(NO_OPS, live, SIZES, 1200 * MS + SILENT_NS)
+    assert told["flags"].tolist() == [TRAFFIC_INCOMPLETE]
+
+
 def test_the_epochs_of_the_newest_iterations_are_kept_and_no_more_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process()
     process.run(0, 12)
