@@ -58,9 +58,7 @@ class Traffic:
         self._n_lost = self._n_ops_lost = 0
         self.n_too_large = 0  # measured iterations with more epochs than may be kept: they have no rows
         self._told_ns = 0  # the standstill that was told of: when its last chunk was through
-        self._quiet_ns = self._read_back_ns = (
-            0  # the cuts at which chunks last came, and at which the ring was last read back
-        )
+        self._quiet_ns, self._read_back_ns = 0, -READ_BACK_NS  # cuts: chunks came last, the ring was last read back
 
     def sweep(self) -> None:
         self.transfers.relieve()
@@ -135,7 +133,11 @@ class Traffic:
             self._quiet_ns = now_ns
         self.transfers.skip()
         is_standing = bool((live["n_flows_begun"] > 0).any()) and now_ns - self._quiet_ns >= SILENT_NS
-        if not is_standing or self._quiet_ns <= self._read_back_ns or now_ns - self._read_back_ns < READ_BACK_NS:
+        if (
+            not is_standing
+            or self._quiet_ns <= max(self._read_back_ns, 0)
+            or now_ns - self._read_back_ns < READ_BACK_NS
+        ):
             return empty_rows("traffic")
         self._read_back_ns = now_ns
         self.transfers.read_back()
