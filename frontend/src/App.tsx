@@ -29,6 +29,7 @@ const NodePage = later(async () => (await import("./fleet/NodePage")).NodePage, 
 const QuestionsPage = later(async () => (await import("./questions/QuestionsPage")).QuestionsPage, "questions");
 const Palette = later(async () => (await import("./palette/Palette")).Palette, "commands");
 const BundlePage = later(async () => (await import("./pages/BundlePage")).BundlePage, "the page");
+const AuditPage = later(async () => (await import("./access/AuditPage")).AuditPage, "the audit");
 const JobSettingsPage = later(async () => (await import("./pages/JobSettingsPage")).JobSettingsPage, "the settings");
 
 export function App() {
@@ -80,6 +81,7 @@ function page(at: string): ComponentChildren {
   if (room === "silences") return <SilencesPage />;
   if (room === "destinations") return <DestinationsPage />;
   if (room === "scorecard") return <ScorecardPage />;
+  if (room === "audit") return <AuditPage />;
   if (room === "settings") return <SettingsPage />;
   return <NotFound />;
 }

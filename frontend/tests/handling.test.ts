@@ -173,6 +173,7 @@ describe("the palette", () => {
     exists: undefined,
     views: [{ id: 1, name: "Night shift", query: "state=open", shared: true, mine: false }],
     mayAct: true,
+    isAdmin: false,
     go: (to) => done.push(to),
     selectRank: (rank) => done.push(`select ${rank}`),
     act: (row, verb) => done.push(`${verb} ${row.number}`),

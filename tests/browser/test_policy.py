@@ -30,6 +30,7 @@ PAGES = (
     "/destinations",
     "/scorecard",
     "/settings",
+    "/audit",
     "/bundle",
     "/questions",
     "/no/such/page",

@@ -1,8 +1,10 @@
-/* Settings: this device's colours, zone and shortcuts for everyone; agent tokens for admins. */
+/* Settings: this device's colours, zone and shortcuts for everyone; agents' tokens and API tokens for admins. */
 
 import { useEffect, useState } from "preact/hooks";
+import { ApiTokens } from "../access/ApiTokens";
+import { FreshToken } from "../access/FreshToken";
 import { createToken, deleteToken, readTokens } from "../api";
-import { Ago, Copy, Empty } from "../parts/bits";
+import { Ago, Empty } from "../parts/bits";
 import { Dialog } from "../parts/Dialog";
 import { Failure } from "../parts/Failure";
 import { KeyboardMap } from "../parts/Help";
@@ -29,6 +31,12 @@ export function SettingsPage() {
         </div>
         {session.value?.role === "admin" ? <Tokens /> : <p class="faint">Only admins see and create agent tokens.</p>}
       </section>
+      <section class="panel" aria-labelledby="api-tokens">
+        <div class="panel-head">
+          <h2 id="api-tokens">API tokens</h2>
+        </div>
+        {session.value?.role === "admin" ? <ApiTokens /> : <p class="faint">Only admins see and create API tokens.</p>}
+      </section>
       <section class="panel" aria-labelledby="keyboard">
         <div class="panel-head">
           <h2 id="keyboard">Keyboard</h2>
@@ -36,8 +44,7 @@ export function SettingsPage() {
         <KeyboardMap />
       </section>
       <p class="faint">
-        Diogenes {session.value?.version} · <a href="/api/v1/docs">REST API</a>. A script's API token is made on the
-        server: <code>manage.py api_token --label … --role …</code> (agent tokens can only send).
+        Diogenes {session.value?.version} · <a href="/api/v1/docs">REST API</a>
       </p>
     </div>
   );
@@ -174,22 +181,6 @@ function TokenForm({ teams, onCreate }: { teams: string[]; onCreate: (label: str
         Create token
       </button>
     </form>
-  );
-}
-
-function FreshToken({ token, onClose }: { token: string; onClose: () => void }) {
-  return (
-    <Dialog title="Copy the token now" onClose={onClose}>
-      <p>It will not be shown again.</p>
-      <p>
-        <Copy text={token} label="token" />
-      </p>
-      <div class="dialog-actions">
-        <button type="button" class="primary" onClick={onClose}>
-          I have copied it
-        </button>
-      </div>
-    </Dialog>
   );
 }
 

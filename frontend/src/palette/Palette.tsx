@@ -10,7 +10,7 @@ import { go, path, selectRank } from "../state/address";
 import { setZone, zone } from "../state/clock";
 import { paletteOpen, typedAhead } from "../state/keys";
 import { offered } from "../state/offered";
-import { liveIncidents, liveJob, mayAct } from "../state/team";
+import { liveIncidents, liveJob, mayAct, session } from "../state/team";
 import { setTheme } from "../state/theme";
 import { type Around, type Command, commandsFor, numberIn } from "./commands";
 
@@ -151,6 +151,7 @@ function aroundHere(views: readonly ViewRow[], onSilence: (silencing: Silencing)
     job: liveJob(here ? here.job_id : room === "jobs" ? Number(id) : -1) ?? null,
     views,
     mayAct: mayAct.value,
+    isAdmin: session.value?.role === "admin",
     go: (to) => (to.startsWith("/api/") ? location.assign(to) : go(to)),
     selectRank,
     act: (row, verb) => void actOn(row, verb),

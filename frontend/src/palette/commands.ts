@@ -27,6 +27,7 @@ export interface Around {
   exists: boolean | undefined;
   views: readonly ViewRow[];
   mayAct: boolean;
+  isAdmin: boolean;
   go: (to: string) => void;
   selectRank: (rank: number) => void;
   act: (row: IncidentRow, verb: "acknowledge" | "unacknowledge") => void;
@@ -47,8 +48,10 @@ const PAGES: readonly (readonly [string, string, string])[] = [
   ["Questions", "/questions", "how long, how fast, how many ops: per time, rank, node; CSV, Parquet"],
   ["Bundle", "/bundle", "read dumps brought by hand"],
   ["Settings", "/settings", "keys, colours, tokens"],
+  ["Audit", "/audit", "who did what"],
   ["API documentation", "/api/v1/docs", "REST"],
 ];
+const ADMIN_PAGES: readonly string[] = ["/audit"];
 const SHOWN_MAX = 12;
 
 export function commandsFor(text: string, around: Around): Command[] {
@@ -182,8 +185,9 @@ function incidents(typed: string, around: Around): Command[] {
   return [...commands, { word: `Search incidents for “${typed}”`, hint: "all of them", run: () => around.go(query) }];
 }
 
-function pages({ go }: Around): Command[] {
-  return PAGES.map(([word, to, hint]) => ({ word, hint, run: () => go(to) }));
+function pages({ go, isAdmin }: Around): Command[] {
+  const shown = PAGES.filter(([, to]) => isAdmin || !ADMIN_PAGES.includes(to));
+  return shown.map(([word, to, hint]) => ({ word, hint, run: () => go(to) }));
 }
 
 function views({ views: saved, go }: Around): Command[] {

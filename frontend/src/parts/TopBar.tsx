@@ -24,8 +24,18 @@ const PAGES = [
   { href: "/destinations", word: "Destinations", icon: "M2 3h12v8H7l-3 3v-3H2z", isRare: true },
   { href: "/scorecard", word: "Scorecard", icon: "M2 14h12M4 11V8M8 11V4M12 11V6.500", isRare: true },
   { href: "/bundle", word: "Bundle", icon: "M8 10V2M5 5l3-3 3 3M2 9v5h12V9", isRare: true },
+  {
+    href: "/audit",
+    word: "Audit",
+    icon: "M3 2h10v12H3zM5.500 5.500h5M5.500 8h5M5.500 10.500h3",
+    isRare: true,
+    isAdminOnly: true,
+  },
   { href: "/settings", word: "Settings", icon: "M2 5h6M12 5h2M2 11h2M8 11h6M10 3.200v3.600M6 9.200v3.6", isRare: true },
 ];
+
+/** Without those that the reader's role has nothing on. */
+const pagesShown = () => PAGES.filter((page) => !page.isAdminOnly || session.value?.role === "admin");
 
 export function TopBar() {
   return (
@@ -35,7 +45,7 @@ export function TopBar() {
         <span>Diogenes</span>
       </a>
       <nav aria-label="Pages">
-        {PAGES.map((page) => (
+        {pagesShown().map((page) => (
           <PageLink key={page.href} {...page} />
         ))}
         <MorePages />
@@ -87,7 +97,7 @@ function MorePages() {
   const shut = () => {
     if (menu.current) menu.current.open = false;
   };
-  const rare = PAGES.filter((page) => page.isRare);
+  const rare = pagesShown().filter((page) => page.isRare);
   return (
     <details
       class="more-pages"
@@ -107,8 +117,8 @@ function MorePages() {
       </summary>
       {/* biome-ignore lint/a11y/useKeyWithClickEvents lint/a11y/noStaticElementInteractions: the links have the keys */}
       <div class="popover" onClick={shut}>
-        {rare.map(({ isRare: _, ...page }) => (
-          <PageLink key={page.href} {...page} />
+        {rare.map(({ href, word, icon }) => (
+          <PageLink key={href} href={href} word={word} icon={icon} />
         ))}
       </div>
     </details>

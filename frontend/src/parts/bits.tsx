@@ -6,7 +6,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { IncidentRow, JobRow } from "../live/rows";
-import { absolute, ageWords, serverNow, spanWords } from "../state/clock";
+import { absolute, ageWords, aheadWords, serverNow } from "../state/clock";
 import { announce } from "../state/notices";
 import { blindWords, showsCondition, stateNow } from "../state/sight";
 import { type ShownState, shownState } from "../state/status";
@@ -21,11 +21,11 @@ export function Ago({ at, never = "never" }: { at: string | null; never?: string
   );
 }
 
-/** How long until a moment that is ahead: "for 43 min". */
+/** How long until a moment that is ahead: "for 43 min", "for 12 d". */
 export function For({ until }: { until: string }) {
   return (
     <time dateTime={until} title={absolute(until)}>
-      for {spanWords(Math.max(0, Date.parse(until) - serverNow()))}
+      for {aheadWords(Date.parse(until) - serverNow())}
     </time>
   );
 }

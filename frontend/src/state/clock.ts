@@ -67,14 +67,21 @@ export function spanWords(ms: number): string {
   return `${(ms / 3_600_000).toFixed(1)} h`;
 }
 
+/** Time that is left: 43 s, 12 min, 2.4 h, 12 d. */
+export function aheadWords(ms: number): string {
+  const left = Math.max(0, ms);
+  return left < 48 * 3_600_000 ? spanWords(left) : `${Math.round(left / 86_400_000)} d`;
+}
+
 const DAY: Intl.DateTimeFormatOptions = { day: "numeric", month: "short" };
 const TIME: Intl.DateTimeFormatOptions = { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false };
 
-/** 21 Nov 13:02:11.240 UTC */
+/** 21 Nov 13:02:11.240 UTC; with its year when that is not this one. */
 export function absolute(at: string | number, precise = true): string {
   const moment = new Date(at);
   const options: Intl.DateTimeFormatOptions = {
     ...DAY,
+    ...(moment.getUTCFullYear() === new Date().getUTCFullYear() ? {} : { year: "numeric" as const }),
     ...TIME,
     timeZone: zone.value === "utc" ? "UTC" : undefined,
     ...(precise ? { fractionalSecondDigits: 3 as const } : {}),
