@@ -25,6 +25,9 @@ RANKS_MAX: Final = 512
 TRACKS_MAX: Final = 24
 """Ops of one communicator that run side by side; a track cannot draw two at once."""
 STILL_NS: Final = 500_000_000  # as the lanes of the page mark a flow that stands
+PATH_TRACK: Final = 0
+PATH_NS: Final = 1_000_000_000
+"""How long the bars of the waiting path are, at the window's end."""
 NAMES: Final = {"send": ("posted", "GPU ready", "transmitted", "done"),
                 "receive": ("posted", "received", "flushed", "consumed")}  # fmt: skip
 _FLOW: Final = ("comm_id", "channel", "peer", "direction", "op")
@@ -204,15 +207,26 @@ def _draw_flow(trace: _Trace, rank: int, track: int, part: Rows) -> None:
 
 
 def _draw_waits(trace: _Trace, drawn: set[int], diagnosis: Diagnosis | None) -> None:
-    """Arrows from each waiting rank to the one it waits for, at the end of the window."""
-    at = trace.us(trace.window.end_ns - 1000)
-    for number, edge in enumerate(diagnosis.path if diagnosis else ()):
-        if edge.waiter not in drawn or edge.waits_for not in drawn:
-            trace.left_out["arrows"] += 1
-            continue
-        both = {"cat": "waits for", "name": edge.why, "id": number + 1, "ts": at}
-        trace.put("arrows", {**both, "ph": "s", "pid": edge.waiter, "tid": 1})
-        trace.put("arrows", {**both, "ph": "f", "bp": "e", "pid": edge.waits_for, "tid": 1})
+    """Arrows from each waiting rank to the one it waits for, at the end of the window.
+
+    An arrow is held by a bar at either end, or it is not drawn; who never entered an op has none, so each rank of the path gets
+    a track for it.
+    """
+    edges = [edge for edge in (diagnosis.path if diagnosis else ()) if {edge.waiter, edge.waits_for} <= drawn]
+    trace.left_out["arrows"] += len(diagnosis.path) - len(edges) if diagnosis else 0
+    why = {edge.waits_for: "others wait for it" for edge in edges} | {edge.waiter: edge.why for edge in edges}
+    end_ns = trace.window.end_ns
+    room = (EVENTS_MAX - len(trace.events)) // 5  # a bar for either end, and both ends of the arrow
+    trace.left_out["arrows"] += max(len(edges) - room, 0)
+    shown = {rank for edge in edges[:room] for rank in (edge.waiter, edge.waits_for)}
+    for rank in sorted(shown):
+        trace.track(rank, PATH_TRACK, "waiting path")
+        trace.slice("waits for", rank, PATH_TRACK, why[rank], end_ns - PATH_NS, end_ns, {})
+    at = trace.us(end_ns - PATH_NS // 2)
+    for number, edge in enumerate(edges[:room]):
+        both = {"cat": "waits for", "name": edge.why, "id": number + 1, "ts": max(at, 0.0), "tid": PATH_TRACK}
+        trace.put("arrows", {**both, "ph": "s", "pid": edge.waiter})
+        trace.put("arrows", {**both, "ph": "f", "bp": "e", "pid": edge.waits_for})
 
 
 def _of_rank(rows: Rows, rank: int) -> Rows:

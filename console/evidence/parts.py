@@ -16,9 +16,10 @@ from typing import Any, Final
 from console.dumps.taken_away import put_dump
 from console.dumps.wanted import requests_for
 from console.evidence.chrome_trace import chrome_trace
-from console.evidence.pictures import grid_svg, lanes_svg, standing_svg
+from console.evidence.drawn import drawings
 from console.evidence.post_mortem import post_mortem
-from console.incidents.evidence import incident_grid, incident_lanes, incident_standing, newest_diagnosis
+from console.evidence.raster import NoPicture, png_of
+from console.incidents.evidence import newest_diagnosis
 from console.incidents.export import incident_window, question_of, window_bytes
 from console.incidents.models import Incident
 from console.incidents.read import read_review
@@ -39,7 +40,7 @@ README: Final = """Evidence of incident {number}, taken by Diogenes {version} at
 | diagnoses/N.json | every revision of its diagnosis | |
 | window.npz | the traces the newest diagnosis rests on | `python -m rca window.npz` |
 | trace.json | the same as tracks: a process per rank, ops and flows | https://ui.perfetto.dev or chrome://tracing |
-| pictures/*.svg | topology, flows, who stood still when | any browser |
+| pictures/*.svg, *.png | topology, who waits for whom, flows, who stood still when | any browser |
 | dumps/ | Python stacks and Flight Recorder dumps | `python -m rca bundle dumps` |
 | stacks.json, recorder.json | the same as the page shows them | |
 | MANIFEST.json | every file with its size and SHA-256; what was left out, and why | |
@@ -112,18 +113,18 @@ def put_window(archive: Archive, incident: Incident) -> None:
 
 
 def put_pictures(archive: Archive, incident: Incident) -> None:
-    title = f"Incident {incident.pk}: {incident.headline}"[:160]
-    grid = incident_grid(incident)
-    archive.put("pictures/topology.svg", grid_svg(grid, title))
-    lanes = incident_lanes(incident)
-    archive.put("pictures/flows.svg", lanes_svg(lanes, title))
-    nodes = {rank: grid.nodes[node] for rank, node in zip(grid.rank, grid.node, strict=True) if node >= 0}
-    standing = incident_standing(incident)
-    archive.put("pictures/standing.svg", standing_svg(standing, title, nodes))
-    if lanes.omitted:
-        archive.left_out.append(f"pictures/flows.svg: {lanes.omitted:,} flows or ranks")
-    if standing.omitted:
-        archive.left_out.append(f"pictures/standing.svg: {standing.omitted:,} ranks")
+    """Each as SVG, and as PNG for places that show no SVG."""
+    for one in drawings(incident):
+        if not one.svg:
+            archive.left_out.append(f"pictures/{one.name}: {one.why}")
+            continue
+        archive.put(f"pictures/{one.name}.svg", one.svg)
+        try:
+            archive.put(f"pictures/{one.name}.png", png_of(one.svg))
+        except NoPicture as error:
+            archive.left_out.append(f"pictures/{one.name}.png: {error}")
+        if one.left_out:
+            archive.left_out.append(f"pictures/{one.name}: {one.left_out}")
 
 
 def put_dumps(archive: Archive, incident: Incident) -> None:

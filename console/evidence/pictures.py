@@ -22,6 +22,7 @@ LABEL: Final = 210
 CELLS_GAPPED_MAX: Final = 16_384
 CELLS_NAMED_MAX: Final = 512
 TICKS: Final = 8
+TITLE_CHARS: Final = 110
 STATE_COLOUR: Final = {
     "ok": "#b5d8cb", "waiting": "#b9d3ea", "culprit": "#d55e00", "silent": "#efc84f", "dead": "#d98bb3", "unknown": "#e3e7ea",
     "not_visible": "#ffffff",
@@ -59,7 +60,7 @@ def grid_svg(grid: Grid, title: str) -> str:
     legend = [(_fill(state), f"{STATE_WORD[state]}: {counts[state]:,}") for state in STATES if counts[state]]
     below = 66 + n_rows * size
     said = f"{n:,} ranks in order, {per_row} to a row, at {grid.at}"
-    return _svg(below + 20 * len(legend) + 20, title, said, [*shapes, *_legend(legend, below)])
+    return as_svg(below + 20 * len(legend) + 20, title, said, [*shapes, *_legend(legend, below)])
 
 
 def _named(grid: Grid, at: int, per_row: int, size: int) -> str:
@@ -91,7 +92,7 @@ def standing_svg(standing: Standing, title: str, nodes: dict[int, str]) -> str:
     """A row per rank: what it did, and in which condition of Table 4 it stood still."""
     height_of = {rank: 60 + 16 * at for at, rank in enumerate(standing.ranks)}
     x = _Axis(standing.from_ns, standing.to_ns)
-    shapes = [_text(10, y + 11, f"rank {rank} {nodes.get(rank, '')}") for rank, y in height_of.items()]
+    shapes = [text_svg(10, y + 11, f"rank {rank} {nodes.get(rank, '')}") for rank, y in height_of.items()]
     shapes += [_span(span, x(span.from_ns), x(span.to_ns), height_of[span.rank]) for span in standing.spans]
     below = 76 + 16 * len(standing.ranks)
     shapes += _ticks(x, standing.from_ns, standing.to_ns, below - 6)
@@ -99,7 +100,7 @@ def standing_svg(standing: Standing, title: str, nodes: dict[int, str]) -> str:
     legend = [pair for doing, pair in DOING.items() if doing in used]
     left = f"; {standing.omitted:,} ranks left out" if standing.omitted else ""
     said = f"{_at(standing.from_ns)} to {_at(standing.to_ns)}{left}"
-    return _svg(below + 20 * len(legend) + 20, title, said, [*shapes, *_legend(legend, below + 8)])
+    return as_svg(below + 20 * len(legend) + 20, title, said, [*shapes, *_legend(legend, below + 8)])
 
 
 def _span(span: Span, left: float, right: float, top: int) -> str:
@@ -114,7 +115,7 @@ def lanes_svg(lanes: Lanes, title: str) -> str:
     shapes: list[str] = []
     for at, lane in enumerate(lanes.lanes):
         top = 60 + 22 * at
-        shapes.append(_text(10, top + 13, f"{lane.rank} {'→' if lane.direction == 'send' else '←'} {lane.peer_rank}  "
+        shapes.append(text_svg(10, top + 13, f"{lane.rank} {'→' if lane.direction == 'send' else '←'} {lane.peer_rank}  "
                                           f"{lane.comm_name} ch {lane.channel}"))  # fmt: skip
         shapes += _lane(lane, x, top)
     below = 74 + 22 * len(lanes.lanes)
@@ -122,12 +123,13 @@ def lanes_svg(lanes: Lanes, title: str) -> str:
     for at_ns, word in ((lanes.first_symptom_ns, "first symptom"), (lanes.triggered_ns, "trigger")):
         if at_ns and lanes.from_ns <= at_ns <= lanes.to_ns:
             shapes.append(f'<path d="M{x(at_ns):.1f} 54V{below}" stroke="#b23c00" stroke-dasharray="4 3"/>')
-            shapes.append(_text(x(at_ns) + 3, 52 if word == "trigger" else 44, word))
+            is_left = x(at_ns) > WIDTH - 80 or (word != "trigger" and 0 <= (lanes.triggered_ns or 0) - at_ns < 90 / x.scale)
+            shapes.append(text_svg(x(at_ns) + (-3 if is_left else 3), 53, word, "end" if is_left else "start"))
     legend = [("#d3e4f3", "ready"), ("#94bfe3", "transmitted"), ("#3a7db5", "done, as shares of the op's chunks"),
               ("url(#stands)", "has not moved for 500 ms"), ("#ffffff", "nothing is known of that time")]  # fmt: skip
     left = f"; {lanes.omitted:,} flows left out" if lanes.omitted else ""
     said = f"{_at(lanes.from_ns)} to {_at(lanes.to_ns)}{left}"
-    return _svg(below + 120, title, said, [*shapes, *_legend(legend, below + 10)])
+    return as_svg(below + 120, title, said, [*shapes, *_legend(legend, below + 10)])
 
 
 def _lane(lane: Lane, x: _Axis, top: int) -> Iterable[str]:
@@ -175,7 +177,7 @@ def _ticks(x: _Axis, from_ns: int, to_ns: int, top: float) -> Iterable[str]:
     step_ns = max((to_ns - from_ns) // TICKS // SECOND, 1) * SECOND
     for at_ns in range(-(-from_ns // step_ns) * step_ns, to_ns, step_ns):
         yield f'<path d="M{x(at_ns):.1f} 56V{top - 8:.0f}" stroke="#dce0e4" stroke-width="0.5"/>'
-        yield _text(x(at_ns) - 18, top + 2, _at(at_ns)[11:19])
+        yield text_svg(x(at_ns) - 18, top + 2, _at(at_ns)[11:19])
 
 
 def _at(ns: int) -> str:
@@ -188,20 +190,22 @@ def _rect(x: float, y: float, width: float, height: float, fill: str, title: str
     return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"{edge}>{inner}</rect>'
 
 
-def _text(x: float, y: float, text: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+def text_svg(x: float, y: float, text: str, anchor: str = "start") -> str:
+    held = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return f'<text x="{x:.1f}" y="{y:.1f}"{held}>{escape(text)}</text>'
 
 
 def _legend(pairs: Sequence[tuple[str, str]], top: float) -> list[str]:
     return [shape for at, (fill, word) in enumerate(pairs)
-            for shape in (_rect(10, top + 20 * at, 14, 14, fill), _text(32, top + 11 + 20 * at, word))]  # fmt: skip
+            for shape in (_rect(10, top + 20 * at, 14, 14, fill), text_svg(32, top + 11 + 20 * at, word))]  # fmt: skip
 
 
-def _svg(height: float, title: str, said: str, shapes: Iterable[str]) -> str:
+def as_svg(height: float, title: str, said: str, shapes: Iterable[str]) -> str:
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}" viewBox="0 0 {WIDTH} {height:.0f}"'
         ' font-family="system-ui, sans-serif" font-size="11" fill="#14191f">'
     )
-    words = f'<text x="10" y="20" font-size="15" font-weight="600">{escape(title)}</text>{_text(10, 36, said)}'
+    size = 15 if len(title) <= TITLE_CHARS else 12
+    words = f'<text x="10" y="20" font-size="{size}" font-weight="600">{escape(title)}</text>{text_svg(10, 36, said)}'
     paper = f'<rect width="{WIDTH}" height="{height:.0f}" fill="#ffffff"/>'
     return "".join((head, PATTERNS, paper, words, *shapes, "</svg>\n"))

@@ -19,6 +19,7 @@ from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.standing import standing
 from rca.triggers import look
+from tests.console.evidence.trace_format import check_trace
 from tests.windows import make_window
 
 
@@ -83,3 +84,60 @@ def test_pictures_are_well_formed_and_names_from_outside_are_no_markup(window: W
         assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
         assert title in "".join(root.itertext())
     assert len(lanes.lanes) > 8 and pictures[1].count("<path") > len(lanes.lanes)
+
+
+@pytest.mark.parametrize(
+    "fault", [{"stuck_before": 3}, {"nic_down": 2}, {"killed": 1}, {"ranks": 32, "gpu_hung": 5}, {}]
+)
+def test_traces_keep_to_the_format(fault: dict[str, Any]) -> None:
+    window = make_window(**{"ranks": 8, **fault})
+    symptoms = look(window).symptoms
+    diagnosis = diagnose(window, symptoms[0]) if symptoms else None
+    marks = [("trigger", window.end_ns - 1), ("before it", window.start_ns - 1)]
+    text = json.dumps(chrome_trace(window, diagnosis, marks))
+    check_trace(json.loads(text), len(text))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1.0},
+        {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": -1.0, "dur": 1},
+        {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": float("nan"), "dur": 1},
+        {"ph": "X", "name": "over", "pid": 1, "tid": 1, "ts": 5, "dur": 10},
+        {"ph": "X", "name": "unnamed", "pid": 1, "tid": 2, "ts": 5, "dur": 1},
+        {"ph": "E", "name": "a", "pid": 1, "tid": 1, "ts": 5},
+        {"ph": "B", "name": "a", "pid": 1, "tid": 1, "ts": 5},
+        {"ph": "s", "name": "a", "pid": 1, "tid": 1, "ts": 5, "id": 1, "cat": "waits for"},
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "again"}},
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 3, "args": {"name": 7}},
+        {"ph": "?", "name": "a", "pid": 1, "tid": 1, "ts": 5},
+    ],
+)
+def test_what_the_format_forbids_is_found(wrong: dict[str, Any]) -> None:
+    good = [
+        {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "rank 1"}},
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "ops"}},
+        {"ph": "X", "name": "op", "pid": 1, "tid": 1, "ts": 0, "dur": 10},
+        {"ph": "X", "name": "within", "pid": 1, "tid": 1, "ts": 2, "dur": 5},
+    ]
+    check_trace({"traceEvents": good})
+    with pytest.raises(AssertionError):
+        check_trace({"traceEvents": [*good, wrong]})
+
+
+def test_arrows_without_a_bar_or_an_end_are_found() -> None:
+    held = [
+        {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "rank 1"}},
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "ops"}},
+        {"ph": "X", "name": "op", "pid": 1, "tid": 1, "ts": 0, "dur": 10},
+    ]
+    arrow = {"name": "a", "cat": "w", "id": 1, "pid": 1, "tid": 1, "ts": 5}
+    check_trace({"traceEvents": [*held, {**arrow, "ph": "s"}, {**arrow, "ph": "f", "bp": "e"}]})
+    for end in (
+        {**arrow, "ph": "f", "bp": "e", "ts": 11},
+        {**arrow, "ph": "f", "ts": 4},
+        {**arrow, "ph": "f", "tid": 2},
+    ):
+        with pytest.raises(AssertionError):
+            check_trace({"traceEvents": [*held, {**arrow, "ph": "s"}, end]})

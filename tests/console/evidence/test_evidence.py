@@ -26,6 +26,7 @@ from rca.bundle.unpack import Unpacked
 from rca.saved_window import main
 from tests.console.conftest import Persona, make_persona
 from tests.console.dumps.test_dumps import answer, of, stall
+from tests.console.evidence.trace_format import check_trace
 from tests.console.incidents.making import make_incident
 from tests.console.incidents.stalling import StallingJob
 from tests.ingest.conftest import Ingest, ingest, no_traces
@@ -190,6 +191,8 @@ def check(file: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {one["pid"] for one in slices} == set(range(8))
     assert any(one["name"].endswith("(not finished)") for one in slices)
     assert any(one["cat"] == "stands still" for one in slices)
-    for name in ("topology", "flows", "standing"):
+    check_trace(trace, (folder / "trace.json").stat().st_size)
+    for name in ("topology", "waits", "flows", "standing"):
         assert (folder / "pictures" / f"{name}.svg").read_text().endswith("</svg>\n")
+        assert (folder / "pictures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert "Rank 3" in (folder / "post-mortem.md").read_text()

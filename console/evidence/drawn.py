@@ -1,0 +1,67 @@
+"""An incident's pictures, drawn from what is stored of it: the grid, who waits for whom, who stood still, the lanes of flows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from console.evidence.pictures import grid_svg, lanes_svg, standing_svg
+from console.evidence.waits_picture import waits_svg
+from console.incidents.evidence import incident_grid, incident_lanes, incident_standing, newest_diagnosis
+from console.incidents.lifecycle import BadAct
+from console.incidents.models import Incident
+
+TITLE_CHARS_MAX: Final = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """One picture. svg: empty where it could not be drawn, with the reason; left_out: what had no room in it."""
+
+    name: str
+    svg: str
+    why: str = ""
+    left_out: str = ""
+
+
+def drawings(incident: Incident) -> Iterator[Drawing]:
+    """One after the other; one that cannot be drawn (a job too large for a window, no traces) leaves the others be."""
+    title = f"Incident {incident.pk}: {incident.headline}"[:TITLE_CHARS_MAX]
+    for name, draw in DRAWN.items():
+        try:
+            yield draw(name, incident, title)
+        except BadAct as error:
+            yield Drawing(name, "", str(error))
+
+
+def _topology(name: str, incident: Incident, title: str) -> Drawing:
+    return Drawing(name, grid_svg(incident_grid(incident), title))
+
+
+def _waits(name: str, incident: Incident, title: str) -> Drawing:
+    diagnosis = newest_diagnosis(incident)
+    return (
+        Drawing(name, "", "there is no diagnosis yet")
+        if diagnosis is None
+        else Drawing(name, waits_svg(diagnosis, title))
+    )
+
+
+def _flows(name: str, incident: Incident, title: str) -> Drawing:
+    lanes = incident_lanes(incident)
+    left = f"{lanes.omitted:,} flows or ranks" if lanes.omitted else ""
+    return Drawing(name, lanes_svg(lanes, title), left_out=left)
+
+
+def _standing(name: str, incident: Incident, title: str) -> Drawing:
+    grid = incident_grid(incident)
+    nodes = {rank: grid.nodes[node] for rank, node in zip(grid.rank, grid.node, strict=True) if node >= 0}
+    standing = incident_standing(incident)
+    left = f"{standing.omitted:,} ranks" if standing.omitted else ""
+    return Drawing(name, standing_svg(standing, title, nodes), left_out=left)
+
+
+DRAWN: Final[dict[str, Callable[[str, Incident, str], Drawing]]] = {
+    "topology": _topology, "waits": _waits, "flows": _flows, "standing": _standing,
+}  # fmt: skip

@@ -1,0 +1,127 @@
+"""The waiting path as a picture: who started it on the left, who waits for them right of it, who waits for those right of that.
+
+    ┌─────────────┐       ┌──────────────────────────────┐       ┌─────────────────────────────┐
+    │ rank 3      │ ◀──── │ ranks 0–2, 4                 │ ◀──── │ ranks 8–9                   │
+    │ culprit     │       │ rank 3 has not entered the op │       │ rank 2 has sent nothing more │
+    └─────────────┘       └──────────────────────────────┘       └─────────────────────────────┘
+
+Ranks that wait for the same ones are one box, and a column has a few boxes; what has no room is counted. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+from typing import Final
+
+from console.evidence.pictures import WIDTH, as_svg
+from rca.findings import Diagnosis, WaitEdge
+
+COLUMNS_MAX: Final = 4
+BOXES_MAX: Final = 8
+BOX_WIDTH, BOX_HEIGHT, GAP, TOP = 236, 44, 12, 60
+STEP: Final = (WIDTH - 20 - BOX_WIDTH) // (COLUMNS_MAX - 1)
+WHY_CHARS_MAX: Final = 36
+RUNS_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Ranks that wait for the same boxes. why: in which communicator's op, and what is missing there."""
+
+    column: int
+    row: int
+    ranks: tuple[int, ...]
+    waits_for: frozenset[int]
+    why: str
+
+
+def waits_svg(diagnosis: Diagnosis, title: str) -> str:
+    """The picture; without a path it shows the culprits alone and says so."""
+    boxes, n_left = _boxes(diagnosis)
+    place = {rank: box for box in boxes for rank in box.ranks}
+    shapes = [shape for box in boxes for shape in _drawn(box, place)]
+    below = TOP + (BOX_HEIGHT + GAP) * max([1, *(box.row + 1 for box in boxes)])
+    left = f"; {n_left:,} ranks left out" if n_left else ""
+    said = (
+        "Who waits for whom: culprits on the left" + left if boxes else "Nobody is blamed, so there is no path to draw."
+    )
+    return as_svg(below + 10, title, said, shapes)
+
+
+def _boxes(diagnosis: Diagnosis) -> tuple[list[Box], int]:
+    """Boxes by column, and how many ranks have no room."""
+    waits: dict[int, list[WaitEdge]] = defaultdict(list)
+    for edge in diagnosis.path:
+        waits[edge.waiter].append(edge)
+    boxes = [Box(0, row, (rank,), frozenset(), "") for row, rank in enumerate(diagnosis.culprits[:BOXES_MAX])]
+    drawn = {rank for box in boxes for rank in box.ranks}
+    seen, last = set(diagnosis.culprits), set(diagnosis.culprits)
+    n_left = len(diagnosis.culprits) - len(boxes)
+    for column in range(1, len(waits) + 1):
+        near = sorted(rank for rank in set(waits) - seen if any(edge.waits_for in last for edge in waits[rank]))
+        if not near:
+            break
+        made = _grouped(column, near, waits, drawn) if column < COLUMNS_MAX else []
+        kept = made[:BOXES_MAX]
+        n_left += len(near) - sum(len(box.ranks) for box in kept)
+        boxes += kept
+        drawn |= {rank for box in kept for rank in box.ranks}
+        seen |= set(near)
+        last = set(near)
+    return boxes, n_left + len(set(waits) - seen)
+
+
+def _grouped(column: int, near: Sequence[int], waits: dict[int, list[WaitEdge]], drawn: set[int]) -> list[Box]:
+    """Who waits for the same ranks, the largest group first."""
+    alike: dict[frozenset[int], list[int]] = defaultdict(list)
+    for rank in near:
+        alike[frozenset(edge.waits_for for edge in waits[rank] if edge.waits_for in drawn)].append(rank)
+    groups = sorted(((ranks, on) for on, ranks in alike.items() if on), key=lambda one: (-len(one[0]), one[0]))
+    return [Box(column, row, tuple(ranks), on, _why(ranks, waits)) for row, (ranks, on) in enumerate(groups)]
+
+
+def _why(ranks: Sequence[int], waits: dict[int, list[WaitEdge]]) -> str:
+    """What most of them wait for."""
+    said = Counter(edge.why for rank in ranks for edge in waits[rank])
+    return min(said, key=lambda why: (-said[why], why)) if said else ""
+
+
+def _drawn(box: Box, place: dict[int, Box]) -> Iterator[str]:
+    x, y = _corner(box)
+    fill, ink = ("#d55e00", "#ffffff") if box.column == 0 else ("#eaf2fa", "#14191f")
+    words = escape(ranks_words(box.ranks))
+    told = f"<title>{escape(', '.join(map(str, box.ranks[:200])))}</title>"
+    yield (f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="5" fill="{fill}" stroke="#5b6670">{told}'
+           f'</rect><text x="{x + 10}" y="{y + 18}" fill="{ink}" font-weight="600">{words}</text>')  # fmt: skip
+    why = box.why or "culprit: where it started"
+    shown = why if len(why) <= WHY_CHARS_MAX else why[: WHY_CHARS_MAX - 1] + "…"
+    yield f'<text x="{x + 10}" y="{y + 34}" fill="{ink}">{escape(shown)}</text>'
+    targets = sorted({_corner(place[rank]) for rank in box.waits_for})
+    for left, top in targets:
+        end, start = left + BOX_WIDTH + 2, x - 2
+        level, own = top + BOX_HEIGHT / 2, y + BOX_HEIGHT / 2
+        yield f'<path d="M{start} {own:.1f}L{end + 9} {level:.1f}" stroke="#5b6670" fill="none"/>'
+        yield f'<path d="M{end} {level:.1f}L{end + 10} {level - 4:.1f}L{end + 10} {level + 4:.1f}Z" fill="#5b6670"/>'
+
+
+def _corner(box: Box) -> tuple[int, int]:
+    return 10 + box.column * STEP, TOP + box.row * (BOX_HEIGHT + GAP)
+
+
+def ranks_words(ranks: Sequence[int]) -> str:
+    """ "rank 3", "ranks 0–2, 4"; of many the first runs and how many more."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    runs: list[list[int]] = [[ranks[0], ranks[0]]]
+    for before, rank in pairwise(ranks):
+        if rank == before + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    words = [str(first) if first == last else f"{first}–{last}" for first, last in runs[:RUNS_SHOWN]]
+    n_more = sum(last - first + 1 for first, last in runs[RUNS_SHOWN:])
+    return "ranks " + ", ".join(words) + (f" + {n_more}" if n_more else "")
