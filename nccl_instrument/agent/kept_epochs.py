@@ -19,16 +19,18 @@ NOT_RECORDED: Final = "its profiler plugin records no transfers, or none are mea
 NONE_YET: Final = "no iteration of it has been measured yet"
 
 
-def kept_epochs(of: Living, raws: Sequence[Raw] | None) -> Part:
-    """The part; silent, with the reason, where there are none. raws: None where this process is not measured."""
+def kept_epochs(of: Living, raws: Sequence[Raw] | None, clocks: tuple[int, int] | None = None) -> Part:
+    """The part; silent, with the reason, where there are none. raws: None where this process is not measured. clocks: wall_ns and
+    mono_ns, read together; those of this node now if left out.
+    """
     part = Part(EPOCHS, of.rank, of.pid, 0, "", time.time_ns(), "", "kept by the agent")
     if not raws:
         silent = NOT_RECORDED if raws is None else NONE_YET
         return Part(EPOCHS, of.rank, of.pid, 0, "", part.taken_ns, silent, "")
-    return part.holding(write_epochs(_epochs(of, raws)))
+    return part.holding(write_epochs(_epochs(of, raws, clocks or read_clocks())))
 
 
-def _epochs(of: Living, raws: Sequence[Raw]) -> Epochs:
+def _epochs(of: Living, raws: Sequence[Raw], clocks: tuple[int, int]) -> Epochs:
     iterations = np.array(
         [
             (one.iteration.number, one.iteration.begins_ns, one.iteration.ends_ns, one.sent.epoch_ns, one.every,
@@ -39,11 +41,8 @@ def _epochs(of: Living, raws: Sequence[Raw]) -> Epochs:
     flows = [np.array(_flows(at, one), FLOW) for at, one in enumerate(raws)]
     first = np.cumsum([0, *map(len, flows)])
     cells = [_cells(one, int(number)) for one, number in zip(raws, first[:-1], strict=True)]
-    wall_ns, mono_ns = read_clocks()
     nic = raws[-1].nic.decode("ascii", "replace")
-    return Epochs(
-        of.rank, of.pid, nic, "plugin", wall_ns, mono_ns, iterations, np.concatenate(flows), np.concatenate(cells)
-    )
+    return Epochs(of.rank, of.pid, nic, "plugin", *clocks, iterations, np.concatenate(flows), np.concatenate(cells))
 
 
 def _flows(at: int, raw: Raw) -> list[tuple[int, ...]]:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from nccl_instrument.simulate.answers import Answers
 from nccl_instrument.simulate.bar import Bar
 from nccl_instrument.simulate.engine import EngineError
 from nccl_instrument.simulate.faults import KINDS, Fault, FaultError, Scenario, make_fault
@@ -172,7 +173,8 @@ def _run(settings: JobSettings, chosen: argparse.Namespace) -> int:
         else:
             if chosen.truth is not None:
                 write_truth(chosen.truth, job.truth)
-            bar.end(stream(batches, settings.origin_ns, chosen.server, chosen.token_file, chosen.pace))
+            answering = Answers(job).of_node
+            bar.end(stream(batches, settings.origin_ns, chosen.server, chosen.token_file, chosen.pace, answering))
     finally:
         job.close()
     return 0
