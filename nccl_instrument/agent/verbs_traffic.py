@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from nccl_instrument.agent.verbs_pairs import NO_PEER, Ints, Owner, Pair, Pairs
-from nccl_instrument.flows.association import MOVED, PeerStream, active_counts
+from nccl_instrument.flows.association import MOVED, PeerStream, active_counts, summed
 from nccl_instrument.flows.expected import Algorithm, OpShape, moved_to
 from nccl_instrument.flows.segmentation import DELTA_NS, segment
 from nccl_instrument.tables import (
@@ -326,6 +326,4 @@ def _most(volume: float) -> float:
 
 def _summed(fed: Fed) -> tuple[Ints, Ints]:
     """Bytes by epoch, rising, of several queue pairs."""
-    epochs, of = np.unique(np.concatenate([one for _, one, _ in fed]), return_inverse=True)
-    n_bytes = np.bincount(of, np.concatenate([one for _, _, one in fed]), len(epochs))
-    return epochs, n_bytes.astype(np.int64)
+    return summed(np.concatenate([one for _, one, _ in fed]), np.concatenate([one for _, _, one in fed]))

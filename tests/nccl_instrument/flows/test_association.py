@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nccl_instrument.flows.association import MOVED, PeerStream, active_counts
+from nccl_instrument.flows.association import MOVED, PeerStream, active_counts, is_dense, summed
 from nccl_instrument.tables import TRAFFIC_CUT, TRAFFIC_FINISHED, TRAFFIC_INCOMPLETE, TRAFFIC_P2P
 
 EPOCH = 32_000
@@ -162,3 +163,15 @@ def test_polls_at_any_time_give_what_one_poll_at_the_end_gives(
         done = until
     assert found == expected
     assert sum(row[5] for row in expected) == sizes.sum()
+
+
+@pytest.mark.parametrize("apart", [1, 10_000])
+def test_counts_and_sums_are_the_same_whether_epochs_lie_close_or_far_apart(apart: int) -> None:
+    draw = np.random.default_rng(apart)
+    flows = [np.flatnonzero(draw.random(400) < 0.3) * apart + 10**9 for _ in range(5)]
+    assert is_dense(np.concatenate(flows)) == (apart == 1)
+    every, n = np.unique(np.concatenate(flows), return_counts=True)
+    for flow, counts in zip(flows, active_counts(flows), strict=True):
+        assert counts.tolist() == [int(n[every == epoch][0]) for epoch in flow]
+    epochs, total = summed(np.concatenate(flows), np.concatenate([np.full(len(flow), 7) for flow in flows]))
+    assert epochs.tolist() == every.tolist() and total.tolist() == (7 * n).tolist()
