@@ -43,6 +43,7 @@ from console.network.read import (
     span_of,
 )
 from console.network.unowned import unowned_of
+from console.network.volumes import volumes_of
 from ingest.models import Attempt
 from ingest.window import Window
 from nccl_instrument.tables import TRAFFIC_SOURCES
@@ -189,7 +190,7 @@ def _measured(window: Window, comm_id: int, read_of: str) -> dict[str, Any]:
     return {
         "n_rows": len(mine), "sources": sources, "incomplete_share": round(incomplete_share(window), 4),
         "left_out": left_out(window), "sight": sight.sentence if sight else "", "read_of": read_of,
-        "unowned": unowned_of(window, comm_id),
+        "unowned": unowned_of(window, comm_id), "volumes": dataclasses.asdict(volumes_of(window, comm_id)),
     }  # fmt: skip
 
 
@@ -202,6 +203,7 @@ def _nothing(rank: int | None, groups: list[GroupRow], group: str) -> dict[str, 
         "measured": {
             "n_rows": 0, "sources": [], "incomplete_share": 0.0, "left_out": 0, "sight": "", "read_of": "",
             "unowned": {"share": 0.0, "n_ranks": 0, "ranks": []},
+            "volumes": {"n_compared": 0, "n_other": 0, "n_unknown": 0, "says": ""},
         },
         "ranks": [], "times": empty, "rates": empty, "paths": empty, "matrix": None,
     }  # fmt: skip

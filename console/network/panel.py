@@ -9,6 +9,7 @@ from typing import Any, Final
 import plotly.graph_objects as go
 
 from console.dashboard.figures import BARE, COLOURS, as_figure
+from console.network.volumes import volumes_of
 from ingest.window import Window
 from rca.flows.algorithms import algorithms_in
 from rca.flows.layout import GroupLayout
@@ -27,7 +28,8 @@ def panel_answer(window: Window) -> dict[str, Any]:
         "communication": [_kind(one) for one in panel.communication], "layout": [_group(one) for one in layout],
         "omitted": len(panel.layout) - len(layout), "says": _says(panel),
         "doubts": [one.disagreement for one in panel.layout if one.disagreement]
-        + [one.sentence for one in algorithms_in(window) if one.sentence],
+        + [one.sentence for one in algorithms_in(window) if one.sentence]
+        + [f"{one.name}: {says}" for one in layout if (says := volumes_of(window, one.comm_id).says)],
         "microbatches": _microbatches(panel.stages) if panel.stages else None,
     }  # fmt: skip
 

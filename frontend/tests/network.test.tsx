@@ -14,6 +14,7 @@ const row = (rank: number, times: number | null): RankOnWire => ({
   unfinished: 0,
 });
 const empty = { data: [], layout: {}, config: {}, text: "" };
+const ALIKE = { n_compared: 0, n_other: 0, n_unknown: 0, says: "" };
 const NONE = { share: 0, n_ranks: 0, ranks: [] };
 const answer = (...ranks: RankOnWire[]): NetworkAnswer => ({
   rank: 3,
@@ -22,7 +23,16 @@ const answer = (...ranks: RankOnWire[]): NetworkAnswer => ({
   is_custom: false,
   started_at: null,
   ended_at: null,
-  measured: { n_rows: 0, sources: [], incomplete_share: 0, left_out: 0, sight: "", read_of: "", unowned: NONE },
+  measured: {
+    n_rows: 0,
+    sources: [],
+    incomplete_share: 0,
+    left_out: 0,
+    sight: "",
+    read_of: "",
+    unowned: NONE,
+    volumes: ALIKE,
+  },
   ranks,
   times: empty,
   rates: empty,

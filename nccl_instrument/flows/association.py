@@ -258,8 +258,8 @@ class PeerStream:
             rows["start_ns"], rows["end_ns"] = part["first"] * self.epoch_ns, (part["last"] + 1) * self.epoch_ns
             rows["actual_ns"] = part["n_epochs"] * self.epoch_ns
             rows["share_ns"] = np.rint(part["share"] * self.epoch_ns)
-        found = found.ravel()
-        return found[found["actual_ns"] > 0]
+        told: Rows = found.ravel()
+        return told[told["actual_ns"] > 0]
 
     def _close(self) -> Rows:
         """Rows of the ops of a run, which a gap follows."""

@@ -122,16 +122,23 @@ function Pictures({ answer, source, beat }: { answer: NetworkAnswer; source: str
 /** What is missing, and what could not be seen. */
 function RestsOn({ measured }: { measured: Measured }) {
   const share = measured.incomplete_share;
+  const { n_compared, n_other, says } = measured.volumes;
   return (
-    <p class="faint">
-      Measured by {measured.sources.join(" and ") || "an unknown source"}
-      {measured.read_of && `, read of ${measured.read_of}`}. {measured.sight}
-      {measured.left_out > 0 &&
-        ` ${measured.left_out.toLocaleString("en")} transfers are left out: their op or the rest of their iteration is not known`}
-      {share > 0 &&
-        ` (${(share * 100).toFixed(share < 0.1 ? 1 : 0)} % belong to iterations of which something was lost)`}
-      {measured.left_out > 0 && "."}
-    </p>
+    <>
+      {says && <p class="warning">{says}</p>}
+      <p class="faint">
+        Measured by {measured.sources.join(" and ") || "an unknown source"}
+        {measured.read_of && `, read of ${measured.read_of}`}. {measured.sight}
+        {measured.left_out > 0 &&
+          ` ${measured.left_out.toLocaleString("en")} transfers are left out: their op or the rest of their iteration is not known`}
+        {share > 0 &&
+          ` (${(share * 100).toFixed(share < 0.1 ? 1 : 0)} % belong to iterations of which something was lost)`}
+        {measured.left_out > 0 && "."}
+        {n_compared > 0 &&
+          n_other === 0 &&
+          ` All ${n_compared.toLocaleString("en")} volumes are those expected of their ops.`}
+      </p>
+    </>
   );
 }
 

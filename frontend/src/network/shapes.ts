@@ -30,6 +30,8 @@ export interface Measured {
   read_of: string;
   /** Bytes of which no op could be told. */
   unowned: { share: number; n_ranks: number; ranks: UnownedRank[] };
+  /** Whether ops moved what Appendix B's formulas expect of them. */
+  volumes: { n_compared: number; n_other: number; n_unknown: number; says: string };
 }
 
 export interface UnownedRank {
