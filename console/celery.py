@@ -55,6 +55,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
         "watch all jobs": _every(settings.WATCH_ALL_SECONDS, "watch_all_jobs"),
         "relay what is left": _every(5.0, "relay_outbox"),
         "acknowledgements and silences": _every(5.0, "tend_incidents"),
+        "grids": _every(1.0, "draw_grids"),
         "evidence": _every(60.0, "copy_evidence"),
         "retention": _every(3600.0, "apply_retention"),
         "stages": _every(settings.WATCH_STAGES_SECONDS, "watch_all_stages", "stages"),

@@ -36,6 +36,7 @@ urlpatterns = [
     path("incidents/<int:number>/grid", pictures_api.IncidentGrid.as_view()),
     path("incidents/<int:number>/grid/at", past_api.IncidentGridAt.as_view()),
     path("incidents/<int:number>/moments", past_api.IncidentMoments.as_view()),
+    path("incidents/<int:number>/topology", pictures_api.IncidentTopology.as_view()),
     path("incidents/<int:number>/standing", pictures_api.IncidentStanding.as_view()),
     path("incidents/<int:number>/lanes", pictures_api.IncidentLanes.as_view()),
     path("incidents/<int:number>/window", incidents.IncidentWindow.as_view()),

@@ -25,7 +25,8 @@ from console.incidents.models import Incident
 from console.incidents.presence import Looker
 from console.incidents.publish import group_of
 from console.incidents.rows import iso
-from console.incidents.streams import UNREACHABLE, Position, Reader, connect_reader
+from console.incidents.streams import UNREACHABLE, Heard, Position, Reader, connect_reader
+from console.incidents.topology import read_frames, want_on_loop
 from console.operations.metrics import LIVE_MESSAGES, LIVE_SOCKETS, RESYNCS
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ OFFSET_MAX: Final = 2**53
 NOT_SIGNED_IN: Final = 4401
 BAD_FRAME: Final = 4400
 OUT_OF_ORDER: Final = 1011
+TOPOLOGY: Final = "topology:"
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -106,7 +108,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         async with self.pulling:
             try:
                 await self.channel_layer.group_add(group_of(stream), self.channel_name)
-                heard = await self.reader.read(asked)
+                heard = await self._read(asked)
             except UNREACHABLE:
                 self.positions[stream] = asked  # the beat goes on asking
                 return
@@ -115,7 +117,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             self.positions[stream] = heard.position
             answer = {"subscribed": stream, "epoch": said.epoch, "offset": said.offset, "recovered": recovered}
             await self._say(answer)
-            await self._relay(stream, heard.messages, heard.gap if epoch else "")
+            await self._relay(stream, heard, heard.gap if epoch else "")
         with contextlib.suppress(*UNREACHABLE):
             await self._look(stream, tell=True)
 
@@ -147,14 +149,22 @@ class LiveConsumer(AsyncWebsocketConsumer):
         async with self.pulling:
             if (after := self.positions.get(stream)) is None:
                 return
-            heard = await self.reader.read(after)
+            heard = await self._read(after)
             self.positions[stream] = heard.position
-            await self._relay(stream, heard.messages, heard.gap)
+            await self._relay(stream, heard, heard.gap)
 
-    async def _relay(self, stream: str, messages: list[str], gap: str) -> None:
-        for message in messages:
+    async def _read(self, after: Position) -> Heard:
+        if not after.name.startswith(TOPOLOGY):
+            return await self.reader.read(after)
+        await want_on_loop(self.client, int(after.name.removeprefix(TOPOLOGY)))
+        return await read_frames(self.client, after)
+
+    async def _relay(self, stream: str, heard: Heard, gap: str) -> None:
+        for message in heard.messages:
             await self.send(text_data=message)
-        LIVE_MESSAGES.inc(len(messages))
+        for frame in heard.frames:
+            await self.send(bytes_data=frame)
+        LIVE_MESSAGES.inc(len(heard.messages) + len(heard.frames))
         if gap:
             RESYNCS.inc()
             await self._say({"resync": stream, "reason": gap})
@@ -238,7 +248,7 @@ def _may_follow(caller: Caller, stream: str) -> bool:
         return False
     if kind == "team":
         return caller.may("look", int(number))
-    if kind != "incident":
+    if kind not in ("incident", "topology"):
         return False
     team_id = Incident.objects.filter(pk=int(number)).values_list("team_id", flat=True).first()
     return team_id is not None and caller.may("look", team_id)

@@ -66,7 +66,7 @@ def _relay_safely(number: int) -> bool:
         log.warning("live stream away, announced later: %s", error, extra={"incident": number})
         return False
     for stream in streams:
-        _ring(stream)
+        ring(stream)
     return True
 
 
@@ -107,10 +107,10 @@ def _publish_hint(stream: str, kind: MessageType, row: Row) -> None:
         UNPUBLISHED.inc()
         return
     PUBLISHED.labels(kind).inc()
-    _ring(stream)
+    ring(stream)
 
 
-def _ring(stream: str) -> None:
+def ring(stream: str) -> None:
     """Wake the sockets that follow this stream. Those that miss it read the stream within a second anyway."""
     layer = get_channel_layer()
     if layer is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -61,11 +62,15 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a reader gets: the stream's position, the messages after the reader's own, and whether some are missing."""
+    """What a reader gets: the stream's position, the messages after the reader's own, and whether some are missing.
+
+    frames: of a stream whose messages are binary.
+    """
 
     position: Position
     messages: list[str]
     gap: str = ""
+    frames: Sequence[bytes] = ()
 
 
 def team_stream(team_id: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from console.dumps.news import attempts_asked, has_dumps
-from console.incidents import lifecycle, publish, retention, watch, why_not
+from console.incidents import lifecycle, publish, retention, topology, watch, why_not
 from console.incidents.again import attempts_asked_for
 from console.incidents.health import publish_health
 from console.silences.acts import settle_due
@@ -48,6 +48,12 @@ def watch_dumps(attempt_id: int) -> None:
 )
 def answer_why_not(number: int, rank: int, key: str) -> None:
     why_not.answer(number, rank, key)
+
+
+@shared_task(soft_time_limit=60, time_limit=90)
+def draw_grids() -> None:
+    """The grids that somebody looks at, and those somebody will look at when paged."""
+    topology.draw_wanted()
 
 
 @shared_task

@@ -75,6 +75,7 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     f"{INC}/<int:number>/grid": _look(),
     f"{INC}/<int:number>/grid/at": _look("?at_ns=1", 400),  # nothing was ever heard of its attempt
     f"{INC}/<int:number>/moments": _look(),
+    f"{INC}/<int:number>/topology": _look(),
     f"{INC}/<int:number>/standing": _look(),
     f"{INC}/<int:number>/lanes": _look(),
     f"{INC}/<int:number>/window": (Act("GET", "responder"),),

@@ -1,0 +1,222 @@
+"""The grid that lies ready and what is sent of its changes, on a real Valkey and real sockets."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.test import override_settings
+
+from console.incidents import topology
+from console.incidents.grid import DEAD, OK, STATES, Grid
+from console.incidents.models import ConditionState, Incident
+from console.incidents.topology_frames import ALL, DELTA, States, apply_frame
+from ingest.models import Attempt
+from tests.console.conftest import Persona
+from tests.console.incidents.making import make_incident
+from tests.console.incidents.test_live import FRAMES_MAX, _frame, _Socket, _socket, _subscribe
+
+pytestmark = pytest.mark.django_db(transaction=True)
+N = 64
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(valkey: object) -> Iterator[None]:
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        client.flushall()
+    yield
+
+
+@pytest.fixture
+def incident(attempt: Attempt) -> Incident:
+    return make_incident(attempt)
+
+
+def grid_with(dead: dict[int, str] | None = None, nodes: int = 8) -> Grid:
+    dead = dead or {}
+    ranks = list(range(N))
+    return Grid(
+        at="2026-01-01T00:00:00.000Z", nodes=[f"node-{k}" for k in range(nodes)], states=list(STATES), rank=ranks,
+        node=[rank * nodes // N for rank in ranks], local_rank=[rank % 8 for rank in ranks], tp=[0] * N, pp=[0] * N,
+        dp=ranks, ep=[0] * N, state=[DEAD if rank in dead else OK for rank in ranks],
+        note=[dead.get(rank, "") for rank in ranks], nic=["mlx5_0"] * N, gpu=["a:0"] * N, pid=ranks,
+        last_seen_ms_ago=[5] * N, inferred=False, world_size=N,
+    )  # fmt: skip
+
+
+def unpacked(packed: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(gzip.decompress(packed))
+    return found
+
+
+def states_of(shown: dict[str, Any]) -> States:
+    place = shown["stream"]
+    note = np.array(shown["note"]["at"], np.uint32)
+    return States(
+        int(place["epoch"]), place["offset"], np.array(shown["state"], np.uint8), note, tuple(shown["note"]["texts"])
+    )
+
+
+def words(states: States) -> list[tuple[int, str]]:
+    return [(int(state), states.texts[note]) for state, note in zip(states.state, states.note, strict=True)]
+
+
+def words_of(grid: Grid) -> list[tuple[int, str]]:
+    return list(zip(grid.state, grid.note, strict=True))
+
+
+async def bytes_of(socket: _Socket) -> bytes:
+    """The next binary frame."""
+    for _ in range(FRAMES_MAX):
+        said = await socket.receive_output(10)
+        if said.get("bytes"):
+            return bytes(said["bytes"])
+    raise AssertionError("no binary frame")
+
+
+publish = sync_to_async(topology.publish_grid)
+
+
+async def test_a_page_that_follows_the_frames_shows_what_was_drawn_last(incident: Incident, viewer: Persona) -> None:
+    await publish(incident.pk, grid_with())
+    shown = await _topology(viewer, incident)
+    states = states_of(shown)
+    async with _socket(viewer) as socket:
+        assert (await _subscribe(socket, **_place(shown)))["recovered"]
+        kinds = []
+        for dead in ({3: "gone"}, {3: "gone", 9: "killed"}, dict.fromkeys(range(40), "gone"), {}):
+            await publish(incident.pk, grid_with(dead))
+            frame = await bytes_of(socket)
+            states = apply_frame(states, frame)
+            kinds.append(frame[0])
+            assert words(states) == words_of(grid_with(dead))
+    assert kinds == [DELTA, DELTA, ALL, ALL]
+
+
+async def test_who_comes_back_gets_the_frames_they_missed_and_after_many_all_at_once(
+    incident: Incident, viewer: Persona
+) -> None:
+    await publish(incident.pk, grid_with())
+    place = _place(await _topology(viewer, incident))
+    await publish(incident.pk, grid_with({1: "gone"}))
+    await publish(incident.pk, grid_with({1: "gone", 2: "gone"}))
+    async with _socket(viewer) as socket:
+        await _subscribe(socket, **place)
+        assert [(await bytes_of(socket))[0] for _ in range(2)] == [DELTA, DELTA]
+    for k in range(topology.FRAMES_KEPT):
+        await publish(incident.pk, grid_with({k % 7: f"gone {k}"}))
+    async with _socket(viewer) as socket:
+        await _subscribe(socket, **place)
+        frame = await bytes_of(socket)
+        before = States(int(place["epoch"]), place["offset"], np.zeros(N, np.uint8), np.zeros(N, np.uint32), ("",))
+        assert frame[0] == ALL
+        assert words(apply_frame(before, frame)) == words_of(grid_with({k % 7: f"gone {k}"}))
+
+
+async def test_with_other_places_the_page_is_told_to_fetch_the_grid_again(incident: Incident, viewer: Persona) -> None:
+    await publish(incident.pk, grid_with())
+    place = _place(await _topology(viewer, incident))
+    async with _socket(viewer) as socket:
+        await _subscribe(socket, **place)
+        await publish(incident.pk, grid_with(nodes=4))
+        assert (await _frame(socket, "resync"))["resync"] == place["subscribe"]
+    later = await _topology(viewer, incident)
+    assert later["stream"]["epoch"] != place["epoch"]
+    assert len(_plain(later["nodes"])) == 4
+
+
+async def test_texts_that_become_too_many_begin_a_new_epoch(
+    incident: Incident, viewer: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology, "TEXTS_MAX", 3)
+    epochs = []
+    for k in range(4):
+        await publish(incident.pk, grid_with({1: f"gone {k}"}))
+        epochs.append((await _topology(viewer, incident))["stream"]["epoch"])
+    assert epochs[0] == epochs[1] != epochs[2]
+
+
+async def test_a_stranger_may_neither_fetch_nor_follow_it(incident: Incident, stranger: Persona) -> None:
+    await publish(incident.pk, grid_with())
+    answer = await sync_to_async(stranger.browser.get)(f"/api/v1/incidents/{incident.pk}/topology")
+    assert answer.status_code == 404
+    async with _socket(stranger) as socket:
+        await socket.say(json.dumps({"subscribe": f"topology:{incident.pk}", "epoch": "", "offset": 0}))
+        assert (await _frame(socket, "refused"))["refused"] == f"topology:{incident.pk}"
+
+
+async def test_what_somebody_follows_is_drawn_and_what_nobody_follows_is_not(
+    incident: Incident, viewer: Persona
+) -> None:
+    assert await sync_to_async(topology.wanted)() == []
+    async with _socket(viewer) as socket:
+        await _subscribe(socket, subscribe=f"topology:{incident.pk}", epoch="", offset=0)
+        assert await sync_to_async(topology.wanted)() == [incident.pk]
+
+
+def test_firing_incidents_have_a_grid_ready_before_anybody_asks(incident: Incident, attempt: Attempt) -> None:
+    Incident.objects.filter(pk=incident.pk).update(condition=ConditionState.FIRING)
+    topology.draw_wanted()
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        assert client.hexists(f"dgs:topology:{incident.pk}", "packed")
+
+
+def test_nothing_is_drawn_twice_from_the_same_traces(incident: Incident, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    own = topology.incident_grid
+
+    def noted(one: Incident) -> Grid:
+        drawn.append(one.pk)
+        return own(one)
+
+    monkeypatch.setattr(topology, "incident_grid", noted)
+    topology.draw(incident.pk)
+    topology.draw(incident.pk)
+    assert drawn == [incident.pk]
+
+
+def test_while_valkey_is_away_the_grid_is_drawn_for_the_asker_and_without_a_stream(
+    incident: Incident, viewer: Persona
+) -> None:
+    with override_settings(REDIS_URL="unix:///nowhere/valkey.sock"):
+        answer = viewer.browser.get(f"/api/v1/incidents/{incident.pk}/topology")
+    assert answer.status_code == 200
+    assert answer.json()["stream"]["epoch"] == ""
+
+
+def test_packed_and_unpacked_answers_say_the_same(incident: Incident, viewer: Persona) -> None:
+    path = f"/api/v1/incidents/{incident.pk}/topology"
+    plain = viewer.browser.get(path)
+    packed = viewer.browser.get(path, headers={"Accept-Encoding": "gzip"})
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert unpacked(packed.content) == plain.json()
+
+
+def test_the_packed_grid_says_what_the_plain_one_does(incident: Incident, viewer: Persona) -> None:
+    packed = viewer.browser.get(f"/api/v1/incidents/{incident.pk}/topology").json()
+    plain = viewer.browser.get(f"/api/v1/incidents/{incident.pk}/grid").json()
+    columns = {field.name for field in dataclasses.fields(Grid)} - {"at"}
+    assert {name: _plain(packed[name]) for name in columns} == {name: plain[name] for name in columns}
+
+
+def _plain(column: Any) -> Any:
+    return [column["texts"][at] for at in column["at"]] if isinstance(column, dict) and "texts" in column else column
+
+
+async def _topology(persona: Persona, incident: Incident) -> dict[str, Any]:
+    answer = await sync_to_async(persona.browser.get)(f"/api/v1/incidents/{incident.pk}/topology")
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def _place(shown: dict[str, Any]) -> dict[str, Any]:
+    place = shown["stream"]
+    return {"subscribe": place["name"], "epoch": place["epoch"], "offset": place["offset"]}
