@@ -1,7 +1,8 @@
 """`python -m rca window.npz`: the diagnosis of a saved window; `bundle FOLDER_OR_ZIP`: that of dumps; `stages FILE…`: stages."""
 
-import os
 import sys
+
+from nccl_instrument.command_line import run
 
 COMMAND = sys.argv[1] if sys.argv[1:2] in (["bundle"], ["stages"]) else ""
 
@@ -13,19 +14,5 @@ elif COMMAND == "stages":
 else:
     from rca.saved_window import main
 
-READER_GONE = 141  # as of a program that SIGPIPE ended
-
-
-def run() -> int:
-    """Run the command; that nobody reads the rest, as with `| head`, is no fault of ours and no traceback."""
-    try:
-        status = main(sys.argv[1 + bool(COMMAND) :])
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
-        return READER_GONE
-    return status
-
-
 if __name__ == "__main__":
-    sys.exit(run())
+    sys.exit(run(main, sys.argv[1 + bool(COMMAND) :]))

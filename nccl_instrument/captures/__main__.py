@@ -25,6 +25,7 @@ from nccl_instrument.captures.packets import packets_of
 from nccl_instrument.captures.reader import batches
 from nccl_instrument.captures.report import report
 from nccl_instrument.captures.written import EpochFile, saved_flows
+from nccl_instrument.command_line import run
 
 TERMINAL_NS, LOG_NS = 200_000_000, 10_000_000_000
 
@@ -158,4 +159,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(main, sys.argv[1:]))

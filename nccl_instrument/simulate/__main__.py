@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from nccl_instrument.command_line import run
 from nccl_instrument.simulate.answers import Answers
 from nccl_instrument.simulate.bar import Bar
 from nccl_instrument.simulate.engine import EngineError
@@ -192,4 +193,4 @@ def describe(settings: JobSettings) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(main, sys.argv[1:]))

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from nccl_instrument.command_line import run
 from nccl_instrument.sizes import LayoutError
 
 from .control import ask
@@ -129,4 +130,4 @@ def sweep_main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(main, sys.argv[1:]))

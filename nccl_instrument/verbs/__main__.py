@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nccl_instrument.command_line import run
 from nccl_instrument.verbs.reading import BadVerbsFile, Block, blocks, peer
 
 SHOWN_MAX = 40
@@ -64,4 +65,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(main, sys.argv[1:]))
