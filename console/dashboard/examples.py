@@ -31,7 +31,7 @@ EXAMPLES: Final[dict[str, Any]] = {
     "silence_make": {"matchers": _MATCHERS, "minutes": 120, "reason": "Firmware update, ticket OPS-311."},
     "silence_preview": {"matchers": _MATCHERS},
     "view_save": {"name": "Mine, unresolved", "query": "state=open,acknowledged&who=me", "shared": False},
-    "job_settings_change": {"changes": {"delta_max_s": 20}, "reason": "Checkpoints of this job take that long."},
+    "job_settings_change": {"changes": {"delta_max_s": 20}, "reason": "Checkpoints of this job take that long.", "version": 0},
     "job_pause": {"reason": "Evaluation without collectives.", "minutes": 45},
     "job_wanted_pace": {"reason": "The batch size was doubled on purpose."},
     "job_report": {"note": "Loss has not moved for ten minutes."},

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,6 +18,7 @@ from console.dashboard.given import Fields
 from console.dashboard.jobs import visible_jobs
 from console.dashboard.schema import ERROR, an_object
 from console.incidents import asking, pauses, thresholds, wanted_pace
+from console.incidents.acts_api import seen_by
 from console.incidents.api import REQUEST_KEY, REQUEST_KEY_MAX, actor_of
 from console.incidents.lifecycle import NOTE_CHARS_MAX
 from console.incidents.live import IncidentRow, TimelineRow
@@ -30,13 +31,16 @@ SETTINGS = an_object(
 )  # fmt: skip
 
 
+IF_MATCH = OpenApiParameter(
+    "If-Match", str, OpenApiParameter.HEADER, description="The ETag of the settings; instead of `version`."
+)
 OVERTAKEN = an_object(error=str, code=str, overtaken=list[thresholds.Overtaken], settings=SETTINGS)
 
 
 class ChangeFields(Fields):
     """`changes`: name → number, or null for back to the default; all or none are made.
 
-    `version`: of the settings you saw; who leaves it out overwrites what others changed since.
+    `version`: of the settings you saw, unless the header If-Match says it.
     """
 
     changes = serializers.DictField(child=serializers.JSONField(allow_null=True))
@@ -63,25 +67,30 @@ class JobSettings(APIView):
     def get(self, request: Request, job_id: int) -> Response:
         """The job's thresholds: what is in force, what it may be, who changed it and why."""
         caller = caller_of(request.user)
-        return Response(_settings(caller, find_job(caller, job_id)))
+        return _answer(caller, find_job(caller, job_id))
 
     @extend_schema(
         "job_settings_change",
         request=ChangeFields,
-        responses={200: SETTINGS, 400: ERROR, 403: ERROR, 404: ERROR, 409: OVERTAKEN},
+        parameters=[IF_MATCH],
+        responses={200: SETTINGS, 400: ERROR, 403: ERROR, 404: ERROR, 409: OVERTAKEN, 412: OVERTAKEN},
     )
     def patch(self, request: Request, job_id: int) -> Response:
-        """Change thresholds while the job runs; the next look uses them. 409: somebody changed one of them meanwhile."""
+        """Change thresholds while the job runs; the next look uses them.
+
+        Say what you saw: `version` is refused (409) when somebody changed one of these thresholds since, If-Match (412) when
+        anybody changed any; `If-Match: *` overwrites whatever is there. The answer says who changed what, and why.
+        """
         caller, job = _allowed(request, job_id, "configure")
         given = _given(ChangeFields, request)
-        wanted = given["changes"], actor_of(caller), given["reason"], given.get("version")
+        seen = seen_by(request, given)
         try:
-            thresholds.change_settings(job, *wanted)
+            thresholds.change_settings(job, given["changes"], actor_of(caller), given["reason"], seen)
         except thresholds.ChangedMeanwhile as error:
             overtaken = [dataclasses.asdict(one) for one in error.overtaken]
             said = {"error": str(error), "code": "stale_version", "overtaken": overtaken}
-            return Response({**said, "settings": _settings(caller, job)}, 409)
-        return Response(_settings(caller, job))
+            return Response({**said, "settings": _settings(caller, job)}, 412 if seen.exact else 409)
+        return _answer(caller, job)
 
 
 class JobPause(APIView):
@@ -167,6 +176,11 @@ def _given(fields: type[Fields], request: Request) -> dict[str, Any]:
     given.is_valid(raise_exception=True)
     found: dict[str, Any] = given.validated_data
     return found
+
+
+def _answer(caller: Caller, job: Job) -> Response:
+    body = _settings(caller, job)
+    return Response(body, headers={"ETag": f'"{body["version"]}"'})
 
 
 def _settings(caller: Caller, job: Job) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def seen_by(request: Request, given: dict[str, Any]) -> Seen:
         return UNSEEN
     number = said.removeprefix("W/").strip('"')
     if not (number.isascii() and number.isdecimal() and len(number) < 10):
-        raise BadAct("If-Match is the ETag of the incident, or *.")
+        raise BadAct("If-Match is the ETag of what you saw, or *.")
     return Seen(int(number), exact=True)
 
 

@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Max, QuerySet
 from django.utils import timezone
 
-from console.incidents.lifecycle import Actor, BadAct, checked_note
+from console.incidents.lifecycle import UNSEEN, Actor, BadAct, Seen, checked_note
 from console.incidents.models import SettingChange
 from console.incidents.rows import iso
 from ingest.models import Job
@@ -76,8 +76,8 @@ class ChangedMeanwhile(Exception):
 
     def __init__(self, overtaken: list[Overtaken]) -> None:
         said = "; ".join(f"{one.changed_by} set {one.name} to {_value(one.theirs, one.unit)}" for one in overtaken)
-        yours = ", ".join(_value(one.yours, one.unit) for one in overtaken)
-        super().__init__(f"Meanwhile {said}; you wanted {yours}. Nothing was changed.")
+        yours = ", ".join(_value(one.yours, one.unit) for one in overtaken if one.yours != one.theirs)
+        super().__init__(f"Meanwhile {said}{f'; you wanted {yours}' if yours else ''}. Nothing was changed.")
         self.overtaken = overtaken
 
 
@@ -91,12 +91,12 @@ def settings_of(job_id: int) -> Settings:
 
 
 def change_settings(
-    job: Job, changes: Mapping[str, Any], actor: Actor, reason: str, version: int | None = None
+    job: Job, changes: Mapping[str, Any], actor: Actor, reason: str, seen: Seen = UNSEEN
 ) -> list[SettingChange]:
     """Change thresholds, all of `changes` or none; None is back to the default. What is so already is no change.
 
-    version: of the settings that the caller saw; None: whatever they are. Raises BadAct with a sentence for people,
-    ChangedMeanwhile when somebody changed one of these thresholds since that version, to something else.
+    seen: the version of the settings that the caller saw. Raises BadAct with a sentence for people, ChangedMeanwhile when
+    somebody changed one of these thresholds since, to something else; of an exact version, when anybody changed any.
     """
     reason = checked_note(reason, needed=True)
     if not changes:
@@ -106,7 +106,7 @@ def change_settings(
         newest = _newest(job.pk)
         before = {name: change.after for name, change in newest.items()}
         after = _checked(before, changes)
-        if version is not None and (late := _overtaken(newest, changes, after, version)):
+        if seen.version is not None and (late := _overtaken(newest, changes, after, seen)):
             raise ChangedMeanwhile(late)
         made = partial(
             SettingChange, job=job, at=timezone.now(), actor=actor.name, actor_kind=actor.kind, reason=reason
@@ -124,13 +124,14 @@ def version_of(job_id: int) -> int:
 
 
 def _overtaken(
-    newest: Mapping[str, SettingChange], changes: Mapping[str, Any], after: Mapping[str, float | None], version: int
+    newest: Mapping[str, SettingChange], changes: Mapping[str, Any], after: Mapping[str, float | None], seen: Seen
 ) -> list[Overtaken]:
     return [
         Overtaken(name, limits()[name].unit, one.after, after[name], one.actor, iso(one.at) or "", one.reason)
         for name, one in sorted(newest.items())
-        if name in changes and name in limits() and one.pk > version and one.after != after[name]
-    ]
+        if name in limits() and one.pk > (seen.version or 0)
+        and (seen.exact or (name in changes and one.after != after[name]))
+    ]  # fmt: skip
 
 
 def read_settings(job_id: int) -> list[SettingRow]:

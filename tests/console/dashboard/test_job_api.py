@@ -34,7 +34,9 @@ def heard(attempt: Attempt) -> Attempt:
 
 def change(persona: Persona, attempt: Attempt, changes: Any, reason: str = "long ops") -> Any:
     body = {"changes": changes, "reason": reason}
-    return persona.browser.patch(f"/api/v1/jobs/{attempt.job_id}/settings", body, format="json")
+    return persona.browser.patch(
+        f"/api/v1/jobs/{attempt.job_id}/settings", body, format="json", headers={"If-Match": "*"}
+    )
 
 
 def report(persona: Persona, attempt: Attempt, key: str = "", **body: Any) -> Any:
@@ -83,6 +85,29 @@ def test_who_did_not_see_a_colleagues_change_is_told_of_it_instead_of_overwritin
     again = {**body, "version": answer.json()["settings"]["version"]}
     assert responder.browser.patch(f"/api/v1/jobs/{attempt.job_id}/settings", again, format="json").status_code == 200
     assert settings_of(attempt.job_id).delta_max_ns == 20_000_000_000
+
+
+def test_who_says_nothing_of_what_was_seen_changes_nothing(responder: Persona, attempt: Attempt) -> None:
+    body = {"changes": {"delta_max_s": 20}, "reason": "flapping"}
+    answer = responder.browser.patch(f"/api/v1/jobs/{attempt.job_id}/settings", body, format="json")
+    assert (answer.status_code, SettingChange.objects.count()) == (400, 0)
+    assert answer.json()["error"] == "Say which version you saw: `version`, or the header If-Match."
+
+
+def test_if_match_refuses_when_anybody_changed_any_threshold_since(
+    responder: Persona, admin: Persona, attempt: Attempt
+) -> None:
+    address = f"/api/v1/jobs/{attempt.job_id}/settings"
+    etag = responder.browser.get(address)["ETag"]
+    change(admin, attempt, {"delta_max_s": 30})
+    body = {"changes": {"halved_iterations": 5}, "reason": "flapping"}
+    late = responder.browser.patch(address, body, format="json", headers={"If-Match": etag})
+    assert (late.status_code, late.json()["error"]) == (
+        412, "Meanwhile ada set delta_max_s to 30 s. Nothing was changed.",
+    )  # fmt: skip
+    etag = responder.browser.get(address)["ETag"]
+    done = responder.browser.patch(address, body, format="json", headers={"If-Match": etag})
+    assert done.status_code == 200 and done["ETag"] not in ("", etag)
 
 
 def test_changes_of_other_thresholds_and_to_the_same_value_are_in_nobodys_way(
