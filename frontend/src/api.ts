@@ -185,7 +185,7 @@ export const readIncidents = (query: string) => ask<IncidentsAnswer>(`incidents$
 export const readIncident = (number: number) => ask<IncidentAnswer>(`incidents/${number}`);
 export const readIncidentGrid = (number: number) => ask<GridColumns>(`incidents/${number}/grid`);
 export const readLanes = (number: number, query = "") => ask<Lanes>(`incidents/${number}/lanes${query}`);
-export const readStanding = (number: number) => ask<Standing>(`incidents/${number}/standing`);
+export const readStanding = (number: number, query = "") => ask<Standing>(`incidents/${number}/standing${query}`);
 /** A revision of the diagnosis as the server wrote it, number by number. */
 export const readDiagnosisText = async (number: number, revision: number) =>
   (await answered(`incidents/${number}/diagnoses/${revision}`)).text();
@@ -232,7 +232,7 @@ export async function takeAway(path: string, name: string): Promise<void> {
 const FILE_MS = 120_000;
 
 /** The answer to a GET, of whatever kind. */
-async function answered(path: string, limitMs = ANSWER_MS): Promise<Response> {
+export async function answered(path: string, limitMs = ANSWER_MS): Promise<Response> {
   const how = { ...request("GET"), signal: AbortSignal.timeout(limitMs) };
   const response = await fetch(`/api/v1/${path}`, how).catch((cause) => {
     throw notAnswered("GET", cause);

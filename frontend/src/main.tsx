@@ -25,6 +25,7 @@ import "./styles/standing.css";
 import "./styles/tables.css";
 import "./styles/dumps.css";
 import "./styles/stacks.css";
+import "./styles/scrubber.css";
 import "./styles/handling.css";
 import "./styles/palette.css";
 

@@ -141,6 +141,8 @@ export interface GridColumns {
   pid: (number | null)[];
   /** Empty where the cells are of one moment, as stacks are. */
   last_seen_ms_ago: (number | null)[];
+  /** Of an earlier moment: ages are counted back from that. */
+  is_past?: boolean;
   /** Words of states that are none of a rank's own: classes of stacks. */
   state_words?: Record<string, string>;
   inferred: boolean;

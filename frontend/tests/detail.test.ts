@@ -1,7 +1,7 @@
 /* The pictures of an incident: shown one by one, and a slow server is not asked again before it has answered. */
 
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import { IncidentDetail } from "../src/incident/detail";
+import { IncidentDetail, tileOf } from "../src/incident/detail";
 import { makeGrid, makeLanes, SECOND } from "./fixtures";
 
 let asked: string[] = [];
@@ -14,6 +14,7 @@ beforeEach(() => {
   vi.useFakeTimers();
   vi.stubGlobal("fetch", (url: string) => {
     asked.push(url.replace("/api/v1/incidents/12", ""));
+    if (url.endsWith("/moments")) return Promise.reject(new Error("away"));
     if (url.endsWith("/grid")) return Promise.resolve(Response.json(makeGrid(8, 2)));
     if (!url.includes("/lanes")) return Promise.reject(new Error("away"));
     return new Promise((settle) => {
@@ -80,13 +81,51 @@ it("asks for flows that were left out, and for the newest minute, once each is w
   await vi.advanceTimersByTimeAsync(100);
   answerLanes();
   await vi.advanceTimersByTimeAsync(0);
-  detail.showAllFlows();
-  expect(lanesAsked().at(-1)).toBe("/lanes?limit=1024");
+  detail.showMoreFlows();
+  expect(lanesAsked().at(-1)).toBe("/lanes?limit=128");
   answerLanes();
   await vi.advanceTimersByTimeAsync(0);
   detail.showTime("newest");
-  expect(lanesAsked().at(-1)).toBe(`/lanes?limit=1024&from_ns=${550 * SECOND}`);
+  expect(lanesAsked().at(-1)).toBe(`/lanes?limit=128&from_ns=${550 * SECOND}`);
   detail.showTime("fault");
   expect(detail.lanesTime.value).toBe("fault");
   stop();
+});
+
+it("doubles the flows it asks for until the server gives no more", async () => {
+  const detail = new IncidentDetail(12);
+  for (const limit of [128, 256, 512, 1024]) {
+    expect(detail.mayShowMoreFlows).toBe(true);
+    detail.showMoreFlows();
+    expect(detail.flowsAsked.value).toBe(limit);
+  }
+  expect(detail.mayShowMoreFlows).toBe(false);
+});
+
+it("puts the lanes and who stood still into the minute of a moment far from the fault, and back", async () => {
+  const detail = new IncidentDetail(12);
+  const stop = detail.follow(null);
+  await vi.advanceTimersByTimeAsync(100);
+  answerLanes();
+  await vi.advanceTimersByTimeAsync(0);
+  const moment = 1_800_000_100_000;
+  detail.pinMoment(moment);
+  const [from, to] = tileOf(moment);
+  const minute = `?from_ns=${from}000000&to_ns=${to}000000`;
+  expect(lanesAsked().at(-1)).toBe(`/lanes${minute}`);
+  expect(asked).toContain(`/standing${minute}`);
+  detail.pinMoment(moment + 2000);
+  expect(lanesAsked()).toHaveLength(2);
+  detail.pinMoment(null);
+  expect(lanesAsked().at(-1)).toBe("/lanes");
+  stop();
+});
+
+it("keeps the moment in the middle half of its minute", () => {
+  for (let ms = 1_800_000_000_000; ms < 1_800_000_200_000; ms += 777) {
+    const [from, to] = tileOf(ms);
+    expect(to - from).toBe(60_000);
+    expect(ms - from).toBeGreaterThanOrEqual(15_000);
+    expect(to - ms).toBeGreaterThanOrEqual(15_000);
+  }
 });

@@ -1,5 +1,7 @@
 import { describe, expect, it } from "vitest";
+import { scaleFor } from "../src/grid/paint";
 import { affectedNames } from "../src/lanes/affected";
+import { endWords, laterMs } from "../src/lanes/ends";
 import { firstOf, laneGroups, tellingFirst } from "../src/lanes/order";
 import { laneTops } from "../src/lanes/paint";
 import {
@@ -212,4 +214,31 @@ describe("history that was not kept", () => {
     expect(notKeptUntil(makeLanes([late]), late)).toBe(4 * SECOND);
     expect(notKeptUntil(makeLanes([late, makeLane()]), late)).toBeNull();
   });
+});
+
+describe("where lanes end", () => {
+  it("is said, and why: no more is drawn, or no more is known", () => {
+    const cut = { ...makeLanes(), newest_ns: 250 * SECOND };
+    expect(laterMs(cut)).toBe(240_000);
+    expect(endWords(cut)).toContain("10 s are drawn, what is known goes on for 4 min.");
+    expect(endWords(makeLanes())).toMatch(/^Ends at [\d:]+ UTC: nothing newer is known\.$/);
+  });
+
+  it("is told from flows that ended earlier", () => {
+    const lanes = makeLanes([makeLane({ t_ns: makeLane().t_ns.slice(0, 50) })]);
+    expect(endWords(lanes)).toContain("none of these flows was in progress");
+    expect(endWords(makeLanes([]))).not.toContain("none of these");
+  });
+});
+
+it("draws a thousand lanes coarser rather than not at all", () => {
+  expect(scaleFor(800, 600)).toBe(devicePixelRatio || 1);
+  for (const [width, height] of [
+    [800, 47_104],
+    [4000, 9000],
+  ]) {
+    const scale = scaleFor(width, height);
+    expect(height * scale).toBeLessThanOrEqual(32_000);
+    expect(width * height * scale * scale).toBeLessThanOrEqual(16_000_001);
+  }
 });

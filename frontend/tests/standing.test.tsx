@@ -110,6 +110,7 @@ const picture = (shown: Standing) => (
     diagnosis={makeDiagnosis({ victims: [0, 1] })}
     nodeOf={(rank) => `node-${rank}`}
     onSelect={() => undefined}
+    pin={null}
   />
 );
 

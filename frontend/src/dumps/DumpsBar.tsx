@@ -9,8 +9,8 @@ import { takeAway } from "../api";
 import type { DumpsRow } from "../live/rows";
 import { Ago } from "../parts/bits";
 import { type Answered, useAnswer } from "../parts/useAnswer";
-import { query, setQuery } from "../state/address";
-import { serverNow, timeOfDay, zoneLabel } from "../state/clock";
+import { pinnedMoment, query, setQuery } from "../state/address";
+import { serverNow, spanWords, timeOfDay, zoneLabel } from "../state/clock";
 import { announce, notify } from "../state/notices";
 import { mayAct } from "../state/team";
 import { count, rankRanges } from "../state/words";
@@ -37,11 +37,40 @@ export function useDumps(source: Source, row: DumpsRow | null): Answered<DumpsAn
   return dumps;
 }
 
-/** The request the address names, else the newest that anybody has answered, else the newest. */
+/**
+ * The request the address names, else the newest that anybody has answered, else the newest. While the page shows an earlier
+ * moment: of those asked for until then; null when there is none.
+ */
 export function shownRequest(requests: readonly DumpRequest[], kind: string): DumpRequest | null {
   const asked = requests.filter((one) => one.kinds.includes(kind));
   const named = asked.find((one) => String(one.id) === query.value.get("dump"));
-  return named ?? asked.find((one) => one.ranks_answered > 0) ?? asked[0] ?? null;
+  const moment = pinnedMoment();
+  const known = moment === null ? asked : asked.filter((one) => Date.parse(one.asked_at) <= moment);
+  return named ?? known.find((one) => one.ranks_answered > 0) ?? known[0] ?? null;
+}
+
+/** How the dumps stand to the moment that the page shows: never taken for those of that moment without a word. */
+function OfMoment({ requests, shown }: { requests: readonly DumpRequest[]; shown: DumpRequest | null }) {
+  const moment = pinnedMoment();
+  if (moment === null || requests.length === 0) return null;
+  if (shown) {
+    const by = moment - Date.parse(shown.asked_at);
+    const word = by < 0 ? `${spanWords(-by)} after` : `${spanWords(by)} before`;
+    return (
+      <p class="dumps-moment">
+        Asked for at {timeOfDay(Date.parse(shown.asked_at))} {zoneLabel()}, {word} the moment shown.
+      </p>
+    );
+  }
+  const first = requests[requests.length - 1];
+  return (
+    <p class="dumps-moment">
+      None had been asked for at {timeOfDay(moment)} {zoneLabel()}.
+      <button type="button" class="small" onClick={() => setQuery({ dump: String(first.id) })}>
+        Show the first, of {timeOfDay(Date.parse(first.asked_at))}
+      </button>
+    </p>
+  );
 }
 
 interface DumpsBarProps {
@@ -57,7 +86,9 @@ export function DumpsBar({ source, dumps, row, kind }: DumpsBarProps) {
   const shown = shownRequest(requests, kind);
   return (
     <div class="dumps-bar">
-      {shown ? <Progress request={shown} row={row} /> : <p>Nobody has asked the nodes for dumps yet.</p>}
+      {shown && <Progress request={shown} row={row} />}
+      {!shown && requests.length === 0 && <p>Nobody has asked the nodes for dumps yet.</p>}
+      <OfMoment requests={requests.filter((one) => one.kinds.includes(kind))} shown={shown} />
       {requests.length > 1 && <Choice requests={requests} shown={shown} />}
       {shown && shown.ranks_answered > 0 && source.startsWith("incidents/") && mayAct.value && (
         <TakeDumps source={source} request={shown.id} />

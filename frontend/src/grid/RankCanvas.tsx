@@ -33,7 +33,12 @@ export function RankCanvas({ columns, order, selected, onSelect }: RankCanvasPro
   const marked = useRef<HTMLCanvasElement>(null);
   const [hovered, setHovered] = useState(-1);
   const [cursor, setCursor] = useState(-1);
-  const layout = useMemo(() => layoutGrid(columns, order, Math.max(60, width - 12)), [columns, order, width]);
+  // Not the states: while somebody drags the time they change many times a second, the places do not.
+  const { rank, node, nodes, local_rank, tp, pp, dp } = columns;
+  const layout = useMemo(
+    () => layoutGrid(columns, order, Math.max(60, width - 12)),
+    [rank, node, nodes, local_rank, tp, pp, dp, order, width],
+  );
   const chosen = selected === null ? -1 : columns.rank.indexOf(selected);
   const palette = paletteVersion.value;
   useEffect(() => {

@@ -14,9 +14,11 @@ interface TopologyGridProps {
   columns: GridColumns;
   selected: number | null;
   onSelect: (rank: number | null) => void;
+  /** Of an earlier moment, which. */
+  when?: string;
 }
 
-export function TopologyGrid({ columns, selected, onSelect }: TopologyGridProps) {
+export function TopologyGrid({ columns, selected, onSelect, when }: TopologyGridProps) {
   const asTable = query.value.get("grid") === "table";
   const order = orderShown();
   return (
@@ -26,6 +28,7 @@ export function TopologyGrid({ columns, selected, onSelect }: TopologyGridProps)
         <span class="faint">
           {columns.rank.length.toLocaleString("en-US")} ranks on {columns.nodes.length.toLocaleString("en-US")} nodes
           {columns.inferred && hasPlaces(columns) ? " · parallel places inferred" : ""}
+          {when ? ` · ${when}` : ""}
         </span>
         <div class="panel-tools">
           {hasPlaces(columns) && <OrderSwitch order={order} />}

@@ -86,9 +86,20 @@ function ringed(canvas: HTMLCanvasElement, layout: GridLayout): CanvasRenderingC
   return context;
 }
 
+/** Larger canvases stay blank: sides are limited everywhere, areas on phones. */
+const SIDE_MAX = 32_000;
+const AREA_MAX = 16_000_000;
+
+/** The screen's own resolution, coarser where the canvas would be too large to be drawn at all. */
+export function scaleFor(width: number, height: number): number {
+  const longest = Math.max(width, height, 1);
+  const fits = Math.min(SIDE_MAX / longest, Math.sqrt(AREA_MAX / Math.max(1, width * height)));
+  return Math.min(devicePixelRatio || 1, fits);
+}
+
 /** A cleared 2D context whose unit is a CSS pixel, at the screen's own resolution; null where there is no canvas. */
 export function prepared(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D | null {
-  const scale = devicePixelRatio || 1;
+  const scale = scaleFor(width, height);
   const [w, h] = [Math.max(1, Math.round(width * scale)), Math.max(1, Math.round(height * scale))];
   if (canvas.width !== w || canvas.height !== h) {
     canvas.width = w;

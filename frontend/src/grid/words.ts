@@ -26,8 +26,14 @@ export function cellWords(columns: GridColumns, i: number): CellWords {
     place: [nodeOf(columns, i), gpuOf(columns, i)].filter(Boolean).join(", "),
     coordinates: coordinatesOf(columns, i),
     note: columns.note[i] ?? "",
-    seen: ago === undefined ? "" : ago === null ? "never seen" : `last seen ${spanWords(ago)} ago`,
+    seen: seenWords(columns, ago),
   };
+}
+
+function seenWords({ is_past }: GridColumns, ago: number | null | undefined): string {
+  if (ago === undefined) return "";
+  if (is_past) return ago === null ? "not seen in the half minute before" : `last seen ${spanWords(ago)} before`;
+  return ago === null ? "never seen" : `last seen ${spanWords(ago)} ago`;
 }
 
 /** One sentence for the live region. */

@@ -6,6 +6,7 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { type IncidentAnswer, readIncident, readIncidentGrid, readLanes, readStanding } from "../api";
+import { Scrub } from "../grid/scrub";
 import { emptySnapshot } from "../live/apply";
 import type { DumpsRow } from "../live/rows";
 import { LiveStream } from "../live/streams";
@@ -17,8 +18,12 @@ const BREATH_MS = 250;
 const REFRESH_MS = 5000;
 /** The server draws no longer a time of the lanes: then they stay as they are until the incident changes. */
 const LANES_MS = 60_000;
-/** The server's own limit of flows in one answer. */
+/** Flows of a first answer, and the server's own limit. */
+const FLOWS_AT_FIRST = 64;
 const FLOWS_MAX = 1024;
+/** Of a moment outside the lanes' own minute one of these is shown, which begin every half minute: they can be kept. */
+const TILE_MS = 60_000;
+const LANES_BEFORE_MS = 10_000;
 /** Lanes of the newest time begin so long before what is known: data comes while they are asked for. */
 const NEWEST_MS = 50_000;
 
@@ -29,8 +34,8 @@ export class IncidentDetail {
   readonly answer: Signal<IncidentAnswer | null> = signal(null);
   readonly grid: Signal<GridColumns | null> = signal(null);
   readonly lanes: Signal<Lanes | null> = signal(null);
-  /** Whether all flows of the ranks shown are asked for, not the first only. */
-  readonly allFlows: Signal<boolean> = signal(false);
+  /** How many flows of the ranks shown are asked for. */
+  readonly flowsAsked: Signal<number> = signal(FLOWS_AT_FIRST);
   readonly lanesTime: Signal<LanesTime> = signal("fault");
   readonly standing: Signal<Standing | null> = signal(null);
   readonly pictureFailure: Signal<string | null> = signal(null);
@@ -39,7 +44,13 @@ export class IncidentDetail {
   readonly stream: LiveStream;
   /** The time a permalink has pinned, unix ms; the lanes show that and nothing newer. */
   readonly pinned: Signal<readonly [number, number] | null> = signal(null);
+  /** The moment that grid, lanes and stacks show. */
+  readonly scrub: Scrub;
+  private moment: number | null = null;
   private rank: number | null = null;
+  /** Of which questions the lanes and the standing that are shown are answers. */
+  private lanesOf: string | null = null;
+  private standingOf: string | null = null;
   /** Questions about pictures whose answers are not there yet. */
   private readonly reading = new Set<string>();
   /** Which pictures have come whole since the incident last changed, and how often: the first time some nodes may be late. */
@@ -47,10 +58,12 @@ export class IncidentDetail {
   private reload: ReturnType<typeof setTimeout> | undefined;
 
   constructor(readonly number: number) {
+    this.scrub = new Scrub(`incidents/${number}`);
     this.stream = new LiveStream(connection, {
       fetchSnapshot: async () => {
         const answer = await readIncident(number);
         this.answer.value = answer;
+        this.scrub.blameAsBy(answer.diagnosis_id);
         return { ...emptySnapshot(answer.stream), incidents: [answer.incident], timeline: answer.timeline };
       },
       onMessage: (message) => {
@@ -65,6 +78,7 @@ export class IncidentDetail {
     this.rank = rank;
     const leave = connection.add(this.stream);
     const release = holdIncident(this.stream);
+    const leaveTime = this.scrub.follow();
     void this.readPictures();
     const timer = setInterval(
       () => (this.isLive() || this.pictureFailure.value) && void this.readPictures(),
@@ -72,6 +86,7 @@ export class IncidentDetail {
     );
     return () => {
       leave();
+      leaveTime();
       release();
       clearInterval(timer);
       clearTimeout(this.reload);
@@ -82,13 +97,25 @@ export class IncidentDetail {
   showRank(rank: number | null): void {
     if (rank === this.rank) return;
     this.rank = rank;
-    this.allFlows.value = false;
+    this.flowsAsked.value = FLOWS_AT_FIRST;
     void this.readPictures();
   }
 
-  showAllFlows(): void {
-    this.allFlows.value = true;
+  /** As many again. */
+  showMoreFlows(): void {
+    this.flowsAsked.value = Math.min(FLOWS_MAX, this.flowsAsked.value * 2);
     void this.readPictures();
+  }
+
+  get mayShowMoreFlows(): boolean {
+    return this.flowsAsked.value < FLOWS_MAX;
+  }
+
+  /** Puts the lanes where the moment is; null: back to their own time. */
+  pinMoment(ms: number | null): void {
+    const before = this.question();
+    this.moment = ms;
+    if (this.question() !== before) void this.readPictures();
   }
 
   showTime(time: LanesTime): void {
@@ -131,26 +158,29 @@ export class IncidentDetail {
     const grid = readIncidentGrid(this.number).then((answer) => {
       this.grid.value = answer;
     });
-    const pictures = [grid, this.readLanes(question), this.readStanding()];
+    const pictures = [grid, this.readLanes(question), this.readStanding(this.minute())];
     const failed = (await Promise.allSettled(pictures)).find((one) => one.status === "rejected");
     this.pictureFailure.value = failed ? (failed.reason as Error).message : null;
     this.reading.delete(question);
   }
 
   private async readLanes(question: string): Promise<void> {
-    if (this.isSettled(question)) return;
+    if (this.lanesOf === question && this.isSettled(question)) return;
     const answer = await readLanes(this.number, question);
     if (question !== this.question()) return;
+    this.lanesOf = question;
     this.lanes.value = answer;
     // Of the newest time there is always more to come.
     if (this.lanesTime.value === "fault") this.count(question, answer);
   }
 
-  private async readStanding(): Promise<void> {
-    if (this.isSettled("standing")) return;
-    const answer = await readStanding(this.number);
+  private async readStanding(minute: string): Promise<void> {
+    if (this.standingOf === minute && this.isSettled(`standing ${minute}`)) return;
+    const answer = await readStanding(this.number, minute && `?${minute}`);
+    if (minute !== this.minute()) return;
+    this.standingOf = minute;
     this.standing.value = answer;
-    this.count("standing", answer);
+    this.count(`standing ${minute}`, answer);
   }
 
   private isSettled(picture: string): boolean {
@@ -164,14 +194,34 @@ export class IncidentDetail {
 
   /** What is asked of the lanes. */
   private question(): string {
-    const pinned = this.pinned.value;
-    const newest = this.lanesTime.value === "newest" && !pinned ? this.lanes.value?.newest_ns : undefined;
+    const minute = this.minute();
+    const newest = this.lanesTime.value === "newest" && !minute ? this.lanes.value?.newest_ns : undefined;
     const asked = [
       this.rank === null ? "" : `ranks=${this.rank}`,
-      this.allFlows.value ? `limit=${FLOWS_MAX}` : "",
-      pinned ? `from_ns=${pinned[0] * 1e6}&to_ns=${pinned[1] * 1e6}` : "",
+      this.flowsAsked.value > FLOWS_AT_FIRST ? `limit=${this.flowsAsked.value}` : "",
+      minute,
       newest === undefined ? "" : `from_ns=${Math.max(0, Math.round(newest - NEWEST_MS * 1e6))}`,
     ].filter(Boolean);
     return asked.length > 0 ? `?${asked.join("&")}` : "";
   }
+
+  /** The time that the address asks for: its own range, else the minute around a moment far from the fault. "": none. */
+  private minute(): string {
+    const [from, to] = this.pinned.value ?? this.tile() ?? [];
+    return from === undefined || to === undefined ? "" : `from_ns=${from}000000&to_ns=${to}000000`;
+  }
+
+  private tile(): readonly [number, number] | null {
+    if (this.moment === null) return null;
+    const first = Date.parse(this.answer.value?.incident.first_symptom_at ?? "");
+    const own = first - LANES_BEFORE_MS;
+    if (this.lanesTime.value === "fault" && this.moment >= own && this.moment <= own + LANES_MS) return null;
+    return tileOf(this.moment);
+  }
+}
+
+/** The minute of the lanes in whose middle half the moment lies, unix ms. */
+export function tileOf(ms: number): readonly [number, number] {
+  const from = Math.floor((ms - TILE_MS / 4) / (TILE_MS / 2)) * (TILE_MS / 2);
+  return [from, from + TILE_MS];
 }

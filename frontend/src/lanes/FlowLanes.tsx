@@ -11,14 +11,13 @@ import { spanWords, timeOfDay } from "../state/clock";
 import { count } from "../state/words";
 import type { Diagnosis, Lanes } from "../types";
 import { affectedNames } from "./affected";
-import { LaneBox } from "./LaneBox";
+import { endWords, laterMs } from "./ends";
+import { inside, LaneBox } from "./LaneBox";
 import { LanesTable } from "./LanesTable";
 import { firstOf, laneGroups } from "./order";
 import { momentsOf, notKeptUntil, onOneClock, STALL_MS, shownRange } from "./scale";
 
 const SHOWN_AT_FIRST = 12;
-/** Data comes once a second: lanes that end so little before it are as new as it is. */
-const END_SHOWN_NS = 6e9;
 
 interface FlowLanesProps {
   lanes: Lanes;
@@ -31,8 +30,10 @@ interface FlowLanesProps {
   onWhyNot: () => void;
   time?: LanesTime;
   onTime?: (time: LanesTime) => void;
-  /** Asks for the flows that the server left out; undefined once that was done. */
-  onAll?: () => void;
+  /** Asks for more of the flows that the server left out; undefined once all it gives are there. */
+  onMore?: () => void;
+  /** The moment the page shows, ns; null: the newest. */
+  pin?: number | null;
 }
 
 export function FlowLanes(props: FlowLanesProps) {
@@ -77,17 +78,18 @@ export function FlowLanes(props: FlowLanesProps) {
         </div>
       </div>
       <LaneLegend hasGap={shown.some((lane) => notKeptUntil(lanes, lane) !== null)} />
-      <TimeNotes lanes={lanes} given={given} beganNs={finding?.began_ns ?? 0} />
+      <TimeNotes lanes={lanes} given={given} beganNs={finding?.began_ns ?? 0} pin={props.pin ?? null} />
       {lanes.lanes.length === 0 && <p class="faint">No flow of these ranks was in progress in this window.</p>}
       {shown.length > 0 &&
         (asTable ? (
-          <LanesTable lanes={shown} toNs={lanes.to_ns} />
+          <LanesTable lanes={shown} toNs={inside(lanes, props.pin ?? null) ?? lanes.to_ns} />
         ) : (
           <LaneBox
             lanes={lanes}
             groups={groups}
             moments={momentsOf(lanes, finding?.began_ns ?? 0)}
             onSelect={onSelect}
+            pin={props.pin ?? null}
           />
         ))}
       {folded > 0 && (
@@ -95,7 +97,7 @@ export function FlowLanes(props: FlowLanesProps) {
           Show {folded} more
         </button>
       )}
-      {folded === 0 && <LeftOut lanes={lanes} onAll={props.onAll} />}
+      {folded === 0 && <LeftOut lanes={lanes} onMore={props.onMore} />}
       <NotVisible lanes={lanes} />
     </section>
   );
@@ -118,36 +120,40 @@ function TimeButton({ lanes, time, onTime }: { lanes: Lanes; time: LanesTime; on
   );
 }
 
-/** How much later than the lanes' end something is known; 0 where the lanes are as new as it is. */
-function laterMs({ newest_ns, to_ns }: Lanes): number {
-  return newest_ns - to_ns > END_SHOWN_NS ? (newest_ns - to_ns) / 1e6 : 0;
-}
-
-/** Flows that the server did not send: asked for once more, then said. */
-function LeftOut({ lanes, onAll }: { lanes: Lanes; onAll?: () => void }) {
+/** Flows that the server did not send: a further stretch of them is asked for; what no question brings is said. */
+function LeftOut({ lanes, onMore }: { lanes: Lanes; onMore?: () => void }) {
   if (lanes.omitted === 0) return null;
-  if (onAll) {
+  const there = lanes.lanes.length;
+  const shown = `${there.toLocaleString("en-US")} of ${count(there + lanes.omitted, "flow")} shown`;
+  if (onMore) {
     return (
-      <button type="button" class="more" onClick={onAll}>
-        Load {lanes.omitted} more
+      <button type="button" class="more" onClick={onMore}>
+        Show {Math.min(there, lanes.omitted).toLocaleString("en-US")} more <span class="faint">({shown})</span>
       </button>
     );
   }
-  return <p class="faint">{count(lanes.omitted, "flow")} not shown: select a rank to see only its flows.</p>;
+  return <p class="faint">{shown}: select a rank to see only its flows.</p>;
 }
 
-/** What the time axis leaves out or has put right. */
-function TimeNotes({ lanes, given, beganNs }: { lanes: Lanes; given: Lanes; beganNs: number }) {
-  const later = laterMs(given);
+interface TimeNotesProps {
+  lanes: Lanes;
+  given: Lanes;
+  beganNs: number;
+  pin: number | null;
+}
+
+/** Where the time axis ends and why, what it leaves out, and what was put right. */
+function TimeNotes({ lanes, given, beganNs, pin }: TimeNotesProps) {
   const early = beganNs > 0 && beganNs < lanes.from_ns ? (lanes.from_ns - beganNs) / 1e6 : 0;
   const moved = lanes.lanes.map((lane, n) => Math.abs((lane.t_ns[0] ?? 0) - (given.lanes[n].t_ns[0] ?? 0)) / 1e6);
   const most = Math.max(0, ...moved);
-  if (early === 0 && most === 0 && later === 0) return null;
   return (
     <p class="faint time-notes">
+      {pin !== null && inside(lanes, pin) === null && `${timeOfDay(pin / 1e6)} lies outside what is drawn here. `}
       {early > 0 && `The fault began ${spanWords(early)} before what is shown. `}
-      {later > 0 && `Shown until ${timeOfDay(given.to_ns / 1e6)}; what is known goes on for ${spanWords(later)}. `}
-      {most > 0 && `Clocks of ${moved.filter((by) => by > 0).length} flows are put right, by up to ${spanWords(most)}.`}
+      {endWords(given)}
+      {most > 0 &&
+        ` Clocks of ${moved.filter((by) => by > 0).length} flows are put right, by up to ${spanWords(most)}.`}
     </p>
   );
 }

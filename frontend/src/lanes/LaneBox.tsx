@@ -5,6 +5,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useWidth } from "../parts/useWidth";
+import { pinMoment } from "../state/address";
 import { timeOfDay, zone, zoneLabel } from "../state/clock";
 import { pointAt, pointedRanks } from "../state/pointed";
 import { paletteVersion } from "../state/theme";
@@ -18,11 +19,14 @@ interface LaneBoxProps {
   groups: readonly LaneGroup[];
   moments: readonly Moment[];
   onSelect: (rank: number | null) => void;
+  /** The moment the page shows, ns; null: the newest. */
+  pin: number | null;
 }
 
 export const HEADING: Record<Role, string> = { culprit: "Started it", victim: "Only wait", other: "Others" };
 
-export function LaneBox({ lanes, groups, moments, onSelect }: LaneBoxProps) {
+export function LaneBox({ lanes, groups, moments, onSelect, pin: pinned }: LaneBoxProps) {
+  const pin = inside(lanes, pinned);
   const [box, width] = useWidth<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const [crosshair, setCrosshair] = useState<number | null>(null);
@@ -30,7 +34,7 @@ export function LaneBox({ lanes, groups, moments, onSelect }: LaneBoxProps) {
   useEffect(() => {
     if (canvas.current && width > 0) paintLanes(canvas.current, lanes, groups, moments, width);
   }, [lanes, groups, width, palette]);
-  const readAt = crosshair ?? lanes.to_ns;
+  const readAt = crosshair ?? pin ?? lanes.to_ns;
   return (
     <div class="lanes">
       <Ruler lanes={lanes} moments={moments} width={width} />
@@ -58,7 +62,8 @@ export function LaneBox({ lanes, groups, moments, onSelect }: LaneBoxProps) {
       </div>
       <div class="lane-canvas" ref={box}>
         <canvas ref={canvas} aria-hidden="true" />
-        <Crosshair lanes={lanes} width={width} ns={crosshair} onMove={setCrosshair} />
+        <Pin lanes={lanes} width={width} ns={pin} />
+        <Crosshair lanes={lanes} width={width} ns={crosshair} pin={pin} onMove={setCrosshair} />
       </div>
     </div>
   );
@@ -150,18 +155,32 @@ function Mark({ moment: { kind, word }, x, width }: { moment: Moment; x: number;
   );
 }
 
+/** The moment where it lies in what is drawn; else null: nothing is read of another time. */
+export function inside({ from_ns, to_ns }: Lanes, ns: number | null): number | null {
+  return ns !== null && ns >= from_ns && ns <= to_ns ? ns : null;
+}
+
+/** Where the moment stands that the page shows. */
+export function Pin({ lanes, width, ns }: { lanes: Lanes; width: number; ns: number | null }) {
+  if (ns === null) return null;
+  return <i class="lane-pin" aria-hidden="true" style={{ left: `${timeX(lanes, ns, width)}px` }} />;
+}
+
 interface CrosshairProps {
   lanes: Lanes;
   width: number;
   ns: number | null;
+  /** Where it stands while nobody moves it; null: at the end. */
+  pin?: number | null;
   onMove: (ns: number | null) => void;
   word?: string;
 }
 
 const STEP_NS = 1e8;
 
-export function Crosshair({ lanes, width, ns, onMove, word = "Moment read by the lanes" }: CrosshairProps) {
+export function Crosshair({ lanes, width, ns, pin = null, onMove, word = "Moment read by the lanes" }: CrosshairProps) {
   const clamp = (at: number) => Math.max(lanes.from_ns, Math.min(lanes.to_ns, at));
+  const at = ns ?? clamp(pin ?? lanes.to_ns);
   const follow = (pointer: PointerEvent) => {
     const left = (pointer.currentTarget as Element).getBoundingClientRect().left;
     onMove(clamp(lanes.from_ns + ((pointer.clientX - left) / width) * (lanes.to_ns - lanes.from_ns)));
@@ -171,11 +190,11 @@ export function Crosshair({ lanes, width, ns, onMove, word = "Moment read by the
     if (key.key === "Escape") onMove(null);
     else if (key.key === "Home") onMove(lanes.from_ns);
     else if (key.key === "End") onMove(lanes.to_ns);
-    else if (step) onMove(clamp((ns ?? lanes.to_ns) + step));
+    else if (step) onMove(clamp(at + step));
+    else if (key.key === "Enter") pinMoment(Math.round(at / 1e6));
     else return;
     key.preventDefault();
   };
-  const at = ns ?? lanes.to_ns;
   return (
     <div
       class="crosshair"
@@ -188,6 +207,8 @@ export function Crosshair({ lanes, width, ns, onMove, word = "Moment read by the
       aria-valuetext={`${timeOfDay(at / 1e6, 1)} ${zoneLabel()}`}
       onPointerMove={follow}
       onPointerLeave={() => onMove(null)}
+      onDblClick={() => pinMoment(Math.round(at / 1e6))}
+      title="Double click, or Enter: show everything at this moment"
       onKeyDown={press}
     >
       {ns !== null && (

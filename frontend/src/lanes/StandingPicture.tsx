@@ -11,7 +11,7 @@ import { spanWords, timeOfDay } from "../state/clock";
 import { pointAt, pointedRanks } from "../state/pointed";
 import { count, FLOW_STATE } from "../state/words";
 import type { Diagnosis, Lanes, Span, Standing } from "../types";
-import { Crosshair, HEADING, Ruler } from "./LaneBox";
+import { Crosshair, HEADING, inside, Pin, Ruler } from "./LaneBox";
 import { HEADING_PX, timeX } from "./paint";
 import { momentsOf, shownRange } from "./scale";
 import {
@@ -40,9 +40,11 @@ interface StandingPictureProps {
   diagnosis: Diagnosis | null;
   nodeOf: (rank: number) => string;
   onSelect: (rank: number | null) => void;
+  /** The moment the page shows, ns; null: the newest. */
+  pin: number | null;
 }
 
-export function StandingPicture({ standing, lanes, culprits, diagnosis, nodeOf, onSelect }: StandingPictureProps) {
+export function StandingPicture({ standing, lanes, culprits, diagnosis, nodeOf, onSelect, pin }: StandingPictureProps) {
   const asTable = query.value.get("standing") === "table";
   const [all, setAll] = useState(false);
   const limit = all ? standing.ranks.length : SHOWN_AT_FIRST;
@@ -78,6 +80,7 @@ export function StandingPicture({ standing, lanes, culprits, diagnosis, nodeOf, 
             beganNs={diagnosis?.findings[0]?.began_ns ?? 0}
             nodeOf={nodeOf}
             onSelect={onSelect}
+            pin={pin}
           />
         </>
       )}
@@ -101,13 +104,15 @@ interface TracksProps {
   beganNs: number;
   nodeOf: (rank: number) => string;
   onSelect: (rank: number | null) => void;
+  pin: number | null;
 }
 
-function Tracks({ frame, groups, beganNs, nodeOf, onSelect }: TracksProps) {
+function Tracks({ frame, groups, beganNs, nodeOf, onSelect, pin: pinned }: TracksProps) {
+  const pin = inside(frame, pinned);
   const [box, width] = useWidth<HTMLDivElement>();
   const [crosshair, setCrosshair] = useState<number | null>(null);
   const moments = momentsOf(frame, beganNs);
-  const readAt = crosshair ?? frame.to_ns;
+  const readAt = crosshair ?? pin ?? frame.to_ns;
   const headed = groups.length > 1;
   return (
     <div class="standing">
@@ -149,7 +154,15 @@ function Tracks({ frame, groups, beganNs, nodeOf, onSelect }: TracksProps) {
             style={{ left: `${timeX(frame, ns, width)}px` }}
           />
         ))}
-        <Crosshair lanes={frame} width={width} ns={crosshair} onMove={setCrosshair} word="Moment read by the rows" />
+        <Pin lanes={frame} width={width} ns={pin} />
+        <Crosshair
+          lanes={frame}
+          width={width}
+          ns={crosshair}
+          pin={pin}
+          onMove={setCrosshair}
+          word="Moment read by the rows"
+        />
       </div>
     </div>
   );

@@ -6,7 +6,9 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { IncidentAnswer } from "../api";
 import { RankLinks } from "../fleet/RankLinks";
+import { Scrubber } from "../grid/Scrubber";
 import { TopologyGrid } from "../grid/TopologyGrid";
+import { useGridShown } from "../grid/useGridShown";
 import { nodeNames } from "../grid/words";
 import { Actions } from "../incident/Actions";
 import { ActivityTab } from "../incident/ActivityTab";
@@ -26,7 +28,7 @@ import { Failure } from "../parts/Failure";
 import { Ignored } from "../parts/Ignored";
 import { later } from "../parts/later";
 import { showTab, type Tab, Tabs } from "../parts/Tabs";
-import { go, pinnedTime, query, selectedRank, selectRank, setQuery } from "../state/address";
+import { go, pinnedMoment, pinnedTime, query, selectedRank, selectRank, setQuery } from "../state/address";
 import { pageTitle } from "../state/badge";
 import { serverNow, timeOfDay, zoneLabel } from "../state/clock";
 import { useKeys } from "../state/keys";
@@ -54,6 +56,8 @@ export function IncidentPage({ number }: { number: number }) {
   useEffect(() => detail.showRank(rank), [detail, rank]);
   const time = pinnedTime();
   useEffect(() => detail.pinTime(time), [detail, String(time)]);
+  const moment = pinnedMoment();
+  useEffect(() => detail.pinMoment(moment), [detail, moment, detail.answer.value === null]);
   useEffect(() => {
     pageTitle.value = `Incident ${number}`;
   }, [number]);
@@ -86,6 +90,9 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
   const culprits = row.culprits.length > 0 ? row.culprits : (diagnosis?.findings[0]?.culprits ?? []);
   const tabs = tabsOf({ row, answer, snapshot, isCommentAsked, askComment, rank, dumps: detail.dumps.value });
   const grid = detail.grid.value;
+  const then = useGridShown(detail.scrub, grid);
+  const at = detail.scrub.at.value;
+  const pin = at === null ? null : at * 1e6;
   const nodeOf = useMemo(() => nodeNames(grid), [grid]);
   const comment = () => {
     showTab(tabs, "activity");
@@ -139,9 +146,10 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
       {detail.pinned.value && (
         <PinnedTime time={detail.pinned.value} onFree={() => setQuery({ from: null, to: null })} />
       )}
+      <Scrubber scrub={detail.scrub} beat={beatOf(answer, snapshot, detail.dumps.value)} />
       <div class={`pictures ${besides(detail, culprits)} ${blind ? "blind" : ""}`}>
         {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} nodeOf={nodeOf} />}
-        {detail.grid.value && <TopologyGrid columns={detail.grid.value} selected={rank} onSelect={selectRank} />}
+        {then.columns && <TopologyGrid columns={then.columns} selected={rank} onSelect={selectRank} when={then.when} />}
         {diagnosis && <UsualAndNow diagnosis={diagnosis} />}
         {detail.standing.value && (
           <StandingPicture
@@ -151,6 +159,7 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
             diagnosis={diagnosis}
             nodeOf={nodeOf}
             onSelect={selectRank}
+            pin={pin}
           />
         )}
         {detail.lanes.value && (
@@ -163,7 +172,8 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
             onSelect={selectRank}
             time={detail.lanesTime.value}
             onTime={(time) => detail.showTime(time)}
-            onAll={detail.allFlows.value ? undefined : () => detail.showAllFlows()}
+            onMore={detail.mayShowMoreFlows ? () => detail.showMoreFlows() : undefined}
+            pin={pin}
             onWhyNot={() => {
               showTab(tabs, "why-not");
               document.getElementById("tab-why-not")?.focus();
@@ -175,6 +185,11 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
       <Tabs tabs={tabs} label="More about this incident" />
     </div>
   );
+}
+
+/** Another moment may have come to mark on the time scrubber. */
+function beatOf(answer: IncidentAnswer, { timeline }: Snapshot, dumps: DumpsRow | null): string {
+  return `${answer.diagnosis_id} ${timeline.length} ${dumps?.request ?? ""}`;
 }
 
 function sentence(words: string): string {

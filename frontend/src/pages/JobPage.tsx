@@ -1,11 +1,14 @@
 /* One job: its ranks, its throughput, what the trigger saw at every look, and its incidents. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { type JobAnswer, readJob, readJobGrid, readThroughput } from "../api";
 import { DumpTab } from "../dumps/DumpTab";
 import { RankLinks } from "../fleet/RankLinks";
+import { Scrubber } from "../grid/Scrubber";
+import { Scrub } from "../grid/scrub";
 import { TopologyGrid } from "../grid/TopologyGrid";
+import { useGridShown } from "../grid/useGridShown";
 import { nodeNames } from "../grid/words";
 import type { JobRow } from "../live/rows";
 import { Ago, Empty, JobStateMark, Loading, StateChip } from "../parts/bits";
@@ -41,6 +44,9 @@ export function JobPage({ id }: { id: number }) {
     const timer = setInterval(load, REFRESH_MS);
     return () => clearInterval(timer);
   }, [id]);
+  const scrub = useMemo(() => new Scrub(`jobs/${id}`), [id]);
+  useEffect(() => scrub.follow(), [scrub]);
+  const then = useGridShown(scrub, grid);
   const job = team.snapshot.value?.jobs.find((one) => one.id === id) ?? answer?.job;
   useEffect(() => {
     pageTitle.value = job?.name ?? "Job";
@@ -52,7 +58,10 @@ export function JobPage({ id }: { id: number }) {
       <JobHead job={job}>
         <JobActs job={job} may={answer.may} pause={answer.pause} wanted={answer.wanted_pace} onActed={load} />
       </JobHead>
-      {grid && <TopologyGrid columns={grid} selected={selectedRank()} onSelect={selectRank} />}
+      <Scrubber scrub={scrub} beat={answer.incidents.map(({ number }) => number).join()} />
+      {then.columns && (
+        <TopologyGrid columns={then.columns} selected={selectedRank()} onSelect={selectRank} when={then.when} />
+      )}
       {grid && <RankLinks jobId={id} ranks={chosen()} nodeOf={nodeNames(grid)} />}
       <section class="panel" aria-labelledby="throughput">
         <div class="panel-head">

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { query, setQuery } from "../state/address";
+import { query, stepQuery } from "../state/address";
 
 export interface Tab {
   id: string;
@@ -15,7 +15,7 @@ export function shownTab(tabs: Tab[]): Tab {
 }
 
 export function showTab(tabs: Tab[], id: string): void {
-  setQuery({ tab: id === tabs[0].id ? null : id });
+  stepQuery({ tab: id === tabs[0].id ? null : id });
 }
 
 export function Tabs({ tabs, label }: { tabs: Tab[]; label: string }) {

@@ -36,11 +36,14 @@ export function setQuery(changes: Changes): void {
 const ONE_STEP_MS = 1000;
 let lastStep = { keys: "", at: 0 };
 
-/** The same as a step that the browser's Back takes back. Steps of the same keys in quick succession are one. */
+/** The same as a step that the browser's Back takes back. To set the same keys in quick succession is one, to remove one is not. */
 export function stepQuery(changes: Changes, now = Date.now()): void {
   const next = changed(changes);
   if (next.href === here.value.href) return;
-  const keys = Object.keys(changes).sort().join();
+  const keys = Object.entries(changes)
+    .map(([key, value]) => (value ? key : `-${key}`))
+    .sort()
+    .join();
   const isSameStep = keys === lastStep.keys && now - lastStep.at < ONE_STEP_MS;
   lastStep = { keys, at: now };
   if (isSameStep) history.replaceState(history.state, "", next);
