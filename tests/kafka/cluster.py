@@ -15,7 +15,7 @@ import confluent_kafka
 
 PRODUCER = 0
 NOT_LEADER, TIMED_OUT, TOO_LARGE = 6, 7, 10  # error codes of the protocol
-PRODUCE = 0
+PRODUCE, OFFSET_COMMIT = 0, 8
 
 
 @cache
@@ -68,6 +68,10 @@ class Cluster:
         library().rd_kafka_mock_push_request_errors_array(
             ctypes.c_void_p(self._cluster), ctypes.c_int16(request), ctypes.c_size_t(len(errors)), raised
         )
+
+    def forgive(self, request: int) -> None:
+        """No such errors any more."""
+        library().rd_kafka_mock_clear_request_errors(ctypes.c_void_p(self._cluster), ctypes.c_int16(request))
 
     def stop(self) -> None:
         library().rd_kafka_mock_cluster_destroy(self._cluster)
