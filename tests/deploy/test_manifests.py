@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
@@ -228,6 +230,40 @@ def test_a_unit_starts_something_that_is_there(path: Path) -> None:
         module = ROOT / words[words.index("-m") + 1].replace(".", "/")
         assert module.with_suffix(".py").exists() or (module / "__main__.py").exists()
     assert service["Restart"] == "always" and unit(path.name)["Install"]["WantedBy"] == "multi-user.target"
+
+
+@pytest.mark.parametrize("name", ["web", "worker"])
+def test_who_writes_bundles_and_evidence_may_write_to_the_data_folder(name: str) -> None:
+    """Everything else is read-only for the units; web and workers share one folder."""
+    text = (DEPLOY / f"diogenes-{name}.service").read_text()
+    data = re.search(r"^Environment=DIOGENES_DATA=(\S+)$", text, re.M)
+    service = unit(f"diogenes-{name}.service")["Service"]
+    assert data is not None and data[1] == f"/var/lib/{service['StateDirectory']}"
+    assert compose()["services"][name]["environment"]["DIOGENES_DATA"] == data[1]
+    mounts = pod(PODS[f"{name}.yaml#0"])["containers"][0]["volumeMounts"]
+    assert data[1] in [one["mountPath"] for one in mounts]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="this machine has no systemd-analyze")
+def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
+    for path in DEPLOY.glob("*.service"):
+        text = re.sub(r"/opt/diogenes/\.venv/bin/\w+", "/bin/true", path.read_text())  # not installed here
+        (tmp_path / path.name.replace("@", "@1")).write_text(text)
+    units = [str(path) for path in sorted(tmp_path.iterdir())]
+    said = subprocess.run(
+        ["systemd-analyze", "verify", *units], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="this machine has no systemd-analyze")
+def test_systemd_finds_what_is_wrong_with_a_unit(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.service"
+    wrong.write_text("[Service]\nExecStart=/bin/true\nMemoryMax=plenty\nNoSuchSetting=1\n")
+    said = subprocess.run(
+        ["systemd-analyze", "verify", str(wrong)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "NoSuchSetting" in said.stderr and "plenty" in said.stderr
 
 
 def test_images_are_built_from_what_is_there_and_do_not_run_as_root() -> None:
