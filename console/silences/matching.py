@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from rca.findings import Component, SymptomKind
+
 FIELDS: Final = ("job", "node", "rack", "cluster", "symptom", "component", "incident")
 PLACES: Final = frozenset({"node", "rack", "cluster"})
 """Fields that say where; a maintenance names one."""
+CODES: Final[dict[str, tuple[str, ...]]] = {"symptom": tuple(SymptomKind), "component": tuple(Component)}
 MATCHERS_MAX: Final = 10
 VALUES_MAX: Final = 100
 VALUE_CHARS_MAX: Final = 200
@@ -52,6 +55,8 @@ def read_matchers(raw: Any) -> tuple[Matcher, ...]:
         raise BadMatcher("At least one matcher must say what is silenced: excluding alone silences all the rest.")
     if not any(matcher.names_something for matcher in matchers):
         raise BadMatcher("This would silence everything: at least one matcher needs values that are more than *.")
+    for matcher in matchers:
+        _check_codes(matcher)
     return matchers
 
 
@@ -74,6 +79,14 @@ def _fits_one(matcher: Matcher, said: Sequence[str]) -> bool:
         return False
     found = [any(fnmatchcase(one, _pattern(value)) for value in matcher.values) for one in said]
     return not any(found) if matcher.is_not else all(found)
+
+
+def _check_codes(matcher: Matcher) -> None:
+    """A word that is no code would silence nothing, and nobody would notice."""
+    codes = CODES.get(matcher.field)
+    for value in matcher.values if codes else ():
+        if codes and not any(fnmatchcase(code, _pattern(value)) for code in codes):
+            raise BadMatcher(f"There is no {matcher.field} {value!r}: it is one of {', '.join(codes)}.")
 
 
 def _pattern(value: str) -> str:

@@ -99,7 +99,7 @@ interface ChoiceProps {
 
 function Choice({ id, word, value, options, onChange }: ChoiceProps) {
   return (
-    <>
+    <span class="facet">
       <label for={id}>{word}</label>
       <select id={id} value={value} onChange={(change) => onChange(change.currentTarget.value)}>
         {options.map(([one, said]) => (
@@ -108,7 +108,7 @@ function Choice({ id, word, value, options, onChange }: ChoiceProps) {
           </option>
         ))}
       </select>
-    </>
+    </span>
   );
 }
 

@@ -131,7 +131,8 @@ function Tokens({ tokens, hasTeams, attempt }: TokensProps) {
 }
 
 function May({ row }: { row: ApiTokenRow }) {
-  if (row.scopes.length === 0) return <>{row.role === "viewer" ? "look" : `all that a ${row.role} may`}</>;
+  if (row.scopes.length === 0)
+    return <>{row.role === "viewer" ? "look" : `all that ${row.role === "admin" ? "an" : "a"} ${row.role} may`}</>;
   return (
     <>
       look, {row.scopes.join(", ")} <span class="faint">({row.role})</span>

@@ -155,7 +155,7 @@ const COLUMNS: Column<AuditRow>[] = [
       </a>
     ),
   },
-  { word: "From", cell: (row) => row.address || <span class="faint">–</span> },
+  { word: "From", isWideOnly: true, cell: (row) => row.address || <span class="faint">–</span> },
   {
     word: "Request",
     isWideOnly: true,

@@ -4,14 +4,15 @@
  */
 
 import { useEffect, useState } from "preact/hooks";
+import { type Facets, readIncidents } from "../api";
 import { type Matcher, makeSilence, previewSilence, type SilencePreview, type SilenceRow } from "../handling";
 import type { IncidentRow } from "../live/rows";
 import { Dialog, Missing } from "../parts/Dialog";
 import { notify } from "../state/notices";
-import { session } from "../state/team";
+import { session, team } from "../state/team";
 import { count } from "../state/words";
 import { DURATIONS } from "./durations";
-import { FIELDS, filled, guessFor, valuesOf } from "./matchers";
+import { FIELDS, filled, guessFor, type Known, knownValues, PLACEHOLDER, valuesOf } from "./matchers";
 
 interface SilenceDialogProps {
   /** The incident it starts from. */
@@ -114,6 +115,7 @@ interface MatchersProps {
 }
 
 function Matchers({ matchers, onChange, row }: MatchersProps) {
+  const known = useKnown();
   const put = (n: number, change: Partial<Matcher>) =>
     onChange(matchers.map((one, at) => (at === n ? { ...one, ...change } : one)));
   return (
@@ -140,7 +142,13 @@ function Matchers({ matchers, onChange, row }: MatchersProps) {
             <option value="is">is</option>
             <option value="not">is not</option>
           </select>
-          <Values n={n} values={matcher.values} onChange={(values) => put(n, { values })} />
+          <Values
+            n={n}
+            field={matcher.field}
+            values={matcher.values}
+            known={known(matcher.field)}
+            onChange={(values) => put(n, { values })}
+          />
           <button
             type="button"
             class="quiet"
@@ -170,23 +178,55 @@ function Matchers({ matchers, onChange, row }: MatchersProps) {
   );
 }
 
+interface ValuesProps {
+  n: number;
+  field: Matcher["field"];
+  values: string[];
+  known: readonly Known[];
+  onChange: (values: string[]) => void;
+}
+
 /** The text as it is typed: "a, " must not lose its comma before the next word. */
-function Values({ n, values, onChange }: { n: number; values: string[]; onChange: (values: string[]) => void }) {
+function Values({ n, field, values, known, onChange }: ValuesProps) {
   const [text, setText] = useState(values.join(", "));
   useEffect(() => {
     if (valuesOf(text).join() !== values.join()) setText(values.join(", "));
   }, [values.join()]);
   return (
-    <input
-      aria-label={`Values ${n + 1}`}
-      value={text}
-      placeholder="llama-*, …"
-      onInput={(input) => {
-        setText(input.currentTarget.value);
-        onChange(valuesOf(input.currentTarget.value));
-      }}
-    />
+    <>
+      <input
+        aria-label={`Values ${n + 1}`}
+        value={text}
+        placeholder={PLACEHOLDER[field]}
+        list={`known-${n}`}
+        autocomplete="off"
+        onInput={(input) => {
+          setText(input.currentTarget.value);
+          onChange(valuesOf(input.currentTarget.value));
+        }}
+      />
+      <datalist id={`known-${n}`}>
+        {known.map(([value, word]) => (
+          <option key={value} value={value}>
+            {word}
+          </option>
+        ))}
+      </datalist>
+    </>
   );
+}
+
+/** What the values of a field may be, as far as the list of incidents and the jobs in sight tell. */
+function useKnown(): (field: Matcher["field"]) => readonly Known[] {
+  const [facets, setFacets] = useState<Facets | null>(null);
+  useEffect(() => {
+    readIncidents("").then(
+      (answer) => setFacets(answer.facets),
+      () => setFacets(null), // they only help with typing
+    );
+  }, []);
+  const jobs = team.snapshot.value?.jobs.map((job) => job.name) ?? [];
+  return (field) => knownValues(field, facets, jobs);
 }
 
 function TeamChoice({ team, onChoose }: { team: string | undefined; onChoose: (team: string) => void }) {

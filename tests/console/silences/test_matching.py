@@ -55,6 +55,8 @@ def test_of_the_signs_only_the_star_means_something() -> None:
         "job=llama",
         [one("job")],
         [one("room", "r1")],
+        [one("symptom", "hang")],
+        [one("job", "x"), one("component", "nics*")],
         [one("job", "llama", is_not=True)],
         [one("job", "*")],
         [one("job", "**")],
