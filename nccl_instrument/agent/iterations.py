@@ -23,9 +23,14 @@ from nccl_instrument.agent.segment_layout import OP
 from nccl_instrument.tables import OP_P2P
 from nccl_instrument.wire import Rows
 
-KEPT_CALLS: Final = 1024
+KEPT_CALLS: Final = 8192
 PERIOD_MOST: Final = KEPT_CALLS // 4
 PERIOD_UNKNOWN: Final = 16  # calls taken together where nothing repeats
+SETTLED: Final = 512
+PROBES: Final = 16
+TRIED_MOST: Final = 64
+AGAIN_AFTER: Final = 8
+"""Where nothing repeats a period is looked for again after so manieth part of the calls that are known."""
 OPS_KEPT: Final = 65_536
 SETTLE_NS: Final = 2_000_000_000
 """An op of which no flow is seen is of no interest so long after its iteration: it stays inside the node."""
@@ -33,13 +38,19 @@ SETTLE_NS: Final = 2_000_000_000
 Ints = npt.NDArray[np.int64]
 
 
-def shortest_period(calls: Sequence[int]) -> int:
-    """The least p such that the newer half of `calls`, and twice p of them, repeat after p; PERIOD_UNKNOWN without one."""
+def shortest_period(calls: Sequence[int] | Ints) -> int:
+    """The least p such that the newer half of `calls`, and twice p of them, repeat after p; else such that the newest SETTLED of
+    them do, since what they were before may have been something else; PERIOD_UNKNOWN without one.
+    """
     kinds = np.asarray(calls)
-    for p in range(1, min(PERIOD_MOST, len(kinds) // 3) + 1):
-        n = max(len(kinds) // 2, 2 * p)
-        if np.array_equal(kinds[len(kinds) - n : len(kinds) - p], kinds[len(kinds) - n + p :]):
-            return p
+    periods = np.arange(1, min(PERIOD_MOST, len(kinds) // 3) + 1)
+    for back in range(1, min(PROBES, len(kinds) // 3) + 1):  # most are none by the newest calls alone
+        periods = periods[kinds[len(kinds) - back - periods] == kinds[len(kinds) - back]]
+    for least in (len(kinds) // 2, min(len(kinds) // 2, SETTLED)):
+        for p in periods[:TRIED_MOST].tolist():
+            n = max(least, 2 * p)
+            if np.array_equal(kinds[len(kinds) - n : len(kinds) - p], kinds[len(kinds) - n + p :]):
+                return int(p)
     return PERIOD_UNKNOWN
 
 
@@ -56,45 +67,57 @@ class Iteration:
 
 @dataclass
 class Calls:
-    """What one communicator's calls were, by number, the newest KEPT_CALLS without a hole between them."""
+    """What one communicator's calls were, by number, the newest KEPT_CALLS."""
 
-    kinds: dict[int, int] = field(default_factory=dict)
-    enqueued_ns: dict[int, int] = field(default_factory=dict)
     period: int = PERIOD_UNKNOWN
+    newest: int = 0
+    _numbers: Ints = field(default_factory=lambda: np.full(KEPT_CALLS, -1, np.int64))  # which call each place holds
+    _kinds: Ints = field(default_factory=lambda: np.zeros(KEPT_CALLS, np.int64))
+    _enqueued_ns: Ints = field(default_factory=lambda: np.zeros(KEPT_CALLS, np.int64))
     _checked: int = 0  # how many calls there were when the period was last looked for
     _n_seen: int = 0
 
     def add(self, numbers: Ints, kinds: Ints, enqueued_ns: Ints) -> None:
         """Calls in any order; some may have been told before."""
-        for number, kind, at_ns in zip(numbers.tolist(), kinds.tolist(), enqueued_ns.tolist(), strict=True):
-            self._n_seen += number not in self.kinds
-            self.kinds[number], self.enqueued_ns[number] = kind, at_ns
-        if len(self.kinds) > KEPT_CALLS:
-            for number in sorted(self.kinds)[: len(self.kinds) - KEPT_CALLS]:
-                del self.kinds[number], self.enqueued_ns[number]
+        newest = max(self.newest, int(numbers.max(initial=0)))
+        is_kept = (numbers > newest - KEPT_CALLS) & (numbers >= 0)
+        numbers, at = numbers[is_kept], numbers[is_kept] % KEPT_CALLS
+        self._n_seen += int((self._numbers[at] != numbers).sum())
+        self._numbers[at], self._kinds[at], self._enqueued_ns[at] = numbers, kinds[is_kept], enqueued_ns[is_kept]
+        self.newest = newest
 
     def look(self) -> None:
-        """Find the period anew when it does not hold any more, or when twice as much is known as at the last look."""
-        numbers = sorted(self.kinds)
-        first = next((at for at in range(len(numbers) - 1, 0, -1) if numbers[at] - numbers[at - 1] != 1), 0)
-        calls = [self.kinds[number] for number in numbers[first:]]
-        if self._n_seen >= 2 * self._checked or (len(calls) > self.period and not _holds(calls, self.period)):
-            self.period, self._checked = shortest_period(calls), max(self._n_seen, 4)
+        """Find the period anew when it does not hold any more, or when twice as much is known as at the last look. Where calls
+        follow no pattern that is asked for all the time, so some new ones must have come."""
+        is_grown = self._n_seen >= 2 * self._checked
+        is_due = self._n_seen >= self._checked + max(min(self._checked, KEPT_CALLS) // AGAIN_AFTER, 1)
+        if is_grown or (is_due and not self._holds()):
+            self.period, self._checked = shortest_period(self._without_hole()), max(self._n_seen, 4)
 
     def begin(self, iteration: int) -> int:
         """When the first op of that iteration was enqueued; 0 while it was not, or is not known any more."""
-        return self.enqueued_ns.get(iteration * self.period + 1, 0)
+        number = iteration * self.period + 1
+        at = number % KEPT_CALLS
+        return int(self._enqueued_ns[at]) if self._numbers[at] == number else 0
 
     def iteration_of(self, number: int) -> int:
         return (number - 1) // self.period
 
-    @property
-    def newest(self) -> int:
-        return max(self.kinds, default=0)
+    def _holds(self) -> bool:
+        """Whether the newest call is as the one a period before it; True where that is not known, False without a period."""
+        if self.period == PERIOD_UNKNOWN:
+            return False
+        before, last = self.newest - self.period, self.newest % KEPT_CALLS
+        is_known = before > 0 and self._numbers[before % KEPT_CALLS] == before and self._numbers[last] == self.newest
+        return not is_known or bool(self._kinds[last] == self._kinds[before % KEPT_CALLS])
 
-
-def _holds(calls: Sequence[int], period: int) -> bool:
-    return calls[-1] == calls[-1 - period]
+    def _without_hole(self) -> Ints:
+        """(n,) kinds of the newest calls that follow each other, oldest first."""
+        numbers = np.arange(self.newest - KEPT_CALLS + 1, self.newest + 1)
+        at = numbers % KEPT_CALLS
+        holes = np.flatnonzero(self._numbers[at] != numbers)
+        found: Ints = self._kinds[at[int(holes[-1]) + 1 if len(holes) else 0 :]]
+        return found
 
 
 class Iterations:
@@ -187,7 +210,9 @@ class Iterations:
             | mine["dtype"].astype(np.int64) << 40
             | mine["bytes"].astype(np.int64) % 2**40
         )
-        if by_p2p:  # the same to another peer is another call: one who only sends to several counts as they do who receive
+        if (
+            by_p2p
+        ):  # the same to another peer is another call: one who only sends to several counts as they do who receive
             kinds ^= mine["peer"].astype(np.int64) << 52
         period = self.calls.period
         self.calls.add(numbers, kinds, mine["enqueued_ns"])

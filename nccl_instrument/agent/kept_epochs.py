@@ -50,7 +50,7 @@ def _flows(at: int, raw: Raw) -> list[tuple[int, ...]]:
     for number, (comm_id, comm_rank, peer, is_p2p, channel) in enumerate(raw.sent.keys):
         chunks = raw.sent.of(number)
         found.append(
-            (at, comm_id, comm_rank, peer, channel, is_p2p, int(chunks["qpn"].max()), int(chunks["bytes"].max()))
+            (at, comm_id, comm_rank, peer, channel, is_p2p, int(chunks["qpn"].max()), int(chunks["largest"].max()))
         )
     return found
 

@@ -52,7 +52,7 @@ class Traffic:
     """Of one process. `sweep` often, `rows` at each cut with what the cut found."""
 
     def __init__(self, ring: OpRing, pid: int, nic: str, sampling: Sampling) -> None:
-        self.transfers, self.raw = Transfers(ring), deque[Raw]()
+        self.transfers, self.raw = Transfers(ring, sampling.epoch_ns), deque[Raw]()
         self._iterations = Iterations()
         self._pid, self._nic, self._sampling = pid, nic.encode()[:16], sampling
         self._n_lost = self._n_ops_lost = 0
@@ -111,14 +111,14 @@ class Traffic:
         self.transfers.since(self._iterations.open_since_ns() or now_ns)
 
     def _measured(self, iteration: Iteration, transfers: Rows) -> Rows:
-        sent = laid_out(transfers, iteration, self._sampling.epoch_ns)
+        sent = laid_out(transfers, iteration, self.transfers.epoch_ns)
         rows = self._cut(sent)
         if not (iteration.is_whole and sent.is_whole):
             rows["flags"] |= TRAFFIC_INCOMPLETE
         self.n_too_large += sent.n_refused > 0
         n_cells = len(sent.cells) + sent.n_refused
-        cost = Cost(len(rows), n_cells, len(sent.rows), iteration.ends_ns - iteration.begins_ns)
-        self._keep(Raw(replace(iteration, ops=iteration.ops[:0]), sent, self._sampling.every, self._nic))
+        cost = Cost(len(rows), n_cells, int(sent.rows["n_chunks"].sum()), iteration.ends_ns - iteration.begins_ns)
+        self._keep(Raw(replace(iteration, ops=iteration.ops[:0]), sent.slim(), self._sampling.every, self._nic))
         self._sampling.told(self._pid, cost)
         return rows
 
@@ -153,7 +153,7 @@ class Traffic:
             return empty_rows("traffic")
         self._told_ns = newest_ns
         here = Iteration(number, self._iterations.open_since_ns(), now_ns, live, is_whole=True)
-        sent = laid_out(transfers, here, self._sampling.epoch_ns)
+        sent = laid_out(transfers, here, self.transfers.epoch_ns)
         rows = self._cut(sent, is_open=True)
         rows["flags"] |= 0 if sent.is_whole else TRAFFIC_INCOMPLETE
         return rows
@@ -190,7 +190,7 @@ class Traffic:
             mine, chunks = rows["channel"] == sent.keys[flow][4], sent.of(flow)
             rows["queue_pair"][mine], rows["slice_bytes"][mine] = (
                 chunks["qpn"].max(),
-                min(chunks["bytes"].max(), 2**31 - 1),
+                min(chunks["largest"].max(), 2**31 - 1),
             )
         return rows
 

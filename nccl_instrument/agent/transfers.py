@@ -8,7 +8,7 @@ through, until it was through itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -25,7 +25,10 @@ from nccl_instrument.measure.spreading import CELL, EPOCH_NS_MOST, SPAN, spread
 from nccl_instrument.tables import FUNC_SEND, OP_P2P
 from nccl_instrument.wire import Rows
 
-KEPT_MAX: Final = 262_144
+KEPT_MAX: Final = 65_536
+"""Rows of 64 bytes. What is more is joined: chunks of a flow and op that lie in one epoch are one row, and say the same of it.
+Where that does not suffice epochs are twice as long, and so on, up to a millisecond: a long iteration is measured more coarsely.
+"""
 PASSES_MOST: Final = 4
 NEARLY_EMPTY: Final = 64
 CELLS_MAX: Final = 400_000
@@ -33,6 +36,8 @@ CELLS_MAX: Final = 400_000
 SPAN_NS_MAX: Final = 5_000_000_000
 """A chunk that was longer under way (a link was down) is laid over its last so many nanoseconds: epochs of nothing but hope."""
 
+HELD: Final = np.dtype([("n_chunks", "u4"), ("largest", "u4"), *TRANSFER.descr[1:]])
+"""TRANSFER with, in the place of the stamp, how many chunks a row is and the bytes of the largest of them."""
 Ints = npt.NDArray[np.int64]
 Key = tuple[int, int, int, int, int]
 _KEY: Final = ("comm_id", "comm_rank", "peer", "is_p2p", "channel")
@@ -40,10 +45,13 @@ _ORDER: Final = ("step", "op", *_KEY[::-1])
 
 
 class Transfers:
-    """What was read of one ring and may still be wanted. n_lost: records that were overwritten before they were read."""
+    """What was read of one ring and may still be wanted. n_lost: records that were overwritten before they were read, or for
+    which there was no room. epoch_ns: of the shortest epochs in which what is held can be told; longer where there was too much.
+    """
 
-    def __init__(self, ring: OpRing) -> None:
-        self.ring = ring
+    def __init__(self, ring: OpRing, epoch_ns: int) -> None:
+        self.ring, self.epoch_ns, self._shortest_ns = ring, epoch_ns, epoch_ns
+        self._coarse_until_ns = 0  # nothing that was done later is told in longer epochs
         self.n_lost = 0
         self._kept: list[Rows] = []
         self._n_kept = self._passes = 0
@@ -62,34 +70,76 @@ class Transfers:
     def read(self) -> None:
         rows, lost = self.ring.drain()
         self.n_lost += lost
-        self._kept.append(rows)
+        self._kept.append(held_of(rows))
         self._n_kept += len(rows)
-        while self._n_kept > KEPT_MAX and len(self._kept) > 1:
-            gone = len(self._kept.pop(0))
-            self._n_kept, self.n_lost = self._n_kept - gone, self.n_lost + gone
+        if self._n_kept > KEPT_MAX:
+            self._squeeze()
+
+    def _squeeze(self) -> None:
+        """Make room for as much again; what there is no room for even then is lost, the oldest first."""
+        rows = joined(stack(self._kept), self.epoch_ns)
+        while len(rows) > KEPT_MAX // 2 and self.epoch_ns < EPOCH_NS_MOST:
+            self.epoch_ns = min(2 * self.epoch_ns, EPOCH_NS_MOST)
+            rows, self._coarse_until_ns = joined(rows, self.epoch_ns), int(rows["done_ns"].max())
+        if len(rows) > KEPT_MAX:
+            is_new = np.zeros(len(rows), np.bool_)
+            is_new[np.argpartition(rows["done_ns"], len(rows) - KEPT_MAX)[len(rows) - KEPT_MAX :]] = True
+            self.n_lost += int(rows["n_chunks"][~is_new].sum())
+            rows = pick(rows, is_new)
+        self._kept, self._n_kept = [rows], len(rows)
 
     def read_back(self) -> None:
         """What the ring still holds of what was skipped: of a process that stands still all of what it did last."""
         self.ring.position = max(0, self.ring.position - self.ring.n_rows)
-        self._kept, self._n_kept = [self.ring.drain()[0]], 0
+        self._kept, self._n_kept = [held_of(self.ring.drain()[0])], 0
 
     def skip(self) -> None:
         """Nothing of what was sent so far is wanted."""
         self.ring.skip()
-        self._kept, self._n_kept = [], 0
+        self._kept, self._n_kept, self.epoch_ns = [], 0, self._shortest_ns
 
     def since(self, begins_ns: int) -> Rows:
-        """(n,) TRANSFER rows that were done since; older ones are forgotten."""
-        rows = stack(self._kept) if self._kept else np.zeros(0, TRANSFER)
+        """(n,) HELD rows that were done since; older ones are forgotten."""
+        rows = stack(self._kept) if self._kept else np.zeros(0, HELD)
         is_wanted = rows["done_ns"] >= begins_ns
         rows = rows if is_wanted.all() else pick(rows, is_wanted)
         self._kept, self._n_kept = [rows], len(rows)
+        if begins_ns > self._coarse_until_ns:
+            self.epoch_ns = self._shortest_ns
         return rows
+
+
+def held_of(rows: Rows) -> Rows:
+    """TRANSFER rows as HELD ones, in their place."""
+    held = rows.view(HELD)
+    held["n_chunks"], held["largest"] = 1, rows["bytes"]
+    return held
+
+
+def joined(rows: Rows, epoch_ns: int) -> Rows:
+    """HELD rows by flow, op and order; those of one op that follow each other in an epoch are one: its bytes stay the same."""
+    rows = pick(rows, np.lexsort([rows[name] for name in _ORDER]))
+    begins = _changes(rows)
+    before = np.zeros(len(rows), np.int64)
+    before[1:] = rows["done_ns"][:-1]
+    before[begins] = 0
+    epoch = (rows["done_ns"] - 1) // epoch_ns
+    is_inside = np.maximum(rows["posted_ns"], before) // epoch_ns == epoch
+    follows = rows["step"][1:] == rows["step"][:-1] + rows["n_chunks"][:-1]
+    follows &= (rows["op"][1:] == rows["op"][:-1]) & (epoch[1:] == epoch[:-1]) & is_inside[1:] & is_inside[:-1]
+    first = np.flatnonzero(begins | np.append(True, ~follows)) if len(rows) else np.zeros(0, np.int64)
+    found = pick(rows, first)
+    if len(first) < len(rows):
+        found["done_ns"] = rows["done_ns"][np.append(first[1:], len(rows)) - 1]
+        found["bytes"] = np.minimum(np.add.reduceat(rows["bytes"].astype(np.int64), first), 2**32 - 1)
+        found["n_chunks"] = np.add.reduceat(rows["n_chunks"], first)
+        found["largest"] = np.maximum.reduceat(rows["largest"], first)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What the flows of an iteration moved. keys: (F,) of the flows, ordered; rows: (n,) TRANSFER by flow and order; first:
+    """What the flows of an iteration moved. keys: (F,) of the flows, ordered; rows: (n,) HELD by flow and order; first:
     (F + 1,) where each flow's begin. cells: (m,) CELL of epochs of epoch_ns; is_whole: no chunk is missing.
     n_refused: epochs it would have had, where they were more than CELLS_MAX even of the longest: then it has none.
     """
@@ -105,6 +155,15 @@ class Sent:
     def of(self, flow: int) -> Rows:
         """Its chunks."""
         return self.rows[self.first[flow] : self.first[flow + 1]]
+
+    def slim(self) -> Sent:
+        """The same with one row for each flow: its largest chunk and its queue pair."""
+        if not len(self.rows):
+            return self
+        rows = pick(self.rows, self.first[:-1])
+        for name in ("largest", "qpn"):
+            rows[name] = np.maximum.reduceat(self.rows[name], self.first[:-1])
+        return replace(self, rows=rows, first=np.arange(len(self.keys) + 1))
 
     def volumes(self, flows: Sequence[int]) -> tuple[Ints, Ints]:
         """(ops, bytes) that these flows moved together, by op."""
@@ -181,11 +240,12 @@ def _is_of(rows: Rows, iteration: Iteration) -> npt.NDArray[np.bool_]:
 def _has_all(rows: Rows, first: Ints) -> bool:
     """Whether each flow's chunks of each op are numbered from 0 on without a hole."""
     step, op = rows["step"].astype(np.int64), rows["op"]
+    n_chunks = rows["n_chunks"].astype(np.int64)
     begins = np.zeros(len(rows), np.bool_)
     begins[first[:-1]] = True
     begins[1:] |= op[1:] != op[:-1]
     follows = np.zeros(len(rows), np.bool_)
-    follows[1:] = step[1:] == step[:-1] + 1
+    follows[1:] = step[1:] == step[:-1] + n_chunks[:-1]
     return bool((np.where(begins, step == 0, follows)).all())
 
 

@@ -27,10 +27,10 @@ from nccl_instrument.agent.kept_epochs import NONE_YET, NOT_RECORDED, kept_epoch
 from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.post import APART_S_MAX, DUMPS_PATH, Door, Order
 from nccl_instrument.agent.processes import Living, started_at
-from nccl_instrument.agent.segment_layout import OP, TRANSFER
+from nccl_instrument.agent.segment_layout import OP
 from nccl_instrument.agent.stacks import find_py_spy
 from nccl_instrument.agent.traffic import Raw
-from nccl_instrument.agent.transfers import Sent
+from nccl_instrument.agent.transfers import HELD, Sent
 from nccl_instrument.dumps import EPOCHS, RECORDER, STACKS, Dumps
 from nccl_instrument.epochs import read_epochs
 from nccl_instrument.measure.spreading import CELL as SPREAD
@@ -312,8 +312,8 @@ def test_epochs_of_what_a_rank_sent_arrive_and_a_rank_that_sent_nothing_says_so(
 
 def test_epochs_that_were_kept_are_sent_and_who_has_none_says_why() -> None:
     cells = np.array([(0, 0, 5, 4096), (1, 0, 6, 10)], SPREAD)
-    rows = np.zeros(2, TRANSFER)
-    rows["bytes"], rows["qpn"] = [4096, 10], [77, 78]
+    rows = np.zeros(2, HELD)
+    rows["largest"], rows["qpn"] = [4096, 10], [77, 78]
     keys = [(0xA, 0, 1, 0, 0), (0xA, 0, 2, 0, 1)]
     sent = Sent(keys, rows, np.array([0, 1, 2]), cells, 32_000, True)
     raw = Raw(Iteration(4, 10**6, 2 * 10**6, np.zeros(0, OP), True), sent, 2, b"mlx5_0")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nccl_instrument.agent.iterations import PERIOD_UNKNOWN, SETTLE_NS, Iteration, Iterations, shortest_period
+from nccl_instrument.agent.iterations import PERIOD_UNKNOWN, SETTLE_NS, Calls, Iteration, Iterations, shortest_period
 from nccl_instrument.agent.sampling import Cost, Sampling
 from nccl_instrument.agent.segment_layout import OP
 from nccl_instrument.tables import FUNCS, OP_P2P
@@ -175,3 +175,37 @@ def test_any_of_a_stretch_is_measured_when_one_is(first: int, length: int, rows:
     sampling.told(1, Cost(rows, 0, 0, 1000 * MS))
     stretch = range(first, first + length + 1)
     assert sampling.is_any_measured(first, first + length) == any(sampling.is_measured(n) for n in stretch)
+
+
+def counted(kinds: list[int], at_once: int = 64) -> Calls:
+    """Calls of these kinds, some at a time, as cuts bring them."""
+    found = Calls()
+    for first in range(0, len(kinds), at_once):
+        here = np.array(kinds[first : first + at_once], np.int64)
+        found.add(np.arange(first + 1, first + 1 + len(here)), here, np.arange(first, first + len(here)) + 5)
+        found.look()
+    return found
+
+
+def test_an_iteration_of_two_thousand_calls_is_found_though_most_of_them_are_alike() -> None:
+    step_of = [1, 2, 2, 3] * 499 + [7, 8, 9]
+    found = counted(step_of * 5)
+    assert found.period == len(step_of) == 1999
+    assert found.begin(3) == 3 * 1999 + 5 and found.begin(0) == 0, "what lies further back is forgotten"
+
+
+def test_another_pattern_is_found_soon_after_a_long_time_of_the_first() -> None:
+    found = counted([1, 2, 3] * 4_000 + [4, 5] * 800)
+    assert found.period == 2
+
+
+def test_calls_without_a_pattern_are_looked_through_seldom() -> None:
+    draw = np.random.default_rng(3)
+    found = Calls()
+    looked: list[int] = []
+    for first in range(0, 20_000, 50):
+        found.add(np.arange(first + 1, first + 51), draw.integers(0, 2**40, 50), np.full(50, 5))
+        before = found._checked
+        found.look()
+        looked += [first] * (found._checked != before)
+    assert found.period == PERIOD_UNKNOWN and 10 < len(looked) < 60

@@ -10,10 +10,12 @@ import pytest
 
 from nccl_instrument.agent import traffic as module
 from nccl_instrument.agent import transfers
+from nccl_instrument.agent.iterations import Iteration
 from nccl_instrument.agent.ring import OpRing
 from nccl_instrument.agent.sampling import Cost, Sampling
 from nccl_instrument.agent.segment_layout import OP, TRANSFER
 from nccl_instrument.agent.traffic import SILENT_NS, Traffic
+from nccl_instrument.agent.transfers import Sent, Transfers, laid_out
 from nccl_instrument.measure.meter import MeterError
 from nccl_instrument.tables import (
     FUNC_SEND,
@@ -266,3 +268,60 @@ def test_chunks_in_numbers_that_cannot_be_end_in_no_endless_work() -> None:
     process.ring["done_ns"][-50:] = 2**62
     with suppress(ValueError, OverflowError, IndexError):  # the agent stops following a segment that makes no sense
         process.run(11, 14)
+
+
+def recorded(n_chunks: int, each_us: int) -> tuple[OpRing, Iteration]:
+    """A ring with an op of two channels, whose chunks follow each other, every fourth after a pause of one chunk's time."""
+    head, ring = np.array([2 * n_chunks], np.uint64), np.zeros(2 * n_chunks, TRANSFER)
+    step = np.arange(2 * n_chunks) // 2
+    ring["comm_id"], ring["comm_rank"], ring["peer"], ring["op"] = WORLD, 2, 3, 1
+    ring["channel"], ring["step"], ring["bytes"] = np.arange(2 * n_chunks) % 2, step, 1000 + step % 7
+    begins = (step + step // 4) * each_us * 1000 + 5 * MS
+    ring["posted_ns"], ring["done_ns"] = begins, begins + each_us * 1000
+    ring["stamp"] = 2 * (np.arange(2 * n_chunks) + 1)
+    ops = np.zeros(1, OP)
+    ops["comm_id"], ops["comm_rank"], ops["op"], ops["peer"] = WORLD, 2, 1, -1
+    return OpRing(head, ring, 0), Iteration(0, MS, 10**12, ops, is_whole=True)
+
+
+def told(n_chunks: int, each_us: int) -> tuple[Sent, Transfers]:
+    ring, iteration = recorded(n_chunks, each_us)
+    held = Transfers(ring, EPOCH)
+    held.read()
+    return laid_out(held.since(0), iteration, held.epoch_ns), held
+
+
+def test_joining_chunks_of_one_epoch_changes_no_epoch_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, _ = told(2_000, 3)
+    monkeypatch.setattr(transfers, "KEPT_MAX", 3_000)
+    squeezed, held = told(2_000, 3)
+    assert (plain.cells == squeezed.cells).all() and squeezed.epoch_ns == EPOCH
+    assert held.n_lost == 0 and squeezed.is_whole and len(squeezed.rows) < len(plain.rows) // 2
+    assert squeezed.rows["n_chunks"].sum() == len(plain.rows) and squeezed.rows["largest"].max() == 1006
+
+
+def test_an_iteration_of_too_many_chunks_is_told_in_longer_epochs_and_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, _ = told(4_000, 20)
+    monkeypatch.setattr(transfers, "KEPT_MAX", 1_000)
+    squeezed, held = told(4_000, 20)
+    assert held.n_lost == 0 and squeezed.is_whole and EPOCH < squeezed.epoch_ns <= 1_000_000
+    assert squeezed.cells["n_bytes"].sum() == plain.cells["n_bytes"].sum()
+    assert int(squeezed.cells["epoch"].max()) == int(plain.cells["epoch"].max()) * EPOCH // squeezed.epoch_ns
+    held.since(10**12)
+    assert held.epoch_ns == EPOCH, "what comes next is measured finely again"
+
+
+def test_what_there_is_no_room_for_even_then_is_lost_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfers, "KEPT_MAX", 100)
+    squeezed, held = told(1_000, 2_000)
+    assert held.n_lost == 1_900 and not squeezed.is_whole
+
+
+def test_a_hole_between_joined_chunks_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfers, "KEPT_MAX", 3_000)
+    ring, iteration = recorded(2_000, 3)
+    ring._ring["stamp"][501] = 0
+    held = Transfers(ring, EPOCH)
+    held.read()
+    held.read()
+    assert not laid_out(held.since(0), iteration, held.epoch_ns).is_whole
