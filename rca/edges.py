@@ -2,7 +2,11 @@
 
 An op's record sums over its flows, so a rank that sends half of its data into a slow NIC looks half as slow as its owner. A
 send has one peer; the rows of flows in progress say how a collective's time divides among its peers. Over a socket what is
-on the wire may wait for its receiver, and a receiver for its sender: only what both wait for is the network's.
+on the wire may wait for its receiver, and a receiver for its sender: only what both wait for is the network's. Of a send it is
+the shorter of the two waits, since one of them came first and waited for the other:
+
+    receiver first   ▕··········· waits ·······════▏      sender first    ▕··· waits ····════▏
+    sender                             ▕════▏             receiver                       ▕════▏
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV, FUNC_SEND, FUNCS, RDMA_DONE, RECEIVE, RECEIVED, SEND, SOCKET
-from rca.inside import Wait
+from rca.inside import EXCESS_MIN_NS, Inside, Wait
+from rca.iterations import Iterations
 from rca.keys import Index, Ints, Keys, Mask, Rows, distinct, in_sorted, is_p2p, latest, mix
 from rca.slowdown import Slowdown, uses_sockets
 from rca.streams import Floats
@@ -22,6 +27,7 @@ from rca.streams import Floats
 BULK_MIN = 0.25  # of a full slot: what is sent in smaller pieces takes as long at any rate
 CHUNKS_MIN = 5  # seen before and since
 NODES_ASKED = 16  # for how much a slot holds
+SHOWN_MIN = 0.2  # of its usual time: by less nothing counts as grown; of a long op EXCESS_MIN_NS is less still
 _ALL_REDUCE = FUNCS.index("AllReduce")
 
 
@@ -44,14 +50,17 @@ class Edges:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Edges as one of their ends sees them. mine, peer: positions of that end and the other. kind: of what they carry."""
+    """Edges as one of their ends sees them. mine, peer: positions of that end and the other. kind: of what they carry, equal
+    at both ends. is_alone: a send or its receive. copy_ns: by how much longer chunks now wait for the end's own GPU."""
 
     mine: Ints
     peer: Ints
     kind: Keys
+    is_alone: Mask
     usual_ns: Floats
     now_ns: Floats
     lasted_ns: Floats
+    copy_ns: Floats
 
 
 _EDGES: Final[WeakKeyDictionary[Slowdown, Edges]] = WeakKeyDictionary()
@@ -81,7 +90,9 @@ def _edges_of(slowdown: Slowdown) -> Edges:
     at_once = (
         sent.now_ns[both] + taken.now_ns[at] - lasted
     )  # at least: what both wait beyond the op's own time overlaps
-    now = usual + np.maximum(np.minimum(more, at_once - usual), 0.0)
+    more = np.minimum(more, at_once - usual)
+    shorter = np.minimum(sent.now_ns[both], taken.now_ns[at]) - usual - taken.copy_ns[at]
+    now = usual + np.maximum(np.where(sent.is_alone[both], shorter, more), 0.0)
     return _merged(sent.mine[both], sent.peer[both], usual, now, sent.lasted_ns[both])
 
 
@@ -128,13 +139,15 @@ def _side(slowdown: Slowdown, direction: int, wait: Wait, slot_bytes: float) -> 
     is_alone = iterations.func[places] == alone
     func = np.where(is_alone, 0, iterations.func[places])
     comm, peer = iterations.comm_id[places], np.where(is_alone, iterations.peer[places], -1)
-    _, first, of = np.unique(mix(rank_at, comm, func, peer), return_index=True, return_inverse=True)
+    number = np.where(is_alone, _numbers(iterations)[places], 0)
+    _, first, of = np.unique(mix(rank_at, comm, func, peer, number), return_index=True, return_inverse=True)
     before = _before_ready(slowdown) if wait is Wait.DATA else 0.0
-    values = (inside.usual[wait], inside.excess(wait), inside.lasted_slow + before)
-    usual, more, lasted = (
+    values = (inside.usual[wait], _grown(inside, wait), inside.lasted_slow + before, inside.excess(Wait.COPY))
+    usual, more, lasted, copy = (
         np.bincount(of, weights=np.nan_to_num(one[places]), minlength=len(first)).astype(np.float64) for one in values
     )
     mine, comm, func, peer, is_alone = rank_at[first], comm[first], func[first], peer[first], is_alone[first]
+    number = number[first]
     shared = np.flatnonzero(~is_alone)
     at, peers, usually, now = _divided(
         slowdown, direction, mix(mine, comm, func, peer)[shared], comm[shared], more[shared]
@@ -144,7 +157,29 @@ def _side(slowdown: Slowdown, direction: int, wait: Wait, slot_bytes: float) -> 
     now = np.where(more[at] > 0, now, usually)  # within the noise nobody's part has changed
     peer = np.where((peer < 0) & ~is_alone[at], _only_other(slowdown, mine[at], comm[at]), peer)
     who = np.where(peer >= 0, receivers_of(slowdown, comm[at], peer), -1)
-    return _Side(mine[at], who, mix(comm[at], func[at]), usual[at] * usually, (usual + more)[at] * now, lasted[at])
+    return _Side(
+        mine[at], who, mix(comm[at], func[at], number[at]), is_alone[at], usual[at] * usually,
+        (usual + more)[at] * now, lasted[at], copy[at],
+    )  # fmt: skip
+
+
+def _grown(inside: Inside, wait: Wait) -> Floats:
+    """(P,) as Inside.excess, but a short op's wait counts when it has grown by much less than that asks for."""
+    more = inside.slow[wait] - inside.usual[wait]
+    least = 3 * inside.noise[wait] + np.minimum(EXCESS_MIN_NS, SHOWN_MIN * inside.usual[wait])
+    return np.where(np.isfinite(more) & (more > least), more, 0.0)
+
+
+def _numbers(iterations: Iterations) -> Ints:
+    """(P,) the how many-th of its pair's sends in an iteration each is, by the number that both ends have for it."""
+    row = iterations.row
+    if not row.size:
+        return np.zeros(len(row), np.int64)
+    seen = row[np.arange(len(row)), (row >= 0).argmax(axis=1)]
+    key = mix(iterations.rank_at, iterations.comm_id, iterations.func, iterations.peer)
+    _, of, n = np.unique(key, return_inverse=True, return_counts=True)
+    found: Ints = iterations.ops["op"][seen].astype(np.int64) % n[of]
+    return found
 
 
 def _before_ready(slowdown: Slowdown) -> Floats:

@@ -19,12 +19,14 @@ from rca.streams import Floats
 
 GROWN_MIN = 0.25  # of its usual time: less is not slow
 SLOW_MIN = 0.3  # of how much the connection grew that costs most: the others of a slow end are about as slow
+COSTS_MIN = 0.5  # of what that one costs: as slow, though what it carried was on the wire for longer before
 COVERED = 0.9  # of what the slow connections cost
 OWN_MIN = 0.6  # of its own connections
 BESIDE_MIN = 0.3  # of what the connections of the first end cost
 ELSEWHERE_MIN = 0.5  # of the costliest connection: less, elsewhere, may be how others fell in line with it
 EVERYBODY = 0.85  # of all connections
 EVERYBODY_MIN = 4  # ends
+NEEDED_MIN = 0.25  # of all ends, to explain what is slow: so many parts do not break at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,10 @@ class Ends:
         return found
 
 
-def ends_of(edges: Edges, end_of: Ints) -> Ends:
-    """What explains the slow ones of `edges`. end_of: (R,) the end of each rank: its NIC, or itself."""
+def ends_of(edges: Edges, end_of: Ints, grown_min: float = GROWN_MIN) -> Ends:
+    """What explains the slow ones of `edges`. end_of: (R,) the end of each rank: its NIC, or itself. grown_min: of their usual
+    time, from which connections are slow.
+    """
     sender = end_of[edges.sender]
     receiver = np.where(edges.receiver >= 0, end_of[np.maximum(edges.receiver, 0)], -1)
     _, first, of = np.unique(np.stack([sender, receiver]), axis=1, return_index=True, return_inverse=True)
@@ -68,13 +72,15 @@ def ends_of(edges: Edges, end_of: Ints) -> Ends:
     sender, receiver = sender[first], receiver[first]
     carries = (usual > 0) & (sender != receiver)
     sender, receiver, usual, now, lasted = (one[carries] for one in (sender, receiver, usual, now, lasted))
-    slow = _slow(usual, now)
+    slow = _slow(usual, now, grown_min)
     cost = np.where(slow, now - usual, 0.0)
     chosen, left = _fewest(sender, receiver, slow, cost)
     n_ends = len(np.unique(sender[receiver >= 0]))
     if len(chosen) > 1 and n_ends >= EVERYBODY_MIN and slow[receiver >= 0].mean() >= EVERYBODY:
         is_half, nothing = 2 * len(chosen) <= n_ends + 1, np.zeros(0, np.int64)
         return Ends(sender, receiver, usual, now, lasted, slow, (), (), nothing, (), True, is_half)
+    if _is_everywhere(sender, receiver, slow, cost):
+        return Ends(sender, receiver, usual, now, lasted, slow, (), (), np.zeros(0, np.int64), (), True, False)
     undecided = _undecided(sender, receiver, slow, chosen)
     chosen = [one for one in chosen if not any(one in group for group in undecided)]
     rivals = tuple(_rivals(sender, receiver, slow, chosen, one) for one in chosen)
@@ -84,6 +90,23 @@ def ends_of(edges: Edges, end_of: Ints) -> Ends:
     )  # however many: they cost it at the same time
     unexplained = np.flatnonzero(left > 0) if left.sum() > (1 - COVERED) * cost.sum() else np.zeros(0, np.int64)
     return Ends(sender, receiver, usual, now, lasted, slow, tuple(chosen), rivals, unexplained, undecided, False, False)
+
+
+def _is_everywhere(sender: Ints, receiver: Ints, slow: Mask, cost: Floats) -> bool:
+    """Whether slow connections touch nearly all ends, and a quarter of them would have to be slow to explain what costs most.
+
+    Not all of a job's connections show it: what waits for its receiver is on the wire as long as ever.
+    """
+    known = receiver >= 0
+    ends, touched = _touching(sender, receiver, known), _touching(sender, receiver, slow & known)
+    if len(touched) < EVERYBODY * len(ends):
+        return False
+    apart = set[int]()  # ends of connections that share none: each of these needs an end of its own
+    costly = known & slow & (cost >= ELSEWHERE_MIN * cost.max(initial=0.0))
+    for one, other in zip(sender[costly].tolist(), receiver[costly].tolist(), strict=True):
+        if one not in apart and other not in apart:
+            apart |= {one, other}
+    return len(apart) >= 2 * max(EVERYBODY_MIN, NEEDED_MIN * len(ends))
 
 
 def _undecided(sender: Ints, receiver: Ints, slow: Mask, chosen: list[int]) -> tuple[tuple[int, ...], ...]:
@@ -104,13 +127,14 @@ def _undecided(sender: Ints, receiver: Ints, slow: Mask, chosen: list[int]) -> t
     return tuple(found)
 
 
-def _slow(usual: Floats, now: Floats) -> Mask:
+def _slow(usual: Floats, now: Floats, grown_min: float) -> Mask:
     """(C,) which are about as much slower as the one that costs most."""
     if not len(usual):
         return np.zeros(0, bool)
     grown = now / usual - 1.0
     most = grown[(now - usual).argmax()]
-    found: Mask = (grown >= GROWN_MIN) & (grown >= SLOW_MIN * most)
+    is_like = (grown >= SLOW_MIN * most) | (now - usual >= COSTS_MIN * (now - usual).max())
+    found: Mask = (grown >= grown_min) & is_like
     return found
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rca.cover import SHARE_MIN
-from rca.keys import Ints, Mask, Rows, is_p2p
+from rca.keys import Index, Ints, Mask, Rows, distinct, is_p2p, mix
 from rca.slowdown import ITERATIONS_MIN, Slowdown
 from rca.streams import Floats
 
@@ -29,19 +29,24 @@ SHARE_OF_TWO = 0.1  # where only two meet, and nothing tells by how much those d
 ALONE_MIN_NS = (
     50_000.0  # by which those differ whose GPUs come to an op by themselves; a host's own pace varies by less
 )
+ALIKE_MAX = 0.1  # of what an iteration loses, divided among its ops: one slow GPU alone leads by nearly all of it
+NODES_ASKED = 8
+OWN_MIN = 0.5  # of its lead
 DEVIATION = 1.4826  # times a median deviation
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """A communicator on one node. members: (M,) global ranks. later_ns: (K, M) by how much later than usual, compared with the
-    middle of them, each enqueues its n-th op of an iteration. uneven_ns, grown_ns: (K,) by how much they usually differ there,
-    and by how much later after the first of these ops they come to it now. n: (K,) iterations. is_let_go: whether they wait
-    longest before an op of these where the op enqueued before it was one of all of them, which they left together."""
+    middle of them, each enqueues its n-th op of an iteration. uneven_ns, uneven_now_ns, grown_ns: (K,) by how much each of
+    them usually varies there, by how much now, and by how much later after the first of these ops they come to it now. n: (K,)
+    iterations. is_let_go: whether they wait longest before an op of these where the op enqueued before it was one of all of
+    them, which they left together."""
 
     members: Ints
     later_ns: Floats
     uneven_ns: Floats
+    uneven_now_ns: Floats
     grown_ns: Floats
     n: Ints
     is_let_go: bool
@@ -65,6 +70,11 @@ class Meeting:
 def last_to_launch(slowdown: Slowdown, ranks: Ints) -> Ints:
     """Those of these global ranks (of one node) that enqueue clearly later than their mates in some communicator, more than
     they used to, and share none with somebody who does so by more, and may keep them late; () where nobody stands out."""
+    return np.array(sorted(leads_ns(slowdown, ranks)), np.int64)
+
+
+def leads_ns(slowdown: Slowdown, ranks: Ints) -> dict[int, float]:
+    """Rank → by how much it enqueues later than its mates, on average over the ops of an iteration; see last_to_launch."""
     leads: dict[int, float] = {}
     for meeting in _meetings(slowdown, ranks):
         grown = meeting.own_ns()
@@ -79,7 +89,73 @@ def last_to_launch(slowdown: Slowdown, ranks: Ints) -> Ints:
         in_node = np.intersect1d(shared, ranks)  # whom it meets elsewhere does not make it later than its mates
         if not np.isin(found, in_node).any():
             found.append(rank)
-    return np.array(sorted(found), np.int64)
+    return {rank: leads[rank] for rank in found}
+
+
+def leads_anywhere_ns(slowdown: Slowdown) -> dict[int, float]:
+    """leads_ns of all nodes of the job, of those who take longer from what ends last on their node to their next step: asked
+    of the NODES_ASKED nodes where somebody stands out most at first sight."""
+    node = np.append(slowdown.ranks.node, -1)[slowdown.ranks.position(_ranks_of(slowdown))]
+    later = _at_first_sight_ns(slowdown)
+    known = (node >= 0) & (later >= LEAD_MIN_NS)
+    most = np.zeros(int(node.max(initial=-1)) + 1)
+    np.maximum.at(most, node[known], later[known])
+    asked = [int(one) for one in np.argsort(-most, kind="stable")[:NODES_ASKED] if most[one] > 0]
+    found = dict[int, float]()
+    for one in asked:
+        there = slowdown.ranks.rank[slowdown.ranks.node == one]
+        leads = leads_ns(slowdown, there)
+        found |= {rank: lead for rank, lead in leads.items() if _takes_ns(slowdown, rank, there) >= OWN_MIN * lead}
+    return found
+
+
+def _takes_ns(slowdown: Slowdown, rank: int, there: Ints) -> float:
+    """By how much longer a rank now takes to begin its steps, from the last end that any of `there`, its node, has seen. What
+    lets mates go may itself end later for one of them."""
+    rows = slowdown.window.rows("op")
+    rows = rows[np.isin(rows["rank"], there)]
+    start_ns = slowdown.iterations.start_ns
+    ends = np.sort(rows["done_ns"][rows["done_ns"] > 0]) - start_ns
+    mine = np.unique(rows["enqueued_ns"][(rows["rank"] == rank) & (rows["enqueued_ns"] > 0)]) - start_ns
+    pause = np.diff(mine)
+    if not len(pause):
+        return 0.0
+    longest = np.sort(pause)[-slowdown.iterations.n :]
+    begins = mine[1:][pause >= 0.5 * np.median(longest)]
+    last = np.searchsorted(ends, begins) - 1
+    begins, last = begins[last >= 0], last[last >= 0]
+    before, since = _times(slowdown, begins.astype(np.float64))
+    took = begins - ends[last]
+    return float(np.median(took[since]) - np.median(took[before])) if before.any() and since.any() else 0.0
+
+
+def _ranks_of(slowdown: Slowdown) -> Ints:
+    """(n,) the ranks that have enqueued collectives, sorted."""
+    found: Ints = distinct(slowdown.window.rows("op")["rank"].astype(np.int64))
+    return found[found >= 0]
+
+
+def _at_first_sight_ns(slowdown: Slowdown) -> Floats:
+    """(n,) by how much later each of `_ranks_of` enqueues than the mean of those it does so with, less what it used to: of
+    all communicators that do not leave their node, at once."""
+    rows, ranks = slowdown.window.rows("op"), _ranks_of(slowdown)
+    at = np.flatnonzero((rows["enqueued_ns"] > 0) & (rows["rank"] >= 0) & ~is_p2p(rows))
+    comm, enqueued = rows["comm_id"][at], rows["enqueued_ns"][at].astype(np.float64) - slowdown.iterations.start_ns
+    rank_at = np.searchsorted(ranks, rows["rank"][at])
+    _, of = np.unique(mix(comm, rows["op"][at]), return_inverse=True)
+    n = np.bincount(of)
+    later = enqueued - (np.bincount(of, weights=enqueued) / n)[of]
+    local = Index(slowdown.window.members["comm_id"].astype(np.uint64)).find(comm)
+    is_local = (local >= 0) & (slowdown.window.members["n_nodes"][local] == 1) & (n[of] > 1)
+    before, since = _times(slowdown, enqueued)
+    means = [_mean_of(rank_at, later, those & is_local, len(ranks)) for those in (since, before)]
+    return means[0] - means[1]
+
+
+def _mean_of(rank_at: Ints, values: Floats, those: Mask, n_ranks: int) -> Floats:
+    total, n = (np.bincount(rank_at[those], weights=one, minlength=n_ranks) for one in (values[those], None))
+    found: Floats = total / np.maximum(n, 1)
+    return found
 
 
 def launch_alike(slowdown: Slowdown, ranks: Ints) -> bool:
@@ -90,7 +166,8 @@ def launch_alike(slowdown: Slowdown, ranks: Ints) -> bool:
         shows = meeting.is_moved(slowdown.lost_ns) & (meeting.uneven_ns >= ALONE_MIN_NS)
         if not shows.any():
             continue
-        if np.ptp(meeting.later_ns[shows].mean(axis=0)) > _least_ns(slowdown.lost_ns, meeting):
+        most = max(LEAD_MIN_NS, ALIKE_MAX * slowdown.lost_ns / max(len(meeting.grown_ns), 1))
+        if np.ptp(meeting.later_ns[shows].mean(axis=0)) > most:
             return False
         if leader_of(slowdown.lost_ns, meeting) >= 0:
             return False  # in ops that do not show it somebody is behind, if too little to be told
@@ -108,7 +185,8 @@ def leader_of(lost_ns: float, meeting: Meeting) -> int:
     grown = meeting.own_ns()
     order = np.argsort(grown, kind="stable")
     others = grown[order[:-1]]
-    noise = LEAD_NOISE * float((meeting.uneven_ns / np.sqrt(meeting.n)).max())
+    uneven = np.maximum(meeting.uneven_ns, meeting.uneven_now_ns)  # who works more slowly also varies by more
+    noise = LEAD_NOISE * float((uneven / np.sqrt(meeting.n)).max())
     least = max(_least_ns(lost_ns, meeting), LEAD_SPREAD * float(np.ptp(others)), noise)
     return int(order[-1]) if grown[order[-1]] - others[-1] >= least else -1
 
@@ -146,14 +224,21 @@ def _meeting(slowdown: Slowdown, members: Ints, enqueued: Floats) -> Meeting:
         usual, slow = before & (nth == one), since & (nth == one)
         n = int(min(usual.sum(), slow.sum()))
         if n >= ITERATIONS_MIN:
-            typical = np.median(later[:, usual], axis=1)
-            uneven = DEVIATION * float(np.median(np.abs(later[:, usual] - typical[:, None])))
+            (typical, uneven), (now, uneven_now) = (_varies(later[:, those]) for those in (usual, slow))
             grown = float(np.median(into_ns[slow]) - np.median(into_ns[usual]))
-            found.append((np.median(later[:, slow], axis=1) - typical, uneven, grown, n))
-    apart, uneven_ns, grown_ns, numbers = zip(*found, strict=True) if found else ((), (), (), ())
+            found.append((now - typical, uneven, uneven_now, grown, n))
+    apart, uneven_ns, now_ns, grown_ns, numbers = zip(*found, strict=True) if found else ((),) * 5
     shaped = np.array(apart).reshape(len(found), len(members))
-    is_let_go = _is_let_go(slowdown, members, enqueued, nth)
-    return Meeting(members, shaped, np.array(uneven_ns), np.array(grown_ns), np.array(numbers, np.int64), is_let_go)
+    return Meeting(
+        members, shaped, np.array(uneven_ns), np.array(now_ns), np.array(grown_ns), np.array(numbers, np.int64),
+        _is_let_go(slowdown, members, enqueued, nth),
+    )  # fmt: skip
+
+
+def _varies(later: Floats) -> tuple[Floats, float]:
+    """(M,) the median of each of (M, n), and the deviation from these; of a few values about the median of them, a bit more."""
+    typical, n = np.median(later, axis=1), later.shape[1]
+    return typical, DEVIATION * float(np.median(np.abs(later - typical[:, None]))) * float(np.sqrt(n / (n - 1)))
 
 
 def _is_let_go(slowdown: Slowdown, members: Ints, enqueued: Floats, nth: Ints) -> bool:

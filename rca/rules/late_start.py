@@ -3,8 +3,9 @@
     earlier op ends ──▶ |· usual work ·|··· own delay ···| ──▶ next op starts, everybody else waits in it
 
 Ranks that wait for each other inside a node, where the network does not see it, are late together: the one that leads
-is blamed; the node, when all of them are slow; else they are tied (late_together.py). Abstains when everything late was kept
-waiting. docs/rules/late_start.md
+is blamed; the node, when all of them are slow; else they are tied (late_together.py). In a tree the start of an inner rank says
+nothing; where nobody is late by the ops that are seen, who of a node launches last may still be (launch_lead.py). Abstains when
+everything late was kept waiting. docs/rules/late_start.md
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from dataclasses import replace
 import numpy as np
 
 from rca.counters import GPU_READY_NAME
-from rca.cover import COVERED_MIN, SHARE_MIN, blamed_of
+from rca.cover import BESIDE_MIN, COVERED_MIN, SHARE_MIN, blamed_of
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.inside import Wait
-from rca.keys import Ints
+from rca.keys import Ints, Mask
 from rca.late_together import are_late_alike, are_less_even, leaders, mates_of
-from rca.launch_lead import last_to_launch, launch_alike
+from rca.launch_lead import last_to_launch, launch_alike, leads_anywhere_ns
 from rca.settings import Settings
 from rca.slow_words import finding_of, for_everybody
 from rca.slowdown import Slowdown
@@ -27,7 +28,7 @@ from rca.streams import Floats
 from rca.words import named
 
 RULE = "late_start"
-VERSION = 7
+VERSION = 8
 NEEDS = frozenset({GPU_READY_NAME})
 
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"
@@ -43,6 +44,8 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     is_blamed, is_everybody = blamed_of(slowdown.iterations, slowdown.nodes, own, slowdown.lost_ns)
     if is_everybody:
         return (for_everybody(RULE, VERSION, slowdown, Component.GPU, own, "takes longer for its own work"),)
+    if not is_blamed.any():
+        return _only_launching(slowdown)
     group = slowdown.delays.group
     groups = [np.flatnonzero(is_blamed & (group == one)) for one in np.unique(group[is_blamed])]
     return tuple(_finding(slowdown, own, at) for at in groups)
@@ -55,11 +58,32 @@ def own_delay_ns(slowdown: Slowdown) -> Floats:
     return np.where(delays.is_constant(slowdown.slow), own, 0.0)
 
 
+def _only_launching(slowdown: Slowdown) -> tuple[Finding, ...]:
+    """A finding per rank that launches later than its mates where no op that is seen begins late: those in which that would
+    show begin, in trees, with the data of others."""
+    if not slowdown.delays.launches.is_tree.any():
+        return ()
+    leads = leads_anywhere_ns(slowdown)
+    most = max(leads.values(), default=0.0)
+    return tuple(_launching(slowdown, rank, lead) for rank, lead in leads.items() if lead >= BESIDE_MIN * most)
+
+
+def _launching(slowdown: Slowdown, rank: int, lead_ns: float) -> Finding:
+    node = slowdown.ranks.node[slowdown.ranks.position(np.array([rank]))[0]]
+    at = np.flatnonzero(slowdown.nodes == node)
+    one = _last(slowdown, np.full(len(slowdown.nodes), lead_ns), at, np.array([rank], np.int64))
+    said = one.sentence.replace("before it starts its ops", "by which it launches its ops after its mates do")
+    said = f"{said} What else it costs does not show: in a tree others' data begins the ops."
+    return replace(one, grade=Grade.MODERATE, score=round(0.8 * one.score, 4), sentence=said)
+
+
 def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
     """About the ranks of one node that are late: the one that leads, the whole node, or whoever of them it may be."""
     seen, there = mates_of(slowdown, at)
     hidden = np.setdiff1d(there, slowdown.iterations.ranks[seen])
-    is_all = bool((own[seen] >= SHARE_MIN * slowdown.lost_ns).all())  # some see less of it than others
+    veiled = np.setdiff1d(seen[_is_veiled(slowdown, seen)], at)
+    # Some see less of it than others.
+    is_all = bool((own[np.setdiff1d(seen, veiled)] >= SHARE_MIN * slowdown.lost_ns).all())
     if len(there) == 1:
         return _alone(slowdown, own, at)
     whole = _blaming(slowdown, own, seen if is_all else at, Component.NODE, ALL_LONGER)
@@ -68,10 +92,10 @@ def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
         return _last(slowdown, own, at, last)
     if is_all and are_less_even(slowdown, seen):
         return _of(whole, there)
-    ranks = np.union1d(slowdown.iterations.ranks[at], hidden)
+    ranks = np.union1d(slowdown.iterations.ranks[np.union1d(at, veiled)], hidden)
     if len(ranks) > 1 and not len(last) and launch_alike(slowdown, ranks):
         return _of(whole, there)
-    at = seen if is_all else at
+    at, hidden = np.setdiff1d(seen, veiled) if is_all else at, np.setdiff1d(ranks, slowdown.iterations.ranks[at])
     is_hidden = len(seen) == 1 and len(hidden) > 0
     leading = at[:0] if is_hidden else leaders(slowdown, at)
     if len(leading) == 1:
@@ -81,6 +105,12 @@ def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
     if len(leading):
         return _tied(_blaming(slowdown, own, leading, Component.GPU, LONGER), hidden[:0])
     return _tied(_blaming(slowdown, own, at, Component.GPU, LONGER), hidden)
+
+
+def _is_veiled(slowdown: Slowdown, at: Ints) -> Mask:
+    """(n,) which of these ranks have tree ops of which nobody can say whether they begin late, in any slow iteration."""
+    launches, unknown = slowdown.delays.launches, ~np.isfinite(slowdown.delays.own_ns[:, slowdown.slow]).any(axis=1)
+    return np.array([bool((launches.is_tree & unknown)[launches.places_of(int(one))].any()) for one in at], bool)
 
 
 def _together(slowdown: Slowdown, at: Ints, hidden: Ints) -> Ints:

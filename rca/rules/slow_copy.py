@@ -19,6 +19,7 @@ from rca.cover import Covered, covered
 from rca.edges import slot_bytes_of
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.inside import Wait
+from rca.iterations import Iterations
 from rca.keys import Ints, Mask
 from rca.launches import TREE
 from rca.settings import Settings
@@ -28,20 +29,22 @@ from rca.streams import Floats
 from rca.words import named
 
 RULE = "slow_copy"
-VERSION = 6
+VERSION = 7
 NEEDS = frozenset({GPU_READY_NAME})
 
 SMALL_MAX = 0.1  # of the bytes of a rank's slowest op: what copies of fewer take longer is lost in the noise
 TINY_MAX = 0.01  # of them
 WITNESS_MIN = 0.5  # of its own sends and receives: a send of one chunk shows nothing
 WORST_MIN = 0.9  # of a rank's most
+LAST_MIN_NS = 100_000.0
+LAST_NOISE = 4.0  # usual deviations
 TOLD = "`nvidia-smi -q -d PERFORMANCE,CLOCK`, `nvidia-smi --query-gpu=pcie.link.gen.current,pcie.link.width.current --format=csv`"
 
 
 def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
     """A finding per rank whose GPU delays its own chunks; () when none does."""
     del symptom, settings
-    own = _given_to_witness(slowdown, own_copy_ns(slowdown))
+    own = _given_to_last(slowdown, _given_to_witness(slowdown, own_copy_ns(slowdown)))
     found = covered(slowdown.iterations, slowdown.nodes, own, _would_show(slowdown, own), slowdown.lost_ns)
     if found.is_everybody:
         return (for_everybody(RULE, VERSION, slowdown, Component.GPU, found.excess_ns, "copies more slowly"),)
@@ -91,6 +94,47 @@ def _given_to_witness(slowdown: Slowdown, own_ns: Floats) -> Floats:
     return np.where(~is_alone & (n_witnesses == 1), found, own_ns)
 
 
+def _given_to_last(slowdown: Slowdown, own_ns: Floats) -> Floats:
+    """(P,) own_ns, with what shows in an op that passes through several ranks of a node given to the one of them that is
+    through with it last (Mycroft §7.1, #3): what is behind a slow one goes on with what it passes on, and what is before it
+    has only to fill the slots between them."""
+    room, iterations = slowdown.inside.room, slowdown.iterations
+    shared = np.bincount(room)[room] > 1 if len(room) else np.zeros(0, bool)
+    asked = np.unique(room[shared & (own_ns > 0)])
+    where = {int(one): np.flatnonzero(room == one) for one in asked}
+    groups: dict[tuple[int, ...], list[Ints]] = {}
+    for places in where.values():
+        groups.setdefault(tuple(iterations.rank_at[places].tolist()), []).append(places)
+    found = own_ns.copy()
+    for rooms in groups.values():
+        last = _through_last(iterations, rooms, slowdown.usual, slowdown.slow)
+        for places in rooms if last >= 0 else ():
+            found[places] = 0.0
+            found[places[last]] = own_ns[places].max()
+    return found
+
+
+def _through_last(iterations: Iterations, rooms: list[Ints], usual: Mask, slow: Mask) -> int:
+    """Which of some ranks ends these ops (their places, in one order) later than all others by clearly more than it used to;
+    -1 where none does, or not the same one every time."""
+    firsts = []
+    for places in rooms:
+        later = iterations.end[places] - iterations.end[places].mean(axis=0)
+        before, now = (_middle(later[:, those]) for those in (usual, slow))
+        noise = _middle(np.abs(later[:, usual] - before[:, None])).max()
+        grown = now - before
+        order = np.argsort(grown)
+        is_clear = grown[order[-1]] - grown[order[-2]] >= max(LAST_MIN_NS, LAST_NOISE * noise)
+        firsts.append(int(order[-1]) if is_clear else -1)
+    return firsts[0] if firsts and len(set(firsts)) == 1 else -1
+
+
+def _middle(values: Floats) -> Floats:
+    """(n,) medians of (n, I) over what is known of all; 0 where nothing is."""
+    known = values[:, np.isfinite(values).all(axis=0)]
+    return np.median(known, axis=1) if known.shape[1] else np.zeros(len(values))
+
+
 def own_copy_ns(slowdown: Slowdown) -> Floats:
     """(P,) what chunks wait for the GPU, less what the sends of its node are held up: a full way out stops the way in.
 
@@ -115,8 +159,9 @@ def _would_show(slowdown: Slowdown, own_ns: Floats) -> Mask:
     """
     iterations, room = slowdown.iterations, slowdown.inside.room
     moved, channels = (np.nanmax(iterations.column(name), axis=1, initial=0.0) for name in ("bytes", "channels"))
-    # How long a send waits for its first chunk is not counted: its kernel may have begun late.
-    moved = np.where(iterations.func == FUNC_SEND, np.maximum(moved - channels * slot_bytes_of(slowdown), 0.0), moved)
+    # How long a send or receive waits for its first chunk is not counted: its kernel may have begun late.
+    is_pair = (iterations.func == FUNC_SEND) | (iterations.func == FUNC_RECV)
+    moved = np.where(is_pair, np.maximum(moved - channels * slot_bytes_of(slowdown), 0.0), moved)
     rank_at = iterations.rank_at
     worst, most = np.zeros(len(iterations.ranks)), np.zeros(len(iterations.ranks))
     np.maximum.at(worst, rank_at, own_ns)

@@ -32,7 +32,7 @@ from rca.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 11
+VERSION = 12
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2

@@ -29,7 +29,7 @@ from rca.slowdown import Slowdown, lengths_ns, uses_sockets
 from rca.streams import Floats
 
 RULE = "slow_proxy"
-VERSION = 4
+VERSION = 5
 NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 
 COPY_COVERED_MIN = 0.5

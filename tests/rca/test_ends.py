@@ -100,3 +100,31 @@ def test_every_second_of_one_ring_beside_another_is_undecided_and_nobody_is_chos
     beside = [(a + 4, b + 4, ms) for a, b, ms in ring(4, set())]
     ends = found(*ring(4, {0, 2}), *beside)
     assert ends.undecided == ((0, 1, 2, 3),) and not ends.chosen and not ends.is_everybody
+
+
+def test_what_is_as_slow_counts_though_it_was_on_the_wire_for_longer_before() -> None:
+    """Of a tree's inner rank one connection is mostly idle before: what it grew by is no measure for the others."""
+    slow = [(0, 1, 230.0), (0, 2, 254.0), (2, 0, 265.0), (1, 0, 265.0), (3, 0, 272.0), (0, 3, 222.0)]
+    usual = [61.0, 114.0, 154.0, 154.0, 167.0, 159.0]
+    spare = [(1, 4, 150.0), (4, 1, 150.0), (2, 4, 150.0), (4, 2, 150.0), (3, 4, 150.0), (4, 3, 150.0)]
+    ends = found(*slow, *spare, usual_ms=usual + [150.0] * 6)
+    assert ends.chosen == (0,) and ends.rivals == ((),)
+
+
+def waits_elsewhere(n: int, slow: set[int]) -> list[tuple[int, int, float]]:
+    """A ring, and of each end two more connections that show nothing."""
+    return [
+        *ring(n, slow),
+        *((at, (at + 2) % n, 10.0) for at in range(n)),
+        *((at, (at + 3) % n, 10.0) for at in range(n)),
+    ]
+
+
+def test_two_slow_ones_of_many_are_not_everybody() -> None:
+    ends = found(*waits_elsewhere(8, {1, 2}))
+    assert not ends.is_everybody
+
+
+def test_everybody_is_slow_where_all_are_touched_and_a_few_do_not_explain_it() -> None:
+    ends = found(*waits_elsewhere(8, set(range(8))))
+    assert ends.is_everybody and not ends.is_half and not ends.chosen

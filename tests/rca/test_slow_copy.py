@@ -19,6 +19,7 @@ from rca.slowdown import Slowdown, slowdown_of
 from tests.nccl_instrument.simulate.jobs import window_after
 
 STAGES = Layout(tp=2, pp=2, dp=8, ranks_per_node=8)
+THROUGH = Layout(tp=2, pp=1, dp=8, ranks_per_node=4)
 TREE = Layout(tp=2, pp=1, dp=16, ranks_per_node=4)
 AT_S = 8.0
 
@@ -40,6 +41,15 @@ def blamed(slow: Slowdown) -> list[int]:
 @pytest.mark.parametrize("victim", [0, 1, 5, 14, 31])
 def test_in_a_tree_what_lies_until_the_other_child_has_sent_is_nobodys(victim: int) -> None:
     assert blamed(slowdown("gpu_slow", TREE, victim, 3.0, "tree")) == []
+
+
+def test_of_ranks_that_a_ring_passes_through_none_is_blamed_whose_work_takes_longer() -> None:
+    assert blamed(slowdown("gpu_slow", THROUGH, 4, 3.0)) == []
+
+
+@pytest.mark.parametrize("victim", [4, 6])
+def test_of_two_that_a_ring_passes_through_the_one_that_is_through_last_is_blamed(victim: int) -> None:
+    assert blamed(slowdown("gpu_pcie_slow", THROUGH, victim, 3.0)) == [victim]
 
 
 @pytest.mark.parametrize("victim", [2, 15])
@@ -71,6 +81,27 @@ def test_what_lies_where_a_ring_enters_is_given_to_the_rank_whose_own_sends_show
 )
 def test_otherwise_it_stays_where_it_is(places: tuple[tuple[int, int, float], ...]) -> None:
     assert given(*places) == [own for _, _, own in places]
+
+
+def ends(*later_ms: tuple[float, float]) -> Any:
+    """Two ranks in two ops: of each op, by how much the second ends later than the first usually, and now."""
+    rng, before = np.random.default_rng(1), np.arange(20) < 10
+    apart = np.array([np.where(before, usual, now) + rng.normal(0, 0.01, 20) for usual, now in later_ms]) * 1e6
+    end = np.concatenate([np.stack([np.zeros(20), one]) for one in apart])
+    rooms = [np.array([at, at + 1]) for at in range(0, len(end), 2)]
+    return slow_copy._through_last(SimpleNamespace(end=end), rooms, before, ~before)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("later_ms", [((1.0, 1.0), (2.0, 2.0)), ((1.0, 1.05), (2.0, 2.05)), ((1.0, 3.0), (2.0, 0.0))])
+def test_none_is_through_last_who_always_was_or_is_so_in_one_op_alone(
+    later_ms: tuple[tuple[float, float], ...],
+) -> None:
+    assert ends(*later_ms) == -1
+
+
+@pytest.mark.parametrize(("now_ms", "last"), [(3.0, 1), (-3.0, 0)])
+def test_who_ends_all_ops_later_than_it_used_to_is_through_last(now_ms: float, last: int) -> None:
+    assert ends((1.0, 1.0 + now_ms), (-2.0, now_ms - 2.0)) == last
 
 
 def together(*places: tuple[int, int, float]) -> list[list[int]]:

@@ -71,6 +71,22 @@ def test_over_sockets_ranks_that_a_slow_nic_holds_up_by_turns_do_not_hide_it() -
     assert not blamed(found) and set(found.findings[0].subject.ranks) == {7, 8}
 
 
+STAGES = Layout(tp=2, pp=2, dp=4, ranks_per_node=4)
+
+
+@pytest.mark.parametrize(("fault", "amount"), [("gpu_slow", 2.0), ("gpu_pcie_slow", 3.0)])
+def test_over_sockets_sends_to_a_busy_stage_are_no_slow_network(fault: str, amount: float) -> None:
+    found = diagnosed(slow(fault, STAGES, 4, amount, "Socket"))
+    assert not any(one.culprits for one in found.findings if one.rule == "slow_nic")
+
+
+@pytest.mark.parametrize("victim", [4, 10])
+def test_over_sockets_what_a_slow_nic_sends_the_next_stage_tells_it_from_its_neighbour(victim: int) -> None:
+    """Its ring has one way to it; its sends and receives of the pipeline are nobody else's."""
+    found = diagnosed(slow("nic_limited", STAGES, victim, 0.4, "Socket"))
+    assert blamed(found) == {victim} and found.findings[0].component is Component.NIC
+
+
 def test_over_sockets_a_late_receiver_is_no_slow_network() -> None:
     found = diagnosed(slow("gpu_slow", RING, 1, 3.0, "Socket"))
     assert blamed(found) == {1} and found.findings[0].component is Component.GPU
