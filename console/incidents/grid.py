@@ -165,11 +165,11 @@ def _catching_up(window: Window, known: _Known) -> npt.NDArray[np.bool_]:
 
 def only_inside_nodes(window: Window, n_ranks: int) -> npt.NDArray[np.bool_]:
     """(n_ranks,) ranks all of whose communicators stay on one node."""
-    members = window.members[(window.members["rank"] >= 0) & (window.members["rank"] < n_ranks)]
-    inside = members["n_nodes"] == 1
+    rank, inside = window.members["rank"], window.members["n_nodes"] == 1  # columns: whole rows would be copied
+    known = (rank >= 0) & (rank < n_ranks)
     some, outside = np.zeros(n_ranks, np.bool_), np.zeros(n_ranks, np.bool_)
-    some[members["rank"][inside]] = True
-    outside[members["rank"][~inside]] = True
+    some[rank[known & inside]] = True
+    outside[rank[known & ~inside]] = True
     return some & ~outside
 
 

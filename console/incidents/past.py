@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -183,8 +183,9 @@ def _measure(marks: _Marks, window: Window, ranks: Rows, age_ns: Ints, is_stored
 
 def _not_begun(window: Window, ranks: Rows) -> Ints:
     """Ranks of nodes whose first batch is of a later time."""
-    on_node = ranks[(ranks["node"] >= 0) & (ranks["node"] < len(window.nodes))]
-    found: Ints = on_node["rank"][window.nodes["first_ns"][on_node["node"]] >= window.end_ns].astype(np.int64)
+    node, n_nodes = ranks["node"], len(window.nodes)
+    is_later = np.append(window.nodes["first_ns"] >= window.end_ns, False)  # the last: no node
+    found: Ints = ranks["rank"][is_later[np.where((node >= 0) & (node < n_nodes), node, n_nodes)]].astype(np.int64)
     return found
 
 
@@ -200,20 +201,29 @@ def _blame(marks: _Marks, window: Window, diagnosis: Diagnosis, at_ns: int) -> N
         is_open = stands & (marks.state == OK)
         marks.mark(np.flatnonzero(is_open), UNKNOWN, "stands still; for whom it waits is not known")
         marks.mark(np.flatnonzero(is_open & (moved_ns == 0)), UNKNOWN, "how far it was is not stored")
-    for rank, why in _waits(diagnosis).items():
-        if rank < n_ranks and stands[rank]:
-            marks.mark([rank], WAITING, why)
+    for why, ranks in _waits(diagnosis).items():
+        marks.mark(_those(stands, ranks), WAITING, why)
     if diagnosis.findings:
-        culprits = [rank for rank in diagnosis.culprits if 0 <= rank < n_ranks and stands[rank]]
-        marks.mark(culprits, CULPRIT, diagnosis.findings[0].sentence)
+        marks.mark(_those(stands, diagnosis.culprits), CULPRIT, diagnosis.findings[0].sentence)
 
 
-def _waits(diagnosis: Diagnosis) -> dict[int, str]:
-    """Victim → for whom it waits."""
-    whys = {rank: "waits" for rank in diagnosis.victims if rank >= 0}
-    return whys | {
-        edge.waiter: f"waits for rank {edge.waits_for}: {edge.why}" for edge in diagnosis.path if edge.waiter in whys
-    }
+def _those(stands: npt.NDArray[np.bool_], ranks: Sequence[int]) -> Ints:
+    """The ranks that are marked in `stands`."""
+    given = np.array(ranks, np.int64)
+    given = given[(given >= 0) & (given < len(stands))]
+    return given[stands[given]]
+
+
+def _waits(diagnosis: Diagnosis) -> dict[str, list[int]]:
+    """Why they wait → victims; all of them first, then those of whom more is known."""
+    waits = {"waits": list(diagnosis.victims)}
+    told, victims = dict[int, str](), frozenset(diagnosis.victims)
+    for edge in diagnosis.path:
+        if edge.waiter in victims:
+            told[edge.waiter] = f"waits for rank {edge.waits_for}: {edge.why}"
+    for rank, why in told.items():
+        waits.setdefault(why, []).append(rank)
+    return waits
 
 
 def _moved_ns(window: Window, n_ranks: int) -> Ints:
@@ -225,5 +235,7 @@ def _moved_ns(window: Window, n_ranks: int) -> Ints:
 
 
 def _of_ranks(rows: Rows, n_ranks: int) -> Rows:
-    found: Rows = rows[(rows["rank"] >= 0) & (rows["rank"] < n_ranks)]
+    """Those of known ranks; nearly always all, and then they are not copied: of 100,000 ranks it is a million rows."""
+    known = (rows["rank"] >= 0) & (rows["rank"] < n_ranks)
+    found: Rows = rows if known.all() else rows[known]
     return found
