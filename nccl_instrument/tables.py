@@ -90,7 +90,7 @@ PROCESS_GONE: Final = ord("X")  # /proc has no such process; other states are th
 LOSSES: Final = (
     "unknown", "spool_batches", "ring_records", "torn_rows", "rows_over_limit", "bad_handles", "table_full",
     "unknown_calls", "refused_batches", "segments_unreadable", "clock_steps", "late_sweeps",
-    "unnamed_processes", "unfinished_ops", "dumps_lost", "stage_records",
+    "unnamed_processes", "unfinished_ops", "dumps_lost", "stage_records", "unowned_bytes",
 )  # fmt: skip
 DATA_LOSSES: Final = (
     "spool_batches", "ring_records", "rows_over_limit", "table_full", "refused_batches", "segments_unreadable",

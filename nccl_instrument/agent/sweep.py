@@ -147,6 +147,8 @@ class Sweep:
         tables["traffic"] = stack([self.verbs.named(tables["traffic"]), self.verbs.moved(taken)])
         for pid, count in self.verbs.refused().items():
             self._losses.add(stream.job, "rows_over_limit", count, pid)
+        for pid, count in self.verbs.unowned().items():
+            self._losses.add(stream.job, "unowned_bytes", count, pid)
         traced = {one.owner.pid for one in taken}
         for table, rows in self._statuses.tables(stream.job, tick_ns, traced, all_comms=all_comms).items():
             tables[table] = stack([tables[table], rows]) if len(tables.get(table, ())) else rows

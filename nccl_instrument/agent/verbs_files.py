@@ -79,6 +79,7 @@ class VerbsFiles:
         self._passed_over: set[tuple[Path, int]] = set()
         self._cutters: dict[tuple[int, int], VerbsTraffic] = {}
         self._refused: dict[int, int] = {}
+        self._unowned: dict[int, int] = {}
         self._ended: list[tuple[int, Errors]] = []  # of processes that are gone, and when they were last seen
 
     def look(self) -> None:
@@ -156,11 +157,17 @@ class VerbsFiles:
             return empty_rows("traffic")
         rows = self._cutters[key].rows(file.fresh, one.comms, stack([one.ops, one.live_ops]))
         self._refused[file.pid] = self._refused.get(file.pid, 0) + self._cutters[key].refused()
+        self._unowned[file.pid] = self._unowned.get(file.pid, 0) + self._cutters[key].pairs.unowned_bytes()
         return rows
 
     def refused(self) -> dict[int, int]:
         """Process → epochs and ops for which there was no room since this was last asked."""
         found, self._refused = self._refused, {}
+        return {pid: count for pid, count in found.items() if count}
+
+    def unowned(self) -> dict[int, int]:
+        """Process → bytes of which nobody knows whose they are, found so since this was last asked."""
+        found, self._unowned = self._unowned, {}
         return {pid: count for pid, count in found.items() if count}
 
     def flows(self) -> dict[Flow, tuple[int, str]]:
@@ -227,9 +234,7 @@ class VerbsFiles:
         if file.is_dead and any(n for n, _ in _errors(file).values()):
             self._ended.append((time.monotonic_ns(), _errors(file)))
         if not file.is_rotated:
-            cutter = self._cutters.pop((file.pid, file.started), None)
-            if cutter is not None and cutter.pairs.n_unowned_bytes:
-                LOG.warning("process %d: nobody knows whose %d bytes were", file.pid, cutter.pairs.n_unowned_bytes)
+            self._cutters.pop((file.pid, file.started), None)
         os.close(file.descriptor)
 
     def _pass_over(self, path: Path, inode: int, why: str) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from nccl_instrument.flows.association import summed
 from nccl_instrument.tables import FUNC_SEND, OP_P2P
 from nccl_instrument.verbs.reading import Block
 from nccl_instrument.wire import Rows
@@ -20,6 +21,8 @@ from nccl_instrument.wire import Rows
 SENDS_BYTES_MIN: Final = 512
 """Less than so many bytes a work request are no data: a receiver writes credits of 64 bytes."""
 CALLS_KEPT: Final = 4_096
+CELLS_A_LOOK: Final = 1_000_000
+"""Of a process; some 50 ms of the agent's time. Sixteen queue pairs that never pause have half as many a second."""
 OWNER_SOUGHT_NS: Final = 10 * 10**9
 """So long after a queue pair was connected its calls have been heard of."""
 NO_PEER: Final = -1
@@ -41,7 +44,7 @@ class Owner:
 class Pair:
     """A queue pair that sends. destination: address and lid of the other end, channel: how manieth of its owner's it is.
 
-    held: epochs that may yet be added to, epoch → bytes.
+    held: (epochs, bytes) of blocks; the newest epochs may yet be added to by the next one.
     """
 
     key: PairKey
@@ -50,12 +53,19 @@ class Pair:
     owner: Owner | None = None
     channel: int = 0
     slice_bytes: int = 0
-    held: dict[int, int] = field(default_factory=dict)
+    held: list[tuple[Ints, Ints]] = field(default_factory=list)
 
     def take(self, until: int) -> tuple[Ints, Ints]:
         """(epochs, bytes) before `until`, rising; they are not held any more."""
-        epochs = np.array(sorted(epoch for epoch in self.held if epoch < until), np.int64)
-        return epochs, np.array([self.held.pop(epoch) for epoch in epochs.tolist()], np.int64)
+        if not self.held:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        epochs, n_bytes = summed(*(np.concatenate(one) for one in zip(*self.held, strict=True)))
+        end = int(np.searchsorted(epochs, until))
+        self.held = [(epochs[end:], n_bytes[end:])] if end < len(epochs) else []
+        return epochs[:end], n_bytes[:end]
+
+    def held_bytes(self) -> int:
+        return sum(int(n_bytes.sum()) for _, n_bytes in self.held)
 
 
 class Pairs:
@@ -64,7 +74,7 @@ class Pairs:
     def __init__(self) -> None:
         self.known: dict[PairKey, Pair] = {}
         self.until_ns = 0
-        self.n_unowned_bytes = 0  # of queue pairs of which it stays unknown whose they are
+        self._n_unowned_bytes = self._n_refused = 0
         self._calls: list[tuple[int, int, int, int]] = []  # enqueued_ns, launched_ns, comm_id, peer
         self._counts: dict[Owner, int] = {}
         self._lost: dict[int, int] = {}
@@ -83,7 +93,10 @@ class Pairs:
         self._calls = [*self._calls, *rows][-CALLS_KEPT:]
 
     def feed(self, blocks: list[Block], comms: Rows) -> None:
-        """New blocks of the process. comms: COMM rows of its communicators."""
+        """New blocks of the process. comms: COMM rows of its communicators. Epochs beyond CELLS_A_LOOK are left out, which is a
+        loss like any other, and counted.
+        """
+        room = CELLS_A_LOOK
         for block in blocks:
             self.until_ns = int(block.head["now_ns"]) - int(block.head["lag_ns"])
             device, lost = int(block.head["device"]), int(block.head["lost_bytes"]) + int(block.head["blocks_lost"])
@@ -96,13 +109,18 @@ class Pairs:
             for flow in block.flows:
                 cells, at = block.cells[at : at + int(flow["n_cells"])], at + int(flow["n_cells"])
                 row = rows.get(int(flow["qpn"]))
-                if row is not None and _sends(row):
-                    pair = self._pair(block, row)
-                    for epoch, units in cells.tolist():
-                        pair.held[base + epoch] = pair.held.get(base + epoch, 0) + units * unit
+                if row is None or not _sends(row):
+                    continue
+                if len(cells) > room:
+                    self._n_refused += len(cells)
+                    self._has_lost = True
+                    continue
+                room -= len(cells)
+                held = cells["epoch"].astype(np.int64) + base, cells["units"].astype(np.int64) * unit
+                self._pair(block, row).held.append(held)
         for pair in list(self.known.values()):
             if pair.owner is None and self.until_ns - pair.key[2] > OWNER_SOUGHT_NS:
-                self.n_unowned_bytes += sum(pair.held.values())  # nobody's any more
+                self._n_unowned_bytes += pair.held_bytes()  # nobody's any more
                 del self.known[pair.key]
             elif pair.owner is None:
                 pair.owner = self._owner(pair.key[2], comms)
@@ -119,6 +137,16 @@ class Pairs:
     def has_lost(self) -> bool:
         """Whether bytes were lost since this was last asked."""
         found, self._has_lost = self._has_lost, False
+        return found
+
+    def refused(self) -> int:
+        """How many epochs were left out since this was last asked."""
+        found, self._n_refused = self._n_refused, 0
+        return found
+
+    def unowned_bytes(self) -> int:
+        """Of queue pairs of which it stays unknown whose they are, since this was last asked."""
+        found, self._n_unowned_bytes = self._n_unowned_bytes, 0
         return found
 
     def _pair(self, block: Block, row: np.void) -> Pair:

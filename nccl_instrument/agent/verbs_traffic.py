@@ -101,7 +101,7 @@ class VerbsTraffic:
     def refused(self) -> int:
         """How many epochs and ops found no room since this was last asked."""
         found, self._n_refused = self._n_refused, 0
-        return found
+        return found + self.pairs.refused()
 
     def _forget(self, comm_ids: set[int]) -> None:
         """Communicators that are gone: a job that makes them again and again must not fill the node."""

@@ -26,6 +26,8 @@ from nccl_instrument.captures.reader import batches
 from nccl_instrument.captures.report import report
 from nccl_instrument.captures.written import EpochFile, saved_flows
 from nccl_instrument.command_line import run
+from nccl_instrument.flows.segmentation import DELTA_NS
+from nccl_instrument.tables import TRAFFIC_INCOMPLETE
 
 TERMINAL_NS, LOG_NS = 200_000_000, 10_000_000_000
 
@@ -128,7 +130,12 @@ def _told(flows: Cells, written: EpochFile, folder: Path, counts: Counter[str], 
     counts.update(traces.counts)
     named, begun = named_flows(flows, traces), flows["first_epoch"][flows["bytes"] > 0]
     began_ns = int(begun.min()) * epoch_ns if len(begun) else 0
-    return traffic_of(written.cells_of(named), named, traces, epoch_ns, began_ns)
+    cells = written.cells_of(named)
+    rows = traffic_of(cells, named, traces, epoch_ns, began_ns)
+    counts["epochs_unread"] = written.n_unread
+    if written.n_unread:  # ops that were under way where reading ended are not told whole
+        rows["flags"][rows["end_ns"] >= int(cells["epoch"].max()) * epoch_ns - DELTA_NS] |= TRAFFIC_INCOMPLETE
+    return rows
 
 
 def main(arguments: list[str]) -> int:

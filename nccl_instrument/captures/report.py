@@ -26,6 +26,7 @@ REFUSED: Final = {
     "packets_of_wrong_length": "packets have lengths that contradict each other",
     "packets_of_refused_flows": "packets are of flows beyond the limit (--flows)",
     "bytes_of_refused_flows": "bytes were in them",
+    "epochs_unread": "epochs are beyond those in which ops are looked for: ops of later bytes are not told",
     "epochs_refused": "epochs are beyond the limit (--epochs): in the flows' totals, not in the file",
 }
 

@@ -27,6 +27,7 @@ class EpochFile:
 
     def __init__(self, path: Path) -> None:
         self.path, self._n_cells = path, 0
+        self.n_unread = 0  # cells of the flows last asked for, for which there was no room
         self._cells: BinaryIO = tempfile.TemporaryFile(dir=path.parent)  # noqa: SIM115
 
     def __enter__(self) -> EpochFile:
@@ -42,14 +43,23 @@ class EpochFile:
         self._n_cells += len(cells)
 
     def cells_of(self, flows: Collection[int]) -> Cells:
-        """The cells of these flows, in the order in which they came; at most CELLS_READ_MAX of them."""
-        found, n_found, wanted = [np.zeros(0, CELL)], 0, np.array(sorted(flows))
+        """The cells of these flows, in the order in which they came; of more than CELLS_READ_MAX the earlier ones of all flows:
+        of a flow with less than another, ops would be cut wrongly.
+        """
+        found, until, wanted, n_all = [np.zeros(0, CELL)], 2**62, np.array(sorted(flows)), 0
         self._cells.seek(0)
-        while n_found < CELLS_READ_MAX and (part := self._cells.read(COPIED_BYTES // CELL.itemsize * CELL.itemsize)):
+        while part := self._cells.read(COPIED_BYTES // CELL.itemsize * CELL.itemsize):
             cells = np.frombuffer(part, CELL)
-            found.append(cells[np.isin(cells["flow"], wanted)])
-            n_found += len(found[-1])
-        return np.concatenate(found)[:CELLS_READ_MAX]
+            mine = cells[np.isin(cells["flow"], wanted)]
+            n_all += len(mine)
+            found.append(mine[mine["epoch"] < until])
+            if sum(map(len, found)) > CELLS_READ_MAX:
+                whole = np.concatenate(found)
+                until = int(np.partition(whole["epoch"], CELLS_READ_MAX // 2)[CELLS_READ_MAX // 2])
+                found = [whole[whole["epoch"] < until]]
+        whole = np.concatenate(found)
+        self.n_unread = n_all - len(whole)
+        return whole
 
     def save(
         self, flows: npt.NDArray[np.void], facts: Mapping[str, Any], traffic: npt.NDArray[np.void] | None = None

@@ -164,6 +164,7 @@ export const LOSS: Record<string, [one: string, many: string]> = {
   unnamed_processes: ["process without a job", "processes without a job"],
   dumps_lost: ["request for dumps that could not be served", "requests for dumps that could not be served"],
   stage_records: ["training step overwritten before it was read", "training steps overwritten before they were read"],
+  unowned_bytes: ["byte sent for an unknown communicator", "bytes sent for unknown communicators"],
   unfinished_ops: ["op whose end was not seen", "ops whose end was not seen"],
 };
 
@@ -195,6 +196,7 @@ export const ONLY_ODD = [
   "late_sweeps",
   "unnamed_processes",
   "dumps_lost",
+  "unowned_bytes",
 ];
 
 export function lossWords(kind: string, n: number): string {

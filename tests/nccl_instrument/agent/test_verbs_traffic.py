@@ -169,7 +169,7 @@ def test_communicators_that_are_gone_are_forgotten() -> None:
 def test_bytes_of_nobody_are_counted() -> None:
     cut = VerbsTraffic(EPOCH)
     cut.rows([block(STARTS, connected_ns=6 * MS, last_ms=20_000)], comm(), calls(FIVE))
-    assert cut.pairs.n_unowned_bytes == 5 * VOLUME and not cut.pairs.known
+    assert cut.pairs.unowned_bytes() == 5 * VOLUME and not cut.pairs.known and not cut.pairs.unowned_bytes()
 
 
 def test_a_refused_call_is_no_op() -> None:

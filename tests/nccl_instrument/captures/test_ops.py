@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from nccl_instrument.agent.segment import Segment
+from nccl_instrument.captures import written
+from nccl_instrument.captures.__main__ import main
 from nccl_instrument.captures.ops import read_traces
-from nccl_instrument.tables import SEND, TRAFFIC_FINISHED, TRAFFIC_SOURCES
+from nccl_instrument.tables import SEND, TRAFFIC_FINISHED, TRAFFIC_INCOMPLETE, TRAFFIC_SOURCES
 from nccl_instrument.verbs.reading import blocks
 from tests.nccl_instrument.captures import made
 from tests.nccl_instrument.captures.test_command import run
@@ -100,6 +102,28 @@ def test_a_verbs_file_that_is_cut_off_counts_to_its_last_whole_block(ran: Ran, t
     raw, n = path.read_bytes(), len(list(blocks(path)))
     (tmp_path / path.name).write_bytes(raw[:-3])
     assert n > 1 and len(read_traces(tmp_path).pairs) == CHANNELS
+
+
+def test_epochs_beyond_those_that_are_read_are_counted_and_ops_under_way_there_are_marked(
+    ran: Ran,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "a.pcap").write_bytes(capture_of(ran))
+    words = [str(tmp_path / "a.pcap"), "--traces", str(ran.folder), "--out", str(tmp_path / "a.npz")]
+    assert main(words) == 0
+    with np.load(tmp_path / "a.npz") as saved:
+        whole, n_cells = saved["traffic"], len(saved["cells"])
+    capsys.readouterr()
+    monkeypatch.setattr(written, "CELLS_READ_MAX", n_cells // 2)
+    assert main(words) == 0
+    assert "epochs are beyond those in which ops are looked for" in capsys.readouterr().out
+    with np.load(tmp_path / "a.npz") as saved:
+        rows, counts = saved["traffic"], json.loads(str(saved["facts"]))["counts"]
+    assert n_cells // 2 <= counts["epochs_unread"] < n_cells and 0 < len(rows) < len(whole)
+    sound = rows[(rows["flags"] & TRAFFIC_INCOMPLETE) == 0]
+    assert (rows["flags"] & TRAFFIC_INCOMPLETE).any() and (sound["n_bytes"] == OP_BYTES).all()
 
 
 def test_without_a_folder_one_sentence(tmp_path: Path) -> None:
