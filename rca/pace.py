@@ -2,8 +2,9 @@
 
 The paper compares throughput and op interval with what they were; a training loop does the same ops in every iteration, so
 both are told by how long iterations take, without the gaps inside one confusing them. Four things count: a pace that has
-halved; a small change, told by medians, that stays; a loss that comes and goes; and a normal that has crept away from that of
-the job's first steady part, each step too small to be seen. One long iteration, an evaluation or a checkpoint, is none of
+halved; a small change that stays, told by medians or, where it is not much more than jitter, by blocks (blocks.py); a loss
+that comes and goes; and a normal that has crept away from that of the job's first steady part, each step too small to be
+seen. One long iteration, an evaluation or a checkpoint, is none of
 them. The normal is learned only while nothing is wrong, and kept with the job.
 """
 
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from statistics import mean, median
 from typing import Any
 
+from rca.blocks import BLOCKS_MIN, lasting_shift, n_judged
 from rca.settings import SECOND_NS, Settings
 
 USUAL_KEPT = 256
@@ -24,8 +26,9 @@ WINDOW_ITERATIONS = 8  # usual ones, so that four of twice the length would stil
 @dataclass(frozen=True, slots=True)
 class Pace:
     """seen_ns: when the newest iteration known of began. warm_up: those left out because they came first. usual_ns:
-    lengths of normal iterations, newest last. recent: (began_ns, length_ns) of those of the last minute, newest last;
-    those that began up to counted_ns are in usual_ns already. tried_ns: up to where a longer history was last read.
+    lengths of normal iterations, newest last. recent: (began_ns, length_ns) of those of the last minute, and of as many as
+    blocks need, newest last; those that began up to counted_ns are in usual_ns already, or were slow. tried_ns: up to where a
+    longer history was last read.
     anchor_ns: length of a normal iteration of the job's first steady part, the first USUAL_KEPT that were usual.
     """
 
@@ -86,13 +89,27 @@ def learn(pace: Pace, began: Sequence[tuple[int, int]], settings: Settings) -> P
     newest = fresh[-1][0] if fresh else pace.seen_ns
     skipped = min(max(settings.warm_up_iterations - pace.warm_up, 0), len(fresh))
     recent = [*pace.recent, *fresh[skipped:]][-RECENT_KEPT:]
-    recent = [one for one in recent if one[0] >= newest - settings.pace_ns]
-    learned = replace(pace, seen_ns=newest, warm_up=pace.warm_up + skipped, recent=tuple(recent))
-    return learned if _changed(learned, settings) is not None else _with_usual(learned, newest, settings)
+    kept = max(len(_lately(recent, newest, settings)), _n_judged(pace, settings))
+    learned = replace(pace, seen_ns=newest, warm_up=pace.warm_up + skipped, recent=tuple(recent[-kept:]))
+    if _changed(learned, settings) is None:
+        return _with_usual(learned, newest, settings)
+    return replace(learned, counted_ns=max(pace.counted_ns, newest))  # nor do they become usual once it has recovered
+
+
+def _lately(recent: Sequence[tuple[int, int]], newest: int, settings: Settings) -> tuple[tuple[int, int], ...]:
+    """Those of the last minute."""
+    return tuple(one for one in recent if one[0] >= newest - settings.pace_ns)
+
+
+def _n_judged(pace: Pace, settings: Settings) -> int:
+    """How many of the newest iterations blocks are made of."""
+    return min(n_judged(median(pace.usual_ns), settings), RECENT_KEPT) if pace.usual_ns else 1
 
 
 def _with_usual(pace: Pace, newest: int, settings: Settings) -> Pace:
-    judged_ns = newest - settings.judged_ns
+    judged_ns, n = newest - settings.judged_ns, _n_judged(pace, settings)
+    if len(pace.usual_ns) >= BLOCKS_MIN * settings.small_iterations:  # slow ones must not be usual before they are seen
+        judged_ns = min(judged_ns, pace.recent[-n][0]) if len(pace.recent) >= n else 0
     if len(pace.usual_ns) < settings.usual_iterations_min and len(pace.recent) > settings.small_iterations:
         judged_ns = max(
             judged_ns, pace.recent[-settings.small_iterations - 1][0]
@@ -120,8 +137,18 @@ def _changed(pace: Pace, settings: Settings) -> Slowing | None:
     return (
         _lasting(pace, usual, settings.slow_factor * usual, settings.halved_iterations, settings.delta_min_ns, "halved")
         or _lasting(pace, usual, small, settings.small_iterations, settings.small_ns, "slower")
+        or _shifted(pace, settings)
         or _recurring(pace, usual, max(1.5 * usual, small), settings)
     )
+
+
+def _shifted(pace: Pace, settings: Settings) -> Slowing | None:
+    """A small slowdown that lasts, by blocks of iterations."""
+    shift = lasting_shift([length for _, length in pace.recent], pace.usual_ns, settings)
+    if shift is None:
+        return None
+    n = len(pace.recent) - shift.first
+    return Slowing("slower", pace.recent[shift.first][0], shift.usual_ns, shift.now_ns, n)
 
 
 def _small(pace: Pace, usual: int, settings: Settings) -> float:
@@ -139,7 +166,8 @@ def _crept(pace: Pace, settings: Settings) -> Slowing | None:
     now = min(median(pace.usual_ns), median(length for _, length in newest))
     if now < _small(pace, pace.anchor_ns, settings):
         return None
-    return Slowing("crept", pace.recent[0][0], pace.anchor_ns, int(now), len(pace.recent))
+    lately = _lately(pace.recent, pace.seen_ns, settings)
+    return Slowing("crept", lately[0][0], pace.anchor_ns, int(now), len(lately))
 
 
 def _lasting(pace: Pace, usual: int, limit: float, n: int, span_ns: int, kind: str) -> Slowing | None:
@@ -164,13 +192,14 @@ def _lasting(pace: Pace, usual: int, limit: float, n: int, span_ns: int, kind: s
 
 def _recurring(pace: Pace, usual: int, limit: float, settings: Settings) -> Slowing | None:
     """Long iterations that come back: several, apart from each other, that cost a good part of the time."""
-    long = [(at, one) for at, one in enumerate(pace.recent) if one[1] >= limit]
+    recent = _lately(pace.recent, pace.seen_ns, settings)
+    long = [(at, one) for at, one in enumerate(recent) if one[1] >= limit]
     spells = [one for i, (at, one) in enumerate(long) if i == 0 or at > long[i - 1][0] + 1]
     lost = sum(one[1] - usual for _, one in long)
-    span = pace.recent[-1][0] + pace.recent[-1][1] - pace.recent[0][0]
+    span = recent[-1][0] + recent[-1][1] - recent[0][0]
     if len(spells) < settings.recurring_min or lost < settings.recurring_share * span:
         return None
-    mean = sum(length for _, length in pace.recent) // len(pace.recent)
+    mean = sum(length for _, length in recent) // len(recent)
     return Slowing("recurring", spells[0][0], usual, mean, len(long))
 
 

@@ -84,10 +84,20 @@ class Settings:
         "straggler", 0.05, 0.01, 1, "share", "The smallest slowdown looked for, as a share of the usual."
     )
     small_deviations: float = _number(
-        "straggler", 6.0, 2, 100, "deviations", "How far a small slowdown must stand out from what iterations vary by."
+        "straggler",
+        6.0,
+        2,
+        100,
+        "deviations",
+        "How far a small slowdown must stand out from what iterations, or blocks of them, vary by.",
     )
     small_iterations: int = _number(
-        "straggler", 10, 3, 200, "iterations", "Iterations for which a small slowdown must last."
+        "straggler",
+        10,
+        3,
+        200,
+        "iterations",
+        "Iterations for which a small slowdown must last; amid jitter up to eight times as many.",
     )
     small_ns: int = _seconds("straggler", 10, 1, 600, "Time for which a small slowdown must last.")
     large_factor: float = _number(
