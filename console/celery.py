@@ -62,6 +62,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
         "old stages": _every(3600.0, "drop_old_packets", "stages"),
         "deliveries": _every(5.0, "send_due", "tickets"),
         "looks at tickets": _every(15.0, "look_at_tickets", "tickets"),
+        "pictures for tickets": _every(15.0, "draw_pictures", "tickets"),
         "old deliveries": _every(3600.0, "tidy_deliveries", "tickets"),
         "old audit": _every(3600.0, "drop_old_audit", "operations"),
         "bundles": _every(60.0, "tidy_bundles", "dumps"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,10 +25,12 @@ class Drawing:
     left_out: str = ""
 
 
-def drawings(incident: Incident) -> Iterator[Drawing]:
+def drawings(incident: Incident, names: Collection[str] | None = None) -> Iterator[Drawing]:
     """One after the other; one that cannot be drawn (a job too large for a window, no traces) leaves the others be."""
     title = f"Incident {incident.pk}: {incident.headline}"[:TITLE_CHARS_MAX]
     for name, draw in DRAWN.items():
+        if names is not None and name not in names:
+            continue
         try:
             yield draw(name, incident, title)
         except BadAct as error:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Literal, Protocol
 
-Verb = Literal["open", "update", "acknowledge", "unacknowledge", "resolve", "reopen", "comment", "test"]
+Verb = Literal["open", "update", "acknowledge", "unacknowledge", "resolve", "reopen", "comment", "pictures", "test"]
 ERROR_CHARS_MAX: Final = 500
 JSON_TYPE: Final = "application/json"
 LINE_KINDS: Final[dict[str, tuple[str, ...]]] = {"webhook": (), "pagerduty": ("title",)}
@@ -41,6 +42,7 @@ class Message:
 
     delivery: the same however often it is tried. ticket: names the incident's copy at this destination. dedup_key: the
     incident's key (job, attempt, symptom, communicator; never the culprit) and the ticket. Times are ISO 8601 in UTC.
+    pictures: (name of the file, PNG), in a message of that verb alone.
     own_title, own_lines: as the team's templates have them; empty for the usual words.
     """
 
@@ -69,6 +71,7 @@ class Message:
     note: str = ""
     url: str = ""
     external_id: str = ""
+    pictures: tuple[tuple[str, bytes], ...] = ()
     own_title: str = ""
     own_lines: tuple[str, ...] = ()
 
@@ -152,7 +155,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A sort of destination. verbs: what it is told of. check: refuses bad settings by raising Refused."""
+    """A sort of destination. check: refuses bad settings by raising Refused. takes_pictures: holds files or shows images."""
 
     name: str
     title: str
@@ -160,6 +163,7 @@ class Kind:
     send: Callable[[Message, Config, Post], Sent]
     check: Callable[[Config], None] = field(default=lambda config: None)
     calls_back: bool = False
+    takes_pictures: bool = False
 
 
 def as_json(body: Any) -> bytes:
@@ -192,7 +196,7 @@ def what_happened(message: Message) -> str:
     verbs = {
         "open": "opened it", "update": "found out more", "acknowledge": "acknowledged it",
         "unacknowledge": "took the acknowledgement back", "resolve": "resolved it", "reopen": "reopened it",
-        "comment": "commented", "test": "sends a test",
+        "comment": "commented", "pictures": "drew the ranks, who waits for whom, and the flows", "test": "sends a test",
     }  # fmt: skip
     said = f"{who} {verbs[message.verb]}{why}"
     return said if message.verb != "update" else f"{said} Now: {message.headline}"
@@ -226,6 +230,37 @@ class Desk:
         """The answer when it is 2xx; see checked for what is raised."""
         sent = b"" if body is None else as_json(body)
         return checked(self._post(method, self.base + path, sent, self._headers))
+
+    def upload(self, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """A POST of something else than JSON."""
+        return checked(self._post("POST", self.base + path, body, {**self._headers, **headers}))
+
+
+PICTURES_SETTING: Final = Setting(
+    "pictures", "Pictures of ranks, waits and flows: yes or no", is_needed=False, usual="yes"
+)
+
+
+def check_pictures(config: Config) -> None:
+    if config.settings.get("pictures", "").lower() not in ("", "yes", "no"):
+        raise Refused("pictures: yes or no")
+
+
+def wants_pictures(kind: Kind, settings: Mapping[str, str]) -> bool:
+    return kind.takes_pictures and settings.get("pictures", "").lower() != "no"
+
+
+def multipart(name: str, files: Sequence[tuple[str, bytes]]) -> tuple[bytes, str]:
+    """Files as a form of one field: the body and its content type."""
+    edge = secrets.token_hex(16)
+    parts = [
+        f'--{edge}\r\nContent-Disposition: form-data; name="{name}"; filename="{file}"\r\n'
+        f"Content-Type: image/png\r\n\r\n".encode()
+        + body
+        + b"\r\n"
+        for file, body in files
+    ]
+    return b"".join([*parts, f"--{edge}--\r\n".encode()]), f"multipart/form-data; boundary={edge}"
 
 
 def basic(user: str, password: str) -> str:

@@ -89,7 +89,7 @@ class Ticket(models.Model):
 
     remote_*: how it stood there when it was last seen, at seen_at; remote_at: when that changed, by their clock.
     unread_why: why it could not be seen since. look_at: when it is looked at next. etag, remarks_since: where a look goes on.
-    own_remarks: identifiers of comments that we wrote.
+    own_remarks: identifiers of comments that we wrote. pictured_at: when its pictures were drawn, or found not to be wanted.
     """
 
     incident = models.ForeignKey("incidents.Incident", models.PROTECT, related_name="tickets")
@@ -108,6 +108,7 @@ class Ticket(models.Model):
     etag = models.CharField(max_length=200, default="", blank=True)
     remarks_since = models.CharField(max_length=40, default="", blank=True)
     own_remarks = models.JSONField(default=list, blank=True)
+    pictured_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints = [
@@ -155,6 +156,17 @@ class Delivery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.verb} to {self.destination_id}: {self.state}"
+
+
+class TicketPicture(models.Model):
+    """A picture on its way. name: of the file. body: PNG."""
+
+    delivery = models.ForeignKey(Delivery, models.CASCADE, related_name="pictures")
+    name = models.CharField(max_length=80)
+    body = models.BinaryField()
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Attempt(models.Model):

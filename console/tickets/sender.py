@@ -31,9 +31,18 @@ from console.operations.metrics import TICKETS_SENT
 from console.tickets.destinations import KINDS
 from console.tickets.http import DELIVERY_SECONDS_MAX, poster
 from console.tickets.message import ERROR_CHARS_MAX, Again, Config, Message, Refused, Sent
-from console.tickets.models import Attempt, Delivery, DeliveryState, Destination, DestinationChange, HookSeen, Ticket
+from console.tickets.models import (
+    Attempt,
+    Delivery,
+    DeliveryState,
+    Destination,
+    DestinationChange,
+    HookSeen,
+    Ticket,
+    TicketPicture,
+)
 from console.tickets.sealing import Unreadable, unseal
-from console.tickets.telling import message_of
+from console.tickets.telling import message_of, pictures_of
 
 log = logging.getLogger(__name__)
 SENDER_LOCK: Final = 0x4447544B
@@ -46,6 +55,7 @@ ASKED_PAUSE_MAX_S: Final = 3600.0
 OWN_REMARKS_MAX: Final = 500
 GIVE_UP_AFTER: Final = timedelta(days=1)
 KEPT: Final = timedelta(days=30)
+PICTURES_KEPT: Final = timedelta(days=2)
 HOOKS_KEPT: Final = timedelta(days=2)
 
 
@@ -83,6 +93,7 @@ def send_due(seconds_max: float = RUN_SECONDS) -> int:
 def tidy() -> int:
     """Forget deliveries that are long over, and calls from outside that cannot be repeated any more."""
     now = timezone.now()
+    TicketPicture.objects.filter(delivery__done_at__lt=now - PICTURES_KEPT).delete()
     HookSeen.objects.filter(at__lt=now - HOOKS_KEPT).delete()
     return Delivery.objects.filter(done_at__lt=now - KEPT).delete()[0]
 
@@ -202,6 +213,8 @@ def _hold(delivery: Delivery) -> bool:
 def _pointless(delivery: Delivery) -> str:
     """Why there is nothing to say any more; empty when there is."""
     ticket = delivery.ticket
+    if delivery.verb == "pictures" and not pictures_of(delivery):
+        return "the pictures are not kept any more"
     if ticket is None or ticket.told_at or delivery.replay_of_id:
         return ""
     incident = ticket.incident

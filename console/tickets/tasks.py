@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from console.tickets import remote, sender
+from console.tickets import drawing, remote, sender
 
 SOFT_LIMIT_SECONDS = int(sender.RUN_SECONDS) + 25  # to write down what the last round did
 
@@ -17,6 +17,11 @@ def send_due() -> None:
 @shared_task(soft_time_limit=int(remote.RUN_SECONDS) + 60, time_limit=int(remote.RUN_SECONDS) + 80)
 def look_at_tickets() -> None:
     remote.look_around()
+
+
+@shared_task(soft_time_limit=120, time_limit=150)
+def draw_pictures() -> None:
+    drawing.draw_due()
 
 
 @shared_task(soft_time_limit=600, time_limit=660)

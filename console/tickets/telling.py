@@ -10,7 +10,7 @@ from django.utils import timezone
 from console.incidents.models import Incident, Severity
 from console.incidents.rows import CULPRITS_SHOWN_MAX, NODES_SHOWN_MAX, iso
 from console.tickets.message import Message, Verb
-from console.tickets.models import Delivery, Ticket
+from console.tickets.models import Delivery, Ticket, TicketPicture
 from console.tickets.templates import with_templates
 
 NOTE_CHARS_MAX: Final = 4000
@@ -66,7 +66,15 @@ def _told_of(delivery: Delivery, ticket: Ticket) -> Message:
         note=entry.note[:NOTE_CHARS_MAX] if entry and delivery.verb != "open" else "",
         url=address_of(incident),
         external_id=ticket.external_id,
+        pictures=pictures_of(delivery) if delivery.verb == "pictures" else (),
     )
+
+
+def pictures_of(delivery: Delivery) -> tuple[tuple[str, bytes], ...]:
+    """The delivery's own, or those of the one it repeats; none when they are not kept any more."""
+    own = [delivery.pk, *([delivery.replay_of_id] if delivery.replay_of_id else [])]
+    rows = TicketPicture.objects.filter(delivery__in=own).order_by("id")
+    return tuple((one.name, bytes(one.body)) for one in rows)
 
 
 def address_of(incident: Incident) -> str:

@@ -7,20 +7,35 @@ their own choice.
 from __future__ import annotations
 
 import smtplib
+from email.mime.image import MIMEImage
 from email.utils import parseaddr
+from html import escape
 from typing import Final
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.mail import EmailMessage, get_connection
+from django.core.mail import EmailMultiAlternatives, get_connection
 
-from console.tickets.message import Again, Config, Kind, Message, Post, Refused, Sent, Setting, lines_of, what_happened
+from console.tickets.message import (
+    PICTURES_SETTING,
+    Again,
+    Config,
+    Kind,
+    Message,
+    Post,
+    Refused,
+    Sent,
+    Setting,
+    check_pictures,
+    lines_of,
+    what_happened,
+)
 
 SUBJECT_CHARS_MAX: Final = 200
 TO_MAX: Final = 50
 DOMAIN: Final = "diogenes.invalid"
 
 
-def mail_of(message: Message, to: list[str]) -> EmailMessage:
+def mail_of(message: Message, to: list[str]) -> EmailMultiAlternatives:
     """Subject, text and the headers that keep it together with the earlier ones."""
     subject = " ".join(("A test of Diogenes" if message.is_test else message.title).split())[:SUBJECT_CHARS_MAX]
     text = "\n\n".join([what_happened(message), *lines_of(message)])
@@ -29,7 +44,23 @@ def mail_of(message: Message, to: list[str]) -> EmailMessage:
     headers = {"Message-ID": own, "Auto-Submitted": "auto-generated"}
     if own != root:
         headers |= {"In-Reply-To": root, "References": root}
-    return EmailMessage(subject, text, to=to, headers=headers)
+    return _with_pictures(message, EmailMultiAlternatives(subject, text, to=to, headers=headers))
+
+
+def _with_pictures(message: Message, mail: EmailMultiAlternatives) -> EmailMultiAlternatives:
+    """The same text with the pictures in it; who reads no HTML finds them as files."""
+    if not message.pictures:
+        return mail
+    shown = "".join(
+        f'<p><img src="cid:{file}" alt="{escape(file)}" style="max-width:100%"></p>' for file, _ in message.pictures
+    )
+    mail.attach_alternative(f"<pre>{escape(str(mail.body))}</pre>{shown}", "text/html")
+    for file, body in message.pictures:
+        image = MIMEImage(body, "png")
+        image.add_header("Content-ID", f"<{file}>")
+        image.add_header("Content-Disposition", "inline", filename=file)
+        mail.attach(image)
+    return mail
 
 
 def addresses(config: Config) -> list[str]:
@@ -56,6 +87,7 @@ def send(message: Message, config: Config, post: Post) -> Sent:
 
 
 def check(config: Config) -> None:
+    check_pictures(config)
     to = addresses(config)
     if not 0 < len(to) <= TO_MAX:
         raise Refused(f"1 to {TO_MAX} addresses")
@@ -64,4 +96,11 @@ def check(config: Config) -> None:
             raise Refused(f"{one} is no e-mail address")
 
 
-KIND: Final = Kind("email", "E-mail", (Setting("to", "Addresses, separated by commas"),), send, check)
+KIND: Final = Kind(
+    "email",
+    "E-mail",
+    (Setting("to", "Addresses, separated by commas"), PICTURES_SETTING),
+    send,
+    check,
+    takes_pictures=True,
+)

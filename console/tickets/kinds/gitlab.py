@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from console.tickets.kinds.github import mark_of, quieted
 from console.tickets.message import (
+    PICTURES_SETTING,
     Config,
     Desk,
     Kind,
@@ -14,8 +15,10 @@ from console.tickets.message import (
     Post,
     Sent,
     Setting,
+    check_pictures,
     id_of,
     lines_of,
+    multipart,
     what_happened,
 )
 
@@ -41,12 +44,23 @@ def send(message: Message, config: Config, post: Post) -> Sent:
     if message.is_test:
         return Sent(desk.ask("GET", "").status, said="the project is there; nothing was created")
     number, url, status = _issue(message, desk, config)
+    if message.verb == "pictures":
+        return Sent(status, number, url, remark_id=_note_pictures(message, number, desk))
     remark = ""
     if status is None:
         remark = id_of(desk.ask("POST", f"/issues/{number}/notes", {"body": without_commands(what_happened(message))}))
     if message.verb in ("resolve", "reopen"):
         desk.ask("PUT", f"/issues/{number}", {"state_event": "close" if message.verb == "resolve" else "reopen"})
     return Sent(status, number, url, remark_id=remark)
+
+
+def _note_pictures(message: Message, number: str, desk: Desk) -> str:
+    """Files are uploaded to the project; a note shows them."""
+    shown = [what_happened(message)]
+    for one in message.pictures:
+        body, kind = multipart("file", [one])
+        shown.append(str(desk.upload("/uploads", body, {"Content-Type": kind}).json()["markdown"]))
+    return id_of(desk.ask("POST", f"/issues/{number}/notes", {"body": "\n\n".join(shown)}))
 
 
 def _desk_of(config: Config, post: Post) -> Desk:
@@ -76,6 +90,9 @@ KIND: Final = Kind(
         Setting("token", "Token with the scope api", is_secret=True),
         Setting("labels", "Labels, separated by commas", is_needed=False),
         Setting("url", "Address of GitLab", is_needed=False, usual=URL, is_address=True),
+        PICTURES_SETTING,
     ),
     send,
+    check_pictures,
+    takes_pictures=True,
 )

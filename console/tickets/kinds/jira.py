@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 
 from console.tickets.message import (
     JSON_TYPE,
+    PICTURES_SETTING,
     Config,
     Desk,
     Kind,
@@ -20,8 +21,10 @@ from console.tickets.message import (
     Sent,
     Setting,
     basic,
+    check_pictures,
     id_of,
     lines_of,
+    multipart,
     what_happened,
 )
 
@@ -57,6 +60,11 @@ def send(message: Message, config: Config, post: Post) -> Sent:
         found = desk.ask("GET", f"/rest/api/3/project/{quote(config.settings['project'], safe='')}")
         return Sent(found.status, said="the project is there; nothing was created")
     key, created = _issue(message, desk, config)
+    if message.verb == "pictures":
+        body, kind = multipart("file", message.pictures)
+        path = f"/rest/api/3/issue/{key}/attachments"
+        attached = desk.upload(path, body, {"Content-Type": kind, "X-Atlassian-Token": "no-check"})
+        return Sent(attached.status, key, f"{desk.base}/browse/{key}")
     remark = ""
     if created is None:
         said = {"body": document_of([what_happened(message)])}
@@ -105,6 +113,7 @@ def _close(key: str, desk: Desk, config: Config) -> None:
 
 
 def check(config: Config) -> None:
+    check_pictures(config)
     if not config.settings.get("project", "").replace("_", "").isalnum():
         raise Refused("a project's key has letters, digits and underscores")
 
@@ -119,7 +128,9 @@ KIND: Final = Kind(
         Setting("project", "Key of the project"),
         Setting("issue_type", "Type of issue", is_needed=False, usual="Task"),
         Setting("done", "Transition that closes", is_needed=False, usual="the first into a done status"),
+        PICTURES_SETTING,
     ),
     send,
     check,
+    takes_pictures=True,
 )

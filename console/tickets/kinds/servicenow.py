@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 from console.tickets.message import (
     JSON_TYPE,
+    PICTURES_SETTING,
     Config,
     Desk,
     Kind,
@@ -18,11 +19,13 @@ from console.tickets.message import (
     Sent,
     Setting,
     basic,
+    check_pictures,
     lines_of,
     what_happened,
 )
 
 TABLE: Final = "/api/now/table/incident"
+ATTACHMENTS: Final = "/api/now/attachment/file"
 LEVEL: Final = {"high": "1", "medium": "2", "low": "3"}
 SHORT_CHARS_MAX: Final = 160
 RESOLVED, IN_PROGRESS = "6", "2"
@@ -64,7 +67,11 @@ def send(message: Message, config: Config, post: Post) -> Sent:
         found = desk.ask("GET", f"{TABLE}?sysparm_limit=1&sysparm_fields=sys_id")
         return Sent(found.status, said="the table is there; nothing was created")
     name, status = _record(message, desk, config)
-    if status is None or message.verb == "resolve":
+    if message.verb == "pictures":
+        for file, body in message.pictures:
+            asked = urlencode({"table_name": "incident", "table_sys_id": name, "file_name": file})
+            desk.upload(f"{ATTACHMENTS}?{asked}", body, {"Content-Type": "image/png"})
+    elif status is None or message.verb == "resolve":
         desk.ask("PATCH", f"{TABLE}/{quote(name, safe='')}", change_of(message, config))
     return Sent(status, name, f"{desk.base}/nav_to.do?uri=incident.do?sys_id={name}")
 
@@ -97,6 +104,9 @@ KIND: Final = Kind(
         Setting("assignment_group", "Assignment group", is_needed=False),
         Setting("category", "Category", is_needed=False, usual="hardware"),
         Setting("close_code", "Resolution code", is_needed=False, usual="Solved (Permanently)"),
+        PICTURES_SETTING,
     ),
     send,
+    check_pictures,
+    takes_pictures=True,
 )

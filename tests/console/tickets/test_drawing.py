@@ -1,0 +1,175 @@
+"""Pictures of tickets: drawn once, after the ticket was made, and sent as the destination takes them."""
+
+from __future__ import annotations
+
+import email
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.utils import timezone
+
+from console.incidents.models import Incident
+from console.tickets import drawing
+from console.tickets.acts import make_destination, replay
+from console.tickets.drawing import draw_due
+from console.tickets.drawing import pictures_of as really_drawn
+from console.tickets.models import Delivery, Destination, Ticket, TicketPicture
+from console.tickets.sender import send_due, tidy
+from ingest.models import Attempt
+from tests.console.incidents.making import make_incident
+from tests.console.tickets.places import Asked, Said, place
+from tests.console.tickets.trackers import ANSWERS, SETTINGS, System
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0--boundary\r\n" * 40
+FILES = [("incident-1-topology.png", PNG), ("incident-1-waits.png", PNG + b"2")]
+TAKERS = ("jira", "servicenow", "gitlab")
+
+
+@pytest.fixture(autouse=True)
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of which incidents pictures were drawn."""
+    found: list[int] = []
+
+    def draw(incident: Incident) -> list[tuple[str, bytes]]:
+        found.append(incident.pk)
+        return FILES
+
+    monkeypatch.setattr(drawing, "pictures_of", draw)
+    return found
+
+
+def settle() -> None:
+    """Send what is due, as if the ten seconds were over."""
+    Delivery.objects.filter(state="waiting").update(due_at=timezone.now() - timedelta(seconds=1))
+    send_due()
+    Ticket.objects.exclude(told_at=None).update(told_at=timezone.now() - timedelta(seconds=30))
+
+
+def files_of(asked: Asked) -> list[tuple[str, bytes]]:
+    """What was uploaded, read by another's reader of forms."""
+    kind = asked.headers["content-type"]
+    if kind == "image/png":
+        return [(asked.path.rpartition("file_name=")[2], asked.body)]
+    form = email.message_from_bytes(b"Content-Type: " + kind.encode() + b"\r\n\r\n" + asked.body)
+    parts: Any = form.get_payload()
+    return [(part.get_filename(), part.get_payload(decode=True)) for part in parts]
+
+
+@pytest.mark.parametrize("kind", TAKERS)
+def test_each_that_holds_files_gets_the_pictures_once_as_they_were_drawn(
+    kind: str, attempt: Attempt, settings: Any, drawn: list[int]
+) -> None:
+    there = System(ANSWERS[kind])
+    uploads: list[Asked] = []
+
+    def answer(asked: Asked) -> Said:
+        if any(word in asked.path for word in ("/attachments", "/attachment/", "/uploads")):
+            uploads.append(asked)
+            return 201, {}, {"markdown": f"![p](/uploads/{len(uploads)}.png)"}
+        return there(asked)
+
+    with place(answer) as here:
+        settings.TICKETS_HOSTS = {here.name}
+        make_destination(attempt.job.team_id, "tracker", kind, {**SETTINGS[kind], "url": here.url}, "ada", "low")
+        make_incident(attempt)
+        assert draw_due() == 0  # it was not told yet
+        settle()
+        assert draw_due() == 1
+        settle()
+        assert draw_due() == 0 and drawn == [Ticket.objects.get().incident_id]
+        assert [one for asked in uploads for one in files_of(asked)] == FILES
+        assert list(Delivery.objects.values_list("verb", "state").order_by("id")) == [
+            ("open", "sent"),
+            ("pictures", "sent"),
+        ]
+        if kind == "jira":
+            assert uploads[0].headers["x-atlassian-token"] == "no-check"
+        if kind == "gitlab":
+            assert [text.count("![p](/uploads/") for _, _, text in there.issue.remarks] == [2]
+            assert Ticket.objects.get().own_remarks == [there.issue.remarks[0][0]]
+
+
+def test_mails_show_them_and_hold_the_text_for_who_reads_no_html(attempt: Attempt) -> None:
+    make_destination(attempt.job.team_id, "list", "email", {"to": "a@b.example"}, "ada", "low")
+    make_incident(attempt)
+    settle()
+    assert draw_due() == 1
+    settle()
+    first, second = mail.outbox
+    assert second.extra_headers["References"] == first.extra_headers["Message-ID"]
+    sent: Any = second.message()
+    found = {part.get_content_type(): part for part in sent.walk()}
+    assert "Nobody is blamed yet." in found["text/plain"].get_payload(decode=True).decode()
+    shown = found["text/html"].get_payload(decode=True).decode()
+    images = [part for part in sent.walk() if part.get_content_type() == "image/png"]
+    assert [part.get_payload(decode=True) for part in images] == [body for _, body in FILES]
+    for part in images:
+        assert f'src="cid:{part["Content-ID"].strip("<>")}"' in shown
+
+
+@pytest.mark.parametrize("kind", ["github"])
+def test_who_takes_none_or_wants_none_gets_none(kind: str, attempt: Attempt, settings: Any, drawn: list[int]) -> None:
+    there = System(ANSWERS[kind])
+    with place(there) as here:
+        settings.TICKETS_HOSTS = {here.name}
+        make_destination(attempt.job.team_id, "tracker", kind, {**SETTINGS[kind], "url": here.url}, "ada", "low")
+        wanted = {"to": "a@b.example", "pictures": "No"}
+        make_destination(attempt.job.team_id, "list", "email", wanted, "ada", "low")
+        make_incident(attempt)
+        settle()
+        assert (draw_due(), drawn) == (0, [])
+
+
+def test_a_failed_upload_is_tried_again_and_a_replay_sends_the_same_until_they_are_dropped(
+    attempt: Attempt, settings: Any
+) -> None:
+    there = System(ANSWERS["jira"])
+    n_uploads = 0
+
+    def answer(asked: Asked) -> Said:
+        nonlocal n_uploads
+        if "/attachments" not in asked.path:
+            return there(asked)
+        n_uploads += 1
+        return (503, {}, {}) if n_uploads == 1 else (200, {}, [])
+
+    with place(answer) as here:
+        settings.TICKETS_HOSTS = {here.name}
+        make_destination(attempt.job.team_id, "tracker", "jira", {**SETTINGS["jira"], "url": here.url}, "ada", "low")
+        make_incident(attempt)
+        settle()
+        draw_due()
+        settle()
+        assert Delivery.objects.get(verb="pictures").state == "waiting"
+        Destination.objects.update(not_before=None)
+        settle()
+        sent = Delivery.objects.get(verb="pictures")
+        assert (sent.state, n_uploads) == ("sent", 2)
+        replay(sent)
+        settle()
+        assert n_uploads == 3
+        Delivery.objects.update(done_at=timezone.now() - timedelta(days=3))
+        tidy()
+        assert not TicketPicture.objects.exists()
+        replay(sent)
+        settle()
+        assert n_uploads == 3
+        assert Delivery.objects.order_by("-id")[0].said == "the pictures are not kept any more"
+
+
+def test_an_incident_without_anything_to_draw_sends_nothing(
+    attempt: Attempt, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawing, "pictures_of", lambda incident: [])
+    make_destination(attempt.job.team_id, "list", "email", {"to": "a@b.example"}, "ada", "low")
+    make_incident(attempt)
+    settle()
+    assert (draw_due(), Delivery.objects.count()) == (0, 1)
+
+
+def test_an_incident_whose_traces_are_gone_still_has_a_picture_of_its_ranks(attempt: Attempt) -> None:
+    made = dict(really_drawn(make_incident(attempt)))
+    assert all(body.startswith(b"\x89PNG") for body in made.values())
+    assert not any("waits" in name for name in made)  # there is no diagnosis
