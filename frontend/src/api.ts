@@ -5,6 +5,7 @@
 
 import type { StreamPlace } from "./live/apply";
 import type { IncidentRow, IngestRow, JobRow, TimelineRow } from "./live/rows";
+import type { PackedGrid } from "./live/topology";
 import type {
   Alternative,
   Diagnosis,
@@ -183,7 +184,7 @@ export const readSession = async (): Promise<Session> => {
 export const readNow = () => ask<NowAnswer>("now");
 export const readIncidents = (query: string) => ask<IncidentsAnswer>(`incidents${query}`);
 export const readIncident = (number: number) => ask<IncidentAnswer>(`incidents/${number}`);
-export const readIncidentGrid = (number: number) => ask<GridColumns>(`incidents/${number}/grid`);
+export const readIncidentTopology = (number: number) => ask<PackedGrid>(`incidents/${number}/topology`);
 export const readLanes = (number: number, query = "") => ask<Lanes>(`incidents/${number}/lanes${query}`);
 export const readStanding = (number: number, query = "") => ask<Standing>(`incidents/${number}/standing${query}`);
 /** A revision of the diagnosis as the server wrote it, number by number. */

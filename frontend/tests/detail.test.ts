@@ -8,6 +8,12 @@ let asked: string[] = [];
 let lanes = makeLanes();
 let answerLanes: () => void = () => undefined;
 
+function packed() {
+  const { note, ...columns } = makeGrid(8, 2);
+  const numbered = { texts: note, at: note.map((_, place) => place) };
+  return { ...columns, note: numbered, stream: { name: "topology:12", epoch: "7", offset: 0 } };
+}
+
 beforeEach(() => {
   asked = [];
   lanes = makeLanes();
@@ -15,7 +21,7 @@ beforeEach(() => {
   vi.stubGlobal("fetch", (url: string) => {
     asked.push(url.replace("/api/v1/incidents/12", ""));
     if (url.endsWith("/moments")) return Promise.reject(new Error("away"));
-    if (url.endsWith("/grid")) return Promise.resolve(Response.json(makeGrid(8, 2)));
+    if (url.endsWith("/topology")) return Promise.resolve(Response.json(packed()));
     if (!url.includes("/lanes")) return Promise.reject(new Error("away"));
     return new Promise((settle) => {
       answerLanes = () => settle(Response.json(lanes));
@@ -64,7 +70,7 @@ it("asks no more for lanes that have come whole, until the incident changes or a
   };
   for (let n = 0; n < 6; n++) await answeredAfter(5000);
   expect(lanesAsked()).toEqual(["/lanes", "/lanes"]);
-  expect(asked.filter((path) => path === "/grid").length).toBeGreaterThan(4);
+  expect(asked.filter((path) => path === "/topology").length).toBeGreaterThan(4);
   detail.refreshMay();
   await answeredAfter(1000);
   expect(lanesAsked()).toHaveLength(3);

@@ -3,7 +3,7 @@
  * lies a focusable grid with one cell cursor, arrow keys and a spoken sentence.
  */
 
-import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useWidth } from "../parts/useWidth";
 import { pointAt, pointedRanks } from "../state/pointed";
 import { paletteVersion } from "../state/theme";
@@ -41,11 +41,11 @@ export function RankCanvas({ columns, order, selected, onSelect }: RankCanvasPro
   );
   const chosen = selected === null ? -1 : columns.rank.indexOf(selected);
   const palette = paletteVersion.value;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (canvas.current && width > 0) paintGrid(canvas.current, layout, columns);
   }, [layout, columns, palette, width]);
   const pointed = pointedRanks.value;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const cells = cursor >= 0 ? [cursor] : cellsOf(columns, pointed);
     if (marked.current && width > 0) paintMarks(marked.current, layout, { selected: chosen, pointed: cells });
   }, [layout, chosen, pointed, cursor, palette, width]);

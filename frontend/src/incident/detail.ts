@@ -5,17 +5,20 @@
  */
 
 import { type Signal, signal } from "@preact/signals";
-import { type IncidentAnswer, readIncident, readIncidentGrid, readLanes, readStanding } from "../api";
+import { type IncidentAnswer, readIncident, readIncidentTopology, readLanes, readStanding } from "../api";
 import { Scrub } from "../grid/scrub";
 import { emptySnapshot } from "../live/apply";
 import type { DumpsRow } from "../live/rows";
+import { phase } from "../live/socket";
 import { LiveStream } from "../live/streams";
+import { TopologyFeed } from "../live/topology";
 import { holdIncident } from "../state/actions";
 import { connection } from "../state/team";
 import type { GridColumns, Lanes, Standing } from "../types";
 
 const BREATH_MS = 250;
 const REFRESH_MS = 5000;
+const GRID_MS = 30_000;
 /** The server draws no longer a time of the lanes: then they stay as they are until the incident changes. */
 const LANES_MS = 60_000;
 /** Flows of a first answer, and the server's own limit. */
@@ -42,6 +45,8 @@ export class IncidentDetail {
   /** How far the newest dumps have come, as last heard; null until something is heard. */
   readonly dumps: Signal<DumpsRow | null> = signal(null);
   readonly stream: LiveStream;
+  private readonly topology: TopologyFeed;
+  private gridAskedAt = 0;
   /** The time a permalink has pinned, unix ms; the lanes show that and nothing newer. */
   readonly pinned: Signal<readonly [number, number] | null> = signal(null);
   /** The moment that grid, lanes and stacks show. */
@@ -59,6 +64,14 @@ export class IncidentDetail {
 
   constructor(readonly number: number) {
     this.scrub = new Scrub(`incidents/${number}`);
+    this.topology = new TopologyFeed({
+      number,
+      fetchGrid: () => readIncidentTopology(number),
+      subscribe: (feed) => connection.subscribeGrid(feed),
+      onColumns: (columns) => {
+        this.grid.value = columns;
+      },
+    });
     this.stream = new LiveStream(connection, {
       fetchSnapshot: async () => {
         const answer = await readIncident(number);
@@ -77,6 +90,7 @@ export class IncidentDetail {
   follow(rank: number | null): () => void {
     this.rank = rank;
     const leave = connection.add(this.stream);
+    const leaveGrid = connection.addGrid(this.topology);
     const release = holdIncident(this.stream);
     const leaveTime = this.scrub.follow();
     void this.readPictures();
@@ -87,6 +101,7 @@ export class IncidentDetail {
     return () => {
       leave();
       leaveTime();
+      leaveGrid();
       release();
       clearInterval(timer);
       clearTimeout(this.reload);
@@ -155,13 +170,18 @@ export class IncidentDetail {
     const question = this.question();
     if (this.reading.has(question)) return;
     this.reading.add(question);
-    const grid = readIncidentGrid(this.number).then((answer) => {
-      this.grid.value = answer;
-    });
-    const pictures = [grid, this.readLanes(question), this.readStanding(this.minute())];
+    const pictures = [this.readGrid(), this.readLanes(question), this.readStanding(this.minute())];
     const failed = (await Promise.allSettled(pictures)).find((one) => one.status === "rejected");
     this.pictureFailure.value = failed ? (failed.reason as Error).message : null;
     this.reading.delete(question);
+  }
+
+  /** Frames keep it current while the socket stands: then it is fetched only for the ages, which they do not tell. */
+  private async readGrid(): Promise<void> {
+    const isFollowed = phase.value === "live" && this.topology.place?.epoch;
+    if (isFollowed && Date.now() - this.gridAskedAt < GRID_MS) return;
+    this.gridAskedAt = Date.now();
+    await this.topology.load();
   }
 
   private async readLanes(question: string): Promise<void> {

@@ -67,13 +67,14 @@ export interface Column {
   stalled: boolean;
 }
 
+/** Only ticks that hold in [fromNs, toNs] are read: of a lane with many a narrow part costs little. */
 export function laneColumns(lane: Lane, fromNs: number, toNs: number, width: number): Column[] {
   const columns: Column[] = [];
   const toX = (ns: number) => ((ns - fromNs) / (toNs - fromNs)) * width;
-  for (let i = 0; i < lane.t_ns.length; i++) {
+  for (let i = Math.max(0, tickAt(lane, fromNs - 1)); i < lane.t_ns.length && lane.t_ns[i] <= toNs; i++) {
     const x = toX(lane.t_ns[i]);
     const end = toX(Math.min(nextTick(lane, i), toNs));
-    if (end < 0 || x > width) continue;
+    if (end < 0) continue;
     const column = columnAt(lane, i, Math.max(0, Math.floor(x)), Math.ceil(end));
     const last = columns.at(-1);
     if (last && last.x === column.x) columns[columns.length - 1] = worse(last, column);
@@ -121,14 +122,20 @@ function totalAt(lane: Lane, i: number): number {
     : Math.max(lane.posted[i], lane.ready[i], lane.total_chunks);
 }
 
+const starts = new WeakMap<Lane, number[]>();
+
 /** Indexes of the ticks at which a further op began; several may be in progress, so their rows alternate. */
 export function opStarts(lane: Lane): number[] {
+  const known = starts.get(lane);
+  if (known) return known;
+  const found: number[] = [];
   let newest = lane.ops[0] ?? 0;
-  return lane.ops.flatMap((op, i) => {
-    const began = op > newest;
-    newest = Math.max(newest, op);
-    return began ? [i] : [];
-  });
+  for (let i = 0; i < lane.ops.length; i++) {
+    if (lane.ops[i] > newest) found.push(i);
+    newest = Math.max(newest, lane.ops[i]);
+  }
+  starts.set(lane, found);
+  return found;
 }
 
 /** The tick a crosshair at `ns` reads: the last one at or before it; -1 when there is none. */
@@ -202,9 +209,22 @@ const GAP_NS = 1.5e9;
  * came before its first tick; before the first tick of all flows nothing is known of any.
  */
 export function notKeptUntil(lanes: Lanes, lane: Lane): number | null {
-  const firsts = lanes.lanes.filter((one) => one.t_ns.length > 0).map((one) => one.t_ns[0]);
-  const first = lane.t_ns.length >= TICKS_MAX ? lane.t_ns[0] : Math.min(...firsts);
+  const first = lane.t_ns.length >= TICKS_MAX ? lane.t_ns[0] : firstOfAll(lanes.lanes);
   return Number.isFinite(first) && first - lanes.from_ns > GAP_NS ? first : null;
+}
+
+const firsts = new WeakMap<readonly Lane[], number>();
+
+/** The first tick of all lanes, which every lane asks for; Infinity when there is none. */
+function firstOfAll(lanes: readonly Lane[]): number {
+  const known = firsts.get(lanes);
+  if (known !== undefined) return known;
+  const found = lanes.reduce(
+    (least, { t_ns }) => Math.min(least, t_ns[0] ?? Number.POSITIVE_INFINITY),
+    Number.POSITIVE_INFINITY,
+  );
+  firsts.set(lanes, found);
+  return found;
 }
 
 /** The condition in words, from the flow's own side. */

@@ -35,6 +35,7 @@ export function phaseAfter(connected: boolean, silentMs: number | null): Phase {
 export interface SocketUser {
   onOpen(): void;
   onFrame(frame: Frame): void;
+  onBytes(bytes: ArrayBuffer): void;
 }
 
 export class LiveSocket {
@@ -66,24 +67,26 @@ export class LiveSocket {
 
   private connect(): void {
     const socket = new WebSocket(this.url);
+    socket.binaryType = "arraybuffer";
     this.socket = socket;
     this.triedAt = Date.now();
     socket.onopen = () => {
       lastFrameAt.value = Date.now();
       this.user.onOpen();
     };
-    socket.onmessage = (message) => this.read(String(message.data));
+    socket.onmessage = (message) => this.read(message.data);
     socket.onclose = () => {
       if (this.socket === socket) this.reconnect();
     };
   }
 
-  private read(text: string): void {
+  private read(said: string | ArrayBuffer): void {
     lastFrameAt.value = Date.now();
     this.attempt = 0;
     this.check();
     try {
-      this.user.onFrame(decodeFrame(text));
+      if (typeof said === "string") this.user.onFrame(decodeFrame(said));
+      else this.user.onBytes(said);
     } catch (error) {
       if (!(error instanceof BadFrame)) throw error;
       badFrames.value += 1;

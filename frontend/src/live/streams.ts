@@ -10,6 +10,7 @@ import { applyMessage, type Snapshot } from "./apply";
 import type { Frame } from "./decode";
 import type { LiveMessage } from "./rows";
 import { LiveSocket, phase } from "./socket";
+import type { TopologyFeed } from "./topology";
 
 /** So long after the last question, and after the last message of a stream that should be talking. */
 const POLL_MS = 5000;
@@ -116,12 +117,17 @@ export const looking = signal<Readonly<Record<string, readonly string[]>>>({});
 
 export class Connection {
   private readonly streams = new Set<LiveStream>();
+  private readonly grids = new Set<TopologyFeed>();
   private readonly socket: LiveSocket;
 
   constructor(url: string) {
     this.socket = new LiveSocket(url, {
-      onOpen: () => this.eachNamed((stream) => this.resume(stream)),
+      onOpen: () => {
+        this.eachNamed((stream) => this.resume(stream));
+        this.eachGrid((grid) => this.subscribeGrid(grid));
+      },
       onFrame: (frame) => this.read(frame),
+      onBytes: (bytes) => this.eachGrid((grid) => grid.take(bytes)),
     });
   }
 
@@ -144,6 +150,22 @@ export class Connection {
     if (place) this.socket.send({ subscribe: place.name, epoch: place.epoch, offset: place.offset });
   }
 
+  addGrid(grid: TopologyFeed): () => void {
+    this.grids.add(grid);
+    return () => {
+      this.grids.delete(grid);
+      if (grid.place) this.socket.send({ unsubscribe: grid.place.name });
+    };
+  }
+
+  subscribeGrid({ place }: TopologyFeed): void {
+    if (place?.epoch) this.socket.send({ subscribe: place.name, epoch: place.epoch, offset: place.offset });
+  }
+
+  private eachGrid(act: (grid: TopologyFeed) => void, name?: string): void {
+    for (const grid of this.grids) if (!name || grid.place?.name === name) act(grid);
+  }
+
   /** A stream whose last fetch failed shows old rows: a server that is back is asked at once. */
   private resume(stream: LiveStream): void {
     this.subscribe(stream);
@@ -156,6 +178,7 @@ export class Connection {
 
   private read(frame: Frame): void {
     if (frame.kind === "message") this.eachNamed((stream) => stream.take(frame.message), frame.message.stream);
+    if (frame.kind === "resync") this.eachGrid((grid) => void grid.load(), frame.stream);
     if (frame.kind === "presence") looking.value = { ...looking.value, [frame.stream]: frame.people };
     // REST says why in words (signed out, no such incident), so a refusal asks it.
     if (frame.kind === "resync" || frame.kind === "refused")

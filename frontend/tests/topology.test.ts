@@ -1,0 +1,132 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import {
+  applyFrame,
+  incidentOf,
+  type LiveGrid,
+  MissedFrame,
+  type PackedGrid,
+  TopologyFeed,
+  unpackGrid,
+} from "../src/live/topology";
+import type { GridColumns } from "../src/types";
+import { makeGrid } from "./fixtures";
+
+/** The bytes that console/incidents/topology_frames.py writes, which its test compares with the same files. */
+function golden(name: string): ArrayBuffer {
+  const bytes = readFileSync(join(process.cwd(), "..", "tests", "golden", "topology", `${name}.bin`));
+  return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer;
+}
+
+function shown(offset = 3): LiveGrid {
+  const columns = { ...makeGrid(8, 8), state: new Array(8).fill(0), note: new Array(8).fill("") };
+  return { columns, place: { name: "topology:12", epoch: "7", offset }, texts: [""] };
+}
+
+function packed(offset: number, epoch = "7"): PackedGrid {
+  const { note: _, ...columns } = shown().columns;
+  const numbered = { texts: [""], at: new Array(8).fill(0) };
+  return { ...columns, note: numbered, stream: { name: "topology:12", epoch, offset } } as unknown as PackedGrid;
+}
+
+describe("a frame of the grid", () => {
+  it("changes the ranks it names and shares all other columns", () => {
+    const before = shown();
+    const { columns, place } = applyFrame(before, golden("delta"));
+    expect(columns.state).toEqual([0, 0, 4, 0, 0, 0, 0, 0]);
+    expect(columns.note[2]).toBe("the process is gone");
+    expect(place.offset).toBe(4);
+    expect(columns.rank).toBe(before.columns.rank);
+    expect(before.columns.state[2]).toBe(0);
+  });
+
+  it("of all ranks brings any grid of its epoch there", () => {
+    const { columns, place } = applyFrame(shown(99), golden("all"));
+    expect(columns.state).toEqual([0, 0, 4, 0, 0, 0, 0, 0]);
+    expect(place.offset).toBe(4);
+  });
+
+  it.each([
+    ["comes again", shown(4)],
+    ["comes after one that was missed", shown(1)],
+    ["is of another epoch", { ...shown(), place: { name: "topology:12", epoch: "8", offset: 3 } }],
+  ])("that %s is refused", (_, grid) => {
+    expect(() => applyFrame(grid, golden("delta"))).toThrow(MissedFrame);
+  });
+
+  it("says of which incident it is, and bytes that are none say of none", () => {
+    expect(incidentOf(golden("delta"))).toBe(12);
+    expect(incidentOf(new ArrayBuffer(3))).toBe(-1);
+    expect(() => applyFrame(shown(), golden("delta").slice(0, -1))).toThrow(MissedFrame);
+  });
+});
+
+describe("the packed grid", () => {
+  it("has its numbered texts back as columns", () => {
+    const { columns } = unpackGrid({ ...packed(3), nic: { texts: ["mlx5_0"], at: new Array(8).fill(0) } });
+    expect(columns.nic).toEqual(new Array(8).fill("mlx5_0"));
+    expect(columns.note).toEqual(new Array(8).fill(""));
+    expect(columns.node).toEqual(shown().columns.node);
+  });
+});
+
+describe("the feed of a grid", () => {
+  function follow(...answers: PackedGrid[]) {
+    const seen: GridColumns[] = [];
+    let asked = 0;
+    const feed = new TopologyFeed({
+      number: 12,
+      fetchGrid: async () => answers[Math.min(asked++, answers.length - 1)],
+      subscribe: () => {},
+      onColumns: (columns) => seen.push(columns),
+    });
+    return { feed, seen, asked: () => asked };
+  }
+
+  it("shows the grid, then what a frame makes of it", async () => {
+    const { feed, seen } = follow(packed(3));
+    await feed.load();
+    feed.take(golden("delta"));
+    expect(seen.at(-1)?.state[2]).toBe(4);
+    expect(feed.place?.offset).toBe(4);
+  });
+
+  it("applies frames that came while the grid was on its way, once", async () => {
+    const { feed, seen } = follow(packed(3));
+    const loaded = feed.load();
+    feed.take(golden("delta"));
+    feed.take(golden("delta"));
+    await loaded;
+    expect(seen.at(-1)?.state[2]).toBe(4);
+    expect(feed.place?.offset).toBe(4);
+  });
+
+  it("fetches the grid anew when frames were missed", async () => {
+    const { feed, asked } = follow(packed(1), packed(4));
+    await feed.load();
+    feed.take(golden("delta"));
+    await feed.load();
+    expect(asked()).toBe(2);
+    expect(feed.place?.offset).toBe(4);
+  });
+
+  it("keeps newer states when the grid that lies ready is older than what frames have told", async () => {
+    const { feed, seen } = follow(packed(3), packed(3));
+    await feed.load();
+    feed.take(golden("delta"));
+    await feed.load();
+    expect(seen.at(-1)?.state[2]).toBe(4);
+    expect(feed.place?.offset).toBe(4);
+    expect(seen.at(-1)?.rank).toBe(seen[0].rank);
+  });
+
+  it("lets frames of other incidents go", async () => {
+    const { feed, seen } = follow(packed(3));
+    await feed.load();
+    const other = golden("delta");
+    new DataView(other).setUint32(12, 13, true);
+    feed.take(other);
+    expect(seen).toHaveLength(1);
+  });
+});
