@@ -19,7 +19,7 @@ from ingest.cutting import Group, Groups
 from ingest.endings import some_process
 from ingest.frame import Frame, read_frame
 from ingest.stored import Reading, read_groups
-from ingest.window import Window
+from ingest.window import Ints, LateTables, Rows, Window
 from nccl_instrument.tables import GROUPS, PORT_STATES
 
 SECOND_NS: Final = 1_000_000_000
@@ -35,7 +35,9 @@ LATE: Final = ("flow", "live_op", "traffic")
 ALL: Final = tuple(sorted(set(GROUPS) - {"stage", "traffic"}))
 """Groups that looks and diagnoses read."""
 SLOW: Final = (*ALL, "traffic")
-"""And those of a diagnosis of a slow job: of one that stands still, what no longer moves says nothing."""
+"""And those of a diagnosis of a slow job."""
+LAST: Final = ("traffic",)
+"""What was sent before all stood still."""
 _DOWN: Final = PORT_STATES.index("down")
 
 
@@ -75,10 +77,22 @@ def read_evidence(
     if not whole:
         rest = frame.window({group: found[group] for group in ("ops", "flow")}, {}, ("op", "flow"), is_last=True)
         damaged = Counter(live.unreadable) + Counter(rest.unreadable)
-        return replace(live, tables={**live.tables, **rest.tables}, unreadable=damaged)
+        return _with_traffic(frame, replace(live, tables={**live.tables, **rest.tables}, unreadable=damaged))
     more, also = read_groups(Reading(attempt_id, start_ns, end_ns, ALL, whole))
     found = {group: [one for one in held if one.node_id not in whole] for group, held in found.items()}
-    return frame.window(_joined(found, more), Counter({**unreadable, **also}), is_last=True)
+    return _with_traffic(frame, frame.window(_joined(found, more), Counter({**unreadable, **also}), is_last=True))
+
+
+def _with_traffic(frame: Frame, window: Window) -> Window:
+    """The same, with what had been sent when all stood still, which is opened where nothing else tells who it is."""
+    held, _ = read_groups(Reading(frame.attempt.pk, frame.start_ns, frame.end_ns, LAST, late=LAST))
+    later = frame.window(held, {}, (), late=LAST).tables
+    assert isinstance(later, LateTables)
+    return replace(window, tables=LateTables(window.tables, LAST, lambda table, nodes: _cut(later, table, nodes)))
+
+
+def _cut(tables: LateTables, table: str, nodes: Ints | None) -> Rows:
+    return tables[table] if nodes is None else tables.on(table, nodes)
 
 
 def _resting(frame: Frame, groups: Collection[str], node_ids: list[int] | None) -> Reading:

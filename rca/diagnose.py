@@ -24,6 +24,7 @@ from rca.paths import paths_to, victims_and_path
 from rca.progress import Progress, state_of
 from rca.replicas import unlike_replicas
 from rca.rules import deadlock, hang, idle, mismatch, own_counts, silence
+from rca.rules.least_sent import with_least_sent
 from rca.settings import DEFAULT, Settings
 from rca.transport import UNKNOWN
 from rca.why_not import of_hang
@@ -70,6 +71,7 @@ def _diagnose_standing(window: Window, symptom: Symptom, settings: Settings) -> 
     state = state_of(window, settings)
     findings = ranked([finding for rule in RULES for finding in rule(state, symptom, settings)])
     findings, abstained = judged(findings, absent(window))
+    findings, unmeasured = with_least_sent(findings, state)
     findings = with_failed_completions(findings, state.ranks, tuple(window.nodes["name"].tolist()))
     downgraded, findings = downgrade(window, state.ranks, findings)
     shown = tuple(findings[: settings.findings_max])
@@ -77,7 +79,7 @@ def _diagnose_standing(window: Window, symptom: Symptom, settings: Settings) -> 
     victims, path = victims_and_path(paths, settings.path_edges_max)
     return Diagnosis(
         symptom=symptom, findings=shown, victims=victims, path=path, communicators=_communicators(state, path),
-        missing=(*abstained, *_missing(state)), downgraded=downgraded, thresholds=settings.thresholds(),
+        missing=(*abstained, *unmeasured, *_missing(state)), downgraded=downgraded, thresholds=settings.thresholds(),
         analysed_ns=window.end_ns, alternatives=of_hang(paths, shown, settings),
     )  # fmt: skip
 

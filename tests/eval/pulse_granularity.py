@@ -24,7 +24,7 @@ from tests.eval.pulse_cases import PATH_RATES, SETTINGS
 
 EPOCHS_US: Final = (32, 64, 1000)
 SETTING: Final = "GPT-2 70B"
-SECONDS, FAULT_S = 4.0, 1.0
+SECONDS, FAULT_S = 5.0, 2.0
 ROWS_PER_S: Final = 1_000  # of a node: several iterations a second
 LIKE: Final = 0.1  # times are the same that differ by less
 Numbers = dict[str, float]
@@ -67,21 +67,22 @@ def _measured(seed: int, epoch_us: int, victim: int, left: float) -> Numbers:
     rows = rows[(rows["comm_id"] == job.agents.roster.comm_ids[number]) & (rows["flags"] & TRAFFIC_FINISHED != 0)]
     is_slow = np.isin(members[rows["comm_rank"]], fault.ranks) | np.isin(members[rows["peer"]], fault.ranks)
     span = rows["end_ns"] - rows["start_ns"]
-    late = _since(rows, job, layout.node_of[members[rows["comm_rank"]]])
+    nodes = layout.node_of[members[rows["comm_rank"]]]
+    late, early = _since(rows, job, nodes, FAULT_S + 0.2), ~_since(rows, job, nodes, FAULT_S - 0.1)
     n_channels, rate = physics.n_channels, float(physics.link_bytes_per_s)
     return {
         "op_ms": _ms(span[late]), "normal_ms": _ms(rows["actual_ns"][late & ~is_slow]),
-        "slow_ms": _ms(rows["actual_ns"][late & is_slow]), "before_ms": _ms(rows["actual_ns"][~late]),
+        "slow_ms": _ms(rows["actual_ns"][late & is_slow]), "before_ms": _ms(rows["actual_ns"][early]),
         "hidden_above": round(hidden_above(epoch_us * 1000, slice_ns(2**20, n_channels, rate)), 2),
     }  # fmt: skip
 
 
 def _since(
-    rows: Rows, job: SimulatedJob, nodes: np.ndarray[Any, np.dtype[np.int32]]
+    rows: Rows, job: SimulatedJob, nodes: np.ndarray[Any, np.dtype[np.int32]], at_s: float
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """(n,) ops that began after the fault had."""
-    began = job.agents.roster.clocks.mono_ns(nodes.astype(np.int64), np.full(len(nodes), int((FAULT_S + 0.2) * 1e9)))
-    after: np.ndarray[Any, np.dtype[np.bool_]] = rows["start_ns"] > began
+    """(n,) ops that began later."""
+    at = job.agents.roster.clocks.mono_ns(nodes.astype(np.int64), np.full(len(nodes), int(at_s * 1e9)))
+    after: np.ndarray[Any, np.dtype[np.bool_]] = rows["start_ns"] > at
     return after
 
 

@@ -28,7 +28,7 @@ from console.incidents import revise, watch
 from console.incidents.models import Certainty
 from console.incidents.over import is_over
 from ingest.listening import GAP
-from ingest.narrow import BEFORE_NS, LATE, REST_NS
+from ingest.narrow import BEFORE_NS, LAST, LATE, REST_NS
 from ingest.window import TRACE_TABLES, Window
 from nccl_instrument.simulate.agents import Sent
 from rca import triggers
@@ -45,6 +45,7 @@ SETTLE_NS: Final = 30 * SECOND
 ANSWERED_PAUSE_NS: Final = 10 * SECOND  # between looks once there is a first diagnosis
 LOOK_NS: Final = int(console_settings.LOOK_WINDOW_SECONDS * SECOND)
 KEEP_NS: Final = 120 * SECOND  # more than any window of these jobs goes back
+STANDING: Final = (*TRACE_TABLES, *LAST)
 GAP_NS: Final = int(GAP.total_seconds() * SECOND)
 
 
@@ -142,8 +143,8 @@ class Watch:
             return self._window(start_ns, end_ns, since_ns={"flow": onset_ns - BEFORE_NS}, late=LATE)
         process = self._window(start_ns, end_ns, ("process",)).rows("process")
         if not process["alive"].all():
-            return self._window(start_ns, end_ns, is_last=True)
-        return self._window(start_ns, end_ns, rest_ns=REST_NS, is_last=True)
+            return self._window(start_ns, end_ns, STANDING, is_last=True)
+        return self._window(start_ns, end_ns, STANDING, rest_ns=REST_NS, is_last=True)
 
     def _history(self, window: Window) -> Window | None:
         back_ns = history_ns(self.normal.pace, window.end_ns, DEFAULT, window.end_ns - window.start_ns)

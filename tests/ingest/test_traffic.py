@@ -73,13 +73,15 @@ async def test_a_window_holds_the_ops_whose_last_bytes_moved_in_it(ingest: Inges
     assert ((rows["end_ns"] >= start) & (rows["end_ns"] < end)).all()
 
 
-async def test_looks_do_not_read_it_and_the_diagnosis_of_a_slow_job_reads_it_when_asked(ingest: Ingest) -> None:
+async def test_looks_do_not_read_it_and_diagnoses_read_it_when_asked(ingest: Ingest) -> None:
     await ingest.send(batch(FakeJob(ranks=2, nodes=1), 0))
     attempt = await Attempt.objects.alatest("pk")
     span = WALL_NS, WALL_NS + 9 * SECOND
     assert set((await read(attempt.pk, *span)).tables) == set(TRACE_TABLES)
     stuck = await sync_to_async(read_evidence)(attempt.pk, *span)
-    assert set(stuck.tables) == set(TRACE_TABLES) and not len(stuck.rows("traffic"))
+    assert set(stuck.tables) == {*TRACE_TABLES, "traffic"}
+    assert isinstance(stuck.tables, LateTables) and not stuck.tables.is_cut("traffic")
+    assert len(stuck.rows("traffic")) == 2 * N_OPS
     slow = await sync_to_async(read_evidence)(attempt.pk, *span, WALL_NS)
     assert isinstance(slow.tables, LateTables) and not slow.tables.is_cut("traffic")
     assert len(slow.rows("traffic")) == 2 * N_OPS
