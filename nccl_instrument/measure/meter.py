@@ -23,6 +23,8 @@ FLOWS_MAX: Final = 4_096
 POOL_BYTES_MAX: Final = 512 * 2**20
 
 FLOW: Final = np.dtype([("qpn", "<u4"), ("n_cells", "<u4"), ("bytes", "<u8")])
+PACKED_CELL: Final = np.dtype([("skip", "<u2"), ("units", "<u2")])
+"""As it leaves the core: epochs since the flow's cell before it; without units it only bridges a pause."""
 CELL: Final = np.dtype([("epoch", "<u4"), ("units", "<u4")])
 COUNTS: Final = (
     "transfers", "events", "bytes", "lost_bytes", "flows_refused", "late_events", "early_events", "flows_aged", "bad_qpns",
@@ -71,7 +73,7 @@ class Meter:
             raise MeterError(
                 "the meter cannot be made: epochs are 8 to 1,000 µs, polls longer, and memory has to suffice"
             )
-        self._flows, self._cells = np.zeros(256, FLOW), np.zeros(65_536, CELL)
+        self._flows, self._cells = np.zeros(256, FLOW), np.zeros(65_536, PACKED_CELL)
 
     def __enter__(self) -> Meter:
         return self
@@ -104,16 +106,32 @@ class Meter:
                 ctypes.byref(n_flows), self._cells.ctypes.data_as(ctypes.c_void_p), ctypes.byref(n_cells),
             )  # fmt: skip
             if done == 0:
-                flows, cells = self._flows[: n_flows.value].copy(), self._cells[: n_cells.value].copy()
+                flows, cells = unpacked(self._flows[: n_flows.value], self._cells[: n_cells.value])
                 return Polled(first.value, self.unit_bytes, flows, cells)
             self._flows = np.zeros(max(2 * n_flows.value, len(self._flows)), FLOW)
-            self._cells = np.zeros(max(2 * n_cells.value, len(self._cells)), CELL)
+            self._cells = np.zeros(max(2 * n_cells.value, len(self._cells)), PACKED_CELL)
 
     def counts(self) -> dict[str, int]:
         """COUNTS → number, since the meter was made; pool_bytes and flows are of now."""
         counts = _Counts()
         self._library.dgm_counts(self._meter, ctypes.byref(counts))
         return {name: int(getattr(counts, name)) for name in COUNTS}
+
+
+def unpacked(
+    flows: npt.NDArray[np.void], cells: npt.NDArray[np.void]
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
+    """(FLOW, CELL) rows of FLOW and PACKED_CELL ones, whose n_cells add up. An epoch beyond 2³² begins anew."""
+    ends = np.cumsum(flows["n_cells"], dtype=np.int64)
+    sums = np.concatenate([[0], np.cumsum(cells["skip"], dtype=np.int64)])
+    has_units = cells["units"] > 0
+    found = np.zeros(int(has_units.sum()), CELL)
+    begins = np.repeat(sums[ends - flows["n_cells"]], flows["n_cells"])
+    found["epoch"], found["units"] = (sums[1:] - begins)[has_units], cells["units"][has_units]
+    counts = np.concatenate([[0], np.cumsum(has_units)])
+    flows = flows.copy()
+    flows["n_cells"] = counts[ends] - counts[ends - flows["n_cells"]]
+    return flows, found
 
 
 def _load() -> ctypes.CDLL:

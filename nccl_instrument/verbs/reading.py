@@ -16,11 +16,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nccl_instrument.measure.meter import CELL, FLOW
+from nccl_instrument.measure.meter import FLOW, PACKED_CELL, unpacked
 
 NAME: Final = re.compile(r"diogenes-verbs\.(\d+)\.(\d+)\.(\d+)(?:\.old)?")
 """Of a file: user, process, when that started; the second-newest ends in .old."""
-MAGIC: Final = 0x32564744
+MAGIC: Final = 0x33564744
 FLOWS_MAX: Final = 4_096
 CELLS_MAX: Final = 4 * 2**20
 EPOCH_NS_MIN, EPOCH_NS_MAX, UNIT_BYTES_MAX = 8_000, 1_000_000, 2**16
@@ -95,7 +95,7 @@ def block_bytes(raw: bytes, at: int = 0) -> int:
     is_bad = is_bad or not EPOCH_NS_MIN <= head["epoch_ns"] <= EPOCH_NS_MAX or max(times) >= TIME_MAX
     if is_bad or times[2] * int(head["epoch_ns"]) >= TIME_MAX or not 0 < head["unit_bytes"] <= UNIT_BYTES_MAX:
         raise BadVerbsFile(f"the file is damaged, or of another version of the shim, at byte {at:,}")
-    return sum(kind.itemsize * n for kind, n in zip((FLOW, CELL, QUEUE_PAIR), sizes, strict=True))
+    return sum(kind.itemsize * n for kind, n in zip((FLOW, PACKED_CELL, QUEUE_PAIR), sizes, strict=True))
 
 
 def block_of(raw: bytes, at: int = 0) -> Block | None:
@@ -104,13 +104,13 @@ def block_of(raw: bytes, at: int = 0) -> Block | None:
     if len(raw) < BLOCK.itemsize + length:
         return None
     head, place, parts = np.frombuffer(raw, BLOCK, 1)[0], BLOCK.itemsize, []
-    for kind, name in ((FLOW, "n_flows"), (CELL, "n_cells"), (QUEUE_PAIR, "n_qps")):
+    for kind, name in ((FLOW, "n_flows"), (PACKED_CELL, "n_cells"), (QUEUE_PAIR, "n_qps")):
         parts.append(np.frombuffer(raw, kind, int(head[name]), place))
         place += kind.itemsize * int(head[name])
     flows, cells, queue_pairs = parts
     if int(flows["n_cells"].sum()) != len(cells):
         raise BadVerbsFile(f"the file is damaged at byte {at:,}: its flows and epochs contradict each other")
-    return Block(head, flows, cells, queue_pairs)
+    return Block(head, *unpacked(flows, cells), queue_pairs)
 
 
 def peer(row: np.void) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from nccl_instrument.flows.epochs import begun_ns, cells_of
-from nccl_instrument.measure.meter import CELL, EPOCH_NS
+from nccl_instrument.measure.meter import EPOCH_NS, PACKED_CELL
 from nccl_instrument.simulate.effects import effects_of
 from nccl_instrument.simulate.faults import Scenario
 from nccl_instrument.simulate.job import make_engine
@@ -48,7 +48,7 @@ def main() -> None:
         "lost": int(one["lost_bytes"] + all_["lost_bytes"]),
         "ns_per_work_request": round(one["fed_s"] / one["events"] * 1e9, 1), "poll_s": round(one["poll_s"], 3),
         "upload_mb_per_s": uploaded_mb_per_s(),
-        "cells_per_s": int(one["cells"]), "raw_mb_per_s": round(one["cells"] * 8 / 1e6, 1),
+        "cells_per_s": int(one["cells"]), "raw_mb_per_s": round(one["cells"] * PACKED_CELL.itemsize / 1e6, 1),
         "ns_per_post_and_poll": added_ns,
     }  # fmt: skip
     for key, value in report.items():
@@ -113,7 +113,7 @@ def uploaded_mb_per_s() -> float:
             begins = begun_ns(flows, mine["sent_ns"], mine["left_ns"], np.zeros(len(mine), np.int64))
             n_cells[rank] += len(cells_of(flows, begins, mine["left_ns"], mine["bytes"].astype(np.int64), EPOCH_NS))
     engine.close()
-    return round(float(n_cells.max()) * CELL.itemsize / (UPLOAD_TICKS * TICK_NS) * 1e3, 3)
+    return round(float(n_cells.max()) * PACKED_CELL.itemsize / (UPLOAD_TICKS * TICK_NS) * 1e3, 3)
 
 
 if __name__ == "__main__":

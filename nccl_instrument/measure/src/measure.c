@@ -278,8 +278,9 @@ static void take_handed(struct dgm *m) {
     }
 }
 
+/* At most so many: pauses too long for one cell take another one. */
 static uint64_t count_cells(const struct dgm *m, const struct flow *flow) {
-    uint64_t n = 0;
+    uint64_t n = (uint64_t)m->n_chunks * DGM_CHUNK_EPOCHS / UINT16_MAX;
     for (uint32_t c = 0; c < m->n_chunks; c++)
         if (flow->chunks[c])
             for (uint32_t e = 0; e < DGM_CHUNK_EPOCHS; e++)
@@ -289,14 +290,20 @@ static uint64_t count_cells(const struct dgm *m, const struct flow *flow) {
 
 /* Writes the flow's cells and gives its chunks back. The flow is locked. */
 static uint32_t empty_flow(struct dgm *m, struct flow *flow, struct dgm_cell *cells) {
-    uint32_t n = 0;
+    uint32_t n = 0, before = 0;
     for (uint32_t c = 0; c < m->n_chunks; c++) {
         struct chunk *chunk = flow->chunks[c];
         if (!chunk)
             continue;
-        for (uint32_t e = 0; e < DGM_CHUNK_EPOCHS; e++)
-            if (chunk->units[e])
-                cells[n++] = (struct dgm_cell){c * DGM_CHUNK_EPOCHS + e, chunk->units[e]};
+        for (uint32_t e = 0; e < DGM_CHUNK_EPOCHS; e++) {
+            uint32_t epoch = c * DGM_CHUNK_EPOCHS + e;
+            if (!chunk->units[e])
+                continue;
+            for (; epoch - before > UINT16_MAX; before += UINT16_MAX)
+                cells[n++] = (struct dgm_cell){UINT16_MAX, 0};
+            cells[n++] = (struct dgm_cell){(uint16_t)(epoch - before), chunk->units[e]};
+            before = epoch;
+        }
         flow->chunks[c] = NULL;
         give_chunk(m, chunk);
     }
@@ -371,6 +378,7 @@ int dgm_poll(struct dgm *m, uint64_t now_ns, uint64_t *first_epoch, struct dgm_f
         add(&m->bytes, flow->bytes);
         flow->bytes = 0;
     }
+    *n_cells = written;
     uint64_t next = now_ns > m->start_ns ? (now_ns - m->start_ns) / m->settings.epoch_ns : 0;
     if (next > *first_epoch)
         atomic_store_explicit(&m->base_epoch, next, memory_order_relaxed);

@@ -36,10 +36,13 @@ struct dgm_flow {
     uint64_t bytes; /* exact, since the poll before */
 };
 
-/* A non-empty epoch: its number since the poll's first, and bytes in units (dgm_unit_bytes). */
+/*
+ * A non-empty epoch in four bytes: how many epochs after the flow's cell before it (of the first: after the poll's first epoch), and
+ * bytes in units (dgm_unit_bytes). A cell without bytes only bridges a longer pause.
+ */
 struct dgm_cell {
-    uint32_t epoch;
-    uint32_t units;
+    uint16_t skip;
+    uint16_t units;
 };
 
 struct dgm_counts {

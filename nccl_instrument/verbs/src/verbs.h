@@ -87,7 +87,7 @@ struct dgv_saved_qp {
 };
 _Static_assert(sizeof(struct dgv_block) == 152 && sizeof(struct dgv_saved_qp) == 144, "as reading.py has it");
 
-#define DGV_MAGIC 0x32564744u /* DGV2 */
+#define DGV_MAGIC 0x33564744u /* DGV3 */
 
 uint64_t dgv_now_ns(void);
 

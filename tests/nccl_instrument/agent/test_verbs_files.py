@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from nccl_instrument.agent.verbs_files import UNKNOWN_COUNT, VerbsFiles
-from nccl_instrument.measure.meter import CELL, FLOW
+from nccl_instrument.measure.meter import FLOW, PACKED_CELL
 from nccl_instrument.tables import SEND, empty_rows
 from nccl_instrument.verbs.reading import BLOCK, MAGIC, NAMED, QUEUE_PAIR, SEVERAL_FLOWS
 
@@ -24,12 +24,12 @@ GOOD = f"diogenes-verbs.{UID}.77.1234"
 def block(*, errors: int = 0, status: int = 0, named: int = NAMED, card: bytes = b"mlx5_0", n_cells: int = 3) -> bytes:
     """A block of one card with one queue pair that sends to peer 2 on channel 1."""
     head, flows, cells, pairs = (
-        np.zeros(n, kind) for n, kind in ((1, BLOCK), (1, FLOW), (n_cells, CELL), (1, QUEUE_PAIR))
+        np.zeros(n, kind) for n, kind in ((1, BLOCK), (1, FLOW), (n_cells, PACKED_CELL), (1, QUEUE_PAIR))
     )
     head["magic"], head["epoch_ns"], head["unit_bytes"], head["name"] = MAGIC, 32_000, 32, card
     head["n_flows"], head["n_cells"], head["n_qps"], head["now_ns"] = 1, n_cells, 1, 10**12
     flows["qpn"], flows["n_cells"], flows["bytes"] = 0x101, n_cells, 96
-    cells["epoch"], cells["units"] = np.arange(n_cells), 1
+    cells["skip"], cells["units"] = np.arange(n_cells) > 0, 1
     pairs["qpn"], pairs["comm_id"], pairs["comm_rank"], pairs["peer"] = 0x101, 5, 1, 2
     pairs["channel"], pairs["direction"], pairs["named"] = 1, SEND, named
     pairs["errors"], pairs["last_status"], pairs["last_error_ns"] = errors, status, 1

@@ -167,3 +167,12 @@ def test_threads_and_polls_at_once_lose_nothing() -> None:
         taken += int(meter.poll(SECOND).flows["bytes"].sum())
         assert taken == 3 * 20_000 * 100
         assert meter.counts()["transfers"] == 60_000
+
+
+def test_pauses_longer_than_a_cell_can_tell_are_bridged() -> None:
+    with Meter(0, aggregated_bytes=0, epoch_ns=8 * US) as meter:
+        for qpn, epoch in ((1, 3), (1, 70_000), (1, 249_999), (2, 140_000)):
+            meter.transfer(qpn, epoch * 8 * US, 64)
+        polled = meter.poll(2 * SECOND)
+        assert by_epoch(polled) == {(1, 3): 64, (1, 70_000): 64, (1, 249_999): 64, (2, 140_000): 64}
+        assert polled.flows["n_cells"].tolist() == [3, 1]
