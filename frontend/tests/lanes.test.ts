@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { scaleFor } from "../src/grid/paint";
 import { affectedNames } from "../src/lanes/affected";
-import { endWords, laterMs } from "../src/lanes/ends";
+import { endWords, isKnownAt, laterMs } from "../src/lanes/ends";
 import { firstOf, laneGroups, tellingFirst } from "../src/lanes/order";
 import { laneTops } from "../src/lanes/paint";
 import {
@@ -222,6 +222,12 @@ describe("where lanes end", () => {
     expect(laterMs(cut)).toBe(240_000);
     expect(endWords(cut)).toContain("10 s are drawn, what is known goes on for 4 min.");
     expect(endWords(makeLanes())).toMatch(/^Ends at [\d:]+ UTC: nothing newer is known\.$/);
+  });
+
+  it("is where knowledge ends, though the axis goes on to the trigger's mark", () => {
+    const lanes = shownRange({ ...makeLanes(), triggered_ns: 12 * SECOND });
+    expect(lanes.to_ns).toBeGreaterThan(lanes.newest_ns);
+    expect([isKnownAt(lanes, lanes.newest_ns), isKnownAt(lanes, lanes.to_ns)]).toEqual([true, false]);
   });
 
   it("is told from flows that ended earlier", () => {

@@ -84,6 +84,7 @@ function Shown({ scrub, moments }: { scrub: Scrub; moments: Moments }) {
       </span>
       <BackToNewest live={isLive(moments)} />
       <Doubts scrub={scrub} moments={moments} />
+      {scrub.source.startsWith("incidents/") && <span class="faint">Verdict and path stay the newest.</span>}
     </p>
   );
 }
@@ -150,7 +151,7 @@ function Beside({ moments, at }: { moments: Moments; at: number | null }) {
 }
 
 function LeftOut({ moments: { omitted, later } }: { moments: Moments }) {
-  const parts = [omitted > 0 && `${omitted} not listed`, later > 0 && `${later} later`].filter(Boolean);
+  const parts = [omitted > 0 && `${omitted} not listed`, later > 0 && `${later} after these minutes`].filter(Boolean);
   return parts.length > 0 ? <span class="faint">{parts.join(", ")}</span> : null;
 }
 

@@ -77,7 +77,7 @@ export function FlowLanes(props: FlowLanesProps) {
           </button>
         </div>
       </div>
-      <LaneLegend hasGap={shown.some((lane) => notKeptUntil(lanes, lane) !== null)} />
+      <LaneLegend hasGap={lanes.newest_ns < lanes.to_ns || shown.some((lane) => notKeptUntil(lanes, lane) !== null)} />
       <TimeNotes lanes={lanes} given={given} beganNs={finding?.began_ns ?? 0} pin={props.pin ?? null} />
       {lanes.lanes.length === 0 && <p class="faint">No flow of these ranks was in progress in this window.</p>}
       {shown.length > 0 &&
@@ -188,7 +188,7 @@ function LaneLegend({ hasGap }: { hasGap: boolean }) {
       {hasGap && (
         <li>
           <i class="swatch lane-gap" aria-hidden="true" />
-          not kept: nothing is stored of that time
+          nothing is stored of that time
         </li>
       )}
       <li class="faint">height = share of the op's chunks</li>

@@ -10,6 +10,7 @@ import { timeOfDay, zone, zoneLabel } from "../state/clock";
 import { pointAt, pointedRanks } from "../state/pointed";
 import { paletteVersion } from "../state/theme";
 import type { Lane, Lanes } from "../types";
+import { isKnownAt } from "./ends";
 import type { LaneGroup, Role } from "./order";
 import { HEADING_PX, LANE_PX, paintLanes, timeX } from "./paint";
 import { conditionWords, counterNames, isReceive, isStuck, type Moment, rulerTicks, tellingTickAt } from "./scale";
@@ -34,7 +35,7 @@ export function LaneBox({ lanes, groups, moments, onSelect, pin: pinned }: LaneB
   useEffect(() => {
     if (canvas.current && width > 0) paintLanes(canvas.current, lanes, groups, moments, width);
   }, [lanes, groups, width, palette]);
-  const readAt = crosshair ?? pin ?? lanes.to_ns;
+  const readAt = crosshair ?? pin ?? Math.min(lanes.to_ns, lanes.newest_ns);
   return (
     <div class="lanes">
       <Ruler lanes={lanes} moments={moments} width={width} />
@@ -52,6 +53,7 @@ export function LaneBox({ lanes, groups, moments, onSelect, pin: pinned }: LaneB
                   key={lane.id}
                   lane={lane}
                   ns={readAt}
+                  isKnown={isKnownAt(lanes, readAt)}
                   blamed={group.role === "culprit"}
                   onSelect={onSelect}
                 />
@@ -72,11 +74,12 @@ export function LaneBox({ lanes, groups, moments, onSelect, pin: pinned }: LaneB
 interface LaneLabelProps {
   lane: Lane;
   ns: number;
+  isKnown: boolean;
   blamed: boolean;
   onSelect: (rank: number | null) => void;
 }
 
-function LaneLabel({ lane, ns, blamed, onSelect }: LaneLabelProps) {
+function LaneLabel({ lane, ns, isKnown, blamed, onSelect }: LaneLabelProps) {
   const i = tellingTickAt(lane, ns);
   const [first, second, third] = counterNames(lane);
   const stuck = isStuck(lane, i);
@@ -103,7 +106,7 @@ function LaneLabel({ lane, ns, blamed, onSelect }: LaneLabelProps) {
         )}
       </p>
       <p class={`lane-words ${stuck ? "stuck" : "faint"}`}>
-        {conditionWords(lane, i)}
+        {i < 0 && !isKnown ? "Nothing is known of this time yet" : conditionWords(lane, i)}
         {stuck ? ` · ${(lane.stuck_ms[i] / 1000).toFixed(1)} s` : ""}
       </p>
     </li>

@@ -15,6 +15,11 @@ export function laterMs({ newest_ns, to_ns }: Lanes): number {
   return newest_ns - to_ns > END_SHOWN_NS ? (newest_ns - to_ns) / 1e6 : 0;
 }
 
+/** Whether anything can be said of a moment; after the newest data a flow is neither idle nor stuck, it is not known. */
+export function isKnownAt({ newest_ns }: Lanes, ns: number): boolean {
+  return ns <= newest_ns;
+}
+
 /** When the last tick of any flow was; null where there is none. */
 export function lastTickNs({ lanes }: Lanes): number | null {
   const last = Math.max(...lanes.map((lane) => lane.t_ns.at(-1) ?? Number.NEGATIVE_INFINITY));

@@ -56,6 +56,7 @@ export function paintLanes(
   drawn.forEach(({ role, lane }, n) => {
     paintLane(context, lanes, lane, tops[n], width, role === "culprit" ? stalled : waiting);
   });
+  paintNotKnown(context, lanes, height, width);
   for (const moment of moments) paintMoment(context, moment, timeX(lanes, moment.ns, width), height);
 }
 
@@ -113,6 +114,14 @@ function paintNotKept(context: CanvasRenderingContext2D, lanes: Lanes, lane: Lan
   context.fillRect(6, top + LANE_PX / 2 - 9, NOT_KEPT_WORD_PX - 12, 18);
   context.fillStyle = colour("ink-3");
   context.fillText("not kept", 10, top + LANE_PX / 2);
+}
+
+/** After the newest data nothing is known: an empty end would look like a quiet job. */
+function paintNotKnown(context: CanvasRenderingContext2D, lanes: Lanes, height: number, width: number): void {
+  if (lanes.newest_ns >= lanes.to_ns) return;
+  const x = Math.round(timeX(lanes, lanes.newest_ns, width));
+  context.fillStyle = hatchPattern(context, "falling", colour("rank-unknown")) ?? colour("rank-unknown");
+  context.fillRect(x, 0, width - x, height);
 }
 
 function fillColumns(

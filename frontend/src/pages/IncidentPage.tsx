@@ -142,12 +142,17 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
         missing={diagnosis?.missing ?? []}
         downgraded={diagnosis?.downgraded ?? []}
       />
-      {blind && <p class="warning blind">{sentence(blind)} Topology and flows show what was known then.</p>}
+      {blind && (
+        <p class="warning blind">
+          {sentence(blind)}
+          {at === null && " Topology and flows show what was known then."}
+        </p>
+      )}
       {detail.pinned.value && (
         <PinnedTime time={detail.pinned.value} onFree={() => setQuery({ from: null, to: null })} />
       )}
       <Scrubber scrub={detail.scrub} beat={beatOf(answer, snapshot, detail.dumps.value)} />
-      <div class={`pictures ${besides(detail, culprits)} ${blind ? "blind" : ""}`}>
+      <div class={`pictures ${besides(detail, culprits)} ${blind && at === null ? "blind" : ""}`}>
         {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} nodeOf={nodeOf} />}
         {then.columns && <TopologyGrid columns={then.columns} selected={rank} onSelect={selectRank} when={then.when} />}
         {diagnosis && <UsualAndNow diagnosis={diagnosis} />}
