@@ -196,8 +196,15 @@ describe("the palette", () => {
     ["night", "/incidents?q=night"],
     ["", "/"],
     ["silence 30m", "silence undefined 30"],
+    ["silences", "/silences"],
+    ["dest", "/destinations"],
   ])("for “%s” does %s first", (text, what) => {
     expect(first(text)).toBe(what);
+  });
+
+  it("leads administrators alone to the audit", () => {
+    expect(first("audit", { isAdmin: true })).toBe("/audit");
+    expect(commandsFor("who did what", around()).map(({ word }) => word)).not.toContain("Audit");
   });
 
   it("acts on the incident in sight", () => {

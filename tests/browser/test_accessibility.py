@@ -48,7 +48,9 @@ def test_axe_finds_nothing_on_any_page_in_either_theme(stack: Stack, open_as: Op
         f"/jobs/{incident.job_id}": ".figure svg",
         f"/jobs/{incident.job_id}/settings": ".value-field",
         "/nodes": "tbody tr",
-        "/settings": ".token-form",
+        "/settings": ".scopes, .token-form",
+        "/audit": "tbody tr",
+        "/silences?new=maintenance": ".matcher",
     }
     found = {}
     for path, sign in paths.items():

@@ -53,18 +53,25 @@ const PAGES: readonly (readonly [string, string, string])[] = [
 ];
 const ADMIN_PAGES: readonly string[] = ["/audit"];
 const SHOWN_MAX = 12;
+const NAMED_FROM = 3;
 
 export function commandsFor(text: string, around: Around): Command[] {
   const typed = text.trim().toLowerCase();
+  const isNamed = (word: string) => typed.length >= NAMED_FROM && word.toLowerCase().startsWith(typed);
+  const named = pages(around).filter(({ word }) => isNamed(word)); // before a search for the same word
   const found = [
     ...exact(typed, around),
     ...acts(typed, around),
     ...offers(typed, around),
+    ...named,
     ...incidents(typed, around),
   ];
-  const rest = [...pages(around), ...views(around), ...newSilence(around), ...looks(around)].filter(({ word, hint }) =>
-    matches(typed, `${word} ${hint}`),
-  );
+  const rest = [
+    ...pages(around).filter(({ word }) => !isNamed(word)),
+    ...views(around),
+    ...newSilence(around),
+    ...looks(around),
+  ].filter(({ word, hint }) => matches(typed, `${word} ${hint}`));
   return [...found, ...rest].slice(0, SHOWN_MAX);
 }
 
