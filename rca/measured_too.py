@@ -12,16 +12,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from nccl_instrument.tables import TRAFFIC_SOURCES
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Symptom
 from rca.flows import analyzer
 from rca.flows.measured import measured_in
-from rca.rules import actual_time, slow_copy
+from rca.rules import actual_time, slow_copy, slow_proxy
 from rca.settings import Settings
 from rca.slow_words import excess_ms
 from rca.slowdown import Slowdown
 
 CALM_MAX = 0.25
 """Of what a finding about the wire accounts for, longer on the wire: with less its bytes go as ever."""
+CAPTURE = TRAFFIC_SOURCES.index("capture")
 WAITS = "the waits of its own ops, flows and proxy"
 _WIRE = (FaultKind.COMMUNICATION_FAIL_SLOW, FaultKind.COMMUNICATION_FAIL_STOP)
 
@@ -32,7 +34,9 @@ def with_measured(
     """(findings, what was not measured). found: what the other rules say, best first."""
     if not len(slowdown.window.rows("traffic")):
         return found, actual_time.missing(slowdown)
-    measured = list(actual_time.explain(slowdown, symptom, settings))
+    measured = [
+        one for one in actual_time.explain(slowdown, symptom, settings) if not _is_noticed_late(one, found, slowdown)
+    ]
     is_named = any(one.culprits or _is_sure(one) for one in found)
     group = [] if is_named or measured else list(actual_time.explain_group(slowdown, symptom, settings))
     if is_named or measured or group:
@@ -62,6 +66,15 @@ def _yields(one: Finding, measured: list[Finding]) -> bool:
         return False
     wire = [other for other in measured if other.kind in _WIRE and other.culprits and other.grade is Grade.STRONG]
     return bool(wire) and not any(_ranks(one) & _ranks(other) for other in wire)
+
+
+def _is_noticed_late(one: Finding, found: list[Finding], slowdown: Slowdown) -> bool:
+    """Whether a slow wire is told of ranks whose proxies are late off the wire, too: a plugin, or who watches a proxy's calls,
+    knows that a chunk is done when the proxy does. What was captured in the network is as it was."""
+    late = {rank for other in found if other.rule == slow_proxy.RULE for rank in other.culprits}
+    rows = measured_in(slowdown).rows
+    is_seen_in_network = bool((rows["source"] == CAPTURE).any())
+    return one.kind in _WIRE and not is_seen_in_network and bool(one.culprits) and set(one.culprits) <= late
 
 
 def _is_hot(one: Finding, measured: list[Finding]) -> bool:

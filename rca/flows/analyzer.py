@@ -20,15 +20,24 @@ import numpy as np
 from nccl_instrument.tables import FUNC_RECV
 from rca.cover import SHARE_MIN
 from rca.edges import Edges
-from rca.ends import GROWN_MIN, Ends, ends_of
-from rca.flows.connections import custom_rates, received_bytes, wire_edges, without_common
+from rca.ends import COVERED, GROWN_MIN, Ends, ends_of
+from rca.flows.connections import custom_rates, received_bytes, wire_edges, wire_noise, without_common
 from rca.flows.measured import Measured
 from rca.inside import Wait
 from rca.keys import Ints, Mask
 from rca.settings import Settings
 from rca.slowdown import Slowdown, uses_sockets
 from rca.streams import Floats
+from rca.traffic import foreign_shares
 
+CHANCE = 5.0
+"""Standard deviations of chance: what is further off is no chance."""
+GROWN_LEAST = 0.1
+"""Of its usual time on the wire: less is what ways that others use vary by, however quiet they were while it was learned."""
+FOREIGN_MIN = 0.1
+"""Of what a port counts now, not the job's: less is what counters read once a second are off by."""
+FOREIGN_APART = 0.6
+"""Of the largest such share: other ports that are taken have as much, the rest have less than the remainder."""
 MEASURED_MIN = 2
 """Measured iterations of each of the two times: fewer are chance."""
 SLOW_RATE = 0.8
@@ -51,6 +60,7 @@ class By(StrEnum):
     ACTUAL = "actual communication time"
     RATE = "rank-level actual rate"
     BYTES = "bytes it is sent by its group"
+    PORTS = "actual communication time, and what its port counts beyond the job's bytes"
     WAITS = "the proxy's own waits beyond the time on the wire"
     DURATION = "duration against actual communication time"
 
@@ -86,16 +96,19 @@ def is_measured(slowdown: Slowdown, measured: Measured) -> bool:
 def communications(slowdown: Slowdown, measured: Measured, settings: Settings) -> tuple[Verdict, ...]:
     """Verdicts of communication: by connection, by the rank's rate where connections do not decide; () when the wire is well."""
     end_of = nic_ends(slowdown)
-    edges = wire_edges(slowdown, measured)
-    ends = ends_of(edges, end_of)
+    edges, grown_min = wire_edges(slowdown, measured), slow_from(slowdown, measured)
+    ends = ends_of(edges, end_of, grown_min)
     share = EARLY_MAX if latest_ns(slowdown) >= EARLY_MAX * slowdown.lost_ns else SHARE_MIN
     if not _costs(ends, share * slowdown.lost_ns):
         return ()
+    taken = _taken(slowdown, ends, end_of)
+    if taken:
+        return (replace(_of_ends(slowdown, ends, end_of, taken, ()), by=By.PORTS),)
     is_alike = ends.is_everybody
     if is_alike:
-        ends = ends_of(without_common(edges), end_of)
+        ends = ends_of(without_common(edges), end_of, grown_min)
     if is_alike and (ends.is_everybody or not ends.chosen or not _costs(ends, share * slowdown.lost_ns)):
-        return (_of_all(slowdown, edges),)
+        return (_of_all(slowdown, edges, grown_min),)
     found = _chosen(slowdown, ends, end_of)
     if any(not one.rivals for one in found):
         return found
@@ -235,9 +248,35 @@ def _of_ends(slowdown: Slowdown, ends: Ends, end_of: Ints, those: tuple[int, ...
     return Verdict(What.COMMUNICATION, By.ACTUAL, ranks, excess, *counts, rivals=others, n_ends=len(those))
 
 
-def _of_all(slowdown: Slowdown, edges: Edges) -> Verdict:
+def _taken(slowdown: Slowdown, ends: Ends, end_of: Ints) -> tuple[int, ...]:
+    """NICs whose ports count more of other people's bytes than before, and no other port does, if they touch all that is slow.
+
+    What a port counts is seen, so it goes before what the fewest NICs would explain: of a square whose ways are all slow
+    either diagonal would.
+    """
+    shares = np.nan_to_num(np.append(foreign_shares(slowdown), 0.0)[slowdown.ranks.nic[slowdown.at]])
+    of_end = np.zeros(int(end_of.max(initial=-1)) + 1)
+    np.maximum.at(of_end, end_of, shares)
+    those = np.flatnonzero((of_end >= FOREIGN_MIN) & (of_end >= FOREIGN_APART * of_end.max(initial=0.0)))
+    others = np.delete(of_end, those)
+    if not len(those) or not len(others) or others.max() > (1 - FOREIGN_APART) * of_end[those].min():
+        return ()
+    cost = np.where(ends.is_slow, ends.now_ns - ends.usual_ns, 0.0)
+    explained = np.isin(ends.sender, those) | np.isin(ends.receiver, those)
+    is_whole = cost[explained].sum() >= COVERED * cost.sum() > 0
+    return tuple(those.tolist()) if is_whole else ()
+
+
+def slow_from(slowdown: Slowdown, measured: Measured) -> float:
+    """From how much of its usual time on a connection is slow: five times what chance makes of it, within GROWN_LEAST and
+    GROWN_MIN; the latter where the spread is not known."""
+    noise = wire_noise(slowdown, measured)
+    return float(np.clip(CHANCE * noise, GROWN_LEAST, GROWN_MIN)) if np.isfinite(noise) else GROWN_MIN
+
+
+def _of_all(slowdown: Slowdown, edges: Edges, grown_min: float) -> Verdict:
     more = edges.now_ns - edges.usual_ns
-    slow = edges.grown() >= GROWN_MIN
+    slow = edges.grown() >= grown_min
     excess = min(float(np.median(more[slow])), slowdown.lost_ns)
     return Verdict(What.COMMUNICATION, By.ACTUAL, (), excess, int(slow.sum()), len(slow), n_ends=0)
 

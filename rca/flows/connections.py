@@ -20,6 +20,9 @@ from rca.slowdown import Slowdown
 from rca.streams import Floats
 
 LAST_COLLECTIVES: Final = 10
+NOISE_MIN: Final = 3
+"""Measured iterations whose spread tells what is chance."""
+MAD_TO_SIGMA: Final = 1.4826
 
 
 def wire_edges(slowdown: Slowdown, measured: Measured, *, for_bytes: bool = True) -> Edges:
@@ -28,6 +31,37 @@ def wire_edges(slowdown: Slowdown, measured: Measured, *, for_bytes: bool = True
     for_bytes: with now_ns for as many bytes as usual, since experts with more tokens are sent more, which is no slow wire.
     Connections that were not measured both before and during the slowdown are left out.
     """
+    pairs, edge, total, is_seen = _laid(slowdown, measured)
+    kept = measured.place >= 0
+    usual, now = (_mean(total, is_seen & those) for those in (slowdown.usual, slowdown.slow))
+    if for_bytes:
+        cell = edge * is_seen.shape[1] + measured.iteration[kept]
+        now = now / _grown_bytes(slowdown, measured.rows[kept], cell, is_seen)
+    lasted = _lasted(slowdown, edge, measured.place[kept], len(pairs))
+    known = np.isfinite(usual) & np.isfinite(now)
+    return Edges(pairs[known, 0], pairs[known, 1], usual[known], now[known], lasted[known])
+
+
+def wire_noise(slowdown: Slowdown, measured: Measured) -> float:
+    """By what share of itself a connection's mean over the slow iterations may differ from that over the usual ones by chance:
+    one standard deviation, off the usual ones' spread (median absolute deviation, of all connections together); NaN where
+    fewer than NOISE_MIN of these are measured.
+    """
+    _, _, total, is_seen = _laid(slowdown, measured)
+    usual = is_seen & slowdown.usual
+    n_usual, n_slow = (int((is_seen & those).any(axis=0).sum()) for those in (slowdown.usual, slowdown.slow))
+    if n_usual < NOISE_MIN or not n_slow:
+        return float("nan")
+    times = np.where(usual & (total > 0), total, np.nan)[(usual & (total > 0)).sum(axis=1) >= NOISE_MIN]
+    if not len(times):
+        return float("nan")
+    off = np.abs(times / np.nanmedian(times, axis=1, keepdims=True) - 1.0)
+    return float(MAD_TO_SIGMA * np.nanmedian(off) * np.sqrt(1.0 / n_usual + 1.0 / n_slow))
+
+
+def _laid(slowdown: Slowdown, measured: Measured) -> tuple[Ints, Ints, Floats, Mask]:
+    """(E, 2) sender and receiver of each connection, the connection of each row that has a place, and (E, I) ns in which it
+    moved bytes and whether that was measured."""
     kept = measured.place >= 0
     rows, place, iteration = measured.rows[kept], measured.place[kept], measured.iteration[kept]
     iterations, n = slowdown.iterations, max(slowdown.iterations.n, 1)
@@ -40,12 +74,7 @@ def wire_edges(slowdown: Slowdown, measured: Measured, *, for_bytes: bool = True
     cell = edge.ravel()[first] * n + iteration[first]
     total = np.bincount(cell, weights=longest, minlength=len(pairs) * n).astype(np.float64).reshape(-1, n)
     is_seen = np.bincount(cell, minlength=len(pairs) * n).reshape(-1, n) > 0
-    usual, now = (_mean(total, is_seen & those) for those in (slowdown.usual, slowdown.slow))
-    if for_bytes:
-        now = now / _grown_bytes(slowdown, rows, edge.ravel() * n + iteration, is_seen)
-    lasted = _lasted(slowdown, edge.ravel(), place, len(pairs))
-    known = np.isfinite(usual) & np.isfinite(now)
-    return Edges(pairs[known, 0], pairs[known, 1], usual[known], now[known], lasted[known])
+    return pairs, edge.ravel(), total, is_seen
 
 
 def without_common(edges: Edges) -> Edges:

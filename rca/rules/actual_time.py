@@ -36,6 +36,7 @@ TOLD_BY = "told by"
 UNMEASURED = "No bytes on the wire were measured: whether the network itself is slower is told by the ops' waits alone."
 SAID = {
     By.ACTUAL: "What {who} sends and is sent is on the wire longer, pauses left out",
+    By.PORTS: "The network of {who} is taken by other traffic: what they send and are sent is on the wire longer",
     By.RATE: "What {who} sends in custom collectives goes at a lower rate than its own and the others'",
     By.WAITS: "The proxy of {who} notices late what has long left: its bytes are on the wire no longer than usual",
     By.BYTES: "{who} is sent far more than usual by its group, computes longer and starts its next ops last",
@@ -138,7 +139,7 @@ def _component(one: Verdict) -> Component:
         return Component.PROXY
     if one.by is By.BYTES:
         return Component.GPU
-    return Component.NIC if one.n_ends == 1 else Component.NETWORK
+    return Component.NIC if one.n_ends == 1 and one.by is not By.PORTS else Component.NETWORK
 
 
 def _counted(one: Verdict) -> str:

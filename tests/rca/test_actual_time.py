@@ -12,7 +12,7 @@ from ingest.window import Window
 from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
-from nccl_instrument.tables import TRAFFIC_INCOMPLETE
+from nccl_instrument.tables import TRAFFIC_INCOMPLETE, TRAFFIC_SOURCES
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Symptom, SymptomKind
 from rca.flows import analyzer
@@ -119,20 +119,37 @@ def test_a_slow_nic_is_told_by_its_actual_time(fault: str, layout: Layout, victi
     assert 0 < float(told["pauses hidden above this share of a sender's rate"]) <= 100
 
 
-@pytest.mark.parametrize("every", [1, 3])
-def test_the_wire_alone_finds_it_where_waits_are_not_counted(every: int) -> None:
-    found = diagnosed(without_waits(window("nic_limited", RING, 2, 0.4, every))).findings
+@pytest.mark.parametrize("traffic_rows", [10**6, 200])
+def test_the_wire_alone_finds_it_where_waits_are_not_counted(traffic_rows: int) -> None:
+    found = diagnosed(without_waits(window("nic_limited", RING, 2, 0.4, traffic_rows))).findings
     assert found[0].rule == "actual_time" and found[0].culprits == (2,)
 
 
+def captured(one: Window) -> Window:
+    """As a mirrored port would have shown it: of a plugin's rows of late proxies the times that their bytes usually take."""
+    rows = one.rows("traffic").copy()
+    key, late = (
+        np.stack([rows["rank"], rows["peer"], rows["comm_id"].astype(np.int64) >> 1]),
+        rows["start_ns"] >= ONSET_NS,
+    )
+    _, of = np.unique(key, axis=1, return_inverse=True)
+    for name in ("actual_ns", "share_ns"):
+        for at in np.unique(of):
+            mine, usual = of == at, (of == at) & ~late
+            per_byte = np.median(rows[name][usual] / rows["n_bytes"][usual]) if usual.any() else 0.0
+            rows[name][mine & late] = (rows["n_bytes"][mine & late] * per_byte).astype(np.int64)
+    rows["source"] = TRAFFIC_SOURCES.index("capture")
+    return replace(one, tables={**one.tables, "traffic": rows})
+
+
 def test_the_proxy_that_notices_late_is_told_from_the_network_to_the_machine() -> None:
-    (found,) = by_wire(window("cpu_contention", EXPERTS, 2))
+    (found,) = by_wire(captured(window("cpu_contention", EXPERTS, 2)))
     assert found.culprits == (4, 5) and found.component is Component.PROXY
     assert found.kind is FaultKind.COMPUTATION_FAIL_SLOW
 
 
 def test_without_waits_a_late_proxy_is_its_groups_and_computation() -> None:
-    one = without_waits(window("cpu_contention", RING, 2))
+    one = without_waits(captured(window("cpu_contention", RING, 2)))
     found = diagnosed(one).findings
     assert [(other.rule, other.kind, other.culprits) for other in found] == [
         ("actual_time", FaultKind.GROUP_ANOMALY, ())
@@ -152,9 +169,14 @@ def test_both_sources_are_one_finding() -> None:
 
 
 def test_a_way_that_waits_suspect_and_the_wire_does_not_is_left_out() -> None:
-    one = window("cpu_contention", RING, 2)
+    one = captured(window("cpu_contention", RING, 2))
     assert any(other.rule == "slow_nic" for other in diagnosed(without(one, "traffic")).findings)
     assert [other.rule for other in diagnosed(one).findings] == ["slow_proxy"]
+
+
+def test_chunks_that_a_late_proxy_notices_late_are_no_slow_wire() -> None:
+    found = diagnosed(window("cpu_contention", RING, 2)).findings[0]
+    assert (found.rule, found.culprits, found.kind) == ("slow_proxy", (2,), FaultKind.COMPUTATION_FAIL_SLOW)
 
 
 def test_a_node_that_does_not_measure_grades_it_down_and_is_said() -> None:
@@ -176,7 +198,7 @@ def test_pauses_and_time_on_the_wire_add_up_to_what_an_op_lasts() -> None:
     known = np.isfinite(measured.actual_ns)
     assert (measured.actual_ns[known] <= spans[known] + 1).all()
     paused = np.nanmean((spans - measured.actual_ns)[:, one.slow], axis=1)
-    assert one.sum(paused)[0] > 2 * longer[0]
+    assert one.sum(paused)[0] > longer[0]  # which is time in which a chunk is done and its end has not come back yet
 
 
 @pytest.mark.parametrize("is_longer", ["since the slowdown", "on rank 2"])
@@ -208,3 +230,37 @@ def test_a_rank_that_is_steadily_late_and_is_sent_more_has_no_old_lateness_for_a
     steady = replace(one, delays=replace(one.delays, own_ns=np.full_like(one.delays.own_ns, float(one.lost_ns))))
     on_its_way = analyzer._sent_longer_ns(one, measured_in(one))[3]
     assert [found.excess_ns for found in analyzer.hot_ranks(steady, measured_in(one))] in ([], [on_its_way])
+
+
+@cache
+def exchange(fault: str, victim: int, amount: float) -> Window:
+    """Four ranks in a square who send to both neighbours, over and over."""
+    physics = replace(TESTBED, schedule="neighbours", ep_kib=4096, traffic_rows=10**6)
+    layout = Layout(1, 1, 4, 4, 1)
+    return window_after(fault, layout, victim, amount, at_s=AT_S, seconds=SECONDS, physics=physics)
+
+
+def test_a_nic_a_fifth_slower_is_told_where_the_wire_is_quiet() -> None:
+    one = exchange("nic_pcie_slow", 2, 0.83)
+    assert analyzer.slow_from(slow(one), measured_in(slow(one))) < 0.2
+    assert diagnosed(one).culprits == (2,)
+
+
+def test_what_is_slow_is_held_against_chance_and_never_below_a_tenth() -> None:
+    one = slow(exchange("nic_pcie_slow", 2, 0.83))
+    rows = one.window.rows("traffic").copy()
+    noisy = replace(one, window=replace(one.window, tables={**one.window.tables, "traffic": rows}))
+    assert analyzer.slow_from(one, measured_in(one)) >= analyzer.GROWN_LEAST
+    rows["actual_ns"] = rows["actual_ns"] * np.random.default_rng(1).uniform(0.4, 1.6, len(rows))
+    assert analyzer.slow_from(noisy, measured_in(noisy)) > analyzer.slow_from(one, measured_in(one))
+    few = replace(one, usual=one.usual & (np.cumsum(one.usual) <= 2))
+    assert analyzer.slow_from(few, measured_in(few)) == analyzer.GROWN_MIN
+
+
+def test_of_a_square_whose_ways_are_all_slow_the_ports_tell_which_diagonal() -> None:
+    found = diagnosed(exchange("background_traffic", 1, 0.2))
+    one = slow(exchange("background_traffic", 1, 0.2))
+    (by_ports,) = analyzer.communications(one, measured_in(one), DEFAULT)
+    assert by_ports.by is analyzer.By.PORTS and len(by_ports.ranks) == 2 and 1 in by_ports.ranks
+    assert found.culprits == tuple(one.iterations.ranks[list(by_ports.ranks)])
+    assert found.findings[0].component is Component.NETWORK
