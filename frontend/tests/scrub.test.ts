@@ -142,6 +142,7 @@ describe("dragging", () => {
   let fails: string | null = null;
   let isSettled = true;
   const answerNext = async () => {
+    await vi.advanceTimersByTimeAsync(100);
     answers.shift()?.();
     await vi.advanceTimersByTimeAsync(0);
   };
@@ -172,9 +173,23 @@ describe("dragging", () => {
     expect(asked).toEqual([FROM + 1000]);
     await answerNext();
     expect(scrub.past.value?.atMs).toBe(FROM + 1000);
+    await vi.advanceTimersByTimeAsync(100);
     expect(asked).toEqual([FROM + 1000, FROM + 50_000]);
     await answerNext();
     expect(scrub.past.value?.atMs).toBe(FROM + 50_000);
+  });
+
+  it("asks no more than ten times a second", async () => {
+    const scrub = new Scrub("incidents/12");
+    for (let tenth = 0; tenth < 100; tenth++) {
+      scrub.show(FROM + tenth * 1000);
+      await vi.advanceTimersByTimeAsync(10);
+      answers.shift()?.();
+      await vi.advanceTimersByTimeAsync(0);
+    }
+    expect(asked.length).toBeGreaterThan(8);
+    expect(asked.length).toBeLessThanOrEqual(11);
+    expect(asked).toEqual(asked.toSorted());
   });
 
   it("keeps the older picture until the next is there", async () => {

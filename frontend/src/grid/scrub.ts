@@ -13,6 +13,8 @@ const KEPT_RANKS_MAX = 2_000_000;
 /** So long an answer holds that data still on its way may change. */
 const UNSETTLED_MS = 3000;
 const REFRESH_MS = 5000;
+/** Ten questions a second are smooth, and half of what the server takes of one person. */
+const APART_MS = 100;
 /** Read ahead: further in the direction one came from, and one back. */
 const AHEAD = [1, 2, -1, 3];
 
@@ -33,6 +35,7 @@ export class Scrub {
   private isStopped = false;
   private isHeld = false;
   private direction = 1;
+  private askedAt = 0;
   private revision: number | null = null;
 
   constructor(readonly source: Source) {}
@@ -91,7 +94,10 @@ export class Scrub {
     this.isAsking = true;
     let wanted = this.at.peek();
     while (wanted !== null && !this.isStopped) {
+      if (!this.known(wanted, this.revision) && this.waitMs() > 0) await this.turn();
       const revision = this.revision;
+      wanted = this.at.peek();
+      if (wanted === null) break;
       await this.answer(wanted, revision);
       if (this.at.peek() === wanted && this.revision === revision) break;
       wanted = this.at.peek();
@@ -115,6 +121,7 @@ export class Scrub {
 
   private async readAhead(ms: number): Promise<void> {
     for (const n of AHEAD) {
+      await this.turn();
       if (this.at.peek() !== ms || this.isAsking || this.isStopped) return;
       const next = ms + n * this.direction * STEP_MS;
       const moments = this.moments.peek();
@@ -123,10 +130,25 @@ export class Scrub {
     }
   }
 
+  private known(ms: number, revision: number | null): Past | null {
+    const kept = this.kept.get(`${ms} ${revision}`);
+    return kept && (kept.past.isSettled || Date.now() - kept.readAt < UNSETTLED_MS) ? kept.past : null;
+  }
+
+  private waitMs(): number {
+    return this.askedAt + APART_MS - Date.now();
+  }
+
+  /** Waits until the next question may be asked. */
+  private turn(): Promise<void> {
+    return new Promise((done) => setTimeout(done, Math.max(0, this.waitMs())));
+  }
+
   private async read(ms: number, revision: number | null): Promise<Past> {
+    const known = this.known(ms, revision);
+    if (known) return known;
     const key = `${ms} ${revision}`;
-    const known = this.kept.get(key);
-    if (known && (known.past.isSettled || Date.now() - known.readAt < UNSETTLED_MS)) return known.past;
+    this.askedAt = Date.now();
     const past = await readPast(this.source, ms, revision);
     this.kept.delete(key);
     this.kept.set(key, { past, readAt: Date.now() });

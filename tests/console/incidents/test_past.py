@@ -230,6 +230,19 @@ async def test_of_the_seconds_that_are_missing_the_nodes_ranks_are_unknown(told:
     assert Counter(states(await past_at(told, 9.5))) == {"ok": 8}, "it was heard again"
 
 
+async def test_what_retention_has_dropped_is_unknown_and_not_held(told: Told) -> None:
+    @sync_to_async
+    def drop_all() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM ingest_trace_batch")
+            cursor.execute("DELETE FROM ingest_pinned_batch")
+
+    await drop_all()
+    past = await past_at(told, 20)
+    assert Counter(states(past)) == {"unknown": 8} and past.said == "Nothing is stored of this time."
+    assert (await get(told.incident.team, f"incidents/{told.incident.pk}/moments")).json()["held"] == []
+
+
 async def test_the_grid_of_the_job_shows_the_same(told: Told) -> None:
     answer = await get(told.incident.team, f"jobs/{told.incident.job_id}/grid/at?at_ns={told.at(20)}")
     assert states(decode_past(answer.content)[0]) == states(await past_at(told, 20))
