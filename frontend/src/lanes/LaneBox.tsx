@@ -3,7 +3,9 @@
  * canvas agree on tops, as headings stand between the lanes of culprits, victims and others.
  */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { type Signal, useSignal } from "@preact/signals";
+import type { RefObject } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useWidth } from "../parts/useWidth";
 import { pinMoment } from "../state/address";
 import { timeOfDay, zone, zoneLabel } from "../state/clock";
@@ -12,8 +14,11 @@ import { paletteVersion } from "../state/theme";
 import type { Lane, Lanes } from "../types";
 import { isKnownAt } from "./ends";
 import type { LaneGroup, Role } from "./order";
-import { HEADING_PX, LANE_PX, paintLanes, timeX } from "./paint";
+import { HEADING_PX, LANE_PX, laneTops, paintLanes, timeX } from "./paint";
 import { conditionWords, counterNames, isReceive, isStuck, type Moment, rulerTicks, tellingTickAt } from "./scale";
+import { useSight } from "./useSight";
+import { seenOf, ZoomTools, zoomKey, zoomWheel } from "./ZoomTools";
+import type { Span } from "./zoom";
 
 interface LaneBoxProps {
   lanes: Lanes;
@@ -29,16 +34,14 @@ export const HEADING: Record<Role, string> = { culprit: "Started it", victim: "O
 export function LaneBox({ lanes, groups, moments, onSelect, pin: pinned }: LaneBoxProps) {
   const pin = inside(lanes, pinned);
   const [box, width] = useWidth<HTMLDivElement>();
-  const canvas = useRef<HTMLCanvasElement>(null);
   const [crosshair, setCrosshair] = useState<number | null>(null);
-  const palette = paletteVersion.value;
-  useEffect(() => {
-    if (canvas.current && width > 0) paintLanes(canvas.current, lanes, groups, moments, width);
-  }, [lanes, groups, width, palette]);
+  const view = useSignal<Span | null>(null);
   const readAt = crosshair ?? pin ?? Math.min(lanes.to_ns, lanes.newest_ns);
+  const picture = { lanes, groups, moments, width, view };
   return (
     <div class="lanes">
-      <Ruler lanes={lanes} moments={moments} width={width} />
+      <ZoomTools lanes={lanes} view={view} at={() => crosshair ?? pin} />
+      <SeenRuler {...picture} />
       <div class="lane-groups">
         {groups.map((group) => (
           <section key={group.role} aria-label={HEADING[group.role]}>
@@ -62,11 +65,59 @@ export function LaneBox({ lanes, groups, moments, onSelect, pin: pinned }: LaneB
           </section>
         ))}
       </div>
-      <div class="lane-canvas" ref={box}>
-        <canvas ref={canvas} aria-hidden="true" />
-        <Pin lanes={lanes} width={width} ns={pin} />
-        <Crosshair lanes={lanes} width={width} ns={crosshair} pin={pin} onMove={setCrosshair} />
-      </div>
+      <SeenLanes {...picture} box={box} pin={pin} crosshair={crosshair} onMove={setCrosshair} />
+    </div>
+  );
+}
+
+interface PictureProps {
+  lanes: Lanes;
+  groups: readonly LaneGroup[];
+  moments: readonly Moment[];
+  width: number;
+  view: Signal<Span | null>;
+}
+
+function SeenRuler({ lanes, moments, width, view }: PictureProps) {
+  const seen = seenOf(lanes, view);
+  const inSeen = moments.filter(({ ns }) => inside(seen, ns) !== null);
+  return <Ruler lanes={seen} moments={inSeen} width={width} />;
+}
+
+interface SeenLanesProps extends PictureProps {
+  box: RefObject<HTMLDivElement | null>;
+  pin: number | null;
+  crosshair: number | null;
+  onMove: (ns: number | null) => void;
+}
+
+/** The canvas covers what is in sight, of the time that is seen: hundreds of lanes cost what a screenful does. */
+function SeenLanes({ lanes, groups, moments, width, view, box, pin, crosshair, onMove }: SeenLanesProps) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const { height } = laneTops(groups);
+  const sight = useSight(box, height);
+  const seen = seenOf(lanes, view);
+  const palette = paletteVersion.value;
+  useLayoutEffect(() => {
+    if (canvas.current && width > 0 && sight) paintLanes(canvas.current, lanes, groups, moments, width, seen, sight);
+  }, [lanes, groups, width, palette, seen.from_ns, seen.to_ns, sight]);
+  useEffect(() => {
+    const element = box.current;
+    // Not as a property: Preact's are passive, and the page itself would be zoomed too.
+    const turn = (wheel: WheelEvent) => zoomWheel(wheel, lanes, view);
+    element?.addEventListener("wheel", turn, { passive: false });
+    return () => element?.removeEventListener("wheel", turn);
+  }, [lanes, view]);
+  const press = (key: KeyboardEvent) => {
+    if (!zoomKey(key, lanes, view, crosshair ?? pin)) return;
+    key.preventDefault();
+    key.stopPropagation();
+  };
+  return (
+    <div class="lane-canvas" ref={box} style={{ height: `${height}px` }} onKeyDownCapture={press}>
+      <canvas ref={canvas} aria-hidden="true" style={{ top: `${sight?.top ?? 0}px` }} />
+      <Pin lanes={seen} width={width} ns={inside(seen, pin)} />
+      <Crosshair lanes={seen} width={width} ns={crosshair} pin={pin} onMove={onMove} />
     </div>
   );
 }
