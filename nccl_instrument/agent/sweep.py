@@ -58,11 +58,11 @@ class Sweep:
     ) -> None:
         self.node, self.streams = node, dict[str, JobStream]()
         self._standpoint = standpoint
-        names = [nic.name for nic in nics.nics]
-        self.followed = Followed(folders, names, ip, bookmarks, self._count_once, sampling or Sampling())
+        names, sampling = [nic.name for nic in nics.nics], sampling or Sampling()
+        self.followed = Followed(folders, names, ip, bookmarks, self._count_once, sampling)
         self._statuses = Statuses(folders, ip, self._count_once)
         self.stages = StageFiles(folders, losses.add, bookmarks)
-        self.verbs = VerbsFiles(folders, self._count_once)
+        self.verbs = VerbsFiles(folders, self._count_once, sampling)
         self._nics, self._losses, self._hand_over = nics, losses, hand_over
         self._clock_offset_ns = 0
         self._here: dict[str, Here] = {}  # replaced as a whole, so that another thread may look

@@ -20,12 +20,14 @@ from typing import Final
 import numpy as np
 
 from nccl_instrument.agent.follow import TRAINERS_MAX
+from nccl_instrument.agent.iterations import PERIOD_UNKNOWN
 from nccl_instrument.agent.named_files import open_named
 from nccl_instrument.agent.plain import stack
 from nccl_instrument.agent.rows import Taken
+from nccl_instrument.agent.sampling import Cost, Sampling
 from nccl_instrument.agent.segment import is_alive
 from nccl_instrument.agent.verbs_traffic import VerbsTraffic
-from nccl_instrument.tables import empty_rows
+from nccl_instrument.tables import NO_OP, empty_rows
 from nccl_instrument.verbs.reading import (
     BLOCK,
     NAME,
@@ -44,6 +46,8 @@ READ_BYTES_MAX: Final = 64 * 2**20
 """Of all files in one look; a block is never larger."""
 ENDED_KEPT_NS: Final = 15 * 60 * 10**9
 """A process that ends because its queue pair failed is what one wants to know of."""
+FIRST_NS: Final = 10**9
+"""What a process's first rows are of."""
 UNKNOWN_COUNT: Final = 2**64 - 1
 _SENSELESS: Final = (ValueError, OverflowError, LookupError, ArithmeticError, OSError)
 
@@ -73,8 +77,10 @@ class VerbsFile:
 class VerbsFiles:
     """The verbs files of this node. `count(kind, pid)` is told what cannot be read."""
 
-    def __init__(self, folders: Sequence[Path], count: Callable[[str, int], None]) -> None:
-        self._folders, self._count = folders, count
+    def __init__(
+        self, folders: Sequence[Path], count: Callable[[str, int], None], sampling: Sampling | None = None
+    ) -> None:
+        self._folders, self._count, self._sampling = folders, count, sampling or Sampling()
         self.files: dict[tuple[Path, int], VerbsFile] = {}
         self._passed_over: set[tuple[Path, int]] = set()
         self._cutters: dict[tuple[int, int], VerbsTraffic] = {}
@@ -151,14 +157,30 @@ class VerbsFiles:
         if len(epochs_ns) > 1:
             raise BadVerbsFile("its epochs differ in length")
         key = file.pid, file.started
-        if epochs_ns and key not in self._cutters:
+        if epochs_ns and key not in self._cutters and self._sampling.is_on:
             self._cutters[key] = VerbsTraffic(epochs_ns.pop())
         if key not in self._cutters:
             return empty_rows("traffic")
+        before_ns = self._cutters[key].pairs.until_ns
         rows = self._cutters[key].rows(file.fresh, one.comms, stack([one.ops, one.live_ops]))
+        rows = self._within_budget(rows, file.pid, self._cutters[key].pairs.until_ns - before_ns if before_ns else 0)
         self._refused[file.pid] = self._refused.get(file.pid, 0) + self._cutters[key].refused()
         self._unowned[file.pid] = self._unowned.get(file.pid, 0) + self._cutters[key].pairs.unowned_bytes()
         return rows
+
+    def _within_budget(self, rows: Rows, pid: int, took_ns: int) -> Rows:
+        """Rows of blocks of calls that are measured, the same on all nodes by the calls' numbers; rows without an op as many as
+        may be sent in that time, the others are counted.
+        """
+        if took_ns > 0:
+            self._sampling.told(pid, Cost(len(rows), 0, 0, took_ns))
+        every = self._sampling.every
+        has_op, block = rows["op"] != NO_OP, (rows["op"] - 1) // PERIOD_UNKNOWN
+        most = max(int(self._sampling.rows_per_s * (took_ns or FIRST_NS) / 1e9), 1)
+        is_kept = np.where(has_op, block % every == 0, np.cumsum(~has_op) <= most)
+        left_out = int((~has_op & ~is_kept).sum())
+        self._refused[pid] = self._refused.get(pid, 0) + left_out
+        return rows[is_kept]
 
     def refused(self) -> dict[int, int]:
         """Process → epochs and ops for which there was no room since this was last asked."""
@@ -235,6 +257,7 @@ class VerbsFiles:
             self._ended.append((time.monotonic_ns(), _errors(file)))
         if not file.is_rotated:
             self._cutters.pop((file.pid, file.started), None)
+            self._sampling.forget(file.pid)
         os.close(file.descriptor)
 
     def _pass_over(self, path: Path, inode: int, why: str) -> None:

@@ -1,22 +1,24 @@
 """What each op of a process moved, from queue pairs and calls alone: rows of `traffic` where NCCL has no profiler interface.
 
-Sends say their peer and volume. Of a collective neither algorithm nor channels are known: the first calls decide (Pulse §5.1).
-Where their bytes, cut by silence, are what a ring or a tree would move if all its channels left the node, later ones are cut by
-that; where they are not, no op is named, and a row says what moved in all.
+Sends say their peer and volume. Of a collective neither algorithm, protocol nor channels are known: NCCL chooses them by
+function and size, so each such kind of op is learned for itself (Pulse §5.1). Where the first calls' bytes, cut by silence, are
+what rings or trees would move, flags of LL or LL128 included, if all channels left the node, later ones are cut by that; a kind
+that comes later is learned from its first op. Where nothing fits no op is named, and a row says what moved in all.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from nccl_instrument.agent.verbs_pairs import NO_PEER, Ints, Owner, Pair, Pairs
 from nccl_instrument.flows.association import MOVED, PeerStream, active_counts, summed
 from nccl_instrument.flows.expected import Algorithm, OpShape, moved_to
-from nccl_instrument.flows.segmentation import DELTA_NS, segment
+from nccl_instrument.flows.segmentation import DELTA_NS, OPS_MAX, SLACK, segment
 from nccl_instrument.tables import (
     FUNC_RECV,
     FUNC_SEND,
@@ -41,6 +43,20 @@ SURPLUS_BYTES: Final = 4_096
 SILENT_NS: Final = 1_000_000_000
 
 Fed = list[tuple[Pair, Ints, Ints]]
+Kind = tuple[int, int]
+"""Function and bytes of a call."""
+
+
+class Choice(NamedTuple):
+    """How NCCL runs a kind of op."""
+
+    algorithm: Algorithm
+    proto: str
+
+
+CHOICES: Final = tuple(
+    Choice(algorithm, proto) for algorithm in (Algorithm.RING, Algorithm.TREE) for proto in ("SIMPLE", "LL128", "LL")
+)
 
 
 @dataclass
@@ -55,7 +71,7 @@ class _Member:
     ops: list[np.void] = field(default_factory=list)
     fed: Fed = field(default_factory=list)
     streams: dict[bytes, PeerStream] = field(default_factory=dict)
-    algorithm: Algorithm | None = None
+    choices: dict[Kind, Choice] = field(default_factory=dict)
     n_channels: int = 0
     is_untold: bool = False
     newest_ns: int = 0
@@ -138,9 +154,9 @@ class VerbsTraffic:
         member.fed += [one for one in fed if len(one[1])]
         if member.lost_ns:
             return self._lost(owner, member)
-        if owner.peer == NO_PEER and member.algorithm is None and not member.is_untold:
+        if owner.peer == NO_PEER and not member.choices and not member.is_untold:
             self._learn(member)
-            if member.algorithm is None and not member.is_untold:
+            if not member.choices and not member.is_untold:
                 return empty_rows("traffic")
         if member.is_untold:
             member.ops.clear()
@@ -201,19 +217,49 @@ class VerbsTraffic:
         member.is_untold = n_cells > CELLS_HELD_MAX
         if len(member.ops) < LEARNED_FROM or member.is_untold:
             return
-        for algorithm in (Algorithm.RING, Algorithm.TREE):
-            if self._fits(member, algorithm, len(channels)):
-                member.algorithm, member.n_channels = algorithm, len(channels)
+        for choices in self._proposals(member, len(channels)):
+            if self._fits(member, choices, len(channels)):
+                member.choices, member.n_channels = choices, len(channels)
                 return
         member.is_untold = len(member.ops) > GIVEN_UP_AFTER
 
-    def _fits(self, member: _Member, algorithm: Algorithm, n_channels: int) -> bool:
-        """Whether the first ops, cut by silence, moved what they would have by this algorithm, to every destination."""
+    def _proposals(self, member: _Member, n_channels: int) -> list[dict[Kind, Choice]]:
+        """What the kinds of the first ops may be: the n-th op the n-th burst, else all of them alike."""
+        kinds = {_kind(row) for row in member.ops}
+        alike = [dict.fromkeys(kinds, choice) for choice in CHOICES]
+        aligned = self._aligned(member, n_channels) if len(kinds) > 1 else {}
+        return [alike[0], aligned, *alike[1:]] if len(aligned) == len(kinds) else alike
+
+    def _aligned(self, member: _Member, n_channels: int) -> dict[Kind, Choice]:
+        """Kind → what most of its ops would be if each were one burst, to the first destination."""
+        destination = member.fed[0][0].destination
+        bursts = _bursts(*_summed([one for one in member.fed if one[0].destination == destination]), self.epoch_ns)
+        votes: dict[Kind, Counter[Choice]] = {}
+        for row, n_bytes in zip(member.ops, bursts, strict=False):
+            fitting = self._fitting(member, row, {destination: n_bytes}, n_channels)
+            if fitting is not None:
+                votes.setdefault(_kind(row), Counter())[fitting] += 1
+        return {kind: found.most_common(1)[0][0] for kind, found in votes.items()}
+
+    def _fitting(self, member: _Member, row: np.void, moved: dict[bytes, int], n_channels: int) -> Choice | None:
+        """By which choice the op would move so much to these destinations; of several the one that moves most."""
+        found: list[tuple[float, Choice]] = []
+        for choice in CHOICES:
+            volumes = self._volumes(member, row, choice, n_channels)
+            wanted = [(volumes.get(destination, 0.0), n_bytes) for destination, n_bytes in moved.items()]
+            if all(0 < volume * (1 - SLACK) <= n_bytes <= _most(volume) for volume, n_bytes in wanted):
+                found.append((sum(volume for volume, _ in wanted), choice))
+        return max(found, key=lambda one: one[0])[1] if found else None
+
+    def _fits(self, member: _Member, choices: dict[Kind, Choice], n_channels: int) -> bool:
+        """Whether the first ops, cut by silence, moved what they would have by these choices, to every destination."""
         by_destination: dict[bytes, Fed] = {}
         for one in member.fed:
             by_destination.setdefault(one[0].destination, []).append(one)
         for destination, mine in by_destination.items():
-            volumes = [self._volumes(member, row, algorithm, n_channels).get(destination, 0.0) for row in member.ops]
+            volumes = [
+                self._volumes(member, row, choices[_kind(row)], n_channels).get(destination, 0.0) for row in member.ops
+            ]
             volumes = [volume for volume in volumes if volume > 0]
             if not self._are_ops(volumes, *_summed(mine)):
                 return False
@@ -234,48 +280,97 @@ class VerbsTraffic:
         is_like = all(volume <= one.n_bytes <= _most(volume) for one, volume in clear)
         return is_like and n_whole >= max(LEARNED_FROM, (len(clear) + 1) // 2)
 
-    def _volumes(self, member: _Member, row: np.void, algorithm: Algorithm, n_channels: int) -> dict[bytes, float]:
+    def _volumes(self, member: _Member, row: np.void, choice: Choice, n_channels: int) -> dict[bytes, float]:
         """Destination → bytes."""
         counts: dict[bytes, int] = {}
         for pair in self._pairs_of(Owner(int(row["comm_id"]), NO_PEER)):
             counts[pair.destination] = counts.get(pair.destination, 0) + 1
         places = dict(enumerate(counts))
         shape = OpShape(
-            FUNCS[row["func"]], int(row["bytes"]), int(member.comm["n_ranks"]), comm_rank=int(member.comm["comm_rank"]),
-            root=int(row["peer"]),
+            FUNCS[row["func"]], int(row["bytes"]), int(member.comm["n_ranks"]), proto=choice.proto,
+            comm_rank=int(member.comm["comm_rank"]), root=int(row["peer"]),
         )  # fmt: skip
         # Places stand for ranks that are not known: beyond all ranks, so that none is taken for the root.
         peers = {place + 2**20: counts[destination] for place, destination in places.items()}
-        moved = moved_to(shape, peers, n_channels, algorithm)
+        if choice.algorithm is Algorithm.TREE and shape.func != "AllReduce":
+            return {}
+        moved = moved_to(shape, peers, n_channels, choice.algorithm)
         return {places[peer - 2**20]: volume for peer, volume in moved.items()}
 
     # ---- rows ----
 
     def _told(self, owner: Owner, member: _Member) -> Rows:
-        fed, member.fed = member.fed, []
         self._expect(owner, member)
+        if member.lost_ns:
+            return self._lost(owner, member)
+        fed, member.fed = member.fed, []
         counts = active_counts([epochs for _, epochs, _ in fed])
         for (pair, epochs, n_bytes), n_active in zip(fed, counts, strict=True):
             self._stream(member, pair.destination).feed(pair.channel, epochs, n_bytes, n_active)
             member.newest_ns = max(member.newest_ns, (int(epochs[-1]) + 1) * self.epoch_ns)
-        moved = [stream.poll(self.pairs.until_ns) for stream in member.streams.values()]
+        moved = self._polled(owner, member)
+        if member.lost_ns:
+            return np.concatenate([self._named(owner, member, moved), self._lost(owner, member)])
         if any(stream.n_refused for stream in member.streams.values()):
             self._lose(member, self.pairs.until_ns)
-        return self._named(owner, member, np.concatenate([*moved, self._standing(member), np.zeros(0, MOVED)]))
+        return self._named(owner, member, np.concatenate([moved, self._standing(member)]))
+
+    def _polled(self, owner: Owner, member: _Member) -> Rows:
+        """MOVED rows of the ops that are over; a kind of op that is learned now has been waited for by those after it."""
+        found = [np.zeros(0, MOVED)]
+        n_waiting = len(member.ops) + 1
+        while len(member.ops) < n_waiting and not member.lost_ns:
+            n_waiting = len(member.ops)
+            found += [stream.poll(self.pairs.until_ns) for stream in member.streams.values()]
+            self._expect(owner, member)
+        return np.concatenate(found)
 
     def _expect(self, owner: Owner, member: _Member) -> None:
-        """Calls whose bytes may have been seen by now."""
-        ready = [row for row in member.ops if int(row["enqueued_ns"]) < self.pairs.until_ns]
-        member.ops = member.ops[len(ready) :]
-        for row in ready:
+        """Calls whose bytes may have been seen by now; up to one of which nobody knows yet how it runs."""
+        while member.ops and int(member.ops[0]["enqueued_ns"]) < self.pairs.until_ns:
+            row = member.ops[0]
+            if owner.peer == NO_PEER and _kind(row) not in member.choices and not self._recognise(member, row):
+                self._limit(member)
+                return
+            member.ops.pop(0)
             member.called_ns = int(row["enqueued_ns"])
             if owner.peer != NO_PEER:
                 volumes = {pair.destination: float(row["bytes"]) for pair in self._pairs_of(owner)}
             else:
-                volumes = self._volumes(member, row, member.algorithm or Algorithm.RING, member.n_channels)
+                volumes = self._volumes(member, row, member.choices[_kind(row)], member.n_channels)
             for destination, volume in volumes.items():
                 stream = self._stream(member, destination)
                 stream.expect(np.array([row["op"]], np.int64), np.array([volume]), np.array([owner.peer != NO_PEER]))
+
+    def _limit(self, member: _Member) -> None:
+        """Calls that wait for one of which nobody knows how it runs must not fill the node."""
+        if len(member.ops) > OPS_MAX:
+            self._n_refused += len(member.ops)
+            member.ops.clear()
+            self._lose(member, self.pairs.until_ns)
+
+    def _recognise(self, member: _Member, row: np.void) -> bool:
+        """Learn a kind of op that comes later: all ops before it are over, so the first burst held for nobody is its. What
+        fits nothing is a loss: nobody knows then whose the next bytes are.
+        """
+        held = {destination: stream.unexpected() for destination, stream in member.streams.items()}
+        moved: dict[bytes, int] = {}
+        for destination, seen in held.items():
+            if seen is None:
+                return False
+            bursts = _bursts(*seen, self.epoch_ns, self.pairs.until_ns)
+            if len(seen[0]) and not bursts:
+                return False  # it may go on
+            if bursts:
+                moved[destination] = bursts[0]
+        if not moved:
+            return False
+        choice = self._fitting(member, row, moved, member.n_channels)
+        if choice is None:
+            self._lose(member, self.pairs.until_ns)
+            return False
+        member.choices[_kind(row)] = choice
+        return True
 
     def _standing(self, member: _Member) -> Rows:
         """The op under way, when it has moved nothing for long: told once."""
@@ -317,6 +412,20 @@ class VerbsTraffic:
 
     def _pairs_of(self, owner: Owner) -> list[Pair]:
         return [pair for pair in self.pairs.known.values() if pair.owner == owner]
+
+
+def _kind(row: np.void) -> Kind:
+    return int(row["func"]), int(row["bytes"])
+
+
+def _bursts(epochs: Ints, n_bytes: Ints, epoch_ns: int, now_ns: int = 2**62) -> list[int]:
+    """Bytes between silences of δ; the last ones only where δ has passed since."""
+    if not len(epochs):
+        return []
+    gaps = np.flatnonzero((np.diff(epochs) - 1) * epoch_ns >= DELTA_NS) + 1
+    found: list[int] = np.add.reduceat(n_bytes, np.concatenate([[0], gaps])).tolist()
+    is_over = now_ns - (int(epochs[-1]) + 1) * epoch_ns >= DELTA_NS
+    return found if is_over else found[:-1]
 
 
 def _most(volume: float) -> float:

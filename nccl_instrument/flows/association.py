@@ -223,6 +223,10 @@ class PeerStream:
         parts = [(channel, held.whole()) for channel, held in self._channels.items()]
         return np.array([self._row(op, channel, part, flags) for channel, part in parts if part.n_epochs], MOVED)
 
+    def unexpected(self) -> tuple[Ints, Ints] | None:
+        """(epochs, bytes) of all channels, seen by the last poll, that no op is expected for; None while an op is."""
+        return None if self._run else self._segmenter.unexpected()
+
     def lose(self, op: int, at_ns: int, *, is_p2p: bool = False) -> Rows:
         """After a loss: (n,) MOVED rows of what is open, marked; then go on with `op` at `at_ns`, where its iteration begins.
 

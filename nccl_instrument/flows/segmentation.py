@@ -122,6 +122,12 @@ class Segmenter:
             return None
         return self._made(0, len(self._epochs), is_finished=False, is_cut=self._is_cut)
 
+    def unexpected(self) -> tuple[Ints, Ints] | None:
+        """(epochs, bytes) seen by the last poll that no op is expected for; None while an op is."""
+        if self._expected or self._head.n_epochs:
+            return None
+        return self._epochs, self._bytes
+
     def restart(self, epoch: int) -> None:
         """Forget the open op, all that is expected, and what lies before this epoch."""
         self._gather()

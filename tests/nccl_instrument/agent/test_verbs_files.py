@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nccl_instrument.agent.sampling import Sampling
 from nccl_instrument.agent.verbs_files import UNKNOWN_COUNT, VerbsFiles
 from nccl_instrument.measure.meter import FLOW, PACKED_CELL
-from nccl_instrument.tables import SEND, empty_rows
+from nccl_instrument.tables import NO_OP, SEND, empty_rows
 from nccl_instrument.verbs.reading import BLOCK, MAGIC, NAMED, QUEUE_PAIR, SEVERAL_FLOWS
 
 UID = os.getuid()
@@ -188,3 +189,14 @@ def test_no_change_of_any_byte_ends_more_than_the_file(rig: Rig, held: None) -> 
         files.flows()
         files.with_errors(empty_rows("nic", 1))
         files.close()
+
+
+def test_more_rows_than_the_node_may_send_are_thinned_by_calls_alike_everywhere_and_counted(tmp_path: Path) -> None:
+    files = VerbsFiles([tmp_path], lambda _kind, _pid: None, Sampling(rows_per_s=100))
+    rows = empty_rows("traffic", 400)
+    rows["op"] = np.arange(1, 401)
+    kept = files._within_budget(rows, 77, 10**9)
+    assert {(op - 1) // 16 % 4 for op in kept["op"].tolist()} == {0} and len(kept) >= 96
+    assert not files.refused(), "what is not measured is not lost"
+    rows["op"] = NO_OP
+    assert len(files._within_budget(rows, 77, 10**9)) == 100 and files.refused() == {77: 300}

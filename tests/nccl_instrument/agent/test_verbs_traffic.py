@@ -106,7 +106,7 @@ def test_credits_of_a_receiver_are_no_data() -> None:
     assert not len(VerbsTraffic(EPOCH).rows([block(STARTS, 256, request_bytes=64)], comm(), calls(FIVE)))
 
 
-@pytest.mark.parametrize("n_bytes", [VOLUME // 2, VOLUME * 2])
+@pytest.mark.parametrize("n_bytes", [VOLUME // 2, VOLUME * 3])
 def test_another_volume_than_any_algorithms_names_no_op(n_bytes: int) -> None:
     many = range(1, 31)
     rows = VerbsTraffic(EPOCH).rows([block([10 * n + 2 for n in many], n_bytes)], comm(), calls(many))
@@ -205,3 +205,63 @@ def test_bytes_that_come_in_two_blocks_are_one_epochs() -> None:
     first.head["now_ns"], first.head["lag_ns"] = 60 * MS, 30 * MS  # two ops may yet get more
     rows = [cut.rows([first], comm(), calls(FIVE)), cut.rows([block([], last_ms=2_000)], comm(), calls([]))]
     assert ops_of(np.concatenate(rows)) == list(FIVE)
+
+
+def sized(numbers: Sequence[int], n_bytes: int) -> Rows:
+    rows = calls(numbers)
+    rows["bytes"] = n_bytes
+    return rows
+
+
+def bursts(*moved: tuple[int, int], last_ms: int = 2_000) -> list[Block]:
+    """(op, bytes): what moved 2 ms after its call."""
+    return [block([10 * number + 2], n_bytes, last_ms=last_ms) for number, n_bytes in moved]
+
+
+def ring(n_bytes: int) -> int:
+    return 2 * n_bytes * (N_RANKS - 1) // N_RANKS
+
+
+LARGE, SMALL = 32_000 * 8, 2_048 * 8
+
+
+@pytest.mark.parametrize("factor", [2.0, 16 / 15])
+def test_flags_of_ll_and_ll128_belong_to_their_op(factor: float) -> None:
+    moved = int(VOLUME * factor) // (8 * UNIT) * (8 * UNIT)
+    rows = VerbsTraffic(EPOCH).rows([block(STARTS, moved)], comm(), calls(FIVE))
+    assert ops_of(rows) == list(FIVE) and (rows["n_bytes"] == moved).all()
+
+
+def test_small_ops_run_another_algorithm_and_protocol_than_large_ones() -> None:
+    small, large = [1, 3, 5, 7], [2, 4, 6, 8]
+    ops = np.concatenate([sized(small, SMALL), sized(large, LARGE)])
+    blocks = bursts(*((n, 2 * SMALL) for n in small), *((n, ring(LARGE)) for n in large))  # a tree with LL, a ring
+    rows = VerbsTraffic(EPOCH).rows(blocks, comm(), ops)
+    assert ops_of(rows) == list(range(1, 9))
+    volumes = dict(zip(rows["op"].tolist(), rows["n_bytes"].tolist(), strict=True))
+    assert {volumes[n] for n in small} == {2 * SMALL} and {volumes[n] for n in large} == {ring(LARGE)}
+
+
+def test_a_kind_of_op_that_comes_later_is_learned_from_its_first() -> None:
+    cut = VerbsTraffic(EPOCH)
+    assert ops_of(cut.rows([block(STARTS)], comm(), calls(FIVE))) == list(FIVE)
+    ops = np.concatenate([sized([301, 303], SMALL), calls([302, 304])])
+    ops["op"] = ops["ordinal"] = [6, 8, 7, 9]
+    moved = [(301, 2 * ring(SMALL)), (302, VOLUME), (303, 2 * ring(SMALL)), (304, VOLUME)]
+    rows = cut.rows(bursts(*moved, last_ms=5_000), comm(), ops)
+    assert ops_of(rows) == [6, 7, 8, 9]
+    by_op = dict(zip(rows["op"].tolist(), rows["n_bytes"].tolist(), strict=True))
+    assert by_op == {6: 2 * ring(SMALL), 7: VOLUME, 8: 2 * ring(SMALL), 9: VOLUME}
+
+
+def test_a_later_kind_whose_bytes_fit_nothing_names_no_op_until_a_clear_begin() -> None:
+    cut = VerbsTraffic(EPOCH)
+    assert ops_of(cut.rows([block(STARTS)], comm(), calls(FIVE))) == list(FIVE)
+    odd = sized([301], SMALL)
+    odd["op"] = odd["ordinal"] = 6
+    rows = cut.rows(bursts((301, 5 * ring(SMALL)), last_ms=5_000), comm(), odd)
+    assert set(rows["op"].tolist()) == {NO_OP} and rows["n_bytes"].sum() == 5 * ring(SMALL)
+    clear = calls([701, 702])
+    clear["op"] = clear["ordinal"] = [7, 8]
+    rows = cut.rows(bursts((701, VOLUME), (702, VOLUME), last_ms=9_000), comm(), clear)
+    assert ops_of(rows) == [7, 8]

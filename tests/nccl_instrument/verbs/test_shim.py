@@ -105,7 +105,7 @@ def test_a_file_is_read_to_its_last_whole_block_and_a_damaged_one_refused(built:
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
-    assert len(list(blocks(path))) == whole.count(b"DGV2") - 1
+    assert len(list(blocks(path))) == whole.count(b"DGV3") - 1
     path.write_bytes(b"\xff" * 200)
     with pytest.raises(BadVerbsFile, match=r"damaged.* at byte 0"):
         list(blocks(path))
