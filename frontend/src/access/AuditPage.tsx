@@ -123,13 +123,12 @@ function Filters({ isNarrowed }: { isNarrowed: boolean }) {
         />
       </label>
       <label class="facet">
-        <span>From</span>
+        <span>From (UTC)</span>
         <input type="date" value={at("since")} onChange={put("since")} />
       </label>
       <label class="facet">
-        <span>to</span>
+        <span>To (UTC)</span>
         <input type="date" value={at("until")} onChange={put("until")} />
-        <span class="faint">UTC</span>
       </label>
       {isNarrowed && (
         <button

@@ -8,10 +8,11 @@ import { type Facets, readIncidents } from "../api";
 import { type Matcher, makeSilence, previewSilence, type SilencePreview, type SilenceRow } from "../handling";
 import type { IncidentRow } from "../live/rows";
 import { Dialog, Missing } from "../parts/Dialog";
+import { serverNow, zone, zoneLabel } from "../state/clock";
 import { notify } from "../state/notices";
 import { session, team } from "../state/team";
 import { count } from "../state/words";
-import { DURATIONS } from "./durations";
+import { beginsAt, DURATIONS } from "./durations";
 import { FIELDS, filled, guessFor, type Known, knownValues, PLACEHOLDER, valuesOf } from "./matchers";
 
 interface SilenceDialogProps {
@@ -37,16 +38,20 @@ export function SilenceDialog(props: SilenceDialogProps) {
   const { row, kind = "silence", onClose, onMade } = props;
   const [matchers, setMatchers] = useState<Matcher[]>(() => firstMatchers(props));
   const [minutes, setMinutes] = useState(props.minutes ?? 120);
+  const [begins, setBegins] = useState("");
   const [reason, setReason] = useState("");
   const [team, setTeam] = useState<string>();
   const [busy, setBusy] = useState(false);
+  const isAhead = Date.parse(beginsAt(begins, zone.value === "utc") ?? "") > serverNow();
   const asked = filled(matchers);
   const preview = usePreview(asked, team);
   const send = async () => {
     setBusy(true);
     try {
-      await makeSilence({ matchers: asked, minutes, reason: reason.trim(), kind, ...(team ? { team } : {}) });
-      notify(kind === "silence" ? "Silenced." : "Maintenance noted.", "calm", "silence");
+      const starts_at = isAhead ? beginsAt(begins, zone.value === "utc") : null;
+      const wanted = { matchers: asked, minutes, reason: reason.trim(), kind };
+      await makeSilence({ ...wanted, ...(team ? { team } : {}), ...(starts_at ? { starts_at } : {}) });
+      notify(doneWords(kind, isAhead), "calm", "silence");
       onMade?.();
       onClose();
     } catch (error) {
@@ -65,6 +70,13 @@ export function SilenceDialog(props: SilenceDialogProps) {
       >
         <Matchers matchers={matchers} onChange={setMatchers} row={row} />
         <TeamChoice team={team} onChoose={setTeam} />
+        <label for="silence-begins">Begins ({zoneLabel()}); now if left empty</label>
+        <input
+          id="silence-begins"
+          type="datetime-local"
+          value={begins}
+          onInput={(input) => setBegins(input.currentTarget.value)}
+        />
         <label for="silence-minutes">How long</label>
         <select
           id="silence-minutes"
@@ -88,19 +100,29 @@ export function SilenceDialog(props: SilenceDialogProps) {
           onInput={(input) => setReason(input.currentTarget.value)}
           onKeyDown={(press) => (press.ctrlKey || press.metaKey) && press.key === "Enter" && void send()}
         />
-        <Preview {...preview} />
+        <Preview {...preview} isAhead={isAhead} />
         <div class="dialog-actions">
           <button type="button" onClick={onClose}>
             Cancel
           </button>
           <Missing what={[asked.length === 0 && "what to match", !reason.trim() && "why"]} />
           <button type="submit" class="primary" disabled={busy || asked.length === 0 || !reason.trim()}>
-            {kind === "silence" ? "Silence" : "Begin maintenance"}
+            {buttonWords(kind, isAhead)}
           </button>
         </div>
       </form>
     </Dialog>
   );
+}
+
+function buttonWords(kind: SilenceRow["kind"], isAhead: boolean): string {
+  if (isAhead) return kind === "silence" ? "Plan the silence" : "Plan maintenance";
+  return kind === "silence" ? "Silence" : "Begin maintenance";
+}
+
+function doneWords(kind: SilenceRow["kind"], isAhead: boolean): string {
+  if (isAhead) return "Planned: it stands under Ahead.";
+  return kind === "silence" ? "Silenced." : "Maintenance noted.";
 }
 
 function titleOf(kind: SilenceRow["kind"], row: IncidentRow | undefined): string {
@@ -274,13 +296,16 @@ function usePreview(matchers: Matcher[], team: string | undefined): Previewed {
   return previewed;
 }
 
-function Preview({ preview, refused }: Previewed) {
+function Preview({ preview, refused, isAhead }: Previewed & { isAhead: boolean }) {
   if (refused) return <p class="warning">{refused}</p>;
   if (!preview) return <p class="faint preview">What it would silence is shown here.</p>;
   return (
     <div class="preview" role="status">
       <p>
-        <b>{preview.total === 0 ? "Silences no open incident" : `Silences ${count(preview.total, "incident")}`} now.</b>{" "}
+        <b>
+          {preview.total === 0 ? "Silences no open incident" : `Silences ${count(preview.total, "incident")}`}
+          {isAhead ? ", were it in force now." : " now."}
+        </b>{" "}
         Of the last week’s {preview.checked.toLocaleString("en-US")} it would have silenced{" "}
         {preview.lately.toLocaleString("en-US")}.
       </p>

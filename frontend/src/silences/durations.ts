@@ -18,3 +18,9 @@ export function minutesOf(text: string): number | null {
   const minutes = Number(found[1]) * { m: 1, min: 1, h: 60, d: 1440 }[found[2] as "m" | "min" | "h" | "d"];
   return minutes > 0 ? minutes : null;
 }
+
+/** The time a datetime field holds, as ISO; null while it is empty. It holds UTC or this browser's time, as pages show it. */
+export function beginsAt(text: string, isUtc: boolean): string | null {
+  const at = text ? Date.parse(isUtc ? `${text}Z` : text) : Number.NaN;
+  return Number.isNaN(at) ? null : new Date(at).toISOString();
+}
