@@ -11,18 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
+from nccl_instrument.agent.verbs_kinds import CHOICES, Choice, Kind, Wired, bursts, kind_of, most
 from nccl_instrument.agent.verbs_pairs import NO_PEER, Ints, Owner, Pair, Pairs
 from nccl_instrument.flows.association import MOVED, PeerStream, active_counts, summed
-from nccl_instrument.flows.expected import Algorithm, OpShape, moved_to
-from nccl_instrument.flows.segmentation import DELTA_NS, OPS_MAX, SLACK, segment
+from nccl_instrument.flows.segmentation import DELTA_NS, OPS_MAX, segment
 from nccl_instrument.tables import (
     FUNC_RECV,
     FUNC_SEND,
-    FUNCS,
     NO_OP,
     OP_API,
     OP_P2P,
@@ -37,26 +36,9 @@ VERBS: Final = TRAFFIC_SOURCES.index("verbs")
 LEARNED_FROM: Final = 3
 GIVEN_UP_AFTER: Final = 16
 CELLS_HELD_MAX: Final = 500_000
-SURPLUS: Final = 1.1
-"""Headers and resent packets come on top of an op's volume; a tenth more is another volume."""
-SURPLUS_BYTES: Final = 4_096
 SILENT_NS: Final = 1_000_000_000
 
 Fed = list[tuple[Pair, Ints, Ints]]
-Kind = tuple[int, int]
-"""Function and bytes of a call."""
-
-
-class Choice(NamedTuple):
-    """How NCCL runs a kind of op."""
-
-    algorithm: Algorithm
-    proto: str
-
-
-CHOICES: Final = tuple(
-    Choice(algorithm, proto) for algorithm in (Algorithm.RING, Algorithm.TREE) for proto in ("SIMPLE", "LL128", "LL")
-)
 
 
 @dataclass
@@ -225,7 +207,7 @@ class VerbsTraffic:
 
     def _proposals(self, member: _Member, n_channels: int) -> list[dict[Kind, Choice]]:
         """What the kinds of the first ops may be: the n-th op the n-th burst, else all of them alike."""
-        kinds = {_kind(row) for row in member.ops}
+        kinds = {kind_of(row) for row in member.ops}
         alike = [dict.fromkeys(kinds, choice) for choice in CHOICES]
         aligned = self._aligned(member, n_channels) if len(kinds) > 1 else {}
         return [alike[0], aligned, *alike[1:]] if len(aligned) == len(kinds) else alike
@@ -233,33 +215,22 @@ class VerbsTraffic:
     def _aligned(self, member: _Member, n_channels: int) -> dict[Kind, Choice]:
         """Kind → what most of its ops would be if each were one burst, to the first destination."""
         destination = member.fed[0][0].destination
-        bursts = _bursts(*_summed([one for one in member.fed if one[0].destination == destination]), self.epoch_ns)
+        seen = bursts(*_summed([one for one in member.fed if one[0].destination == destination]), self.epoch_ns)
+        wired = self._wired(member, n_channels)
         votes: dict[Kind, Counter[Choice]] = {}
-        for row, n_bytes in zip(member.ops, bursts, strict=False):
-            fitting = self._fitting(member, row, {destination: n_bytes}, n_channels)
+        for row, n_bytes in zip(member.ops, seen, strict=False):
+            fitting = wired.fitting(row, {destination: n_bytes})
             if fitting is not None:
-                votes.setdefault(_kind(row), Counter())[fitting] += 1
+                votes.setdefault(kind_of(row), Counter())[fitting] += 1
         return {kind: found.most_common(1)[0][0] for kind, found in votes.items()}
-
-    def _fitting(self, member: _Member, row: np.void, moved: dict[bytes, int], n_channels: int) -> Choice | None:
-        """By which choice the op would move so much to these destinations; of several the one that moves most."""
-        found: list[tuple[float, Choice]] = []
-        for choice in CHOICES:
-            volumes = self._volumes(member, row, choice, n_channels)
-            wanted = [(volumes.get(destination, 0.0), n_bytes) for destination, n_bytes in moved.items()]
-            if all(0 < volume * (1 - SLACK) <= n_bytes <= _most(volume) for volume, n_bytes in wanted):
-                found.append((sum(volume for volume, _ in wanted), choice))
-        return max(found, key=lambda one: one[0])[1] if found else None
 
     def _fits(self, member: _Member, choices: dict[Kind, Choice], n_channels: int) -> bool:
         """Whether the first ops, cut by silence, moved what they would have by these choices, to every destination."""
-        by_destination: dict[bytes, Fed] = {}
+        wired, by_destination = self._wired(member, n_channels), dict[bytes, Fed]()
         for one in member.fed:
             by_destination.setdefault(one[0].destination, []).append(one)
         for destination, mine in by_destination.items():
-            volumes = [
-                self._volumes(member, row, choices[_kind(row)], n_channels).get(destination, 0.0) for row in member.ops
-            ]
+            volumes = [wired.volumes(row, choices[kind_of(row)]).get(destination, 0.0) for row in member.ops]
             volumes = [volume for volume in volumes if volume > 0]
             if not self._are_ops(volumes, *_summed(mine)):
                 return False
@@ -277,25 +248,13 @@ class VerbsTraffic:
         ]
         pauses = epochs[1:][np.diff(epochs) * self.epoch_ns - self.epoch_ns >= DELTA_NS] * self.epoch_ns
         n_whole = sum(not ((pauses > one.start_ns) & (pauses < one.end_ns)).any() for one, _ in clear)
-        is_like = all(volume <= one.n_bytes <= _most(volume) for one, volume in clear)
+        is_like = all(volume <= one.n_bytes <= most(volume) for one, volume in clear)
         return is_like and n_whole >= max(LEARNED_FROM, (len(clear) + 1) // 2)
 
-    def _volumes(self, member: _Member, row: np.void, choice: Choice, n_channels: int) -> dict[bytes, float]:
-        """Destination → bytes."""
-        counts: dict[bytes, int] = {}
-        for pair in self._pairs_of(Owner(int(row["comm_id"]), NO_PEER)):
-            counts[pair.destination] = counts.get(pair.destination, 0) + 1
-        places = dict(enumerate(counts))
-        shape = OpShape(
-            FUNCS[row["func"]], int(row["bytes"]), int(member.comm["n_ranks"]), proto=choice.proto,
-            comm_rank=int(member.comm["comm_rank"]), root=int(row["peer"]),
-        )  # fmt: skip
-        # Places stand for ranks that are not known: beyond all ranks, so that none is taken for the root.
-        peers = {place + 2**20: counts[destination] for place, destination in places.items()}
-        if choice.algorithm is Algorithm.TREE and shape.func != "AllReduce":
-            return {}
-        moved = moved_to(shape, peers, n_channels, choice.algorithm)
-        return {places[peer - 2**20]: volume for peer, volume in moved.items()}
+    def _wired(self, member: _Member, n_channels: int) -> Wired:
+        pairs = self._pairs_of(Owner(int(member.comm["comm_id"]), NO_PEER))
+        connections = Counter(pair.destination for pair in pairs)
+        return Wired(int(member.comm["n_ranks"]), int(member.comm["comm_rank"]), connections, n_channels)
 
     # ---- rows ----
 
@@ -329,7 +288,7 @@ class VerbsTraffic:
         """Calls whose bytes may have been seen by now; up to one of which nobody knows yet how it runs."""
         while member.ops and int(member.ops[0]["enqueued_ns"]) < self.pairs.until_ns:
             row = member.ops[0]
-            if owner.peer == NO_PEER and _kind(row) not in member.choices and not self._recognise(member, row):
+            if owner.peer == NO_PEER and kind_of(row) not in member.choices and not self._recognise(member, row):
                 self._limit(member)
                 return
             member.ops.pop(0)
@@ -337,7 +296,7 @@ class VerbsTraffic:
             if owner.peer != NO_PEER:
                 volumes = {pair.destination: float(row["bytes"]) for pair in self._pairs_of(owner)}
             else:
-                volumes = self._volumes(member, row, member.choices[_kind(row)], member.n_channels)
+                volumes = self._wired(member, member.n_channels).volumes(row, member.choices[kind_of(row)])
             for destination, volume in volumes.items():
                 stream = self._stream(member, destination)
                 stream.expect(np.array([row["op"]], np.int64), np.array([volume]), np.array([owner.peer != NO_PEER]))
@@ -358,18 +317,18 @@ class VerbsTraffic:
         for destination, seen in held.items():
             if seen is None:
                 return False
-            bursts = _bursts(*seen, self.epoch_ns, self.pairs.until_ns)
-            if len(seen[0]) and not bursts:
+            over = bursts(*seen, self.epoch_ns, self.pairs.until_ns)
+            if len(seen[0]) and not over:
                 return False  # it may go on
-            if bursts:
-                moved[destination] = bursts[0]
+            if over:
+                moved[destination] = over[0]
         if not moved:
             return False
-        choice = self._fitting(member, row, moved, member.n_channels)
+        choice = self._wired(member, member.n_channels).fitting(row, moved)
         if choice is None:
             self._lose(member, self.pairs.until_ns)
             return False
-        member.choices[_kind(row)] = choice
+        member.choices[kind_of(row)] = choice
         return True
 
     def _standing(self, member: _Member) -> Rows:
@@ -412,25 +371,6 @@ class VerbsTraffic:
 
     def _pairs_of(self, owner: Owner) -> list[Pair]:
         return [pair for pair in self.pairs.known.values() if pair.owner == owner]
-
-
-def _kind(row: np.void) -> Kind:
-    return int(row["func"]), int(row["bytes"])
-
-
-def _bursts(epochs: Ints, n_bytes: Ints, epoch_ns: int, now_ns: int = 2**62) -> list[int]:
-    """Bytes between silences of δ; the last ones only where δ has passed since."""
-    if not len(epochs):
-        return []
-    gaps = np.flatnonzero((np.diff(epochs) - 1) * epoch_ns >= DELTA_NS) + 1
-    found: list[int] = np.add.reduceat(n_bytes, np.concatenate([[0], gaps])).tolist()
-    is_over = now_ns - (int(epochs[-1]) + 1) * epoch_ns >= DELTA_NS
-    return found if is_over else found[:-1]
-
-
-def _most(volume: float) -> float:
-    """Beyond it, bytes are not those of an op of this volume."""
-    return volume * SURPLUS + SURPLUS_BYTES
 
 
 def _summed(fed: Fed) -> tuple[Ints, Ints]:
