@@ -189,7 +189,7 @@ def unknown_why(one: Ticket, incident: Incident, now: datetime) -> str:
     if one.told_at is None:
         return ""
     if KINDS[destination.kind].calls_back:
-        return "" if one.seen_at else "it has not called back"
+        return "" if one.seen_at else "it has not called back: its webhook may not be set up"
     if destination.kind not in LOOKS or (
         one.seen_at and incident.resolved_at and now - incident.resolved_at > AFTER_CLOSE
     ):

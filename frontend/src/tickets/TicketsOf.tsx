@@ -53,7 +53,7 @@ function Ticket({ row }: { row: TicketRow }) {
         <b>{name}</b>
       )}
       {!row.told_at && <span class="faint">not told yet</span>}
-      {there && <span class={row.differs || row.remote_state === "gone" ? "warning" : ""}>{there}</span>}
+      {there && <span class={row.differs || row.remote_state === "gone" ? "differs-there" : ""}>{there}</span>}
       {row.remote_assignee && <span>{row.remote_assignee}</span>}
       {row.remote_at && (
         <span class="faint">

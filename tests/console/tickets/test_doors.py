@@ -245,7 +245,10 @@ def test_what_is_heard_back_is_shown_with_whose_it_is_and_when_it_was_heard(
         incident = told(attempt, here, settings)
         path = f"{API}/incidents/{incident.pk}/tickets"
         before = viewer.browser.get(path).json()["tickets"][0]
-        assert (before["unknown_why"], before["seen_at"]) == ("it has not called back", None)
+        assert (before["unknown_why"], before["seen_at"]) == (
+            "it has not called back: its webhook may not be set up",
+            None,
+        )
         named = json.loads(call("incident.reassigned", "E1"))
         named["event"]["data"]["assignees"] = [{"type": "user_reference", "summary": "Jane"}]
         assert ring(json.dumps(named).encode()) == 202
