@@ -23,7 +23,7 @@ from rca.holes import downgrade, ranked, unseen
 from rca.paths import paths_to, victims_and_path
 from rca.progress import Progress, state_of
 from rca.replicas import unlike_replicas
-from rca.rules import deadlock, hang, idle, mismatch, own_counts, silence
+from rca.rules import deadlock, hang, idle, mismatch, never_arrived, own_counts, silence
 from rca.rules.least_sent import with_least_sent
 from rca.settings import DEFAULT, Settings
 from rca.transport import UNKNOWN
@@ -34,6 +34,7 @@ Rule = Callable[[Progress, Symptom, Settings], tuple[Finding, ...]]
 
 RULES: tuple[Rule, ...] = (
     mismatch.explain, hang.explain, silence.explain, deadlock.explain, idle.explain, own_counts.explain,
+    never_arrived.explain,
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 What Algorithm 1 cannot see: between ops nobody waits for anybody, so a job that is stuck in its data loader, a lock or a
 dead storage on all ranks at once looks like one that pauses. Stacks tell the two apart, so the symptom asks for those
 first. File traffic, a declared pause and an ended job explain it and are no symptom. While no normal is known (a job that
-starts) nothing is judged.
+starts) nothing is judged here: unstarted.py does.
 """
 
 from __future__ import annotations

@@ -131,6 +131,9 @@ class Settings:
     idle_patience_ns: int = _seconds(
         "idle", 1800, 0, 7 * 86_400, "Reading or writing files excuses an idle job so long at most."
     )
+    start_ns: int = _seconds(
+        "idle", 600, 30, 86_400, "A job whose ranks are heard must have ended its first op within so long."
+    )
     idle_stacks_ns: int = _seconds(
         "idle", 30, 0, 3600, "An idle job that its stacks do not explain pages so long after they were asked for."
     )

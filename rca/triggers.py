@@ -3,7 +3,8 @@
 Failure: a watched rank has ops in progress and none completed for Δ. Ops inside a node never count as completed, and a
 rank between ops is not stuck: a pause with nothing in flight is nobody's fault, while a single rank that is missing
 keeps the others in an op, and those are stuck. Straggler: iterations take longer than they did (pace.py). Silence: a
-node or process is gone while others go on or wait. Idle: nothing is in flight anywhere for far too long (idle.py).
+node or process is gone while others go on or wait. Idle: nothing is in flight anywhere for far too long (idle.py), or
+nothing has ever begun (unstarted.py).
 
 Looks reason in data time: each rank is judged at the newest moment its own node has told of, so a node that is late
 or draining its spool is judged late, not stuck.
@@ -31,6 +32,7 @@ from rca.sampling import sampled_ranks
 from rca.settings import DEFAULT, SECOND_NS, Settings
 from rca.sinks import Sink, sinks
 from rca.stuck import Watched, resumed_ranks, watched_ranks
+from rca.unstarted import unstarted_of, unstarted_symptom
 from rca.words import named
 
 
@@ -114,9 +116,14 @@ def _idle(
     idle, kind = idle_of(window, watched, normal, settings), ALL
     if idle is None:
         idle, kind = idle_by_counts(window, normal, settings), AGES
-    excused = (paused or file_traffic(window, idle, settings)) if idle else ""
-    usual_ns = normal.quantile_ns(0.5, kind) or 0
-    return (idle_symptom(window, idle, usual_ns),) if idle and not excused else (), excused
+    unstarted = unstarted_of(window, normal, settings) if idle is None else None
+    found = idle or unstarted
+    excused = (paused or file_traffic(window, found, settings)) if found else ""
+    if found is None or excused:
+        return (), excused
+    if unstarted is not None:
+        return (unstarted_symptom(window, unstarted),), ""
+    return (idle_symptom(window, found, normal.quantile_ns(0.5, kind) or 0),), ""
 
 
 def _learned(normal: Normal, window: Window, history: Window | None, ranks: Ints, settings: Settings) -> Normal:

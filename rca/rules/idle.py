@@ -16,6 +16,7 @@ from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom,
 from rca.progress import Progress
 from rca.settings import Settings
 from rca.sinks import sinks
+from rca.unstarted import NEVER_BEGAN
 from rca.words import capitalised, named, process_evidence, rank_subject, score
 
 RULE = "idle"
@@ -33,7 +34,7 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
         places = tuple(np.flatnonzero(is_so).tolist())
         if places and len(places) < state.n_ranks:
             return (_of_process(state, places, words, told(state, places), settings),)
-    return (_nobody(state),)
+    return (_nobody(state, NEVER_BEGAN in symptom.numbers),)
 
 
 def _of_process(state: Progress, places: tuple[int, ...], words: str, told: str, settings: Settings) -> Finding:
@@ -48,12 +49,13 @@ def _of_process(state: Progress, places: tuple[int, ...], words: str, told: str,
     )  # fmt: skip
 
 
-def _nobody(state: Progress) -> Finding:
+def _nobody(state: Progress, has_never_begun: bool) -> Finding:
     ranks = state.ranks.names(np.arange(state.n_ranks))
+    where = "before their first op" if has_never_begun else "between two ops"
     last = np.argsort(state.ranks.last_callback_ns, kind="stable")[:2].tolist()
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("job", state.window.job, ranks), component=Component.UNKNOWN,
         kind=FaultKind.UNKNOWN, culprits=(), score=0.3, grade=Grade.WEAK,
-        sentence=f"All {len(ranks)} ranks are between two ops, where the network sees nothing; stacks tell what they do.",
+        sentence=f"All {len(ranks)} ranks are {where}, where the network sees nothing; stacks tell what they do.",
         evidence=tuple(fact for at in last for fact in process_evidence(state, at)), advice=advice.for_idle(state, last),
     )  # fmt: skip
