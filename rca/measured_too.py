@@ -64,6 +64,9 @@ def _yields(one: Finding, measured: list[Finding]) -> bool:
     Its bytes were seen to take longer, for half of the lost time, which no GPU makes them do."""
     if one.rule != slow_copy.RULE:
         return False
+    late = [other for other in measured if other.component is Component.PROXY and other.grade is Grade.STRONG]
+    if any(_ranks(one) <= _ranks(other) for other in late):
+        return True  # chunks of all ranks of that machine lie, since its proxies are late
     wire = [other for other in measured if other.kind in _WIRE and other.culprits and other.grade is Grade.STRONG]
     return bool(wire) and not any(_ranks(one) & _ranks(other) for other in wire)
 

@@ -46,6 +46,10 @@ APART_MIN = 0.5
 """Of how much the slowest rank's rate fell: ranks with more are slow too."""
 WIRE_MAX = 0.25
 """Of how much longer transfers wait: what bytes are longer on the wire; with more it is not the proxy."""
+OFF_WIRE_MIN = 0.5
+"""Of how much longer sends wait for the network, longer for the GPU, where the proxy is late at both."""
+NEARLY_ALL = 0.9
+"""Of a node's ranks that wait for the network: a CPU is short for all."""
 NORMAL_MAX = 0.1
 """Of what ops last longer, longer on the wire: more is not the usual time there."""
 EARLY_MAX = 0.5
@@ -62,6 +66,7 @@ class By(StrEnum):
     BYTES = "bytes it is sent by its group"
     PORTS = "actual communication time, and what its port counts beyond the job's bytes"
     WAITS = "the proxy's own waits beyond the time on the wire"
+    PASSES = "the proxy's own waits, on the wire and off it alike"
     DURATION = "duration against actual communication time"
 
 
@@ -120,13 +125,17 @@ def proxies(slowdown: Slowdown, measured: Measured) -> tuple[Verdict, ...]:
     """Computation inside the ops, to the machine: ranks whose transfers wait longer though their bytes are on the wire no longer.
 
     From posting a transfer to noticing that it is done is the proxy's time and the wire's; less the wire's it is its own, and no
-    peer's. Over sockets what is posted waits for the receiver, so nothing is said.
+    peer's. A plugin's records do not tell the two apart: it knows what the proxy noticed. There the proxy is told by what it
+    passes on late off the wire, too, on all ranks of the machine. Over sockets what is posted waits for the receiver, so
+    nothing is said.
     """
     if uses_sockets(slowdown.window):
         return ()
     beyond, wire, n, of = _beyond(slowdown, measured)
     waits = beyond + wire
     late = (beyond >= SHARE_MIN * slowdown.lost_ns) & (wire <= WIRE_MAX * waits)
+    off_wire = _late_off_wire(slowdown, waits)
+    beyond, late = np.where(off_wire, waits, beyond), late | off_wire
     late &= beyond >= APART_MIN * beyond.max(initial=0.0)
     ranks = np.flatnonzero(late)
     if not len(ranks) or 2 * len(np.unique(slowdown.nodes[ranks])) > len(np.unique(slowdown.nodes)) > 1:
@@ -136,10 +145,24 @@ def proxies(slowdown: Slowdown, measured: Measured) -> tuple[Verdict, ...]:
         mine = ranks[slowdown.nodes[ranks] == node]
         at = int(mine[beyond[mine].argmax()])
         excess = min(float(beyond[at]), slowdown.lost_ns)
+        by = By.PASSES if off_wire[at] else By.WAITS
         found.append(
-            Verdict(What.COMPUTATION, By.WAITS, tuple(mine.tolist()), excess, int(n[mine].sum()), int(of[mine].sum()))
+            Verdict(What.COMPUTATION, by, tuple(mine.tolist()), excess, int(n[mine].sum()), int(of[mine].sum()))
         )
     return tuple(found)
+
+
+def _late_off_wire(slowdown: Slowdown, waits: Floats) -> Mask:
+    """(R,) ranks whose sends wait longer for the network and about as much longer for what the proxy passes to and from the
+    GPU, if nearly all ranks of their node that wait for the network do. A slow NIC makes its own GPU wait for nothing else."""
+    copy, credit = (slowdown.sum(np.nan_to_num(slowdown.inside.excess(wait))) for wait in (Wait.COPY, Wait.CREDIT))
+    waiting = waits >= SHARE_MIN * slowdown.lost_ns
+    late = waiting & (copy >= OFF_WIRE_MIN * waits) & (credit <= WIRE_MAX * waits)
+    for node in np.unique(slowdown.nodes[late]):
+        mine = slowdown.nodes == node
+        if late[mine].sum() < NEARLY_ALL * waiting[mine].sum():
+            late &= ~mine
+    return late
 
 
 def hot_ranks(slowdown: Slowdown, measured: Measured) -> tuple[Verdict, ...]:

@@ -36,6 +36,7 @@ TOLD_BY = "told by"
 UNMEASURED = "No bytes on the wire were measured: whether the network itself is slower is told by the ops' waits alone."
 SAID = {
     By.ACTUAL: "What {who} sends and is sent is on the wire longer, pauses left out",
+    By.PASSES: "The proxy of {who} is late at all that it passes on, to the network and to the GPU",
     By.PORTS: "The network of {who} is taken by other traffic: what they send and are sent is on the wire longer",
     By.RATE: "What {who} sends in custom collectives goes at a lower rate than its own and the others'",
     By.WAITS: "The proxy of {who} notices late what has long left: its bytes are on the wire no longer than usual",
@@ -128,14 +129,14 @@ def _told(slowdown: Slowdown, one: Verdict) -> Finding:
     who = tuple(sorted({*one.ranks, *one.rivals}))
     found = finding_of(
         RULE, VERSION, slowdown, who, component, kind, one.excess_ns, f"in {one.n} of {one.of} of its {_counted(one)}",
-        SAID[one.by], f"{one.by.value}, more than usual", TOLD_PROXY if one.by is By.WAITS else TOLD_NIC, (one.n, one.of),
+        SAID[one.by], f"{one.by.value}, more than usual", TOLD_PROXY if component is Component.PROXY else TOLD_NIC, (one.n, one.of),
     )  # fmt: skip
     found = _graded(slowdown, replace(found, evidence=(*found.evidence, *_sight(slowdown, one))))
     return _tied(found) if one.rivals else found
 
 
 def _component(one: Verdict) -> Component:
-    if one.by is By.WAITS:
+    if one.by in (By.WAITS, By.PASSES):
         return Component.PROXY
     if one.by is By.BYTES:
         return Component.GPU
@@ -143,7 +144,7 @@ def _component(one: Verdict) -> Component:
 
 
 def _counted(one: Verdict) -> str:
-    return {By.WAITS: "ops", By.BYTES: "ranks of the group"}.get(one.by, "connections")
+    return {By.WAITS: "ops", By.PASSES: "ops", By.BYTES: "ranks of the group"}.get(one.by, "connections")
 
 
 def _tied(found: Finding) -> Finding:

@@ -10,6 +10,7 @@ with all parts some hours; the last line is one JSON object.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import random
@@ -21,9 +22,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
+from nccl_instrument.agent.sampling import EPOCH_NS, ROWS_PER_S
 from nccl_instrument.simulate.bar import Bar
+from rca.settings import DEFAULT
 from tests.eval.localization import code_version
-from tests.eval.pulse_cases import REPEATS, TABLE, Experiment, draw, planned
+from tests.eval.pulse_cases import REPEATS, SETTINGS, TABLE, Experiment, draw, planned
 from tests.eval.pulse_exact import ops_judged
 from tests.eval.pulse_granularity import inflation, told_inflation
 from tests.eval.pulse_layouts import layouts_judged
@@ -44,7 +47,7 @@ def main() -> int:
     rows = _experiments(chosen) if "experiments" in parts else []
     if rows:
         print(table(rows), flush=True)
-    found = summary(rows, chosen.seed, overridden=())
+    found = summary(rows, chosen.seed, overridden_here())
     if "exact" in parts:
         found |= ops_judged(chosen.seed, is_quick=chosen.quick)
     if "layouts" in parts:
@@ -56,6 +59,20 @@ def main() -> int:
         found |= latencies(chosen.seed, 2 if chosen.quick else LATENCY_CASES)
     print(json.dumps({"latency_s": None, **found}))
     return 0
+
+
+def overridden_here() -> list[str]:
+    """Settings with which the jobs in this process are watched and measured that are not the shipped ones."""
+    found = [name for name, value in shipped_unlike(DEFAULT, type(DEFAULT)()).items() if value]
+    found += sorted(name for name in os.environ if name.startswith("DIOGENES_") and name != "DIOGENES_SECRET_KEY")
+    budgets = {one.physics.traffic_rows for one in SETTINGS.values()} - {ROWS_PER_S}
+    epochs = {one.physics.epoch_us * 1000 for one in SETTINGS.values()} - {EPOCH_NS}
+    return found + ["traffic_rows_max"] * bool(budgets) + ["epoch_us"] * bool(epochs)
+
+
+def shipped_unlike(used: Any, shipped: Any) -> dict[str, bool]:
+    """Setting → whether what is used differs from what is shipped."""
+    return {one.name: getattr(used, one.name) != getattr(shipped, one.name) for one in dataclasses.fields(shipped)}
 
 
 def parser() -> argparse.ArgumentParser:

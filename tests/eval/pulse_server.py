@@ -2,7 +2,8 @@
 
 Latency is wall time from the end of the first affected op (the first that a victim ended after the fault had begun; where none
 ends any more, the fault itself) to the moment at which the first diagnosis that names somebody was stored. Jobs are those
-that a core simulates faster than time; each of them once with the worst severity of a drawn row of Table 4.
+that a core simulates faster than time; each of them once with the worst severity of a drawn row of Table 4. No answer, or one
+without the right machine, counts as the whole time that was waited for.
 """
 
 from __future__ import annotations
@@ -70,8 +71,7 @@ def latencies(seed: int, n_cases: int) -> Row:
         for number, one in enumerate(_drawn(seed, n_cases, made)):
             rows.append(_timed(stack, one, f"pulse-{number}"))
             print(f"latency [{number + 1}/{n_cases}] {rows[-1]}", flush=True)
-    known = [row["latency_s"] for row in rows if row["latency_s"] is not None]
-    mean = round(statistics.mean(known), 2) if known else None
+    mean = round(statistics.mean(row["latency_s"] for row in rows), 2) if rows else None
     return {"latency_s": mean, "latency": rows, "settings_overridden": overridden}
 
 
@@ -94,15 +94,16 @@ def _timed(stack: RunningStack, one: Experiment, name: str) -> Row:
         sender.over.set()
         thread.join(60)
     said = scored(one, truth_of(one), [seen["diagnosis"]] if seen else [])
-    took_s = None if seen is None else _stored_s(seen) - _affected_s(sender, begins_s)
+    is_right = bool(said["machine_level"])
+    took_s = _stored_s(seen) - _affected_s(sender, begins_s) if seen is not None and is_right else WAIT_SECONDS
     return {
         "failure": one.failure, "setting": one.setting.name, "severity": one.severity,
-        "latency_s": None if took_s is None else round(took_s, 2), "machine_level": said["machine_level"],
+        "latency_s": round(took_s, 2), "machine_level": is_right, "answered": seen is not None,
     }  # fmt: skip
 
 
 def _await_names(stack: RunningStack, number: int, deadline: float) -> Row | None:
-    """The first diagnosis that names somebody."""
+    """The first diagnosis with a finding."""
     while time.time() < deadline:
         seen: Row = stack.get(f"incidents/{number}")
         if seen["diagnosis"] is not None and seen["diagnosis"]["findings"]:

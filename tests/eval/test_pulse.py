@@ -16,10 +16,12 @@ from nccl_instrument.simulate.faults import Scenario, make_fault
 from nccl_instrument.simulate.files import in_order
 from nccl_instrument.simulate.job import SimulatedJob
 from rca.findings import Symptom, SymptomKind
-from tests.eval.pulse import chosen_experiments, parser, read_results
+from rca.settings import DEFAULT
+from tests.eval.pulse import chosen_experiments, parser, read_results, shipped_unlike
 from tests.eval.pulse_baseline import explain_by_ops
 from tests.eval.pulse_cases import FAILURES, SETTINGS, TABLE, draw, planned, power_factor
 from tests.eval.pulse_exact import _key, exact, told_and_true
+from tests.eval.pulse_granularity import is_as_figure_9
 from tests.eval.pulse_layouts import draw_layout
 from tests.eval.pulse_report import is_at_machine, is_miss, summary, table
 from tests.eval.pulse_run import scored, truth_of
@@ -184,3 +186,25 @@ def test_ops_alone_say_nothing_of_a_healthy_job() -> None:
 def test_ops_alone_find_who_never_starts() -> None:
     found = _answer("gpu_error", None, SymptomKind.FAILURE, 8.0)["findings"]
     assert found and 2 in found[0]["culprits"]
+
+
+def test_what_is_not_shipped_is_said() -> None:
+    assert shipped_unlike(DEFAULT, type(DEFAULT)()) == dict.fromkeys(shipped_unlike(DEFAULT, DEFAULT), False)
+    other = replace(DEFAULT, findings_max=DEFAULT.findings_max + 1)
+    assert [name for name, value in shipped_unlike(other, DEFAULT).items() if value] == ["findings_max"]
+
+
+@pytest.mark.parametrize(
+    ("slow", "normal", "is_as"),
+    [
+        ((24.0, 24.0, 25.0), (14.0, 18.0, 25.0), True),
+        ((24.0, 24.0, 25.0), (14.0, 14.0, 25.0), False),  # nothing folded at 64 µs
+        ((24.0, 24.0, 25.0), (14.0, 18.0, 19.0), False),  # 1 ms still tells them apart
+        ((14.0, 24.0, 25.0), (14.0, 18.0, 25.0), False),  # the straggler's own time depends on the epoch
+    ],
+)
+def test_figure_9_is_judged(slow: tuple[float, ...], normal: tuple[float, ...], is_as: bool) -> None:
+    epochs = {
+        str(epoch): {"slow_ms": a, "normal_ms": b} for epoch, a, b in zip((32, 64, 1000), slow, normal, strict=True)
+    }
+    assert is_as_figure_9(epochs) is is_as

@@ -174,6 +174,12 @@ def test_a_way_that_waits_suspect_and_the_wire_does_not_is_left_out() -> None:
     assert [other.rule for other in diagnosed(one).findings] == ["slow_proxy"]
 
 
+def test_a_late_proxy_whose_plugin_cannot_tell_the_wire_is_told_by_what_it_passes_on_off_the_wire() -> None:
+    (found,) = by_wire(window("cpu_contention", EXPERTS, 2))
+    assert (found.culprits, found.component, found.kind) == ((4, 5), Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW)
+    assert {fact.what: fact.value for fact in found.evidence}["told by"] == analyzer.By.PASSES.value
+
+
 def test_chunks_that_a_late_proxy_notices_late_are_no_slow_wire() -> None:
     found = diagnosed(window("cpu_contention", RING, 2)).findings[0]
     assert (found.rule, found.culprits, found.kind) == ("slow_proxy", (2,), FaultKind.COMPUTATION_FAIL_SLOW)
