@@ -59,10 +59,9 @@ class Incident(models.Model):
 
     acted_version: the version that the newest act of a person or script made. acknowledged_until: when the acknowledgement
     ends by itself; acknowledged_reach, acknowledged_severity: how many ranks it concerned and how bad it was then.
-    culprit_nodes: where the culprits run, as far as is known; nodes_known: that is all of them. culprit_racks: of
-    these nodes, clusters: of all the attempt's nodes; in both "" stands for nodes that declare none. review: what the newest
-    review says of it. attached_to: the incident it follows from, whose handling is its own; n_attached: how many follow
-    from this one.
+    culprit_nodes: where the culprits run, as far as is known; nodes_known: that is all of them. culprit_racks: of these,
+    clusters: of all the attempt's nodes; in both "" stands for nodes that declare none. review: what the newest says of it.
+    attached_to: the incident it follows from, whose handling is its own; n_attached: how many follow from this one.
     """
 
     team = models.ForeignKey("ingest.Team", models.PROTECT, related_name="incidents")
