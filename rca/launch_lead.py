@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rca.cover import SHARE_MIN
-from rca.keys import Index, Ints, Mask, Rows, distinct, is_p2p, mix
+from rca.keys import Ints, Mask, Rows, is_p2p
 from rca.slowdown import ITERATIONS_MIN, Slowdown
 from rca.streams import Floats
 
@@ -29,9 +29,7 @@ SHARE_OF_TWO = 0.1  # where only two meet, and nothing tells by how much those d
 ALONE_MIN_NS = (
     50_000.0  # by which those differ whose GPUs come to an op by themselves; a host's own pace varies by less
 )
-ALIKE_MAX = 0.1  # of what an iteration loses, divided among its ops: one slow GPU alone leads by nearly all of it
-NODES_ASKED = 8
-OWN_MIN = 0.5  # of its lead
+ALIKE_MAX = 0.25  # of what an iteration loses, divided among its ops: one slow GPU alone leads by nearly all of it
 DEVIATION = 1.4826  # times a median deviation
 
 
@@ -76,7 +74,7 @@ def last_to_launch(slowdown: Slowdown, ranks: Ints) -> Ints:
 def leads_ns(slowdown: Slowdown, ranks: Ints) -> dict[int, float]:
     """Rank → by how much it enqueues later than its mates, on average over the ops of an iteration; see last_to_launch."""
     leads: dict[int, float] = {}
-    for meeting in _meetings(slowdown, ranks):
+    for meeting in meetings_of(slowdown, ranks):
         grown = meeting.own_ns()
         leader = leader_of(slowdown.lost_ns, meeting)
         if leader >= 0:
@@ -92,77 +90,11 @@ def leads_ns(slowdown: Slowdown, ranks: Ints) -> dict[int, float]:
     return {rank: leads[rank] for rank in found}
 
 
-def leads_anywhere_ns(slowdown: Slowdown) -> dict[int, float]:
-    """leads_ns of all nodes of the job, of those who take longer from what ends last on their node to their next step: asked
-    of the NODES_ASKED nodes where somebody stands out most at first sight."""
-    node = np.append(slowdown.ranks.node, -1)[slowdown.ranks.position(_ranks_of(slowdown))]
-    later = _at_first_sight_ns(slowdown)
-    known = (node >= 0) & (later >= LEAD_MIN_NS)
-    most = np.zeros(int(node.max(initial=-1)) + 1)
-    np.maximum.at(most, node[known], later[known])
-    asked = [int(one) for one in np.argsort(-most, kind="stable")[:NODES_ASKED] if most[one] > 0]
-    found = dict[int, float]()
-    for one in asked:
-        there = slowdown.ranks.rank[slowdown.ranks.node == one]
-        leads = leads_ns(slowdown, there)
-        found |= {rank: lead for rank, lead in leads.items() if _takes_ns(slowdown, rank, there) >= OWN_MIN * lead}
-    return found
-
-
-def _takes_ns(slowdown: Slowdown, rank: int, there: Ints) -> float:
-    """By how much longer a rank now takes to begin its steps, from the last end that any of `there`, its node, has seen. What
-    lets mates go may itself end later for one of them."""
-    rows = slowdown.window.rows("op")
-    rows = rows[np.isin(rows["rank"], there)]
-    start_ns = slowdown.iterations.start_ns
-    ends = np.sort(rows["done_ns"][rows["done_ns"] > 0]) - start_ns
-    mine = np.unique(rows["enqueued_ns"][(rows["rank"] == rank) & (rows["enqueued_ns"] > 0)]) - start_ns
-    pause = np.diff(mine)
-    if not len(pause):
-        return 0.0
-    longest = np.sort(pause)[-slowdown.iterations.n :]
-    begins = mine[1:][pause >= 0.5 * np.median(longest)]
-    last = np.searchsorted(ends, begins) - 1
-    begins, last = begins[last >= 0], last[last >= 0]
-    before, since = _times(slowdown, begins.astype(np.float64))
-    took = begins - ends[last]
-    return float(np.median(took[since]) - np.median(took[before])) if before.any() and since.any() else 0.0
-
-
-def _ranks_of(slowdown: Slowdown) -> Ints:
-    """(n,) the ranks that have enqueued collectives, sorted."""
-    found: Ints = distinct(slowdown.window.rows("op")["rank"].astype(np.int64))
-    return found[found >= 0]
-
-
-def _at_first_sight_ns(slowdown: Slowdown) -> Floats:
-    """(n,) by how much later each of `_ranks_of` enqueues than the mean of those it does so with, less what it used to: of
-    all communicators that do not leave their node, at once."""
-    rows, ranks = slowdown.window.rows("op"), _ranks_of(slowdown)
-    at = np.flatnonzero((rows["enqueued_ns"] > 0) & (rows["rank"] >= 0) & ~is_p2p(rows))
-    comm, enqueued = rows["comm_id"][at], rows["enqueued_ns"][at].astype(np.float64) - slowdown.iterations.start_ns
-    rank_at = np.searchsorted(ranks, rows["rank"][at])
-    _, of = np.unique(mix(comm, rows["op"][at]), return_inverse=True)
-    n = np.bincount(of)
-    later = enqueued - (np.bincount(of, weights=enqueued) / n)[of]
-    local = Index(slowdown.window.members["comm_id"].astype(np.uint64)).find(comm)
-    is_local = (local >= 0) & (slowdown.window.members["n_nodes"][local] == 1) & (n[of] > 1)
-    before, since = _times(slowdown, enqueued)
-    means = [_mean_of(rank_at, later, those & is_local, len(ranks)) for those in (since, before)]
-    return means[0] - means[1]
-
-
-def _mean_of(rank_at: Ints, values: Floats, those: Mask, n_ranks: int) -> Floats:
-    total, n = (np.bincount(rank_at[those], weights=one, minlength=n_ranks) for one in (values[those], None))
-    found: Floats = total / np.maximum(n, 1)
-    return found
-
-
 def launch_alike(slowdown: Slowdown, ranks: Ints) -> bool:
     """Whether these global ranks, of one node, keep pace where one that is slower alone would fall behind: each of them in an
     op that mates usually come to by themselves, and that they all come to later now."""
     kept = set[int]()
-    for meeting in _meetings(slowdown, ranks):
+    for meeting in meetings_of(slowdown, ranks):
         shows = meeting.is_moved(slowdown.lost_ns) & (meeting.uneven_ns >= ALONE_MIN_NS)
         if not shows.any():
             continue
@@ -191,7 +123,7 @@ def leader_of(lost_ns: float, meeting: Meeting) -> int:
     return int(order[-1]) if grown[order[-1]] - others[-1] >= least else -1
 
 
-def _meetings(slowdown: Slowdown, ranks: Ints) -> Iterator[Meeting]:
+def meetings_of(slowdown: Slowdown, ranks: Ints) -> Iterator[Meeting]:
     """The communicators in which two of these ranks are, and enqueue collectives."""
     rows = slowdown.window.rows("op")
     rows = rows[np.isin(rows["rank"], ranks) & (rows["enqueued_ns"] > 0)]
@@ -218,7 +150,7 @@ def _meeting(slowdown: Slowdown, members: Ints, enqueued: Floats) -> Meeting:
     first_ns = enqueued.min(axis=0)
     later = enqueued - np.median(enqueued, axis=0)
     nth, into_ns = _within(slowdown, first_ns)
-    before, since = _times(slowdown, first_ns)
+    before, since = before_and_since(slowdown, first_ns)
     found = []
     for one in range(int(nth.max(initial=-1)) + 1):
         usual, slow = before & (nth == one), since & (nth == one)
@@ -268,7 +200,7 @@ def _within(slowdown: Slowdown, at_ns: Floats) -> tuple[Ints, Floats]:
     return np.arange(len(at_ns)) - first, at_ns - at_ns[first]
 
 
-def _times(slowdown: Slowdown, at_ns: Floats) -> tuple[Mask, Mask]:
+def before_and_since(slowdown: Slowdown, at_ns: Floats) -> tuple[Mask, Mask]:
     """Which ops were enqueued before the slowdown, and which since."""
     iterations = slowdown.iterations
     ended = np.nanmax(iterations.end[:, slowdown.usual])

@@ -4,8 +4,8 @@
 
 Ranks that wait for each other inside a node, where the network does not see it, are late together: the one that leads
 is blamed; the node, when all of them are slow; else they are tied (late_together.py). In a tree the start of an inner rank says
-nothing; where nobody is late by the ops that are seen, who of a node launches last may still be (launch_lead.py). Abstains when
-everything late was kept waiting. docs/rules/late_start.md
+nothing; where nobody is late by the ops that are seen, who of a node launches last may still be (launch_anywhere.py). Abstains
+when everything late was kept waiting. docs/rules/late_start.md
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.inside import Wait
 from rca.keys import Ints, Mask
 from rca.late_together import are_late_alike, are_less_even, leaders, mates_of
-from rca.launch_lead import last_to_launch, launch_alike, leads_anywhere_ns
+from rca.launch_anywhere import leads_anywhere_ns, uneven_nodes
+from rca.launch_lead import last_to_launch, launch_alike
 from rca.settings import Settings
 from rca.slow_words import finding_of, for_everybody
 from rca.slowdown import Slowdown
@@ -64,8 +65,19 @@ def _only_launching(slowdown: Slowdown) -> tuple[Finding, ...]:
     if not slowdown.delays.launches.is_tree.any():
         return ()
     leads = leads_anywhere_ns(slowdown)
+    if not leads:
+        return tuple(_uneven(slowdown, node) for node in uneven_nodes(slowdown))
     most = max(leads.values(), default=0.0)
     return tuple(_launching(slowdown, rank, lead) for rank, lead in leads.items() if lead >= BESIDE_MIN * most)
+
+
+def _uneven(slowdown: Slowdown, node: int) -> Finding:
+    """About the ranks of a node who launch less evenly than they used to: all of them, where none is later than the others."""
+    there, at = slowdown.ranks.rank[slowdown.ranks.node == node], np.flatnonzero(slowdown.nodes == node)
+    lost = np.full(len(slowdown.nodes), slowdown.lost_ns)
+    if launch_alike(slowdown, there):
+        return replace(_of(_blaming(slowdown, lost, at, Component.NODE, ALL_LONGER), there), grade=Grade.MODERATE)
+    return _tied(_of(_blaming(slowdown, lost, at, Component.GPU, LONGER), there), there)
 
 
 def _launching(slowdown: Slowdown, rank: int, lead_ns: float) -> Finding:

@@ -15,7 +15,7 @@ from nccl_instrument.simulate.physics import TESTBED
 from nccl_instrument.tables import OP_NO_NETWORK
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, Grade, Symptom, SymptomKind
-from rca.launch_lead import Meeting, last_to_launch, launch_alike, leader_of, leads_anywhere_ns
+from rca.launch_lead import Meeting, last_to_launch, launch_alike, leader_of
 from rca.settings import DEFAULT
 from rca.slowdown import Slowdown, slowdown_of
 from tests.nccl_instrument.simulate.jobs import window_after
@@ -85,28 +85,6 @@ def test_of_mates_who_are_all_slow_none_launches_last_and_the_node_is_named() ->
     best = diagnosed(window).findings[0]
     assert not len(last_to_launch(slow(window), MATES))
     assert (best.culprits, best.component) == ((4, 5, 6, 7), Component.NODE)
-
-
-WIDE = Layout(tp=2, pp=1, dp=16, ranks_per_node=8)
-IN_TREES = replace(TESTBED, dp_reduce="tree", tree_from=2, optimizer_ms=8.0)
-
-
-@cache
-def in_trees(fault: str, victim: int, amount: float) -> Window:
-    return window_after(fault, WIDE, victim, amount, at_s=AT_S, seconds=SECONDS, physics=IN_TREES)
-
-
-@pytest.mark.parametrize(("fault", "victim", "amount"), [("nic_limited", 8, 0.3), ("gpu_pcie_slow", 8, 3.0)])
-def test_nobody_launches_late_where_the_network_or_copies_are_slow(fault: str, victim: int, amount: float) -> None:
-    assert not leads_anywhere_ns(slow(in_trees(fault, victim, amount)))
-
-
-@pytest.mark.parametrize("victim", [0, 10])
-def test_who_launches_last_is_found_among_all_nodes_where_trees_hide_who_begins_late(victim: int) -> None:
-    """Rank 0 is at the root of its tree and begins with others' data; rank 10 has no part in the network at all."""
-    window = in_trees("gpu_slow", victim, 3.0)
-    assert list(leads_anywhere_ns(slow(window))) == [victim]
-    assert diagnosed(window).findings[0].culprits == (victim,)
 
 
 LOST_NS = 1_000_000_000.0

@@ -1,0 +1,68 @@
+"""Who launches late where a tree hides whose ops begin late: one of all nodes, a whole node, or nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from ingest.window import Window
+from nccl_instrument.simulate.job import ORIGIN_NS
+from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.simulate.physics import TESTBED
+from rca.diagnose import diagnose
+from rca.findings import Component, Diagnosis, Symptom, SymptomKind
+from rca.launch_anywhere import leads_anywhere_ns, uneven_nodes
+from rca.settings import DEFAULT
+from rca.slowdown import Slowdown, slowdown_of
+from tests.nccl_instrument.simulate.jobs import window_after
+
+AT_S, SECONDS = 6.0, 14.0
+ONSET_NS = ORIGIN_NS + int(AT_S * 1e9)
+WIDE = Layout(tp=2, pp=1, dp=16, ranks_per_node=8)
+FOLLOWS = 4  # tasks that a host runs ahead of its GPU
+IN_TREES = replace(TESTBED, n_microbatches=4, dp_reduce="tree", tree_from=2, optimizer_ms=8.0)
+
+
+@cache
+def in_trees(fault: str, victim: int | None, amount: float, ahead: int = IN_TREES.ahead) -> Window:
+    physics = replace(IN_TREES, ahead=ahead)
+    return window_after(fault, WIDE, victim, amount, at_s=AT_S, seconds=SECONDS, physics=physics)
+
+
+@pytest.mark.parametrize(("fault", "victim", "amount"), [("nic_limited", 8, 0.3), ("gpu_pcie_slow", 8, 3.0)])
+def test_nobody_launches_late_where_the_network_or_copies_are_slow(fault: str, victim: int, amount: float) -> None:
+    assert not leads_anywhere_ns(slow(in_trees(fault, victim, amount)))
+
+
+@pytest.mark.parametrize("victim", [0, 10])
+def test_who_launches_last_is_found_among_all_nodes_where_trees_hide_who_begins_late(victim: int) -> None:
+    """Rank 0 is at the root of its tree and begins with others' data; rank 10 has no part in the network at all."""
+    window = in_trees("gpu_slow", victim, 3.0)
+    assert list(leads_anywhere_ns(slow(window))) == [victim]
+    assert diagnosed(window).findings[0].culprits == (victim,)
+
+
+def slow(window: Window) -> Slowdown:
+    found = slowdown_of(window, ONSET_NS, DEFAULT)
+    assert found is not None
+    return found
+
+
+def diagnosed(window: Window) -> Diagnosis:
+    return diagnose(window, Symptom(SymptomKind.STRAGGLER, window.job, 1, ONSET_NS, window.end_ns, 0, (0,), "slow"))
+
+
+@pytest.mark.parametrize(("fault", "victim", "amount"), [("nic_limited", 8, 0.3), ("gpus_slow", None, 2.0)])
+def test_no_node_is_less_even_where_the_network_is_slow_or_all_are(
+    fault: str, victim: int | None, amount: float
+) -> None:
+    assert not uneven_nodes(slow(in_trees(fault, victim, amount, FOLLOWS)))
+
+
+def test_a_node_whose_gpus_are_all_slow_launches_less_evenly_than_it_used_to() -> None:
+    window = in_trees("background_compute", 0, 0.7, FOLLOWS)
+    assert uneven_nodes(slow(window)) == (0,)
+    best = diagnosed(window).findings[0]
+    assert (best.culprits, best.component) == (tuple(range(8)), Component.NODE)
