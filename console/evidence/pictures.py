@@ -123,7 +123,9 @@ def lanes_svg(lanes: Lanes, title: str) -> str:
     for at_ns, word in ((lanes.first_symptom_ns, "first symptom"), (lanes.triggered_ns, "trigger")):
         if at_ns and lanes.from_ns <= at_ns <= lanes.to_ns:
             shapes.append(f'<path d="M{x(at_ns):.1f} 54V{below}" stroke="#b23c00" stroke-dasharray="4 3"/>')
-            is_left = x(at_ns) > WIDTH - 80 or (word != "trigger" and 0 <= (lanes.triggered_ns or 0) - at_ns < 90 / x.scale)
+            is_left = x(at_ns) > WIDTH - 80 or (
+                word != "trigger" and 0 <= (lanes.triggered_ns or 0) - at_ns < 90 / x.scale
+            )
             shapes.append(text_svg(x(at_ns) + (-3 if is_left else 3), 53, word, "end" if is_left else "start"))
     legend = [("#d3e4f3", "ready"), ("#94bfe3", "transmitted"), ("#3a7db5", "done, as shares of the op's chunks"),
               ("url(#stands)", "has not moved for 500 ms"), ("#ffffff", "nothing is known of that time")]  # fmt: skip
