@@ -28,7 +28,7 @@ from rca.slowdown import Slowdown
 from rca.words import communicator_names, lower, named
 
 RULE = "actual_time"
-VERSION = 3
+VERSION = 4
 
 TOLD_NIC = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `lspci -vv | grep -i lnksta`"
 TOLD_PROXY = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`"
@@ -124,12 +124,13 @@ def _told(slowdown: Slowdown, one: Verdict) -> Finding:
     if not one.ranks:
         return _of_everybody(slowdown, one)
     component, kind = _component(one), FaultKind.COMPUTATION_FAIL_SLOW
+    told = TOLD_PROXY if component is Component.PROXY else TOLD_NIC
     if one.what is What.COMMUNICATION:
         kind = FaultKind.COMMUNICATION_FAIL_SLOW
     who = tuple(sorted({*one.ranks, *one.rivals}))
     found = finding_of(
         RULE, VERSION, slowdown, who, component, kind, one.excess_ns, f"in {one.n} of {one.of} of its {_counted(one)}",
-        SAID[one.by], f"{one.by.value}, more than usual", TOLD_PROXY if component is Component.PROXY else TOLD_NIC, (one.n, one.of),
+        SAID[one.by], f"{one.by.value}, more than usual", told, (one.n, one.of),
     )  # fmt: skip
     found = _graded(slowdown, replace(found, evidence=(*found.evidence, *_sight(slowdown, one))))
     return _tied(found) if one.rivals else found
