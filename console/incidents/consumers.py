@@ -25,8 +25,8 @@ from console.incidents.models import Incident
 from console.incidents.presence import Looker
 from console.incidents.publish import group_of
 from console.incidents.rows import iso
-from console.incidents.streams import UNREACHABLE, Heard, Position, Reader, connect_reader
-from console.incidents.topology import read_frames, want_on_loop
+from console.incidents.shared import FRESH_SECONDS, Hub
+from console.incidents.streams import UNREACHABLE, Heard, Position
 from console.operations.metrics import LIVE_MESSAGES, LIVE_SOCKETS, RESYNCS
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,6 @@ OFFSET_MAX: Final = 2**53
 NOT_SIGNED_IN: Final = 4401
 BAD_FRAME: Final = 4400
 OUT_OF_ORDER: Final = 1011
-TOPOLOGY: Final = "topology:"
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -56,9 +55,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.accept()  # only an accepted socket can say why it closes
             await self.close(NOT_SIGNED_IN)
             return
-        self.client = connect_reader()
-        self.reader = Reader(self.client)
-        self.looker = Looker(self.client, self.caller.name, self.channel_name)
+        self.hub = Hub.join()
+        self.looker = Looker(self.hub.client, self.caller.name, self.channel_name)
         await self.accept()
         self.beating = asyncio.create_task(self._beat())
         LIVE_SOCKETS.inc()
@@ -72,7 +70,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.beating
         for stream in list(self.positions):
             await self._unsubscribe(stream)
-        await self.client.aclose()
+        await self.hub.leave()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         frame = _frame(text_data)
@@ -108,7 +106,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         async with self.pulling:
             try:
                 await self.channel_layer.group_add(group_of(stream), self.channel_name)
-                heard = await self._read(asked)
+                heard = await self.hub.read(asked)
             except UNREACHABLE:
                 self.positions[stream] = asked  # the beat goes on asking
                 return
@@ -144,20 +142,14 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _tell_presence(self, stream: str) -> None:
         await self.channel_layer.group_send(group_of(stream), {"type": "presence.changed", "stream": stream})
 
-    async def _pull(self, stream: str) -> None:
-        """Send what the stream has beyond the browser's position."""
+    async def _pull(self, stream: str, fresh_s: float = 0.0) -> None:
+        """Send what the stream has beyond the browser's position, as known at most fresh_s ago."""
         async with self.pulling:
             if (after := self.positions.get(stream)) is None:
                 return
-            heard = await self._read(after)
+            heard = await self.hub.read(after, fresh_s)
             self.positions[stream] = heard.position
             await self._relay(stream, heard, heard.gap)
-
-    async def _read(self, after: Position) -> Heard:
-        if not after.name.startswith(TOPOLOGY):
-            return await self.reader.read(after)
-        await want_on_loop(self.client, int(after.name.removeprefix(TOPOLOGY)))
-        return await read_frames(self.client, after)
 
     async def _relay(self, stream: str, heard: Heard, gap: str) -> None:
         for message in heard.messages:
@@ -177,9 +169,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 if number % BEATS_PER_ACCESS_CHECK == 0 and not await self._check_access():
                     return await self._end(NOT_SIGNED_IN)
                 with contextlib.suppress(*UNREACHABLE):
-                    await self.client.ping()
+                    await self.hub.check()
                     for stream in list(self.positions):
-                        await self._pull(stream)
+                        await self._pull(stream, FRESH_SECONDS)
                         if number % BEATS_PER_PRESENCE == 0:
                             await self._look(stream)
                     await self._say({"beat": number, "at": iso(timezone.now())})

@@ -54,6 +54,12 @@ def topology_stream(number: int) -> str:
     return f"topology:{number}"
 
 
+def topology_number(stream: str) -> int | None:
+    """The number of the incident whose grid the stream is of; None for other streams."""
+    kind, _, number = stream.partition(":")
+    return int(number) if kind == "topology" else None
+
+
 def want(number: int) -> None:
     """Somebody looks, or soon will. Raises one of UNREACHABLE."""
     _client(settings.REDIS_URL).zadd(WANTED_KEY, {str(number): time.time() + WANTED_SECONDS})

@@ -1,0 +1,66 @@
+"""What the sockets of a process ask in common: few questions, and no answer from before one was rung."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from console.incidents.shared import Shared
+
+
+class Slow:
+    """Answers with how many questions it has had, when let."""
+
+    def __init__(self) -> None:
+        self.n_asked = 0
+        self.may_answer = asyncio.Event()
+
+    async def ask(self) -> int:
+        self.n_asked += 1
+        number = self.n_asked
+        await self.may_answer.wait()
+        return number
+
+
+async def test_two_hundred_who_ask_at_once_cost_two_questions_and_none_gets_an_older_answer() -> None:
+    shared, slow = Shared(), Slow()
+    first = asyncio.create_task(shared.ask("a", slow.ask))
+    await asyncio.sleep(0)
+    others = [asyncio.create_task(shared.ask("a", slow.ask)) for _ in range(200)]
+    await asyncio.sleep(0)
+    slow.may_answer.set()
+    assert await first == 1
+    assert set(await asyncio.gather(*others)) == {2}
+    assert slow.n_asked == 2
+
+
+async def test_who_asks_after_an_answer_gets_a_new_one_unless_a_fresh_one_will_do() -> None:
+    shared, slow = Shared(), Slow()
+    slow.may_answer.set()
+    assert await shared.ask("a", slow.ask) == 1
+    assert await shared.ask("a", slow.ask) == 2
+    assert await shared.ask("a", slow.ask, fresh_s=1000) == 2
+    assert await shared.ask("b", slow.ask, fresh_s=1000) == 3
+
+
+async def test_who_leaves_takes_nobodys_answer_away() -> None:
+    shared, slow = Shared(), Slow()
+    leaving = asyncio.create_task(shared.ask("a", slow.ask))
+    await asyncio.sleep(0)
+    staying = asyncio.create_task(shared.ask("a", slow.ask))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    slow.may_answer.set()
+    assert await staying == 2
+
+
+async def test_a_failure_is_everybodys_and_is_not_kept() -> None:
+    shared = Shared()
+
+    async def fail() -> None:
+        raise ConnectionError("away")
+
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            await shared.ask("a", fail, fresh_s=1000)
