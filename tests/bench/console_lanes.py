@@ -20,7 +20,8 @@ SEGMENTS: Final = """async (number) => {
 
 def measure_lanes(url: str, cookie: dict[str, str], browser: Browser) -> dict[str, Any]:
     page = open_page(browser, url, cookie)
-    page.wait_for_selector(f"{FLOWS} .lane-canvas canvas", timeout=120_000)
+    # Attached is enough: a canvas below the window covers nothing until it is scrolled to.
+    page.wait_for_selector(f"{FLOWS} .lane-canvas canvas", timeout=120_000, state="attached")
     show_all(page)
     n_lanes, n_segments = page.evaluate(SEGMENTS, int(url.rsplit("/", 1)[1]))
     slider = page.locator(f"{FLOWS} .crosshair")
