@@ -246,7 +246,8 @@ def _also_seen(incident: Incident, symptom: Symptom, window: Window) -> None:
     """Further symptoms of the same attempt follow from the first: they are noted, they do not open incidents."""
     if incident_key(incident.attempt, symptom) == incident.key:
         return
-    note = f"Also seen: {symptom.kind.value} in {communicator_name(window, symptom.comm_id)}"
+    name = communicator_name(window, symptom.comm_id)
+    note = f"Also seen: {symptom.kind.value}" + (f" in {name}" if name else "")
     noted = incident.timeline.filter(verb="attached").values_list("note", flat=True)
     if note not in noted and len(noted) < ALSO_SEEN_MAX:
         lifecycle.observe(incident, "attached", worse(incident, symptom.kind), note=note)

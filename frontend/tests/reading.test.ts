@@ -45,7 +45,7 @@ describe("counters of both ends", () => {
 });
 
 it("advice has lines, and its commands can be told from its words", () => {
-  expect(adviceLines("Look at it: `py-spy dump --pid 7`\n\nThen restart.")).toEqual([
+  expect(adviceLines("Look at it: `py-spy dump --pid 7`.\n\nThen restart.")).toEqual([
     [
       { text: "Look at it: ", isCommand: false },
       { text: "py-spy dump --pid 7", isCommand: true },

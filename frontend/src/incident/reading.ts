@@ -69,7 +69,9 @@ export interface AdvicePiece {
   isCommand: boolean;
 }
 
-/** Lines of advice, each in pieces: words, and commands that stood in backticks. */
+const FULL_STOP = /^\s*\.\s*$/;
+
+/** Lines of advice, each in pieces: words, and commands that stood in backticks. A full stop alone after a command is dropped. */
 export function adviceLines(text: string): AdvicePiece[][] {
   return text
     .split("\n")
@@ -78,7 +80,7 @@ export function adviceLines(text: string): AdvicePiece[][] {
       line
         .split("`")
         .map((piece, n) => ({ text: piece, isCommand: n % 2 === 1 }))
-        .filter((piece) => piece.text),
+        .filter((piece, n) => piece.text && !(n > 0 && !piece.isCommand && FULL_STOP.test(piece.text))),
     );
 }
 

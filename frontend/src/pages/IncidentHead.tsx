@@ -89,7 +89,9 @@ function Handled({ row }: { row: IncidentRow }) {
       )}
       {row.silenced_until && isSilenced(row, serverNow()) && (
         <a class="tag" href="/silences">
-          silence {row.silence} <For until={row.silenced_until} />
+          <span>
+            silence {row.silence} <For until={row.silenced_until} />
+          </span>
         </a>
       )}
       {row.state === "resolved" && (

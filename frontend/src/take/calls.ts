@@ -30,7 +30,9 @@ export const takeEvidence = (number: number, id: number) =>
 
 export async function readPostMortem(number: number): Promise<string> {
   const answer = await fetch(`/api/v1/incidents/${number}/post-mortem`, { credentials: "same-origin" }).catch(() => {
-    throw new Error("The server cannot be reached, so there is no draft yet. Try again when the mark at the top says Live.");
+    throw new Error(
+      "The server cannot be reached, so there is no draft yet. Try again when the mark at the top says Live.",
+    );
   });
   if (!answer.ok) throw new Error(`The draft cannot be read: the server answered ${answer.status}.`);
   return answer.text();
