@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "measure.h"
 
+#include "cells.h"
 #include "free_rows.h"
 #include "handed.h"
 
@@ -34,8 +35,7 @@ struct flow {
 struct dgm {
     struct dgm_settings settings;
     uint64_t start_ns;
-    uint32_t unit_bytes;
-    uint32_t n_chunks;
+    uint32_t unit_bytes, n_chunks;
     _Atomic uint64_t base_epoch; /* first epoch of the period */
     _Atomic uint32_t *table;     /* queue pair → flow + 1 */
     struct flow *flows;
@@ -295,15 +295,9 @@ static uint32_t empty_flow(struct dgm *m, struct flow *flow, struct dgm_cell *ce
         struct chunk *chunk = flow->chunks[c];
         if (!chunk)
             continue;
-        for (uint32_t e = 0; e < DGM_CHUNK_EPOCHS; e++) {
-            uint32_t epoch = c * DGM_CHUNK_EPOCHS + e;
-            if (!chunk->units[e])
-                continue;
-            for (; epoch - before > UINT16_MAX; before += UINT16_MAX)
-                cells[n++] = (struct dgm_cell){UINT16_MAX, 0};
-            cells[n++] = (struct dgm_cell){(uint16_t)(epoch - before), chunk->units[e]};
-            before = epoch;
-        }
+        for (uint32_t e = 0; e < DGM_CHUNK_EPOCHS; e++)
+            if (chunk->units[e])
+                n += dgm_put_cell(cells + n, &before, c * DGM_CHUNK_EPOCHS + e, chunk->units[e]);
         flow->chunks[c] = NULL;
         give_chunk(m, chunk);
     }
