@@ -24,6 +24,8 @@ from rca.slowdown import Slowdown
 CALM_MAX = 0.25
 """Of what a finding about the wire accounts for, longer on the wire: with less its bytes go as ever."""
 CAPTURE = TRAFFIC_SOURCES.index("capture")
+FAR_MORE = 3.0
+"""Times what another finding accounts for."""
 WAITS = "the waits of its own ops, flows and proxy"
 _WIRE = (FaultKind.COMMUNICATION_FAIL_SLOW, FaultKind.COMMUNICATION_FAIL_STOP)
 
@@ -62,6 +64,11 @@ def _ranks(one: Finding) -> set[int]:
 def _yields(one: Finding, measured: list[Finding]) -> bool:
     """Whether a GPU is blamed for chunks that lie, which the slow wire of another rank explains: who sends beside it runs ahead.
     Its bytes were seen to take longer, for half of the lost time, which no GPU makes them do."""
+    sure = [other for other in measured if other.culprits and other.grade is Grade.STRONG]
+    more = [other for other in sure if excess_ms(other) >= FAR_MORE * excess_ms(one) > 0]
+    is_guess = bool(one.culprits) and one.grade is not Grade.STRONG and not any(_same(one, other) for other in sure)
+    if is_guess and more:
+        return True  # it explains little, beside what was measured and explains most
     if one.rule != slow_copy.RULE:
         return False
     late = [other for other in measured if other.component is Component.PROXY and other.grade is Grade.STRONG]

@@ -22,6 +22,8 @@ from rca.streams import Floats
 LAST_COLLECTIVES: Final = 10
 NOISE_MIN: Final = 3
 """Measured iterations whose spread tells what is chance."""
+BULK_MIN: Final = 0.5
+"""Of the longest: what is sent in smaller pieces varies more, and costs little."""
 MAD_TO_SIGMA: Final = 1.4826
 
 
@@ -31,23 +33,25 @@ def wire_edges(slowdown: Slowdown, measured: Measured, *, for_bytes: bool = True
     for_bytes: with now_ns for as many bytes as usual, since experts with more tokens are sent more, which is no slow wire.
     Connections that were not measured both before and during the slowdown are left out.
     """
-    pairs, edge, total, is_seen = _laid(slowdown, measured)
+    pairs, edge, lane, edge_of, total, is_seen = _laid(slowdown, measured)
     kept = measured.place >= 0
     usual, now = (_mean(total, is_seen & those) for those in (slowdown.usual, slowdown.slow))
     if for_bytes:
-        cell = edge * is_seen.shape[1] + measured.iteration[kept]
+        cell = lane * is_seen.shape[1] + measured.iteration[kept]
         now = now / _grown_bytes(slowdown, measured.rows[kept], cell, is_seen)
+    both = np.isfinite(usual) & np.isfinite(now)
+    usual, now = (np.bincount(edge_of[both], weights=one[both], minlength=len(pairs)) for one in (usual, now))
     lasted = _lasted(slowdown, edge, measured.place[kept], len(pairs))
-    known = np.isfinite(usual) & np.isfinite(now)
+    known = np.bincount(edge_of[both], minlength=len(pairs)) > 0
     return Edges(pairs[known, 0], pairs[known, 1], usual[known], now[known], lasted[known])
 
 
 def wire_noise(slowdown: Slowdown, measured: Measured) -> float:
     """By what share of itself a connection's mean over the slow iterations may differ from that over the usual ones by chance:
-    one standard deviation, off the usual ones' spread (median absolute deviation, of all connections together); NaN where
-    fewer than NOISE_MIN of these are measured.
+    one standard deviation, off the usual ones' spread (median absolute deviation, of the ops that carry most together); NaN
+    where fewer than NOISE_MIN of these are measured.
     """
-    _, _, total, is_seen = _laid(slowdown, measured)
+    *_, total, is_seen = _laid(slowdown, measured)
     usual = is_seen & slowdown.usual
     n_usual, n_slow = (int((is_seen & those).any(axis=0).sum()) for those in (slowdown.usual, slowdown.slow))
     if n_usual < NOISE_MIN or not n_slow:
@@ -55,26 +59,33 @@ def wire_noise(slowdown: Slowdown, measured: Measured) -> float:
     times = np.where(usual & (total > 0), total, np.nan)[(usual & (total > 0)).sum(axis=1) >= NOISE_MIN]
     if not len(times):
         return float("nan")
-    off = np.abs(times / np.nanmedian(times, axis=1, keepdims=True) - 1.0)
+    middle = np.nanmedian(times, axis=1, keepdims=True)
+    times, middle = (one[middle[:, 0] >= BULK_MIN * middle.max()] for one in (times, middle))
+    off = np.abs(times / middle - 1.0)
     return float(MAD_TO_SIGMA * np.nanmedian(off) * np.sqrt(1.0 / n_usual + 1.0 / n_slow))
 
 
-def _laid(slowdown: Slowdown, measured: Measured) -> tuple[Ints, Ints, Floats, Mask]:
-    """(E, 2) sender and receiver of each connection, the connection of each row that has a place, and (E, I) ns in which it
-    moved bytes and whether that was measured."""
+def _laid(slowdown: Slowdown, measured: Measured) -> tuple[Ints, Ints, Ints, Ints, Floats, Mask]:
+    """(E, 2) sender and receiver of each connection; of each row that has a place its connection and its lane, which is an op
+    of the iteration on a connection; (L,) the connection of each lane; (L, I) ns in which it moved bytes; whether that is known.
+
+    Op by op, since what a node measured as one iteration may begin and end within two of ours, of which each has but some ops.
+    """
     kept = measured.place >= 0
     rows, place, iteration = measured.rows[kept], measured.place[kept], measured.iteration[kept]
     iterations, n = slowdown.iterations, max(slowdown.iterations.n, 1)
     sender = iterations.rank_at[place] if len(place) else place
     receiver = receivers_of(slowdown, rows["comm_id"], rows["peer"].astype(np.int64))
     pairs, edge = np.unique(np.stack([sender, receiver], axis=1), axis=0, return_inverse=True)
-    _, first, of = np.unique(mix(edge.ravel(), place, iteration), return_index=True, return_inverse=True)
-    longest = np.zeros(len(first))
-    np.maximum.at(longest, of, rows["actual_ns"].astype(np.float64))  # channels send beside each other
-    cell = edge.ravel()[first] * n + iteration[first]
-    total = np.bincount(cell, weights=longest, minlength=len(pairs) * n).astype(np.float64).reshape(-1, n)
-    is_seen = np.bincount(cell, minlength=len(pairs) * n).reshape(-1, n) > 0
-    return pairs, edge.ravel(), total, is_seen
+    edge = edge.ravel()
+    _, at, lane = np.unique(mix(edge, place), return_index=True, return_inverse=True)
+    shape = len(at), n
+    longest = np.zeros(int(np.prod(shape)))
+    np.maximum.at(
+        longest, lane * n + iteration, rows["actual_ns"].astype(np.float64)
+    )  # channels send beside each other
+    is_seen = np.bincount(lane * n + iteration, minlength=len(longest)) > 0
+    return pairs, edge, lane, edge[at], longest.reshape(shape), is_seen.reshape(shape)
 
 
 def without_common(edges: Edges) -> Edges:
@@ -169,7 +180,7 @@ def _rate(whose: Ints, those: Mask, n_bytes: Floats, actual: Floats, n: int) -> 
 
 
 def _grown_bytes(slowdown: Slowdown, rows: Rows, cell: Ints, is_seen: Mask) -> Floats:
-    """(E,) how many times its usual bytes each connection moves now. cell: (n,) connection and iteration of each row."""
+    """(L,) how many times its usual bytes each lane moves now. cell: (n,) lane and iteration of each row."""
     n_bytes = (
         np.bincount(cell, weights=rows["n_bytes"], minlength=is_seen.size).astype(np.float64).reshape(is_seen.shape)
     )
