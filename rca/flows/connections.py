@@ -40,7 +40,9 @@ def wire_edges(slowdown: Slowdown, measured: Measured, *, for_bytes: bool = True
         cell = lane * is_seen.shape[1] + measured.iteration[kept]
         now = now / _grown_bytes(slowdown, measured.rows[kept], cell, is_seen)
     both = np.isfinite(usual) & np.isfinite(now)
-    usual, now = (np.bincount(edge_of[both], weights=one[both], minlength=len(pairs)) for one in (usual, now))
+    usual, now = (
+        np.bincount(edge_of[both], weights=one[both], minlength=len(pairs)).astype(np.float64) for one in (usual, now)
+    )
     lasted = _lasted(slowdown, edge, measured.place[kept], len(pairs))
     known = np.bincount(edge_of[both], minlength=len(pairs)) > 0
     return Edges(pairs[known, 0], pairs[known, 1], usual[known], now[known], lasted[known])
