@@ -16,7 +16,7 @@ from console.incidents import grid, lanes
 from console.incidents.models import ConditionState, Incident
 from console.incidents.read import newest_revision
 from console.incidents.rows import iso, iso_from_ns
-from ingest.models import Attempt, Job, Rank
+from ingest.models import Attempt, Job, Node, Rank
 from ingest.read import latest_data_ns, read_window
 from rca.findings import Diagnosis, diagnosis_from_json
 from rca.standing import TABLES as STANDING_TABLES
@@ -37,23 +37,31 @@ def newest_diagnosis(incident: Incident) -> Diagnosis | None:
 
 def incident_grid(incident: Incident) -> grid.Grid:
     """The grid while the incident fires: now; afterwards: at the end of its pinned window."""
-    is_firing = incident.condition != ConditionState.CLEAR
-    end_ns = latest_data_ns(incident.attempt_id) + 1 if is_firing else incident.window_end_ns
-    window = read_window(incident.attempt_id, end_ns - GRID_NS, end_ns, grid.TABLES)
-    at = iso(timezone.now()) if is_firing else iso_from_ns(end_ns)
-    return grid.make_grid(window, newest_diagnosis(incident), at or "")
+    if incident.condition == ConditionState.CLEAR:
+        end_ns = incident.window_end_ns
+        window = read_window(incident.attempt_id, end_ns - GRID_NS, end_ns, grid.TABLES)
+        return grid.make_grid(window, newest_diagnosis(incident), iso_from_ns(end_ns) or "")
+    return _grid_now(incident.attempt, newest_diagnosis(incident))
 
 
 def job_grid(job: Job) -> grid.Grid:
     """The grid of the job's newest attempt now. Attempt.DoesNotExist when nothing was ever heard of it."""
     attempt = Attempt.objects.filter(job=job).latest("number")
     incident = Incident.objects.filter(attempt=attempt).exclude(condition=ConditionState.CLEAR).last()
+    return _grid_now(attempt, newest_diagnosis(incident) if incident else None)
+
+
+def unheard_ns(attempt: Attempt) -> int:
+    """For how long nothing at all has been heard of an attempt that should be running."""
+    if attempt.state != Attempt.State.RUNNING:
+        return 0
+    return max(int((timezone.now() - attempt.last_received_at).total_seconds() * SECOND), 0)
+
+
+def _grid_now(attempt: Attempt, diagnosis: Diagnosis | None) -> grid.Grid:
     end_ns = latest_data_ns(attempt.pk) + 1
     window = read_window(attempt.pk, end_ns - GRID_NS, end_ns, grid.TABLES)
-    now = timezone.now()
-    is_running = attempt.state == Attempt.State.RUNNING
-    unheard_ns = int((now - attempt.last_received_at).total_seconds() * SECOND) if is_running else 0
-    return grid.make_grid(window, newest_diagnosis(incident) if incident else None, iso(now) or "", unheard_ns)
+    return grid.make_grid(window, diagnosis, iso(timezone.now()) or "", unheard_ns(attempt))
 
 
 def incident_lanes(

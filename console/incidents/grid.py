@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,16 +24,21 @@ TABLES: Final = ("process", "progress")
 SECOND: Final = 1_000_000_000
 SILENT_NS: Final = 10 * SECOND
 WORLD_MAX: Final = 200_000
+NO_RACKS: Final[Mapping[str, str]] = {}
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Columns of the grid, one place per rank 0 … world_size − 1; `state` and `node` are indices, −1 unknown node."""
+    """Columns of the grid, one place per rank 0 … world_size − 1; `state` and `node` are indices, −1 unknown node.
+
+    racks: of each of `nodes` where it stands, as its agent declares; empty where it does not.
+    """
 
     at: str
     nodes: list[str]
+    racks: list[str]
     states: list[str]
     rank: list[int]
     node: list[int]
@@ -52,10 +57,13 @@ class Grid:
     world_size: int
 
 
-def make_grid(window: Window, diagnosis: Diagnosis | None, at: str, unheard_ns: int = 0) -> Grid:
+def make_grid(
+    window: Window, diagnosis: Diagnosis | None, at: str, unheard_ns: int = 0, racks: Mapping[str, str] = NO_RACKS
+) -> Grid:
     """The grid at the end of `window`. Culprits and victims are the diagnosis', everything else is measured.
 
     unheard_ns: for how long nothing at all has been heard of the job since: after a while nobody is known to be well.
+    racks: names of nodes → the racks they declare.
     """
     window = _by_node_name(window)
     n_ranks = _world_size(window)
@@ -69,6 +77,7 @@ def make_grid(window: Window, diagnosis: Diagnosis | None, at: str, unheard_ns: 
     return Grid(
         at=at,
         nodes=[str(name) for name in window.nodes["name"]],
+        racks=[racks.get(str(name), "") for name in window.nodes["name"]],
         states=list(STATES),
         rank=list(range(n_ranks)),
         state=state.tolist(),

@@ -126,6 +126,8 @@ export interface Revision {
 export interface GridColumns {
   at: string;
   nodes: string[];
+  /** Of each node where it stands, "" not declared. Absent where the cells are of something that knows no racks. */
+  racks?: string[];
   states: string[];
   rank: number[];
   node: number[];

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { worstFirst } from "../src/grid/GridTable";
-import { cellAt, cellBeside, GAPS_MAX, type GridLayout, layoutGrid } from "../src/grid/layout";
+import { cellAt, cellBeside, GAPS_MAX, type GridLayout, groupsInOrder, layoutGrid } from "../src/grid/layout";
 import { packed } from "../src/grid/paint";
 import { cellSentence, countsByState } from "../src/grid/words";
 import { makeGrid } from "./fixtures";
@@ -51,6 +51,45 @@ describe("layout of the grid", () => {
   it("can order by place in TP × PP × DP", () => {
     const layout = layoutGrid(makeGrid(16, 2), "parallel", 1200);
     expect(layout.labels.map((label) => label.text).slice(0, 2)).toEqual(["PP 0 · DP 0", "PP 0 · DP 1"]);
+  });
+
+  it("can order by rack, racks as people count them and those unknown last", () => {
+    const grid = { ...makeGrid(8, 2), racks: ["r10", "r2", "", "r2"] };
+    const groups = groupsInOrder(grid, "rack");
+    expect(groups.map((group) => group.label)).toEqual(["r2", "r10", "rack unknown"]);
+    expect(groups[0].members).toEqual([2, 3, 6, 7]);
+    expect(cellSentence(grid, 4)).toContain("rack unknown, node-2");
+    expect(cellSentence(grid, 0)).toContain("rack r10, node-0");
+  });
+
+  it("orders by node where no rack is known", () => {
+    const grid = { ...makeGrid(4, 2), racks: ["", ""] };
+    expect(groupsInOrder(grid, "rack").map((group) => group.label)).toEqual(["node-0", "node-1"]);
+    expect(cellSentence(grid, 0)).not.toContain("rack");
+  });
+
+  it("gives each place of experts a box of its own", () => {
+    const grid = makeGrid(8, 2);
+    const of = (values: number[]) => ({
+      ...grid,
+      tp: [...grid.rank].fill(0),
+      pp: [...grid.rank].fill(0),
+      dp: [...grid.rank].fill(0),
+      ep: values,
+    });
+    const groups = groupsInOrder(of([0, 0, 0, 0, 1, 1, -1, -1]), "parallel");
+    expect(groups.map((group) => group.label)).toEqual([
+      "PP 0 · DP 0 · EP ?",
+      "PP 0 · DP 0 · EP 0",
+      "PP 0 · DP 0 · EP 1",
+    ]);
+    expect(groups[2].members).toEqual([4, 5]);
+  });
+
+  it("keeps places of which a part is unknown apart from those next to them", () => {
+    const grid = { ...makeGrid(4, 2), pp: [0, 1, -1, 1], dp: [1, -1, -1, 0], ep: [-1, -1, -1, -1] };
+    const labels = groupsInOrder(grid, "parallel").map((group) => group.label);
+    expect(labels).toEqual(["PP 0 · DP 1", "PP 1 · DP ?", "PP 1 · DP 0", "place unknown"]);
   });
 
   it("places ranks without a node last, rather than nowhere", () => {

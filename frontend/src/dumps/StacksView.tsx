@@ -4,7 +4,6 @@
  */
 
 import { useMemo, useState } from "preact/hooks";
-import { hasPlaces } from "../grid/layout";
 import { RankCanvas } from "../grid/RankCanvas";
 import { OrderSwitch, orderShown } from "../grid/TopologyGrid";
 import { Ago, Empty } from "../parts/bits";
@@ -86,7 +85,7 @@ function KindPanel({ kind, stacks, selected, onSelect }: KindPanelProps) {
         <h2 id={key}>{KIND_WORD[kind]}</h2>
         <span class="faint">{commandWords(commands)}</span>
         <div class="panel-tools">
-          {hasPlaces(cells) && <OrderSwitch order={order} />}
+          <OrderSwitch columns={cells} />
           <button type="button" aria-pressed={asTable} onClick={() => setQuery({ [key]: asTable ? null : "table" })}>
             View as table
           </button>

@@ -49,7 +49,7 @@ const columnsOf = (selected: number | null, onSelect: GridTableProps["onSelect"]
       </>
     ),
   },
-  { word: "Node, GPU", cell: ({ words }) => words.place },
+  { word: "Where it runs", cell: ({ words }) => words.place },
   { word: "NIC", cell: ({ nic }) => nic },
   { word: "Place", cell: ({ words }) => words.coordinates },
   { word: "What is known", cell: ({ words }) => words.note },

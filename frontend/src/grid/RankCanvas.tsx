@@ -34,10 +34,10 @@ export function RankCanvas({ columns, order, selected, onSelect }: RankCanvasPro
   const [hovered, setHovered] = useState(-1);
   const [cursor, setCursor] = useState(-1);
   // Not the states: while somebody drags the time they change many times a second, the places do not.
-  const { rank, node, nodes, local_rank, tp, pp, dp } = columns;
+  const { rank, node, nodes, racks, local_rank, tp, pp, dp, ep } = columns;
   const layout = useMemo(
     () => layoutGrid(columns, order, Math.max(60, width - 12)),
-    [rank, node, nodes, local_rank, tp, pp, dp, order, width],
+    [rank, node, nodes, racks, local_rank, tp, pp, dp, ep, order, width],
   );
   const chosen = selected === null ? -1 : columns.rank.indexOf(selected);
   const palette = paletteVersion.value;

@@ -2,11 +2,12 @@
  * The topology grid: one cell per rank, with its legend, its order, and a table that says the same.
  */
 
+import type { ComponentChildren } from "preact";
 import { query, setQuery } from "../state/address";
 import { RANK_STATE } from "../state/words";
 import type { GridColumns } from "../types";
 import { GridTable } from "./GridTable";
-import { hasPlaces, type Order } from "./layout";
+import { hasExperts, hasPlaces, hasRacks, type Order } from "./layout";
 import { RankCanvas } from "./RankCanvas";
 import { countsByState } from "./words";
 
@@ -31,7 +32,7 @@ export function TopologyGrid({ columns, selected, onSelect, when }: TopologyGrid
           {when ? ` · ${when}` : ""}
         </span>
         <div class="panel-tools">
-          {hasPlaces(columns) && <OrderSwitch order={order} />}
+          <OrderSwitch columns={columns} />
           <button type="button" aria-pressed={asTable} onClick={() => setQuery({ grid: asTable ? null : "table" })}>
             View as table
           </button>
@@ -49,20 +50,51 @@ export function TopologyGrid({ columns, selected, onSelect, when }: TopologyGrid
 
 /** One order for every grid of a page: it is in the address. */
 export function orderShown(): Order {
-  return query.value.get("order") === "parallel" ? "parallel" : "node";
+  const asked = query.value.get("order");
+  return asked === "parallel" || asked === "rack" ? asked : "node";
 }
 
-export function OrderSwitch({ order }: { order: Order }) {
+const NO_RACK = "No agent of this job declares its rack (DIOGENES_RACK)";
+
+/** The orders that say something of these ranks; none where there is only one. */
+export function OrderSwitch({ columns }: { columns: GridColumns }) {
+  const [withRacks, withPlaces] = [hasRacks(columns), hasPlaces(columns)];
+  const asked = orderShown();
+  const order = asked === "rack" && !withRacks ? "node" : asked;
+  if (!columns.racks && !withPlaces) return null;
   return (
     <fieldset class="segmented small">
       <legend class="visually-hidden">Order</legend>
-      <button type="button" aria-pressed={order === "node"} onClick={() => setQuery({ order: null })}>
+      {columns.racks && (
+        <OrderButton is={order === "rack"} order="rack" disabled={!withRacks} title={withRacks ? "" : NO_RACK}>
+          By rack
+        </OrderButton>
+      )}
+      <OrderButton is={order === "node"} order={null}>
         By node
-      </button>
-      <button type="button" aria-pressed={order === "parallel"} onClick={() => setQuery({ order: "parallel" })}>
-        TP × PP × DP
-      </button>
+      </OrderButton>
+      {withPlaces && (
+        <OrderButton is={order === "parallel"} order="parallel">
+          TP × PP × DP{hasExperts(columns) ? " × EP" : ""}
+        </OrderButton>
+      )}
     </fieldset>
+  );
+}
+
+interface OrderButtonProps {
+  is: boolean;
+  order: Order | null;
+  disabled?: boolean;
+  title?: string;
+  children: ComponentChildren;
+}
+
+function OrderButton({ is, order, disabled, title, children }: OrderButtonProps) {
+  return (
+    <button type="button" aria-pressed={is} disabled={disabled} title={title} onClick={() => setQuery({ order })}>
+      {children}
+    </button>
   );
 }
 

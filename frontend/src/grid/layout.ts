@@ -1,12 +1,12 @@
 /*
- * Where every rank's cell goes. Ranks of a node (or of a TP group) stay together: few groups become labelled boxes,
- * many become vertical strips that wrap into bands, so 10,000 ranks fit one screen. Pure, so the canvas, the keyboard
+ * Where every rank's cell goes. Ranks of a node (or of a rack, or of a TP group) stay together: few groups become labelled
+ * boxes, many become vertical strips that wrap into bands, so 10,000 ranks fit one screen. Pure, so the canvas, the keyboard
  * and the tests agree on the place of a cell.
  */
 
 import type { GridColumns } from "../types";
 
-export type Order = "node" | "parallel";
+export type Order = "node" | "rack" | "parallel";
 
 export interface GridLayout {
   width: number;
@@ -21,7 +21,7 @@ export interface GridLayout {
   labels: { text: string; x: number; y: number; width: number }[];
 }
 
-/** Cells of a node, or of a TP group. */
+/** Cells of a node, of a rack, or of a TP group. */
 export interface Group {
   label: string;
   members: number[];
@@ -42,13 +42,24 @@ export function layoutGrid(columns: GridColumns, order: Order, width: number): G
   return boxes ? layoutBoxes(groups, columns.rank.length, width) : layoutStrips(groups, columns.rank.length, width);
 }
 
+/** An order that says nothing of this job is that by node. */
 export function groupsInOrder(columns: GridColumns, order: Order): Group[] {
-  return order === "node" ? byNode(columns) : byPlace(columns);
+  if (order === "rack" && hasRacks(columns)) return byRack(columns);
+  return order === "parallel" ? byPlace(columns) : byNode(columns);
 }
 
-/** Whether the job has more than one place in TP × PP × DP; else that order would say nothing. */
+/** Whether the job has more than one place in TP × PP × DP × EP; else that order would say nothing. */
 export function hasPlaces(columns: GridColumns): boolean {
-  return [columns.tp, columns.pp, columns.dp].some((axis) => axis.some((value) => value > 0));
+  return [columns.tp, columns.pp, columns.dp, columns.ep].some((axis) => axis.some((value) => value > 0));
+}
+
+export function hasExperts(columns: GridColumns): boolean {
+  return columns.ep.some((value) => value > 0);
+}
+
+/** Whether any node declares its rack. */
+export function hasRacks(columns: GridColumns): boolean {
+  return columns.racks?.some((rack) => rack !== "") ?? false;
 }
 
 function byNode(columns: GridColumns): Group[] {
@@ -60,14 +71,43 @@ function byNode(columns: GridColumns): Group[] {
   );
 }
 
-function byPlace(columns: GridColumns): Group[] {
-  const dps = 1 + columns.dp.reduce((most, dp) => Math.max(most, dp), 0);
+/** Racks as people count them (r2 before r10), in them node after node. */
+function byRack(columns: GridColumns): Group[] {
+  const racks = columns.racks ?? [];
+  const names = [...new Set(racks.filter(Boolean))].sort(NATURAL.compare);
+  const placeOf = new Map(names.map((name, place) => [name, place]));
+  const placeOfNode = racks.map((rack) => placeOf.get(rack) ?? -1);
+  const perNode = 1 + largest(columns.local_rank);
   return grouped(
     columns,
-    (i) => (columns.pp[i] ?? -1) * dps + (columns.dp[i] ?? 0),
-    (i) => `PP ${columns.pp[i] ?? "?"} · DP ${columns.dp[i] ?? "?"}`,
+    (i) => placeOfNode[columns.node[i]] ?? -1,
+    (i) => racks[columns.node[i]] || "rack unknown",
+    (i) => (columns.node[i] ?? -1) * perNode + (columns.local_rank[i] ?? 0),
+  );
+}
+
+const NATURAL = new Intl.Collator("en", { numeric: true });
+
+function byPlace(columns: GridColumns): Group[] {
+  const { pp, dp, ep } = columns;
+  const [dps, eps] = [2 + largest(dp), 2 + largest(ep)];
+  const isKnown = (i: number) => pp[i] >= 0 || dp[i] >= 0 || ep[i] >= 0;
+  const withExperts = hasExperts(columns);
+  const said = (axis: string, value: number) => `${axis} ${value >= 0 ? value : "?"}`;
+  return grouped(
+    columns,
+    (i) => (isKnown(i) ? ((pp[i] + 1) * dps + dp[i] + 1) * eps + ep[i] + 1 : -1),
+    (i) => {
+      if (!isKnown(i)) return "place unknown";
+      const axes = [said("PP", pp[i]), said("DP", dp[i])];
+      return (withExperts ? [...axes, said("EP", ep[i])] : axes).join(" · ");
+    },
     (i) => columns.tp[i] ?? 0,
   );
+}
+
+function largest(values: number[]): number {
+  return values.reduce((most, value) => Math.max(most, value), 0);
 }
 
 type Of<T> = (i: number) => T;

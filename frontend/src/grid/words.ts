@@ -5,6 +5,7 @@
 import { spanWords } from "../state/clock";
 import { RANK_STATE } from "../state/words";
 import type { GridColumns } from "../types";
+import { hasRacks } from "./layout";
 
 export interface CellWords {
   rank: number;
@@ -23,7 +24,7 @@ export function cellWords(columns: GridColumns, i: number): CellWords {
     rank: columns.rank[i],
     state,
     stateWord: columns.state_words?.[state] ?? RANK_STATE[state]?.word ?? state,
-    place: [nodeOf(columns, i), gpuOf(columns, i)].filter(Boolean).join(", "),
+    place: [rackOf(columns, i), nodeOf(columns, i), gpuOf(columns, i)].filter(Boolean).join(", "),
     coordinates: coordinatesOf(columns, i),
     note: columns.note[i] ?? "",
     seen: seenWords(columns, ago),
@@ -44,6 +45,13 @@ export function cellSentence(columns: GridColumns, i: number): string {
 
 export function nodeOf(columns: GridColumns, i: number): string {
   return columns.nodes[columns.node[i]] ?? "node unknown";
+}
+
+/** Where no node declares its rack nothing is said of racks. */
+function rackOf(columns: GridColumns, i: number): string {
+  if (!hasRacks(columns)) return "";
+  const rack = columns.racks?.[columns.node[i]];
+  return rack ? `rack ${rack}` : "rack unknown";
 }
 
 function gpuOf(columns: GridColumns, i: number): string {

@@ -95,7 +95,7 @@ def test_a_job_nobody_heard_of_has_an_empty_grid() -> None:
 @pytest.mark.parametrize("column", [field.name for field in dataclasses.fields(Grid)])
 def test_every_column_has_one_place_per_rank(column: str) -> None:
     values = getattr(make_grid(make_window(), None, AT), column)
-    if isinstance(values, list) and column not in ("nodes", "states"):
+    if isinstance(values, list) and column not in ("nodes", "racks", "states"):
         assert len(values) == 8
 
 
@@ -130,3 +130,12 @@ def test_once_a_job_is_no_longer_heard_nobody_of_it_is_known_to_be_well() -> Non
     symptom = look(window, settings=QUICK).symptoms[0]
     blamed = make_grid(window, diagnose(window, symptom), AT, unheard_ns=540 * 10**9)
     assert states(blamed)[5] == "culprit"
+
+
+def test_a_node_stands_in_the_rack_it_declares_and_in_none_that_it_does_not() -> None:
+    window = make_window()
+    declared = {str(window.nodes["name"][-1]): "r7", "a node of another job": "r9"}
+    grid = make_grid(window, None, AT, racks=declared)
+    assert grid.racks == ["r7" if name in declared else "" for name in grid.nodes]
+    assert "r7" in grid.racks and "" in grid.racks
+    assert set(make_grid(window, None, AT).racks) == {""}

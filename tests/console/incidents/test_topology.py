@@ -44,7 +44,7 @@ def grid_with(dead: dict[int, str] | None = None, nodes: int = 8) -> Grid:
     dead = dead or {}
     ranks = list(range(N))
     return Grid(
-        at="2026-01-01T00:00:00.000Z", nodes=[f"node-{k}" for k in range(nodes)], states=list(STATES), rank=ranks,
+        at="2026-01-01T00:00:00.000Z", nodes=[f"node-{k}" for k in range(nodes)], racks=[""] * nodes, states=list(STATES), rank=ranks,
         node=[rank * nodes // N for rank in ranks], local_rank=[rank % 8 for rank in ranks], tp=[0] * N, pp=[0] * N,
         dp=ranks, ep=[0] * N, state=[DEAD if rank in dead else OK for rank in ranks],
         note=[dead.get(rank, "") for rank in ranks], nic=["mlx5_0"] * N, gpu=["a:0"] * N, pid=ranks,
