@@ -25,7 +25,7 @@ import redis.asyncio
 from django.conf import settings
 from redis.exceptions import LockError
 
-from console.incidents.evidence import incident_grid
+from console.incidents.evidence import SECOND, incident_grid, unheard_ns
 from console.incidents.grid import Grid
 from console.incidents.models import ConditionState, Incident
 from console.incidents.publish import ring
@@ -46,6 +46,8 @@ PACKED_EVERY_S: Final = 10.0
 READY_MAX: Final = 8
 READY_SECONDS: Final = 60
 """Of so many firing incidents the grid lies ready, and is at most so old."""
+AGE_STEP_S: Final = 10
+"""Of a job of which nothing is heard the ages are drawn again so often, and that nobody is known to be well."""
 CHANGING: Final = ("at", "state", "note", "last_seen_ms_ago")
 _LEVEL: Final = 1  # packing 100,000 ranks well takes longer than sending them
 
@@ -97,7 +99,7 @@ def draw(number: int, wait_s: float = 0) -> None:
         incident = Incident.objects.filter(pk=number).first()
         if incident is None:
             return
-        shows = f"{incident.condition} {latest_data_ns(incident.attempt_id)} {_revision(incident)}"
+        shows = _shows(incident)
         if client.hget(_key(number), "shows") != shows.encode():
             publish_grid(number, incident_grid(incident), shows)
         client.hset(_key(number), "drawn_at", time.time())
@@ -123,9 +125,13 @@ def pack_unstreamed(incident: Incident) -> bytes:
     return pack(incident.pk, grid, _states_after(None, grid), epoch="")
 
 
-def _revision(incident: Incident) -> int:
+def _shows(incident: Incident) -> str:
+    """What the grid is drawn from: the same twice means the same grid."""
     found = newest_revision(incident)
-    return found.number if found else 0
+    is_over = incident.condition == ConditionState.CLEAR
+    unheard_s = 0 if is_over else unheard_ns(incident.attempt) // SECOND
+    known = (latest_data_ns(incident.attempt_id), found.number if found else 0, unheard_s // AGE_STEP_S)
+    return " ".join(map(str, (incident.condition, *known)))
 
 
 def publish_grid(number: int, grid: Grid, shows: str = "") -> None:

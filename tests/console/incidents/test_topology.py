@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import redis
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.test import override_settings
+from django.utils import timezone
 
 from console.incidents import topology
 from console.incidents.grid import DEAD, OK, STATES, Grid
@@ -22,9 +24,12 @@ from console.incidents.topology_frames import ALL, DELTA, States, apply_frame
 from ingest.models import Attempt
 from tests.console.conftest import Persona
 from tests.console.incidents.making import make_incident
+from tests.console.incidents.stalling import StallingJob
 from tests.console.incidents.test_live import FRAMES_MAX, _frame, _Socket, _socket, _subscribe
+from tests.ingest.conftest import Ingest, ingest, no_traces
 
 pytestmark = pytest.mark.django_db(transaction=True)
+__all__ = ["ingest", "no_traces"]  # fixtures
 N = 64
 
 
@@ -220,3 +225,22 @@ async def _topology(persona: Persona, incident: Incident) -> dict[str, Any]:
 def _place(shown: dict[str, Any]) -> dict[str, Any]:
     place = shown["stream"]
     return {"subscribe": place["name"], "epoch": place["epoch"], "offset": place["offset"]}
+
+
+async def test_of_a_job_that_is_no_longer_heard_nobody_is_shown_as_well(ingest: Ingest) -> None:
+    await StallingJob(ingest).run(2)
+    await sync_to_async(_nothing_is_heard_any_more)()
+
+
+def _nothing_is_heard_any_more() -> None:
+    attempt = Attempt.objects.get()
+    incident = make_incident(attempt)
+    drawn = []
+    for minutes in (0, 10, 20):
+        Attempt.objects.update(last_received_at=timezone.now() - timedelta(minutes=minutes))
+        topology.draw(incident.pk)
+        with redis.Redis.from_url(settings.REDIS_URL) as client:
+            state, shows = client.hmget(f"dgs:topology:{incident.pk}", "state", "shows")
+        drawn.append(({STATES[one] for one in state}, shows))
+    assert [states for states, _ in drawn] == [{"ok"}, {"silent"}, {"silent"}]
+    assert drawn[1] != drawn[2], "ages go on"
