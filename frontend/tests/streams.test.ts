@@ -6,7 +6,8 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { applyMessage, emptySnapshot, type Snapshot } from "../src/live/apply";
 import type { LiveMessage } from "../src/live/rows";
-import { type Connection, LiveStream } from "../src/live/streams";
+import { Connection, LiveStream } from "../src/live/streams";
+import { type PackedGrid, TopologyFeed } from "../src/live/topology";
 import { transcript } from "./golden";
 
 const noConnection = { subscribe: () => undefined } as unknown as Connection;
@@ -187,3 +188,106 @@ function pseudoRandom(seed: number): () => number {
     return state / 2 ** 32;
   };
 }
+
+/** A socket that is open and says what the test lets the server say. */
+class OpenSocket {
+  static readonly OPEN = 1;
+  static newest: OpenSocket;
+  readyState = 1;
+  said: Record<string, unknown>[] = [];
+  onmessage: (message: { data: string }) => void = () => undefined;
+  constructor() {
+    OpenSocket.newest = this;
+  }
+  send(text: string): void {
+    this.said.push(JSON.parse(text));
+  }
+  close(): void {}
+  hear(frame: object): void {
+    this.onmessage({ data: JSON.stringify(frame) });
+  }
+  get subscribed(): unknown[] {
+    return this.said.map((frame) => frame.subscribe).filter(Boolean);
+  }
+}
+
+describe("what a page follows", () => {
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ["Date", "setInterval", "clearInterval"] });
+    vi.stubGlobal("WebSocket", OpenSocket);
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+    vi.unstubAllGlobals();
+  });
+
+  const place = { name: "topology:5", epoch: "7", offset: 1 };
+  const packedGrid = { note: { texts: [], at: [] }, stream: place } as unknown as PackedGrid;
+
+  function following() {
+    const connection = new Connection("ws://here");
+    connection.start();
+    const fetches = { stream: 0, grid: 0 };
+    const stream = new LiveStream(connection, {
+      fetchSnapshot: async () => {
+        fetches.stream += 1;
+        await settle();
+        return emptySnapshot({ name: "incident:5", epoch: "a", offset: 1 });
+      },
+    });
+    const grid = new TopologyFeed({
+      number: 5,
+      fetchGrid: async () => {
+        fetches.grid += 1;
+        await settle();
+        return packedGrid;
+      },
+      subscribe: (feed) => connection.subscribeGrid(feed),
+      onColumns: () => undefined,
+    });
+    const leave = [connection.add(stream), connection.addGrid(grid)];
+    const loaded = Promise.all([grid.load(), settle().then(settle)]);
+    return { fetches, stream, grid, loaded, leave: () => leave.map((one) => one()) };
+  }
+
+  it("begins with the answers", async () => {
+    await following().loaded;
+    expect(OpenSocket.newest.subscribed.sort()).toEqual(["incident:5", "topology:5"]);
+  });
+
+  it("is nothing when it was left before they came", async () => {
+    const { loaded, leave } = following();
+    leave();
+    await loaded;
+    expect(OpenSocket.newest.subscribed).toEqual([]);
+  });
+
+  it("is asked for while the server refuses to tell of it, without a storm of questions, until it tells", async () => {
+    const { fetches, grid, loaded } = following();
+    await loaded;
+    const socket = OpenSocket.newest;
+    const refuse = async () => {
+      for (const refused of ["incident:5", "topology:5"]) socket.hear({ refused, reason: "At most 32." });
+      await settle().then(settle);
+    };
+    await refuse();
+    await refuse();
+    expect(fetches, "the first refusal asks").toEqual({ stream: 2, grid: 2 });
+    expect(grid.isRefused).toBe(true);
+    for (let second = 0; second < 6; second++) {
+      vi.advanceTimersByTime(1000);
+      socket.hear({ beat: second, at: "2026-01-01T00:00:00Z" });
+    }
+    await settle().then(settle);
+    expect(fetches.stream).toBe(3);
+    expect(socket.subscribed.filter((name) => name === "incident:5").length, "and asks to follow it").toBe(3);
+    for (const subscribed of ["incident:5", "topology:5"])
+      socket.hear({ subscribed, epoch: "a", offset: 1, recovered: true });
+    expect(grid.isRefused).toBe(false);
+    for (let second = 0; second < 6; second++) {
+      vi.advanceTimersByTime(1000);
+      socket.hear({ beat: second, at: "2026-01-01T00:00:00Z" });
+    }
+    expect(fetches.stream).toBe(3);
+  });
+});

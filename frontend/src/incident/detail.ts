@@ -178,7 +178,7 @@ export class IncidentDetail {
 
   /** Frames keep it current while the socket stands: then it is fetched only for the ages, which they do not tell. */
   private async readGrid(): Promise<void> {
-    const isFollowed = phase.value === "live" && this.topology.place?.epoch;
+    const isFollowed = phase.value === "live" && this.topology.place?.epoch && !this.topology.isRefused;
     if (isFollowed && Date.now() - this.gridAskedAt < GRID_MS) return;
     this.gridAskedAt = Date.now();
     await this.topology.load();

@@ -37,6 +37,8 @@ export class LiveStream {
   private askedAt = 0;
   /** When the newest answer or message came, this browser's ms. */
   heardAt = 0;
+  /** The server does not tell of it (too many are followed), so it is asked. */
+  isRefused = false;
   private loading = false;
   private again = false;
   private waiting: LiveMessage[] = [];
@@ -69,7 +71,8 @@ export class LiveStream {
     }
     this.loading = false;
     this.askingSince.value = null;
-    if (this.name && this.name !== known) this.connection.subscribe(this);
+    const isAsked = this.isRefused && this.failure.value === null;
+    if (this.name && (this.name !== known || isAsked)) this.connection.subscribe(this);
     this.drain();
     if (this.again) {
       this.again = false;
@@ -80,7 +83,7 @@ export class LiveStream {
   /** What the poll does: a fetch that is under way is waited for. `isLive`: the socket stands. */
   poll(isLive: boolean): void {
     if (this.loading || Date.now() - this.askedAt < POLL_MS) return;
-    if (!isLive || this.isDue()) void this.load();
+    if (!isLive || this.isRefused || this.isDue()) void this.load();
   }
 
   private isDue(): boolean {
@@ -145,8 +148,9 @@ export class Connection {
     };
   }
 
+  /** Nothing is followed of which the page was left before its answer came. */
   subscribe(stream: LiveStream): void {
-    const place = stream.snapshot.value?.stream;
+    const place = this.streams.has(stream) && stream.snapshot.value?.stream;
     if (place) this.socket.send({ subscribe: place.name, epoch: place.epoch, offset: place.offset });
   }
 
@@ -158,8 +162,10 @@ export class Connection {
     };
   }
 
-  subscribeGrid({ place }: TopologyFeed): void {
-    if (place?.epoch) this.socket.send({ subscribe: place.name, epoch: place.epoch, offset: place.offset });
+  subscribeGrid(grid: TopologyFeed): void {
+    const { place } = grid;
+    if (place?.epoch && this.grids.has(grid))
+      this.socket.send({ subscribe: place.name, epoch: place.epoch, offset: place.offset });
   }
 
   private eachGrid(act: (grid: TopologyFeed) => void, name?: string): void {
@@ -180,13 +186,25 @@ export class Connection {
     if (frame.kind === "message") this.eachNamed((stream) => stream.take(frame.message), frame.message.stream);
     if (frame.kind === "resync") this.eachGrid((grid) => void grid.load(), frame.stream);
     if (frame.kind === "presence") looking.value = { ...looking.value, [frame.stream]: frame.people };
-    // REST says why in words (signed out, no such incident), so a refusal asks it.
-    if (frame.kind === "resync" || frame.kind === "refused")
+    if (frame.kind === "refused") this.each((one) => refuse(one), frame.stream);
+    if (frame.kind === "subscribed") this.each((one) => (one.isRefused = false), frame.stream);
+    if (frame.kind === "resync" || (frame.kind === "subscribed" && !frame.recovered))
       this.eachNamed((stream) => void stream.load(), frame.stream);
-    if (frame.kind === "subscribed" && !frame.recovered) this.eachNamed((stream) => void stream.load(), frame.stream);
+  }
+
+  private each(act: (one: LiveStream | TopologyFeed) => void, name: string): void {
+    this.eachNamed(act, name);
+    this.eachGrid(act, name);
   }
 
   private eachNamed(act: (stream: LiveStream) => void, name?: string): void {
     for (const stream of this.streams) if (stream.name && (!name || stream.name === name)) act(stream);
   }
+}
+
+/** REST says why in words (signed out, no such incident), so the first refusal asks it; after that the poll does. */
+function refuse(one: LiveStream | TopologyFeed): void {
+  const isNew = !one.isRefused;
+  one.isRefused = true;
+  if (isNew) void one.load();
 }

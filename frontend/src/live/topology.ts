@@ -105,6 +105,8 @@ export interface FeedOptions {
 
 /** One incident's grid: `load` fetches it, `take` applies a frame. */
 export class TopologyFeed {
+  /** The server sends no frames of it (too many streams are followed), so it is fetched. */
+  isRefused = false;
   private grid: LiveGrid | null = null;
   private loading: Promise<void> | null = null;
   /** Frames that came while the grid was on its way: it may be older than they are. */
