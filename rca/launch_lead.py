@@ -11,13 +11,13 @@ that never has to wait enqueues at its own pace: then nothing is said.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rca.cover import SHARE_MIN
-from rca.keys import Ints, Mask, Rows, is_p2p
+from rca.keys import Ints, Mask, Rows, distinct, is_p2p
 from rca.slowdown import ITERATIONS_MIN, Slowdown
 from rca.streams import Floats
 
@@ -125,14 +125,13 @@ def leader_of(lost_ns: float, meeting: Meeting) -> int:
 
 def meetings_of(slowdown: Slowdown, ranks: Ints) -> Iterator[Meeting]:
     """The communicators in which two of these ranks are, and enqueue collectives."""
-    rows = slowdown.window.rows("op")
-    rows = rows[np.isin(rows["rank"], ranks) & (rows["enqueued_ns"] > 0)]
-    rows = rows[~is_p2p(rows)]
+    told = _told_of(slowdown, ranks)
+    rows = told[0][~is_p2p(told[0])]
     for comm in np.unique(rows["comm_id"]):
         mine = rows[rows["comm_id"] == comm]
         members = np.unique(mine["rank"]).astype(np.int64)
         if len(members) > 1:
-            found = _meeting(slowdown, members, _table(mine, members, slowdown.iterations.start_ns))
+            found = _meeting(slowdown, members, _table(mine, members, slowdown.iterations.start_ns), told)
             if len(found.n):
                 yield found
 
@@ -146,7 +145,7 @@ def _table(rows: Rows, members: Ints, start_ns: int) -> Floats:
     return whole
 
 
-def _meeting(slowdown: Slowdown, members: Ints, enqueued: Floats) -> Meeting:
+def _meeting(slowdown: Slowdown, members: Ints, enqueued: Floats, told: Sequence[Rows]) -> Meeting:
     first_ns = enqueued.min(axis=0)
     later = enqueued - np.median(enqueued, axis=0)
     nth, into_ns = _within(slowdown, first_ns)
@@ -163,7 +162,7 @@ def _meeting(slowdown: Slowdown, members: Ints, enqueued: Floats) -> Meeting:
     shaped = np.array(apart).reshape(len(found), len(members))
     return Meeting(
         members, shaped, np.array(uneven_ns), np.array(now_ns), np.array(grown_ns), np.array(numbers, np.int64),
-        _is_let_go(slowdown, members, enqueued, nth),
+        _is_let_go(slowdown, members, enqueued, nth, told),
     )  # fmt: skip
 
 
@@ -173,12 +172,11 @@ def _varies(later: Floats) -> tuple[Floats, float]:
     return typical, DEVIATION * float(np.median(np.abs(later - typical[:, None]))) * float(np.sqrt(n / (n - 1)))
 
 
-def _is_let_go(slowdown: Slowdown, members: Ints, enqueued: Floats, nth: Ints) -> bool:
-    """See Meeting. enqueued: (M, ops); nth: (ops,) the how many-th of its iteration each is."""
-    tables = [slowdown.window.rows(name) for name in ("op", "live_op")]  # some ops are not over as far as rows tell
+def _is_let_go(slowdown: Slowdown, members: Ints, enqueued: Floats, nth: Ints, told: Sequence[Rows]) -> bool:
+    """See Meeting. enqueued: (M, ops); nth: (ops,) the how many-th of its iteration each is. told: see _told_of."""
     pause, before = np.zeros(enqueued.shape), np.zeros(enqueued.shape, np.uint64)
     for at, rank in enumerate(members.tolist()):
-        mine = [rows[(rows["rank"] == rank) & (rows["enqueued_ns"] > 0)] for rows in tables]
+        mine = [rows[rows["rank"] == rank] for rows in told]
         since, first = np.unique(np.concatenate([rows["enqueued_ns"] for rows in mine]), return_index=True)
         since = since - slowdown.iterations.start_ns
         last = np.maximum(np.searchsorted(since, enqueued[at]) - 1, 0)
@@ -190,6 +188,15 @@ def _is_let_go(slowdown: Slowdown, members: Ints, enqueued: Floats, nth: Ints) -
     is_first = nth == int(np.argmax(longest))
     is_shared = (before[:, is_first] == before[0, is_first]).all(axis=0)
     return bool(is_shared.mean() >= 0.5)
+
+
+def _told_of(slowdown: Slowdown, ranks: Ints) -> tuple[Rows, Rows]:
+    """What is told of the ops that these ranks, of a node, enqueued: those that are over, and, as some are not as far as rows
+    tell, those in progress on that node."""
+    ops = slowdown.window.rows("op")
+    ops = ops[np.isin(ops["rank"], ranks)]
+    live = slowdown.window.rows_on("live_op", distinct(ops["node"].astype(np.int64)))
+    return ops[ops["enqueued_ns"] > 0], live[live["enqueued_ns"] > 0]
 
 
 def _within(slowdown: Slowdown, at_ns: Floats) -> tuple[Ints, Floats]:

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from ingest.window import Window
+from ingest.window import Ints, LateTables, Rows, Window
 from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
@@ -57,6 +57,19 @@ def test_hosts_that_run_ahead_freely_say_nothing_where_each_is_let_go_by_ops_of_
 
 def test_of_hosts_let_go_together_the_one_with_most_work_left_in_the_step_begins_the_next_last() -> None:
     assert last_to_launch(slow(window_of("gpu_slow", 6, 3.0, TESTBED.ahead)), MATES).tolist() == [6]
+
+
+def test_of_what_is_in_progress_only_the_asked_node_is_made_into_rows() -> None:
+    window, asked = window_of("gpu_slow", 6, 3.0, TESTBED.ahead), list[list[int] | None]()
+
+    def cut(table: str, nodes: Ints | None) -> Rows:
+        asked.append(None if nodes is None else nodes.tolist())
+        return window.rows(table) if nodes is None else window.rows_on(table, nodes)
+
+    known = {name: rows for name, rows in window.tables.items() if name != "live_op"}
+    found = slow(replace(window, tables=LateTables(known, ("live_op",), cut)))
+    assert last_to_launch(found, MATES).tolist() == [6]
+    assert asked and all(nodes == [1] for nodes in asked)
 
 
 def test_nobody_stands_out_on_a_node_that_only_waits() -> None:
