@@ -58,7 +58,7 @@ class IncidentTopology(APIView):
         """The grid as it was drawn last, at once at any size: columns of texts are numbered; `stream` tells what changes."""
         incident = read.find_incident(number, caller_of(request.user).team_ids)
         try:
-            packed = packed_grid(incident.pk)
+            packed = packed_grid(incident)
         except UNREACHABLE:
             packed = pack_unstreamed(incident)
         return _packed(request, packed)

@@ -43,6 +43,9 @@ FRAMES_KEPT: Final = 32
 TEXTS_MAX: Final = 4096
 """Texts only become more within an epoch; beyond so many it ends and the page fetches the grid anew."""
 PACKED_EVERY_S: Final = 10.0
+OLD_SECONDS: Final = 5.0
+"""A grid looked at last so long ago is drawn by who asks: whoever should draw it does not, or nobody looked at it."""
+ASKER_WAITS_S: Final = 5.0
 READY_MAX: Final = 8
 READY_SECONDS: Final = 60
 """Of so many firing incidents the grid lies ready, and is at most so old."""
@@ -100,7 +103,7 @@ def draw(number: int, wait_s: float = 0) -> None:
         if incident is None:
             return
         shows = _shows(incident)
-        if client.hget(_key(number), "shows") != shows.encode():
+        if client.hget(_key(number), "shows") != shows.encode() or _is_packed_behind(client, number):
             publish_grid(number, incident_grid(incident), shows)
         client.hset(_key(number), "drawn_at", time.time())
     finally:
@@ -108,15 +111,21 @@ def draw(number: int, wait_s: float = 0) -> None:
             lock.release()
 
 
-def packed_grid(number: int) -> bytes:
-    """The grid as gzipped JSON, drawn now if it never was. Raises one of UNREACHABLE."""
-    client = _client(settings.REDIS_URL)
+def _is_packed_behind(client: Any, number: int) -> bool:
+    """Whether the packed grid is to be made anew: it lacks the newest changes, and was packed a while ago."""
+    offset, packed_offset, at = client.hmget(_key(number), "offset", "packed_offset", "packed_at")
+    return at is not None and offset != packed_offset and time.time() - float(at) > PACKED_EVERY_S
+
+
+def packed_grid(incident: Incident) -> bytes:
+    """The grid as gzipped JSON, drawn now if nobody has lately. Raises one of UNREACHABLE."""
+    client, number = _client(settings.REDIS_URL), incident.pk
     want(number)
-    packed = client.hget(_key(number), "packed")
-    if packed is None:
-        draw(number, LOCK_SECONDS)
+    packed, drawn_at = client.hmget(_key(number), "packed", "drawn_at")
+    if drawn_at is None or time.time() - float(drawn_at) > OLD_SECONDS:
+        draw(number, ASKER_WAITS_S if packed is None else 0)
         packed = client.hget(_key(number), "packed")
-    return bytes(packed)
+    return pack_unstreamed(incident) if packed is None else bytes(packed)
 
 
 def pack_unstreamed(incident: Incident) -> bytes:
@@ -209,9 +218,10 @@ def _keep(
     fields: dict[str, Any] = {
         "epoch": states.epoch, "offset": states.offset, **of, "state": states.state.tobytes(),
         "note": states.note.tobytes(), "texts": json.dumps(states.texts), "all": frame_of_all(number, states),
+        "drawn_at": time.time(),
     }  # fmt: skip
     if packed:
-        fields |= {"packed": packed, "packed_at": time.time()}
+        fields |= {"packed": packed, "packed_at": time.time(), "packed_offset": states.offset}
     with client.pipeline(transaction=True) as pipe:
         pipe.hset(_key(number), mapping=fields)
         pipe.expire(_key(number), KEEP_SECONDS)

@@ -34,7 +34,9 @@ N = 64
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept(valkey: object) -> Iterator[None]:
+def nothing_kept(valkey: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test publishes stays however slow the machine is."""
+    monkeypatch.setattr(topology, "OLD_SECONDS", 1e6)
     with redis.Redis.from_url(settings.REDIS_URL) as client:
         client.flushall()
     yield
@@ -49,7 +51,8 @@ def grid_with(dead: dict[int, str] | None = None, nodes: int = 8) -> Grid:
     dead = dead or {}
     ranks = list(range(N))
     return Grid(
-        at="2026-01-01T00:00:00.000Z", nodes=[f"node-{k}" for k in range(nodes)], racks=[""] * nodes, states=list(STATES), rank=ranks,
+        at="2026-01-01T00:00:00.000Z", nodes=[f"node-{k}" for k in range(nodes)], racks=[""] * nodes,
+        states=list(STATES), rank=ranks,
         node=[rank * nodes // N for rank in ranks], local_rank=[rank % 8 for rank in ranks], tp=[0] * N, pp=[0] * N,
         dp=ranks, ep=[0] * N, state=[DEAD if rank in dead else OK for rank in ranks],
         note=[dead.get(rank, "") for rank in ranks], nic=["mlx5_0"] * N, gpu=["a:0"] * N, pid=ranks,
@@ -244,3 +247,42 @@ def _nothing_is_heard_any_more() -> None:
         drawn.append(({STATES[one] for one in state}, shows))
     assert [states for states, _ in drawn] == [{"ok"}, {"silent"}, {"silent"}]
     assert drawn[1] != drawn[2], "ages go on"
+
+
+def _kept(incident: Incident, **changed: float) -> None:
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        client.hset(f"dgs:topology:{incident.pk}", mapping=changed)
+
+
+async def test_a_grid_that_nobody_draws_any_more_is_drawn_by_who_asks(
+    incident: Incident, viewer: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await publish(incident.pk, grid_with())
+    await sync_to_async(_kept)(incident, drawn_at=0, packed_at=0)
+    monkeypatch.setattr(topology, "incident_grid", lambda _: grid_with({3: "gone"}))
+    assert _plain((await _topology(viewer, incident))["note"])[3] == "gone"
+
+
+def test_the_packed_grid_catches_up_with_the_last_change(incident: Incident, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = [grid_with({3: "gone"}), grid_with()]
+    monkeypatch.setattr(topology, "incident_grid", lambda _: drawn[-1])
+    topology.draw(incident.pk)
+    drawn.pop()
+    _kept(incident, shows=0)
+    topology.draw(incident.pk)
+    assert _plain(unpacked(topology.packed_grid(incident))["note"])[3] == "", (
+        "packing all at each change costs too much"
+    )
+    _kept(incident, packed_at=0)
+    topology.draw(incident.pk)
+    assert _plain(unpacked(topology.packed_grid(incident))["note"])[3] == "gone"
+
+
+def test_while_another_draws_the_first_grid_for_long_the_asker_gets_one_without_a_stream(
+    incident: Incident, viewer: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology, "ASKER_WAITS_S", 0.1)
+    with redis.Redis.from_url(settings.REDIS_URL) as client, client.lock(f"dgs:topology:{incident.pk}:lock"):
+        answer = viewer.browser.get(f"/api/v1/incidents/{incident.pk}/topology")
+    assert answer.status_code == 200
+    assert answer.json()["stream"]["epoch"] == ""
