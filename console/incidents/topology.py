@@ -177,21 +177,27 @@ async def read_frames(client: redis.asyncio.Redis, after: Position) -> Heard:
     """The frames after a position, or one of all where they are no longer kept. Raises one of UNREACHABLE."""
     number = int(after.name.partition(":")[2])
     stands: list[Any] = await client.hmget(_key(number), ["epoch", "offset"])
-    epoch, offset = stands
-    if epoch is None:
-        return Heard(after, [])
-    now = Position(after.name, epoch.decode(), int(offset))
-    if now == after:
-        return Heard(now, [])
-    if now.epoch != after.epoch or after.offset > now.offset:
-        return Heard(now, [], "the grid was laid out anew")
+    if (heard := _nothing_new(after, *stands)) is not None:
+        return heard
     async with client.pipeline(transaction=True) as pipe:
         pipe.hmget(_key(number), "epoch", "offset", "all")
         pipe.lrange(_frames_key(number), 0, -1)
         (epoch, offset, everything), frames = await pipe.execute()
+    if (heard := _nothing_new(after, epoch, offset)) is not None:  # much may have happened between the two
+        return heard
     now = Position(after.name, epoch.decode(), int(offset))
     behind = now.offset - after.offset
     return Heard(now, [], frames=frames[len(frames) - behind :] if behind <= len(frames) else [everything])
+
+
+def _nothing_new(after: Position, epoch: bytes | None, offset: bytes | None) -> Heard | None:
+    """What is heard where no frames go on from `after`; None where some do."""
+    if epoch is None or offset is None:
+        return Heard(after, [])
+    now = Position(after.name, epoch.decode(), int(offset))
+    if now.epoch != after.epoch or after.offset > now.offset:
+        return Heard(now, [], "the grid was laid out anew")
+    return Heard(now, []) if now == after else None
 
 
 @dataclass(frozen=True, slots=True)

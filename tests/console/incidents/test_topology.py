@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 import redis
+import redis.asyncio
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.test import override_settings
@@ -20,6 +21,7 @@ from django.utils import timezone
 from console.incidents import topology
 from console.incidents.grid import DEAD, OK, STATES, Grid
 from console.incidents.models import ConditionState, Incident
+from console.incidents.streams import Position
 from console.incidents.topology_frames import ALL, DELTA, States, apply_frame
 from ingest.models import Attempt
 from tests.console.conftest import Persona
@@ -286,3 +288,40 @@ def test_while_another_draws_the_first_grid_for_long_the_asker_gets_one_without_
         answer = viewer.browser.get(f"/api/v1/incidents/{incident.pk}/topology")
     assert answer.status_code == 200
     assert answer.json()["stream"]["epoch"] == ""
+
+
+class _Between(redis.asyncio.Redis):
+    """A client between whose first and second question something happens."""
+
+    happens: Callable[[], None]
+
+    async def hmget(self, *args: Any, **options: Any) -> Any:
+        answer = await super().hmget(*args, **options)
+        await sync_to_async(self.happens)()
+        return answer
+
+
+@pytest.mark.parametrize("what", ["laid out anew", "forgotten"])
+async def test_what_happens_between_the_two_questions_is_not_missed(incident: Incident, what: str) -> None:
+    await publish(incident.pk, grid_with())
+    client = _Between.from_url(settings.REDIS_URL)
+    client.happens = lambda: None
+    epoch, _ = await client.hmget(f"dgs:topology:{incident.pk}", ["epoch", "offset"])
+    place = Position(f"topology:{incident.pk}", epoch.decode(), 0)
+    await publish(incident.pk, grid_with({3: "gone"}))
+
+    def happens() -> None:
+        if what == "laid out anew":
+            topology.publish_grid(incident.pk, grid_with(nodes=4))
+        else:
+            with redis.Redis.from_url(settings.REDIS_URL) as own:
+                own.flushall()
+
+    client.happens = happens
+    try:
+        heard = await topology.read_frames(client, place)
+    finally:
+        await client.aclose()
+    assert not heard.frames
+    assert bool(heard.gap) == (what == "laid out anew")
+    assert (heard.position == place) == (what == "forgotten")
