@@ -83,7 +83,7 @@ class BadWindow(ValueError):
     """The file is not a saved window of this format; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Window:
     """What is known of one job attempt in [start_ns, end_ns).
 

@@ -8,7 +8,8 @@ applied first: a stopped or dead process, and a proxy that leaves delivered data
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -97,8 +98,24 @@ class Progress:
         return self.first_link + len(self.links)
 
 
+_MADE: WeakKeyDictionary[Window, tuple[Settings, Progress]] = WeakKeyDictionary()
+"""What was made of each window that is still held, by which thresholds; without the window itself, so that it can go."""
+
+
 def state_of(window: Window, settings: Settings) -> Progress:
-    """The state machine of `window`."""
+    """The state machine of `window`: made once, as the look that sees a stall and the diagnosis that follows both ask."""
+    by, made = _MADE.get(window, (None, None))
+    if made is None or by != settings:
+        made = _made(window, settings)
+        _MADE[window] = settings, _of(replace(window, tables={}), made)
+    return _of(window, made)
+
+
+def _of(window: Window, state: Progress) -> Progress:
+    return replace(state, known=replace(state.known, window=window))
+
+
+def _made(window: Window, settings: Settings) -> Progress:
     known = last_known(window, settings)
     members = known_members(known)
     pairs = with_transport(paired_flows(known, members), settings)
