@@ -1,8 +1,9 @@
 import { describe, expect, it } from "vitest";
 import { worstFirst } from "../src/grid/GridTable";
 import { cellAt, cellBeside, GAPS_MAX, type GridLayout, groupsInOrder, layoutGrid } from "../src/grid/layout";
-import { packed } from "../src/grid/paint";
+import { numberHeight, packed } from "../src/grid/paint";
 import { cellSentence, countsByState } from "../src/grid/words";
+import { heightInSight, isInSight, magnified, scrolledTo, timesMax } from "../src/grid/zoom";
 import { makeGrid } from "./fixtures";
 
 const overlaps = (layout: GridLayout) => {
@@ -98,6 +99,46 @@ describe("layout of the grid", () => {
     const layout = layoutGrid(grid, "node", 800);
     expect(layout.labels.at(-1)?.text).toBe("node unknown");
     expect(overlaps(layout)).toBe(0);
+  });
+});
+
+describe("zoom of the grid", () => {
+  it.each([8, 1000, 100_000])(
+    "makes each of %i cells large enough for a finger, and finds it where it is drawn",
+    (n) => {
+      for (const width of [340, 1300]) {
+        const layout = layoutGrid(makeGrid(n, 8), "node", width);
+        const times = timesMax(layout);
+        const view = { times, left: 0, top: 0 };
+        const whole = magnified(layout, view, layout.height * times);
+        expect(whole.size + whole.gap).toBeGreaterThanOrEqual(44);
+        for (const cell of [0, n >> 1, n - 1]) {
+          const middle = { x: layout.x[cell] + layout.size / 2, y: layout.y[cell] + layout.size / 2 };
+          const place = scrolledTo(middle, times, { x: 100, y: 50 });
+          const drawn = magnified(layout, { times, ...place }, 420);
+          expect(cellAt(drawn, 100, 50)).toBe(cell);
+          expect(isInSight(drawn, cell)).toBe(true);
+        }
+      }
+    },
+  );
+
+  it("draws touching cells with gaps once they are large, and leaves those with gaps as they are", () => {
+    const dense = layoutGrid(makeGrid(GAPS_MAX + 8, 8), "node", 1300);
+    const at = (times: number) => magnified(dense, { times, left: 0, top: 0 }, 420);
+    expect([at(1.2).dense, at(1.2).gap]).toEqual([true, 0]);
+    expect([at(timesMax(dense)).dense, at(timesMax(dense)).gap]).toEqual([false, 1]);
+  });
+
+  it("writes no number that is wider than its cell", () => {
+    expect(numberHeight(56, 63)).toBe(15);
+    expect(5 * 0.68 * numberHeight(47, 99_999)).toBeLessThanOrEqual(47 - 4);
+  });
+
+  it("stays on the window however large the grid becomes", () => {
+    const layout = layoutGrid(makeGrid(100_000, 8), "node", 340);
+    expect(heightInSight(layout, 8, 800)).toBe(560);
+    expect(heightInSight(layout, 1, 800)).toBe(layout.height);
   });
 });
 

@@ -10,7 +10,9 @@ import { paletteVersion } from "../state/theme";
 import type { GridColumns } from "../types";
 import { cellAt, cellBeside, type Direction, type GridLayout, layoutGrid, type Order } from "./layout";
 import { paintGrid, paintMarks, RING_ROOM_PX } from "./paint";
+import { useZoom } from "./useZoom";
 import { cellSentence, cellWords } from "./words";
+import { ZoomTools, zoomKey } from "./ZoomTools";
 
 const ARROWS: Record<string, Direction> = {
   ArrowLeft: "left",
@@ -40,15 +42,17 @@ export function RankCanvas({ columns, order, selected, onSelect }: RankCanvasPro
     [rank, node, nodes, racks, local_rank, tp, pp, dp, ep, order, width],
   );
   const chosen = selected === null ? -1 : columns.rank.indexOf(selected);
+  const zoom = useZoom(layout, cursor >= 0 ? cursor : chosen);
+  const drawn = zoom.drawn;
   const palette = paletteVersion.value;
   useLayoutEffect(() => {
-    if (canvas.current && width > 0) paintGrid(canvas.current, layout, columns);
-  }, [layout, columns, palette, width]);
+    if (canvas.current && width > 0) paintGrid(canvas.current, drawn, columns);
+  }, [drawn, columns, palette, width]);
   const pointed = pointedRanks.value;
   useLayoutEffect(() => {
     const cells = cursor >= 0 ? [cursor] : cellsOf(columns, pointed);
-    if (marked.current && width > 0) paintMarks(marked.current, layout, { selected: chosen, pointed: cells });
-  }, [layout, chosen, pointed, cursor, palette, width]);
+    if (marked.current && width > 0) paintMarks(marked.current, drawn, { selected: chosen, pointed: cells });
+  }, [drawn, chosen, pointed, cursor, palette, width]);
   const point = (cell: number) => {
     setHovered(cell);
     pointAt(isCell(columns, cell) ? [columns.rank[cell]] : []);
@@ -56,13 +60,14 @@ export function RankCanvas({ columns, order, selected, onSelect }: RankCanvasPro
 
   const cellUnder = (pointer: PointerEvent | MouseEvent) => {
     const at = canvas.current?.getBoundingClientRect();
-    return at ? cellAt(layout, pointer.clientX - at.left - RING_ROOM_PX, pointer.clientY - at.top - RING_ROOM_PX) : -1;
+    return at ? cellAt(drawn, pointer.clientX - at.left - RING_ROOM_PX, pointer.clientY - at.top - RING_ROOM_PX) : -1;
   };
   const toggle = (cell: number) => onSelect(cell < 0 || columns.rank[cell] === selected ? null : columns.rank[cell]);
   const press = (key: KeyboardEvent) => {
     const from = cursor >= 0 ? cursor : Math.max(0, chosen);
     const next = moved(layout, from, key.key);
     if (next !== null) setCursor(next);
+    else if (zoomKey(key, zoom, from)) setHovered(-1);
     else if (key.key === "Enter" || key.key === " ") toggle(from);
     else return;
     key.preventDefault();
@@ -72,29 +77,46 @@ export function RankCanvas({ columns, order, selected, onSelect }: RankCanvasPro
     <div class="grid-box" ref={box}>
       {/* biome-ignore lint/a11y/useSemanticElements: a canvas cannot be a table; the table twin is one click away */}
       <div
-        class="grid-overlay"
+        class={`grid-overlay ${zoom.times > 1 ? "zoomed" : ""}`}
+        style={zoom.times > 1 ? { height: `${drawn.height + 2 * RING_ROOM_PX}px` } : {}}
+        ref={zoom.port}
+        onScroll={zoom.scrolled}
         role="grid"
         tabIndex={0}
-        aria-label="Ranks. Arrow keys move, Enter selects."
+        aria-label="Ranks. Arrow keys move, Enter selects, plus and minus zoom."
         aria-activedescendant={cellId}
         onKeyDown={press}
         onFocus={() => cursor < 0 && setCursor(Math.max(0, chosen))}
         onBlur={() => setCursor(-1)}
         onPointerMove={(pointer) => point(cellUnder(pointer))}
         onPointerLeave={() => point(-1)}
-        onPointerDown={(pointer) => pointer.preventDefault()}
-        onClick={(click) => toggle(cellUnder(click))}
+        onPointerDown={(pointer) => {
+          pointer.preventDefault();
+          zoom.hold(pointer);
+        }}
+        onClick={(click) => !zoom.hasDragged() && toggle(cellUnder(click))}
       >
-        <canvas ref={canvas} aria-hidden="true" />
-        <canvas ref={marked} class="marks" aria-hidden="true" />
+        <div class="grid-room" style={roomOf(layout, zoom.times)}>
+          <div class="grid-sight">
+            <canvas ref={canvas} aria-hidden="true" />
+            <canvas ref={marked} class="marks" aria-hidden="true" />
+          </div>
+        </div>
         <ActiveCell id={cellId} columns={columns} cell={cursor} chosen={chosen} />
       </div>
+      <ZoomTools zoom={zoom} />
       <p class="visually-hidden" aria-live="polite">
         {isCell(columns, cursor) ? cellSentence(columns, cursor) : ""}
       </p>
-      {isCell(columns, shown) && <Tooltip columns={columns} cell={shown} layout={layout} />}
+      {isCell(columns, shown) && <Tooltip columns={columns} cell={shown} layout={drawn} />}
     </div>
   );
+}
+
+/** As large as the whole grid, so that the browser scrolls it; what is in sight is drawn anew. */
+function roomOf({ width, height }: GridLayout, times: number) {
+  if (times === 1) return {};
+  return { width: `${width * times + 2 * RING_ROOM_PX}px`, height: `${height * times + 2 * RING_ROOM_PX}px` };
 }
 
 function cellsOf(columns: GridColumns, ranks: ReadonlySet<number>): number[] {

@@ -5,6 +5,7 @@
  */
 
 import type { GridColumns } from "../types";
+import type { View } from "./zoom";
 
 export type Order = "node" | "rack" | "parallel";
 
@@ -19,6 +20,8 @@ export interface GridLayout {
   x: Float32Array;
   y: Float32Array;
   labels: { text: string; x: number; y: number; width: number }[];
+  /** Of what is in sight of a larger grid: that grid as it was laid out, and which part. */
+  of?: { layout: GridLayout; view: View };
 }
 
 /** Cells of a node, of a rack, or of a TP group. */

@@ -50,6 +50,7 @@ const RINGED: Record<string, string> = {
 };
 const RINGS_MAX = 512;
 const NUMBER_MIN_PX = 20;
+const NUMBER_LOW_PX = 8;
 /** Around the cells: room for the rings of those at the edge. */
 export const RING_ROOM_PX = 5;
 
@@ -113,14 +114,20 @@ export function prepared(canvas: HTMLCanvasElement, width: number, height: numbe
   return context;
 }
 
-function cellsByState(columns: GridColumns): number[][] {
+/** Only cells in sight: of a grid that is zoomed most are not. */
+function cellsByState(layout: GridLayout, columns: GridColumns): number[][] {
   const cells: number[][] = columns.states.map(() => []);
-  for (let i = 0; i < columns.state.length; i++) cells[columns.state[i]]?.push(i);
+  for (let i = 0; i < columns.state.length; i++) if (isSeen(layout, i)) cells[columns.state[i]]?.push(i);
   return cells;
 }
 
+function isSeen({ of, x, y, size, width, height }: GridLayout, i: number): boolean {
+  const room = size + RING_ROOM_PX;
+  return !of || (x[i] > -room && y[i] > -room && x[i] < width + room && y[i] < height + room);
+}
+
 function paintCells(context: CanvasRenderingContext2D, layout: GridLayout, columns: GridColumns): void {
-  cellsByState(columns).forEach((cells, code) => {
+  cellsByState(layout, columns).forEach((cells, code) => {
     if (cells.length === 0) return;
     const state = columns.states[code];
     const path = cellPath(layout, cells);
@@ -186,9 +193,12 @@ function strokes(pen: CanvasRenderingContext2D, lines: [number, number, number, 
   }
 }
 
+const WHOLE = { times: 1, left: 0, top: 0 };
+
 function paintPixels(context: CanvasRenderingContext2D, layout: GridLayout, columns: GridColumns): void {
-  const { size, x, y } = layout;
-  const [w, h] = [Math.ceil(layout.width / size), Math.ceil(layout.height / size)];
+  const { size, x, y, width, height } = layout.of?.layout ?? layout;
+  const { times, left, top } = layout.of?.view ?? WHOLE;
+  const [w, h] = [Math.ceil(width / size), Math.ceil(height / size)];
   const raster = document.createElement("canvas");
   raster.width = w;
   raster.height = h;
@@ -200,7 +210,7 @@ function paintPixels(context: CanvasRenderingContext2D, layout: GridLayout, colu
   for (let i = 0; i < x.length; i++) pixels[(y[i] / size) * w + x[i] / size] = palette[columns.state[i]];
   pen.putImageData(image, 0, 0);
   context.imageSmoothingEnabled = false;
-  context.drawImage(raster, 0, 0, w * size, h * size);
+  context.drawImage(raster, -left, -top, w * size * times, h * size * times);
 }
 
 /** "rgb(213, 94, 0)" as the 32-bit number ImageData wants (little-endian RGBA). */
@@ -223,10 +233,13 @@ function clipped(context: CanvasRenderingContext2D, text: string, width: number)
 }
 
 function paintNumbers(context: CanvasRenderingContext2D, layout: GridLayout, columns: GridColumns): void {
+  const height = numberHeight(layout.size, columns.rank.at(-1) ?? 0);
+  if (height < NUMBER_LOW_PX) return;
   context.textAlign = "center";
   context.textBaseline = "middle";
-  context.font = `600 ${Math.min(15, layout.size / 2.4)}px ${getComputedStyle(document.body).fontFamily}`;
+  context.font = `600 ${height}px ${getComputedStyle(document.body).fontFamily}`;
   for (let i = 0; i < layout.x.length; i++) {
+    if (!isSeen(layout, i)) continue;
     const state = columns.states[columns.state[i]];
     const [x, y] = [layout.x[i] + layout.size / 2, layout.y[i] + layout.size / 2 + 0.5];
     const text = String(columns.rank[i]);
@@ -236,6 +249,11 @@ function paintNumbers(context: CanvasRenderingContext2D, layout: GridLayout, col
   }
   context.textAlign = "start";
   context.textBaseline = "alphabetic";
+}
+
+/** Digits are about two thirds as wide as high: the longest number must fit its cell. */
+export function numberHeight(size: number, largest: number): number {
+  return Math.min(15, size / 2.4, (size - 4) / (0.68 * String(largest).length));
 }
 
 /** A plain patch behind a number, so that the hatch does not cross it. */
@@ -250,7 +268,7 @@ function ringThoseThatMatter(context: CanvasRenderingContext2D, layout: GridLayo
   const { size } = layout;
   const reach = size >= 12 ? 2.5 : 4;
   context.lineWidth = 2;
-  cellsByState(columns).forEach((cells, code) => {
+  cellsByState(layout, columns).forEach((cells, code) => {
     const ring = RINGED[columns.states[code]];
     if (!ring || (cells.length > RINGS_MAX && columns.states[code] !== "culprit")) return;
     context.strokeStyle = colour(ring);

@@ -17,6 +17,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.test import override_settings
 from django.utils import timezone
+from prometheus_client import REGISTRY
 
 from console.incidents import topology
 from console.incidents.grid import DEAD, OK, STATES, Grid
@@ -325,3 +326,63 @@ async def test_what_happens_between_the_two_questions_is_not_missed(incident: In
     assert not heard.frames
     assert bool(heard.gap) == (what == "laid out anew")
     assert (heard.position == place) == (what == "forgotten")
+
+
+def _drawn_in_order(monkeypatch: pytest.MonkeyPatch, breaks: int = 0) -> list[int]:
+    drawn: list[int] = []
+
+    def noted(one: Incident) -> Grid:
+        drawn.append(one.pk)
+        if one.pk == breaks:
+            raise ValueError("a diagnosis that cannot be read")
+        return grid_with()
+
+    monkeypatch.setattr(topology, "incident_grid", noted)
+    return drawn
+
+
+@pytest.fixture
+def three(attempt: Attempt) -> list[int]:
+    now = timezone.now()
+    others = [
+        Attempt.objects.create(job=attempt.job, number=k, world_size=8, started_at=now, last_received_at=now)
+        for k in (1, 2)
+    ]
+    made = [make_incident(one) for one in (attempt, *others)]
+    for one in made:
+        topology.want(one.pk)
+    return [one.pk for one in made]
+
+
+def test_an_incident_that_cannot_be_drawn_leaves_the_others_be_and_is_counted(
+    three: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology, "DRAWING_SECONDS", 1e6)
+    drawn = _drawn_in_order(monkeypatch, breaks=three[0])
+    before = value_of("diogenes_grids_failed_total")
+    topology.draw_wanted()
+    assert sorted(drawn) == three
+    assert value_of("diogenes_grids_failed_total") == before + 1
+
+
+def test_a_worker_whose_time_is_over_leaves_the_rest_for_the_next_time(
+    three: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology, "DRAWING_SECONDS", -1.0)
+    drawn = _drawn_in_order(monkeypatch, breaks=three[0])
+    for _ in three:
+        topology.draw_wanted()
+    assert sorted(drawn) == three
+
+
+def test_one_worker_draws_at_a_time(three: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = _drawn_in_order(monkeypatch)
+    with redis.Redis.from_url(settings.REDIS_URL) as client, client.lock(topology.DRAWING_KEY):
+        topology.draw_wanted()
+    assert not drawn
+    topology.draw_wanted()
+    assert drawn
+
+
+def value_of(name: str) -> float:
+    return REGISTRY.get_sample_value(name) or 0.0
