@@ -13,6 +13,7 @@ import dataclasses
 import gzip
 import hashlib
 import json
+import logging
 import secrets
 import time
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from typing import Any, Final
 import numpy as np
 import redis
 import redis.asyncio
+from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from redis.exceptions import LockError
 
@@ -30,13 +32,18 @@ from console.incidents.grid import Grid
 from console.incidents.models import ConditionState, Incident
 from console.incidents.publish import ring
 from console.incidents.read import newest_revision
-from console.incidents.streams import Heard, Position
+from console.incidents.streams import UNREACHABLE, Heard, Position
 from console.incidents.topology_frames import States, frame_between, frame_of_all
-from console.operations.metrics import GRID_FRAMES
+from console.operations.metrics import GRID_FRAMES, GRIDS_FAILED
 from ingest.read import latest_data_ns
 
+log = logging.getLogger(__name__)
 WANTED_KEY: Final = "dgs:topology:wanted"
 WANTED_SECONDS: Final = 12
+TRIED_KEY: Final = "dgs:topology:tried"
+DRAWING_KEY: Final = "dgs:topology:drawing"
+DRAWING_SECONDS: Final = 1.0
+"""After so long a worker begins no other grid."""
 KEEP_SECONDS: Final = 24 * 3600
 LOCK_SECONDS: Final = 120
 FRAMES_KEPT: Final = 32
@@ -82,14 +89,46 @@ def wanted() -> list[int]:
 
 
 def draw_wanted() -> None:
-    """Draw what somebody looks at; of the newest firing incidents also what was not drawn for a while, as pages open on them."""
-    client, firing = _client(settings.REDIS_URL), Incident.objects.filter(condition=ConditionState.FIRING)
-    newest = list(firing.order_by("-id").values_list("pk", flat=True)[:READY_MAX])
-    drawn = [client.hget(_key(number), "drawn_at") for number in newest]
+    """Draw what somebody looks at; of the newest firing incidents also what was not drawn for a while, as pages open on them.
+
+    One that cannot be drawn leaves the others be. One worker draws at a time, and not for long: the others send what pages
+    people. What it does not come to is first the next time.
+    """
+    client = _client(settings.REDIS_URL)
+    lock = client.lock(DRAWING_KEY, timeout=LOCK_SECONDS, blocking=False)
+    if not lock.acquire():
+        return
+    try:
+        stop_at = time.monotonic() + DRAWING_SECONDS
+        for number in _due(client):
+            client.zadd(TRIED_KEY, {str(number): time.time()})
+            _draw_safely(number)
+            if time.monotonic() > stop_at:
+                return
+    finally:
+        with contextlib.suppress(LockError):
+            lock.release()
+
+
+def _due(client: Any) -> list[int]:
+    """Numbers of the incidents to draw, the one tried longest ago first."""
+    client.zremrangebyscore(TRIED_KEY, "-inf", time.time() - KEEP_SECONDS)
+    tried = {int(number): at for number, at in client.zrange(TRIED_KEY, 0, -1, withscores=True)}
+    firing = Incident.objects.filter(condition=ConditionState.FIRING)
+    newest = firing.order_by("-id").values_list("pk", flat=True)[:READY_MAX]
     late = time.time() - READY_SECONDS
-    due = [number for number, at in zip(newest, drawn, strict=True) if at is None or float(at) < late]
-    for number in dict.fromkeys([*wanted(), *due]):
+    due = {*wanted(), *(number for number in newest if tried.get(number, 0) < late)}
+    return sorted(due, key=lambda number: tried.get(number, 0))
+
+
+def _draw_safely(number: int) -> None:
+    try:
         draw(number)
+    except (*UNREACHABLE, SoftTimeLimitExceeded):
+        raise
+    except Exception:
+        GRIDS_FAILED.inc()
+        log.exception("a grid could not be drawn", extra={"incident": number})
 
 
 def draw(number: int, wait_s: float = 0) -> None:

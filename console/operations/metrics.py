@@ -19,6 +19,7 @@ REQUEST_SECONDS: Final = Histogram("diogenes_http_request_seconds", "From a requ
 LIVE_SOCKETS: Final = Gauge("diogenes_live_sockets", "Browsers connected to this web process.")
 LIVE_MESSAGES: Final = Counter("diogenes_live_messages_sent", "Live messages sent to browsers.")
 GRID_FRAMES: Final = Counter("diogenes_grid_frames", "Changes of topology grids put before sockets.")
+GRIDS_FAILED: Final = Counter("diogenes_grids_failed", "Topology grids that could not be drawn.")
 RESYNCS: Final = Counter("diogenes_live_resyncs", "Browsers told to fetch the snapshot: messages were missing.")
 SNAPSHOTS: Final = Counter("diogenes_snapshots", "Snapshots fetched, by page.", ["page"])
 PUBLISHED: Final = Counter("diogenes_messages_published", "Live messages put on streams.", ["type"])

@@ -24,7 +24,7 @@ from console.incidents.grid import DEAD, OK, STATES, Grid
 from console.incidents.models import ConditionState, Incident
 from console.incidents.streams import Position
 from console.incidents.topology_frames import ALL, DELTA, States, apply_frame
-from ingest.models import Attempt
+from ingest.models import Attempt, Job
 from tests.console.conftest import Persona
 from tests.console.incidents.making import make_incident
 from tests.console.incidents.stalling import StallingJob
@@ -305,7 +305,7 @@ class _Between(redis.asyncio.Redis):
 @pytest.mark.parametrize("what", ["laid out anew", "forgotten"])
 async def test_what_happens_between_the_two_questions_is_not_missed(incident: Incident, what: str) -> None:
     await publish(incident.pk, grid_with())
-    client = _Between.from_url(settings.REDIS_URL)
+    client: Any = _Between.from_url(settings.REDIS_URL)
     client.happens = lambda: None
     epoch, _ = await client.hmget(f"dgs:topology:{incident.pk}", ["epoch", "offset"])
     place = Position(f"topology:{incident.pk}", epoch.decode(), 0)
@@ -344,9 +344,9 @@ def _drawn_in_order(monkeypatch: pytest.MonkeyPatch, breaks: int = 0) -> list[in
 @pytest.fixture
 def three(attempt: Attempt) -> list[int]:
     now = timezone.now()
+    jobs = [Job.objects.create(team=attempt.job.team, name=f"other-{k}") for k in range(2)]
     others = [
-        Attempt.objects.create(job=attempt.job, number=k, world_size=8, started_at=now, last_received_at=now)
-        for k in (1, 2)
+        Attempt.objects.create(job=job, number=0, world_size=8, started_at=now, last_received_at=now) for job in jobs
     ]
     made = [make_incident(one) for one in (attempt, *others)]
     for one in made:
