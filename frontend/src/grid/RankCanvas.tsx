@@ -13,6 +13,7 @@ import { paintGrid, paintMarks, RING_ROOM_PX } from "./paint";
 import { useZoom } from "./useZoom";
 import { cellSentence, cellWords } from "./words";
 import { ZoomTools, zoomKey } from "./ZoomTools";
+import { isInSight } from "./zoom";
 
 const ARROWS: Record<string, Direction> = {
   ArrowLeft: "left",
@@ -108,7 +109,9 @@ export function RankCanvas({ columns, order, selected, onSelect }: RankCanvasPro
       <p class="visually-hidden" aria-live="polite">
         {isCell(columns, cursor) ? cellSentence(columns, cursor) : ""}
       </p>
-      {isCell(columns, shown) && <Tooltip columns={columns} cell={shown} layout={drawn} />}
+      {isCell(columns, shown) && (!drawn.of || isInSight(drawn, shown)) && (
+        <Tooltip columns={columns} cell={shown} layout={drawn} />
+      )}
     </div>
   );
 }
