@@ -55,9 +55,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.accept()  # only an accepted socket can say why it closes
             await self.close(NOT_SIGNED_IN)
             return
-        self.hub = Hub.join()
-        self.looker = Looker(self.hub.client, self.caller.name, self.channel_name)
         await self.accept()
+        self.hub = Hub.join()  # a socket that was never accepted has nothing to leave
+        self.looker = Looker(self.hub.client, self.caller.name, self.channel_name)
         self.beating = asyncio.create_task(self._beat())
         LIVE_SOCKETS.inc()
 

@@ -59,8 +59,13 @@ class Shared:
         if not ended.cancelled() and ended.exception() is None:
             self._known.pop(key, None)
             self._known[key] = (time.monotonic(), ended.result())
-            while len(self._known) > ANSWERS_MAX:
+            while len(self._known) > ANSWERS_MAX or self._is_first_old():
                 del self._known[next(iter(self._known))]
+
+    def _is_first_old(self) -> bool:
+        """They stand in order of time; nobody takes one that is older than fresh."""
+        at, _ = self._known[next(iter(self._known))]
+        return time.monotonic() - at > FRESH_SECONDS
 
 
 class Hub:

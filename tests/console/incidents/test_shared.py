@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
-from console.incidents.shared import Shared
+from console.accounts.access import Caller
+from console.accounts.models import Role
+from console.incidents import shared as shared_module
+from console.incidents.consumers import LiveConsumer
+from console.incidents.shared import Hub, Shared
 
 
 class Slow:
@@ -64,3 +69,33 @@ async def test_a_failure_is_everybodys_and_is_not_kept() -> None:
     for _ in range(2):
         with pytest.raises(ConnectionError):
             await shared.ask("a", fail, fresh_s=1000)
+
+
+async def test_answers_that_nobody_can_take_any_more_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(shared_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    shared, slow = Shared(), Slow()
+    slow.may_answer.set()
+    for position in range(100):
+        await shared.ask(position, slow.ask)
+        now[0] += 1.0
+    assert len(shared._known) == 1
+
+
+async def test_a_socket_that_was_never_accepted_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[int] = []
+
+    async def allowed(user: object) -> Caller:
+        return Caller("vera", "user", {1: Role.VIEWER})
+
+    async def gone(self: LiveConsumer) -> None:
+        raise ConnectionError("the browser has gone")
+
+    monkeypatch.setattr("console.incidents.consumers._caller", allowed)
+    monkeypatch.setattr(LiveConsumer, "accept", gone)
+    monkeypatch.setattr(Hub, "join", lambda: joined.append(1))
+    socket = LiveConsumer()
+    socket.scope, socket.channel_name = {}, "one"  # type: ignore[typeddict-item]
+    with pytest.raises(ConnectionError):
+        await socket.connect()
+    assert not joined
