@@ -28,7 +28,7 @@ SETTLED_AFTER_NS: Final = 10 * SECOND
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A moment of an attempt. etag: another where the answer may be; is_settled: no data that still comes changes it."""
+    """A moment of an attempt. etag: another where the answer may be; is_settled: nothing that still comes changes it."""
 
     etag: str
     is_settled: bool
@@ -39,7 +39,8 @@ def incident_past(incident: Incident, at_ns: int, revision: int | None) -> Asked
     """Blamed as by this revision of the diagnosis, the newest where None. Raises BadAct for a time nothing is known of, and
     DiagnosisRevision.DoesNotExist."""
     found = newest_revision(incident) if revision is None else incident.revisions.get(number=revision)
-    return _asked(incident.attempt, at_ns, _fault(incident, found))
+    fault = _fault(incident, found)
+    return _asked(incident.attempt, at_ns, fault, _is_blame_known(incident, fault, at_ns))
 
 
 def job_past(attempt: Attempt, at_ns: int) -> Asked:
@@ -47,13 +48,16 @@ def job_past(attempt: Attempt, at_ns: int) -> Asked:
     lasting = ~Q(condition=ConditionState.CLEAR) | Q(last_seen_ns__gte=at_ns)
     begun = Incident.objects.filter(attempt=attempt, window_start_ns__lte=at_ns)
     incident = begun.filter(lasting).order_by("-id").first()
-    return _asked(attempt, at_ns, _fault(incident, newest_revision(incident)) if incident else None)
+    if incident is None:
+        return _asked(attempt, at_ns, None, is_blame_known=True)
+    fault = _fault(incident, newest_revision(incident))
+    return _asked(attempt, at_ns, fault, _is_blame_known(incident, fault, at_ns))
 
 
-def _asked(attempt: Attempt, at_ns: int, fault: Fault | None) -> Asked:
+def _asked(attempt: Attempt, at_ns: int, fault: Fault | None, is_blame_known: bool) -> Asked:
     _check_time(attempt, at_ns)
     heard = read_heard(attempt.pk, at_ns - HEARD_BACK_NS, at_ns + 1)
-    is_settled = _is_settled(attempt, at_ns)
+    is_settled = is_blame_known and _is_all_told(attempt, at_ns)
     told = [(one.node, one.newest_ns, one.n_batches, one.received_at.isoformat()) for one in heard]
     blamed = (fault.revision, fault.from_ns, fault.until_ns) if fault else None
     about = (VERSION, attempt.pk, attempt.roster_version, at_ns, is_settled, blamed, told)
@@ -74,7 +78,7 @@ def _check_time(attempt: Attempt, at_ns: int) -> None:
         raise BadAct(f"Nothing was known then: the first data of this attempt is of {iso_from_ns(first_ns)}.")
 
 
-def _is_settled(attempt: Attempt, at_ns: int) -> bool:
+def _is_all_told(attempt: Attempt, at_ns: int) -> bool:
     """Whether every node has told all of that time."""
     if attempt.state == Attempt.State.ENDED:
         return True
@@ -95,6 +99,15 @@ def _fault(incident: Incident, revision: DiagnosisRevision | None) -> Fault | No
     began_ns = [finding.began_ns for finding in diagnosis.findings[:1] if finding.began_ns]
     from_ns = min([incident.first_symptom_ns, *began_ns])
     is_over = incident.condition == ConditionState.CLEAR
-    return Fault(
-        diagnosis, revision.number, from_ns, max(incident.last_seen_ns, incident.triggered_ns) if is_over else None
-    )
+    return Fault(diagnosis, revision.number, from_ns, _seen_until_ns(incident) if is_over else None)
+
+
+def _seen_until_ns(incident: Incident) -> int:
+    return max(incident.last_seen_ns, incident.triggered_ns)
+
+
+def _is_blame_known(incident: Incident, fault: Fault | None, at_ns: int) -> bool:
+    """Not of a time after the last look that saw the fault, until it is over: it may have been over by then."""
+    if fault is None or at_ns < fault.from_ns or incident.condition == ConditionState.CLEAR:
+        return True
+    return at_ns <= _seen_until_ns(incident)

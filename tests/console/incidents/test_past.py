@@ -277,6 +277,20 @@ async def test_only_what_nothing_can_change_may_be_kept(told: Told) -> None:
     assert await policy(5, "&revision=1") == "private, no-cache", "a node still tells of earlier times"
 
 
+async def test_whom_a_fault_blames_is_not_kept_of_times_after_it_was_last_seen_until_it_is_over(told: Told) -> None:
+    path = f"incidents/{told.incident.pk}/grid/at?at_ns={told.at(20)}&revision=1"
+    await Node.objects.aupdate(watermark_ns=told.at(60))
+    of_incident = Incident.objects.filter(pk=told.incident.pk)
+    await of_incident.aupdate(condition="clearing", last_seen_ns=told.at(19), triggered_ns=told.at(19))
+    clearing = await get(told.incident.team, path)
+    assert "culprit" in states(decode_past(clearing.content)[0]) and "immutable" not in clearing["Cache-Control"]
+    earlier = await get(told.incident.team, path.replace(str(told.at(20)), str(told.at(18))))
+    assert "immutable" in earlier["Cache-Control"]
+    await of_incident.aupdate(condition="clear")
+    over = await get(told.incident.team, path)
+    assert "culprit" not in states(decode_past(over.content)[0]) and "immutable" in over["Cache-Control"]
+
+
 @pytest.mark.parametrize(
     ("query", "says"),
     [
