@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import time
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from console.incidents.evidence import incident_grid
+from console.incidents.grid import DEAD
 from console.incidents.models import Incident
+from console.incidents.topology import publish_grid
 from tests.browser.conftest import PHONE, OpenAs
 from tests.browser.stack import Stack
 from tests.browser.test_accessibility import violations
@@ -142,6 +148,36 @@ def test_what_happens_meanwhile_does_not_move_the_moment(stack: Stack, open_as: 
     page.get_by_role("button", name="Acknowledge").first.click()
     expect(page.locator(".incident-head .chip")).to_have_text("Acknowledged")
     expect(states(page)).to_contain_text("Healthy 8")
+    assert at_of(page) == before
+
+
+def heard(page: Page, frames: list[str | bytes], is_it: Callable[[str | bytes], bool]) -> None:
+    """Wait until the page's socket has brought such a frame, and the page has had time to paint it."""
+    give_up_at = time.monotonic() + 60
+    while not any(is_it(frame) for frame in list(frames)):
+        assert time.monotonic() < give_up_at, "no such frame"
+        page.wait_for_timeout(50)
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def test_a_new_grid_does_not_move_the_moment(stack: Stack, open_as: OpenAs) -> None:
+    incident = stack.stalling_job()
+    page = opened(open_as, incident)
+    drag_to(page, 0.1)
+    expect(states(page)).to_contain_text("Healthy 8")
+    before, frames = at_of(page), list[str | bytes]()
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda said: frames.append(said)))
+    page.reload()
+    expect(states(page)).to_contain_text("Healthy 8")
+    heard(page, frames, lambda one: isinstance(one, str) and f'"subscribed":"topology:{incident.pk}"' in one)
+
+    def publish() -> None:
+        grid = incident_grid(incident)
+        publish_grid(incident.pk, dataclasses.replace(grid, state=[DEAD] * len(grid.rank)))
+
+    stack.do(publish)
+    heard(page, frames, lambda one: isinstance(one, bytes))
+    expect(states(page)).to_have_text(re.compile("Healthy 8"))
     assert at_of(page) == before
 
 
