@@ -49,6 +49,7 @@ const MAP: [string, [string, string][]][] = [
       ["Arrows", "move from rank to rank"],
       ["Enter", "select the rank, in the lanes too"],
       ["Home End", "first, last rank"],
+      ["+ − 0", "larger, smaller, all; also Ctrl and the wheel"],
     ],
   ],
 ];
