@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,7 @@ class Iterations:
 
     def column(self, name: str) -> Floats:
         """(P, I) a column of the ops, NaN where nothing was seen."""
-        return _laid(self.ops[name].astype(np.float64), self.row)
+        return _laid(self.ops[name], self.row)
 
     @property
     def rank_at(self) -> Ints:
@@ -114,9 +115,11 @@ def _columns(rows: Rows, at: Ints) -> Rows:
     return found
 
 
-def _laid(values: Floats, rows: Ints) -> Floats:
+def _laid(values: np.ndarray[Any, np.dtype[Any]], rows: Ints) -> Floats:
     """`values` at these positions, NaN for -1: read once from end to end, as rows are long and places jump among them."""
-    found: Floats = np.append(values, np.nan)[rows]
+    padded = np.empty(len(values) + 1)
+    padded[:-1], padded[-1] = values, np.nan
+    found: Floats = padded[rows]
     return found
 
 
