@@ -121,9 +121,10 @@ def settle_due() -> None:
     now = timezone.now()
     for seen in _in_pages(Incident.objects.filter(silenced_until__lte=now).only("pk")):
         _settle_one(seen.pk, DETECTOR, "Its silence ran out.")
-    begun = Silence.objects.filter(starts_at__lte=now, starts_at__gt=now - timedelta(minutes=1), ends_at__gt=now)
+    begun = Silence.objects.filter(starts_at__lte=now, ends_at__gt=now, settled_at=None)
     for team_id in set(begun.values_list("team_id", flat=True)):
         settle_team(team_id)
+        begun.filter(team=team_id).update(settled_at=now)
 
 
 def _settle_one(number: int, actor: Actor, why: str) -> None:

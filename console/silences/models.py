@@ -18,8 +18,9 @@ class Kind(models.TextChoices):
 class Silence(models.Model):
     """Incidents of a team that match every matcher page nobody from `starts_at` to `ends_at`.
 
-    matchers: as matching.py reads them. ended_at: when somebody ended it early; ends_at is then that time. request_key (a
-    hash of the actor's own) makes a repeated request the same silence.
+    matchers: as matching.py reads them. ended_at: when somebody ended it early; ends_at is then that time. settled_at: when
+    all incidents were told that it had begun. request_key (a hash of the actor's own) makes a repeated request the same
+    silence.
     """
 
     team = models.ForeignKey("ingest.Team", models.PROTECT, related_name="silences")
@@ -33,6 +34,7 @@ class Silence(models.Model):
     made_by_kind = models.CharField(max_length=16)
     ended_at = models.DateTimeField(null=True, blank=True)
     ended_by = models.CharField(max_length=150, default="", blank=True)
+    settled_at = models.DateTimeField(null=True, blank=True)
     request_key = models.CharField(max_length=100, default="", blank=True)
 
     class Meta:

@@ -176,6 +176,20 @@ def test_a_silence_that_was_ahead_begins(attempt: Attempt) -> None:
     assert Incident.objects.get(pk=incident.pk).silence == silence
 
 
+def test_a_silence_begins_however_late_somebody_looks_and_is_settled_once(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    incident = make_incident(attempt)
+    silence = make_silence(incident.team_id, RITA, JOB, "tonight", 60, starts_at=timezone.now() + timedelta(hours=2))
+    Silence.objects.filter(pk=silence.pk).update(starts_at=timezone.now() - timedelta(minutes=20))
+    settle_due()
+    assert Incident.objects.get(pk=incident.pk).silence == silence
+    again: list[int] = []
+    monkeypatch.setattr(acts, "settle_team", again.append)
+    settle_due()
+    assert again == []
+
+
 def test_ending_a_silence_leaves_what_another_one_still_covers(attempt: Attempt) -> None:
     incident = make_incident(attempt)
     short = make_silence(incident.team_id, RITA, JOB, "short", 10)
