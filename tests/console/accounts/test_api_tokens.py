@@ -68,6 +68,17 @@ def test_scopes_narrow_a_token_to_some_acts_of_its_role(admin: Persona, attempt:
     )
 
 
+def test_a_token_narrowed_to_an_act_does_that_one_to_many_and_no_other(admin: Persona, attempt: Attempt) -> None:
+    targets = [{"number": make_incident(attempt).pk}]
+    who = script(made(admin, role="responder", scopes=["acknowledge"])["token"])
+    done = post(who, "/api/v1/incidents/acts", verb="acknowledge", targets=targets)
+    assert done.status_code == 200 and done.json()["n_done"] == 1, done.content
+    refused = post(who, "/api/v1/incidents/acts", verb="resolve", targets=targets, note="x").json()
+    assert [one["code"] for one in refused["outcomes"]] == ["forbidden"]
+    viewer = script(made(admin, role="viewer")["token"])
+    assert post(viewer, "/api/v1/incidents/acts", verb="acknowledge", targets=targets).status_code == 403
+
+
 @pytest.mark.parametrize(
     "asked",
     [
