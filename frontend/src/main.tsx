@@ -20,6 +20,7 @@ import "./styles/incident.css";
 import "./styles/panels.css";
 import "./styles/answers.css";
 import "./styles/canvas.css";
+import "./styles/grid.css";
 import "./styles/plotly.css";
 import "./styles/standing.css";
 import "./styles/tables.css";
