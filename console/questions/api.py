@@ -103,13 +103,13 @@ class JobQuestion(APIView):
 class JobQuestionCsv(APIView):
     @extend_schema("job_question_csv", parameters=QUERY, responses={(200, "text/csv"): OpenApiTypes.STR, **WRONG})
     def get(self, request: Request, job_id: int) -> HttpResponse:
-        """The same rows as CSV; the head names columns and units."""
+        """The same rows as CSV; the head names columns and units, the header `X-Left-Out` counts rows beyond the limit."""
         found = answer(*_asked(request, job_id))
         text = io.StringIO()
         writer = csv.writer(text)
         writer.writerow([f"{one.name} [{one.unit}]" if one.unit else one.name for one in found.columns])
         writer.writerows(cells(found.rows))
-        return _file(text.getvalue().encode(), "text/csv; charset=utf-8", f"job-{job_id}.csv")
+        return _file(text.getvalue().encode(), "text/csv; charset=utf-8", f"job-{job_id}.csv", found.left_out)
 
 
 class JobQuestionParquet(APIView):
@@ -118,10 +118,10 @@ class JobQuestionParquet(APIView):
         responses={(200, "application/vnd.apache.parquet"): OpenApiTypes.BINARY, **WRONG},
     )  # fmt: skip
     def get(self, request: Request, job_id: int) -> HttpResponse:
-        """The same rows as a Parquet file, for notebooks; units are in the columns' names."""
-        return _file(
-            parquet_of(answer(*_asked(request, job_id))), "application/vnd.apache.parquet", f"job-{job_id}.parquet"
-        )
+        """The same rows as a Parquet file, for notebooks; units are in the columns' names, `X-Left-Out` is as of the CSV."""
+        found = answer(*_asked(request, job_id))
+        kind = "application/vnd.apache.parquet"
+        return _file(parquet_of(found), kind, f"job-{job_id}.parquet", found.left_out)
 
 
 def parquet_of(found: Answer) -> bytes:
@@ -187,8 +187,9 @@ def _unit(unit: str) -> str:
     return {"GB/s": "gb_per_s", "GB": "gb", "op records": "records", "ops": "count"}.get(unit, unit)
 
 
-def _file(body: bytes, kind: str, name: str) -> HttpResponse:
-    return HttpResponse(body, content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+def _file(body: bytes, kind: str, name: str, n_left_out: int) -> HttpResponse:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Left-Out": str(n_left_out)}
+    return HttpResponse(body, content_type=kind, headers=headers)
 
 
 def _asked(request: Request, job_id: int) -> tuple[Attempt, Question]:

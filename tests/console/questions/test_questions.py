@@ -142,6 +142,15 @@ def test_csv_and_parquet_hold_the_rows_and_no_formulas(asked: Any, attempt: Atte
     assert table["at"].to_pylist()[0].timestamp() == T0 / 1e9
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_file_that_was_cut_says_how_many_rows_it_lacks(
+    asked: Any, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    assert asked("of=mean", suffix)["X-Left-Out"] == "0"
+    monkeypatch.setattr(answering, "ROWS_SHOWN_MAX", 2)
+    assert asked("of=mean", suffix)["X-Left-Out"] == "1"
+
+
 async def test_per_rank_and_node_the_traces_answer(ingest: Ingest) -> None:
     job = StallingJob(ingest)
     await job.run(10)
