@@ -40,7 +40,9 @@ def incident_grid(incident: Incident) -> grid.Grid:
     if incident.condition == ConditionState.CLEAR:
         end_ns = incident.window_end_ns
         window = read_window(incident.attempt_id, end_ns - GRID_NS, end_ns, grid.TABLES)
-        return grid.make_grid(window, newest_diagnosis(incident), iso_from_ns(end_ns) or "")
+        return grid.make_grid(
+            window, newest_diagnosis(incident), iso_from_ns(end_ns) or "", racks=racks_of(incident.attempt_id)
+        )
     return _grid_now(incident.attempt, newest_diagnosis(incident))
 
 
@@ -61,7 +63,12 @@ def unheard_ns(attempt: Attempt) -> int:
 def _grid_now(attempt: Attempt, diagnosis: Diagnosis | None) -> grid.Grid:
     end_ns = latest_data_ns(attempt.pk) + 1
     window = read_window(attempt.pk, end_ns - GRID_NS, end_ns, grid.TABLES)
-    return grid.make_grid(window, diagnosis, iso(timezone.now()) or "", unheard_ns(attempt))
+    return grid.make_grid(window, diagnosis, iso(timezone.now()) or "", unheard_ns(attempt), racks_of(attempt.pk))
+
+
+def racks_of(attempt_id: int) -> dict[str, str]:
+    """Where the attempt's nodes stand, of those that say so."""
+    return dict(Node.objects.filter(attempt=attempt_id).exclude(rack="").values_list("name", "rack"))
 
 
 def incident_lanes(

@@ -24,7 +24,7 @@ from console.incidents.grid import DEAD, OK, STATES, Grid
 from console.incidents.models import ConditionState, Incident
 from console.incidents.streams import Position
 from console.incidents.topology_frames import ALL, DELTA, States, apply_frame
-from ingest.models import Attempt, Job
+from ingest.models import Attempt, Job, Node
 from tests.console.conftest import Persona
 from tests.console.incidents.making import make_incident
 from tests.console.incidents.stalling import StallingJob
@@ -250,6 +250,18 @@ def _nothing_is_heard_any_more() -> None:
         drawn.append(({STATES[one] for one in state}, shows))
     assert [states for states, _ in drawn] == [{"ok"}, {"silent"}, {"silent"}]
     assert drawn[1] != drawn[2], "ages go on"
+
+
+async def test_the_grid_says_in_which_racks_its_nodes_stand(ingest: Ingest) -> None:
+    await StallingJob(ingest).run(1)
+    await sync_to_async(_racks_are_said)()
+
+
+def _racks_are_said() -> None:
+    first = Node.objects.order_by("name").first()
+    assert first is not None
+    Node.objects.filter(pk=first.pk).update(rack="r7")
+    assert topology.incident_grid(make_incident(Attempt.objects.get())).racks == ["r7", "", "", ""]
 
 
 def _kept(incident: Incident, **changed: float) -> None:
