@@ -15,6 +15,7 @@ from django.utils import timezone
 from console.evidence.drawn import drawings
 from console.evidence.raster import NoPicture, png_of
 from console.incidents.models import Incident
+from console.incidents.rows import is_quiet
 from console.tickets.destinations import KINDS
 from console.tickets.message import wants_pictures
 from console.tickets.models import Ticket, TicketPicture
@@ -29,7 +30,8 @@ TAKERS: Final = tuple(name for name, kind in KINDS.items() if kind.takes_picture
 
 
 def draw_due() -> int:
-    """Promise the pictures of tickets made of late; returns of how many. Who dies while drawing leaves them out."""
+    """Promise the pictures of tickets made of late; returns of how many. Who dies while drawing leaves them out, and so does
+    an incident that was silenced meanwhile."""
     now = timezone.now()
     found = Ticket.objects.filter(
         told_at__gt=now - UNTIL, told_at__lte=now - AFTER, pictured_at=None, destination__kind__in=TAKERS,
@@ -40,7 +42,11 @@ def draw_due() -> int:
     for ticket in found.select_related("destination", "incident").order_by("told_at")[:PER_RUN_MAX]:
         is_ours = Ticket.objects.filter(pk=ticket.pk, pictured_at=None).update(pictured_at=now)
         destination = ticket.destination
-        if not is_ours or not wants_pictures(KINDS[destination.kind], destination.settings):
+        if (
+            not is_ours
+            or is_quiet(ticket.incident)
+            or not wants_pictures(KINDS[destination.kind], destination.settings)
+        ):
             continue
         if ticket.incident_id not in drawn:
             drawn[ticket.incident_id] = pictures_of(ticket.incident)

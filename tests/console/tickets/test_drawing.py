@@ -10,7 +10,9 @@ import pytest
 from django.core import mail
 from django.utils import timezone
 
-from console.incidents.models import Incident
+from console.incidents.models import ActorKind, Incident
+from console.incidents.record import Actor
+from console.silences.acts import make_silence
 from console.tickets import drawing
 from console.tickets.acts import make_destination, replay
 from console.tickets.drawing import draw_due
@@ -89,6 +91,16 @@ def test_each_that_holds_files_gets_the_pictures_once_as_they_were_drawn(
         if kind == "gitlab":
             assert [text.count("![p](/uploads/") for _, _, text in there.issue.remarks] == [2]
             assert Ticket.objects.get().own_remarks == [there.issue.remarks[0][0]]
+
+
+def test_pictures_wake_nobody_once_the_incident_is_silenced(attempt: Attempt) -> None:
+    make_destination(attempt.job.team_id, "list", "email", {"to": "a@b.example"}, "ada", "low")
+    incident = make_incident(attempt)
+    settle()
+    make_silence(
+        incident.team_id, Actor("rita", ActorKind.USER), [{"field": "job", "values": [incident.job.name]}], "known", 60
+    )
+    assert draw_due() == 0
 
 
 def test_mails_show_them_and_hold_the_text_for_who_reads_no_html(attempt: Attempt) -> None:
