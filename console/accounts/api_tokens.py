@@ -72,7 +72,12 @@ def rotate_token(caller: Caller, token_id: int, days: int | None, grace_minutes:
             ends_at = old.expires_at if days is None else _earlier(old.expires_at, ends_at)
         else:
             _check_no_wider(caller, old.team, Role(old.role), old.scopes, ends_at)
-        more: dict[str, Any] = {"scopes": old.scopes, "made_by": caller.name, "expires_at": ends_at, "rotated_from": old}
+        more: dict[str, Any] = {
+            "scopes": old.scopes,
+            "made_by": caller.name,
+            "expires_at": ends_at,
+            "rotated_from": old,
+        }
         made = make_api_token(old.team, old.label, Role(old.role), **more)
         _end(old, now + timedelta(minutes=grace_minutes))
     return made
