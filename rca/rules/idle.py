@@ -20,7 +20,7 @@ from rca.unstarted import NEVER_BEGAN
 from rca.words import capitalised, named, process_evidence, rank_subject, score
 
 RULE = "idle"
-VERSION = 1
+VERSION = 2
 
 
 def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
