@@ -118,7 +118,7 @@ def test_a_viewer_may_look_and_comment_nowhere(stack: Stack, open_as: OpenAs) ->
     page.keyboard.press("a")
     expect(page.locator(".incident-head .chip")).to_have_text("Open")
     page.goto(f"{stack.server.url}/settings")
-    expect(page.get_by_text("Only admins")).to_be_visible()
+    expect(page.get_by_text("Only admins see and create agent tokens.")).to_be_visible()
 
 
 def test_the_keyboard_alone_is_enough(stack: Stack, open_as: OpenAs) -> None:
@@ -315,8 +315,8 @@ def test_a_pause_a_report_and_a_threshold_are_told_on_the_jobs_pages(stack: Stac
 
 def test_an_admin_makes_a_token_that_is_shown_once(open_as: OpenAs) -> None:
     page = open_as("ada", "/settings")
-    page.get_by_label("Label").fill("cluster b")
-    page.get_by_role("button", name="Create token").click()
+    page.locator("#token-label").fill("cluster b")
+    page.get_by_role("button", name="Create token").first.click()
     dialog = page.get_by_role("dialog")
     expect(dialog.locator("code")).to_have_text(re.compile("^dga_"))
     dialog.get_by_role("button", name="I have copied it").click()
@@ -327,10 +327,10 @@ def test_an_admin_makes_a_token_that_is_shown_once(open_as: OpenAs) -> None:
 def test_who_administers_two_teams_says_for_which_a_token_is(stack: Stack, open_as: OpenAs) -> None:
     stack.do(_administer_another_team, "ada")
     page = open_as("ada", "/settings")
-    page.get_by_label("Label").fill("cluster c")
-    expect(page.get_by_role("button", name="Create token")).to_be_disabled()
-    page.get_by_label("Team").select_option("serving")
-    page.get_by_role("button", name="Create token").click()
+    page.locator("#token-label").fill("cluster c")
+    expect(page.get_by_role("button", name="Create token").first).to_be_disabled()
+    page.locator("#token-team").select_option("serving")
+    page.get_by_role("button", name="Create token").first.click()
     page.get_by_role("dialog").get_by_role("button", name="I have copied it").click()
     expect(page.get_by_role("row", name=re.compile("cluster c serving"))).to_be_visible()
 
