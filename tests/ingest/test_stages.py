@@ -77,7 +77,7 @@ async def test_looks_and_diagnoses_do_not_read_stages_and_asking_for_both_reads_
     attempt = await Attempt.objects.alatest("pk")
     assert set((await read(attempt.pk, WALL_NS, WALL_NS + 9 * SECOND)).tables) == set(TRACE_TABLES)
     evidence = await sync_to_async(read_evidence)(attempt.pk, WALL_NS, WALL_NS + 9 * SECOND)
-    assert set(evidence.tables) == set(TRACE_TABLES)
+    assert set(evidence.tables) == {*TRACE_TABLES, "traffic"}
     both = await stages(tables=(*TRACE_TABLES, *STAGE_TABLES))
     assert len(both.rows("stage")) == 20 and len(both.rows("op"))
 
