@@ -1,8 +1,8 @@
 """Making, rotating and revoking API tokens. None can do more, or live longer, than the token that makes it.
 
 A person who administers the team may make any token of it. A token that may administer makes tokens within its own scopes
-and life only, so that a secret that leaked is over when it is revoked, or at its end at the latest. Any token may rotate
-itself: the new secret ends when the old one would have.
+and life only. Any token may rotate itself: the new secret ends when the old one would have. So a secret that leaked is over at
+its end at the latest; revoking it leaves what was rotated from it or made with it, which must be revoked, too.
 """
 
 from __future__ import annotations
