@@ -118,7 +118,7 @@ def test_somebody_who_is_not_root_gets_paced_links(engine: Path, tmp_path_factor
     home = Path(subprocess.check_output(["mktemp", "-d", "/tmp/testbed-nobody-XXXX"], text=True).strip())
     try:
         shutil.copytree(REPO / "nccl_instrument" / "testbed", home / "nccl_instrument" / "testbed")
-        for name in ("__init__.py", "sizes.py", "stage_schema.py"):
+        for name in ("__init__.py", "command_line.py", "sizes.py", "stage_schema.py"):
             shutil.copy(REPO / "nccl_instrument" / name, home / "nccl_instrument" / name)
         subprocess.run(["chown", "-R", "nobody", str(home)], check=True)
         words = [SETPRIV, "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", str(SYSTEM_PYTHON), "-m"]
