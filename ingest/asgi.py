@@ -19,12 +19,12 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 django.setup(set_prefix=False)
 
+from ingest.door.metrics import count_answer  # noqa: E402
+from ingest.door.receive import Answer, answer_batch, answer_dumps, answer_health, answer_knock, answer_orders  # noqa: E402
+from ingest.door.server import Server  # noqa: E402
 from ingest.log_context import name_requests  # noqa: E402  (models need Django set up)
-from ingest.metrics import count_answer  # noqa: E402
 from ingest.needs import NEEDS  # noqa: E402
 from ingest.operations import PATHS, Operations, serve  # noqa: E402
-from ingest.receive import Answer, answer_batch, answer_dumps, answer_health, answer_knock, answer_orders  # noqa: E402
-from ingest.server import Server  # noqa: E402
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

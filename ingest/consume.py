@@ -19,10 +19,10 @@ from typing import Any, Final
 import psycopg
 from psycopg_pool import PoolTimeout
 
-from ingest.auth import Unauthorised
-from ingest.metrics import KAFKA_LAG, KAFKA_MESSAGES
-from ingest.receive import AGE_NS_MAX, take_batch
-from ingest.server import Server
+from ingest.door.auth import Unauthorised
+from ingest.door.metrics import KAFKA_LAG, KAFKA_MESSAGES
+from ingest.door.receive import AGE_NS_MAX, take_batch
+from ingest.door.server import Server
 from nccl_instrument.sealed import AGE_HEADER, KEY_HEADER, SEAL_HEADER
 
 try:

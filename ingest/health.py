@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from django.db import connection
 
-from ingest.space import UNKNOWN, Space, data_folders, measure
+from ingest.traces.space import UNKNOWN, Space, data_folders, measure
 
 LIVING_SECONDS: Final = 10
 

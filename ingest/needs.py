@@ -15,9 +15,9 @@ from typing import Any, Final
 from django.db.migrations.loader import MigrationLoader
 from psycopg import Connection
 
-from ingest.database import connect
-from ingest.partitions import PARTITION, partition_start
-from ingest.space import data_folders, measure, size_words
+from ingest.traces.database import connect
+from ingest.traces.partitions import PARTITION, partition_start
+from ingest.traces.space import data_folders, measure, size_words
 
 STATEMENT_MS: Final = 2_000
 

@@ -14,11 +14,11 @@ import numpy as np
 from django.db import connection
 from django.db.models import Sum
 
-from ingest.cutting import GROUP_OF
-from ingest.frame import read_frame
 from ingest.models import Attempt, Communicator, Node, OpRollup
-from ingest.rollup import BIN, bus_share, quantiles_ns
-from ingest.stored import Reading, read_groups
+from ingest.sums.rollup import BIN, bus_share, quantiles_ns
+from ingest.traces.cutting import GROUP_OF
+from ingest.traces.frame import read_frame
+from ingest.traces.stored import Reading, read_groups
 from ingest.window import TRACE_TABLES, Window
 
 

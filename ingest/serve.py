@@ -15,7 +15,7 @@ from typing import Final
 
 import uvicorn
 
-from ingest.gate import Gate, proxy_options
+from ingest.door.gate import Gate, proxy_options
 
 APPLICATION: Final = "ingest.asgi:application"
 BACKLOG: Final = 2048

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ingest.saved import BYTES_MAX, read_arrays
+from ingest.traces.saved import BYTES_MAX, read_arrays
 from nccl_instrument.tables import DTYPE
 
 Rows = npt.NDArray[np.void]

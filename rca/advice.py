@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from rca.progress import Progress
+from rca.hang.progress import Progress
 from rca.words import named, nic_name, node_name
 
 RESTART = "Then restart the job from its last checkpoint: NCCL does not recover an op in which a rank was lost."

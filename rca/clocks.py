@@ -17,7 +17,7 @@ from ingest.window import Window
 from nccl_instrument.tables import ALGOS, OP_NO_NETWORK
 from rca.findings import NodeClock
 from rca.keys import Ints, Rows, is_p2p, mix
-from rca.streams import Floats
+from rca.slow.streams import Floats
 
 ENDS_MIN = 3  # ends of shared ops; fewer say nothing about a node's clock
 ROWS_MAX = 200_000

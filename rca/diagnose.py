@@ -16,17 +16,17 @@ from nccl_instrument.tables import TRANSPORTS
 from rca.cards import with_failed_completions
 from rca.clocks import node_clocks
 from rca.counters import absent, judged, marked
-from rca.diagnose_slowdown import diagnose_slowdown
-from rca.external import excused, taken_as
 from rca.findings import Diagnosis, Finding, Symptom, SymptomKind, WaitEdge
+from rca.hang.paths import paths_to, victims_and_path
+from rca.hang.progress import Progress, state_of
+from rca.hang.transport import UNKNOWN
 from rca.holes import downgrade, ranked, unseen
-from rca.paths import paths_to, victims_and_path
-from rca.progress import Progress, state_of
-from rca.replicas import unlike_replicas
 from rca.rules import deadlock, hang, idle, mismatch, never_arrived, own_counts, silence
 from rca.rules.least_sent import with_least_sent
 from rca.settings import DEFAULT, Settings
-from rca.transport import UNKNOWN
+from rca.slow.diagnose import diagnose_slowdown
+from rca.slow.replicas import unlike_replicas
+from rca.triggers.external import excused, taken_as
 from rca.why_not import of_hang
 from rca.words import NOTHING_TO_EXPLAIN, communicator_names
 

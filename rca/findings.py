@@ -215,7 +215,7 @@ class Diagnosis:
     of those involved. missing: what was not seen, in sentences. downgraded: why grades were lowered. thresholds: the
     settings in force. analysed_ns: data time of the window's end. alternatives: who else could have been blamed.
     compared: the job's own usual against now. clocks: of the nodes whose offset could be estimated. agreement: a sentence
-    per source that was asked (rca/fusion.py). layer: where the trouble is, "" when nobody can tell.
+    per source that was asked (rca/dumps/fusion.py). layer: where the trouble is, "" when nobody can tell.
     """
 
     symptom: Symptom

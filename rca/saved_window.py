@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from ingest.saved import BYTES_MAX
+from ingest.traces.saved import BYTES_MAX
 from ingest.window import BadWindow, Window, load_question
 from rca.diagnose import diagnose
 from rca.findings import Symptom, SymptomKind, symptom_from_json, to_json
-from rca.normal import Normal
 from rca.printed import alternative_lines, text
 from rca.settings import DEFAULT, Settings, limits, settings_with
-from rca.triggers import look
+from rca.triggers.look import look
+from rca.triggers.normal import Normal
 from rca.why_not import why_not
 
 GIB = 2**30

@@ -10,17 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 from ingest.window import Window
-from rca.external import taken_as
 from rca.findings import Alternative, Diagnosis, FaultKind, Finding, Subject, Symptom, SymptomKind
-from rca.paths import Paths, paths_to
-from rca.progress import state_of
+from rca.hang.paths import Paths, paths_to
+from rca.hang.progress import state_of
+from rca.hang.why_not_hang import cleared as cleared_of_hang
+from rca.hang.why_not_hang import hang_alternatives
 from rca.ranks import Ranks, known_ranks
 from rca.settings import DEFAULT, Settings
-from rca.slowdown import Slowdown, slowdown_of
-from rca.why_not_hang import cleared as cleared_of_hang
-from rca.why_not_hang import hang_alternatives
-from rca.why_not_slow import cleared as cleared_of_slowness
-from rca.why_not_slow import shares_of, slow_alternatives
+from rca.slow.slowdown import Slowdown, slowdown_of
+from rca.slow.why_not_slow import cleared as cleared_of_slowness
+from rca.slow.why_not_slow import shares_of, slow_alternatives
+from rca.triggers.external import taken_as
 from rca.words import named
 
 ALTERNATIVES_MAX = 6

@@ -10,8 +10,8 @@ import numpy as np
 from ingest.window import Window
 from nccl_instrument.tables import PORT_STATES
 from rca.findings import Component, Cover, Evidence, FaultKind, Grade, Subject, SymptomKind
-from rca.pairs import ABSENT, FINISHED, NO_FLOWS, SEEN, UNHEARD
-from rca.progress import Progress
+from rca.hang.pairs import ABSENT, FINISHED, NO_FLOWS, SEEN, UNHEARD
+from rca.hang.progress import Progress
 from rca.settings import SECOND_NS, Settings
 
 _SCORES = {Grade.STRONG: 0.9, Grade.MODERATE: 0.7, Grade.WEAK: 0.5}

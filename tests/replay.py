@@ -24,10 +24,10 @@ if not apps.ready:  # ingest's cutting lies beside its models
     os.environ.setdefault("DIOGENES_SECRET_KEY", "replay")
     django.setup()
 
-from ingest.arrival import losses_of, receive_batch
-from ingest.clock import BootClock, place_batch
-from ingest.cutting import GROUP_OF, Bounds, Group, cut
-from ingest.roster_columns import Roster
+from ingest.door.arrival import losses_of, receive_batch
+from ingest.door.clock import BootClock, place_batch
+from ingest.jobs.roster_columns import Roster
+from ingest.traces.cutting import GROUP_OF, Bounds, Group, cut
 from ingest.window import MEMBER, NODE, RANK, TRACE_TABLES, LateTables, Rows, Window, save_window
 from nccl_instrument.simulate.files import read_batches
 from nccl_instrument.tables import DATA_LOSSES
@@ -106,8 +106,8 @@ class Replay:
     ) -> Window:
         """The last `span_s` seconds, in data time; of these trace tables and these nodes only, where they are given.
 
-        since_ns, rest_ns: table groups of which fewer batches are wanted, as ingest/stored.py has them; late, is_last: as
-        ingest/frame.py.
+        since_ns, rest_ns: table groups of which fewer batches are wanted, as ingest/traces/stored.py has them; late, is_last: as
+        ingest/traces/frame.py.
         """
         end_ns = self.newest_ns + 1 if end_ns is None else end_ns
         bounds = Bounds(end_ns - int(span_s * SECOND), end_ns, is_last)

@@ -18,7 +18,7 @@ from django.core.cache import cache
 from redis.exceptions import RedisError
 
 from console.operations.metrics import GUESSES, GUESSES_REFUSED
-from ingest.crowd import neighbourhood
+from ingest.door.crowd import neighbourhood
 
 Kind = Literal["password", "token", "link"]
 

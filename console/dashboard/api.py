@@ -22,17 +22,17 @@ from console.dashboard.figures import throughput_figure
 from console.dashboard.ingest_health import read_ingest_total
 from console.dashboard.job_api import find_job, job_acts
 from console.dashboard.schema import ERROR, an_object, schema_of
+from console.incidents.acts.pauses import PauseRow, read_pause
+from console.incidents.acts.wanted_pace import WantedPaceRow, read_wanted
 from console.incidents.api import STREAM, STREAMS, team_streams
-from console.incidents.evidence import job_grid
-from console.incidents.grid import Grid
 from console.incidents.live import IncidentRow, IngestRow, JobRow
-from console.incidents.pauses import PauseRow, read_pause
+from console.incidents.pictures.evidence import job_grid
+from console.incidents.pictures.grid import Grid
 from console.incidents.read import read_current, visible_incidents
 from console.incidents.rows import incident_row, iso
-from console.incidents.wanted_pace import WantedPaceRow, read_wanted
 from console.operations.metrics import SNAPSHOTS
-from ingest.let_go import read_let_go
 from ingest.models import Team
+from ingest.traces.let_go import read_let_go
 
 INCIDENTS_OF_JOB_MAX = 50
 

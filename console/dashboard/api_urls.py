@@ -13,12 +13,13 @@ from console.dumps import api as dumps
 from console.dumps.bundles_api import BundleDetail, BundleList, BundleRankStacks
 from console.evidence import api as evidence
 from console.fleet import api as fleet
-from console.incidents import acts_api as acts
 from console.incidents import api as incidents
-from console.incidents import lists_api as lists
-from console.incidents import past_api, pictures_api
-from console.incidents.scorecard_api import Scorecard
-from console.incidents.why_not_api import IncidentWhyNot
+from console.incidents.acts import api as acts
+from console.incidents.lists import api as lists
+from console.incidents.lists.scorecard_api import Scorecard
+from console.incidents.pictures import api as pictures_api
+from console.incidents.pictures import past_api
+from console.incidents.pictures.why_not_api import IncidentWhyNot
 from console.network import api as network
 from console.network import epochs_api as epochs
 from console.questions import api as questions

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from console.incidents.thresholds import overridden
+from console.incidents.watching.thresholds import overridden
 from ingest.models import Job
 from rca.settings import DEFAULT, Settings
 

@@ -22,8 +22,8 @@ from console.incidents.streams import UNREACHABLE
 from console.operations.alive import NOTE_SECONDS, Note, read_alive
 from ingest.health import read_health
 from ingest.models import Attempt, Node, Team
-from ingest.space import Space
-from ingest.stores import active_store
+from ingest.traces.space import Space
+from ingest.traces.stores import active_store
 from nccl_instrument.tables import DATA_LOSSES
 
 RATE_SAMPLE_SECONDS: Final = 3.0

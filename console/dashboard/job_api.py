@@ -17,12 +17,13 @@ from console.accounts.access import Caller, caller_of
 from console.dashboard.given import Fields
 from console.dashboard.jobs import visible_jobs
 from console.dashboard.schema import ERROR, an_object
-from console.incidents import asking, pauses, thresholds, wanted_pace
-from console.incidents.acts_api import seen_by
+from console.incidents.acts import asking, pauses, wanted_pace
+from console.incidents.acts.api import seen_by
 from console.incidents.api import REQUEST_KEY, REQUEST_KEY_MAX, actor_of
 from console.incidents.lifecycle import NOTE_CHARS_MAX
 from console.incidents.live import IncidentRow, TimelineRow
 from console.incidents.rows import incident_row, iso, timeline_row
+from console.incidents.watching import thresholds
 from ingest.models import Job
 
 SETTINGS = an_object(

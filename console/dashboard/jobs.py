@@ -18,13 +18,13 @@ from console.incidents.live import JobRow, JobState
 from console.incidents.models import LOOK_FAILED, ConditionState, Incident, JobNormal, Look, State
 from console.incidents.rows import iso, iso_from_ns
 from console.stages.models import StagePacket
+from ingest.door.listening import hears
 from ingest.health import read_health
-from ingest.listening import hears
 from ingest.models import Attempt, Job, Node, Rank
 from ingest.read import count_ops, read_nodes, read_strays, read_window
 from nccl_instrument.tables import PORT_STATES
 from rca.findings import SymptomKind
-from rca.normal import normal_from_json
+from rca.triggers.normal import normal_from_json
 
 SECOND: Final = 1_000_000_000
 REPORTING_NS: Final = 5 * SECOND

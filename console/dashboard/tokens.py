@@ -16,8 +16,8 @@ from console.accounts.teams import administered_by, chosen_of
 from console.dashboard.given import Fields
 from console.dashboard.schema import ERROR, an_object
 from console.incidents.rows import iso
+from ingest.door.tokens import hash_token, make_agent_token, revoke_agent_token
 from ingest.models import AgentToken
-from ingest.tokens import hash_token, make_agent_token, revoke_agent_token
 
 
 class TokenFields(Fields):

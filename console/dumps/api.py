@@ -28,7 +28,7 @@ from console.incidents import read
 from console.incidents.api import REQUEST_KEY, REQUEST_KEY_MAX, actor_of
 from console.incidents.lifecycle import BadAct
 from console.incidents.models import Incident
-from ingest.dumps import RANKS_MAX, progress_of, requests_of
+from ingest.door.dumps import RANKS_MAX, progress_of, requests_of
 from ingest.models import Attempt, DumpRequest
 from nccl_instrument.dumps import ALL_KINDS, RECORDER, STACKS
 

@@ -11,7 +11,7 @@ from django.core.cache import cache
 from console.incidents import lifecycle
 from console.incidents.lifecycle import Actor, BadAct, TooMany
 from console.incidents.models import Incident
-from ingest import dumps
+from ingest.door import dumps
 from ingest.models import DumpRequest
 from nccl_instrument.dumps import KINDS
 from rca.words import capitalised, named

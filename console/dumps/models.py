@@ -7,7 +7,7 @@ from django.db.models import Q
 
 
 class DumpSummary(models.Model):
-    """A request's dumps as pages show them (rca/dumped_view.py); made by a worker, and made anew when more has come.
+    """A request's dumps as pages show them (rca/dumps/dumped_view.py); made by a worker, and made anew when more has come.
 
     n_answers: of how many answers of nodes it was made. took_s: how long that took: what takes long is made less often. is_ripe:
     nobody was waited for any longer, so that a diagnosis could rest on it.

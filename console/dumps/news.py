@@ -17,16 +17,16 @@ from console.dumps.wanted import BEFORE, ask_quietly, asked_since, began_at
 from console.incidents.live import DumpsRow
 from console.incidents.models import Incident
 from console.incidents.publish import publish_dumps
-from ingest.dumps import LATE, LIFE, progress_of
+from ingest.door.dumps import LATE, LIFE, progress_of
 from ingest.models import DumpRequest
-from ingest.retention import pin_window
+from ingest.traces.retention import pin_window
 from ingest.window import Window
 from nccl_instrument.dumps import RECORDER, STACKS
 from rca.findings import Symptom, SymptomKind
-from rca.no_progress import died_by_exception, died_symptom, is_by_status
 from rca.settings import SECOND_NS, Settings
 from rca.stacks.analysis import doing_of
 from rca.stacks.idle import benign_of
+from rca.triggers.no_progress import died_by_exception, died_symptom, is_by_status
 from rca.words import named
 
 PARTIAL_AFTER: Final = timedelta(seconds=12)

@@ -21,11 +21,11 @@ from django.utils import timezone
 from console.dumps.models import DumpSummary
 from console.dumps.wanted import BEFORE, asked_since, began_at
 from console.incidents.models import ConditionState, Incident
-from ingest.dumps import bytes_of, parts_of, ranks_asked
+from ingest.door.dumps import bytes_of, parts_of, ranks_asked
 from ingest.models import Communicator, DumpAnswer, DumpRequest
 from nccl_instrument.dumps import KINDS
-from rca.dumped import Dumped, dumped_of, with_dumps
-from rca.dumped_view import views_of
+from rca.dumps.dumped import Dumped, dumped_of, with_dumps
+from rca.dumps.dumped_view import views_of
 from rca.findings import Diagnosis, SymptomKind
 from rca.settings import Settings
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from console.dumps.models import DumpSummary
 from console.incidents.rows import iso, iso_from_ns
-from ingest import dumps
-from ingest.dumps import DumpPart, parts_of, progress_of
+from ingest.door import dumps
+from ingest.door.dumps import DumpPart, parts_of, progress_of
 from ingest.models import DumpRequest, Rank
 from nccl_instrument.dumps import STACKS
-from rca.dump_parts import process_of
+from rca.dumps.dump_parts import process_of
 from rca.findings import to_json
 from rca.stacks.process import TRAINER, Process, Stack
 from rca.stacks.view import KINDS, against, as_lines, majority

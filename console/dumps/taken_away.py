@@ -12,7 +12,7 @@ from typing import Final
 
 from asgiref.sync import sync_to_async
 
-from ingest.dumps import DumpPart, each_part
+from ingest.door.dumps import DumpPart, each_part
 from ingest.models import DumpRequest
 from nccl_instrument.dumps import STACKS, BadDump, Silent
 from rca.bundle.silent import SILENT_FILE, silent_line

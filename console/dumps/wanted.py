@@ -11,7 +11,7 @@ from typing import Final
 
 from console.incidents import lifecycle
 from console.incidents.models import Incident
-from ingest import dumps
+from ingest.door import dumps
 from ingest.models import Attempt, DumpRequest, Rank
 from nccl_instrument.dumps import EPOCHS, RECORDER, STACKS
 from rca.findings import SymptomKind

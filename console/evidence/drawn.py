@@ -8,9 +8,9 @@ from typing import Final
 
 from console.evidence.pictures import grid_svg, lanes_svg, standing_svg
 from console.evidence.waits_picture import waits_svg
-from console.incidents.evidence import incident_grid, incident_lanes, incident_standing, newest_diagnosis
 from console.incidents.lifecycle import BadAct
 from console.incidents.models import Incident
+from console.incidents.pictures.evidence import incident_grid, incident_lanes, incident_standing, newest_diagnosis
 
 TITLE_CHARS_MAX: Final = 160
 

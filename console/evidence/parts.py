@@ -19,12 +19,12 @@ from console.evidence.chrome_trace import chrome_trace
 from console.evidence.drawn import drawings
 from console.evidence.post_mortem import post_mortem
 from console.evidence.raster import NoPicture, png_of
-from console.incidents.evidence import newest_diagnosis
-from console.incidents.export import incident_window, question_of, window_bytes
 from console.incidents.models import Incident
+from console.incidents.pictures.evidence import newest_diagnosis
+from console.incidents.pictures.export import incident_window, question_of, window_bytes
 from console.incidents.read import read_review
 from console.incidents.rows import incident_row, iso, timeline_row
-from ingest.dumps import each_part
+from ingest.door.dumps import each_part
 from nccl_instrument.dumps import Silent
 from rca.bundle.silent import SILENT_FILE, silent_line
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from console.incidents.grid import STATES, Grid
-from console.incidents.lanes import Lane, Lanes
+from console.incidents.pictures.grid import STATES, Grid
+from console.incidents.pictures.lanes import Lane, Lanes
 from console.incidents.rows import iso_from_ns
-from rca.standing import BETWEEN, GONE, MOVES, NOT_VISIBLE, STOPPED, UNHEARD, Span, Standing
+from rca.hang.standing import BETWEEN, GONE, MOVES, NOT_VISIBLE, STOPPED, UNHEARD, Span, Standing
 
 SECOND: Final = 1_000_000_000
 WIDTH: Final = 1200

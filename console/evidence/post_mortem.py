@@ -15,10 +15,10 @@ from typing import Final
 
 from django.utils import timezone
 
-from console.incidents.evidence import newest_diagnosis
 from console.incidents.models import ActorKind, ConditionState, Incident, State, TimelineEntry
+from console.incidents.pictures.evidence import newest_diagnosis
 from console.incidents.read import TIMELINE_MAX, newest_revision, read_review
-from console.incidents.seen_before import SeenBefore, read_seen_before
+from console.incidents.watching.seen_before import SeenBefore, read_seen_before
 from console.tickets.telling import address_of
 from ingest.models import Rank
 from rca.findings import Diagnosis, Evidence, Finding

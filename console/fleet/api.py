@@ -29,7 +29,7 @@ from console.incidents.lifecycle import BadAct
 from console.incidents.live import IncidentRow
 from console.incidents.rows import iso
 from ingest.models import Attempt, Node
-from ingest.summed import TooMuch
+from ingest.sums.summed import TooMuch
 
 DAYS: Final = 30
 FIGURE: Final = an_object(data=list[dict[str, Any]], layout=dict[str, Any], config=dict[str, Any], text=str)

@@ -19,9 +19,9 @@ from console.incidents.rows import iso_from_ns
 from console.questions.answering import STEPS_MAX, family_of
 from console.stages.models import StagePacket
 from ingest.models import Attempt, Communicator, Rank
-from ingest.summed import Asked, Summed, read_summed
+from ingest.sums.summed import Asked, Summed, read_summed
 from nccl_instrument.tables import FUNCS
-from rca.normal import normal_from_json
+from rca.triggers.normal import normal_from_json
 
 SECOND: Final = 1_000_000_000
 MINUTES: Final = (30, 360, 1440, 10_080)

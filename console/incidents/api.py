@@ -22,16 +22,16 @@ from console.dashboard.given import Fields
 from console.dashboard.jobs import read_job_row
 from console.dashboard.schema import ERROR, an_object
 from console.incidents import lifecycle, read
-from console.incidents.export import incident_window, question_of, window_bytes
-from console.incidents.handling import assignable
-from console.incidents.listing import Wanted, read_neighbours
+from console.incidents.acts.handling import assignable
+from console.incidents.lists.listing import Wanted, read_neighbours
 from console.incidents.live import IncidentRow, JobRow, TimelineRow
 from console.incidents.models import ActorKind, Incident, State
+from console.incidents.pictures.export import incident_window, question_of, window_bytes
 from console.incidents.presence import looking_at
 from console.incidents.read import ReviewRow
 from console.incidents.rows import incident_row, iso
-from console.incidents.seen_before import SeenBefore, read_seen_before
 from console.incidents.streams import Position, incident_stream, position, team_stream
+from console.incidents.watching.seen_before import SeenBefore, read_seen_before
 from console.operations.metrics import SNAPSHOTS
 
 REQUEST_KEY_MAX: Final = 100

@@ -34,7 +34,7 @@ from console.incidents.record import (
 )
 from console.incidents.severity import severity_of
 from console.incidents.silenced import MATTERS, clusters_of, placed, settle
-from console.incidents.worsening import acknowledged_marks, baseline, why_worse
+from console.incidents.watching.worsening import acknowledged_marks, baseline, why_worse
 from console.operations.metrics import INCIDENTS_OPENED
 
 __all__ = [

@@ -324,7 +324,7 @@ class Look(models.Model):
 
 
 class JobNormal(models.Model):
-    """The running normal of an attempt, as rca/triggers.py keeps it between looks."""
+    """The running normal of an attempt, as rca/triggers/look.py keeps it between looks."""
 
     attempt = models.OneToOneField("ingest.Attempt", models.CASCADE, related_name="normal")
     body = models.JSONField()

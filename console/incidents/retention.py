@@ -21,7 +21,7 @@ from django.utils import timezone
 from console.accounts.models import SigninLink
 from console.incidents.models import Incident, Look, OutboxRow
 from ingest.models import PinnedWindow
-from ingest.retention import copy_pinned, keep_house, unpin_window
+from ingest.traces.retention import copy_pinned, keep_house, unpin_window
 
 LOOKS_KEPT: Final = timedelta(days=2)
 OUTBOX_KEPT: Final = timedelta(days=2)

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Self
 from weakref import WeakKeyDictionary
 
+from console.incidents.pictures.topology import read_frames, topology_number, want_on_loop
 from console.incidents.streams import Heard, Position, Reader, connect_reader
-from console.incidents.topology import read_frames, topology_number, want_on_loop
 
 FRESH_SECONDS: Final = 0.5
 ANSWERS_MAX: Final = 256

@@ -5,11 +5,13 @@ from __future__ import annotations
 from celery import shared_task
 
 from console.dumps.news import attempts_asked, has_dumps
-from console.incidents import lifecycle, publish, retention, topology, watch, why_not
-from console.incidents.again import attempts_asked_for
+from console.incidents import lifecycle, publish, retention
+from console.incidents.acts.again import attempts_asked_for
 from console.incidents.health import publish_health
+from console.incidents.pictures import topology, why_not
+from console.incidents.watching import watch
 from console.silences.acts import settle_due
-from ingest.marks import take_dumped, take_heard
+from ingest.door.marks import take_dumped, take_heard
 from ingest.read import running_attempts
 
 

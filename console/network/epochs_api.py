@@ -32,7 +32,7 @@ from console.network.epochs_figure import Strip, epochs_figure
 from console.network.fetched import Fetched, Iteration, fetch, iterations_of, ranks_looked_for
 from console.network.read import SECOND, Span, first_rank, groups_of_rank, places_of, read_traffic
 from console.network.strips import pauses_of, strips_of_flows, strips_of_ranks, words_of
-from ingest.dumps import requests_of
+from ingest.door.dumps import requests_of
 from ingest.models import Attempt, DumpRequest
 from nccl_instrument.dumps import EPOCHS as KIND
 

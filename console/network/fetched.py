@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from console.network.read import Place
-from ingest.dumps import DumpPart, parts_of
+from ingest.door.dumps import DumpPart, parts_of
 from ingest.models import Attempt, DumpRequest, Node
 from nccl_instrument.dumps import EPOCHS, BadDump
 from nccl_instrument.epochs import BadEpochs, Epochs, read_epochs

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from console.incidents.models import Incident
-from ingest.members import signed, unsigned
+from ingest.jobs.members import signed, unsigned
 from ingest.models import Attempt, CommMember, Rank
 from ingest.read import latest_data_ns, read_window
 from ingest.window import Window

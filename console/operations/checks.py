@@ -21,9 +21,9 @@ from django.core.checks import CheckMessage, Error, Warning, register
 
 from console.incidents.streams import UNREACHABLE
 from console.operations.alive import valkey
-from ingest.database import connect
 from ingest.needs import Missing, ask_migrations, ask_room
-from ingest.space import data_folders, measure, size_words
+from ingest.traces.database import connect
+from ingest.traces.space import data_folders, measure, size_words
 
 TAG: Final = "diogenes"
 POSTGRES_MIN: Final = 16

@@ -32,11 +32,11 @@ from console.incidents.consumers import NOT_SIGNED_IN
 from console.operations.alive import Note, read_alive
 from console.operations.checks import TAG
 from console.operations.needs import ask_pages, ask_roll, ask_valkey
-from ingest.let_go import KINDS, read_let_go
-from ingest.listening import hears
+from ingest.door.listening import hears
 from ingest.models import AgentToken, Attempt, Node
 from ingest.needs import Missing, ask_database, ask_disk, ask_migrations, ask_room
-from ingest.stores import active_store
+from ingest.traces.let_go import KINDS, read_let_go
+from ingest.traces.stores import active_store
 
 Mark = Literal["ok", "warning", "bad"]
 SECONDS: Final = 5.0

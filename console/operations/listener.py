@@ -21,7 +21,7 @@ from console.operations.alive import NOTE_SECONDS, note_alive, note_of, take_off
 from console.operations.metrics import DOOR_REFUSED
 from console.operations.needs import needs_of
 from ingest import process
-from ingest.metrics import REQUESTS
+from ingest.door.metrics import REQUESTS
 from ingest.operations import PATHS, Operations
 
 REQUEST_SECONDS_MAX: Final = 10.0

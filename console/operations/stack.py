@@ -24,10 +24,10 @@ from prometheus_client.registry import Collector
 from psycopg import Connection
 
 from console.operations.alive import read_alive, valkey
-from ingest.database import connect
 from ingest.health import read_health
 from ingest.needs import partitions_ahead
-from ingest.space import Space, data_folders, measure
+from ingest.traces.database import connect
+from ingest.traces.space import Space, data_folders, measure
 
 JOBS_NAMED_MAX: Final = 50
 FRESH_SECONDS: Final = 5.0
@@ -68,7 +68,7 @@ FROM ingest_node n JOIN ingest_attempt a ON a.id = n.attempt_id WHERE a.state = 
 _HEARS: Final = """
 SELECT count(*) FROM ingest_listening WHERE now() - until <= interval '3 s' AND now() - since >= interval '10 s'
 """
-"""As ingest.listening.hears, which needs models: this module is loaded before there are any."""
+"""As ingest.door.listening.hears, which needs models: this module is loaded before there are any."""
 _LAGS: Final = """
 SELECT j.name, min(n.watermark_ns) FROM ingest_node n JOIN ingest_attempt a ON a.id = n.attempt_id
 JOIN ingest_job j ON j.id = a.job_id WHERE a.state = 'running' AND n.received_ns >= %(reporting)s AND n.watermark_ns > 0

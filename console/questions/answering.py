@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from console.incidents.export import RANK_SECONDS_MAX, SECONDS_MAX
 from console.incidents.lifecycle import BadAct
+from console.incidents.pictures.export import RANK_SECONDS_MAX, SECONDS_MAX
 from console.incidents.rows import iso_from_ns
 from ingest.models import Attempt, Communicator, Rank
 from ingest.read import read_window
-from ingest.summed import Asked, Summed, TooMuch, funcs_of, read_summed
+from ingest.sums.summed import Asked, Summed, TooMuch, funcs_of, read_summed
 from ingest.window import Rows, Window
 from nccl_instrument.tables import FUNCS
 

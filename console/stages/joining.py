@@ -10,7 +10,7 @@ from ingest.window import Window
 from rca.findings import Diagnosis, SymptomKind
 from rca.frontier.joined import with_stages
 from rca.settings import Settings
-from rca.triggers import Look
+from rca.triggers.look import Look
 
 
 def seen_in_stages(attempt: Attempt, window: Window, seen: Look) -> Look:

@@ -22,7 +22,7 @@ STRETCH_NS_MIN: Final = 5 * SECOND_NS
 STEP_S_MIN: Final = 0.05
 """Of an attempt whose steps have not been seen yet."""
 CLOCK_NS_MAX: Final = 5 * SECOND_NS
-"""So far ahead of the server's clock ingest leaves a node's (ingest/clock.py)."""
+"""So far ahead of the server's clock ingest leaves a node's (ingest/door/clock.py)."""
 
 
 def newest_ns(attempt_id: int) -> int:

@@ -1,7 +1,7 @@
 """Where window packets lie: hypertables where TimescaleDB is in use, else range partitions by day; made and dropped here.
 
-The same choice as ingest's (ingest/stores.py), by what kind of table it is; packets are few, so partitions are made when the
-first packet of a day comes. They are kept for thirty days by default, traces for one.
+The same choice as ingest's (ingest/traces/stores.py), by what kind of table it is; packets are few, so partitions are made when
+the first packet of a day comes. They are kept for thirty days by default, traces for one.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import F, Max, Min, Q, QuerySet
 from django.utils import timezone
 
-from console.incidents.thresholds import settings_of
-from console.incidents.wanted_pace import wanted_since_ns
+from console.incidents.acts.wanted_pace import wanted_since_ns
+from console.incidents.watching.thresholds import settings_of
 from console.stages import reach
 from console.stages.models import StageCursor, StagePacket
 from console.stages.store import store_packet

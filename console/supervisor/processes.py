@@ -47,7 +47,7 @@ def ingest_processes() -> int:
 def _uvicorn(name: str, application: str, port: int) -> Recipe:
     argv = [sys.executable, "-m", "uvicorn", application, "--host", "127.0.0.1", "--port", str(port)]
     argv += ["--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "3"]
-    argv += ["--http", "ingest.gate:Gate", "--ws-max-size", "65536"]
+    argv += ["--http", "ingest.door.gate:Gate", "--ws-max-size", "65536"]
     proxies = os.environ.get("DIOGENES_TRUSTED_PROXIES", "")
     argv += ["--forwarded-allow-ips", proxies] if proxies else ["--no-proxy-headers"]
     return Recipe(name=name, argv=argv, answers=lambda child: listens(child.pid, port))

@@ -13,7 +13,7 @@ import {
 import type { GridColumns } from "../src/types";
 import { makeGrid } from "./fixtures";
 
-/** The bytes that console/incidents/topology_frames.py writes, which its test compares with the same files. */
+/** The bytes that console/incidents/pictures/topology_frames.py writes, which its test compares with the same files. */
 function golden(name: string): ArrayBuffer {
   const bytes = readFileSync(join(process.cwd(), "..", "tests", "golden", "topology", `${name}.bin`));
   return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer;

@@ -7,10 +7,10 @@ everything runs. Backwards, all that is stored returns to native partitions, who
 import django.db.models.deletion
 from django.db import migrations, models
 
-from ingest.database import connect
-from ingest.hypertables import why_not
-from ingest.moving import move
-from ingest.stores import HYPERTABLES, NATIVE, is_empty
+from ingest.traces.database import connect
+from ingest.traces.hypertables import why_not
+from ingest.traces.moving import move
+from ingest.traces.stores import HYPERTABLES, NATIVE, is_empty
 
 
 def use_hypertables(apps, schema_editor):

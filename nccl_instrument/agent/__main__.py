@@ -15,19 +15,19 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 
-from nccl_instrument.agent.bookmarks import load_bookmarks
-from nccl_instrument.agent.dumper import Dumper
-from nccl_instrument.agent.handover import Handover
-from nccl_instrument.agent.kafka import KafkaDoor, read_config
-from nccl_instrument.agent.losses import Losses
+from nccl_instrument.agent.dumps.dumper import Dumper
 from nccl_instrument.agent.nics import NicReader, find_nics
 from nccl_instrument.agent.options import Options, parse_options
-from nccl_instrument.agent.post import DUMPS_PATH, ORDERS_PATH, Door
-from nccl_instrument.agent.sampling import Sampling
-from nccl_instrument.agent.spool import Spool, SpoolTaken
+from nccl_instrument.agent.processes.trainer import Bookmark
+from nccl_instrument.agent.sending.bookmarks import load_bookmarks
+from nccl_instrument.agent.sending.handover import Handover
+from nccl_instrument.agent.sending.kafka import KafkaDoor, read_config
+from nccl_instrument.agent.sending.losses import Losses
+from nccl_instrument.agent.sending.post import DUMPS_PATH, ORDERS_PATH, Door
+from nccl_instrument.agent.sending.spool import Spool, SpoolTaken
+from nccl_instrument.agent.sending.uplink import Uplink
 from nccl_instrument.agent.sweep import Sweep
-from nccl_instrument.agent.trainer import Bookmark
-from nccl_instrument.agent.uplink import Uplink
+from nccl_instrument.agent.traffic.sampling import Sampling
 
 LOG = logging.getLogger("diogenes.agent")
 

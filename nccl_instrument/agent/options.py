@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nccl_instrument.agent.batches import NOWHERE, Standpoint
-from nccl_instrument.agent.jobs import name_problem
-from nccl_instrument.agent.kafka import TOPIC
 from nccl_instrument.agent.nics import Nic
-from nccl_instrument.agent.sampling import ROWS_PER_S
+from nccl_instrument.agent.sending.batches import NOWHERE, Standpoint
+from nccl_instrument.agent.sending.jobs import name_problem
+from nccl_instrument.agent.sending.kafka import TOPIC
+from nccl_instrument.agent.traffic.sampling import ROWS_PER_S
 from nccl_instrument.measure.spreading import EPOCH_NS_LEAST, EPOCH_NS_MOST
 
 SPOOL_BYTES_MAX: Final = 256 * 2**20

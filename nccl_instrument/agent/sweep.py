@@ -14,20 +14,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from nccl_instrument.agent.batches import NOWHERE, Standpoint, cut_batch, declare, read_clocks
-from nccl_instrument.agent.dumper import Here
-from nccl_instrument.agent.follow import Followed, uid_of
-from nccl_instrument.agent.jobs import JobStream
-from nccl_instrument.agent.losses import ANY_JOB, Losses
+from nccl_instrument.agent.dumps.dumper import Here
 from nccl_instrument.agent.nics import NicReader
 from nccl_instrument.agent.plain import stack
-from nccl_instrument.agent.processes import Living
-from nccl_instrument.agent.rows import tables_of
-from nccl_instrument.agent.sampling import Sampling
-from nccl_instrument.agent.stage_files import StageFiles
-from nccl_instrument.agent.statuses import Statuses
-from nccl_instrument.agent.trainer import Bookmark, Trainer
-from nccl_instrument.agent.verbs_files import VerbsFiles
+from nccl_instrument.agent.processes.follow import Followed, uid_of
+from nccl_instrument.agent.processes.proc import Living
+from nccl_instrument.agent.processes.rows import tables_of
+from nccl_instrument.agent.processes.statuses import Statuses
+from nccl_instrument.agent.processes.trainer import Bookmark, Trainer
+from nccl_instrument.agent.sending.batches import NOWHERE, Standpoint, cut_batch, declare, read_clocks
+from nccl_instrument.agent.sending.jobs import JobStream
+from nccl_instrument.agent.sending.losses import ANY_JOB, Losses
+from nccl_instrument.agent.stages.files import StageFiles
+from nccl_instrument.agent.traffic.sampling import Sampling
+from nccl_instrument.agent.verbs.files import VerbsFiles
 from nccl_instrument.wire import Rows
 
 LOG = logging.getLogger("diogenes.agent")

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nccl_instrument.agent.segment import Segment
+from nccl_instrument.agent.processes.segment import Segment
 from nccl_instrument.captures.epochs import Cells
 from nccl_instrument.flows.association import MOVED, PeerStream
 from nccl_instrument.flows.expected import OpShape, moved_to

@@ -2,7 +2,7 @@
  *
  * One segment per training process, made by the plugin and read by another process. It outlives the writer, so
  * everything a reader needs to find its way is in the header, and every row can be told apart from a half-written one.
- * nccl_instrument/agent/segment_layout.py mirrors these structs; a test compiles this header and compares every offset.
+ * nccl_instrument/agent/processes/segment_layout.py mirrors these structs; a test compiles this header and compares every offset.
  *
  *   | where           | what                                                                          |
  *   |-----------------|-------------------------------------------------------------------------------|

@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from nccl_instrument.agent.kept_epochs import kept_epochs
-from nccl_instrument.agent.post import Order
-from nccl_instrument.agent.processes import Living
+from nccl_instrument.agent.dumps.kept_epochs import kept_epochs
+from nccl_instrument.agent.processes.proc import Living
+from nccl_instrument.agent.sending.post import Order
 from nccl_instrument.dumps import EPOCHS, Dumps, Part, Room, encode_dumps
 from nccl_instrument.simulate.job import SimulatedJob
 

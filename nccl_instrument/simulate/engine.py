@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nccl_instrument.agent.segment_layout import TRANSFER
+from nccl_instrument.agent.processes.segment_layout import TRANSFER
 
 HERE: Final = Path(__file__).resolve().parent
 LIBRARY: Final = HERE / "build" / "libdgsim.so"

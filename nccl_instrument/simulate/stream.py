@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from nccl_instrument.agent.post import DUMPS_PATH, Answer, Door, Order
+from nccl_instrument.agent.sending.post import DUMPS_PATH, Answer, Door, Order
 from nccl_instrument.simulate.agents import Sent
 
 CONNECTIONS: Final = 4

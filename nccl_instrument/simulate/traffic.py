@@ -2,7 +2,7 @@
 
 Simulated are the records alone, in the memory and in the form in which the plugin leaves them (src/transfers.c). Which iterations
 there are, which of them a node measures within its budget, what is lost, where an op begins and ends: all that is found as on a
-node (nccl_instrument/agent/traffic.py), on each node's own clock, without what the engine knows.
+node (nccl_instrument/agent/traffic/traffic.py), on each node's own clock, without what the engine knows.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nccl_instrument.agent.plain import pick
-from nccl_instrument.agent.ring import OpRing
-from nccl_instrument.agent.sampling import Sampling
-from nccl_instrument.agent.segment_layout import OP
-from nccl_instrument.agent.traffic import Raw, Traffic
+from nccl_instrument.agent.processes.ring import OpRing
+from nccl_instrument.agent.processes.segment_layout import OP
+from nccl_instrument.agent.traffic.sampling import Sampling
+from nccl_instrument.agent.traffic.traffic import Raw, Traffic
 from nccl_instrument.simulate.engine import Engine
 from nccl_instrument.simulate.rows import Roster
 from nccl_instrument.tables import DTYPES, OP_HAS_FLOWS, PROTOS, empty_rows

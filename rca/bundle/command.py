@@ -17,7 +17,7 @@ from typing import Any, Final
 from rca.bundle.contents import read_contents
 from rca.bundle.diagnosis import diagnose_bundle, dumped_in
 from rca.bundle.unpack import BadBundle, Unpacked
-from rca.dumped_view import ranks_of, views_of
+from rca.dumps.dumped_view import ranks_of, views_of
 from rca.findings import Diagnosis, to_json
 from rca.plain import printable
 from rca.printed import text

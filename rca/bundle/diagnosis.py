@@ -1,6 +1,6 @@
 """The diagnosis of a bundle: dumps of a job that nobody traced, read and fused offline.
 
-The same code as for a running job (rca/dumped.py) makes it. What could not be read, and which sources there were none of,
+The same code as for a running job (rca/dumps/dumped.py) makes it. What could not be read, and which sources there were none of,
 is part of the answer.
 """
 
@@ -13,13 +13,13 @@ from typing import Final
 from nccl_instrument import dumps
 from nccl_instrument.dumps import Silent
 from rca.bundle.contents import Contents
-from rca.dump_parts import looks_of
-from rca.dumped import Dumped, with_dumps
+from rca.dumps.dump_parts import looks_of
+from rca.dumps.dumped import Dumped, with_dumps
+from rca.dumps.fusion import RECORDER, STACKS
 from rca.findings import Diagnosis, Symptom, SymptomKind
 from rca.flight_recorder.analysis import UNREADABLE
 from rca.flight_recorder.reading import rank_in_name
 from rca.flight_recorder.recording import Recording
-from rca.fusion import RECORDER, STACKS
 from rca.settings import DEFAULT, Settings
 from rca.stacks.analysis import doing_of
 from rca.stacks.places import WAITS

@@ -23,7 +23,7 @@ from rca.flight_recorder.habit import Deviation, deviations
 from rca.flight_recorder.p2p import p2p_stops
 from rca.flight_recorder.progress import GroupProgress, Stop, collective_stops, group_progress
 from rca.flight_recorder.recording import Recording
-from rca.graph import Graph
+from rca.hang.graph import Graph
 from rca.holes import ranked
 from rca.words import capitalised, named, score, waiting
 

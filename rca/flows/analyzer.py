@@ -18,17 +18,17 @@ from enum import StrEnum
 import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV
-from rca.cover import SHARE_MIN
-from rca.edges import Edges
-from rca.ends import COVERED, GROWN_MIN, Ends, ends_of
 from rca.flows.connections import custom_rates, received_bytes, wire_edges, wire_noise, without_common
 from rca.flows.measured import Measured
-from rca.inside import Wait
 from rca.keys import Ints, Mask
 from rca.settings import Settings
-from rca.slowdown import Slowdown, uses_sockets
-from rca.streams import Floats
-from rca.traffic import foreign_shares
+from rca.slow.cover import SHARE_MIN
+from rca.slow.edges import Edges
+from rca.slow.ends import COVERED, GROWN_MIN, Ends, ends_of
+from rca.slow.inside import Wait
+from rca.slow.slowdown import Slowdown, uses_sockets
+from rca.slow.streams import Floats
+from rca.slow.traffic import foreign_shares
 
 CHANCE = 5.0
 """Standard deviations of chance: what is further off is no chance."""

@@ -1,7 +1,7 @@
 """Which connection is slow, by the time its bytes were on the wire (Pulse §6.2), usually and now.
 
-What rca/edges.py infers from how long chunks were waited for is measured here: the epochs in which a rank sent to a peer, with
-the pauses left out in which one of the two waited for somebody else. Custom collectives are judged by rank as a whole, over
+What rca/slow/edges.py infers from how long chunks were waited for is measured here: the epochs in which a rank sent to a peer,
+with the pauses left out in which one of the two waited for somebody else. Custom collectives are judged by rank as a whole, over
 the last ten: single sends of an all-to-all vary with what else is on the same way.
 """
 
@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 
 from nccl_instrument.tables import FUNC_SEND
-from rca.edges import Edges, receivers_of
 from rca.flows.measured import Measured, rank_actual_ns
 from rca.keys import Ints, Keys, Mask, Rows, mix
-from rca.slowdown import Slowdown
-from rca.streams import Floats
+from rca.slow.edges import Edges, receivers_of
+from rca.slow.slowdown import Slowdown
+from rca.slow.streams import Floats
 
 LAST_COLLECTIVES: Final = 10
 NOISE_MIN: Final = 3

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rca.keys import Ints, Rows, mix
-from rca.streams import Floats
+from rca.slow.streams import Floats
 
 SLICE_BYTES_MIN = 2**15
 """The smallest slice that the library cuts ops into (LL, a step): what moves less in all has no pauses between slices."""

@@ -17,10 +17,10 @@ from ingest.window import Window
 from nccl_instrument.flows.expected import ring_volume
 from nccl_instrument.tables import FUNC_SEND, FUNCS
 from rca.flows.parallelism import GroupTraffic, Parallelism, parallelism_of
-from rca.iterations import iterations_of
 from rca.keys import Index, Ints, Keys, Mask, Rows, is_p2p, mix
 from rca.settings import DEFAULT
-from rca.streams import Floats
+from rca.slow.iterations import iterations_of
+from rca.slow.streams import Floats
 
 AXES: Final = {"tp": Parallelism.TENSOR, "pp": Parallelism.PIPELINE, "dp": Parallelism.DATA, "ep": Parallelism.EXPERT}
 NAMES: Final = (

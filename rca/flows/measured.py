@@ -26,10 +26,10 @@ from nccl_instrument.tables import (
     TRAFFIC_INCOMPLETE,
     TRAFFIC_P2P,
 )  # fmt: skip
-from rca.iterations import Iterations
 from rca.keys import Index, Ints, Keys, Mask, Rows, latest, mix
-from rca.slowdown import Slowdown
-from rca.streams import Floats
+from rca.slow.iterations import Iterations
+from rca.slow.slowdown import Slowdown
+from rca.slow.streams import Floats
 
 
 @dataclass(frozen=True, slots=True)

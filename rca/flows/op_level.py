@@ -15,11 +15,11 @@ import numpy as np
 from ingest.window import Window
 from nccl_instrument.tables import FUNC_RECV, FUNC_SEND
 from rca.findings import FaultKind
-from rca.iterations import Iterations, iterations_of, stretches
 from rca.keys import Ints, Mask, is_p2p
 from rca.settings import Settings
-from rca.slowdown import ITERATIONS_MIN, lengths_ns
-from rca.streams import Floats
+from rca.slow.iterations import Iterations, iterations_of, stretches
+from rca.slow.slowdown import ITERATIONS_MIN, lengths_ns
+from rca.slow.streams import Floats
 
 LONGER_MIN = 1.25
 LATE_SHARE = 0.2

@@ -20,10 +20,10 @@ from nccl_instrument.tables import FUNC_RECV, FUNC_SEND
 from rca.flows.layout import GroupLayout, layout_of
 from rca.flows.measured import measured_of
 from rca.flows.parallelism import Parallelism
-from rca.iterations import Iterations, iterations_of
 from rca.keys import Ints, Mask
-from rca.slowdown import lengths_ns
-from rca.streams import Floats
+from rca.slow.iterations import Iterations, iterations_of
+from rca.slow.slowdown import lengths_ns
+from rca.slow.streams import Floats
 
 STAGES_MAX: Final = 64
 MICROBATCHES_MAX: Final = 256

@@ -4,7 +4,7 @@
     first   ── 150 151 ──               kept: a step that grows a little in every window would take its normal along
 
 Each window that counts as usual becomes part of the newest, so a slow growth would never stand out from them. The first
-windows stay as they were, and of both the lower is what counts, as in rca/pace.py.
+windows stay as they were, and of both the lower is what counts, as in rca/triggers/pace.py.
 """
 
 from __future__ import annotations

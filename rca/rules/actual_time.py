@@ -23,8 +23,8 @@ from rca.flows.granularity import sight_of
 from rca.flows.measured import incomplete_share, measured_in, other_epochs_share
 from rca.keys import Rows
 from rca.settings import Settings
-from rca.slow_words import MS, PER_ITERATION, finding_of
-from rca.slowdown import Slowdown
+from rca.slow.slow_words import MS, PER_ITERATION, finding_of
+from rca.slow.slowdown import Slowdown
 from rca.words import communicator_names, lower, named
 
 RULE = "actual_time"

@@ -4,7 +4,7 @@
     rank 1: B begun, A queued        rank 1 waits in B for rank 0
 
 Needs every rank of the cycle to have begun one op of the cycle and to hold another one back; or members of a communicator
-that enqueued one of its ops and one of another in opposite orders (rca/orders.py), which is all that shows where one of the
+that enqueued one of its ops and one of another in opposite orders (rca/hang/orders.py), which is all that shows where one of the
 two is inside a node. Then those are named whose order changed, if that tells. Abstains on cycles within one op: those are
 rings, and the hang rule finds who sent least.
 """
@@ -14,12 +14,12 @@ from __future__ import annotations
 import numpy as np
 
 from rca.advice import for_deadlock
-from rca.extent import with_extent
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Symptom
-from rca.orders import Crossing
-from rca.progress import Progress
+from rca.hang.extent import with_extent
+from rca.hang.orders import Crossing
+from rca.hang.progress import Progress
+from rca.hang.sinks import Sink, sinks
 from rca.settings import Settings
-from rca.sinks import Sink, sinks
 from rca.words import capitalised, comm_name, named, rank_subject, score, waiting
 
 RULE = "deadlock"

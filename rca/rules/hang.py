@@ -15,15 +15,15 @@ from dataclasses import replace
 import numpy as np
 
 from rca import advice
-from rca.extent import with_extent
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
-from rca.progress import Progress
+from rca.hang.extent import with_extent
+from rca.hang.progress import Progress
+from rca.hang.sinks import Sink, sinks
+from rca.hang.table4 import conditions
 from rca.ranks import PORT_DOWN
 from rca.rules import links, silence
 from rca.settings import Settings
 from rca.settled import settled
-from rca.sinks import Sink, sinks
-from rca.table4 import conditions
 from rca.words import (
     capitalised,
     entered_evidence,

@@ -13,10 +13,10 @@ import numpy as np
 
 from rca import advice
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
-from rca.progress import Progress
+from rca.hang.progress import Progress
+from rca.hang.sinks import sinks
 from rca.settings import Settings
-from rca.sinks import sinks
-from rca.unstarted import NEVER_BEGAN
+from rca.triggers.unstarted import NEVER_BEGAN
 from rca.words import capitalised, named, process_evidence, rank_subject, score
 
 RULE = "idle"

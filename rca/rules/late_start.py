@@ -15,17 +15,17 @@ from dataclasses import replace
 import numpy as np
 
 from rca.counters import GPU_READY_NAME
-from rca.cover import BESIDE_MIN, COVERED_MIN, SHARE_MIN, blamed_of
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
-from rca.inside import Wait
 from rca.keys import Ints, Mask
-from rca.late_together import are_late_alike, are_less_even, leaders, mates_of
-from rca.launch_anywhere import leads_anywhere_ns, uneven_nodes
-from rca.launch_lead import last_to_launch, launch_alike
 from rca.settings import Settings
-from rca.slow_words import finding_of, for_everybody
-from rca.slowdown import Slowdown
-from rca.streams import Floats
+from rca.slow.cover import BESIDE_MIN, COVERED_MIN, SHARE_MIN, blamed_of
+from rca.slow.inside import Wait
+from rca.slow.late_together import are_late_alike, are_less_even, leaders, mates_of
+from rca.slow.launch_anywhere import leads_anywhere_ns, uneven_nodes
+from rca.slow.launch_lead import last_to_launch, launch_alike
+from rca.slow.slow_words import finding_of, for_everybody
+from rca.slow.slowdown import Slowdown
+from rca.slow.streams import Floats
 from rca.words import named
 
 RULE = "late_start"

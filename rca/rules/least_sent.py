@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject
 from rca.flows.completion import Stopped, stopped_first
-from rca.progress import Progress
+from rca.hang.progress import Progress
 from rca.words import capitalised, named, score
 
 RULE = "least_sent"

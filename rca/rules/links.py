@@ -17,13 +17,13 @@ import numpy as np
 from nccl_instrument.tables import SEND, SOCKET
 from rca.advice import for_link, for_proxy
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, State, Subject
+from rca.hang.pairs import SEEN
+from rca.hang.progress import Progress
+from rca.hang.sinks import Sink
+from rca.hang.table4 import REMOTE, conditions, holds, verdicts
 from rca.keys import Mask
-from rca.pairs import SEEN
-from rca.progress import Progress
 from rca.ranks import PORT_UP
 from rca.settings import Settings
-from rca.sinks import Sink
-from rca.table4 import REMOTE, conditions, holds, verdicts
 from rca.words import flow_evidence, named, nic_name, node_name, process_evidence, rank_subject, score, waiting
 
 RULE = "hang"

@@ -3,7 +3,7 @@
     rank 0: op 7 AllReduce 1,024 Float32      rank 2: op 7 AllGather 1,024 Float32   ← deviates
 
 The majority is taken to be right. A tie blames nobody. Looks at ops in progress, since those are the ones that hang, and
-compares them with what members that are through say of the same number (rca/disputed.py). Abstains on sends and
+compares them with what members that are through say of the same number (rca/hang/disputed.py). Abstains on sends and
 receives, and where a member's function or type is unknown.
 """
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from nccl_instrument.tables import DTYPES, FUNCS
 from rca.advice import for_mismatch
-from rca.extent import with_extent
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Symptom
+from rca.hang.extent import with_extent
+from rca.hang.progress import Progress
 from rca.keys import Ints
-from rca.progress import Progress
 from rca.settings import Settings
 from rca.words import named, rank_subject, score
 

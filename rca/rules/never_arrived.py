@@ -13,9 +13,9 @@ import numpy as np
 
 from ingest.window import Window
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom
-from rca.progress import Progress
+from rca.hang.progress import Progress
 from rca.settings import Settings
-from rca.unstarted import NEVER_BEGAN, never_arrived
+from rca.triggers.unstarted import NEVER_BEGAN, never_arrived
 from rca.words import capitalised, named, score
 
 RULE = "never_arrived"

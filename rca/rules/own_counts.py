@@ -14,10 +14,10 @@ import numpy as np
 
 from rca import advice
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Symptom
+from rca.hang.progress import Progress
 from rca.keys import Mask
-from rca.no_progress import is_by_status, standings
-from rca.progress import Progress
 from rca.settings import SECOND_NS, Settings
+from rca.triggers.no_progress import is_by_status, standings
 from rca.words import capitalised, named, process_evidence, rank_subject, score
 
 RULE = "own_counts"

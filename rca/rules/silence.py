@@ -11,14 +11,14 @@ from __future__ import annotations
 import numpy as np
 
 from rca.advice import for_silent_node, for_unheard
-from rca.behind import heard_ns
-from rca.extent import with_extent
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
+from rca.hang.behind import heard_ns
+from rca.hang.extent import with_extent
+from rca.hang.progress import Progress
+from rca.hang.sinks import sinks
 from rca.keys import Ints
-from rca.progress import Progress
 from rca.ranks import silent_nodes
 from rca.settings import SECOND_NS, Settings
-from rca.sinks import sinks
 from rca.words import named, node_name, rank_subject, score, waiting
 
 RULE = "silence"

@@ -15,17 +15,17 @@ import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV, FUNC_SEND
 from rca.counters import GPU_READY_NAME
-from rca.cover import Covered, covered
-from rca.edges import slot_bytes_of
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
-from rca.inside import Wait
-from rca.iterations import Iterations
 from rca.keys import Ints, Mask
-from rca.launches import TREE
 from rca.settings import Settings
-from rca.slow_words import finding_of, for_everybody
-from rca.slowdown import Slowdown
-from rca.streams import Floats
+from rca.slow.cover import Covered, covered
+from rca.slow.edges import slot_bytes_of
+from rca.slow.inside import Wait
+from rca.slow.iterations import Iterations
+from rca.slow.launches import TREE
+from rca.slow.slow_words import finding_of, for_everybody
+from rca.slow.slowdown import Slowdown
+from rca.slow.streams import Floats
 from rca.words import named
 
 RULE = "slow_copy"

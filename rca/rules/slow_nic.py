@@ -16,19 +16,19 @@ import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV
 from rca.counters import DONE_NAME, TRANSMITTED_NAME
-from rca.cover import SHARE_MIN
-from rca.edges import edges_of
-from rca.ends import COVERED, Ends, ends_of
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom
-from rca.hand_over import told_apart
-from rca.inside import Wait
 from rca.keys import Ints
-from rca.lone_flow import LoneFlow, lone_flow
 from rca.settings import Settings
-from rca.slow_words import finding_of, for_everybody
-from rca.slowdown import Slowdown, uses_sockets
-from rca.streams import Floats
-from rca.traffic import foreign_shares
+from rca.slow.cover import SHARE_MIN
+from rca.slow.edges import edges_of
+from rca.slow.ends import COVERED, Ends, ends_of
+from rca.slow.hand_over import told_apart
+from rca.slow.inside import Wait
+from rca.slow.lone_flow import LoneFlow, lone_flow
+from rca.slow.slow_words import finding_of, for_everybody
+from rca.slow.slowdown import Slowdown, uses_sockets
+from rca.slow.streams import Floats
+from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"

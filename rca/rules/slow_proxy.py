@@ -16,17 +16,17 @@ import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV, FUNC_SEND, SOCKET
 from rca.counters import DONE_NAME, GPU_READY_NAME, TRANSMITTED_NAME
-from rca.cover import COVERED_MIN, SHARE_MIN, Covered, covered
-from rca.edges import Edges, edges_of
-from rca.ends import GROWN_MIN
 from rca.findings import Component, FaultKind, Finding, Symptom
-from rca.inside import Wait
+from rca.hang.progress import Progress, state_of
 from rca.keys import Ints, Mask
-from rca.progress import Progress, state_of
 from rca.settings import SECOND_NS, Settings
-from rca.slow_words import finding_of
-from rca.slowdown import Slowdown, lengths_ns, uses_sockets
-from rca.streams import Floats
+from rca.slow.cover import COVERED_MIN, SHARE_MIN, Covered, covered
+from rca.slow.edges import Edges, edges_of
+from rca.slow.ends import GROWN_MIN
+from rca.slow.inside import Wait
+from rca.slow.slow_words import finding_of
+from rca.slow.slowdown import Slowdown, lengths_ns, uses_sockets
+from rca.slow.streams import Floats
 
 RULE = "slow_proxy"
 VERSION = 5

@@ -4,7 +4,7 @@
 
 Abstains when nobody waits in a collective, and where most ranks are in code of their own: then the job is at work. Where
 everybody waits, the trouble is in or below the collective. A rank in its own code may wait for the GPU, which no frame
-shows: by stacks alone that is weak, and surer where the recorder or the traces miss it in an op (rca/fusion.py). A second
+shows: by stacks alone that is weak, and surer where the recorder or the traces miss it in an op (rca/dumps/fusion.py). A second
 look at the same processes tells a frozen rank from one that goes on slowly.
 """
 

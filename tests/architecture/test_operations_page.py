@@ -11,7 +11,7 @@ from console.operations import metrics as of_the_console
 from console.operations.checks import TITLES
 from console.operations.logs import FIELDS
 from console.operations.stack import MEANING
-from ingest import metrics as of_ingest
+from ingest.door import metrics as of_ingest
 from nccl_instrument.tables import DATA_LOSSES
 from tests.architecture.sources import ROOT
 

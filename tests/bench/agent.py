@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nccl_instrument.agent.processes import read_process
+from nccl_instrument.agent.processes.proc import read_process
 from nccl_instrument.wire import encode_batch
 from tests.nccl_instrument.agent.scripted_server import ScriptedServer, wait_until
 from tests.nccl_instrument.agent.scripted_trainer import ScriptedTrainer

@@ -35,7 +35,7 @@ from tests.eval.stack import free_port_pair
 
 JOBS, NODES, RATE, SECONDS, WARM_UP_S = 10, 125, 1_300, 60, 5
 JOIN_AT_ONCE = 256
-COMMITTERS = 2  # of each ingest process (ingest/committer.py, which needs Django)
+COMMITTERS = 2  # of each ingest process (ingest/traces/committer.py, which needs Django)
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 

@@ -1,7 +1,7 @@
 """Reads and diagnoses a stored job as a look does that has just noticed its trouble, in a process of its own (rca.py).
 
-The window is read as console/incidents/revise.py reads it, by a worker that has looked at the job before and knows who belongs
-to it. Late tables that a rule asks for are cut while it analyses. `mb` is what this process had in memory at most.
+The window is read as console/incidents/watching/revise.py reads it, by a worker that has looked at the job before and knows
+who belongs to it. Late tables that a rule asks for are cut while it analyses. `mb` is what this process had in memory at most.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import django
 
 django.setup()
 
-from console.incidents.revise import evidence_start_ns, onset_ns  # noqa: E402  (models need Django set up)
+from console.incidents.watching.revise import evidence_start_ns, onset_ns  # noqa: E402  (models need Django set up)
 from ingest.models import Attempt  # noqa: E402
-from ingest.narrow import read_evidence, read_glance  # noqa: E402
 from ingest.read import latest_data_ns  # noqa: E402
+from ingest.traces.narrow import read_evidence, read_glance  # noqa: E402
 from ingest.window import TRACE_TABLES, LateTables, Window, save_window  # noqa: E402
 from rca.diagnose import diagnose  # noqa: E402
 from rca.findings import Symptom, SymptomKind, to_json  # noqa: E402
-from rca.normal import Normal  # noqa: E402
-from rca.sampling import sampled_ranks  # noqa: E402
 from rca.settings import DEFAULT, SECOND_NS  # noqa: E402
-from rca.triggers import look  # noqa: E402
+from rca.triggers.look import look  # noqa: E402
+from rca.triggers.normal import Normal  # noqa: E402
+from rca.triggers.sampling import sampled_ranks  # noqa: E402
 
 LOOK_NS = 15 * SECOND_NS
 

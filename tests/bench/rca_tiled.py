@@ -19,9 +19,9 @@ import numpy as np
 from ingest.window import Rows, Window, load_question
 from rca.diagnose import diagnose
 from rca.findings import SymptomKind, symptom_from_json
-from rca.normal import Normal
 from rca.settings import DEFAULT
-from rca.triggers import look
+from rca.triggers.look import look
+from rca.triggers.normal import Normal
 from tests.bench.rca_jobs import renamed
 
 BYTES_MAX: Final = 16 * 2**30

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from nccl_instrument.agent.stage_files import StageFiles
+from nccl_instrument.agent.stages.files import StageFiles
 from nccl_instrument.stage_ring import Ring
 from nccl_instrument.stage_schema import BACKWARD, CALLBACKS, DATA, DEFAULT, FORWARD, OPTIMIZER
 from nccl_instrument.stages import Stages

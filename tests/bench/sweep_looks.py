@@ -20,7 +20,7 @@ from asgiref.sync import sync_to_async
 django.setup()
 
 from console.incidents.models import Incident, Look  # noqa: E402  (models need Django set up)
-from console.incidents.watch import watch_job  # noqa: E402
+from console.incidents.watching.watch import watch_job  # noqa: E402
 from ingest.read import running_attempts  # noqa: E402
 from nccl_instrument.simulate.agents import Sent  # noqa: E402
 from tests.bench.rca_jobs import SECOND, SWEEP_LAYOUT, of_job, simulated  # noqa: E402

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from ingest.arrival import receive_batch
+from ingest.door.arrival import receive_batch
 from nccl_instrument.wire import decode_batch
 from tests.bench.ingest_batches import (
     FLOWS,

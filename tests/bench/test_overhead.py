@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nccl_instrument.agent.segment import Segment
+from nccl_instrument.agent.processes.segment import Segment
 from tests.bench.overhead import PLUGIN, TESTBED, compile_empty
 from tests.bench.overhead_runs import StepJob, SweepJob, SweepSizes
 

@@ -7,8 +7,8 @@ import numpy as np
 from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.wire import decode_batch
 from rca.diagnose import diagnose
-from rca.normal import ALL, Normal
-from rca.triggers import look
+from rca.triggers.look import look
+from rca.triggers.normal import ALL, Normal
 from tests.bench.rca_jobs import Case, of_job, tiled
 from tests.bench.rca_tiled import tiled_window
 from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_of

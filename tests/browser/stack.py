@@ -28,9 +28,9 @@ from console.accounts.models import Membership, Role
 from console.asgi import application
 from console.celery import app
 from console.incidents.models import Incident
-from console.incidents.watch import watch_job
+from console.incidents.watching.watch import watch_job
+from ingest.door.tokens import make_agent_token
 from ingest.models import Attempt, Team
-from ingest.tokens import make_agent_token
 from nccl_instrument.wire import TraceBatch, encode_batch
 from tests.builders import at_wall
 from tests.console.incidents.stalling import StallingJob

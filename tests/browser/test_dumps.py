@@ -12,8 +12,8 @@ from playwright.sync_api import expect
 
 from console.dumps import bundles
 from console.dumps.models import Bundle
-from console.incidents.watch import watch_dumps, watch_job
-from ingest.dumps import requests_of, store_dumps
+from console.incidents.watching.watch import watch_dumps, watch_job
+from ingest.door.dumps import requests_of, store_dumps
 from ingest.models import Attempt, DumpRequest
 from nccl_instrument.dumps import RECORDER, STACKS, Dumps, Part
 from tests.browser.conftest import PHONE, OpenAs

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 
 from console.incidents.models import Incident
 from ingest.models import OpRollup
-from ingest.rollup import BUCKET_NS
+from ingest.sums.rollup import BUCKET_NS
 from tests.browser.conftest import PHONE, OpenAs
 from tests.browser.stack import Stack
 from tests.browser.test_accessibility import violations_in_both_themes

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from console.incidents.evidence import incident_grid
-from console.incidents.grid import DEAD
 from console.incidents.models import Incident
-from console.incidents.topology import publish_grid
+from console.incidents.pictures.evidence import incident_grid
+from console.incidents.pictures.grid import DEAD
+from console.incidents.pictures.topology import publish_grid
 from tests.browser.conftest import PHONE, OpenAs
 from tests.browser.stack import Stack
 from tests.browser.test_accessibility import violations

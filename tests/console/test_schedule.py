@@ -10,7 +10,7 @@ from kombu.exceptions import OperationalError
 
 from console.celery import _schedule, app
 from console.incidents import tasks
-from ingest.marks import mark_heard, take_heard
+from ingest.door.marks import mark_heard, take_heard
 
 
 def test_every_scheduled_task_exists_and_expires_within_its_period() -> None:

@@ -15,8 +15,8 @@ from console.celery import app
 from console.incidents.models import Incident, State
 from console.supervisor.processes import ROOT, worker_recipe
 from console.supervisor.servers import database_url
-from ingest.database import connect
 from ingest.models import Attempt, Job, Team
+from ingest.traces.database import connect
 from tests.console.incidents.making import make_incident
 from tests.servers import TestServers
 

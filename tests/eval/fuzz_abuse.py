@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
-from ingest.gate import BODY_SECONDS, HEAD_SECONDS
+from ingest.door.gate import BODY_SECONDS, HEAD_SECONDS
 from nccl_instrument.wire import BATCH_BYTES_MAX, encode_batch
 from tests.builders import FakeJob, make_batch
 from tests.eval.fuzz_bytes import BOMB, ENTRY, HEAD, SECTION, with_checksum

@@ -12,14 +12,14 @@ from typing import Final
 
 import numpy as np
 
-from ingest.arrival import Arrival, losses_of, receive_batch
-from ingest.clock import BootClock, place_batch
-from ingest.endings import lives_of
-from ingest.impossible import impossible_rows
-from ingest.members import text
-from ingest.repeats import ops_in
-from ingest.rollup import OpBatch, Rollups
-from ingest.roster import declared_of, member_keys
+from ingest.door.arrival import Arrival, losses_of, receive_batch
+from ingest.door.clock import BootClock, place_batch
+from ingest.door.impossible import impossible_rows
+from ingest.jobs.endings import lives_of
+from ingest.jobs.members import text
+from ingest.jobs.roster import declared_of, member_keys
+from ingest.sums.repeats import ops_in
+from ingest.sums.rollup import OpBatch, Rollups
 from nccl_instrument.tables import GROUPS
 from nccl_instrument.wire import BATCH_BYTES_MAX, ROWS_BYTES_MAX, BadBatch, TraceBatch, decode_batch, encode_batch
 

@@ -27,7 +27,13 @@ os.environ.setdefault("DIOGENES_SECRET_KEY", "only-for-fuzzing")
 django.setup()
 
 with atheris.instrument_imports(
-    include=["nccl_instrument.wire", "nccl_instrument.tables", "ingest.arrival", "ingest.impossible", "ingest.rollup"]
+    include=[
+        "nccl_instrument.wire",
+        "nccl_instrument.tables",
+        "ingest.door.arrival",
+        "ingest.door.impossible",
+        "ingest.sums.rollup",
+    ]
 ):
     from tests.eval.fuzz_checks import check_bytes
 from tests.eval.fuzz_bytes import mutate  # noqa: E402

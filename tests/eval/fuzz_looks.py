@@ -29,9 +29,9 @@ from ingest.read import latest_data_ns, read_nodes, read_rollups, read_window  #
 from ingest.window import Window, load_window, save_window  # noqa: E402
 from rca.diagnose import diagnose  # noqa: E402
 from rca.findings import Symptom, SymptomKind, diagnosis_from_json, to_json  # noqa: E402
-from rca.normal import Normal  # noqa: E402
 from rca.settings import DEFAULT  # noqa: E402
-from rca.triggers import look  # noqa: E402
+from rca.triggers.look import look  # noqa: E402
+from rca.triggers.normal import Normal  # noqa: E402
 
 SECOND = 1_000_000_000
 LOOK_NS = 15 * SECOND

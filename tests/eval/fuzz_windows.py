@@ -14,13 +14,13 @@ from typing import Final
 
 import numpy as np
 
-from ingest.impossible import impossible_rows
+from ingest.door.impossible import impossible_rows
 from ingest.window import Rows, Window
 from rca.diagnose import diagnose
 from rca.findings import Symptom, SymptomKind, diagnosis_from_json, to_json
-from rca.normal import Normal
 from rca.settings import DEFAULT
-from rca.triggers import look
+from rca.triggers.look import look
+from rca.triggers.normal import Normal
 from tests.eval.fuzz_bytes import EXTREMES
 from tests.windows import make_window
 

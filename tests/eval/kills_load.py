@@ -12,10 +12,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from nccl_instrument.agent.losses import Losses
-from nccl_instrument.agent.post import Answer, Door
-from nccl_instrument.agent.spool import Spool
-from nccl_instrument.agent.uplink import Uplink
+from nccl_instrument.agent.sending.losses import Losses
+from nccl_instrument.agent.sending.post import Answer, Door
+from nccl_instrument.agent.sending.spool import Spool
+from nccl_instrument.agent.sending.uplink import Uplink
 from nccl_instrument.wire import TraceBatch, encode_batch
 from tests.builders import FakeJob, boot_id, comm_rows, live_op_rows, nic_rows, op_rows, process_rows, progress_rows
 

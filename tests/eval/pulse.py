@@ -22,7 +22,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
-from nccl_instrument.agent.sampling import EPOCH_NS, ROWS_PER_S
+from nccl_instrument.agent.traffic.sampling import EPOCH_NS, ROWS_PER_S
 from nccl_instrument.simulate.bar import Bar
 from rca.settings import DEFAULT
 from tests.eval.localization import code_version

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from ingest.window import Window
 from nccl_instrument.tables import ALGOS, FUNC_RECV, GPU_READY, SEND
 from rca.findings import Component, FaultKind, Symptom, SymptomKind
-from rca.iterations import Iterations, iterations_of
 from rca.keys import is_p2p
+from rca.slow.iterations import Iterations, iterations_of
 
 Answer = dict[str, Any]
 Floats = npt.NDArray[np.float64]

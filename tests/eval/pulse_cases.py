@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nccl_instrument.agent.sampling import ROWS_PER_S
+from nccl_instrument.agent.traffic.sampling import ROWS_PER_S
 from nccl_instrument.simulate.faults import Fault, Scenario, make_fault
 from nccl_instrument.simulate.job import JobSettings
 from nccl_instrument.simulate.layout import Layout

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from nccl_instrument.agent.processes import Living, started_at
-from nccl_instrument.agent.recordings import take_recordings
-from nccl_instrument.agent.stacks import take_stacks
+from nccl_instrument.agent.dumps.recordings import take_recordings
+from nccl_instrument.agent.dumps.stacks import take_stacks
+from nccl_instrument.agent.processes.proc import Living, started_at
 from nccl_instrument.dumps import Arrived, Dumps, Part, decode_dumps, encode_dumps
-from rca.dumped import dumped_of, with_dumps
+from rca.dumps.dumped import dumped_of, with_dumps
 from rca.findings import Diagnosis, Symptom, SymptomKind
 from rca.settings import DEFAULT
 

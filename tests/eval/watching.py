@@ -1,8 +1,8 @@
 """A simulated job as the console's watch sees it: looks in data time, one incident, its diagnoses; no database, no server.
 
 The looks, the span of their windows, when a diagnosis is due, on what evidence it rests and whether it is news are the
-watch's own functions and numbers (console/incidents/watch.py, revise.py); what is left out is Postgres between ingest and
-the look, and people. It makes an accuracy suite of hundreds of jobs possible.
+watch's own functions and numbers (console/incidents/watching/watch.py, revise.py); what is left out is Postgres between
+ingest and the look, and people. It makes an accuracy suite of hundreds of jobs possible.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if not apps.ready:
 
 from django.conf import settings as console_settings
 
-from console.incidents import revise, watch
 from console.incidents.models import Certainty
-from console.incidents.over import is_over
-from ingest.listening import GAP
-from ingest.narrow import BEFORE_NS, LAST, LATE, REST_NS
+from console.incidents.watching import revise, watch
+from console.incidents.watching.over import is_over
+from ingest.door.listening import GAP
+from ingest.traces.narrow import BEFORE_NS, LAST, LATE, REST_NS
 from ingest.window import TRACE_TABLES, Window
 from nccl_instrument.simulate.agents import Sent
-from rca import triggers
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Symptom, SymptomKind, to_json
-from rca.normal import Normal
-from rca.pace import history_ns
-from rca.sampling import sampled_ranks
 from rca.settings import DEFAULT
+from rca.triggers import look as triggers
+from rca.triggers.normal import Normal
+from rca.triggers.pace import history_ns
+from rca.triggers.sampling import sampled_ranks
 from tests.replay import Replay
 
 SECOND: Final = 1_000_000_000
@@ -126,7 +126,7 @@ class Watch:
         return replace(window, now_ns=max(self.now_ns, end_ns), heard_since_ns=self._heard_since_ns)
 
     def _glance(self, start_ns: int, end_ns: int) -> Window:
-        """As ingest.narrow.read_glance: the nodes of the sampled ranks, and everybody's processes."""
+        """As ingest.traces.narrow.read_glance: the nodes of the sampled ranks, and everybody's processes."""
         glance = self._window(start_ns, end_ns, only=self._sampled(start_ns, end_ns))
         processes = self._window(end_ns - REST_NS["live"], end_ns, ("process",)).tables
         return replace(glance, tables={**glance.tables, **processes})
@@ -138,7 +138,7 @@ class Watch:
         return set(frame.nodes["name"][nodes].tolist())
 
     def _everything(self, start_ns: int, end_ns: int, onset_ns: int | None = None) -> Window:
-        """As ingest.narrow.read_evidence: of what was in progress no more than is compared."""
+        """As ingest.traces.narrow.read_evidence: of what was in progress no more than is compared."""
         if onset_ns is not None:
             return self._window(start_ns, end_ns, since_ns={"flow": onset_ns - BEFORE_NS}, late=LATE)
         process = self._window(start_ns, end_ns, ("process",)).rows("process")

@@ -28,8 +28,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from console.accounts.models import Role
-from console.incidents import handling, lifecycle, publish, streams
-from console.incidents.handling import Found
+from console.incidents import lifecycle, publish, streams
+from console.incidents.acts import handling
+from console.incidents.acts.handling import Found
 from console.incidents.lifecycle import DETECTOR, Actor, BadAct, IllegalMove, StaleVersion
 from console.incidents.models import ActorKind, Certainty, Incident, TimelineEntry
 from console.silences.acts import end_silence, make_silence

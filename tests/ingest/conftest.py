@@ -13,9 +13,9 @@ from asgiref.sync import sync_to_async
 from django.db import connection, connections
 
 from ingest.asgi import Application
-from ingest.marks import take_heard
+from ingest.door.marks import take_heard
+from ingest.door.tokens import make_agent_token
 from ingest.models import Team
-from ingest.tokens import make_agent_token
 from nccl_instrument.wire import TraceBatch, encode_batch
 from tests.builders import WALL_NS
 
@@ -96,7 +96,7 @@ async def ingest(
     """The application with one team's token. Its clock is set by what is sent."""
     application = Application()
     running = await make_ingest(application, "research")
-    monkeypatch.setattr("ingest.receive.time.time_ns", lambda: running.clock_ns)
+    monkeypatch.setattr("ingest.door.receive.time.time_ns", lambda: running.clock_ns)
     settings.METRICS_TOKEN = METRICS_TOKEN
     yield running
     await application.stop()
@@ -121,7 +121,7 @@ def no_traces(transactional_db: None) -> Iterator[None]:
 def no_writers(no_traces: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No life of an ingest process is remembered, and an application in this process sums when it is told to."""
     for name in ("LEDGER_SECONDS", "DEAD_SECONDS"):
-        monkeypatch.setattr(f"ingest.server.{name}", 3600.0)
+        monkeypatch.setattr(f"ingest.door.server.{name}", 3600.0)
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE ingest_writer")
     connection.close()  # a test may end every connection there is

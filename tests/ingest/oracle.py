@@ -9,11 +9,11 @@ import numpy as np
 from asgiref.sync import sync_to_async
 from django.db import connection
 
-from ingest.database import connect
 from ingest.models import OpRollup
-from ingest.repeats import Repeats
-from ingest.rollup import BIN, BINS_PER_OCTAVE, BUCKET_NS
-from ingest.sums import sum_left_behind
+from ingest.sums.repeats import Repeats
+from ingest.sums.rollup import BIN, BINS_PER_OCTAVE, BUCKET_NS
+from ingest.sums.sums import sum_left_behind
+from ingest.traces.database import connect
 from nccl_instrument.tables import OP_REOPENED
 from nccl_instrument.wire import decode_batch
 

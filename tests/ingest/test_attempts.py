@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.attempts import Declared, KnownAttempt, choose_attempt, is_taken_over
+from ingest.jobs.attempts import Declared, KnownAttempt, choose_attempt, is_taken_over
 
 OLD = frozenset({(100, 1), (101, 1)})
 NEW = frozenset({(200, 2), (201, 2)})

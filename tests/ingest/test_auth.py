@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from ingest.auth import (
+from ingest.door.auth import (
     CACHE_SECONDS,
     CLIENTS_MAX,
     FAILURES_MAX,
@@ -18,7 +18,7 @@ from ingest.auth import (
     TooManyFailures,
     Unauthorised,
 )
-from ingest.tokens import make_agent_token
+from ingest.door.tokens import make_agent_token
 from nccl_instrument.wire import encode_batch
 from tests.builders import make_batch
 from tests.ingest.conftest import Ingest

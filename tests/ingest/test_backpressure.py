@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import psycopg
 from asgiref.sync import sync_to_async
 
-from ingest.committer import BATCHES_PER_COMMIT, COMMITTERS, WAITING_MAX
-from ingest.database import conninfo
 from ingest.models import Node
+from ingest.traces.committer import BATCHES_PER_COMMIT, COMMITTERS, WAITING_MAX
+from ingest.traces.database import conninfo
 from nccl_instrument.wire import encode_batch
 from tests.builders import make_batch
 from tests.ingest.conftest import Ingest, Reply

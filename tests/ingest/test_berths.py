@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ingest import berths
-from ingest.berths import says_something_new
+from ingest.jobs import berths
+from ingest.jobs.berths import says_something_new
 from tests.builders import FakeJob, make_batch, with_rows
 from tests.ingest.conftest import Ingest
 

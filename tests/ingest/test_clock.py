@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.clock import BootClock, Placement, place_batch
+from ingest.door.clock import BootClock, Placement, place_batch
 from tests.builders import MONO_NS, SECOND, WALL_NS
 
 SYNC = WALL_NS - MONO_NS

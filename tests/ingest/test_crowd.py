@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ingest import crowd
-from ingest.crowd import Crowd, neighbourhood
+from ingest.door import crowd
+from ingest.door.crowd import Crowd, neighbourhood
 
 
 @dataclass(eq=False)

@@ -10,12 +10,12 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
-from ingest import limits
-from ingest.dumps import TooSoon, ask_dumps, bytes_of, parts_of, progress_of, requests_of, why_not
-from ingest.let_go import read_let_go
-from ingest.marks import take_dumped
+from ingest.door import limits
+from ingest.door.dumps import TooSoon, ask_dumps, bytes_of, parts_of, progress_of, requests_of, why_not
+from ingest.door.marks import take_dumped
 from ingest.models import Attempt, DumpRequest, PinnedWindow, StoredDump
-from ingest.retention import dump_age, keep_house
+from ingest.traces.let_go import read_let_go
+from ingest.traces.retention import dump_age, keep_house
 from nccl_instrument.dumps import BODY_BYTES_MAX, EPOCHS, RECORDER, STACKS, Dumps, Part, encode_dumps
 from tests.builders import FakeJob, boot_id
 from tests.ingest.conftest import Ingest, Reply, make_ingest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from asgiref.sync import sync_to_async
 
-from ingest.endings import GONE_NS, end_gone_attempts, end_if_all_gone, gone_changes
+from ingest.jobs.endings import GONE_NS, end_gone_attempts, end_if_all_gone, gone_changes
 from ingest.models import Attempt, Rank
 from nccl_instrument.tables import PROCESS_GONE
 from nccl_instrument.wire import TraceBatch

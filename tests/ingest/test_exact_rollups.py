@@ -17,12 +17,13 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 from psycopg.conninfo import make_conninfo
 
-from ingest import rollup, sums, writers
-from ingest.database import conninfo
+from ingest.door.tokens import make_agent_token
 from ingest.models import Attempt, OpRollup, Team
-from ingest.sums import as_multirange
-from ingest.tokens import make_agent_token
-from ingest.writers import Writer
+from ingest.sums import rollup, sums
+from ingest.sums.sums import as_multirange
+from ingest.traces import writers
+from ingest.traces.database import conninfo
+from ingest.traces.writers import Writer
 from nccl_instrument.tables import empty_rows
 from nccl_instrument.wire import TraceBatch, encode_batch
 from tests.builders import SECOND, WALL_NS, FakeJob, with_rows
@@ -144,7 +145,7 @@ async def cut(
     with tempfile.TemporaryDirectory(prefix="cut-") as folder:
         proxy = CuttingProxy(Path(folder), postgres.folder / ".s.PGSQL.5432")
         through = make_conninfo(conninfo(), host=folder)
-        monkeypatch.setattr("ingest.database.conninfo", lambda: through)
+        monkeypatch.setattr("ingest.traces.database.conninfo", lambda: through)
         yield proxy
         proxy.close()
 

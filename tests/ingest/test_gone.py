@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 
 from ingest.models import Attempt, Boot, Job, Node
-from ingest.retention import keep_house
+from ingest.traces.retention import keep_house
 from nccl_instrument.wire import encode_batch
 from tests.builders import WALL_NS, FakeJob, make_batch
 from tests.ingest.conftest import Ingest

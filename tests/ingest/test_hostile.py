@@ -18,10 +18,10 @@ from django.core.management import call_command
 from django.db import connection
 
 from console.supervisor.servers import database_url
-from ingest import gate
-from ingest.auth import FAILURES_MAX
+from ingest.door import gate
+from ingest.door.auth import FAILURES_MAX
+from ingest.door.tokens import make_agent_token
 from ingest.models import Team
-from ingest.tokens import make_agent_token
 from nccl_instrument.wire import BATCH_BYTES_MAX, encode_batch
 from tests.builders import make_batch
 from tests.ingest.shipped import Shipped, said_by, shipped_ingest

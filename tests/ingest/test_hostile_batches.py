@@ -14,9 +14,9 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection
 
-from ingest import receive
-from ingest.arrival import ROWS_OF_MAX, receive_batch
-from ingest.impossible import impossible_rows
+from ingest.door import receive
+from ingest.door.arrival import ROWS_OF_MAX, receive_batch
+from ingest.door.impossible import impossible_rows
 from ingest.models import Attempt
 from ingest.read import read_window
 from nccl_instrument.tables import DTYPE, empty_rows
@@ -95,7 +95,7 @@ def test_what_is_packed_anew_without_its_impossible_rows_must_still_be_readable(
     ops = batch.rows("op").copy()
     ops["func"][0] = 99
     raw = encode_batch(with_rows(batch, op=ops))
-    monkeypatch.setattr("ingest.arrival.BATCH_BYTES_MAX", 200)
+    monkeypatch.setattr("ingest.door.arrival.BATCH_BYTES_MAX", 200)
     with pytest.raises(BadBatch, match="too large without its impossible rows"):
         receive_batch(1, raw, NOW_NS)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.impossible import FUTURE_NS_MAX, impossible_rows, is_in_order
+from ingest.door.impossible import FUTURE_NS_MAX, impossible_rows, is_in_order
 from nccl_instrument import planes, tables, wire
 from nccl_instrument.wire import encode_batch, open_batch
 from tests.builders import make_batch

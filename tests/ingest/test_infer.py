@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ingest.infer import MEMBERSHIP, axis_of, infer_coordinates, infer_ranks
+from ingest.jobs.infer import MEMBERSHIP, axis_of, infer_coordinates, infer_ranks
 
 
 def members(*groups: tuple[int, list[int], str]) -> np.ndarray:

@@ -10,12 +10,12 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from ingest import limits
-from ingest.arrival import receive_batch
-from ingest.inferring import attempts_to_infer, infer_roster
-from ingest.limits import OverLimit
+from ingest.door import limits
+from ingest.door.arrival import receive_batch
+from ingest.door.limits import OverLimit
+from ingest.jobs.inferring import attempts_to_infer, infer_roster
+from ingest.jobs.roster import Berth, find_berths
 from ingest.models import Attempt, Boot, CommMember, Communicator, Node, Rank
-from ingest.roster import Berth, find_berths
 from nccl_instrument.wire import TraceBatch, encode_batch
 from tests.builders import FakeJob
 from tests.ingest.conftest import Ingest

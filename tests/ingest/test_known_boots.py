@@ -10,10 +10,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from ingest.arrival import receive_batch
-from ingest.known_boots import digest_of, find_again
+from ingest.door.arrival import receive_batch
+from ingest.jobs.known_boots import digest_of, find_again
+from ingest.jobs.roster import Berth, find_berths
 from ingest.models import Attempt, Node, Rank
-from ingest.roster import Berth, find_berths
 from nccl_instrument.wire import TraceBatch, encode_batch
 from tests.builders import FakeJob, with_rows
 from tests.ingest.conftest import Ingest
@@ -60,7 +60,7 @@ async def test_a_table_of_communicators_that_was_stored_is_known_again(ingest: I
 
 
 async def test_only_the_newest_tables_are_remembered(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.members.TABLES_KEPT", 2)
+    monkeypatch.setattr("ingest.jobs.members.TABLES_KEPT", 2)
     job = FakeJob()
     first = job.batch(0, 0)
     tables = [first.rows("comm").copy() for _ in range(3)]

@@ -8,9 +8,9 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from ingest import ledger
-from ingest.database import connect
+from ingest.door import ledger
 from ingest.models import Node, Team
+from ingest.traces.database import connect
 from tests.builders import FakeJob
 from tests.ingest.conftest import Ingest
 

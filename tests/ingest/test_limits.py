@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from asgiref.sync import sync_to_async
 
-from ingest import limits
+from ingest.door import limits
 from ingest.models import Attempt, Boot, CommMember, Communicator, Job, Node, Rank, Team
 from ingest.read import read_window
 from nccl_instrument.wire import TraceBatch

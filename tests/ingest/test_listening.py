@@ -9,8 +9,8 @@ from asgiref.sync import sync_to_async
 from django.utils import timezone
 from psycopg.errors import DiskFull
 
-from ingest.endings import ATTEMPT_IDLE, end_idle_attempts
-from ingest.listening import GAP, ROW, heard_since_ns, listening_since
+from ingest.door.listening import GAP, ROW, heard_since_ns, listening_since
+from ingest.jobs.endings import ATTEMPT_IDLE, end_idle_attempts
 from ingest.models import Attempt, Listening
 from tests.builders import SECOND, FakeJob
 from tests.ingest.conftest import Ingest, ingest, no_traces

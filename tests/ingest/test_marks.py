@@ -8,7 +8,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from pytest_django import Settings
 
-from ingest import marks
+from ingest.door import marks
 from ingest.models import Attempt
 from tests.builders import FakeJob, make_batch
 from tests.ingest.conftest import Ingest
@@ -46,7 +46,7 @@ async def test_a_stored_batch_marks_its_attempt_and_a_resent_one_does_not(ingest
 
 
 async def test_ingest_goes_on_without_valkey(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.server.mark_heard", lambda ids: False)
+    monkeypatch.setattr("ingest.door.server.mark_heard", lambda ids: False)
     for number in range(3):
         assert (await ingest.send(FakeJob().batch(0, number))).status == 200
 

@@ -17,12 +17,12 @@ from asgiref.sync import sync_to_async
 from django.core.management import CommandError, call_command
 from psycopg import Connection
 
-from ingest import moving
-from ingest.database import connect
-from ingest.moving import ROLLUPS, TRACES, Moved, MoveFailed, move
-from ingest.partitions import NativePartitions
 from ingest.read import read_rollups, read_window
-from ingest.stores import HYPERTABLES, NATIVE
+from ingest.traces import moving
+from ingest.traces.database import connect
+from ingest.traces.moving import ROLLUPS, TRACES, Moved, MoveFailed, move
+from ingest.traces.partitions import NativePartitions
+from ingest.traces.stores import HYPERTABLES, NATIVE
 from tests.builders import WALL_NS, FakeJob
 from tests.ingest.conftest import Ingest
 from tests.ingest.test_retention import n_rows
@@ -124,7 +124,7 @@ async def test_a_table_in_use_is_not_taken_and_nothing_has_happened(
 
 def test_two_moves_at_once_are_refused(no_traces: None) -> None:
     with connect() as first, connect() as second:
-        first.execute("SELECT pg_advisory_lock(hashtext('ingest.moving'))")
+        first.execute("SELECT pg_advisory_lock(hashtext('ingest.traces.moving'))")
         with pytest.raises(MoveFailed, match="another move is running"):
             move(second, HYPERTABLES, lambda progress: None)
 

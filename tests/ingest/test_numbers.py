@@ -8,9 +8,9 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection
 
-from ingest import numbers
+from ingest.door import numbers
+from ingest.door.numbers import FORGET_SECONDS, RANGES_MAX, Numbers, Scattered
 from ingest.models import Team
-from ingest.numbers import FORGET_SECONDS, RANGES_MAX, Numbers, Scattered
 from tests.builders import make_batch
 from tests.ingest.conftest import Ingest
 

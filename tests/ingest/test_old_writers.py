@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 
 from ingest.models import OpRollup
-from ingest.retention import keep_house
+from ingest.traces.retention import keep_house
 from tests.builders import WALL_NS, FakeJob
 from tests.ingest.conftest import Ingest
 from tests.ingest.oracle import n_stored, rolled_up, stored_totals

@@ -11,12 +11,12 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from ingest import process
-from ingest.database import connect
 from ingest.log_context import current_fields, name_requests
 from ingest.needs import NEEDS, Missing, Need, partitions_ahead
 from ingest.operations import Operations, serve
-from ingest.partitions import NativePartitions
 from ingest.process import process_name
+from ingest.traces.database import connect
+from ingest.traces.partitions import NativePartitions
 from nccl_instrument.tables import LOSSES
 from tests.builders import make_batch
 from tests.ingest.conftest import Ingest
@@ -182,7 +182,7 @@ async def test_the_metrics_can_be_parsed_and_no_label_grows_with_the_cluster() -
 
 
 def test_without_its_database_ingest_is_not_ready_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.database.conninfo", lambda: "host=127.0.0.1 port=9 dbname=x connect_timeout=2")
+    monkeypatch.setattr("ingest.traces.database.conninfo", lambda: "host=127.0.0.1 port=9 dbname=x connect_timeout=2")
     said = Operations(NEEDS).answer("/readyz", "Bearer s3cret", False)
     assert (said.status, read(said)["status"]) == (503, "not ready")
     assert "refused" in read(said)["checks"]["database"]["found"]

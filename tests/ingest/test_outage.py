@@ -20,8 +20,8 @@ from django.db import connection, connections
 
 from console.supervisor.folder import start_time
 from console.supervisor.servers import database_url
+from ingest.door.tokens import make_agent_token
 from ingest.models import Node, Team
-from ingest.tokens import make_agent_token
 from nccl_instrument.wire import encode_batch
 from tests.builders import FakeJob
 from tests.ingest.conftest import Ingest

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from asgiref.sync import sync_to_async
 
-from ingest.database import connect
-from ingest.partitions import PARTITIONS_AHEAD, NativePartitions, partition_start
-from ingest.retention import keep_house
+from ingest.traces.database import connect
+from ingest.traces.partitions import PARTITIONS_AHEAD, NativePartitions, partition_start
+from ingest.traces.retention import keep_house
 from tests.builders import WALL_NS, FakeJob
 from tests.ingest.conftest import Ingest
 
@@ -68,7 +68,7 @@ def drop_while_read() -> int:
 async def test_a_long_read_postpones_the_drop_and_breaks_nothing(
     ingest: Ingest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.partitions.LOCK_TIMEOUT_MS", 100)
+    monkeypatch.setattr("ingest.traces.partitions.LOCK_TIMEOUT_MS", 100)
     await ingest.send(FakeJob().batch())
     assert await aio(drop_while_read)() == 0
     assert (await aio(keep_house)(SENT_AT + timedelta(days=3))).dropped >= 1

@@ -10,12 +10,12 @@ from asgiref.sync import sync_to_async
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.arrival import receive_batch
-from ingest.cutting import Bounds, cut
-from ingest.cutting import Group as StoredGroup
+from ingest.door.arrival import receive_batch
+from ingest.jobs.roster_columns import Roster, read_roster
 from ingest.models import Attempt, Node
 from ingest.read import latest_data_ns, read_nodes, read_rollups, read_window, running_attempts
-from ingest.roster_columns import Roster, read_roster
+from ingest.traces.cutting import Bounds, cut
+from ingest.traces.cutting import Group as StoredGroup
 from ingest.window import MEMBER, RANK, TRACE_TABLES, Window
 from nccl_instrument.tables import DTYPE, OP_REOPENED, TIME_COLUMNS, empty_rows
 from nccl_instrument.wire import TraceBatch, encode_batch, open_batch
@@ -301,7 +301,7 @@ async def test_a_node_that_joins_while_a_window_is_read_is_not_taken_for_another
     await ingest.send(make_batch(node=0))
     await ingest.send(make_batch(node=1))
     for known in (0, 1):
-        monkeypatch.setattr("ingest.frame.read_roster", lambda *_, known=known: before_the_other_joined(known))
+        monkeypatch.setattr("ingest.traces.frame.read_roster", lambda *_, known=known: before_the_other_joined(known))
         window = await whole()
         assert len(window.rows("flow")) == len(make_batch().rows("flow"))
         assert set(window.rows("flow")["node"]) == {0}

@@ -14,13 +14,13 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import DataError, IntegrityError, connection
 
-from ingest import receive
-from ingest.arrival import Arrival
-from ingest.committer import WAITING_MAX
+from ingest.door import receive
+from ingest.door.arrival import Arrival
+from ingest.door.tokens import make_agent_token, revoke_agent_token
+from ingest.jobs.roster import Berth, find_berths
 from ingest.models import AgentToken, Job, Node, Team
-from ingest.roster import Berth, find_berths
-from ingest.stores import active_store
-from ingest.tokens import make_agent_token, revoke_agent_token
+from ingest.traces.committer import WAITING_MAX
+from ingest.traces.stores import active_store
 from nccl_instrument.wire import BATCH_BYTES_MAX, decode_batch, encode_batch, promised_bytes
 from tests.builders import FakeJob, make_batch, with_rows
 from tests.ingest.conftest import Ingest, make_ingest
@@ -92,7 +92,7 @@ async def test_without_a_good_token_it_is_401(ingest: Ingest, token: str) -> Non
 async def test_a_revoked_token_stops_working_within_seconds(ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await ingest.send(make_batch())).status == 200
     await aio(revoke_agent_token)(await AgentToken.objects.aget())
-    monkeypatch.setattr("ingest.auth.CACHE_SECONDS", 0.0)
+    monkeypatch.setattr("ingest.door.auth.CACHE_SECONDS", 0.0)
     assert (await ingest.send(make_batch(number=1))).status == 401
 
 
@@ -208,7 +208,7 @@ async def test_a_batch_nobody_can_place_is_500_and_the_others_are_stored(
 
     await ingest.send(make_batch(node=1))
     (await ingest.application.server()).committer.berths.forget_all()
-    monkeypatch.setattr("ingest.berths.find_berths", find)
+    monkeypatch.setattr("ingest.jobs.berths.find_berths", find)
     ingest.clock_ns = make_batch(number=1).wall_ns
     bodies = [encode_batch(make_batch(node=node, number=1)) for node in range(4)]
     replies = await asyncio.gather(*(ingest.post(body) for body in bodies))

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from ingest.refusals import LINES_MAX, RefusalLog
+from ingest.door.refusals import LINES_MAX, RefusalLog
 from tests.builders import make_batch
 from tests.ingest.conftest import Ingest
 
@@ -26,8 +26,8 @@ def test_a_flood_of_refusals_is_a_few_lines_and_a_number(caplog: pytest.LogCaptu
 async def test_a_refused_batch_is_logged_with_its_name(
     ingest: Ingest, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.receive.REFUSALS", RefusalLog())
-    monkeypatch.setattr("ingest.limits.JOBS_MAX", 0)
+    monkeypatch.setattr("ingest.door.receive.REFUSALS", RefusalLog())
+    monkeypatch.setattr("ingest.door.limits.JOBS_MAX", 0)
     caplog.set_level(logging.WARNING)
     batch = make_batch(job="one-too-many")
     assert (await ingest.send(batch)).status == 400
@@ -40,7 +40,7 @@ async def test_a_refused_batch_is_logged_with_its_name(
 async def test_a_broken_batch_is_logged_with_the_names_it_claims(
     ingest: Ingest, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.receive.REFUSALS", RefusalLog())
+    monkeypatch.setattr("ingest.door.receive.REFUSALS", RefusalLog())
     assert (await ingest.post(b"not a batch")).status == 400
     (line,) = [record for record in caplog.records if hasattr(record, "batch")]
     assert line.__dict__["batch"] == {"job": "", "node": ""}

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from asgiref.sync import sync_to_async
 
-from ingest import repeats
 from ingest.asgi import Application
 from ingest.models import OpRollup
+from ingest.sums import repeats
 from nccl_instrument.wire import TraceBatch, encode_batch
 from tests.builders import FakeJob, boot_id, with_rows
 from tests.ingest.conftest import Ingest

@@ -10,14 +10,22 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection
 
-from ingest import retention
-from ingest.database import connect
-from ingest.let_go import read_let_go
 from ingest.models import Attempt, Boot, Node, OpRollup, PinnedWindow, Team
 from ingest.read import read_rollups, read_window
-from ingest.retention import RANGES_MAX, UNSAVED_KEPT, copy_pinned, keep_house, pin_window, trace_age, unpin_window
-from ingest.stores import active_store
-from ingest.sums import rollup_age
+from ingest.sums.sums import rollup_age
+from ingest.traces import retention
+from ingest.traces.database import connect
+from ingest.traces.let_go import read_let_go
+from ingest.traces.retention import (
+    RANGES_MAX,
+    UNSAVED_KEPT,
+    copy_pinned,
+    keep_house,
+    pin_window,
+    trace_age,
+    unpin_window,
+)
+from ingest.traces.stores import active_store
 from tests.builders import SECOND, WALL_NS, FakeJob, at_wall
 from tests.ingest.conftest import Ingest
 

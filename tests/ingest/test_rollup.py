@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest import rollup
-from ingest.rollup import BIN, COUNTS, KEPT_SECONDS, OpBatch, Rollups, bus_share, quantiles_ns
+from ingest.sums import rollup
+from ingest.sums.rollup import BIN, COUNTS, KEPT_SECONDS, OpBatch, Rollups, bus_share, quantiles_ns
 from nccl_instrument.tables import FUNCS, OP_REOPENED, empty_rows
 from nccl_instrument.wire import Rows
 from tests.ingest.oracle import Key, Total, add_op

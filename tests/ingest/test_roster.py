@@ -12,8 +12,8 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 from django.utils import timezone
 
-from ingest.endings import end_idle_attempts
-from ingest.listening import ROW
+from ingest.door.listening import ROW
+from ingest.jobs.endings import end_idle_attempts
 from ingest.models import Attempt, CommMember, Communicator, Job, Listening, Node, Rank
 from ingest.read import read_strays, read_window
 from nccl_instrument.wire import TraceBatch

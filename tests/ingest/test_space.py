@@ -23,8 +23,8 @@ import pytest
 
 from console.supervisor import servers
 from console.supervisor.processes import ROOT
-from ingest import space
-from ingest.space import Space, SpaceWatch, measure, reserve_bytes
+from ingest.traces import space
+from ingest.traces.space import Space, SpaceWatch, measure, reserve_bytes
 from nccl_instrument.wire import encode_batch
 from tests.builders import FakeJob, with_rows
 from tests.ingest.shipped import Shipped, said_by, shipped_ingest
@@ -149,7 +149,7 @@ def shipped(disk: SmallDisk, valkey: TestServers, tmp_path: Path, request: pytes
 
 MAKE_TOKEN = """
 from ingest.models import Team
-from ingest.tokens import make_agent_token
+from ingest.door.tokens import make_agent_token
 print(make_agent_token(Team.objects.get_or_create(name="research")[0], "cluster"))
 """
 USE_CONSOLE = """
@@ -231,10 +231,10 @@ def test_when_postgres_itself_has_no_room_nothing_acknowledged_is_lost(
 OLD_TRACES = """
 from datetime import timedelta
 from django.utils import timezone
-from ingest.database import connect
+from ingest.traces.database import connect
 from ingest.models import Attempt, Job, PinnedWindow, Team
-from ingest.store import TRACE_TABLE
-from ingest.stores import store_in
+from ingest.traces.store import TRACE_TABLE
+from ingest.traces.stores import store_in
 at = timezone.now() - timedelta(days=2)
 job = Job.objects.create(team=Team.objects.get_or_create(name="research")[0], name="old")
 attempt = Attempt.objects.create(job=job, number=1, started_at=at, last_received_at=at)

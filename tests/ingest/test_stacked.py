@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.stacked import OF_ONE, Stack, is_plain, newest
+from ingest.traces.stacked import OF_ONE, Stack, is_plain, newest
 from ingest.window import WINDOW_DTYPE
 from nccl_instrument.planes import PlaneTable
 from nccl_instrument.tables import DTYPE

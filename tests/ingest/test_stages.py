@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from asgiref.sync import sync_to_async
 
-from ingest.arrival import receive_batch
+from ingest.door.arrival import receive_batch
 from ingest.models import Attempt
-from ingest.narrow import read_evidence
 from ingest.read import read_window
+from ingest.traces.narrow import read_evidence
 from ingest.window import STAGE_TABLES, TRACE_TABLES, Window
 from nccl_instrument.stage_schema import DATA, DEFAULT, FORWARD
 from nccl_instrument.tables import DTYPE, GATHERED, empty_rows

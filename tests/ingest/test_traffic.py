@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from asgiref.sync import sync_to_async
 
-from ingest.arrival import receive_batch
+from ingest.door.arrival import receive_batch
 from ingest.models import Attempt
-from ingest.narrow import ALL, read_evidence
 from ingest.read import read_window
+from ingest.traces.narrow import ALL, read_evidence
 from ingest.window import TRACE_TABLES, TRAFFIC_TABLES, LateTables, Window
 from nccl_instrument.tables import TRAFFIC_FINISHED, TRAFFIC_SOURCES, empty_rows
 from nccl_instrument.wire import Rows, TraceBatch, encode_batch

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from nccl_instrument.agent import kafka
 from nccl_instrument.agent.__main__ import batch_door
-from nccl_instrument.agent.kafka import KafkaDoor, read_config
 from nccl_instrument.agent.options import Kafka, parse_options
+from nccl_instrument.agent.sending import kafka
+from nccl_instrument.agent.sending.kafka import KafkaDoor, read_config
 from nccl_instrument.sealed import is_sealed, key_id, seal, sealing_key
 from tests.kafka.cluster import PRODUCE, TOO_LARGE, Cluster
 from tests.nccl_instrument.agent.uplink_rig import encoded

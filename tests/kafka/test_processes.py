@@ -22,9 +22,9 @@ from django.db import connection
 
 from console.supervisor.processes import ROOT
 from console.supervisor.servers import database_url
+from ingest.door.tokens import make_agent_token
 from ingest.models import Attempt, Team
 from ingest.read import read_window
-from ingest.tokens import make_agent_token
 from tests.ingest.conftest import no_traces
 from tests.kafka.cluster import OFFSET_COMMIT, TIMED_OUT, Cluster
 from tests.nccl_instrument.agent.scripted_server import wait_until

@@ -18,17 +18,17 @@ from asgiref.sync import sync_to_async
 from django.db import connection, connections
 
 from ingest import consume
-from ingest.committer import StoreAway
 from ingest.consume import Consumption, make_consumer
-from ingest.metrics import KAFKA_MESSAGES
+from ingest.door.metrics import KAFKA_MESSAGES
+from ingest.door.server import Server
+from ingest.door.tokens import make_agent_token
 from ingest.models import AgentToken, Team
-from ingest.server import Server
-from ingest.tokens import make_agent_token
-from nccl_instrument.agent import uplink as uplink_module
-from nccl_instrument.agent.kafka import KafkaDoor
-from nccl_instrument.agent.losses import Losses
-from nccl_instrument.agent.spool import Spool
-from nccl_instrument.agent.uplink import Uplink
+from ingest.traces.committer import StoreAway
+from nccl_instrument.agent.sending import uplink as uplink_module
+from nccl_instrument.agent.sending.kafka import KafkaDoor
+from nccl_instrument.agent.sending.losses import Losses
+from nccl_instrument.agent.sending.spool import Spool
+from nccl_instrument.agent.sending.uplink import Uplink
 from nccl_instrument.sealed import KEY_HEADER, SEAL_HEADER, key_id, seal, sealing_key
 from nccl_instrument.wire import encode_batch
 from tests.builders import FakeJob

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nccl_instrument import recorder
-from nccl_instrument.agent.processes import Living, started_at
-from nccl_instrument.agent.recordings import take_recordings
+from nccl_instrument.agent.dumps.recordings import take_recordings
+from nccl_instrument.agent.processes.proc import Living, started_at
 
 LIMITED = """
 import os, resource, sys

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from nccl_instrument import stage_gather
-from nccl_instrument.agent import stage_files
-from nccl_instrument.agent.stage_files import StageFiles
+from nccl_instrument.agent.stages import files as stage_files
+from nccl_instrument.agent.stages.files import StageFiles
 from nccl_instrument.stage_gather import PENDING_MAX, Gather, open_gather
 from nccl_instrument.stage_ring import ROAD_GATHER, SLOT, Ring
 from nccl_instrument.stage_schema import FORWARD

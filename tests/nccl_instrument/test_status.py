@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nccl_instrument.agent.segment import is_alive
+from nccl_instrument.agent.processes.segment import is_alive
 from nccl_instrument.status import GROUPS_MAX, BadStatus, Progress, StatusWriter, decode_status, pg_status, status_path
 from nccl_instrument.tables import ENDINGS
 

@@ -17,10 +17,10 @@ from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Symptom, SymptomKind
 from rca.flows import analyzer
 from rca.flows.measured import measured_in
-from rca.measured_too import with_measured
 from rca.rules import actual_time
 from rca.settings import DEFAULT
-from rca.slowdown import Slowdown, slowdown_of
+from rca.slow.measured_too import with_measured
+from rca.slow.slowdown import Slowdown, slowdown_of
 from tests.nccl_instrument.simulate.jobs import EIGHT, EXPERTS, window_after
 
 RING = Layout(tp=1, pp=1, dp=4, ranks_per_node=1)

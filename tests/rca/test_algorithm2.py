@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from rca.diagnose import diagnose
 from rca.findings import Symptom, SymptomKind
-from rca.progress import state_of
+from rca.hang.progress import state_of
+from rca.hang.sinks import check_min_data, check_min_op
 from rca.settings import DEFAULT
-from rca.sinks import check_min_data, check_min_op
 from tests.windows import make_window
 
 SYMPTOM = Symptom(SymptomKind.FAILURE, "job", 1, 1, 2, 0, (), "")

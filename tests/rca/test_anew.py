@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rca.anew import anew
-from rca.kinds import Kind
-from rca.normal import Normal, normal_from_json, normal_to_json
-from rca.pace import learn, slowing
 from rca.settings import DEFAULT
+from rca.triggers.anew import anew
+from rca.triggers.kinds import Kind
+from rca.triggers.normal import Normal, normal_from_json, normal_to_json
+from rca.triggers.pace import learn, slowing
 from tests.rca.test_pace import MS, SECOND, steps, watched
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rca.blocks import lasting_shift
-from rca.pace import Pace, learn, slowing
 from rca.settings import DEFAULT
+from rca.triggers.blocks import lasting_shift
+from rca.triggers.pace import Pace, learn, slowing
 
 Floats = npt.NDArray[np.float64]
 SECOND: Final = 1_000_000_000

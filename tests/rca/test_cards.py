@@ -10,7 +10,7 @@ from ingest.window import Window
 from rca.cards import UNKNOWN
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis
-from rca.triggers import look
+from rca.triggers.look import look
 from tests.windows import make_window
 
 

@@ -17,9 +17,9 @@ from nccl_instrument.tables import (
 )
 from rca.counters import absent, abstentions, marked, needs_of
 from rca.diagnose import diagnose
-from rca.diagnose_slowdown import RULES
 from rca.findings import Diagnosis, State, Symptom, SymptomKind
 from rca.rules import hang, late_start, slow_copy, slow_nic, slow_proxy
+from rca.slow.diagnose import RULES
 from tests.nccl_instrument.simulate.jobs import EIGHT, window_after
 from tests.rca import test_recorded, test_slowdown
 from tests.windows import make_window

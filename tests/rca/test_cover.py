@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rca.cover import is_beyond_a_node
+from rca.slow.cover import is_beyond_a_node
 
 
 @pytest.mark.parametrize(

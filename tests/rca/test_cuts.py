@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from nccl_instrument.simulate.layout import Layout
-from rca.cuts import same_cut
-from rca.iterations import Iterations, iterations_of
 from rca.keys import Ints
 from rca.ranks import known_ranks
 from rca.settings import DEFAULT
+from rca.slow.cuts import same_cut
+from rca.slow.iterations import Iterations, iterations_of
 from tests.nccl_instrument.simulate.jobs import run, window_of
 
 SEEN_DIFFERENTLY = (

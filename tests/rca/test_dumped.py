@@ -11,10 +11,10 @@ import pytest
 from nccl_instrument.dumps import NO_PYTHON, Arrived, Silent
 from nccl_instrument.dumps import RECORDER as RECORDER_KIND
 from nccl_instrument.recorder import ANSWERED
-from rca import dump_parts
 from rca.advice import without_python
-from rca.dumped import Dumped, dumped_of, with_dumps
-from rca.dumped_view import views_of
+from rca.dumps import dump_parts
+from rca.dumps.dumped import Dumped, dumped_of, with_dumps
+from rca.dumps.dumped_view import views_of
 from rca.findings import (
     Component,
     Diagnosis,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nccl_instrument.stage_schema import DATA
-from rca.dumped import with_dumps
+from rca.dumps.dumped import with_dumps
 from rca.findings import Component, Diagnosis, Evidence, FaultKind, Finding, Grade, Subject, SymptomKind
 from rca.rules import stage_delay
 from tests.rca.test_dumped import CODE, LOAD, WAIT, looked, of_traces

@@ -8,8 +8,8 @@ from nccl_instrument.dumps import Silent
 from rca.bundle.contents import read_contents
 from rca.bundle.diagnosis import dumped_in
 from rca.bundle.unpack import Unpacked
-from rca.dumped import Dumped
-from rca.dumped_view import SILENT_MAX, ranks_of, views_of
+from rca.dumps.dumped import Dumped
+from rca.dumps.dumped_view import SILENT_MAX, ranks_of, views_of
 from rca.flight_recorder.sandbox import read_dumps
 from rca.stacks.process import MAIN_THREAD, Frame, Process, Stack, Thread
 from rca.stacks.view import DEEP_GROUPS, FRAMES_MAX, GROUPS_MAX, NODES_MAX, against, majority, stacks_view

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rca.edges import Edges
-from rca.ends import Ends, ends_of
+from rca.slow.edges import Edges
+from rca.slow.ends import Ends, ends_of
 
 
 def found(*connections: tuple[int, int, float], usual_ms: float | list[float] = 10.0) -> Ends:

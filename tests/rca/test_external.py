@@ -11,9 +11,9 @@ from ingest.window import Window
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.tables import PROCESS_GONE
 from rca.diagnose import diagnose
-from rca.external import slow_since_ns, stands_still, taken_as
 from rca.findings import Component, Diagnosis, Grade, Symptom, SymptomKind
 from rca.settings import DEFAULT
+from rca.triggers.external import slow_since_ns, stands_still, taken_as
 from rca.why_not import why_not
 from rca.words import NOTHING_TO_EXPLAIN
 from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_after, window_of

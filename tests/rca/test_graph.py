@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rca.graph import Graph
+from rca.hang.graph import Graph
 
 
 def graph(n: int, edges: list[tuple[int, int]]) -> Graph:

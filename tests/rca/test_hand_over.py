@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from nccl_instrument.simulate.physics import TESTBED
-from rca.edges import edges_of
-from rca.ends import ends_of
 from rca.findings import Grade
-from rca.hand_over import told_apart
 from rca.settings import DEFAULT
-from rca.slowdown import Slowdown, slowdown_of
+from rca.slow.edges import edges_of
+from rca.slow.ends import ends_of
+from rca.slow.hand_over import told_apart
+from rca.slow.slowdown import Slowdown, slowdown_of
 from tests.nccl_instrument.simulate.jobs import window_after
 from tests.rca.test_slowdowns_simulated import AT_S, ONSET_NS, SECONDS, THROUGH_NODES, diagnosed, slow
 

@@ -10,11 +10,11 @@ import pytest
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import SymptomKind
-from rca.idle import idle_limit_ns
-from rca.normal import ALL, Normal
-from rca.pace import Pace
 from rca.settings import DEFAULT, SECOND_NS, settings_with
-from rca.triggers import Look, look
+from rca.triggers.idle import idle_limit_ns
+from rca.triggers.look import Look, look
+from rca.triggers.normal import ALL, Normal
+from rca.triggers.pace import Pace
 from tests.windows import make_window
 
 USUAL = Normal(intervals={ALL: {100: 1000}})  # 2^25 ns, some 34 ms, between two ops

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from ingest.window import load_window
-from rca import inside
-from rca.iterations import Iterations, iterations_of
 from rca.ranks import known_ranks
 from rca.settings import DEFAULT
+from rca.slow import inside
+from rca.slow.iterations import Iterations, iterations_of
 
 WINDOW = Path(__file__).parent / "recorded_slow" / "slow_compute_3.npz"
 

@@ -13,11 +13,11 @@ import pytest
 from ingest.window import WINDOW_DTYPE, Window
 from nccl_instrument.tables import FUNCS, LOSSES, OP_HAS_FLOWS
 from rca.findings import SymptomKind
-from rca.kinds import BLOCK_NS_MAX, Halved, Kind, halved_kind, kinds_from_json, kinds_to_json, learn_kinds
-from rca.normal import ALL, Normal
-from rca.pace import Pace
 from rca.settings import DEFAULT, SECOND_NS
-from rca.triggers import is_halved, look
+from rca.triggers.kinds import BLOCK_NS_MAX, Halved, Kind, halved_kind, kinds_from_json, kinds_to_json, learn_kinds
+from rca.triggers.look import is_halved, look
+from rca.triggers.normal import ALL, Normal
+from rca.triggers.pace import Pace
 from tests.windows import MS, START, make_window
 
 BASE = make_window(4, tp=1, pp=1, at_ms=50)

@@ -9,8 +9,8 @@ import pytest
 from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
 from rca.diagnose import diagnose
-from rca.diagnose_slowdown import NOTHING_REPEATS
 from rca.findings import Component, Diagnosis, Symptom, SymptomKind
+from rca.slow.diagnose import NOTHING_REPEATS
 from tests.nccl_instrument.simulate.jobs import window_after
 from tests.windows import make_window
 

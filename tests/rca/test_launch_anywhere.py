@@ -13,9 +13,9 @@ from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, Symptom, SymptomKind
-from rca.launch_anywhere import leads_anywhere_ns, uneven_nodes
 from rca.settings import DEFAULT
-from rca.slowdown import Slowdown, slowdown_of
+from rca.slow.launch_anywhere import leads_anywhere_ns, uneven_nodes
+from rca.slow.slowdown import Slowdown, slowdown_of
 from tests.nccl_instrument.simulate.jobs import window_after
 
 AT_S, SECONDS = 6.0, 14.0

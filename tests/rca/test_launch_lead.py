@@ -15,9 +15,9 @@ from nccl_instrument.simulate.physics import TESTBED
 from nccl_instrument.tables import OP_NO_NETWORK
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, Grade, Symptom, SymptomKind
-from rca.launch_lead import Meeting, last_to_launch, launch_alike, leader_of
 from rca.settings import DEFAULT
-from rca.slowdown import Slowdown, slowdown_of
+from rca.slow.launch_lead import Meeting, last_to_launch, launch_alike, leader_of
+from rca.slow.slowdown import Slowdown, slowdown_of
 from tests.nccl_instrument.simulate.jobs import window_after
 
 TENSOR = Layout(tp=4, pp=1, dp=3, ranks_per_node=4)

@@ -11,9 +11,9 @@ from ingest.window import Window
 from nccl_instrument.tables import SOCKET
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, Grade, Symptom, SymptomKind
-from rca.lone_flow import LoneFlow, lone_flow
 from rca.settings import DEFAULT
-from rca.slowdown import slowdown_of
+from rca.slow.lone_flow import LoneFlow, lone_flow
+from rca.slow.slowdown import slowdown_of
 from tests.rca.chunks import MS, ring_window
 
 N, SINCE = 4, 35

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rca.findings import Component, FaultKind, Finding, Grade, Subject
-from rca.measured_too import _is_hot, _yields
+from rca.slow.measured_too import _is_hot, _yields
 
 
 def finding(rule: str, rank: int, component: Component, kind: FaultKind, grade: Grade = Grade.STRONG) -> Finding:

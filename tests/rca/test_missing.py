@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Symptom, SymptomKind, diagnosis_from_json, to_json
-from rca.normal import ALL, Normal
-from rca.triggers import look
+from rca.triggers.look import look
+from rca.triggers.normal import ALL, Normal
 from tests.windows import make_window
 
 FAULTS = ("nic_down", "frozen", "killed", "stuck_before", "proxy_asleep", "gpu_hung")

@@ -11,10 +11,10 @@ from ingest.window import WINDOW_DTYPE, Window
 from nccl_instrument.tables import ENDINGS, LACKS_DONE, SOURCE_RECORDER, SOURCE_STEPS
 from rca.diagnose import diagnose
 from rca.findings import Grade, SymptomKind
-from rca.no_progress import died_by_exception, idle_by_counts, is_by_status
-from rca.normal import Normal, normal_from_json, normal_to_json
 from rca.settings import DEFAULT
-from rca.triggers import look
+from rca.triggers.look import look
+from rca.triggers.no_progress import died_by_exception, idle_by_counts, is_by_status
+from rca.triggers.normal import Normal, normal_from_json, normal_to_json
 from tests.windows import SECOND, make_window
 
 RANKS = 4

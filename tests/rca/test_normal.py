@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from rca.normal import ALL, Normal, learn, normal_from_json, normal_to_json
+from rca.triggers.normal import ALL, Normal, learn, normal_from_json, normal_to_json
 from tests.windows import make_window
 
 RANKS = np.arange(8)

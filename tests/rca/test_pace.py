@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rca.pace import Pace, Slowing, history_ns, learn, pace_from_json, pace_to_json, slowing
 from rca.settings import DEFAULT
+from rca.triggers.pace import Pace, Slowing, history_ns, learn, pace_from_json, pace_to_json, slowing
 
 BEGAN_US: dict[str, list[int]] = json.loads((Path(__file__).parent / "recorded_slow" / "began_us.json").read_text())
 HEALTHY = ("healthy", "pause", "checkpoint_0")

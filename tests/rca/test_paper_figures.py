@@ -12,9 +12,9 @@ from ingest.window import Window
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
-from rca.external import slow_since_ns
 from rca.findings import Alternative, Component, Diagnosis, FaultKind, Symptom, SymptomKind
 from rca.settings import DEFAULT
+from rca.triggers.external import slow_since_ns
 from rca.why_not import why_not
 from tests.nccl_instrument.simulate.jobs import window_after
 from tests.rca.chunks import Floats, ring, ring_window

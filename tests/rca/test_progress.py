@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from weakref import ref
 
-from rca import progress
-from rca.progress import state_of
+from rca.hang import progress
+from rca.hang.progress import state_of
 from rca.settings import DEFAULT
 from tests.windows import make_window
 

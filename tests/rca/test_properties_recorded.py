@@ -18,9 +18,9 @@ from ingest.window import Window
 from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.simulate.layout import Layout
 from rca.diagnose import diagnose
-from rca.external import slow_since_ns
 from rca.findings import Diagnosis, Grade, Symptom, SymptomKind
 from rca.settings import DEFAULT
+from rca.triggers.external import slow_since_ns
 from tests.nccl_instrument.simulate import jobs
 from tests.nccl_instrument.simulate.jobs import EIGHT, window_after
 from tests.rca import test_recorded, test_slowdown, transforms

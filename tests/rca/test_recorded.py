@@ -15,8 +15,8 @@ import pytest
 from ingest.window import MEMBER, NODE, RANK, WINDOW_DTYPE, Rows, Window
 from rca.diagnose import diagnose
 from rca.findings import Component, SymptomKind
-from rca.normal import ALL, Normal
-from rca.triggers import look
+from rca.triggers.look import look
+from rca.triggers.normal import ALL, Normal
 
 FOLDER = Path(__file__).parent / "recorded"
 COMPONENTS = {

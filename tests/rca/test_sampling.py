@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rca.sampling import NODES, sampled_ranks
 from rca.settings import DEFAULT
+from rca.triggers.sampling import NODES, sampled_ranks
 from tests.windows import make_window
 
 

@@ -9,7 +9,7 @@ import pytest
 from ingest.window import Rows, Window
 from rca.diagnose import diagnose
 from rca.findings import Component, FaultKind, Finding, Grade, Symptom, SymptomKind
-from rca.progress import state_of
+from rca.hang.progress import state_of
 from rca.rules import silence
 from rca.settings import DEFAULT
 from tests.windows import make_window

@@ -13,12 +13,12 @@ from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, FaultKind, Grade, Symptom, SymptomKind
+from rca.hang.progress import state_of
+from rca.hang.trees import comes_down
 from rca.keys import Mask
-from rca.normal import Normal
-from rca.progress import state_of
 from rca.settings import DEFAULT
-from rca.trees import comes_down
-from rca.triggers import look
+from rca.triggers.look import look
+from rca.triggers.normal import Normal
 from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_after, window_of
 
 STALL = Symptom(SymptomKind.FAILURE, "job", 1, 1, 2, 0, (), "")

@@ -15,7 +15,7 @@ from nccl_instrument.simulate.physics import TESTBED
 from rca.findings import Component, Symptom, SymptomKind
 from rca.rules import slow_copy
 from rca.settings import DEFAULT
-from rca.slowdown import Slowdown, slowdown_of
+from rca.slow.slowdown import Slowdown, slowdown_of
 from tests.nccl_instrument.simulate.jobs import window_after
 
 STAGES = Layout(tp=2, pp=2, dp=8, ranks_per_node=8)

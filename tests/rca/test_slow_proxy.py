@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rca.edges import Edges
 from rca.rules import slow_proxy
 from rca.rules.slow_proxy import long_runs
+from rca.slow.edges import Edges
 
 
 def runs(*more_ms: int) -> list[list[int]]:

@@ -19,7 +19,7 @@ from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, FaultKind, Grade, Symptom, SymptomKind
 from rca.settings import DEFAULT
-from rca.slowdown import slowdown_of
+from rca.slow.slowdown import slowdown_of
 from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_after, window_of
 
 RING = Layout(tp=1, pp=1, dp=4, ranks_per_node=1)

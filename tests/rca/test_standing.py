@@ -13,7 +13,7 @@ from ingest.window import Window
 from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.tables import DIRECTIONS
 from rca.findings import NodeClock, State
-from rca.standing import MOVES, OWN_END, RANKS_MAX, STEP_NS, STOPPED, UNHEARD, Span, Standing, standing
+from rca.hang.standing import MOVES, OWN_END, RANKS_MAX, STEP_NS, STOPPED, UNHEARD, Span, Standing, standing
 from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_of
 
 SECOND = 10**9

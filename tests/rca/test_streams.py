@@ -7,7 +7,7 @@ import pytest
 
 from nccl_instrument.tables import FUNCS
 from rca.keys import Rows
-from rca.streams import known_streams
+from rca.slow.streams import known_streams
 from tests.windows import WINDOW_DTYPE
 
 MS = 10**6

@@ -7,8 +7,8 @@ import pytest
 
 from nccl_instrument.tables import IB, RECEIVE, SEND, SOCKET, TRANSPORTS
 from rca.findings import State
-from rca.pairs import SEEN, Pairs
-from rca.table4 import CAUSES, holds, verdicts
+from rca.hang.pairs import SEEN, Pairs
+from rca.hang.table4 import CAUSES, holds, verdicts
 
 NOT_STARTED, NOT_TRANSMITTED = State.NOT_STARTED, State.NOT_TRANSMITTED
 NOT_DELIVERED, GPU_NOT_READY = State.NOT_DELIVERED, State.GPU_NOT_READY

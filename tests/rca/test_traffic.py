@@ -15,8 +15,8 @@ from nccl_instrument.tables import RECEIVE, SEND
 from rca.findings import Component
 from rca.keys import Rows
 from rca.settings import DEFAULT, SECOND_NS
-from rca.slowdown import slowdown_of
-from rca.traffic import DIRECTIONS, foreign_shares, job_bytes, per_ns, share_of
+from rca.slow.slowdown import slowdown_of
+from rca.slow.traffic import DIRECTIONS, foreign_shares, job_bytes, per_ns, share_of
 from tests.nccl_instrument.simulate.jobs import EIGHT
 from tests.rca.test_slowdowns_simulated import ONSET_NS, RING, diagnosed, slow
 

@@ -9,10 +9,10 @@ import pytest
 
 from nccl_instrument.tables import OP_NO_NETWORK
 from rca.findings import SymptomKind
-from rca.normal import ALL, Normal
-from rca.pace import USUAL_KEPT, Pace
 from rca.settings import DEFAULT, SECOND_NS
-from rca.triggers import delta_ns, look
+from rca.triggers.look import delta_ns, look
+from rca.triggers.normal import ALL, Normal
+from rca.triggers.pace import USUAL_KEPT, Pace
 from tests.windows import make_window
 
 USUAL = Normal(intervals={ALL: {100: 1000}})  # 2^25 ns, some 34 ms, between two ops

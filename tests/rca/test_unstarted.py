@@ -12,10 +12,10 @@ from ingest.window import WINDOW_DTYPE, Window
 from nccl_instrument.tables import SOURCE_RECORDER
 from rca.diagnose import diagnose
 from rca.findings import Grade, SymptomKind
-from rca.normal import Normal
 from rca.settings import DEFAULT, SECOND_NS, settings_with
-from rca.triggers import Look, look
-from rca.unstarted import never_arrived
+from rca.triggers.look import Look, look
+from rca.triggers.normal import Normal
+from rca.triggers.unstarted import never_arrived
 from tests.windows import make_window
 
 QUICK = settings_with({"start_s": 60})

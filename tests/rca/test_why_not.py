@@ -11,8 +11,8 @@ from ingest.window import Window
 from nccl_instrument.simulate.layout import Layout
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Symptom, SymptomKind, diagnosis_from_json, to_json
-from rca.normal import Normal
-from rca.triggers import look
+from rca.triggers.look import look
+from rca.triggers.normal import Normal
 from rca.why_not import ALTERNATIVES_MAX, why_not
 from tests.nccl_instrument.simulate.jobs import window_after
 from tests.rca import test_recorded, test_slowdown

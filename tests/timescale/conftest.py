@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ingest.database import connect
-from ingest.moving import move
-from ingest.stores import HYPERTABLES
+from ingest.traces.database import connect
+from ingest.traces.moving import move
+from ingest.traces.stores import HYPERTABLES
 from tests.ingest.conftest import ingest, no_traces  # noqa: F401
 from tests.timescale import engine
 

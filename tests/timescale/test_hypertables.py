@@ -8,11 +8,11 @@ import psycopg
 import pytest
 from asgiref.sync import sync_to_async
 
-from ingest.database import connect
-from ingest.hypertables import COMPRESS_AFTER, Hypertables, is_hypertable, why_not
 from ingest.models import OpRollup
-from ingest.retention import keep_house
-from ingest.stores import active_store, store_in
+from ingest.traces.database import connect
+from ingest.traces.hypertables import COMPRESS_AFTER, Hypertables, is_hypertable, why_not
+from ingest.traces.retention import keep_house
+from ingest.traces.stores import active_store, store_in
 from tests.builders import SECOND, WALL_NS, FakeJob
 from tests.ingest.conftest import Ingest
 

@@ -12,15 +12,15 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.core.management import call_command
 
-from ingest import moving
-from ingest.database import connect
-from ingest.hypertables import is_hypertable
 from ingest.models import Attempt
-from ingest.moving import MoveFailed, Progress, move
 from ingest.read import RollupPoint, read_rollups, read_window
-from ingest.retention import copy_pinned, keep_house, pin_window
-from ingest.store import TraceStore
-from ingest.stores import HYPERTABLES, NATIVE, active_store
+from ingest.traces import moving
+from ingest.traces.database import connect
+from ingest.traces.hypertables import is_hypertable
+from ingest.traces.moving import MoveFailed, Progress, move
+from ingest.traces.retention import copy_pinned, keep_house, pin_window
+from ingest.traces.store import TraceStore
+from ingest.traces.stores import HYPERTABLES, NATIVE, active_store
 from ingest.window import Window
 from tests.builders import SECOND, WALL_NS, FakeJob
 from tests.ingest.conftest import Ingest
@@ -39,8 +39,8 @@ class Interrupted(Exception):
 @pytest.fixture(autouse=True)
 def fewer_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A day of them is seconds of work for the engine, and nothing here needs more than an hour."""
-    monkeypatch.setattr("ingest.partitions.PARTITIONS_AHEAD", 1)
-    monkeypatch.setattr("ingest.moving.PARTITIONS_AHEAD", 1)
+    monkeypatch.setattr("ingest.traces.partitions.PARTITIONS_AHEAD", 1)
+    monkeypatch.setattr("ingest.traces.moving.PARTITIONS_AHEAD", 1)
 
 
 @dataclass

@@ -1,5 +1,5 @@
 /*
- * The grid of an earlier moment as the server sends it: console/incidents/past.py has the table of its bytes. Who is where
+ * The grid of an earlier moment as the server sends it: console/incidents/pictures/past.py has the table of its bytes. Who is where
  * comes from the newest grid, how they were from here.
  */
 

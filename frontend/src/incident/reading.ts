@@ -95,7 +95,7 @@ export interface StanceWords {
 const STANCES: Record<string, Stance> = { "same culprit": "agrees", "agrees in part": "agrees", disagrees: "differs" };
 
 /**
- * How a source's sentence (rca/fusion.py) stands to the verdict; words that are not known stay as they are. What headline
+ * How a source's sentence (rca/dumps/fusion.py) stands to the verdict; words that are not known stay as they are. What headline
  * or list of missing things say anyway is not said again.
  */
 export function stanceOf(sentence: string, headline: string, missing: readonly string[]): StanceWords {

@@ -1,6 +1,6 @@
 /*
  * The topology grid kept current: fetched once, then changed by binary frames of the socket. The layout of a frame is the
- * table in console/incidents/topology_frames.py. A frame that does not go on from what is shown makes the page fetch the
+ * table in console/incidents/pictures/topology_frames.py. A frame that does not go on from what is shown makes the page fetch the
  * grid anew; so does half a minute, as frames do not tell when each rank was seen last.
  */
 

@@ -1,6 +1,6 @@
 /*
  * What is shown as an incident's state: resolved, attached, acknowledged, silenced, open, the first that holds. The
- * server's lists count by the same order (console/incidents/listing.py).
+ * server's lists count by the same order (console/incidents/lists/listing.py).
  */
 
 import type { IncidentRow } from "../live/rows";

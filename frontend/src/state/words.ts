@@ -168,7 +168,7 @@ export const LOSS: Record<string, [one: string, many: string]> = {
   unfinished_ops: ["op whose end was not seen", "ops whose end was not seen"],
 };
 
-/** What retention let go of: the kinds of ingest/let_go.py. Evidence that aged is as was asked; cut or hours are losses. */
+/** What retention let go of: the kinds of ingest/traces/let_go.py. Evidence that aged is as was asked; cut or hours are losses. */
 export const LET_GO: Record<string, [one: string, many: string]> = {
   windows: [
     "pinned window of an incident resolved longer ago than evidence is kept",

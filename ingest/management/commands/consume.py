@@ -12,8 +12,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from ingest.consume import Consumption, make_consumer
-from ingest.server import Server
-from nccl_instrument.agent.kafka import read_config
+from ingest.door.server import Server
+from nccl_instrument.agent.sending.kafka import read_config
 
 
 class Command(BaseCommand):

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from ingest.retention import keep_house
+from ingest.traces.retention import keep_house
 
 
 class Command(BaseCommand):

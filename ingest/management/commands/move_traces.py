@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
 
-from ingest.database import connect
-from ingest.hypertables import why_not
-from ingest.moving import MoveFailed, Progress, move, needed
-from ingest.stores import HYPERTABLES, NATIVE
+from ingest.traces.database import connect
+from ingest.traces.hypertables import why_not
+from ingest.traces.moving import MoveFailed, Progress, move, needed
+from ingest.traces.stores import HYPERTABLES, NATIVE
 
 LINE_SECONDS: Final = 5.0
 TTY_SECONDS: Final = 0.5

@@ -18,9 +18,9 @@ from console.accounts.audit import drop_old_entries, note
 from console.accounts.audit_words import WORDS, words_of
 from console.accounts.models import AuditEntry, Role
 from console.accounts.secrets import make_api_token
-from console.incidents import why_not_api
 from console.incidents.lifecycle import DETECTOR, Actor, move
 from console.incidents.models import ActorKind
+from console.incidents.pictures import why_not_api
 from ingest.models import Attempt, Team
 from tests.console.conftest import Persona
 from tests.console.incidents.making import make_incident

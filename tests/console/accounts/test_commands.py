@@ -18,8 +18,8 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from console.accounts.models import Membership, SigninLink
+from ingest.door.tokens import hash_token
 from ingest.models import AgentToken, Team
-from ingest.tokens import hash_token
 
 pytestmark = pytest.mark.django_db
 

@@ -32,7 +32,7 @@ from schemathesis.specs.openapi.checks import (
 from console.accounts.models import Role
 from console.accounts.secrets import make_api_token
 from console.dashboard.examples import EXAMPLES
-from console.incidents import why_not_api
+from console.incidents.pictures import why_not_api
 from tests.console.walk.world import World, by_token, make_world, signed_in
 
 pytestmark = pytest.mark.django_db

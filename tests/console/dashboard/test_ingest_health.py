@@ -16,10 +16,10 @@ from console.dashboard.ingest_health import read_ingest_row, read_ingest_total
 from console.dashboard.jobs import read_job_row, read_node_rows
 from console.operations import alive
 from console.operations.alive import note_alive, note_of
+from ingest.door.listening import ROW
 from ingest.health import IngestHealth
-from ingest.listening import ROW
 from ingest.models import Attempt, Listening, Node, Rank, Team
-from ingest.space import UNKNOWN
+from ingest.traces.space import UNKNOWN
 from nccl_instrument.tables import DATA_LOSSES, LOSSES
 
 WORDS = Path(__file__).parents[3] / "frontend" / "src" / "state" / "words.ts"

@@ -11,12 +11,12 @@ from django.utils import timezone
 
 from console.accounts.models import Role
 from console.accounts.secrets import make_api_token
-from console.incidents import asking
+from console.incidents.acts import asking
+from console.incidents.acts.wanted_pace import DECLARED_MAX, LATELY_NS
 from console.incidents.models import ConditionState, DeclaredPause, Incident, SettingChange, TimelineEntry
 from console.incidents.rows import iso_from_ns
-from console.incidents.thresholds import settings_of
-from console.incidents.wanted_pace import DECLARED_MAX, LATELY_NS
-from ingest.marks import take_heard
+from console.incidents.watching.thresholds import settings_of
+from ingest.door.marks import take_heard
 from ingest.models import Attempt, Node, Team
 from rca.settings import DEFAULT
 from tests.console.conftest import Persona

@@ -16,8 +16,8 @@ from rest_framework.test import APIClient
 
 from console.accounts.models import Membership, Role
 from console.dashboard.api_urls import urlpatterns
-from ingest.let_go import note_let_go
 from ingest.models import AgentToken, Attempt, Team
+from ingest.traces.let_go import note_let_go
 from tests.console.conftest import Persona
 from tests.console.incidents.making import make_incident
 

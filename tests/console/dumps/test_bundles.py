@@ -23,8 +23,8 @@ from console.dumps.models import Bundle
 from console.dumps.reading import storable
 from console.incidents.retention import UPKEEP_LOCK
 from console.operations.alive import Note
-from ingest.database import connect
 from ingest.models import Team
+from ingest.traces.database import connect
 from tests.console.conftest import Persona
 from tests.rca.flight_recorder.real import FOLDER
 from tests.rca.stacks.real import raw_dumps

@@ -16,12 +16,13 @@ from rest_framework.test import APIClient
 
 from console.accounts.models import Role
 from console.dumps import news, reading, taken_away
-from console.incidents import tasks, watch
+from console.incidents import tasks
 from console.incidents.models import Incident, Look, SettingChange
-from console.incidents.revise import revise_dumped
-from ingest.database import connect
-from ingest.dumps import drop_dumps_before, requests_of, store_dumps
+from console.incidents.watching import watch
+from console.incidents.watching.revise import revise_dumped
+from ingest.door.dumps import drop_dumps_before, requests_of, store_dumps
 from ingest.models import Attempt, DumpRequest, Job, PinnedWindow, Team
+from ingest.traces.database import connect
 from nccl_instrument.dumps import Dumps, Part
 from rca.bundle.contents import read_contents
 from rca.bundle.diagnosis import diagnose_bundle, dumped_in

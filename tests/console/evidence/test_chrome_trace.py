@@ -13,12 +13,12 @@ import pytest
 from console.evidence import chrome_trace as module
 from console.evidence.chrome_trace import chrome_trace
 from console.evidence.pictures import grid_svg, lanes_svg, standing_svg
-from console.incidents.grid import make_grid
-from console.incidents.lanes import make_lanes
+from console.incidents.pictures.grid import make_grid
+from console.incidents.pictures.lanes import make_lanes
 from ingest.window import Window
 from rca.diagnose import diagnose
-from rca.standing import standing
-from rca.triggers import look
+from rca.hang.standing import standing
+from rca.triggers.look import look
 from tests.console.evidence.trace_format import check_trace
 from tests.windows import make_window
 

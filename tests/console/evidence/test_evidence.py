@@ -17,9 +17,9 @@ from console.accounts.models import Role
 from console.celery import app
 from console.evidence import building, parts, tasks
 from console.evidence.models import EvidenceBundle
-from console.incidents import watch
 from console.incidents.lifecycle import BadAct
 from console.incidents.models import Incident
+from console.incidents.watching import watch
 from ingest.models import Attempt
 from rca.bundle.contents import read_contents
 from rca.bundle.unpack import Unpacked

@@ -16,10 +16,10 @@ from console.evidence import raster
 from console.evidence.pictures import grid_svg
 from console.evidence.raster import NO_FONT, PNG_BYTES_MAX, NoPicture, font_family, png_of
 from console.evidence.waits_picture import ranks_words, waits_svg
-from console.incidents.grid import make_grid
+from console.incidents.pictures.grid import make_grid
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, WaitEdge
-from rca.triggers import look
+from rca.triggers.look import look
 from tests.windows import make_window
 
 

@@ -12,12 +12,12 @@ from rest_framework.test import APIClient
 
 from console.accounts.models import Role
 from console.fleet import looks, recurrence
-from console.incidents import watch
 from console.incidents.models import Incident, JobNormal, Look
-from ingest import summed
+from console.incidents.watching import watch
 from ingest.models import Attempt, Job, Node, Rank, Team
-from rca.normal import Normal, normal_to_json
-from rca.pace import Pace
+from ingest.sums import summed
+from rca.triggers.normal import Normal, normal_to_json
+from rca.triggers.pace import Pace
 from tests.console.conftest import Persona, make_persona
 from tests.console.incidents.making import make_incident
 from tests.console.incidents.stalling import StallingJob

@@ -10,10 +10,12 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
-from console.incidents import again, asking, tasks, thresholds, watch
+from console.incidents import tasks
+from console.incidents.acts import again, asking
 from console.incidents.lifecycle import Actor
 from console.incidents.models import ActorKind, Incident
-from ingest.marks import take_heard
+from console.incidents.watching import thresholds, watch
+from ingest.door.marks import take_heard
 from ingest.models import Attempt, Job
 from rca.findings import diagnosis_from_json
 from tests.console.incidents.stalling import StallingJob

@@ -12,8 +12,8 @@ from console.accounts.secrets import make_api_token
 from console.incidents.lifecycle import DETECTOR, move
 from console.incidents.live import IncidentRow
 from console.incidents.models import Incident
+from ingest.door.tokens import make_agent_token
 from ingest.models import AgentToken, Attempt, Team
-from ingest.tokens import make_agent_token
 from tests.console.conftest import Persona
 from tests.console.incidents.making import make_incident
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from console.incidents.changes import changes
+from console.incidents.watching.changes import changes
 from rca.findings import Diagnosis, Symptom, SymptomKind
 
 NOBODY = Diagnosis(

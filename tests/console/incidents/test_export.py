@@ -14,8 +14,8 @@ from django.core.management import CommandError, call_command
 from rest_framework.test import APIClient
 
 from console.accounts.models import Membership, Role
-from console.incidents import watch
 from console.incidents.models import Incident
+from console.incidents.watching import watch
 from ingest.models import Attempt
 from ingest.window import load_window
 from rca.saved_window import main

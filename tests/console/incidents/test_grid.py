@@ -8,11 +8,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from console.incidents.grid import STATES, TABLES, Grid, make_grid
+from console.incidents.pictures.grid import STATES, TABLES, Grid, make_grid
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.settings import DEFAULT
-from rca.triggers import look
+from rca.triggers.look import look
 from tests.windows import make_window
 
 QUICK = dataclasses.replace(DEFAULT, delta_max_ns=DEFAULT.delta_min_ns)

@@ -11,8 +11,9 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 from pytest_django import Settings
 
-from console.incidents import handling, lifecycle, record
-from console.incidents.handling import Found, assign, attach, detach, review
+from console.incidents import lifecycle, record
+from console.incidents.acts import handling
+from console.incidents.acts.handling import Found, assign, attach, detach, review
 from console.incidents.lifecycle import (
     DETECTOR,
     Actor,
@@ -23,7 +24,7 @@ from console.incidents.lifecycle import (
     move,
     observe,
 )
-from console.incidents.listing import Wanted, read_page
+from console.incidents.lists.listing import Wanted, read_page
 from console.incidents.models import ActorKind, Certainty, Incident, Review, Severity, TimelineEntry
 from console.incidents.record import Seen
 from console.incidents.rows import is_quiet

@@ -9,9 +9,10 @@ from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from console.dashboard.jobs import read_job_row
-from console.incidents import pauses, watch
+from console.incidents.acts import pauses
 from console.incidents.lifecycle import Actor
 from console.incidents.models import ActorKind, Incident, Look, SettingChange
+from console.incidents.watching import watch
 from ingest.models import Attempt, Job
 from tests.console.incidents.stalling import StallingJob
 from tests.ingest.conftest import Ingest, ingest, no_traces

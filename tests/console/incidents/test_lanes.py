@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from console.incidents.lanes import LANES_MAX, TICKS_MAX, Lanes, make_lanes
+from console.incidents.pictures.lanes import LANES_MAX, TICKS_MAX, Lanes, make_lanes
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Symptom, SymptomKind

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.incidents.handling import Found, assign, attach, review
+from console.incidents.acts.handling import Found, assign, attach, review
 from console.incidents.lifecycle import DETECTOR, Actor, move, observe
+from console.incidents.lists.scorecard import read_card
 from console.incidents.models import ActorKind, Certainty, DiagnosisRevision, Incident, SavedView
-from console.incidents.scorecard import read_card
 from console.silences.acts import make_silence
 from ingest.models import Attempt, Job, Node, Rank, Team
 from rca.findings import to_json

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 from asgiref.sync import sync_to_async
 
-from console.incidents.watch import _asks_for_more
+from console.incidents.watching.watch import _asks_for_more
 from ingest.models import Attempt
-from ingest.narrow import read_evidence, read_glance
 from ingest.read import latest_data_ns, read_window
+from ingest.traces.narrow import read_evidence, read_glance
 from ingest.window import Window
 from nccl_instrument.simulate.faults import Fault, make_fault
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.tables import GROUPS
 from rca.diagnose import diagnose
 from rca.findings import SymptomKind, to_json
-from rca.normal import ALL, Normal
-from rca.sampling import sampled_ranks
 from rca.settings import DEFAULT
-from rca.triggers import Look, look
+from rca.triggers.look import Look, look
+from rca.triggers.normal import ALL, Normal
+from rca.triggers.sampling import sampled_ranks
 from tests.ingest.conftest import Ingest, ingest, no_traces  # noqa: F401
 from tests.nccl_instrument.simulate.jobs import run
 
@@ -40,7 +40,9 @@ async def sent(ingest: Ingest, monkeypatch: pytest.MonkeyPatch, seconds: float, 
         reply = await ingest.post(batch.encoded)
         assert reply.status == 200, reply
     await ingest.write_ledger()
-    monkeypatch.setattr("ingest.frame.heard_since_ns", lambda *_: 0)  # at any time, though the job's clock is not ours
+    monkeypatch.setattr(
+        "ingest.traces.frame.heard_since_ns", lambda *_: 0
+    )  # at any time, though the job's clock is not ours
     return (await Attempt.objects.alatest("pk")).pk
 
 

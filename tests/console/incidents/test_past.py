@@ -16,16 +16,17 @@ from django.db import connection
 from rest_framework.test import APIClient
 
 from console.accounts.models import Membership, Role
-from console.incidents import moments, watch
-from console.incidents.grid import SECOND, STATES
 from console.incidents.models import Incident
-from console.incidents.past import NEVER, Fault, Past, decode_past, encode_past, make_past
-from ingest.held import read_held
+from console.incidents.pictures import moments
+from console.incidents.pictures.grid import SECOND, STATES
+from console.incidents.pictures.past import NEVER, Fault, Past, decode_past, encode_past, make_past
+from console.incidents.watching import watch
 from ingest.models import Attempt, Node, Team
+from ingest.traces.held import read_held
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.settings import DEFAULT
-from rca.triggers import look
+from rca.triggers.look import look
 from tests.console.incidents.stalling import StallingJob
 from tests.ingest.conftest import Ingest, ingest, no_traces
 from tests.windows import make_window

@@ -10,8 +10,9 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from console.accounts.models import Membership, Role
-from console.incidents import evidence, watch
 from console.incidents.models import Incident
+from console.incidents.pictures import evidence
+from console.incidents.watching import watch
 from ingest.models import Attempt
 from tests.console.incidents.stalling import StallingJob
 from tests.ingest.conftest import Ingest, ingest, no_traces

@@ -12,8 +12,8 @@ from django.utils import timezone
 from console.incidents import lifecycle
 from console.incidents.models import Incident
 from console.incidents.retention import UPKEEP_LOCK, copy_evidence, evidence_age, let_go_of_evidence
-from ingest.database import connect
 from ingest.models import Attempt, PinnedWindow
+from ingest.traces.database import connect
 from tests.console.incidents.making import START_NS, make_incident
 from tests.console.incidents.stalling import StallingJob
 from tests.console.incidents.test_watch import job, quick, stall

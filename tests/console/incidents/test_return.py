@@ -34,7 +34,7 @@ async def test_nodes_that_return_one_by_one_are_neither_silent_nor_stuck(
 ) -> None:
     last = job.number
     back = last + OUTAGE_SECONDS
-    monkeypatch.setattr("ingest.frame.heard_since_ns", lambda *_: WALL_NS + (back + 1) * SECOND)
+    monkeypatch.setattr("ingest.traces.frame.heard_since_ns", lambda *_: WALL_NS + (back + 1) * SECOND)
     spools = {node: deque(range(last, back)) for node in BACK_AFTER}
     if stalls:
         job.stalls_from = back - 10

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from console.incidents import revise
 from console.incidents.models import Incident
+from console.incidents.watching import revise
 from ingest.models import Attempt, Node
 from rca.findings import Diagnosis, Grade
 from rca.settings import DEFAULT

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from console.incidents import seen_before
 from console.incidents.models import Incident
-from console.incidents.seen_before import read_seen_before
+from console.incidents.watching import seen_before
+from console.incidents.watching.seen_before import read_seen_before
 from ingest.models import Attempt, Job, Node, Rank, Team
 from tests.console.conftest import Persona
 from tests.console.incidents.making import make_incident

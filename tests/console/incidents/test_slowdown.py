@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from console.incidents import watch
 from console.incidents.models import Incident, JobNormal, Look
+from console.incidents.watching import watch
 from ingest.models import Attempt
 from nccl_instrument.simulate.agents import Sent
 from nccl_instrument.simulate.faults import make_fault

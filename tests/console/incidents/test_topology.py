@@ -19,11 +19,11 @@ from django.test import override_settings
 from django.utils import timezone
 from prometheus_client import REGISTRY
 
-from console.incidents import topology
-from console.incidents.grid import DEAD, OK, STATES, Grid
 from console.incidents.models import ConditionState, Incident
+from console.incidents.pictures import topology
+from console.incidents.pictures.grid import DEAD, OK, STATES, Grid
+from console.incidents.pictures.topology_frames import ALL, DELTA, States, apply_frame
 from console.incidents.streams import Position
-from console.incidents.topology_frames import ALL, DELTA, States, apply_frame
 from ingest.models import Attempt, Job, Node
 from tests.console.conftest import Persona
 from tests.console.incidents.making import make_incident

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from console.incidents.topology_frames import ALL, DELTA, HEAD, States, apply_frame, frame_between, frame_of_all
+from console.incidents.pictures.topology_frames import (
+    ALL,
+    DELTA,
+    HEAD,
+    States,
+    apply_frame,
+    frame_between,
+    frame_of_all,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "topology"
 BEFORE = States(7, 3, np.zeros(8, np.uint8), np.zeros(8, np.uint32), ("",))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from asgiref.sync import sync_to_async
 
+from console.incidents.acts.wanted_pace import declare_wanted, with_wanted
 from console.incidents.models import ActorKind, ConditionState, Incident, JobNormal, WantedPace
 from console.incidents.record import Actor
-from console.incidents.wanted_pace import declare_wanted, with_wanted
 from ingest.models import Job
-from rca.normal import normal_from_json
+from rca.triggers.normal import normal_from_json
 from tests.console.incidents.test_slowdown import SECOND, ingest, live_through, no_traces, quick, simulated
 from tests.ingest.conftest import Ingest
 

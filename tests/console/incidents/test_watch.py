@@ -15,13 +15,15 @@ from django.db import connection
 from django.utils import timezone
 
 from console.dashboard.jobs import read_job_row
-from console.incidents import evidence, lifecycle, watch
+from console.incidents import lifecycle
 from console.incidents.live import JobRow
 from console.incidents.models import ActorKind, ConditionState, Incident, JobNormal, Look
-from ingest.endings import GONE_NS
+from console.incidents.pictures import evidence
+from console.incidents.watching import watch
+from ingest.jobs.endings import GONE_NS
 from ingest.models import Attempt, Job, PinnedWindow
-from ingest.narrow import read_glance
 from ingest.read import read_window
+from ingest.traces.narrow import read_glance
 from ingest.window import Window
 from rca.findings import diagnosis_from_json
 from tests.builders import SECOND, WALL_NS
@@ -152,7 +154,9 @@ async def late(job: StallingJob, numbers: range, node: int) -> None:
 async def test_late_batches_revise_the_diagnosis_whose_window_they_fall_in(
     job: StallingJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.frame.heard_since_ns", lambda *_: 0)  # at any time, though the job's clock is not ours
+    monkeypatch.setattr(
+        "ingest.traces.frame.heard_since_ns", lambda *_: 0
+    )  # at any time, though the job's clock is not ours
     began = job.number
     await job.run(20, nodes=(0, 2, 3))  # the culprit's node cannot reach us
     job.stall()
@@ -244,7 +248,9 @@ async def test_while_one_process_is_left_the_others_end_is_an_incident(job: Stal
 async def test_a_silent_node_is_an_incident_while_the_others_report(
     job: StallingJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.frame.heard_since_ns", lambda *_: 0)  # at any time, though the job's clock is not ours
+    monkeypatch.setattr(
+        "ingest.traces.frame.heard_since_ns", lambda *_: 0
+    )  # at any time, though the job's clock is not ours
     await job.run(15, nodes=(0, 1, 2))
     await look()
     assert (await the_incident()).symptom in ("silence", "failure")
@@ -348,7 +354,7 @@ async def fail_a_look(job: StallingJob, monkeypatch: pytest.MonkeyPatch) -> None
     def broken(*args: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("rca.triggers.look", broken)
+    monkeypatch.setattr("rca.triggers.look.look", broken)
     await job.run(1)
     with pytest.raises(RuntimeError):
         await look()

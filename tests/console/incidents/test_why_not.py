@@ -13,9 +13,10 @@ from rest_framework.test import APIClient
 
 from console.accounts.models import Membership, Role
 from console.celery import app
-from console.incidents import watch, why_not, why_not_api
 from console.incidents.lifecycle import BadAct
 from console.incidents.models import Incident
+from console.incidents.pictures import why_not, why_not_api
+from console.incidents.watching import watch
 from ingest.models import Attempt
 from tests.console.conftest import Persona
 from tests.console.incidents.making import make_incident

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from console.incidents.revise import is_worth
+from console.incidents.watching.revise import is_worth
 from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from rca.settings import DEFAULT, SECOND_NS, settings_with
 

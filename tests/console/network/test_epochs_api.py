@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 
 from console.accounts.models import Role
 from console.network.microbatches import marks_of
-from ingest.dumps import ask_dumps, store_dumps
+from ingest.door.dumps import ask_dumps, store_dumps
 from ingest.models import Attempt, DumpRequest, Job, StoredDump
 from ingest.read import latest_data_ns, read_window
 from ingest.window import Window

@@ -10,8 +10,8 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 from console.accounts.models import Role
-from console.incidents import watch
 from console.incidents.models import Incident
+from console.incidents.watching import watch
 from console.network import read as network_read
 from ingest.models import Attempt, Job
 from nccl_instrument.simulate.faults import make_fault

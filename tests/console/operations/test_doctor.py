@@ -24,11 +24,11 @@ from console.operations.alive import Note
 from console.operations.doctor import Finding, Places, examine
 from console.operations.startup import log_problems
 from console.supervisor.folder import DataFolder
-from ingest.database import connect
-from ingest.let_go import note_let_go
-from ingest.listening import ROW
+from ingest.door.listening import ROW
+from ingest.door.tokens import make_agent_token
 from ingest.models import Attempt, Listening, Node
-from ingest.tokens import make_agent_token
+from ingest.traces.database import connect
+from ingest.traces.let_go import note_let_go
 
 NOWHERE = Places("http://127.0.0.1:9", "http://127.0.0.1:9", "")
 
@@ -82,7 +82,7 @@ def test_a_machine_is_looked_at_where_the_data_lies(settings: Any, tmp_path: Pat
 
 def test_servers_that_are_away_are_one_problem_each(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:9/0"
-    monkeypatch.setattr("ingest.database.conninfo", lambda: "host=127.0.0.1 port=9 dbname=x connect_timeout=2")
+    monkeypatch.setattr("ingest.traces.database.conninfo", lambda: "host=127.0.0.1 port=9 dbname=x connect_timeout=2")
     assert ids(ours.check_database()) == {"E010"}
     assert ids(ours.check_valkey()) == {"E020"}
 
@@ -138,7 +138,7 @@ def test_a_fault_is_told_once(
 ) -> None:
     settings.REDIS_URL, settings.FRONTEND_DIST = "redis://127.0.0.1:9/0", tmp_path
     monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout, limit: [])
-    monkeypatch.setattr("ingest.database.conninfo", lambda: "host=127.0.0.1 port=9 dbname=x connect_timeout=2")
+    monkeypatch.setattr("ingest.traces.database.conninfo", lambda: "host=127.0.0.1 port=9 dbname=x connect_timeout=2")
     found = diagnose()
     assert [found[name].mark for name in ("database", "Valkey", "front end")] == ["bad"] * 3
     assert not {"diogenes.E010", "diogenes.E020", "diogenes.E030", "diogenes.W036"} & set(found)

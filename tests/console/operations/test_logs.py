@@ -22,7 +22,7 @@ from ingest.log_context import log_fields
 
 
 def record(message: str, *arguments: object, **extra: object) -> logging.LogRecord:
-    made = logging.LogRecord("ingest.committer", logging.ERROR, __file__, 1, message, arguments, None)
+    made = logging.LogRecord("ingest.traces.committer", logging.ERROR, __file__, 1, message, arguments, None)
     made.__dict__.update(extra)
     return made
 
@@ -31,7 +31,7 @@ def test_a_line_is_one_object_with_what_it_is_about() -> None:
     batch = {"job": "llama", "node": "n1", "boot": "ab", "number": 7}
     with log_fields(request_id="req-1234"):
         line = json.loads(JsonLines().format(record("no room for %s", "it", batch=batch)))
-    assert (line["message"], line["level"], line["logger"]) == ("no room for it", "ERROR", "ingest.committer")
+    assert (line["message"], line["level"], line["logger"]) == ("no room for it", "ERROR", "ingest.traces.committer")
     assert (line["request_id"], line["batch"]) == ("req-1234", batch)
     assert line["at"].endswith("Z")
 
@@ -54,9 +54,11 @@ def test_what_json_cannot_hold_is_written_as_words() -> None:
 def test_text_says_it_at_the_end_of_the_line() -> None:
     with log_fields(request_id="req-1234"):
         assert (
-            TextLines().format(record("x", incident=7)).endswith("ingest.committer: x [request_id=req-1234 incident=7]")
+            TextLines()
+            .format(record("x", incident=7))
+            .endswith("ingest.traces.committer: x [request_id=req-1234 incident=7]")
         )
-    assert TextLines().format(record("x")).endswith("ingest.committer: x")
+    assert TextLines().format(record("x")).endswith("ingest.traces.committer: x")
 
 
 @pytest.mark.parametrize("form", ["json", "text"])

@@ -68,5 +68,5 @@ def test_other_errors_keep_their_tracebacks_however_many(error: Exception) -> No
 def test_a_line_that_only_names_the_error_counts_too() -> None:
     outages = Outages(quiet_seconds=0.1)
     words = ("ingest cannot write: %s", (psycopg.errors.AdminShutdown("ended"),))
-    lines = [logging.LogRecord("ingest.server", logging.WARNING, __file__, 1, *words, None) for _ in range(2)]
+    lines = [logging.LogRecord("ingest.door.server", logging.WARNING, __file__, 1, *words, None) for _ in range(2)]
     assert [outages.filter(line) for line in lines] == [True, False]

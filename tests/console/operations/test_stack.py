@@ -12,7 +12,7 @@ from django.utils import timezone
 from console.operations import stack
 from console.operations.stack import MEANING, StackCollector
 from console.supervisor.folder import DataFolder
-from ingest.listening import ROW
+from ingest.door.listening import ROW
 from ingest.models import Attempt, Listening, Node, Team
 
 SECOND = 1_000_000_000

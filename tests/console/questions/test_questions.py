@@ -14,9 +14,9 @@ from rest_framework.test import APIClient
 
 from console.accounts.models import Role
 from console.questions import answering
-from ingest import summed
 from ingest.models import Attempt, Communicator, OpRollup, Team
-from ingest.rollup import BIN, BINS_PER_OCTAVE, BUCKET_NS
+from ingest.sums import summed
+from ingest.sums.rollup import BIN, BINS_PER_OCTAVE, BUCKET_NS
 from nccl_instrument.tables import FUNCS
 from tests.console.conftest import Persona, make_persona
 from tests.console.incidents.stalling import StallingJob

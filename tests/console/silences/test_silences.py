@@ -13,8 +13,8 @@ from console.incidents import silenced
 from console.incidents.lifecycle import DETECTOR, Actor, BadAct, move, observe
 from console.incidents.models import ActorKind, Certainty, Incident
 from console.incidents.record import TooMany
-from console.incidents.revise import store
 from console.incidents.rows import CULPRITS_SHOWN_MAX, is_quiet
+from console.incidents.watching.revise import store
 from console.silences import acts
 from console.silences.acts import end_silence, make_silence, preview_silence, settle_due
 from console.silences.models import Silence

@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 
 from console.accounts.models import Role
 from console.incidents.models import Incident
-from console.incidents.watch import watch_job
+from console.incidents.watching.watch import watch_job
 from console.stages.figures import ranks_figure
 from console.stages.models import StageCursor, StagePacket
 from console.stages.read import stage_symptom, told_around

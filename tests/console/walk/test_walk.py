@@ -24,9 +24,9 @@ from django.utils import timezone
 
 from console.accounts.models import ApiToken, Role
 from console.accounts.secrets import make_signin_link
-from console.incidents import why_not_api
+from console.incidents.pictures import why_not_api
+from ingest.door.tokens import make_agent_token
 from ingest.models import Team
-from ingest.tokens import make_agent_token
 from tests.console.walk.expected import EXPECTED, INTO_ANOTHER_TEAM, Act, names_an_object
 from tests.console.walk.world import ROLES, WORD, World, bearing, by_token, make_world, signed_in
 

@@ -26,8 +26,8 @@ from console.stages.models import StagePacket
 from console.stages.store import store_packet
 from console.tickets.acts import make_destination
 from console.tickets.models import Delivery, DeliveryState
+from ingest.door.tokens import make_agent_token
 from ingest.models import AgentToken, Attempt, DumpRequest, Job, Node, Rank, Team
-from ingest.tokens import make_agent_token
 from rca.findings import to_json
 from rca.frontier.told import verdict_json
 from rca.settings import DEFAULT

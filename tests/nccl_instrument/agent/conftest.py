@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ingest.impossible import impossible_rows
+from ingest.door.impossible import impossible_rows
 from nccl_instrument.wire import TraceBatch
 
 from .scripted_server import ScriptedServer, wait_until
@@ -22,8 +22,9 @@ from .scripted_trainer import ScriptedTrainer
 # `python -m nccl_instrument.agent` with seconds that last a third of one.
 PROGRAM = """
 import sys
-from ingest.impossible import impossible_rows
-from nccl_instrument.agent import __main__, sweep, uplink
+from ingest.door.impossible import impossible_rows
+from nccl_instrument.agent import __main__, sweep
+from nccl_instrument.agent.sending import uplink
 def broken(*arguments):
     raise RuntimeError("a bug")
 sweep.SWEEP_NS //= 3

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from nccl_instrument.agent.post import DUMPS_PATH
+from nccl_instrument.agent.sending.post import DUMPS_PATH
 from nccl_instrument.dumps import Dumps, decode_dumps
 from nccl_instrument.wire import TraceBatch, decode_batch
 

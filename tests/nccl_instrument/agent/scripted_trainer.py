@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from nccl_instrument.agent import segment_layout as segment
+from nccl_instrument.agent.processes import segment_layout as segment
 
 N_ROWS = {"comm": 256, "opstate": 4096, "op": 4096, "flwstate": 32768, "flow": 32768, "ring": 32768, "transfer": 65536}
 DTYPES = {

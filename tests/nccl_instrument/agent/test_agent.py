@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nccl_instrument.agent import trainer as trainer_module
-from nccl_instrument.agent.rows import DURATION_STEP_NS, Owner
-from nccl_instrument.agent.sampling import Sampling
-from nccl_instrument.agent.segment import Segment
-from nccl_instrument.agent.trainer import Bookmark, Trainer
+from nccl_instrument.agent.processes import trainer as trainer_module
+from nccl_instrument.agent.processes.rows import DURATION_STEP_NS, Owner
+from nccl_instrument.agent.processes.segment import Segment
+from nccl_instrument.agent.processes.trainer import Bookmark, Trainer
+from nccl_instrument.agent.traffic.sampling import Sampling
 from nccl_instrument.tables import LOSSES
 
 from .conftest import Node

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nccl_instrument.agent import batches, follow, options, uplink
+from nccl_instrument.agent import options
+from nccl_instrument.agent.processes import follow
+from nccl_instrument.agent.sending import batches, uplink
 from nccl_instrument.tables import LOSSES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "agent.md").read_text()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nccl_instrument.agent import batches
-from nccl_instrument.agent.batches import cut_batch, read_clocks
-from nccl_instrument.agent.jobs import COMM_PERIOD_NS, JobStream, name_problem
-from nccl_instrument.agent.losses import Losses
+from nccl_instrument.agent.sending import batches
+from nccl_instrument.agent.sending.batches import cut_batch, read_clocks
+from nccl_instrument.agent.sending.jobs import COMM_PERIOD_NS, JobStream, name_problem
+from nccl_instrument.agent.sending.losses import Losses
 from nccl_instrument.tables import DTYPE, LOSSES, empty_rows
 from nccl_instrument.wire import BATCH_BYTES_MAX, TraceBatch, decode_batch
 

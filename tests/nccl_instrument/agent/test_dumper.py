@@ -17,20 +17,20 @@ import pytest
 from django.db import connection
 
 from console.supervisor.servers import database_url
-from ingest.dumps import DumpPart, ask_dumps, parts_of, progress_of, requests_of
+from ingest.door.dumps import DumpPart, ask_dumps, parts_of, progress_of, requests_of
+from ingest.door.tokens import make_agent_token
 from ingest.models import Attempt, Team
 from ingest.read import read_window
-from ingest.tokens import make_agent_token
-from nccl_instrument.agent.dumper import WAITING_MAX, Dumper, Here
-from nccl_instrument.agent.iterations import Iteration
-from nccl_instrument.agent.kept_epochs import NONE_YET, NOT_RECORDED, kept_epochs
-from nccl_instrument.agent.losses import Losses
-from nccl_instrument.agent.post import APART_S_MAX, DUMPS_PATH, Door, Order
-from nccl_instrument.agent.processes import Living, started_at
-from nccl_instrument.agent.segment_layout import OP
-from nccl_instrument.agent.stacks import find_py_spy
-from nccl_instrument.agent.traffic import Raw
-from nccl_instrument.agent.transfers import HELD, Sent
+from nccl_instrument.agent.dumps.dumper import WAITING_MAX, Dumper, Here
+from nccl_instrument.agent.dumps.kept_epochs import NONE_YET, NOT_RECORDED, kept_epochs
+from nccl_instrument.agent.dumps.stacks import find_py_spy
+from nccl_instrument.agent.processes.proc import Living, started_at
+from nccl_instrument.agent.processes.segment_layout import OP
+from nccl_instrument.agent.sending.losses import Losses
+from nccl_instrument.agent.sending.post import APART_S_MAX, DUMPS_PATH, Door, Order
+from nccl_instrument.agent.traffic.iterations import Iteration
+from nccl_instrument.agent.traffic.traffic import Raw
+from nccl_instrument.agent.traffic.transfers import HELD, Sent
 from nccl_instrument.dumps import EPOCHS, RECORDER, STACKS, Dumps
 from nccl_instrument.epochs import read_epochs
 from nccl_instrument.measure.spreading import CELL as SPREAD
@@ -194,7 +194,7 @@ def test_a_process_that_dies_during_the_dump_says_so(
     script = rig.folder / "py-spy"
     script.write_text(f'#!/bin/sh\nkill -9 {sleeper.pid}\nsleep 0.5\nexec {real} "$@"\n')
     script.chmod(0o755)
-    monkeypatch.setattr("nccl_instrument.agent.stacks.find_py_spy", lambda: str(script))
+    monkeypatch.setattr("nccl_instrument.agent.dumps.stacks.find_py_spy", lambda: str(script))
     rig.processes = [sleeper]
     rig.dumper.start()
     rig.ask(1, looks=2)
@@ -209,7 +209,7 @@ def test_a_refusal_to_look_arrives_with_its_cure(rig: Rig, sleeper: Living, monk
         "#!/bin/sh\necho 'Error: Permission Denied: Try running again with elevated permissions' >&2; exit 1\n"
     )
     script.chmod(0o755)
-    monkeypatch.setattr("nccl_instrument.agent.stacks.find_py_spy", lambda: str(script))
+    monkeypatch.setattr("nccl_instrument.agent.dumps.stacks.find_py_spy", lambda: str(script))
     rig.processes = [sleeper]
     rig.dumper.start()
     rig.ask(1)
@@ -248,7 +248,7 @@ def test_an_answer_that_is_refused_or_too_late_is_counted_and_dropped(
     rig.processes = [sleeper]
     rig.dumper.start()
     rig.ask(1, looks=2)
-    monkeypatch.setattr("nccl_instrument.agent.dumper.LIFE_S", 0.0)
+    monkeypatch.setattr("nccl_instrument.agent.dumps.dumper.LIFE_S", 0.0)
     rig.ask(2)
     lost = Counter[str]()
     wait_until(lambda: lost.update(rig.lost()) or lost["dumps_lost"] == 2, 30)

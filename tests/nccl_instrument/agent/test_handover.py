@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from nccl_instrument.agent import stage_files
-from nccl_instrument.agent.bookmarks import load_bookmarks
-from nccl_instrument.agent.handover import Handover
-from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.nics import NicReader
-from nccl_instrument.agent.spool import Spool
+from nccl_instrument.agent.sending.bookmarks import load_bookmarks
+from nccl_instrument.agent.sending.handover import Handover
+from nccl_instrument.agent.sending.losses import Losses
+from nccl_instrument.agent.sending.spool import Spool
+from nccl_instrument.agent.stages import files as stage_files
 from nccl_instrument.agent.sweep import Sweep
 from nccl_instrument.stage_records import StepRecord
 from nccl_instrument.stage_ring import Ring

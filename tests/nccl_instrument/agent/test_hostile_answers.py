@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nccl_instrument.agent import post
-from nccl_instrument.agent.post import ANSWER_BYTES_MAX, RETRY_AFTER_S_MAX, Answer, Door
+from nccl_instrument.agent.sending import post
+from nccl_instrument.agent.sending.post import ANSWER_BYTES_MAX, RETRY_AFTER_S_MAX, Answer, Door
 from nccl_instrument.wire import TraceBatch, encode_batch
 
 BATCH = encode_batch(TraceBatch("job", "node", bytes(16), 0, 1, 1, {}))

@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nccl_instrument.agent.iterations import PERIOD_UNKNOWN, SETTLE_NS, Calls, Iteration, Iterations, shortest_period
-from nccl_instrument.agent.sampling import Cost, Sampling
-from nccl_instrument.agent.segment_layout import OP
+from nccl_instrument.agent.processes.segment_layout import OP
+from nccl_instrument.agent.traffic.iterations import (
+    PERIOD_UNKNOWN,
+    SETTLE_NS,
+    Calls,
+    Iteration,
+    Iterations,
+    shortest_period,
+)
+from nccl_instrument.agent.traffic.sampling import Cost, Sampling
 from nccl_instrument.tables import FUNCS, OP_P2P
 from nccl_instrument.wire import Rows
 

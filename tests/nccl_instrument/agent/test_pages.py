@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nccl_instrument.agent.pages import Copied, Mapped
-from nccl_instrument.agent.segment import Segment
+from nccl_instrument.agent.processes.pages import Copied, Mapped
+from nccl_instrument.agent.processes.segment import Segment
 
 from .scripted_trainer import N_ROWS, ScriptedTrainer
 

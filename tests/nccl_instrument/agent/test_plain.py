@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from nccl_instrument.agent.plain import all_set, pick, stack
-from nccl_instrument.agent.segment_layout import FLOW
+from nccl_instrument.agent.processes.segment_layout import FLOW
 
 
 def flows(n: int, row_bytes: int) -> npt.NDArray[np.void]:

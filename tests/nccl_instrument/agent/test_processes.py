@@ -7,7 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from nccl_instrument.agent.processes import UNKNOWN, read_process
+from nccl_instrument.agent.processes.proc import UNKNOWN, read_process
 
 from .scripted_server import wait_until
 

@@ -18,8 +18,8 @@ from types import SimpleNamespace
 import pytest
 
 from nccl_instrument import recorder, status
-from nccl_instrument.agent.processes import Living, started_at
-from nccl_instrument.agent.recordings import take_recordings
+from nccl_instrument.agent.dumps.recordings import take_recordings
+from nccl_instrument.agent.processes.proc import Living, started_at
 
 HUNG = """
 import sys, threading
@@ -79,7 +79,7 @@ def test_a_file_that_torch_wrote_itself_is_taken_if_it_is_of_this_trouble(
     path = tmp_path / "fr_7"
     path.write_bytes(b"written at the timeout")
     assert take_recordings([living(7, silent.pid, tmp_path)], seconds=0.2)[0].by == "torch's dump file"
-    monkeypatch.setattr("nccl_instrument.agent.recordings.OLD_SECONDS", 0.0)
+    monkeypatch.setattr("nccl_instrument.agent.dumps.recordings.OLD_SECONDS", 0.0)
     os.utime(path, (time.time() - 1, time.time() - 1))
     assert take_recordings([living(7, silent.pid, tmp_path)], seconds=0.2)[0].raw == b""
 

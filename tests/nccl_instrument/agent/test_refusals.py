@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.rows import Owner
-from nccl_instrument.agent.trainer import Bookmark, Trainer
+from nccl_instrument.agent.processes.rows import Owner
+from nccl_instrument.agent.processes.trainer import Bookmark, Trainer
 from nccl_instrument.tables import LOSSES
 from tests.nccl_instrument.plugin.driver import PLUGIN_FOLDER, Built, Driver
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from nccl_instrument.agent import sight
-from nccl_instrument.agent.dumper import Dumper, Here
-from nccl_instrument.agent.losses import Losses
-from nccl_instrument.agent.post import DUMPS_PATH, Door, Order
-from nccl_instrument.agent.processes import Living, started_at
-from nccl_instrument.agent.sight import look_at
-from nccl_instrument.agent.statuses import Statuses
+from nccl_instrument.agent.dumps import sight
+from nccl_instrument.agent.dumps.dumper import Dumper, Here
+from nccl_instrument.agent.dumps.sight import look_at
+from nccl_instrument.agent.processes.proc import Living, started_at
+from nccl_instrument.agent.processes.statuses import Statuses
+from nccl_instrument.agent.sending.losses import Losses
+from nccl_instrument.agent.sending.post import DUMPS_PATH, Door, Order
 from nccl_instrument.dumps import RECORDER, STACKS, Part
 from nccl_instrument.status import decode_status, status_path
 from rca.stacks.reading import read_stacks
@@ -119,8 +119,8 @@ def test_one_whose_processes_cannot_be_seen_says_so_and_its_recorder_answers_all
 @needs_namespaces
 def test_the_agents_own_namespace_may_be_another_one_than_the_ranks(contained: Living, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from nccl_instrument.agent.processes import Living;"
-        " from nccl_instrument.agent.sight import look_at;"
+        "import sys; from pathlib import Path; from nccl_instrument.agent.processes.proc import Living;"
+        " from nccl_instrument.agent.dumps.sight import look_at;"
         f" print(look_at(Living(5, {contained.pid}, {contained.started}, Path(sys.argv[1]), {contained.uid})))"
     )
     argv = [*IN_CONTAINER, sys.executable, "-c", code, str(tmp_path)]

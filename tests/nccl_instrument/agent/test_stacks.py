@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from nccl_instrument.agent import stacks
-from nccl_instrument.agent.stacks import find_py_spy, python_children, take_stacks
+from nccl_instrument.agent.dumps import stacks
+from nccl_instrument.agent.dumps.stacks import find_py_spy, python_children, take_stacks
 from nccl_instrument.dumps import INFLATED_BYTES_MAX
 from rca.stacks.process import OTHER, TRAINER
 from rca.stacks.reading import read_stacks
@@ -74,7 +74,7 @@ def test_a_process_that_is_gone_says_so() -> None:
 def test_without_py_spy_everybody_is_named_with_the_cure(
     trainer: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nccl_instrument.agent.stacks.find_py_spy", lambda: None)
+    monkeypatch.setattr("nccl_instrument.agent.dumps.stacks.find_py_spy", lambda: None)
     found = take_stacks([(0, trainer.pid)])
     assert len(found) == 2
     assert all("pip install py-spy" in one.silent for one in found)

@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 
 from nccl_instrument import stage_ring
-from nccl_instrument.agent import stage_files
-from nccl_instrument.agent.bookmarks import load_bookmarks, save_bookmarks
-from nccl_instrument.agent.stage_declared import Declaration
-from nccl_instrument.agent.stage_files import StageFiles
+from nccl_instrument.agent.sending.bookmarks import load_bookmarks, save_bookmarks
+from nccl_instrument.agent.stages import files as stage_files
+from nccl_instrument.agent.stages.declared import Declaration
+from nccl_instrument.agent.stages.files import StageFiles
 from nccl_instrument.stage_records import Counts, SideRecord, StepRecord
 from nccl_instrument.stage_ring import DECLARED, DECLARED_AT, SLOT_BYTES, SLOTS_AT, Ring
 from nccl_instrument.stage_schema import BACKWARD, DATA, DEFAULT, FORWARD, OPTIMIZER, Schema
@@ -310,7 +310,7 @@ def test_a_sink_that_fails_costs_a_record_and_not_a_step() -> None:
 PROGRAM = """
 import os, sys, time
 from nccl_instrument import stage_ring
-from nccl_instrument.agent import stage_files
+from nccl_instrument.agent.stages import files as stage_files
 from nccl_instrument.stage_schema import BACKWARD, DATA, FORWARD, OPTIMIZER
 from nccl_instrument.stages import Stages
 stages = Stages()

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.follow import KEEP_NS
-from nccl_instrument.agent.statuses import Statuses
+from nccl_instrument.agent.processes.follow import KEEP_NS
+from nccl_instrument.agent.processes.statuses import Statuses
 from nccl_instrument.recorder import seen_path
 from nccl_instrument.status import GROUPS_MAX, StatusWriter, status_path
 from nccl_instrument.tables import SOURCES
@@ -173,7 +173,7 @@ def test_what_an_earlier_boot_or_a_process_without_a_job_left_is_not_sent(
     wait_until(lambda: len(list(tmp_path.glob("diogenes-status.*"))) == 2)
     statuses = Statuses([tmp_path], "", lambda kind, pid: counted.append((kind, pid)))
     old.end(signal.SIGKILL)
-    monkeypatch.setattr("nccl_instrument.agent.statuses.KEEP_NS", -KEEP_NS)
+    monkeypatch.setattr("nccl_instrument.agent.processes.statuses.KEEP_NS", -KEEP_NS)
     statuses.look()
     assert not status_path(tmp_path, old.pid, os.getuid()).exists()
     monkeypatch.undo()
@@ -191,7 +191,7 @@ def test_a_living_process_is_followed_however_long_ago_it_wrote(
     path = status_path(tmp_path, process.pid, os.getuid())
     wait_until(lambda: path.exists() and path.read_bytes().startswith(b"DGST"), 30)
     process.process.send_signal(signal.SIGSTOP)
-    monkeypatch.setattr("nccl_instrument.agent.statuses.KEEP_NS", -KEEP_NS)
+    monkeypatch.setattr("nccl_instrument.agent.processes.statuses.KEEP_NS", -KEEP_NS)
     statuses = Statuses([tmp_path], "", lambda kind, pid: counted.append((kind, pid)))
     statuses.look()
     assert statuses.jobs() == {"job"}

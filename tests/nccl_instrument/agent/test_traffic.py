@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from nccl_instrument.agent import traffic as module
-from nccl_instrument.agent import transfers
-from nccl_instrument.agent.iterations import Iteration
-from nccl_instrument.agent.ring import OpRing
-from nccl_instrument.agent.sampling import Cost, Sampling
-from nccl_instrument.agent.segment_layout import OP, TRANSFER
-from nccl_instrument.agent.traffic import SILENT_NS, Traffic
-from nccl_instrument.agent.transfers import Sent, Transfers, laid_out
+from nccl_instrument.agent.processes.ring import OpRing
+from nccl_instrument.agent.processes.segment_layout import OP, TRANSFER
+from nccl_instrument.agent.traffic import traffic as module
+from nccl_instrument.agent.traffic import transfers
+from nccl_instrument.agent.traffic.iterations import Iteration
+from nccl_instrument.agent.traffic.sampling import Cost, Sampling
+from nccl_instrument.agent.traffic.traffic import SILENT_NS, Traffic
+from nccl_instrument.agent.traffic.transfers import Sent, Transfers, laid_out
 from nccl_instrument.measure.meter import MeterError
 from nccl_instrument.tables import (
     FUNC_SEND,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from nccl_instrument.agent import uplink as uplink_module
-from nccl_instrument.agent.batches import read_clocks
-from nccl_instrument.agent.handover import Handover
-from nccl_instrument.agent.post import Door
-from nccl_instrument.agent.spool import Spool, SpoolTaken
+from nccl_instrument.agent.sending import uplink as uplink_module
+from nccl_instrument.agent.sending.batches import read_clocks
+from nccl_instrument.agent.sending.handover import Handover
+from nccl_instrument.agent.sending.post import Door
+from nccl_instrument.agent.sending.spool import Spool, SpoolTaken
 from nccl_instrument.tables import LOSSES, empty_rows
 from nccl_instrument.wire import TraceBatch, encode_batch
 

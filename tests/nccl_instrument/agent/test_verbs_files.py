@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.sampling import Sampling
-from nccl_instrument.agent.verbs_files import UNKNOWN_COUNT, VerbsFiles
+from nccl_instrument.agent.traffic.sampling import Sampling
+from nccl_instrument.agent.verbs.files import UNKNOWN_COUNT, VerbsFiles
 from nccl_instrument.measure.meter import FLOW, PACKED_CELL
 from nccl_instrument.tables import NO_OP, SEND, empty_rows
 from nccl_instrument.verbs.reading import BLOCK, MAGIC, NAMED, QUEUE_PAIR, SEVERAL_FLOWS

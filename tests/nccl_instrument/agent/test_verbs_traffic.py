@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.segment_layout import COMM, OP
-from nccl_instrument.agent.verbs_traffic import VerbsTraffic
+from nccl_instrument.agent.processes.segment_layout import COMM, OP
+from nccl_instrument.agent.verbs.traffic import VerbsTraffic
 from nccl_instrument.flows.association import PeerStream
 from nccl_instrument.measure.meter import CELL, FLOW
 from nccl_instrument.tables import (

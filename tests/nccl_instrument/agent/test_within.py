@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from nccl_instrument.agent import within
-from nccl_instrument.agent.processes import Living
-from nccl_instrument.agent.recordings import take_recordings
-from nccl_instrument.agent.within import Place, open_of, open_within
+from nccl_instrument.agent.dumps import within
+from nccl_instrument.agent.dumps.recordings import take_recordings
+from nccl_instrument.agent.dumps.within import Place, open_of, open_within
+from nccl_instrument.agent.processes.proc import Living
 from nccl_instrument.status import decode_status, status_path
 
 from .test_sight import IN_CONTAINER, needs_namespaces

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nccl_instrument.agent.losses import Losses
-from nccl_instrument.agent.post import Door
-from nccl_instrument.agent.spool import Spool
-from nccl_instrument.agent.uplink import Uplink
+from nccl_instrument.agent.sending.losses import Losses
+from nccl_instrument.agent.sending.post import Door
+from nccl_instrument.agent.sending.spool import Spool
+from nccl_instrument.agent.sending.uplink import Uplink
 from nccl_instrument.tables import LOSSES
 from nccl_instrument.wire import TraceBatch, encode_batch
 

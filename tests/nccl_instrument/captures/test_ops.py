@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.segment import Segment
+from nccl_instrument.agent.processes.segment import Segment
 from nccl_instrument.captures import written
 from nccl_instrument.captures.__main__ import main
 from nccl_instrument.captures.ops import read_traces

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.ring import OpRing
-from nccl_instrument.agent.segment import Segment
+from nccl_instrument.agent.processes.ring import OpRing
+from nccl_instrument.agent.processes.segment import Segment
 from nccl_instrument.tables import (
     DTYPES,
     FUNCS,

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from nccl_instrument.agent.ring import OpRing
-from nccl_instrument.agent.segment import Segment
+from nccl_instrument.agent.processes.ring import OpRing
+from nccl_instrument.agent.processes.segment import Segment
 
 PLUGIN_FOLDER = Path(__file__).parents[3] / "nccl_instrument" / "plugin"
 ABIS = (3, 4, 5, 6, 7)

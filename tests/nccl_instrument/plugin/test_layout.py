@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nccl_instrument import tables
-from nccl_instrument.agent import segment_layout as segment
+from nccl_instrument.agent.processes import segment_layout as segment
 from tests.nccl_instrument.plugin.driver import PLUGIN_FOLDER
 
 STRUCTS = {

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.segment import Segment, is_alive
-from nccl_instrument.agent.segment_layout import FLOW, HEADER
+from nccl_instrument.agent.processes.segment import Segment, is_alive
+from nccl_instrument.agent.processes.segment_layout import FLOW, HEADER
 from nccl_instrument.tables import OP_FOREIGN, OP_HAS_FLOWS, OP_NO_NETWORK, OP_STOPS_LOST
 from tests.nccl_instrument.plugin.driver import ABIS, Driver, counted, records
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from nccl_instrument.agent.segment_layout import COUNTERS
+from nccl_instrument.agent.processes.segment_layout import COUNTERS
 from tests.nccl_instrument.plugin.driver import PLUGIN_FOLDER
 
 PAGE = (PLUGIN_FOLDER.parents[1] / "docs" / "plugin.md").read_text()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nccl_instrument.agent.segment import Segment
+from nccl_instrument.agent.processes.segment import Segment
 from tests.nccl_instrument.plugin.driver import ABIS, Driver, counted, records
 
 Drive = Callable[..., Driver]

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.segment import Segment
+from nccl_instrument.agent.processes.segment import Segment
 from tests.nccl_instrument.plugin.driver import ABIS, Driver, counted, is_ordered, records
 
 Drive = Callable[..., Driver]

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nccl_instrument.agent import segment as module
-from nccl_instrument.agent.ring import OpRing
-from nccl_instrument.agent.segment import Segment, SegmentError, SegmentNotReady
-from nccl_instrument.agent.segment_layout import HEADER, OP, ROW_LIVE
+from nccl_instrument.agent.processes import segment as module
+from nccl_instrument.agent.processes.ring import OpRing
+from nccl_instrument.agent.processes.segment import Segment, SegmentError, SegmentNotReady
+from nccl_instrument.agent.processes.segment_layout import HEADER, OP, ROW_LIVE
 from tests.nccl_instrument.plugin.driver import Driver
 
 Drive = Callable[..., Driver]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.segment_layout import ROW_DONE
+from nccl_instrument.agent.processes.segment_layout import ROW_DONE
 from nccl_instrument.tables import ALGOS, DTYPES, FUNCS, OP_HAS_FLOWS, OP_P2P, PROTOS, RECEIVE, SEND
 from tests.nccl_instrument.plugin.driver import ABIS, WITH_STEPS, Driver, counted, is_ordered, records
 

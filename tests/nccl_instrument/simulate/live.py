@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.nics import Nic, NicReader
+from nccl_instrument.agent.processes.trainer import Bookmark
+from nccl_instrument.agent.sending.losses import Losses
 from nccl_instrument.agent.sweep import Sweep
-from nccl_instrument.agent.trainer import Bookmark
 from nccl_instrument.testbed.settings import HERE as TESTBED_FOLDER
 from nccl_instrument.wire import TraceBatch, decode_batch
 from tests.nccl_instrument.testbed.jobs import REPO, RunningJob, wait_until

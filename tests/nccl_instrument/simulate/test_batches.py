@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from ingest.impossible import impossible_rows
+from ingest.door.impossible import impossible_rows
 from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.tables import LOSSES, OP_HAS_FLOWS, OP_NO_NETWORK
 from nccl_instrument.wire import TraceBatch

@@ -7,8 +7,8 @@ import pytest
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis
-from rca.normal import Normal
-from rca.triggers import look
+from rca.triggers.look import look
+from rca.triggers.normal import Normal
 from tests.nccl_instrument.simulate.jobs import EIGHT, SIXTY_FOUR, window_after
 
 

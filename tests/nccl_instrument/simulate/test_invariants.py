@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.impossible import impossible_rows
+from ingest.door.impossible import impossible_rows
 from nccl_instrument.simulate.faults import KINDS, FaultError, Scenario, make_fault
 from nccl_instrument.simulate.job import JobSettings, SimulatedJob
 from nccl_instrument.simulate.layout import Layout

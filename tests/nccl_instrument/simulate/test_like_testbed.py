@@ -17,8 +17,8 @@ from nccl_instrument.tables import SEND
 from nccl_instrument.wire import TraceBatch
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis
-from rca.normal import ALL, Normal
-from rca.triggers import look
+from rca.triggers.look import look
+from rca.triggers.normal import ALL, Normal
 from tests.nccl_instrument.simulate.jobs import EIGHT, decoded, run
 from tests.nccl_instrument.simulate.live import LiveJob, live_job
 from tests.nccl_instrument.simulate.measures import finished, kinds_of, median_ms, stages, step_ms, table

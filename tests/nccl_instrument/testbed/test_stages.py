@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.stage_files import StageFiles
+from nccl_instrument.agent.stages.files import StageFiles
 from nccl_instrument.stage_schema import BACKWARD, CALLBACKS, DATA, DEFAULT, FORWARD, OPTIMIZER, OTHER
 from nccl_instrument.tables import empty_rows
 from nccl_instrument.wire import Rows

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.segment import Segment
+from nccl_instrument.agent.processes.segment import Segment
 from nccl_instrument.flows.expected import OpShape, moved_to
 from nccl_instrument.tables import (
     ALGOS,

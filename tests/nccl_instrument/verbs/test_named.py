@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.ring import OpRing
-from nccl_instrument.agent.segment import Segment
+from nccl_instrument.agent.processes.ring import OpRing
+from nccl_instrument.agent.processes.segment import Segment
 from nccl_instrument.tables import RECEIVE, SEND
 from nccl_instrument.verbs.reading import NAMED, Block, blocks
 from tests.nccl_instrument.verbs.conftest import HERE, Built

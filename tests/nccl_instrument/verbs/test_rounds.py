@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from nccl_instrument.agent.verbs_files import VerbsFiles
+from nccl_instrument.agent.verbs.files import VerbsFiles
 from tests.nccl_instrument.verbs.conftest import HERE, Built
 
 ROUNDS, PAIRS = 50, 1_100

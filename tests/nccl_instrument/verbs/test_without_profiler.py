@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.losses import Losses
 from nccl_instrument.agent.nics import NicReader
+from nccl_instrument.agent.sending.losses import Losses
 from nccl_instrument.agent.sweep import Sweep
 from nccl_instrument.tables import DTYPE, TRAFFIC_FINISHED, TRAFFIC_P2P, TRAFFIC_SOURCES
 from nccl_instrument.wire import Rows, decode_batch

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nccl_instrument.agent.stacks import NO_PYTHON
+from nccl_instrument.agent.dumps.stacks import NO_PYTHON
 from nccl_instrument.dumps import RECORDER, STACKS, Silent
 from rca.bundle import unpack
 from rca.bundle.command import main

@@ -18,8 +18,8 @@ from django.db import transaction
 
 from console.accounts.audit import note_command
 from console.accounts.models import Membership, Role
+from ingest.door.tokens import hash_token, make_agent_token
 from ingest.models import AgentToken, Team
-from ingest.tokens import hash_token, make_agent_token
 
 TEAM, USER, LABEL = "default", "admin", "bootstrap"
 

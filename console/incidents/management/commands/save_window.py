@@ -9,9 +9,9 @@ from typing import Any
 from django.core.exceptions import ObjectDoesNotExist
 from django.core.management.base import BaseCommand, CommandError
 
-from console.incidents.export import SECONDS, incident_window, job_window, question_of
 from console.incidents.lifecycle import BadAct
 from console.incidents.models import Incident
+from console.incidents.pictures.export import SECONDS, incident_window, job_window, question_of
 from ingest.models import Job
 from ingest.window import Window, save_window
 

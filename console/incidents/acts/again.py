@@ -1,0 +1,133 @@
+"""Diagnoses that somebody asked for: of an incident once more, or of a job that was only reported.
+
+Made from the pinned traces by today's rules and today's thresholds of the job. Another answer is a new revision; the same
+answer is said too, since whoever asked waits for one. A report names no trigger's symptom: its evidence lies around the
+time it names, and if that says nothing, in the newest traces.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import timedelta
+from statistics import median
+from typing import Final
+
+from django.conf import settings
+from django.utils import timezone
+
+from console.dumps.reading import fused
+from console.dumps.wanted import ask_for
+from console.incidents import lifecycle
+from console.incidents.acts.asking import BEFORE_NS
+from console.incidents.models import ConditionState, DiagnosisRevision, Incident
+from console.incidents.watching.kept import keep_evidence, load_normal
+from console.incidents.watching.revise import SECOND, answer, evidence_span, evidence_start_ns, onset_ns, store
+from console.incidents.watching.thresholds import settings_of
+from console.stages.joining import staged
+from ingest.read import latest_data_ns
+from ingest.traces.narrow import read_evidence
+from ingest.traces.retention import pin_window
+from ingest.window import Window
+from rca.diagnose import diagnose
+from rca.findings import Diagnosis, Symptom, SymptomKind, diagnosis_from_json
+
+GIVEN_UP_AFTER: Final = timedelta(minutes=5)
+REPORT_AFTER_NS: Final = 60 * SECOND  # of the time after the reported beginning
+NEWEST_NS: Final = 60 * SECOND
+
+log = logging.getLogger(__name__)
+
+
+def attempts_asked_for() -> list[int]:
+    """Attempts with an incident that waits for a diagnosis, ended ones too."""
+    waiting = Incident.objects.filter(asked_at__isnull=False)
+    return list(waiting.order_by("attempt").values_list("attempt_id", flat=True).distinct())
+
+
+def diagnose_asked(attempt_id: int) -> None:
+    """Answer everybody who waits for a diagnosis of this attempt's incidents."""
+    for incident in Incident.objects.filter(attempt=attempt_id, asked_at__isnull=False).select_related("attempt__job"):
+        asked_at = incident.asked_at
+        try:
+            if asked_at is not None and timezone.now() - asked_at > GIVEN_UP_AFTER:
+                lifecycle.observe(incident, "diagnosis failed", {}, note="It was tried for too long.")
+            else:
+                _answer_one(incident)
+        except Exception as error:
+            log.exception("a diagnosis that was asked for failed", extra={"incident": incident.pk})
+            lifecycle.observe(incident, "diagnosis failed", {}, note=f"{type(error).__name__}: {error}"[:1000])
+        Incident.objects.filter(pk=incident.pk, asked_at=asked_at).update(asked_at=None)
+
+
+def _answer_one(incident: Incident) -> None:
+    keep_evidence(incident)
+    if incident.symptom == SymptomKind.EXTERNAL:
+        ask_for(incident)
+    newest = incident.revisions.order_by("-number").first()
+    reported = _reported(incident)
+    window, diagnosis = _diagnose(incident, reported or symptom_of(incident, newest))
+    Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
+    if not any(len(window.rows(table)) for table in ("op", "live_op", "progress", "process")):
+        return lifecycle.observe(incident, "confirmed", {}, note="The traces of that time are no longer stored.")
+    if diagnosis.symptom.kind is SymptomKind.EXTERNAL:
+        pin_window(incident.attempt_id, window.start_ns, window.end_ns)
+    if reported and newest is not None and not diagnosis.findings:
+        note = f"What was reported names nobody; revision {newest.number} stands."
+        return lifecycle.observe(incident, "confirmed", {}, note=note)
+    number = newest.number + 1 if newest else 1
+    if newest is not None and answer(diagnosis) == answer(diagnosis_from_json(newest.body)):
+        note = f"Diagnosed again: the same answer as revision {newest.number}."
+        return lifecycle.observe(incident, "confirmed", {}, note=note)
+    if number > settings.REVISIONS_MAX:
+        note = f"Another answer, but {settings.REVISIONS_MAX} revisions are kept already: {diagnosis.verdict}"
+        return lifecycle.observe(incident, "confirmed", {}, note=note)
+    store(incident, diagnosis, number, window, newest)
+
+
+def symptom_of(incident: Incident, newest: DiagnosisRevision | None) -> Symptom:
+    """The symptom that was diagnosed last; before any diagnosis the one the incident opened with."""
+    if newest is not None:
+        return diagnosis_from_json(newest.body).symptom
+    opened = incident.timeline.filter(verb="opened").first()
+    note, comm_id = opened.note if opened else incident.headline, int(incident.comm_id or "0", 16)
+    symptom = _symptom(incident, SymptomKind(incident.symptom), incident.first_symptom_ns, note)
+    return replace(symptom, seen_ns=incident.triggered_ns, comm_id=comm_id)
+
+
+def _reported(incident: Incident) -> Symptom | None:
+    """What somebody reports now of an incident whose own trouble is over: that is another, which began just now."""
+    asked = incident.timeline.filter(verb__in=("reported", "asked again")).order_by("-id").first()
+    if asked is None or asked.verb != "reported" or incident.condition != ConditionState.CLEAR:
+        return None
+    return _symptom(incident, SymptomKind.EXTERNAL, latest_data_ns(incident.attempt_id) - BEFORE_NS, asked.note)
+
+
+def _symptom(incident: Incident, kind: SymptomKind, at_ns: int, sentence: str) -> Symptom:
+    usual = load_normal(incident.attempt_id).pace.usual_ns
+    return Symptom(
+        kind=kind, job=incident.attempt.job.name, attempt=incident.attempt.number, at_ns=at_ns,
+        seen_ns=latest_data_ns(incident.attempt_id), comm_id=0, ranks=(), sentence=sentence,
+        numbers={"iteration_usual_s": median(usual) / SECOND} if usual else {},
+    )  # fmt: skip
+
+
+def _diagnose(incident: Incident, symptom: Symptom) -> tuple[Window, Diagnosis]:
+    thresholds = settings_of(incident.job_id)
+    for start_ns, end_ns in _spans(incident, symptom):
+        window = read_evidence(incident.attempt_id, start_ns, end_ns, onset_ns(symptom), now_ns=end_ns)
+        found = staged(incident.attempt_id, diagnose(window, symptom, thresholds), window, thresholds)
+        diagnosis = fused(incident, found, thresholds)
+        if diagnosis.findings:
+            break
+    return window, diagnosis
+
+
+def _spans(incident: Incident, symptom: Symptom) -> list[tuple[int, int]]:
+    """What is read: the evidence; of a report, the time around what it names and then the newest, if that is another."""
+    if symptom.kind is not SymptomKind.EXTERNAL:
+        return [evidence_span(incident, symptom)]
+    newest_ns = latest_data_ns(incident.attempt_id) + 1
+    after_ns = min(newest_ns, symptom.at_ns + REPORT_AFTER_NS)
+    around = (evidence_start_ns(symptom, after_ns), after_ns)
+    return [around] if around[1] == newest_ns else [around, (newest_ns - NEWEST_NS, newest_ns)]

@@ -1,0 +1,223 @@
+"""The diagnosis of an incident, and its revisions while the trouble lasts.
+
+A revision is stored when the answer changed (who, what, how sure), not when a number did. Early looks revise often,
+because nodes report at different times; after a while the picture is frozen, since what led to the stall scrolls out of
+sight. Batches that come later still, from a spool, revise the diagnosis whose window they fall in, also when all is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from console.dumps import reading as dumps
+from console.incidents import lifecycle
+from console.incidents.models import Certainty, DiagnosisRevision, Incident
+from console.incidents.rows import CULPRITS_SHOWN_MAX
+from console.incidents.watching.changes import changes
+from console.incidents.watching.suspicion import UNDIAGNOSED, suspected_headline
+from console.incidents.watching.thresholds import settings_of
+from console.stages.joining import staged
+from ingest.models import Node
+from ingest.read import has_new_batches
+from ingest.traces.narrow import read_evidence
+from ingest.window import Window
+from rca.diagnose import diagnose
+from rca.findings import Diagnosis, Grade, Symptom, SymptomKind, diagnosis_from_json, to_json
+from rca.settings import Settings
+from rca.triggers.look import is_halved
+
+SECOND: Final = 1_000_000_000
+EAGER_NS: Final = 10 * SECOND  # until so long after the trigger every look revises
+FROZEN_NS: Final = 45 * SECOND  # data later than this after the trigger is not analysed
+BEFORE_NS: Final = 5 * SECOND
+SLOWDOWN_BEFORE_NS: Final = 20 * SECOND  # what is slow is compared with the iterations before
+SLOWDOWN_BEFORE_ITERATIONS: Final = 6
+SLOWDOWN_BACK_NS_MAX: Final = 240 * SECOND
+BACK_NS_MAX: Final = 60 * SECOND
+PATIENT_SECONDS: Final = 5.0
+COMMIT_SECONDS: Final = 10.0  # a batch may be received before a diagnosis reads, and committed so long afterwards
+LATE_INCIDENTS_MAX: Final = 3  # of an attempt, the newest
+
+
+def revise(incident: Incident, symptom: Symptom, seen: Window, thresholds: Settings) -> None:
+    """Diagnose the incident again if it is time to, and store the answer if it is another one.
+
+    `seen` is the window of the look; it is used as it is while it reaches back to before the trouble.
+    """
+    if _is_due(incident):
+        since = replace(symptom, at_ns=min(symptom.at_ns, incident.first_symptom_ns))  # later looks see less far back
+        _diagnose_in_look(incident, since, _evidence(incident, since, seen), thresholds)
+
+
+def revise_late(attempt_id: int) -> None:
+    """Diagnose again what batches from spools have news of, whether the trouble goes on or not."""
+    for incident in Incident.objects.filter(attempt=attempt_id).order_by("-id")[:LATE_INCIDENTS_MAX]:
+        newest = incident.revisions.order_by("-number").first()
+        if newest is None or incident.analysed_at is None:
+            continue
+        symptom = diagnosis_from_json(newest.body).symptom
+        span = evidence_span(incident, symptom)
+        if _has_late_news(newest, incident.analysed_at, span):
+            window = read_evidence(attempt_id, *span, onset_ns(symptom), now_ns=span[1])
+            _diagnose_in_look(incident, symptom, window, settings_of(incident.job_id))
+
+
+def _has_late_news(newest: DiagnosisRevision, analysed_at: datetime, span: tuple[int, int]) -> bool:
+    """Whether late batches fall into the time of the evidence, or have ended what the diagnosis said was not seen."""
+    attempt_id = newest.incident.attempt_id
+    if timezone.now() - analysed_at < timedelta(seconds=PATIENT_SECONDS):
+        return False
+    since = analysed_at - timedelta(seconds=COMMIT_SECONDS)
+    nodes = Node.objects.filter(attempt=attempt_id)
+    if not nodes.filter(late_received_ns__gt=int(since.timestamp() * 1e9)).exists():
+        return False
+    has_caught_up = bool(newest.body["missing"]) and not nodes.filter(catching_up=True).exists()
+    return has_caught_up or has_new_batches(attempt_id, *span, since)
+
+
+def evidence_span(incident: Incident, symptom: Symptom) -> tuple[int, int]:
+    """The time of the evidence, up to where the symptom was last seen, to be diagnosed again."""
+    start_ns = evidence_start_ns(symptom, incident.triggered_ns)
+    end_ns = min(max(incident.last_seen_ns, incident.triggered_ns), incident.triggered_ns + FROZEN_NS)
+    return min(start_ns, end_ns - int(settings.LOOK_WINDOW_SECONDS * SECOND)), end_ns
+
+
+def revise_dumped(incident: Incident) -> None:
+    """Diagnose again with the stacks and recordings that have come, as it does from now on in any case."""
+    newest = incident.revisions.order_by("-number").first()
+    if newest is not None:
+        symptom = diagnosis_from_json(newest.body).symptom
+        span = evidence_span(incident, symptom)
+        window = read_evidence(incident.attempt_id, *span, onset_ns(symptom), now_ns=span[1])
+        _diagnose(incident, symptom, window, settings_of(incident.job_id))
+
+
+def _diagnose_in_look(incident: Incident, symptom: Symptom, window: Window, thresholds: Settings) -> None:
+    """As `_diagnose`; where dumps take long to read the first answer does without, and the next are left to who reads them."""
+    is_at_hand = dumps.is_at_hand(incident)
+    if not is_at_hand:
+        dumps.owe(incident.attempt_id)
+    if is_at_hand or not incident.revisions.exists():
+        _diagnose(incident, symptom, window, thresholds, with_dumps=is_at_hand)
+
+
+def _diagnose(
+    incident: Incident, symptom: Symptom, window: Window, thresholds: Settings, *, with_dumps: bool = True
+) -> None:
+    found = staged(incident.attempt_id, diagnose(window, symptom, thresholds), window, thresholds)
+    diagnosis = dumps.fused(incident, found, thresholds) if with_dumps else found
+    Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
+    newest = incident.revisions.order_by("-number").first()
+    number = newest.number + 1 if newest else 1
+    if number <= settings.REVISIONS_MAX and _is_news(incident, newest, diagnosis):
+        store(incident, diagnosis, number, window, newest)
+
+
+def _evidence(incident: Incident, symptom: Symptom, seen: Window) -> Window:
+    """From shortly before the first sign (but no longer back than is bearable to read) to when the picture is frozen."""
+    start_ns = evidence_start_ns(symptom, incident.triggered_ns)
+    end_ns = incident.triggered_ns + FROZEN_NS
+    if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
+        return seen
+    span = min(start_ns, seen.start_ns), min(seen.end_ns, end_ns)
+    return read_evidence(incident.attempt_id, *span, onset_ns(symptom))
+
+
+def onset_ns(symptom: Symptom) -> int | None:
+    """Since when the job is slow, or may be; None when it stands still."""
+    return symptom.at_ns if symptom.kind in (SymptomKind.STRAGGLER, SymptomKind.EXTERNAL) else None
+
+
+def evidence_start_ns(symptom: Symptom, triggered_ns: int) -> int:
+    """Where the evidence begins: shortly before the first sign; for a slowdown, some of its usual iterations before."""
+    if symptom.kind not in (SymptomKind.STRAGGLER, SymptomKind.EXTERNAL):
+        return max(symptom.at_ns - BEFORE_NS, triggered_ns - BACK_NS_MAX)
+    usual_ns = int(symptom.numbers.get("iteration_usual_s", 0.0) * SECOND)
+    before_ns = max(SLOWDOWN_BEFORE_NS, SLOWDOWN_BEFORE_ITERATIONS * usual_ns)
+    return max(symptom.at_ns - before_ns, triggered_ns - SLOWDOWN_BACK_NS_MAX)
+
+
+def is_worth_an_incident(attempt_id: int, symptom: Symptom, seen: Window, thresholds: Settings) -> bool:
+    """A slowdown that has not halved the pace opens an incident once it is worth one; all else does at once."""
+    if symptom.kind is not SymptomKind.STRAGGLER or is_halved(symptom, thresholds):
+        return True
+    start_ns = min(evidence_start_ns(symptom, seen.end_ns), seen.start_ns)
+    window = read_evidence(attempt_id, start_ns, seen.end_ns, symptom.at_ns)
+    diagnosis = staged(attempt_id, diagnose(window, symptom, thresholds), window, thresholds)
+    return is_worth(symptom, diagnosis, thresholds)
+
+
+def is_worth(symptom: Symptom, diagnosis: Diagnosis, thresholds: Settings) -> bool:
+    """Whether a slowdown that has not halved the pace should be handled.
+
+    One to `large_factor` times the usual or more is, with a tie too, and without anybody in sight once it has lasted
+    twice as long as it takes to be seen. A smaller one has to be surely somebody's: it is not worth a search.
+    """
+    if any(finding.grade is not Grade.WEAK for finding in diagnosis.findings):
+        return True
+    if symptom.numbers["iteration_s"] < thresholds.large_factor * symptom.numbers["iteration_usual_s"]:
+        return False
+    return bool(diagnosis.findings) or symptom.seen_ns - symptom.at_ns >= 2 * thresholds.small_ns
+
+
+def _is_due(incident: Incident) -> bool:
+    now = timezone.now()
+    age_ns = incident.last_seen_ns - incident.triggered_ns
+    if incident.analysed_at is None or age_ns < EAGER_NS:
+        return True
+    if now - incident.analysed_at < timedelta(seconds=PATIENT_SECONDS):
+        return False
+    return incident.last_seen_ns < incident.triggered_ns + FROZEN_NS
+
+
+def _is_news(incident: Incident, newest: DiagnosisRevision | None, diagnosis: Diagnosis) -> bool:
+    if newest is None or incident.certainty == Certainty.SUSPECTED:
+        return newest is None or bool(diagnosis.findings)
+    before = diagnosis_from_json(newest.body)
+    if not diagnosis.findings and before.findings and before.findings[0].grade is not Grade.WEAK:
+        return False  # evidence that scrolled away does not take back a name
+    return answer(diagnosis) != answer(before)
+
+
+def answer(diagnosis: Diagnosis) -> tuple[Any, ...]:
+    """What makes two diagnoses the same answer."""
+    best = diagnosis.findings[0] if diagnosis.findings else None
+    said = (best.rule, best.component, best.kind, best.grade, best.culprits, best.tied) if best else None
+    return said, frozenset(diagnosis.victims), diagnosis.missing, diagnosis.downgraded, diagnosis.layer
+
+
+def store(
+    incident: Incident, diagnosis: Diagnosis, number: int, window: Window, newest: DiagnosisRevision | None
+) -> None:
+    """The diagnosis as the incident's newest revision, and what the incident shows of it."""
+    now, best = timezone.now(), diagnosis.findings[0] if diagnosis.findings else None
+    fields: dict[str, Any] = {"window_end_ns": window.end_ns, "n_victims": len(diagnosis.victims)}
+    if best is not None:
+        fields |= {
+            "certainty": Certainty.DIAGNOSED,
+            "headline": diagnosis.verdict[:500],
+            "component": best.component.value,
+            "fault_kind": best.kind.value,
+            "grade": best.grade.value,
+            "culprits": list(best.culprits[:CULPRITS_SHOWN_MAX]),
+            "n_culprits": len(best.culprits),
+            "root_caused_at": incident.root_caused_at or now,
+        }
+    elif incident.certainty == Certainty.DIAGNOSED:  # a weak verdict is taken back: nobody stays blamed
+        fields |= {**UNDIAGNOSED, "headline": suspected_headline(window, diagnosis.symptom)}
+    verb, note = "diagnosed", diagnosis.verdict
+    if newest is not None and incident.certainty == Certainty.DIAGNOSED:
+        verb, note = "revised", changes(diagnosis_from_json(newest.body), diagnosis)
+    with transaction.atomic():
+        DiagnosisRevision.objects.create(
+            incident=incident, number=number, at=now, body=to_json(diagnosis), verdict=diagnosis.verdict,
+            culprits=list(diagnosis.culprits), grade=best.grade.value if best else "",
+            window_start_ns=window.start_ns, window_end_ns=window.end_ns,
+        )  # fmt: skip
+        lifecycle.observe(incident, verb, fields, blamed=best.culprits if best else (), note=note)

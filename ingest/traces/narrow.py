@@ -1,0 +1,128 @@
+"""Less than everything: what a look needs of a job that goes on, and a diagnosis of one that stands still or is slow.
+
+Everything of 10,000 GPUs is 150 MB for each second of the job. A look needs the sampled ranks and who is silent or gone;
+of a job that stands still only the end is of interest, node by node, also of those that fell silent. Nodes of which
+somebody asks how they came there (a process gone, a port that fell) are read whole, so that narrow readings give the same
+answers as wide ones (tests/console/incidents/test_narrow.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ingest.jobs.endings import some_process
+from ingest.traces.cutting import Group, Groups
+from ingest.traces.frame import Frame, read_frame
+from ingest.traces.stored import Reading, read_groups
+from ingest.window import Ints, LateTables, Rows, Window
+from nccl_instrument.tables import GROUPS, PORT_STATES
+
+SECOND_NS: Final = 1_000_000_000
+LAGS_NS: Final = 3 * SECOND_NS
+"""A node that is further behind the others than this may be on its way to silence."""
+REST_NS: Final = {"live": 7 * SECOND_NS // 2, "flow": 2 * SECOND_NS}
+"""Rows of what was in progress are compared over so long at most (rca: IO_SPAN_NS, fresh_ns), and the last sweep of a node
+may be half a second older than its last batch."""
+BEFORE_NS: Final = 5 * SECOND_NS
+"""What the state of a slow iteration is made from begins so long before it (rca/rules/slow_proxy.py)."""
+LATE: Final = ("flow", "live_op", "traffic")
+"""What is in progress of a slow job: rules ask for that of a few nodes, or for all of it when nothing else names anybody."""
+ALL: Final = tuple(sorted(set(GROUPS) - {"stage", "traffic"}))
+"""Groups that looks and diagnoses read."""
+SLOW: Final = (*ALL, "traffic")
+"""And those of a diagnosis of a slow job."""
+LAST: Final = ("traffic",)
+"""What was sent before all stood still."""
+_DOWN: Final = PORT_STATES.index("down")
+
+
+def read_glance(
+    attempt_id: int,
+    start_ns: int,
+    end_ns: int,
+    ranks_of: Callable[[Window], Collection[int]],
+    now_ns: int | None = None,
+) -> Window:
+    """A window for a look: of `ranks_of(the window without rows)` what they did, of their nodes all else; of the others their
+    processes, if any node lags or any process is gone.
+    """
+    frame = read_frame(attempt_id, start_ns, end_ns, now_ns)
+    ranks = np.array(sorted(ranks_of(frame.window({}, {}, ()))), np.int64)
+    sampled = frame.roster.nodes_of((), ranks.tolist())
+    found, unreadable = read_groups(_resting(frame, ALL, sampled))
+    if _lags(frame) or some_process(attempt_id, "gone_ns > 0"):
+        others = sorted(set(frame.roster.node_ids.tolist()) - set(sampled))
+        more, also = read_groups(_resting(frame, ("live",), others))
+        found, unreadable = _joined(found, more), unreadable + also
+    return frame.window(found, unreadable, ranks=ranks)
+
+
+def read_evidence(
+    attempt_id: int, start_ns: int, end_ns: int, onset_ns: int | None = None, now_ns: int | None = None
+) -> Window:
+    """A window for a diagnosis. onset_ns: since when the job is slow, and its late tables are LATE; None: it stands still."""
+    frame = read_frame(attempt_id, start_ns, end_ns, now_ns)
+    if onset_ns is not None:
+        since_ns = {"flow": onset_ns - BEFORE_NS}
+        reading = Reading(attempt_id, start_ns, end_ns, SLOW, since_ns=since_ns, late=("flow", "traffic"))
+        return frame.window(*read_groups(reading), late=LATE)
+    found, unreadable = read_groups(_resting(frame, ALL, None))
+    live = frame.window({"live": found["live"]}, unreadable, GROUPS["live"], is_last=True)
+    whole = _with_a_past(frame, live)
+    if not whole:
+        rest = frame.window({group: found[group] for group in ("ops", "flow")}, {}, ("op", "flow"), is_last=True)
+        damaged = Counter(live.unreadable) + Counter(rest.unreadable)
+        return _with_traffic(frame, replace(live, tables={**live.tables, **rest.tables}, unreadable=damaged))
+    more, also = read_groups(Reading(attempt_id, start_ns, end_ns, ALL, whole))
+    found = {group: [one for one in held if one.node_id not in whole] for group, held in found.items()}
+    return _with_traffic(frame, frame.window(_joined(found, more), Counter({**unreadable, **also}), is_last=True))
+
+
+def _with_traffic(frame: Frame, window: Window) -> Window:
+    """The same, with what had been sent when all stood still, which is opened where nothing else tells who it is."""
+    held, _ = read_groups(Reading(frame.attempt.pk, frame.start_ns, frame.end_ns, LAST, late=LAST))
+    later = frame.window(held, {}, (), late=LAST).tables
+    assert isinstance(later, LateTables)
+    return replace(window, tables=LateTables(window.tables, LAST, lambda table, nodes: _cut(later, table, nodes)))
+
+
+def _cut(tables: LateTables, table: str, nodes: Ints | None) -> Rows:
+    return tables[table] if nodes is None else tables.on(table, nodes)
+
+
+def _resting(frame: Frame, groups: Collection[str], node_ids: list[int] | None) -> Reading:
+    """Ops of all the time; of what was in progress, what each node told last."""
+    rest_ns = {group: ns for group, ns in REST_NS.items() if group in groups}
+    return Reading(frame.attempt.pk, frame.start_ns, frame.end_ns, tuple(groups), node_ids, rest_ns=rest_ns)
+
+
+def _joined(first: Groups, second: Groups) -> dict[str, list[Group]]:
+    return {group: [*first.get(group, []), *second.get(group, [])] for group in {*first, *second}}
+
+
+def _lags(frame: Frame) -> bool:
+    """Whether some node is behind the newest."""
+    told = frame.nodes["watermark_ns"]
+    return bool(len(told)) and int(told.max() - told.min()) > LAGS_NS
+
+
+def _with_a_past(frame: Frame, live: Window) -> list[int]:
+    """Ids of nodes whose last rows do not tell all: a process is gone or unheard of, or a port is down that a rank
+    uses, or may use; ports that nobody uses may never have been connected."""
+    process, nic, ranks = live.rows("process"), live.rows("nic"), live.ranks
+    unheard = ranks["node"][~np.isin(ranks["rank"], process["rank"])]
+    down = nic[nic["port_state"] == _DOWN]
+    used = set(zip(ranks["node"].tolist(), ranks["nic"].tolist(), strict=True))
+    names = np.char.decode(down["name"], "ascii", "replace").tolist()
+    is_used = [
+        {(node, name), (node, "")} & used != set() for node, name in zip(down["node"].tolist(), names, strict=True)
+    ]
+    fallen = down["node"][np.array(is_used, bool)]
+    nodes = np.unique(np.concatenate([process["node"][process["alive"] == 0], unheard, fallen]))
+    ids: list[int] = frame.roster.node_ids[nodes[nodes >= 0]].tolist()
+    return ids

@@ -1,0 +1,143 @@
+"""From a window and a straggler symptom to a diagnosis (Mycroft Algorithm 2, AnalyzeStragglerRootCause).
+
+The rules compare the iterations before the symptom with those after it. What shows inside a rank's own ops is nobody else's
+doing, so it comes before a late start, which a neighbour inside the node may have caused where the network sees nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ingest.window import Window
+from rca.counters import absent, abstentions, is_able
+from rca.findings import Diagnosis, Finding, Grade, Symptom, WaitEdge
+from rca.holes import downgrade, ranked, unseen
+from rca.keys import Rows
+from rca.ranks import TICKED_ONCE, known_ranks
+from rca.rules import late_start, slow_copy, slow_nic, slow_proxy
+from rca.settings import Settings
+from rca.slow.breakdown import compared_of
+from rca.slow.iterations import iterations_of
+from rca.slow.measured_too import with_measured
+from rca.slow.slow_words import MS, excess_ms
+from rca.slow.slowdown import Slowdown, slowdown_of
+from rca.why_not import of_slowdown
+from rca.words import communicator_names
+
+OWN_OVER_INSIDE = 0.5
+SECOND_MIN = 0.5
+"""Of what the worst accounts for: less, elsewhere, may be how the others fell in line with it."""
+NOTHING_REPEATS = "The ops of this job do not repeat themselves, so none can be compared with itself."
+NO_OPS = "No ops of this job are in this window: only what its recorders and nodes say is known."
+TOO_FEW = "Too few iterations before or after the slowdown are in this window to compare them."
+
+Rule = Callable[[Slowdown, Symptom, Settings], tuple[Finding, ...]]
+
+RULES: tuple[tuple[Rule, ...], ...] = (
+    (slow_proxy.explain, slow_copy.explain, slow_nic.explain),
+    (slow_proxy.explain_asleep,),
+    (late_start.explain,),
+)
+"""What shows inside a rank's own ops, and the first of these explains what the others would say of the same rank; who
+sleeps now and then, which is asked when those name nobody and nobody is late all the time; and what shows before the
+ops."""
+
+
+def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:
+    """Everything the rules say about a job that has become slower, best finding first."""
+    slowdown = slowdown_of(window, symptom.at_ns, settings)
+    ranks = slowdown.ranks if slowdown else known_ranks(window, settings, TICKED_ONCE)
+    found, unmeasured = _all_findings(slowdown, symptom, settings) if slowdown else ([], ())
+    downgraded, findings = downgrade(window, ranks, found)
+    culprits = findings[0].culprits if findings else ()
+    victims, path = _victims(slowdown, culprits, settings.path_edges_max) if slowdown else ((), ())
+    by_file = {rule.__module__: rule for rules in RULES for rule in rules}
+    missing = (*abstentions(by_file.values(), absent(window)), *unseen(window, ranks), *unmeasured)
+    if slowdown is None:
+        missing = (*missing, _why_none(window))
+    return Diagnosis(
+        symptom=symptom, findings=tuple(findings[: settings.findings_max]), victims=victims, path=path,
+        communicators=communicator_names(window, {edge.comm_id for edge in path}), missing=missing, downgraded=downgraded,
+        compared=compared_of(slowdown) if slowdown else (), thresholds=settings.thresholds(), analysed_ns=window.end_ns,
+        alternatives=of_slowdown(slowdown, tuple(findings)) if slowdown else (),
+    )  # fmt: skip
+
+
+def _why_none(window: Window) -> str:
+    """Why no iterations can be compared."""
+    if not len(window.rows("op")):
+        return NO_OPS
+    return TOO_FEW if iterations_of(window).n else NOTHING_REPEATS
+
+
+def _all_findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[list[Finding], tuple[str, ...]]:
+    """What the rules say, with what was measured on the wire, where it was; and what was not."""
+    found, unmeasured = with_measured(_findings(slowdown, symptom, settings), slowdown, symptom, settings)
+    return ranked(found), unmeasured
+
+
+def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[Finding]:
+    """What the rules say, each of ranks that no finding before it explains, and which stand beside each other."""
+    found: list[Finding] = []
+    lacking = absent(slowdown.window)
+    inside, asleep, before = ([rule for rule in rules if is_able(rule, lacking)] for rules in RULES)
+    for rule in inside:
+        told = {rank for finding in found for rank in finding.culprits}
+        found += [finding for finding in rule(slowdown, symptom, settings) if not told & set(finding.culprits)]
+    late = [finding for rule in before for finding in rule(slowdown, symptom, settings)]
+    is_steady = any(excess_ms(one) * MS >= OWN_OVER_INSIDE * slowdown.lost_ns for one in late)
+    if not is_steady and not any(finding.culprits or finding.tied for finding in found):
+        found += [finding for rule in asleep for finding in rule(slowdown, symptom, settings)]
+    for one in late:
+        found = _beside(slowdown, found, one)
+    most = max((excess_ms(finding) for finding in found if finding.culprits or finding.tied), default=0.0)
+    return ranked([one for one in found if not (one.culprits or one.tied) or excess_ms(one) >= SECOND_MIN * most])
+
+
+def _beside(slowdown: Slowdown, found: list[Finding], late: Finding) -> list[Finding]:
+    """With a late start: not where half of the lost time is explained inside the ops, nor in a group where something
+    inside explains as much. A group whose own delay is by far the larger has ops that go on slowly too."""
+    if not late.culprits and not late.tied:
+        return found if any(finding.culprits for finding in found) else [*found, late]
+    if any(finding.grade is Grade.STRONG for finding in found):
+        return found
+    group = _groups(slowdown, late)
+    same = [finding for finding in found if _groups(slowdown, finding) & group]
+    if any(excess_ms(finding) >= OWN_OVER_INSIDE * excess_ms(late) for finding in same):
+        return found
+    return [*(finding for finding in found if finding not in same), late]
+
+
+def _groups(slowdown: Slowdown, finding: Finding) -> set[int]:
+    at = np.isin(slowdown.iterations.ranks, finding.culprits or finding.subject.ranks)
+    return set(slowdown.delays.group[at].tolist())
+
+
+def _victims(slowdown: Slowdown, culprits: tuple[int, ...], limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
+    """Every other rank, and how the lateness reaches it: communicator by communicator, away from the culprits."""
+    comms_of, ranks_of = _memberships(slowdown.window.members)
+    reached, told, edges = set(culprits), set[int](), list[WaitEdge]()
+    front = list(culprits)
+    while front:
+        following = []
+        for rank in front:
+            for comm_id in [one for one in comms_of.get(rank, []) if one not in told]:
+                told.add(comm_id)  # its members are reached with its first
+                fresh = [other for other in ranks_of[comm_id] if other not in reached]
+                reached.update(fresh)
+                following += fresh
+                edges += [WaitEdge(other, rank, comm_id, 0, "is kept waiting in every iteration") for other in fresh]
+        front = following
+    return tuple(sorted(reached - set(culprits))), tuple(edges[:limit])
+
+
+def _memberships(members: Rows) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """Rank → its communicators, and communicator → its known ranks."""
+    comms_of, ranks_of = dict[int, list[int]](), dict[int, list[int]]()
+    known = np.sort(members[members["rank"] >= 0], order=("comm_id", "comm_rank"))
+    for comm_id, rank in zip(known["comm_id"].tolist(), known["rank"].tolist(), strict=True):
+        comms_of.setdefault(rank, []).append(comm_id)
+        ranks_of.setdefault(comm_id, []).append(rank)
+    return comms_of, ranks_of

@@ -1,0 +1,186 @@
+"""The fewest ends that all slow connections share: of NICs, those that are slow towards everybody they talk to.
+
+    1 ──▶ 2 ══▶ 3 ══▶ 4 ──▶ 5      3 is slow both ways; 2 and 4 only towards 3: one end explains all
+    1 ══▶ 2 ══▶ 3 ──▶ 4            2 explains all;  2 ══▶ 3 ══▶ 4 ══▶ 5 needs both 3 and 4
+
+Where another end would explain as much, which of the two it is cannot be told. Nor can it where all connections of some ends
+are slow and no one end explains them: of a ring, every second end, the others, or all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rca.keys import Ints, Mask
+from rca.slow.edges import Edges
+from rca.slow.streams import Floats
+
+GROWN_MIN = 0.25  # of its usual time: less is not slow
+SLOW_MIN = 0.3  # of how much the connection grew that costs most: the others of a slow end are about as slow
+COSTS_MIN = 0.5  # of what that one costs: as slow, though what it carried was on the wire for longer before
+COVERED = 0.9  # of what the slow connections cost
+OWN_MIN = 0.6  # of its own connections
+BESIDE_MIN = 0.3  # of what the connections of the first end cost
+ELSEWHERE_MIN = 0.5  # of the costliest connection: less, elsewhere, may be how others fell in line with it
+EVERYBODY = 0.85  # of all connections
+EVERYBODY_MIN = 4  # ends
+NEEDED_MIN = 0.25  # of all ends, to explain what is slow: so many parts do not break at once
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """sender, receiver, usual_ns, now_ns, lasted_ns: (C,) of the connections between ends, -1 where the receiver is not
+    known. is_slow: (C,). chosen: the fewest ends that explain what is slow; rivals: of each, the ends that would do as well.
+    unexplained: the slow connections that no end is slow enough for. undecided: groups of ends nearly all of whose
+    connections are slow, which several choices would explain. is_everybody: nearly all of the job's are. is_half: about
+    half of the ends would explain that.
+    """
+
+    sender: Ints
+    receiver: Ints
+    usual_ns: Floats
+    now_ns: Floats
+    lasted_ns: Floats
+    is_slow: Mask
+    chosen: tuple[int, ...]
+    rivals: tuple[tuple[int, ...], ...]
+    unexplained: Ints
+    undecided: tuple[tuple[int, ...], ...]
+    is_everybody: bool
+    is_half: bool
+
+    def touched(self, end: int) -> Mask:
+        """(C,) the connections of this end."""
+        found: Mask = (self.sender == end) | (self.receiver == end)
+        return found
+
+
+def ends_of(edges: Edges, end_of: Ints, grown_min: float = GROWN_MIN) -> Ends:
+    """What explains the slow ones of `edges`. end_of: (R,) the end of each rank: its NIC, or itself. grown_min: of their usual
+    time, from which connections are slow.
+    """
+    sender = end_of[edges.sender]
+    receiver = np.where(edges.receiver >= 0, end_of[np.maximum(edges.receiver, 0)], -1)
+    _, first, of = np.unique(np.stack([sender, receiver]), axis=1, return_index=True, return_inverse=True)
+    of = of.ravel()
+    usual, now, lasted = (
+        np.bincount(of, weights=one, minlength=len(first)).astype(np.float64)
+        for one in (edges.usual_ns, edges.now_ns, edges.lasted_ns)
+    )
+    sender, receiver = sender[first], receiver[first]
+    carries = (usual > 0) & (sender != receiver)
+    sender, receiver, usual, now, lasted = (one[carries] for one in (sender, receiver, usual, now, lasted))
+    slow = _slow(usual, now, grown_min)
+    cost = np.where(slow, now - usual, 0.0)
+    chosen, left = _fewest(sender, receiver, slow, cost)
+    n_ends = len(np.unique(sender[receiver >= 0]))
+    if len(chosen) > 1 and n_ends >= EVERYBODY_MIN and slow[receiver >= 0].mean() >= EVERYBODY:
+        is_half, nothing = 2 * len(chosen) <= n_ends + 1, np.zeros(0, np.int64)
+        return Ends(sender, receiver, usual, now, lasted, slow, (), (), nothing, (), True, is_half)
+    if _is_everywhere(sender, receiver, slow, cost):
+        return Ends(sender, receiver, usual, now, lasted, slow, (), (), np.zeros(0, np.int64), (), True, False)
+    undecided = _undecided(sender, receiver, slow, chosen)
+    chosen = [one for one in chosen if not any(one in group for group in undecided)]
+    rivals = tuple(_rivals(sender, receiver, slow, chosen, one) for one in chosen)
+    left = np.where((receiver < 0) & bool(chosen or undecided), 0.0, left)  # it may well go to one of them
+    left = np.where(
+        left < ELSEWHERE_MIN * cost.max(initial=0.0), 0.0, left
+    )  # however many: they cost it at the same time
+    unexplained = np.flatnonzero(left > 0) if left.sum() > (1 - COVERED) * cost.sum() else np.zeros(0, np.int64)
+    return Ends(sender, receiver, usual, now, lasted, slow, tuple(chosen), rivals, unexplained, undecided, False, False)
+
+
+def _is_everywhere(sender: Ints, receiver: Ints, slow: Mask, cost: Floats) -> bool:
+    """Whether slow connections touch nearly all ends, and a quarter of them would have to be slow to explain what costs most.
+
+    Not all of a job's connections show it: what waits for its receiver is on the wire as long as ever.
+    """
+    known = receiver >= 0
+    ends, touched = _touching(sender, receiver, known), _touching(sender, receiver, slow & known)
+    if len(touched) < EVERYBODY * len(ends):
+        return False
+    apart = set[int]()  # ends of connections that share none: each of these needs an end of its own
+    costly = known & slow & (cost >= ELSEWHERE_MIN * cost.max(initial=0.0))
+    for one, other in zip(sender[costly].tolist(), receiver[costly].tolist(), strict=True):
+        if one not in apart and other not in apart:
+            apart |= {one, other}
+    return len(apart) >= 2 * max(EVERYBODY_MIN, NEEDED_MIN * len(ends))
+
+
+def _undecided(sender: Ints, receiver: Ints, slow: Mask, chosen: list[int]) -> tuple[tuple[int, ...], ...]:
+    """Ends that slow connections join, where nearly all they have are slow and more than one is needed to explain them."""
+    found, ends = [], _touching(sender, receiver, slow & (receiver >= 0))
+    while ends:
+        group: set[int] = set()
+        more = {ends[0]}
+        while more:
+            group |= more
+            joined = slow & (receiver >= 0) & (np.isin(sender, list(more)) | np.isin(receiver, list(more)))
+            more = set(_touching(sender, receiver, joined)) - group
+        ends = [one for one in ends if one not in group]
+        mine = (receiver >= 0) & (np.isin(sender, list(group)) | np.isin(receiver, list(group)))
+        is_needed = len(group.intersection(chosen)) > 1
+        if len(group) >= EVERYBODY_MIN and is_needed and slow[mine].mean() >= EVERYBODY:
+            found.append(tuple(sorted(group)))
+    return tuple(found)
+
+
+def _slow(usual: Floats, now: Floats, grown_min: float) -> Mask:
+    """(C,) which are about as much slower as the one that costs most."""
+    if not len(usual):
+        return np.zeros(0, bool)
+    grown = now / usual - 1.0
+    most = grown[(now - usual).argmax()]
+    is_like = (grown >= SLOW_MIN * most) | (now - usual >= COSTS_MIN * (now - usual).max())
+    found: Mask = (grown >= grown_min) & is_like
+    return found
+
+
+def _fewest(sender: Ints, receiver: Ints, slow: Mask, cost: Floats) -> tuple[list[int], Floats]:
+    """Ends that are slow towards nearly all they talk to, the one that touches most first, and what they leave (C,).
+
+    Until nothing slow is left that such an end touches: the connection of two slow NICs may cost far more than their others.
+    """
+    chosen, left, first = list[int](), cost.copy(), 0.0
+    while True:
+        whole = {
+            end: float(cost[(sender == end) | (receiver == end)].sum()) for end in _touching(sender, receiver, left > 0)
+        }
+        ends = [
+            end for end, mine in whole.items()
+            if mine >= BESIDE_MIN * first and _own_share(sender, receiver, slow, end) >= OWN_MIN
+        ]  # fmt: skip
+        if not ends:
+            return chosen, left
+        touched = {end: float(left[(sender == end) | (receiver == end)].sum()) for end in ends}
+        most = [end for end in ends if touched[end] >= COVERED * max(touched.values())]
+        best = max(most, key=lambda end: (_own_share(sender, receiver, slow, end), touched[end]))
+        first = first or whole[best]
+        chosen.append(best)
+        left = np.where((sender == best) | (receiver == best), 0.0, left)
+
+
+def _rivals(sender: Ints, receiver: Ints, slow: Mask, chosen: list[int], one: int) -> tuple[int, ...]:
+    """Ends not chosen that are as slow, and touch all that only `one` of the chosen explains."""
+    rest = [end for end in chosen if end != one]
+    mine = slow & ((sender == one) | (receiver == one)) & ~np.isin(sender, rest) & ~np.isin(receiver, rest)
+    return tuple(
+        end for end in _touching(sender, receiver, mine)
+        if end not in chosen
+        and _own_share(sender, receiver, slow, end) >= COVERED * _own_share(sender, receiver, slow, one)
+        and ((sender == end) | (receiver == end))[mine].all()
+    )  # fmt: skip
+
+
+def _touching(sender: Ints, receiver: Ints, those: Mask) -> list[int]:
+    """The ends of these connections."""
+    found = np.unique(np.concatenate([sender[those], receiver[those]]))
+    return [int(end) for end in found if end != -1]
+
+
+def _own_share(sender: Ints, receiver: Ints, slow: Mask, end: int) -> float:
+    """Share of its own connections that are slow."""
+    mine = (sender == end) | (receiver == end)
+    return float(slow[mine].mean()) if mine.any() else 0.0

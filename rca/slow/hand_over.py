@@ -1,0 +1,90 @@
+"""Which end of a slow connection holds it up, where the connections alone do not tell: by what passes against the data.
+
+    sender ──── data ───▶ receiver NIC ── flush ─▶ GPU         a NIC behind a slow PCIe hands over late what has arrived
+           ◀── credits ──                                      a NIC that sends slowly sends its credits late, too
+
+What waits to be handed over after it has arrived waits for that end's own NIC and PCIe (Table 4, receivers: not transmitted).
+A credit travels with what its sender sends: a NIC that holds up all it sends holds up the credits that its neighbours wait
+for, and gets theirs in time, if its NIC queues credits behind data at all. A link that is slow itself delays both ends' alike,
+and then nothing is told.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rca.keys import Ints, Mask
+from rca.slow.ends import COVERED, Ends
+from rca.slow.inside import Wait
+from rca.slow.slowdown import Slowdown, uses_sockets
+from rca.slow.streams import Floats
+
+FLUSH_MIN = 0.2  # of how much longer its data is on the wire
+CREDIT_MIN = 0.3
+BUSY_MIN = 0.6  # of the op's time
+APART_MIN = 3.0  # times as much at one end as at the other: less is noise, or what both share
+
+
+class Told(NamedTuple):
+    """The ends that hold up what is slow, none where nothing tells; by_credits: only credits told them."""
+
+    ends: tuple[int, ...] = ()
+    by_credits: bool = False
+
+
+def told_apart(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, ...]) -> Told:
+    """Those of `group` that hold up what is slow, by what arrives at them or leaves them late."""
+    is_slow = (slowdown.inside.excess(Wait.NETWORK) > 0) & _is_busy(slowdown)
+    wire = _of_ends(slowdown, _more(slowdown, "net_wait_ns", less="receive_net_wait_ns") * is_slow, end_of, group).max()
+    if uses_sockets(slowdown.window) or not wire > 0:
+        return Told()  # a socket takes what it is given: nobody waits for a credit where it is counted
+    flushed = _of_ends(slowdown, _more(slowdown, "receive_net_wait_ns"), end_of, group) / wire
+    late = flushed >= FLUSH_MIN
+    if late.any() and _is_apart(flushed, late) and _explains(ends, group, late):
+        return Told(_those(group, late))
+    waited = (
+        _of_ends(slowdown, _more(slowdown, "peer_wait_ns", less="receive_peer_wait_ns") * is_slow, end_of, group) / wire
+    )
+    kept = waited >= CREDIT_MIN
+    is_told = kept.any() and _is_apart(waited, kept) and _explains(ends, group, ~kept)
+    return Told(_those(group, ~kept), by_credits=True) if is_told else Told()
+
+
+def _is_busy(slowdown: Slowdown) -> Mask:
+    """(P,) ops with chunks on the wire nearly all the time: one whose receiver is not there yet waits with nothing on it."""
+    inside = slowdown.inside
+    found: Mask = inside.slow[Wait.NETWORK] >= BUSY_MIN * inside.lasted_slow
+    return found
+
+
+def _more(slowdown: Slowdown, name: str, less: str = "") -> Floats:
+    """(P,) by how much more of this an op of each place has now."""
+    iterations = slowdown.iterations
+    values = iterations.column(name) - (iterations.column(less) if less else 0.0)
+    now, usual = (np.nan_to_num(np.nanmean(values[:, those], axis=1)) for those in (slowdown.slow, slowdown.usual))
+    found: Floats = np.maximum(now - usual, 0.0)
+    return found
+
+
+def _of_ends(slowdown: Slowdown, values: Floats, end_of: Ints, group: tuple[int, ...]) -> Floats:
+    """(G,) the sum of the values (P,) over the places of the ranks of each end."""
+    of_rank = slowdown.sum(values)
+    return np.array([of_rank[end_of == end].sum() for end in group])
+
+
+def _is_apart(shares: Floats, those: Mask) -> bool:
+    """Whether there are others, all with far less."""
+    return not those.all() and bool(shares[those].min() >= APART_MIN * shares[~those].max())
+
+
+def _explains(ends: Ends, group: tuple[int, ...], those: Mask) -> bool:
+    """Whether these explain what is slow of the group."""
+    cost = np.where(ends.is_slow, ends.now_ns - ends.usual_ns, 0.0)
+    of_group, of_those = (np.any([ends.touched(one) for one in some], axis=0) for some in (group, _those(group, those)))
+    return bool(cost[of_those].sum() >= COVERED * cost[of_group].sum())
+
+
+def _those(group: tuple[int, ...], those: Mask) -> tuple[int, ...]:
+    return tuple(one for one, is_one in zip(group, those.tolist(), strict=True) if is_one)

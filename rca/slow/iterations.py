@@ -1,0 +1,291 @@
+"""Every op in its place: which iteration it belongs to and which of the rank's ops of that iteration it is.
+
+Only ops that cross the network and whose end is known have a place; the network does not see the others. Places are
+ordered as the host launched them, so that the same place holds the same op in every iteration, and ranks that run the
+same program have the same number of places. Iterations are counted by each rank's rarest stream, on its own clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ingest.window import Window
+from rca.keys import Ints, Keys, Mask, Rows, is_p2p, mix
+from rca.slow.streams import Floats, known_streams
+
+ITERATIONS_MAX = 2_000
+FILLED_MIN = 0.5
+_PLACED = (
+    "comm_id", "comm_rank", "op", "func", "flags", "peer", "count", "dtype", "rank", "enqueued_ns", "first_ready_ns",
+    "first_transfer_ns", "done_ns",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Iterations:
+    """Ops by place (P, ordered by rank, then launch order) and iteration (I).
+
+    rank, order, stream, func, comm_id, peer: (P,). first: (R + 1,) the places of the r-th rank are first[r]:first[r + 1].
+    ranks: (R,) global ranks. kind: (P,) equal for the same call, of collectives with the same size. row: (P, I) position
+    in `ops`, -1 where nothing was seen. ready, end, arrived: (P, I) ns since start_ns, NaN unknown: when the rank's GPU
+    touched the first chunk, when the op was over, and when a peer's data came that the GPU had not yet asked for. began:
+    (R, I) when the rank launched the iteration. length_ns: of an iteration in the whole window, 0 when nothing repeats.
+    """
+
+    ops: Rows
+    ranks: Ints
+    first: Ints
+    rank: Ints
+    order: Ints
+    func: Ints
+    comm_id: Keys
+    peer: Ints
+    kind: Keys
+    row: Ints
+    ready: Floats
+    end: Floats
+    arrived: Floats
+    began: Floats
+    start_ns: int
+    length_ns: float
+
+    @property
+    def n(self) -> int:
+        """Iterations."""
+        return int(self.row.shape[1])
+
+    def column(self, name: str) -> Floats:
+        """(P, I) a column of the ops, NaN where nothing was seen."""
+        return _laid(self.ops[name], self.row)
+
+    @property
+    def rank_at(self) -> Ints:
+        """(P,) the rank of each place, as a position in `ranks`."""
+        return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
+
+    def programs(self) -> Keys:
+        """(R,) equal for ranks that launch the same ops in the same order."""
+        sizes = np.diff(self.first)
+        hashed = np.zeros(len(sizes), np.uint64)
+        np.add.at(hashed, self.rank_at, mix(self.kind, self.order))
+        return mix(hashed, sizes)
+
+    def places_of(self, rank_at: int) -> slice:
+        return slice(int(self.first[rank_at]), int(self.first[rank_at + 1]))
+
+
+def iterations_of(window: Window) -> Iterations:
+    """Places and iterations of the ops of `window`; without any when the job does not repeat itself."""
+    told = window.rows("op")
+    known = np.flatnonzero((told["done_ns"] > 0) & (told["rank"] >= 0) & (told["first_ready_ns"] > 0))
+    known = known[np.lexsort((told["enqueued_ns"][known], told["rank"][known]))]
+    ops = _columns(told, known)
+    streams = known_streams(ops)
+    per_iteration = streams.per_iteration[streams.of_row]
+    if not streams.iteration_ns:
+        ops, per_iteration = ops[:0], per_iteration[:0]
+    ranks, rank_at = np.unique(ops["rank"], return_inverse=True)
+    index, began = _count(ops, rank_at, streams.of_row[: len(ops)], per_iteration, window.start_ns, len(ranks))
+    per_iteration = _recounted(rank_at, streams.of_row[: len(ops)], per_iteration, index)
+    kept = np.flatnonzero((per_iteration > 0) & (index >= 0))
+    ops, rank_at, n = ops[kept], rank_at[kept], per_iteration[kept]
+    phase = ops["op"].astype(np.int64) % n
+    _, sample, place = np.unique(
+        mix(rank_at, streams.of_row[kept], ops["func"], phase), return_index=True, return_inverse=True
+    )
+    index = _by_number(place, (ops["op"].astype(np.int64) - phase) // n, index[kept], len(sample))
+    found = _laid_out(
+        ops, rank_at, sample, place, np.clip(index, 0, began.shape[1] - 1), ranks.astype(np.int64), began,
+        window.start_ns, streams.iteration_ns,
+    )  # fmt: skip
+    known = known[: len(per_iteration)][kept]
+    row = np.where(found.row >= 0, known[found.row], -1) if len(known) else found.row
+    return replace(found, ops=told, row=row)
+
+
+def _columns(rows: Rows, at: Ints) -> Rows:
+    """The rows at these positions with the columns that places are made of: a row of an op is five times as long."""
+    found = np.empty(len(at), [(name, rows.dtype[name]) for name in _PLACED])
+    for name in _PLACED:
+        found[name] = np.ascontiguousarray(rows[name])[at]
+    return found
+
+
+def _laid(values: np.ndarray[Any, np.dtype[Any]], rows: Ints) -> Floats:
+    """`values` at these positions, NaN for -1: read once from end to end, as rows are long and places jump among them."""
+    padded = np.empty(len(values) + 1)
+    padded[:-1], padded[-1] = values, np.nan
+    found: Floats = padded[rows]
+    return found
+
+
+def _by_number(place: Ints, number: Ints, index: Ints, n_places: int) -> Ints:
+    """(n,) iterations by the ops' own numbers: a lost anchor would put what follows it into the iteration before."""
+    return number - _medians(place, number - index, n_places).astype(np.int64)[place]
+
+
+def iteration_lengths(window: Window, ranks: Ints) -> list[tuple[int, int]]:
+    """(began_ns, length_ns) of the iterations of one of `ranks`, oldest first, in unix ns: of the one best known."""
+    seen = np.isin(window.rows("op")["rank"], ranks)
+    iterations = iterations_of(replace(window, tables={"op": window.rows("op")[seen]}))
+    if not iterations.n:
+        return []
+    best = iterations.began[int(np.isfinite(iterations.began).sum(axis=1).argmax())]
+    lengths = np.diff(best)
+    known = np.flatnonzero(np.isfinite(lengths))
+    return [(int(best[i]) + iterations.start_ns, int(lengths[i])) for i in known]
+
+
+def _count(
+    ops: Rows, rank_at: Ints, stream: Ints, per_iteration: Ints, start_ns: int, n_ranks: int
+) -> tuple[Ints, Floats]:
+    """(n,) the iteration of every op, and (R, I) when each rank launched it; counted by each rank's rarest stream."""
+    anchor = _anchors(rank_at, stream, per_iteration, ops, n_ranks)
+    is_anchor = (stream == anchor[rank_at]) if len(ops) else np.zeros(0, bool)
+    number = ops["op"].astype(np.int64) // np.maximum(per_iteration, 1)
+    at = np.flatnonzero(is_anchor)
+    fresh = np.ones(len(at), bool)
+    fresh[1:] = (rank_at[at][1:] != rank_at[at][:-1]) | (number[at][1:] != number[at][:-1])
+    at = at[fresh]
+    base = _bases(anchor, stream[at], number[at], ops["enqueued_ns"][at])
+    n = min(int((number[at] - base[rank_at[at]]).max(initial=-1)) + 1, ITERATIONS_MAX)
+    began = np.full((n_ranks, max(n, 0)), np.nan)
+    inside = at[(number[at] >= base[rank_at[at]]) & (number[at] - base[rank_at[at]] < n)]
+    began[rank_at[inside], number[inside] - base[rank_at[inside]]] = ops["enqueued_ns"][inside] - start_ns
+    # The anchor op that was launched last at or before an op says which iteration the op belongs to.
+    newest = (
+        np.maximum.accumulate(np.where(np.isin(np.arange(len(ops)), at), np.arange(len(ops)), -1)) if len(ops) else at
+    )
+    known = (newest >= 0) & (rank_at[newest] == rank_at) if len(ops) else np.zeros(0, bool)
+    index = np.where(known, number[newest] - base[rank_at], -1) if len(ops) else np.zeros(0, np.int64)
+    return np.where((index >= 0) & (index < n), index, -1), began
+
+
+def _bases(anchor: Ints, stream: Ints, number: Ints, began_ns: Ints) -> Ints:
+    """(R,) the number that each rank's stream has in iteration 0: at about the same time in all, whatever is counted.
+
+    stream, number, began_ns: of the ops that begin an iteration.
+    """
+    base = np.zeros(len(anchor), np.int64)
+    if not len(stream):
+        return base
+    _, first, of_pair = np.unique(mix(stream, number), return_index=True, return_inverse=True)
+    began = _medians(of_pair, began_ns, len(first))
+    streams, n_ranks = np.unique(anchor[anchor >= 0], return_counts=True)
+    order = np.lexsort((number[first], stream[first]))
+    bounds = np.searchsorted(stream[first][order], np.append(streams, streams[-1] + 1))
+    runs = [order[start:end] for start, end in pairwise(bounds.tolist())]
+    most = runs[int(n_ranks.argmax())]
+    based = np.zeros(len(streams), np.int64)
+    for at, mine in enumerate(runs):
+        since = max(began[mine].min(), began[most].min())
+        same, theirs = (run[np.abs(began[run] - since).argmin()] for run in (mine, most))
+        based[at] = number[first][same] - (number[first][theirs] - number[first][most[0]])
+    known = anchor >= 0
+    base[known] = based[np.searchsorted(streams, anchor[known])]
+    return base
+
+
+def _recounted(rank_at: Ints, stream: Ints, per_iteration: Ints, index: Ints) -> Ints:
+    """(n,) ops of each op's stream in an iteration, counted where whole iterations were seen.
+
+    Told from how often they come (streams.py) it may be off by one in seventy, and each op then is compared with another.
+    """
+    last = np.zeros(int(rank_at.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(last, rank_at, index)
+    whole = np.flatnonzero((per_iteration > 0) & (index >= 0) & (index < last[rank_at]))
+    if not len(whole):
+        return per_iteration
+    _, sample, counts = np.unique(
+        mix(stream[whole], rank_at[whole], index[whole]), return_index=True, return_counts=True
+    )
+    n_streams = int(stream.max()) + 1
+    medians = _medians(stream[whole][sample], counts, n_streams)
+    counted = np.where(np.bincount(stream[whole], minlength=n_streams) > 0, medians, 0).astype(np.int64)[stream]
+    return np.where((per_iteration > 0) & (counted > 0), counted, per_iteration)
+
+
+def _anchors(rank_at: Ints, stream: Ints, per_iteration: Ints, ops: Rows, n_ranks: int) -> Ints:
+    """(R,) the stream by which each rank's iterations are counted: the rarest, of equals the one most ranks share."""
+    anchor = np.full(n_ranks, -1, np.int64)
+    seen = np.flatnonzero(per_iteration > 0)
+    pairs, first = np.unique(rank_at[seen] << 32 | stream[seen], return_index=True)
+    of_rank, of_stream, times = pairs >> 32, pairs & 0xFFFFFFFF, per_iteration[seen][first]
+    shared = np.bincount(of_stream, minlength=int(of_stream.max(initial=0)) + 1)[of_stream]
+    order = np.lexsort((of_stream, -shared, times, of_rank))
+    ranks, best = np.unique(of_rank[order], return_index=True)
+    anchor[ranks] = of_stream[order][best]
+    return anchor
+
+
+def _laid_out(
+    ops: Rows, rank_at: Ints, sample: Ints, place: Ints, index: Ints, ranks: Ints, began: Floats, start_ns: int,
+    length_ns: float,
+) -> Iterations:  # fmt: skip
+    n = began.shape[1]
+    filled = np.bincount(place, minlength=len(sample)) >= FILLED_MIN * n
+    launched = _medians(place, _nth(rank_at, index), len(sample))
+    order = np.lexsort((launched, rank_at[sample]))
+    order = order[filled[order]]
+    at = np.full(len(sample), -1, np.int64)
+    at[order] = np.arange(len(order))
+    sample, place = sample[order], at[place]
+    rows = np.full((len(order), n), -1, np.int64)
+    rows[place[place >= 0], index[place >= 0]] = np.flatnonzero(place >= 0)
+    first = np.searchsorted(rank_at[sample], np.arange(len(ranks) + 1)).astype(np.int64)
+    ready, end = _at(ops, rows, "first_ready_ns", start_ns), _at(ops, rows, "done_ns", start_ns)
+    came = _at(ops, rows, "first_transfer_ns", start_ns)
+    return Iterations(
+        ops=ops, ranks=ranks, first=first, rank=ops["rank"][sample].astype(np.int64),
+        order=(np.arange(len(order)) - first[rank_at[sample]]).astype(np.int64),
+        func=ops["func"][sample].astype(np.int64), comm_id=ops["comm_id"][sample], peer=ops["peer"][sample].astype(np.int64),
+        kind=_kinds(ops[sample]), row=rows,
+        ready=ready, end=end, arrived=np.where(came < ready, came, np.nan), began=began,
+        start_ns=start_ns, length_ns=length_ns,
+    )  # fmt: skip
+
+
+def _kinds(ops: Rows) -> Keys:
+    """(n,) what is called; sends are of no size: those of experts differ from rank to rank and from time to time."""
+    sends = is_p2p(ops)
+    return mix(ops["func"], np.where(sends, 0, ops["count"]), np.where(sends, 0, ops["dtype"]))
+
+
+def _at(ops: Rows, rows: Ints, name: str, start_ns: int) -> Floats:
+    return _laid((ops[name] - start_ns).astype(np.float64), rows)
+
+
+def _nth(rank_at: Ints, index: Ints) -> Ints:
+    """(n,) how many ops of the same rank and iteration were launched before; the rows are in launch order."""
+    group = mix(rank_at, index)
+    order = np.argsort(group, kind="stable")
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = group[order][1:] != group[order][:-1]
+    start = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
+    nth = np.zeros(len(order), np.int64)
+    nth[order] = np.arange(len(order)) - start
+    return nth
+
+
+def _medians(group: Ints, values: Ints, n_groups: int) -> Floats:
+    """(G,) the (lower) median of the values of each group."""
+    order = np.lexsort((values, group))
+    bounds = np.searchsorted(group[order], np.arange(n_groups + 1))
+    middle = (bounds[:-1] + bounds[1:] - 1) // 2
+    return np.asarray(values, np.float64)[order][middle] if len(values) else np.zeros(0)
+
+
+def stretches(iterations: Iterations, onset_ns: int) -> tuple[Mask, Mask]:
+    """(I,) the iterations that were over before `onset_ns`, and those that began after it, the last without an end."""
+    ends = _row_max(iterations.end) + iterations.start_ns
+    begins = np.nanmin(iterations.began, axis=0, initial=np.inf) + iterations.start_ns
+    return (ends < onset_ns) & (begins < onset_ns), begins >= onset_ns
+
+
+def _row_max(values: Floats) -> Floats:
+    found: Floats = np.max(np.where(np.isnan(values), -np.inf, values), axis=0, initial=-np.inf)
+    return found

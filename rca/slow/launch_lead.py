@@ -1,0 +1,215 @@
+"""Who of a node hands its ops to NCCL later than its mates: a host runs only so far ahead of its GPU.
+
+    rank 44  enqueue ▪      ▪      ▪          its GPU is through with its work and waits for 46 inside the node
+    rank 46  enqueue   ······▪ ······▪ ·····▪ its GPU is not, so its host cannot go on either
+
+Ops inside a node have no times but that of being enqueued. Launches queue up in front of a GPU, a thousand at most, and a
+host that has filled the queue, or waits for the end of a step, enqueues the next op when its GPU is through with an earlier
+one. So the mate whose work takes longest enqueues last, and mates who all work more slowly enqueue as evenly as ever. A host
+that never has to wait enqueues at its own pace: then nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rca.keys import Ints, Mask, Rows, distinct, is_p2p
+from rca.slow.cover import SHARE_MIN
+from rca.slow.slowdown import ITERATIONS_MIN, Slowdown
+from rca.slow.streams import Floats
+
+LEAD_MIN_NS = 300_000.0
+LEAD_SPREAD = 3.0  # times as much as the others differ among themselves
+LEAD_NOISE = 4.0  # deviations of a median over so many iterations
+SHARE_OF_OP = 0.02  # of what an iteration loses, divided among its ops; not more, as a host is ahead most of the time
+SHARE_OF_TWO = 0.1  # where only two meet, and nothing tells by how much those differ who are equally slow
+ALONE_MIN_NS = (
+    50_000.0  # by which those differ whose GPUs come to an op by themselves; a host's own pace varies by less
+)
+ALIKE_MAX = 0.25  # of what an iteration loses, divided among its ops: one slow GPU alone leads by nearly all of it
+DEVIATION = 1.4826  # times a median deviation
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A communicator on one node. members: (M,) global ranks. later_ns: (K, M) by how much later than usual, compared with the
+    middle of them, each enqueues its n-th op of an iteration. uneven_ns, uneven_now_ns, grown_ns: (K,) by how much each of
+    them usually varies there, by how much now, and by how much later after the first of these ops they come to it now. n: (K,)
+    iterations. is_let_go: whether they wait longest before an op of these where the op enqueued before it was one of all of
+    them, which they left together."""
+
+    members: Ints
+    later_ns: Floats
+    uneven_ns: Floats
+    uneven_now_ns: Floats
+    grown_ns: Floats
+    n: Ints
+    is_let_go: bool
+
+    def is_moved(self, lost_ns: float) -> Mask:
+        """(K,) the ops whose hosts follow their GPUs: of a step enqueued at once, all come later by the same, or by a whole
+        iteration's delay."""
+        part = (self.grown_ns / lost_ns) % 1.0
+        found: Mask = (part >= SHARE_MIN) & (part <= 1 - SHARE_MIN)
+        return found
+
+    def own_ns(self) -> Floats:
+        """(M,) by how much later each enqueues, on average over the ops. Unless they were let go together, without that by which
+        it begins the whole iteration later: that may be inherited."""
+        least = np.abs(self.later_ns).argmin(axis=0)
+        began = self.later_ns[least, np.arange(len(self.members))]
+        found: Floats = self.later_ns.mean(axis=0)
+        return found if self.is_let_go else found - began
+
+
+def last_to_launch(slowdown: Slowdown, ranks: Ints) -> Ints:
+    """Those of these global ranks (of one node) that enqueue clearly later than their mates in some communicator, more than
+    they used to, and share none with somebody who does so by more, and may keep them late; () where nobody stands out."""
+    return np.array(sorted(leads_ns(slowdown, ranks)), np.int64)
+
+
+def leads_ns(slowdown: Slowdown, ranks: Ints) -> dict[int, float]:
+    """Rank → by how much it enqueues later than its mates, on average over the ops of an iteration; see last_to_launch."""
+    leads: dict[int, float] = {}
+    for meeting in meetings_of(slowdown, ranks):
+        grown = meeting.own_ns()
+        leader = leader_of(slowdown.lost_ns, meeting)
+        if leader >= 0:
+            rank = int(meeting.members[leader])
+            leads[rank] = max(leads.get(rank, 0.0), float(grown[leader] - np.delete(grown, leader).max()))
+    members = slowdown.window.members
+    found = list[int]()
+    for rank in sorted(leads, key=lambda one: -leads[one]):
+        shared = members["rank"][np.isin(members["comm_id"], members["comm_id"][members["rank"] == rank])]
+        in_node = np.intersect1d(shared, ranks)  # whom it meets elsewhere does not make it later than its mates
+        if not np.isin(found, in_node).any():
+            found.append(rank)
+    return {rank: leads[rank] for rank in found}
+
+
+def launch_alike(slowdown: Slowdown, ranks: Ints) -> bool:
+    """Whether these global ranks, of one node, keep pace where one that is slower alone would fall behind: each of them in an
+    op that mates usually come to by themselves, and that they all come to later now."""
+    kept = set[int]()
+    for meeting in meetings_of(slowdown, ranks):
+        shows = meeting.is_moved(slowdown.lost_ns) & (meeting.uneven_ns >= ALONE_MIN_NS)
+        if not shows.any():
+            continue
+        most = max(LEAD_MIN_NS, ALIKE_MAX * slowdown.lost_ns / max(len(meeting.grown_ns), 1))
+        if np.ptp(meeting.later_ns[shows].mean(axis=0)) > most:
+            return False
+        if leader_of(slowdown.lost_ns, meeting) >= 0:
+            return False  # in ops that do not show it somebody is behind, if too little to be told
+        kept.update(meeting.members.tolist())
+    return kept >= set(ranks.tolist())
+
+
+def _least_ns(lost_ns: float, meeting: Meeting) -> float:
+    share = SHARE_OF_OP if len(meeting.members) > 2 else SHARE_OF_TWO
+    return max(LEAD_MIN_NS, share * lost_ns / max(len(meeting.grown_ns), 1))
+
+
+def leader_of(lost_ns: float, meeting: Meeting) -> int:
+    """Position of the member that enqueues last, -1 where none clearly does. lost_ns: by which an iteration is longer."""
+    grown = meeting.own_ns()
+    order = np.argsort(grown, kind="stable")
+    others = grown[order[:-1]]
+    uneven = np.maximum(meeting.uneven_ns, meeting.uneven_now_ns)  # who works more slowly also varies by more
+    noise = LEAD_NOISE * float((uneven / np.sqrt(meeting.n)).max())
+    least = max(_least_ns(lost_ns, meeting), LEAD_SPREAD * float(np.ptp(others)), noise)
+    return int(order[-1]) if grown[order[-1]] - others[-1] >= least else -1
+
+
+def meetings_of(slowdown: Slowdown, ranks: Ints) -> Iterator[Meeting]:
+    """The communicators in which two of these ranks are, and enqueue collectives."""
+    told = _told_of(slowdown, ranks)
+    rows = told[0][~is_p2p(told[0])]
+    for comm in np.unique(rows["comm_id"]):
+        mine = rows[rows["comm_id"] == comm]
+        members = np.unique(mine["rank"]).astype(np.int64)
+        if len(members) > 1:
+            found = _meeting(slowdown, members, _table(mine, members, slowdown.iterations.start_ns), told)
+            if len(found.n):
+                yield found
+
+
+def _table(rows: Rows, members: Ints, start_ns: int) -> Floats:
+    """(members, ops) when each enqueued each op that all of them are known to have, ns since start_ns."""
+    numbers, op = np.unique(rows["op"], return_inverse=True)
+    found = np.full((len(members), len(numbers)), np.nan)
+    found[np.searchsorted(members, rows["rank"]), op] = rows["enqueued_ns"] - start_ns
+    whole: Floats = found[:, np.isfinite(found).all(axis=0)]
+    return whole
+
+
+def _meeting(slowdown: Slowdown, members: Ints, enqueued: Floats, told: Sequence[Rows]) -> Meeting:
+    first_ns = enqueued.min(axis=0)
+    later = enqueued - np.median(enqueued, axis=0)
+    nth, into_ns = _within(slowdown, first_ns)
+    before, since = before_and_since(slowdown, first_ns)
+    found = []
+    for one in range(int(nth.max(initial=-1)) + 1):
+        usual, slow = before & (nth == one), since & (nth == one)
+        n = int(min(usual.sum(), slow.sum()))
+        if n >= ITERATIONS_MIN:
+            (typical, uneven), (now, uneven_now) = (_varies(later[:, those]) for those in (usual, slow))
+            grown = float(np.median(into_ns[slow]) - np.median(into_ns[usual]))
+            found.append((now - typical, uneven, uneven_now, grown, n))
+    apart, uneven_ns, now_ns, grown_ns, numbers = zip(*found, strict=True) if found else ((),) * 5
+    shaped = np.array(apart).reshape(len(found), len(members))
+    return Meeting(
+        members, shaped, np.array(uneven_ns), np.array(now_ns), np.array(grown_ns), np.array(numbers, np.int64),
+        _is_let_go(slowdown, members, enqueued, nth, told),
+    )  # fmt: skip
+
+
+def _varies(later: Floats) -> tuple[Floats, float]:
+    """(M,) the median of each of (M, n), and the deviation from these; of a few values about the median of them, a bit more."""
+    typical, n = np.median(later, axis=1), later.shape[1]
+    return typical, DEVIATION * float(np.median(np.abs(later - typical[:, None]))) * float(np.sqrt(n / (n - 1)))
+
+
+def _is_let_go(slowdown: Slowdown, members: Ints, enqueued: Floats, nth: Ints, told: Sequence[Rows]) -> bool:
+    """See Meeting. enqueued: (M, ops); nth: (ops,) the how many-th of its iteration each is. told: see _told_of."""
+    pause, before = np.zeros(enqueued.shape), np.zeros(enqueued.shape, np.uint64)
+    for at, rank in enumerate(members.tolist()):
+        mine = [rows[rows["rank"] == rank] for rows in told]
+        since, first = np.unique(np.concatenate([rows["enqueued_ns"] for rows in mine]), return_index=True)
+        since = since - slowdown.iterations.start_ns
+        last = np.maximum(np.searchsorted(since, enqueued[at]) - 1, 0)
+        pause[at] = enqueued[at] - since[last]
+        before[at] = np.concatenate([rows["comm_id"] for rows in mine])[first][last]
+    longest = [float(np.median(pause[:, nth == one])) for one in range(int(nth.max(initial=-1)) + 1)]
+    if not longest:
+        return False
+    is_first = nth == int(np.argmax(longest))
+    is_shared = (before[:, is_first] == before[0, is_first]).all(axis=0)
+    return bool(is_shared.mean() >= 0.5)
+
+
+def _told_of(slowdown: Slowdown, ranks: Ints) -> tuple[Rows, Rows]:
+    """What is told of the ops that these ranks, of a node, enqueued: those that are over, and, as some are not as far as rows
+    tell, those in progress on that node."""
+    ops = slowdown.window.rows("op")
+    ops = ops[np.isin(ops["rank"], ranks)]
+    live = slowdown.window.rows_on("live_op", distinct(ops["node"].astype(np.int64)))
+    return ops[ops["enqueued_ns"] > 0], live[live["enqueued_ns"] > 0]
+
+
+def _within(slowdown: Slowdown, at_ns: Floats) -> tuple[Ints, Floats]:
+    """(ops,) the how many-th of its iteration each op is, and how long after the first of them it was enqueued."""
+    begins = np.fmin.reduce(slowdown.iterations.began, axis=0)
+    iteration = np.searchsorted(begins[np.isfinite(begins)], at_ns)
+    first = np.searchsorted(iteration, iteration)
+    return np.arange(len(at_ns)) - first, at_ns - at_ns[first]
+
+
+def before_and_since(slowdown: Slowdown, at_ns: Floats) -> tuple[Mask, Mask]:
+    """Which ops were enqueued before the slowdown, and which since."""
+    iterations = slowdown.iterations
+    ended = np.nanmax(iterations.end[:, slowdown.usual])
+    began = np.nanmin(iterations.began[:, slowdown.slow])
+    return at_ns < ended, at_ns >= began

@@ -1,0 +1,82 @@
+"""Findings about slowdowns, said alike: who, how much of the lost time, from what to what."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject
+from rca.settings import SECOND_NS
+from rca.slow.breakdown import began_ns, cover_of, parts_of
+from rca.slow.slowdown import Slowdown
+from rca.slow.streams import Floats
+from rca.words import capitalised, named
+
+MS = 1_000_000
+PER_ITERATION = "ms per iteration"
+STRONG_SHARE = 0.5
+
+
+def finding_of(
+    rule: str, version: int, slowdown: Slowdown, who: tuple[int, ...], component: Component, kind: FaultKind,
+    excess_ns: float, where: str, sentence: str, measured: str, told: str, shown: tuple[int, int],
+) -> Finding:  # fmt: skip
+    """A finding that blames the ranks at positions `who` of the iterations for excess_ns of every iteration.
+
+    shown: in how many of how many ops of the first of them it shows.
+    """
+    ranks = tuple(int(rank) for rank in slowdown.iterations.ranks[list(who)])
+    node = _node_name(slowdown, who)
+    share = excess_ns / slowdown.lost_ns if slowdown.lost_ns else 0.0
+    grade = Grade.STRONG if share >= STRONG_SHARE else Grade.MODERATE
+    said = sentence.format(who=named(ranks))
+    subject = _subject(component, ranks, node)
+    return Finding(
+        rule=rule, version=version, subject=subject, component=component, kind=kind, culprits=ranks,
+        score=round(min(0.5 + 0.5 * share, 1.0) * (1.0 if grade is Grade.STRONG else 0.8), 4), grade=grade,
+        sentence=f"{capitalised(said)}: {excess_ns / MS:.0f} ms of every iteration, {where}.",
+        evidence=(*_lengths(slowdown), Evidence(measured, round(excess_ns / MS, 1), PER_ITERATION, "op", ranks[0])),
+        advice=f"On {node or f'the node of {named(ranks)}'}: {told}.",
+        cover=cover_of(slowdown, np.array(who, np.int64), shown), parts=parts_of(slowdown, who[0]),
+        began_ns=began_ns(slowdown),
+    )  # fmt: skip
+
+
+def for_everybody(
+    rule: str, version: int, slowdown: Slowdown, component: Component, excess_ns: Floats, what: str
+) -> Finding:
+    """The finding that the whole job shows it: no rank is to blame."""
+    ranks = tuple(int(rank) for rank in slowdown.iterations.ranks[excess_ns > 0])
+    return Finding(
+        rule=rule, version=version, subject=Subject("job", slowdown.window.job, ranks), component=component,
+        kind=FaultKind.GROUP_ANOMALY, culprits=(), score=0.8, grade=Grade.MODERATE,
+        sentence=f"Everybody {what}: {len(ranks)} of {len(slowdown.iterations.ranks)} ranks, no one of them is to blame.",
+        evidence=(
+            *_lengths(slowdown),
+            Evidence("excess of the ranks, median", round(float(np.median(excess_ns)) / MS, 1), PER_ITERATION, "op"),
+        ),
+        advice="Look for what all nodes share: power or clock limits, the fabric, a change of the job's own work.",
+    )  # fmt: skip
+
+
+def excess_ms(finding: Finding) -> float:
+    """What a finding of a slowdown accounts for, in ms of every iteration."""
+    return max((float(one.value) for one in finding.evidence if one.unit == PER_ITERATION), default=0.0)
+
+
+def _lengths(slowdown: Slowdown) -> tuple[Evidence, ...]:
+    return (
+        Evidence("iteration, usual", round(slowdown.usual_ns / SECOND_NS, 4), "s", "op"),
+        Evidence("iteration, now", round(slowdown.slow_ns / SECOND_NS, 4), "s", "op"),
+    )
+
+
+def _subject(component: Component, ranks: tuple[int, ...], node: str) -> Subject:
+    if component is Component.NODE:
+        return Subject("node", node or named(ranks), ranks, node)
+    kinds = {Component.NIC: "nic", Component.NETWORK: "nic", Component.COPY: "gpu", Component.GPU: "gpu"}
+    return Subject(kinds.get(component, "process"), named(ranks), ranks, node)
+
+
+def _node_name(slowdown: Slowdown, who: tuple[int, ...]) -> str:
+    nodes = np.unique(slowdown.node(np.array(who, np.int64)))
+    return str(slowdown.window.nodes["name"][nodes[0]]) if len(nodes) == 1 and nodes[0] >= 0 else ""
