@@ -46,6 +46,11 @@ def n_judged(usual_ns: float, settings: Settings) -> int:
     return 2 * _sizes(usual_ns, settings)[-1]
 
 
+def n_compared(usual_ns: float, settings: Settings) -> int:
+    """How many usual iterations the longest blocks are compared with."""
+    return LONG_BLOCKS_MIN * _sizes(usual_ns, settings)[-1]
+
+
 def lasting_shift(lengths: npt.ArrayLike, usual: npt.ArrayLike, settings: Settings) -> Shift | None:
     """What has become slower for good. lengths: (n,) ns of the newest iterations, oldest first. usual: (m,) the same of
     normal ones before; they are compared as they followed each other."""

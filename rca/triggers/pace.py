@@ -16,10 +16,10 @@ from statistics import mean, median
 from typing import Any
 
 from rca.settings import SECOND_NS, Settings
-from rca.triggers.blocks import BLOCKS_MIN, lasting_shift, n_judged
+from rca.triggers.blocks import BLOCKS_MIN, lasting_shift, n_compared, n_judged
 
 USUAL_KEPT = 256
-RECENT_KEPT = 256
+KEPT_MAX = 1024  # of iterations so short that more are needed: a slowdown and what is usual take seconds to be known
 WINDOW_ITERATIONS = 8  # usual ones, so that four of twice the length would still show that they repeat
 
 
@@ -88,7 +88,7 @@ def learn(pace: Pace, began: Sequence[tuple[int, int]], settings: Settings) -> P
     fresh = [one for one in began if one[0] > pace.seen_ns]
     newest = fresh[-1][0] if fresh else pace.seen_ns
     skipped = min(max(settings.warm_up_iterations - pace.warm_up, 0), len(fresh))
-    recent = [*pace.recent, *fresh[skipped:]][-RECENT_KEPT:]
+    recent = [*pace.recent, *fresh[skipped:]][-KEPT_MAX:]
     kept = max(len(_lately(recent, newest, settings)), _n_judged(pace, settings))
     learned = replace(pace, seen_ns=newest, warm_up=pace.warm_up + skipped, recent=tuple(recent[-kept:]))
     if _changed(learned, settings) is None:
@@ -103,7 +103,7 @@ def _lately(recent: Sequence[tuple[int, int]], newest: int, settings: Settings) 
 
 def _n_judged(pace: Pace, settings: Settings) -> int:
     """How many of the newest iterations blocks are made of."""
-    return min(n_judged(median(pace.usual_ns), settings), RECENT_KEPT) if pace.usual_ns else 1
+    return min(n_judged(median(pace.usual_ns), settings), KEPT_MAX) if pace.usual_ns else 1
 
 
 def _with_usual(pace: Pace, newest: int, settings: Settings) -> Pace:
@@ -117,7 +117,8 @@ def _with_usual(pace: Pace, newest: int, settings: Settings) -> Pace:
     old = [one for one in pace.recent if pace.counted_ns < one[0] <= judged_ns]
     if not old:
         return pace
-    usual = (*pace.usual_ns, *(length for _, length in old))[-USUAL_KEPT:]
+    usual = (*pace.usual_ns, *(length for _, length in old))
+    usual = usual[-min(max(USUAL_KEPT, n_compared(median(usual), settings)), KEPT_MAX) :]
     is_anchored = pace.anchor_ns and len(pace.usual_ns) >= USUAL_KEPT
     anchor = pace.anchor_ns if is_anchored else int(median(usual))
     return replace(pace, usual_ns=usual, counted_ns=old[-1][0], anchor_ns=anchor)

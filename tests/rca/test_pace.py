@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -115,6 +116,31 @@ def test_a_pace_kept_before_there_were_anchors_begins_with_what_is_normal_then()
 
 def test_a_job_that_recovers_is_no_longer_slow() -> None:
     assert watched(steps((60, 500), (100, 800), (200, 500)))[1][-1][1] is None
+
+
+def varied(*lengths: tuple[int, float]) -> list[int]:
+    """The same with lengths that vary by half a percent, as one of 60 transfers does."""
+    random, began = Random(5), [0]
+    for n, ms in lengths:
+        for _ in range(n):
+            began.append(began[-1] + round(ms * MS * (1 + random.gauss(0, 0.005))))
+    return began
+
+
+@pytest.mark.parametrize("ms", [20, 45, 60])
+def test_a_small_slowdown_of_short_iterations_is_told_by_what_was_usual_for_longer_than_they_are_kept_in_long_jobs(
+    ms: int,
+) -> None:
+    n = 30_000 // ms
+    _, looks = watched(varied((n, ms), (n, 1.07 * ms)))
+    second, slow = next((second, slow) for second, slow in looks if slow)
+    assert 30 < second < 43 and slow is not None
+    assert slow.usual_ns == pytest.approx(ms * MS, rel=0.01) and slow.now_ns == pytest.approx(1.07 * ms * MS, rel=0.01)
+
+
+def test_short_iterations_become_usual_as_long_ones_do() -> None:
+    pace, looks = watched(varied((1000, 60)))
+    assert len(pace.usual_ns) > 400 and not any(slow for _, slow in looks)
 
 
 def test_a_pace_survives_as_json() -> None:
