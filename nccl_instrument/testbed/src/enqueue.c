@@ -10,16 +10,16 @@
 static const char *const FUNC_NAMES[] = {"Broadcast", "AllGather", "ReduceScatter", "AllReduce", "Send", "Recv"};
 
 /* Which flows take part, and with how many transfers. Listed before the launch: the GPU frees a kernel it has run. */
-static int list_posts(const struct kernel *kernel, struct proxy_post *posts)
+static int list_posts(const struct kernel *kernel, uint64_t number, int is_p2p, struct proxy_post *posts)
 {
     int n = 0;
     for (int i = 0; i < kernel->n_lanes; i++) {
         const struct lane *lane = kernel->lanes[i];
         int n_sent = lane_n_slices(lane, A_SEND), n_received = lane_n_slices(lane, A_RECV);
         if (n_received > 0 && lane->in->flow != NULL)
-            posts[n++] = (struct proxy_post){lane->in->flow, n_received, lane->slices_per_action, NULL};
+            posts[n++] = (struct proxy_post){lane->in->flow, n_received, lane->slices_per_action, number, is_p2p, NULL};
         if (n_sent > 0 && lane->out->flow != NULL)
-            posts[n++] = (struct proxy_post){lane->out->flow, n_sent, lane->slices_per_action, NULL};
+            posts[n++] = (struct proxy_post){lane->out->flow, n_sent, lane->slices_per_action, number, is_p2p, NULL};
     }
     return n;
 }
@@ -38,10 +38,11 @@ static void announce_and_post(struct rank *self, struct comm *comm, struct profi
     profiler_stop(op->group_handle);
 }
 
-static void launch(struct rank *self, struct comm *comm, struct profiled_op *op, struct kernel *kernel)
+static void launch(struct rank *self, struct comm *comm, struct profiled_op *op, uint64_t number,
+                   struct kernel *kernel)
 {
     struct proxy_post posts[2 * MAX_LANES];
-    int n_posts = list_posts(kernel, posts);
+    int n_posts = list_posts(kernel, number, op->is_p2p, posts);
     void *stream = &self->gpu->streams[comm->stream];
     void *group_api = profiler_start_group_api(&comm->profiled, 1);
     profiler_record_group(group_api, GROUP_START_API_STOP);
@@ -68,9 +69,10 @@ void enqueue_collective(struct rank *self, struct comm *comm, enum op_func func,
     struct profiled_op op = {.func = FUNC_NAMES[func], .send_buffer = comm->send_buffer,
                              .recv_buffer = comm->recv_buffer, .count = n, .seq = comm->func_seq[func]++,
                              .root = root, .n_channels = self->job.n_channels};
-    add_check(self, kernel, (struct checked_op){comm, func, ++comm->n_colls, n, root});
+    uint64_t number = ++comm->n_colls;
+    add_check(self, kernel, (struct checked_op){comm, func, number, n, root});
     collective_add_lanes(kernel, comm, self->job.n_channels, func, n, root);
-    launch(self, comm, &op, kernel);
+    launch(self, comm, &op, number, kernel);
 }
 
 void enqueue_p2p(struct rank *self, struct comm *comm, enum op_func func, uint64_t n, int neighbour)
@@ -86,5 +88,5 @@ void enqueue_p2p(struct rank *self, struct comm *comm, enum op_func func, uint64
     uint64_t number = ++comm->n_p2p[is_send][neighbour];
     add_check(self, kernel, (struct checked_op){comm, func, number, n, peer});
     p2p_add_lanes(kernel, comm, self->job.n_channels, func, n, neighbour);
-    launch(self, comm, &op, kernel);
+    launch(self, comm, &op, number, kernel);
 }

@@ -19,6 +19,7 @@
 #include "gpu.h"
 #include "proxy.h"
 #include "schedule.h"
+#include "sent_log.h"
 #include "sweep.h"
 #include "transport.h"
 
@@ -131,6 +132,7 @@ static void finalize_comms(struct rank *self)
 static int run(struct rank *self)
 {
     init_comms(self);
+    sent_log_open(self);
     if (transport_connect(self) != 0 || proxy_start(self) != 0 || gpu_start(self) != 0) {
         fprintf(stderr, "dgrank: rank %d could not start\n", self->rank);
         return EXIT_FAILURE;

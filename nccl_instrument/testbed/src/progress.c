@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "progress.h"
 
+#include "sent_log.h"
 #include "transport.h"
 
 static void tell_gpu(struct rank *self, struct flow *flow)
@@ -49,12 +50,14 @@ static int send_ready_slice(struct rank *self, struct proxy_op *op)
     record_step(op, step, STEP_SEND_PEER_WAIT); /* with the previous slice's size, as NCCL does */
     profiler_record_op_steps(op->handle, OP_SEND_REM_FIFO_WAIT, (int)step + 1, op->total_bytes);
     uint32_t size_bytes = fifo->size_bytes[place % N_SLOTS];
+    uint64_t after_ns = now_ns();
     op->is_refused = !transport_isend(self, op->flow, place, size_bytes);
     if (op->is_refused)
         return 0;
     op->size_bytes = size_bytes;
     op->total_bytes += size_bytes;
     record_step(op, step, STEP_SEND_WAIT);
+    op->sent[step % N_SLOTS] = (struct sent_slice){after_ns, now_ns(), size_bytes};
     op->transmitted++;
     profiler_record_op_steps(op->handle, OP_SEND_TRANSMITTED, (int)op->transmitted, op->total_bytes);
     return 1;
@@ -63,9 +66,13 @@ static int send_ready_slice(struct rank *self, struct proxy_op *op)
 static int free_sent_slice(struct rank *self, struct proxy_op *op)
 {
     uint32_t step = op->done;
-    if (step == op->transmitted || !transport_is_sent(self, op->flow, op->base + step))
+    if (step == op->transmitted)
+        return 0;
+    uint64_t after_ns = now_ns();
+    if (!transport_is_sent(self, op->flow, op->base + step))
         return 0;
     stop_step(op, step);
+    sent_log_append(self, op, step, after_ns);
     op->done++;
     profiler_record_op_steps(op->handle, OP_SEND_DONE, (int)op->done, op->total_bytes);
     atomic_store(&op->flow->link.fifo->head, op->base + op->done);

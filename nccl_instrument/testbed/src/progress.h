@@ -4,6 +4,11 @@
 
 #include "rank.h"
 
+/* When a slice was handed to the transport: it was between these two (sent_log.h). */
+struct sent_slice {
+    uint64_t after_ns, before_ns, bytes;
+};
+
 struct proxy_op {
     struct flow *flow;
     struct proxy_op *next;
@@ -12,7 +17,9 @@ struct proxy_op {
     /* send: posted, transmitted, done; receive: posted, received, flushed, done. */
     uint32_t posted, transmitted, received, flushed, done;
     uint64_t size_bytes, total_bytes; /* of the last transfer; of all so far (versions up to 3) */
-    int is_refused;
+    int is_refused, is_p2p;
+    uint64_t number; /* as in proxy_post */
+    struct sent_slice sent[N_SLOTS];
     void *handle;
     void *steps[N_SLOTS];
 };

@@ -58,6 +58,7 @@ struct rank {
     int n_flows;
     struct gpu *gpu;
     struct proxy *proxy;
+    struct sent_log *sent; /* NULL: none is kept */
     int skips_checks; /* ops enqueued now are neither filled nor checked */
 };
 

@@ -20,6 +20,7 @@ from nccl_instrument.agent.nics import Nic, NicReader
 from nccl_instrument.agent.processes.trainer import Bookmark
 from nccl_instrument.agent.sending.losses import Losses
 from nccl_instrument.agent.sweep import Sweep
+from nccl_instrument.agent.traffic.sampling import ROWS_PER_S, Sampling
 from nccl_instrument.testbed.settings import HERE as TESTBED_FOLDER
 from nccl_instrument.wire import TraceBatch, decode_batch
 from tests.nccl_instrument.testbed.jobs import REPO, RunningJob, wait_until
@@ -56,8 +57,8 @@ class LiveJob:
 
 
 @contextmanager
-def live_job(folder: Path, *words: str) -> Iterator[LiveJob]:
-    """2 × 2 × 2 on four nodes with the testbed's own sizes, as simulate's TESTBED."""
+def live_job(folder: Path, *words: str, rows_per_s: int = ROWS_PER_S, **environment: str) -> Iterator[LiveJob]:
+    """2 × 2 × 2 on four nodes with the testbed's own sizes, as simulate's TESTBED. rows_per_s: of traffic, of a node."""
     for built in (TESTBED_FOLDER, PLUGIN_FOLDER):
         subprocess.run(["make", "-s", "-C", str(built)], check=True)
     command = [
@@ -72,7 +73,7 @@ def live_job(folder: Path, *words: str) -> Iterator[LiveJob]:
         *words,
     ]
     log = (folder.parent / "testbed.log").open("wb")
-    process = subprocess.Popen(command, cwd=REPO, env=dict(os.environ), stdout=log, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(command, cwd=REPO, env=os.environ | environment, stdout=log, stderr=subprocess.STDOUT)
     job, stopped = LiveJob(RunningJob(folder, process)), threading.Event()
     threads: list[threading.Thread] = []
     readers: list[NicReader] = []
@@ -80,7 +81,16 @@ def live_job(folder: Path, *words: str) -> Iterator[LiveJob]:
         wait_until(job.running.has_started, f"the job does not start: see {log.name}", 60)
         for node in job.running.manifest()["nodes"]:
             reader = NicReader([Nic(nic["name"], Path(nic["sysfs"])) for nic in node["nics"]])
-            sweep = Sweep([Path(node["segment_dir"])], node["name"], "", reader, Losses(), {}, job.take)
+            sweep = Sweep(
+                [Path(node["segment_dir"])],
+                node["name"],
+                "",
+                reader,
+                Losses(),
+                {},
+                job.take,
+                Sampling(rows_per_s=rows_per_s),
+            )
             threads.append(threading.Thread(target=sweep.run, args=(stopped,), daemon=True))
             readers.append(reader)
         for thread in (*readers, *threads):
