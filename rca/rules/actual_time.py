@@ -23,12 +23,12 @@ from rca.flows.granularity import sight_of
 from rca.flows.measured import incomplete_share, measured_in, other_epochs_share
 from rca.keys import Rows
 from rca.settings import Settings
-from rca.slow.slow_words import MS, PER_ITERATION, finding_of
+from rca.slow.slow_words import MS, PER_ITERATION, finding_of, node_name
 from rca.slow.slowdown import Slowdown
 from rca.words import communicator_names, lower, named
 
 RULE = "actual_time"
-VERSION = 4
+VERSION = 5
 
 TOLD_NIC = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `lspci -vv | grep -i lnksta`"
 TOLD_PROXY = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`"
@@ -123,7 +123,7 @@ def _agreeing(found: tuple[Verdict, ...]) -> list[Verdict]:
 def _told(slowdown: Slowdown, one: Verdict) -> Finding:
     if not one.ranks:
         return _of_everybody(slowdown, one)
-    component, kind = _component(one), FaultKind.COMPUTATION_FAIL_SLOW
+    component, kind = _component(slowdown, one), FaultKind.COMPUTATION_FAIL_SLOW
     told = TOLD_PROXY if component is Component.PROXY else TOLD_NIC
     if one.what is What.COMMUNICATION:
         kind = FaultKind.COMMUNICATION_FAIL_SLOW
@@ -136,12 +136,14 @@ def _told(slowdown: Slowdown, one: Verdict) -> Finding:
     return _tied(found) if one.rivals else found
 
 
-def _component(one: Verdict) -> Component:
+def _component(slowdown: Slowdown, one: Verdict) -> Component:
+    """Several NICs do not break at once, but those of one node share how they reach its memory, and nothing else alone."""
     if one.by in (By.WAITS, By.PASSES):
         return Component.PROXY
     if one.by is By.BYTES:
         return Component.GPU
-    return Component.NIC if one.n_ends == 1 and one.by is not By.PORTS else Component.NETWORK
+    is_nic = one.n_ends == 1 or bool(node_name(slowdown, one.ranks))
+    return Component.NIC if is_nic and one.by is not By.PORTS else Component.NETWORK
 
 
 def _counted(one: Verdict) -> str:

@@ -4,8 +4,8 @@
 
 What is on the wire waits for nobody but the network, so the time from handing a chunk to the NIC until it is acknowledged
 is not inherited. The fewest NICs that all slow connections touch are blamed, with all ranks that use them; where two would
-explain as much, they are tied. Bytes a NIC carried for others, or several NICs as slow, tell a network that is full from a
-NIC. docs/rules/slow_nic.md
+explain as much, they are tied. Bytes a NIC carried for others, or NICs of several nodes as slow, tell a network that is full
+from a NIC. docs/rules/slow_nic.md
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from rca.slow.ends import COVERED, Ends, ends_of
 from rca.slow.hand_over import told_apart
 from rca.slow.inside import Wait
 from rca.slow.lone_flow import LoneFlow, lone_flow
-from rca.slow.slow_words import finding_of, for_everybody
+from rca.slow.slow_words import finding_of, for_everybody, node_name
 from rca.slow.slowdown import Slowdown, uses_sockets
 from rca.slow.streams import Floats
 from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 12
+VERSION = 13
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
@@ -43,6 +43,7 @@ BUSY_SOCKET_MIN = 0.4  # over sockets, where only what both ends' waits must hav
 TIED_MAX = 8
 NAMED_MAX = 8
 FOREIGN = "of what the port counts now, not the job's"
+ONE_NODES = "all of it is one node's and no other node's is slow, so it is what its NICs share: their way to its memory"
 EACH_OTHER = "What {who} send each other stays on the wire too long"
 TOLD = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `ibstat`"
 
@@ -158,6 +159,8 @@ def _nics(slowdown: Slowdown, ends: Ends, end_of: Ints, sure: tuple[int, ...]) -
     said = f"What {{who}} {sent} stays on the wire too long"
     if len(sure) == 1:
         return _finding(slowdown, ends, end_of, sure, Component.NIC, said)
+    if node_name(slowdown, tuple(_users(end_of, sure).tolist())):
+        return _finding(slowdown, ends, end_of, sure, Component.NIC, f"{said}; {ONE_NODES}")
     said = f"{said}; NICs do not break at once, so it is the network they share"
     return _finding(slowdown, ends, end_of, sure, Component.NETWORK, said)
 

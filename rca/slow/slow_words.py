@@ -25,7 +25,7 @@ def finding_of(
     shown: in how many of how many ops of the first of them it shows.
     """
     ranks = tuple(int(rank) for rank in slowdown.iterations.ranks[list(who)])
-    node = _node_name(slowdown, who)
+    node = node_name(slowdown, who)
     share = excess_ns / slowdown.lost_ns if slowdown.lost_ns else 0.0
     grade = Grade.STRONG if share >= STRONG_SHARE else Grade.MODERATE
     said = sentence.format(who=named(ranks))
@@ -77,6 +77,7 @@ def _subject(component: Component, ranks: tuple[int, ...], node: str) -> Subject
     return Subject(kinds.get(component, "process"), named(ranks), ranks, node)
 
 
-def _node_name(slowdown: Slowdown, who: tuple[int, ...]) -> str:
+def node_name(slowdown: Slowdown, who: tuple[int, ...]) -> str:
+    """Name of the node that all these ranks (positions) are on; "" where they are on several, or it is not known."""
     nodes = np.unique(slowdown.node(np.array(who, np.int64)))
     return str(slowdown.window.nodes["name"][nodes[0]]) if len(nodes) == 1 and nodes[0] >= 0 else ""

@@ -263,6 +263,16 @@ def test_what_is_slow_is_held_against_chance_and_never_below_a_tenth() -> None:
     assert analyzer.slow_from(few, measured_in(few)) == analyzer.GROWN_MIN
 
 
+def test_ways_of_several_nics_of_one_node_are_its_nics_and_of_several_nodes_the_network() -> None:
+    four_nodes = Layout(tp=2, pp=1, dp=4, ranks_per_node=2)
+    one = slow(window("gpu_slow", four_nodes, 2, 2.0))
+    verdict = analyzer.Verdict(analyzer.What.COMMUNICATION, analyzer.By.ACTUAL, (2, 3), 1e6, 4, 4, n_ends=2)
+    apart = replace(verdict, ranks=(2, 4))
+    by_ports = replace(verdict, by=analyzer.By.PORTS)
+    told = [actual_time._component(one, each) for each in (verdict, apart, by_ports)]
+    assert told == [Component.NIC, Component.NETWORK, Component.NETWORK]
+
+
 def test_of_a_square_whose_ways_are_all_slow_the_ports_tell_which_diagonal() -> None:
     found = diagnosed(exchange("background_traffic", 1, 0.2))
     one = slow(exchange("background_traffic", 1, 0.2))

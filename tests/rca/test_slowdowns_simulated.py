@@ -175,6 +175,13 @@ def on_nics(fault: str, layout: Layout, nics: tuple[int, ...], amount: float) ->
     return window_of(run(layout, replace(one, ranks=nics, nics=nics, nodes=nodes), seconds=SECONDS))
 
 
+def test_all_the_nics_of_one_node_are_its_nics_and_not_the_network_that_others_share() -> None:
+    four_nodes = Layout(tp=2, pp=1, dp=4, ranks_per_node=2)
+    found = diagnosed(on_nics("cross_numa", four_nodes, (2, 3), 0.7)).findings[0]
+    assert (found.component, found.culprits, found.subject.node) == (Component.NIC, (2, 3), "node1")
+    assert "one node's" in found.sentence
+
+
 @pytest.mark.parametrize(("layout", "nics"), [(RING, (0, 2)), (RING, (1, 3)), (EIGHT, (0, 6))])
 def test_traffic_on_every_second_nic_of_a_ring_is_told_by_what_they_carry_for_others(
     layout: Layout, nics: tuple[int, ...]
