@@ -1,8 +1,9 @@
 """The Celery application: what runs, how often, and in which queue.
 
-Looks have their own queue and expire within their period: a late look is worth nothing, the next one sees more.
-`celery -A console worker --concurrency 2` serves both queues: upkeep, which takes long, never runs twice at a time, so one
-process is left for looks.
+Looks have their own queue and expire within their period: a late look is worth nothing, the next one sees more. A worker of
+their own takes them (`--queues watch`), another the rest (`--queues celery`), so nothing that takes long, deliveries to a
+silent tracker, pictures or bundles, keeps a look waiting. One worker for both would not do: a worker whose processes are busy
+takes a message more for each of them and holds it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from django.conf import settings
 from kombu import Connection, Queue
 
 from console.operations import task_signals
+from ingest.process import LOOKS_QUEUE
 
 RETRY_SECONDS_MAX = 2.0
 
@@ -79,9 +81,9 @@ app.conf.update(
     imports=[f"console.{name}.tasks" for name in ("incidents", "dumps", "stages", "tickets", "evidence", "operations")],
     accept_content=["json"],
     task_ignore_result=True,
-    task_queues=[Queue("watch"), Queue("celery")],
+    task_queues=[Queue(LOOKS_QUEUE), Queue("celery")],
     task_default_queue="celery",
-    task_routes={"console.incidents.tasks.watch_*": {"queue": "watch"}},
+    task_routes={"console.incidents.tasks.watch_*": {"queue": LOOKS_QUEUE}},
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,
     broker_connection_retry_on_startup=True,

@@ -9,10 +9,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-SERVERS: Final = ("web", "ingest", "worker", "beat")
+SERVERS: Final = ("web", "ingest", "looks", "worker", "beat")
+LOOKS_QUEUE: Final = "watch"
 _APPLICATIONS: Final = {"console.asgi:application": "web", "ingest.asgi:application": "ingest"}
 
 
@@ -23,12 +25,20 @@ def process_name(arguments: Sequence[str]) -> str:
             return _APPLICATIONS[argument]
     program = Path(arguments[0]) if arguments else Path("python")
     if "celery" in program.parts[-2:]:  # celery, or celery/__main__.py
-        return next((name for name in ("worker", "beat") if name in arguments[1:]), "celery")
+        return _celery_name(arguments[1:])
     if program.parts[-2:] == ("ingest", "serve.py"):
         return "ingest"
     if program.name == "manage.py" and len(arguments) > 1:
         return "ingest" if arguments[1] == "consume" else arguments[1]  # the same work, another road in
     return program.name
+
+
+def _celery_name(arguments: Sequence[str]) -> str:
+    """A worker that takes looks and nothing else is `looks`."""
+    if "worker" in arguments:
+        options = dict(pairwise(arguments))
+        return "looks" if options.get("--queues") == LOOKS_QUEUE else "worker"
+    return "beat" if "beat" in arguments else "celery"
 
 
 NAME: Final = process_name(sys.argv)

@@ -2,7 +2,7 @@
 
 Incidents, timelines and diagnoses are kept. The traces around an incident are kept while it is open and for a month
 after it was resolved; what is let go is logged and counted. All this takes long and may wait, so only one of it runs at a time:
-looks have the other processes of the worker.
+what pages people has the other process of the worker.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def evidence_age() -> timedelta:
 
 @contextmanager
 def alone() -> Iterator[bool]:
-    """Whether nothing else that takes long is done meanwhile: looks must keep a process of the worker to themselves."""
+    """Whether nothing else that takes long is done meanwhile: a process of the worker is left to what pages people."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [UPKEEP_LOCK])
         is_mine = bool(cursor.fetchone()[0])

@@ -2,7 +2,7 @@
 
 A monitor that waits for the call (Healthchecks, Dead Man's Snitch, an Alertmanager of your own) raises the alarm when it
 stays away. The call is made by the worker, on beat's word, and only when no running job with reporting nodes is overdue: so
-it stays away when any of database, Valkey, beat, worker or the looks themselves has stopped.
+it stays away when any of database, Valkey, beat, worker or looks has stopped.
 """
 
 from __future__ import annotations

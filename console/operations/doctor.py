@@ -120,6 +120,7 @@ def _questions(places: Places) -> list[Question]:
         Question("web", lambda: _health(places.web)),
         Question("live socket", lambda: _socket(places.web), "web"),
         Question("ingest", lambda: _probe_ingest(places)),
+        Question("looks", _looks, "Valkey"),
         Question("worker", _worker, "Valkey"),
         Question("beat", lambda: ask_roll("beat"), "Valkey"),
         Question("doors", _doors, "Valkey"),
@@ -200,11 +201,21 @@ def _probe_ingest(places: Places) -> str:
     return f"{places.ingest} takes the agent token; {ask_roll('ingest')}"
 
 
-def _worker() -> str:
+def _looks() -> str:
     """Ask through the broker: that is the way looks take."""
-    if not app.control.ping(timeout=2.0, limit=1):  # the first answer will do: to wait for all takes the whole time
-        raise Missing("no worker answers: no looks are taken; start one, or see its log")
+    _ping("looks@*", "no worker of looks alone answers: looks wait, or none are taken; start one, or see its log")
+    return f"answers; {ask_roll('looks')}"
+
+
+def _worker() -> str:
+    _ping("celery@*", "no worker answers: nothing is sent, drawn or tidied up; start one, or see its log")
     return f"answers; {ask_roll('worker')}"
+
+
+def _ping(pattern: str, otherwise: str) -> None:
+    """The first answer will do: to wait for all takes the whole time."""
+    if not app.control.ping(pattern=pattern, matcher="glob", timeout=2.0, limit=1):
+        raise Missing(otherwise)
 
 
 def _doors() -> str:

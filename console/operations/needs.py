@@ -1,7 +1,7 @@
 """What each process of the console needs, beyond what ingest asks for (ingest/needs.py).
 
-The web process is of use without a worker: people must see that looks have stopped. So worker, beat, ingest and Valkey
-make its readiness `degraded`, not `not ready`.
+The web process is of use without workers: people must see that looks have stopped. So looks, worker, beat, ingest and
+Valkey make its readiness `degraded`, not `not ready`.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def needs_of(name: str) -> tuple[Need, ...]:
     """What a process of this name asks for when it is asked whether it is ready."""
     valkey, tick = Need("valkey", ask_valkey), Need("tick", ask_tick)
     if name == "web":
-        others = [Need(other, partial(ask_roll, other), is_must=False) for other in ("ingest", "worker", "beat")]
+        others = [Need(other, partial(ask_roll, other), is_must=False) for other in process.SERVERS if other != "web"]
         return (*DATABASE, Need("pages", ask_pages), Need("valkey", ask_valkey, is_must=False), *others)
     if name == "ingest":
         return NEEDS
-    if name == "worker":
+    if name in ("looks", "worker"):
         return (*DATABASE, valkey, tick)
     return (valkey, tick)

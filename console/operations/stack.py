@@ -26,6 +26,7 @@ from psycopg import Connection
 from console.operations.alive import read_alive, valkey
 from ingest.health import read_health
 from ingest.needs import partitions_ahead
+from ingest.process import SERVERS
 from ingest.traces.database import connect
 from ingest.traces.space import Space, data_folders, measure
 
@@ -174,7 +175,7 @@ def _of_valkey() -> Iterator[Metric]:
     client = valkey()
     yield _by("diogenes_tasks_waiting", "queue", {queue: int(client.llen(queue)) for queue in QUEUES})
     alive = Counter(note.process for note in read_alive() or () if not note.is_child)
-    yield _by("diogenes_processes", "process", {name: alive[name] for name in ("web", "ingest", "worker", "beat")})
+    yield _by("diogenes_processes", "process", {name: alive[name] for name in SERVERS})
 
 
 def _space() -> Space:
@@ -194,7 +195,7 @@ def _of_the_supervisor() -> Iterator[Metric]:
     except (OSError, ValueError):
         return
     counts = {name: restart["count"] for name, restart in restarts.items()}
-    yield _by("diogenes_restarts", "process", dict.fromkeys(("web", "ingest", "worker", "beat"), 0) | counts)
+    yield _by("diogenes_restarts", "process", dict.fromkeys(SERVERS, 0) | counts)
 
 
 def _of_the_disk(space: Space) -> Iterator[Metric]:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from console.supervisor.children import Child, Recipe, die_with_parent
 from console.supervisor.servers import ServerFailed
+from ingest.process import LOOKS_QUEUE
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MANAGE: Final = (sys.executable, str(ROOT / "manage.py"))
@@ -53,10 +54,20 @@ def _uvicorn(name: str, application: str, port: int) -> Recipe:
     return Recipe(name=name, argv=argv, answers=lambda child: listens(child.pid, port))
 
 
+def looks_recipe() -> Recipe:
+    """Looks and nothing else, so that nothing else keeps them waiting; two processes, for one look may take a minute."""
+    return _worker("looks", "--hostname", "looks@%h", "--queues", LOOKS_QUEUE)
+
+
 def worker_recipe() -> Recipe:
-    """Two processes: looks go on while one of them does upkeep."""
-    argv = [sys.executable, "-m", "celery", "-q", "-A", "console", "worker", "--concurrency", "2", "--loglevel", "INFO"]
-    return Recipe(name="worker", argv=[*argv, "--without-gossip", "--without-mingle"], answers=says(WORKER_IS_UP))
+    """Everything but looks. Two processes: what pages people goes on while one of them does upkeep."""
+    return _worker("worker", "--queues", "celery")
+
+
+def _worker(name: str, *options: str) -> Recipe:
+    argv = [sys.executable, "-m", "celery", "-q", "-A", "console", "worker", *options, "--concurrency", "2"]
+    argv += ["--loglevel", "INFO", "--without-gossip", "--without-mingle"]
+    return Recipe(name=name, argv=argv, answers=says(WORKER_IS_UP))
 
 
 def beat_recipe(folder: Path) -> Recipe:

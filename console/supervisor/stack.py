@@ -123,18 +123,19 @@ class Stack:
 
     def _spawn_console(self) -> Callable[[], None]:
         """Start the console's processes; returns what waits until all of them are up, and raises ServerFailed."""
-        self.say("Web, ingest, worker and beat: starting")
+        self.say("Web, ingest, looks, worker and beat: starting")
         web = self.spawn(processes.web_recipe(self.port))
         numbers = range(1, processes.ingest_processes() + 1)
         ingests = [self.spawn(processes.ingest_recipe(self.ingest_port, number)) for number in numbers]
-        worker = self.spawn(processes.worker_recipe())
+        workers = [self.spawn(processes.looks_recipe()), self.spawn(processes.worker_recipe())]
         beat = self.spawn(processes.beat_recipe(self.folder.path))
 
         def await_all() -> None:
             processes.wait_for_http(web, self.port)
             for ingest in ingests:
                 processes.wait_for_http(ingest, self.ingest_port)
-            processes.wait_for_words(worker, processes.WORKER_IS_UP)
+            for worker in workers:
+                processes.wait_for_words(worker, processes.WORKER_IS_UP)
             processes.wait_for_words(beat, processes.BEAT_IS_UP)
 
         return await_all

@@ -46,7 +46,7 @@ describe("the state of a job", () => {
       const job = makeJob({ state, looked_at: earlier(57) });
       expect(stateNow(job, now)).toEqual({
         state: "unknown",
-        why: "not looked at for 57 s: is the worker running?",
+        why: "not looked at for 57 s: does the worker of looks run?",
       });
     },
   );
@@ -55,7 +55,7 @@ describe("the state of a job", () => {
     [makeJob({ state: "unknown", nodes_reporting: 0, last_data_at: earlier(12) }), "not heard for 12 s: see Ingest"],
     [makeJob({ state: "unknown", nodes_reporting: 0, last_data_at: null }), ""],
     [makeJob({ state: "unknown" }), "the newest look failed"],
-    [makeJob({ state: "unknown", looked_at: null }), "not looked at yet: is the worker running?"],
+    [makeJob({ state: "unknown", looked_at: null }), "not looked at yet: does the worker of looks run?"],
   ])("says why it is unknown (%#)", (job, why) => {
     expect(stateNow(job, now)).toEqual({ state: "unknown", why });
   });

@@ -25,6 +25,7 @@ from django.conf import settings
 from django.core.management import get_commands
 
 from ingest.operations import PATHS
+from ingest.process import process_name
 from nccl_instrument.agent.options import parse_options
 from tests.architecture.sources import ROOT, python_files
 
@@ -34,7 +35,8 @@ VERSIONS = ("1.29", "1.33", kubernetes_validate.latest_version())
 PROGRAMS = {
     "web": "uvicorn console.asgi:application",
     "ingest": "python -m ingest.serve",
-    "worker": "celery -A console worker",
+    "looks": "celery -A console worker --hostname looks@%h --queues watch",
+    "worker": "celery -A console worker --queues celery",
     "beat": "celery -A console beat",
 }
 OF_IMAGES = {"POSTGRES_USER", "POSTGRES_DB", "POSTGRES_PASSWORD"}
@@ -210,11 +212,12 @@ def unit(name: str) -> ConfigParser:
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_every_way_of_running_starts_the_same_program(name: str) -> None:
     file = "diogenes-ingest@.service" if name == "ingest" else f"diogenes-{name}.service"
-    by_systemd = unit(file)["Service"]["ExecStart"].removeprefix("/opt/diogenes/.venv/bin/")
+    by_systemd = unit(file)["Service"]["ExecStart"].removeprefix("/opt/diogenes/.venv/bin/").replace("%%", "%")
     by_compose = shlex.join(compose()["services"][name]["command"])
     by_kubernetes = shlex.join(pod(PODS[f"{name}.yaml#0"])["containers"][0]["args"])
     for said in (by_systemd, by_compose, by_kubernetes):
         assert said.startswith(PROGRAMS[name])
+        assert not said.startswith("celery") or process_name(said.split()) == name
     for flag in ("--http", "--ws-max-size", "--concurrency"):
         assert len({flag in said for said in (by_systemd, by_compose, by_kubernetes)}) == 1
 
@@ -232,7 +235,7 @@ def test_a_unit_starts_something_that_is_there(path: Path) -> None:
     assert service["Restart"] == "always" and unit(path.name)["Install"]["WantedBy"] == "multi-user.target"
 
 
-@pytest.mark.parametrize("name", ["web", "worker"])
+@pytest.mark.parametrize("name", ["web", "looks", "worker"])
 def test_who_writes_bundles_and_evidence_may_write_to_the_data_folder(name: str) -> None:
     """Everything else is read-only for the units; web and workers share one folder."""
     text = (DEPLOY / f"diogenes-{name}.service").read_text()

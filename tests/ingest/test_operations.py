@@ -127,6 +127,8 @@ async def test_requests_carry_the_callers_id_or_one_of_ours() -> None:
         ("/x/uvicorn/__main__.py console.asgi:application --port 8000", "web"),
         ("/usr/bin/uvicorn ingest.asgi:application", "ingest"),
         ("/x/celery/__main__.py -q -A console worker --concurrency 1", "worker"),
+        ("/usr/bin/celery -A console worker --queues celery --concurrency 2", "worker"),
+        ("/x/celery/__main__.py -A console worker --hostname looks@%h --queues watch --concurrency 2", "looks"),
         ("/usr/bin/celery -A console beat --schedule beat", "beat"),
         ("/opt/manage.py migrate --noinput", "migrate"),
         ("/usr/bin/pytest tests", "pytest"),

@@ -33,13 +33,13 @@ export function stateNow(job: JobRow, nowMs: number): { state: JobState; why: st
   }
   const lookedMs = age(job.looked_at, nowMs);
   if (lookedMs > BLIND_MS && Number.isFinite(lookedMs)) {
-    return { state: "unknown", why: `not looked at for ${spanWords(lookedMs)}: is the worker running?` };
+    return { state: "unknown", why: `not looked at for ${spanWords(lookedMs)}: does the worker of looks run?` };
   }
   return { state: job.state, why: job.state === "unknown" ? lookless(job) : "" };
 }
 
 function lookless(job: JobRow): string {
-  return job.looked_at === null ? "not looked at yet: is the worker running?" : "the newest look failed";
+  return job.looked_at === null ? "not looked at yet: does the worker of looks run?" : "the newest look failed";
 }
 
 /** When its job was last seen: the older of the newest data and the newest look at it. */

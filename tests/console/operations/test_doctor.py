@@ -104,7 +104,7 @@ def test_everything_is_said_even_when_nothing_answers(
     settings: Any, monkeypatch: pytest.MonkeyPatch, transactional_db: None
 ) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:9/0"
-    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout, limit: [])
+    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda **_: [])
     found = diagnose()
     assert {"web", "ingest", "Valkey"} <= {name for name, finding in found.items() if finding.mark == "bad"}
     assert found["worker"].found == "not asked: Valkey does not answer"
@@ -137,7 +137,7 @@ def test_a_fault_is_told_once(
     settings: Any, monkeypatch: pytest.MonkeyPatch, transactional_db: None, tmp_path: Path
 ) -> None:
     settings.REDIS_URL, settings.FRONTEND_DIST = "redis://127.0.0.1:9/0", tmp_path
-    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout, limit: [])
+    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda **_: [])
     monkeypatch.setattr("ingest.traces.database.conninfo", lambda: "host=127.0.0.1 port=9 dbname=x connect_timeout=2")
     found = diagnose()
     assert [found[name].mark for name in ("database", "Valkey", "front end")] == ["bad"] * 3
@@ -192,7 +192,7 @@ def test_each_process_that_is_not_ready_is_named_with_what_it_is(monkeypatch: py
 def test_the_command_ends_with_1_when_something_is_wrong_and_can_speak_json(
     monkeypatch: pytest.MonkeyPatch, transactional_db: None, valkey: object, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda timeout, limit: [])
+    monkeypatch.setattr("console.operations.doctor.app.control.ping", lambda **_: [])
     said = StringIO()
     with pytest.raises(SystemExit) as end:
         call_command(
@@ -205,7 +205,10 @@ def test_the_command_ends_with_1_when_something_is_wrong_and_can_speak_json(
     said = StringIO()
     with pytest.raises(SystemExit):
         call_command("doctor", "--web", "http://127.0.0.1:9", stdout=said)
-    assert re.search(r"^✗ worker +no worker answers\n +→ no looks are taken", said.getvalue(), re.M)
+    assert re.search(
+        r"^✗ looks +no worker of looks alone answers\n +→ looks wait, or none are taken", said.getvalue(), re.M
+    )
+    assert re.search(r"^✗ worker +no worker answers\n +→ nothing is sent", said.getvalue(), re.M)
 
 
 def test_a_starting_process_logs_what_its_checks_found(

@@ -88,7 +88,14 @@ def test_what_the_supervisor_started_again_is_told(lively: None, settings: Any, 
     settings.DATA_FOLDER = tmp_path
     noted = {"worker": {"count": 3, "last_at": 1.0}, "postgres": {"count": 1, "last_at": 1.0}}
     DataFolder(tmp_path, tmp_path, lock_fd=-1).note_restarts(noted)
-    assert read(StackCollector())["diogenes_restarts"] == {"web": 0, "ingest": 0, "worker": 3, "beat": 0, "postgres": 1}
+    assert read(StackCollector())["diogenes_restarts"] == {
+        "web": 0,
+        "ingest": 0,
+        "looks": 0,
+        "worker": 3,
+        "beat": 0,
+        "postgres": 1,
+    }
 
 
 def test_numbers_stand_for_a_few_seconds(lively: None, team: Team) -> None:

@@ -21,6 +21,7 @@ import pytest
 from console.supervisor import servers
 from console.supervisor.folder import start_time
 from console.supervisor.processes import ROOT, ingest_processes
+from ingest.process import SERVERS
 from tests.eval.stack import free_port_pair
 from tests.servers import SETTINGS
 
@@ -152,7 +153,7 @@ def test_a_second_start_on_the_same_folder_is_refused_in_one_sentence(shared: Up
 def test_ctrl_c_or_a_kill_leaves_nothing_and_each_next_start_finds_its_data(up: Up) -> None:
     up.wait_until_ready()
     children, token = up.children(), (up.folder / "agent_token").read_text()
-    assert len(children) == 5 + ingest_processes()
+    assert len(children) == 6 + ingest_processes()
     assert up.stop() == 0
     assert [pid for pid in children if start_time(pid)] == []
 
@@ -185,7 +186,13 @@ def test_a_database_that_is_held_or_told_to_wait_for_its_sessions_comes_back(sha
                 os.kill(shared.named()["postgres"], signal.SIGTERM)
                 shared.wait_for("postgres was told to stop and waits for its sessions")
             shared.wait_for("postgres is back")
-    for name in ("web", f"ingest-{ingest_processes()}" if ingest_processes() > 1 else "ingest", "worker", "valkey"):
+    for name in (
+        "web",
+        f"ingest-{ingest_processes()}" if ingest_processes() > 1 else "ingest",
+        "looks",
+        "worker",
+        "valkey",
+    ):
         os.kill(shared.named()[name], signal.SIGKILL)
         shared.wait_for(f"{name} is back")
 
@@ -203,7 +210,7 @@ def test_every_process_answers_at_its_own_door_and_logs_an_object_a_line(shared:
         except URLError:
             return False  # of a process that an earlier test has killed: the roll forgets it in some seconds
 
-    wanted = {("web", "main"), ("ingest", "main"), ("worker", "main"), ("worker", "child"), ("beat", "main")}
+    wanted = {(name, "main") for name in SERVERS} | {("looks", "child"), ("worker", "child")}
     give_up_at = time.monotonic() + 45
     while True:
         doors = json.loads(ask(f"127.0.0.1:{shared.port}/metrics/targets"))
@@ -217,7 +224,7 @@ def test_every_process_answers_at_its_own_door_and_logs_an_object_a_line(shared:
         assert json.loads(ask(f"{address}/readyz"))["status"] == "ready"
         assert "diogenes_commit_seconds_count" in ask(f"{address}/metrics")
     urlopen(f"http://127.0.0.1:{shared.port}/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui.css").read()
-    for name in ("web", "ingest", "worker", "beat"):
+    for name in SERVERS:
         lines = (shared.folder / "logs" / f"{name}.log").read_text().splitlines()
         assert all(json.loads(line)["process"] == name for line in lines), lines
         assert [line for line in lines if "diogenes.W036" in line] == [], "on a first start too there is a token"
@@ -231,6 +238,6 @@ def test_the_doctor_finds_nothing_wrong_with_a_running_stack(shared: Up) -> None
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd="/")
     findings = json.loads(done.stdout)["findings"]
     assert (done.returncode, [one for one in findings if one["mark"] == "bad"]) == (0, []), done.stderr
-    assert {"web", "live socket", "ingest", "worker", "beat"} <= {
+    assert {"web", "live socket", "ingest", "looks", "worker", "beat"} <= {
         one["name"] for one in findings if one["mark"] == "ok"
     }
