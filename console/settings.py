@@ -278,6 +278,7 @@ STREAM_MESSAGES_KEPT = 1000
 # ---- tickets and notifications ---------------------------------------------------------------------------------------
 PUBLIC_URL = os.environ.get("DIOGENES_URL", "").rstrip("/")  # in links; without it messages have none
 TICKETS_KEY = os.environ.get("DIOGENES_TICKETS_KEY", "")  # encrypts destinations' secrets; else the secret key does
+TICKETS_KEYS_OLD = _names("DIOGENES_TICKETS_KEYS_OLD")  # open what they sealed, and seal nothing
 TICKETS_HOSTS = frozenset(_names("DIOGENES_TICKETS_HOSTS"))  # name or name:port inside our own network
 # How often a ticket of an open incident is looked at, at most; of older and closed ones ten times less. 0: never.
 TICKETS_LOOK_SECONDS = float(os.environ.get("DIOGENES_TICKETS_LOOK_SECONDS", "60"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from django.db import IntegrityError, transaction
@@ -14,7 +15,7 @@ from console.tickets.destinations import KINDS, parted
 from console.tickets.message import Config, Refused
 from console.tickets.models import Delivery, DeliveryState, Destination, DestinationChange
 from console.tickets.promises import put
-from console.tickets.sealing import Unreadable, seal, unseal
+from console.tickets.sealing import Unreadable, is_newest, seal, unseal
 from console.tickets.templates import BODY_CHARS_MAX, TITLE_CHARS_MAX, check_template
 
 DESTINATIONS_MAX: Final = 50
@@ -83,6 +84,8 @@ def _held(destination: Destination) -> Destination:
 def _put(destination: Destination, changes: Mapping[str, Any]) -> None:
     if "settings" in changes:
         _put_settings(destination, changes["settings"], _kept(destination, changes["settings"]))
+    with suppress(Unreadable):  # who switches it off need not have the key
+        _reseal(destination)
     check_templates(changes)
     for name in SIMPLE:
         if name in changes:
@@ -131,6 +134,31 @@ def remove_destination(destination: Destination, actor: Actor) -> None:
         destination.removed_at, destination.enabled, destination.sealed = now, False, ""
         destination.save(update_fields=["removed_at", "enabled", "sealed"])
         _note(destination, actor, DestinationChange.Act.REMOVED, [])
+
+
+def reseal_all() -> tuple[int, int, list[str]]:
+    """Seal every destination's secrets with the newest key: how many were, how many had been, and whose cannot be read."""
+    n_sealed, n_newest, unreadable = 0, 0, []
+    for pk in Destination.objects.exclude(sealed="").order_by("id").values_list("pk", flat=True):
+        with transaction.atomic():
+            held = Destination.objects.select_for_update(no_key=True).get(pk=pk)
+            try:
+                n_anew = _reseal(held)
+                held.save(update_fields=["sealed"])
+            except Unreadable:
+                unreadable.append(f"{held.name} (team {held.team.name})")
+                continue
+            n_sealed, n_newest = n_sealed + n_anew, n_newest + 1 - n_anew
+    return n_sealed, n_newest, unreadable
+
+
+def _reseal(held: Destination) -> bool:
+    """Whether it was to be sealed anew; whoever called saves it. Raises Unreadable."""
+    owner = str(held.key)
+    if is_newest(held.sealed, owner):
+        return False
+    held.sealed = seal(unseal(held.sealed, owner), owner)
+    return True
 
 
 def send_test(destination: Destination) -> Delivery:

@@ -1,26 +1,32 @@
-"""Secrets at rest: encrypted and authenticated with a key that is not in the database.
+"""Secrets at rest: AES-256-GCM under a key that is not in the database.
 
-Python's library has no cipher, so the key stream is HMAC-SHA256 in counter mode under a fresh 16-byte nonce, and an HMAC
-over nonce, owner and ciphertext (encrypt, then authenticate) refuses whatever was changed or moved to another row. Both
-keys come from DIOGENES_TICKETS_KEY, or from the secret key when that is not set.
+    "v2." + base64( nonce, 12 bytes | ciphertext | tag, 16 bytes )      associated data: the row's owner
+
+So what was changed, or moved to another row, is refused. Each key comes by HKDF-SHA256 from a text: DIOGENES_TICKETS_KEY seals
+(the secret key where that is not set); it, those of DIOGENES_TICKETS_KEYS_OLD and the secret key open. `manage.py
+reseal_secrets` seals anew what an older key or the older form (sealing_v1.py) holds, as does every change of a destination.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import json
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 
-VERSION: Final = "v1."
-NONCE_BYTES: Final = 16
-TAG_BYTES: Final = 32
-BLOCK_BYTES: Final = 32
+from console.tickets import sealing_v1
+
+VERSION: Final = "v2."
+NONCE_BYTES: Final = 12
+KEY_BYTES: Final = 32
 
 
 class Unreadable(Exception):
@@ -30,37 +36,47 @@ class Unreadable(Exception):
 def seal(secrets: Mapping[str, str], owner: str) -> str:
     """`secrets`, to be stored with the row that `owner` names."""
     plain, nonce = json.dumps(dict(secrets)).encode(), os.urandom(NONCE_BYTES)
-    hidden = _xor(plain, nonce)
-    return VERSION + base64.b64encode(nonce + hidden + _tag(nonce, owner, hidden)).decode()
+    return VERSION + base64.b64encode(nonce + _cipher(_keys()[0]).encrypt(nonce, plain, owner.encode())).decode()
 
 
 def unseal(sealed: str, owner: str) -> dict[str, str]:
-    """What was sealed for `owner`. Raises Unreadable."""
+    """What was sealed for `owner`, by whichever key. Raises Unreadable."""
     if not sealed:
         return {}
+    for key in _keys():
+        if (plain := _opened(sealed, owner, key)) is not None:
+            secrets: dict[str, str] = json.loads(plain)
+            return secrets
+    raise Unreadable("the console's key has changed since the secrets were entered: enter them again")
+
+
+def is_newest(sealed: str, owner: str) -> bool:
+    """Whether it is of this form and by the key that seals now."""
+    return not sealed or (sealed.startswith(VERSION) and _opened(sealed, owner, _keys()[0]) is not None)
+
+
+def _keys() -> list[str]:
+    """The one that seals, then those that may have sealed before."""
+    named = [settings.TICKETS_KEY, *settings.TICKETS_KEYS_OLD, settings.SECRET_KEY]
+    return list(dict.fromkeys(key for key in named if key))
+
+
+def _opened(sealed: str, owner: str, key: str) -> bytes | None:
+    """None: not by this key, not for this owner, or not as it was stored."""
     try:
-        raw = base64.b64decode(sealed.removeprefix(VERSION), validate=True)
+        raw = base64.b64decode(sealed[len(VERSION) :], validate=True)
     except ValueError as error:
         raise Unreadable("stored secrets are damaged") from error
-    nonce, hidden, tag = raw[:NONCE_BYTES], raw[NONCE_BYTES:-TAG_BYTES], raw[-TAG_BYTES:]
-    if not sealed.startswith(VERSION) or not hmac.compare_digest(tag, _tag(nonce, owner, hidden)):
-        raise Unreadable("the console's key has changed since the secrets were entered: enter them again")
-    opened: dict[str, str] = json.loads(_xor(hidden, nonce))
-    return opened
+    if sealed.startswith(sealing_v1.VERSION):
+        return sealing_v1.opened(raw, owner, key)
+    if not sealed.startswith(VERSION):
+        raise Unreadable("stored secrets are damaged, or of a newer version of the console")
+    try:
+        return _cipher(key).decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], owner.encode())
+    except (InvalidTag, ValueError):
+        return None
 
 
-def _key(purpose: str) -> bytes:
-    root = (settings.TICKETS_KEY or settings.SECRET_KEY).encode()
-    return hmac.digest(root, f"diogenes tickets {purpose}".encode(), "sha256")
-
-
-def _xor(text: bytes, nonce: bytes) -> bytes:
-    key, stream = _key("encrypt"), bytearray()
-    for n in range(-(-len(text) // BLOCK_BYTES)):
-        stream += hmac.digest(key, nonce + n.to_bytes(8, "big"), "sha256")
-    return bytes(a ^ b for a, b in zip(text, stream, strict=False))
-
-
-def _tag(nonce: bytes, owner: str, hidden: bytes) -> bytes:
-    named = hashlib.sha256(owner.encode()).digest()
-    return hmac.digest(_key("authenticate"), nonce + named + hidden, "sha256")
+@lru_cache(maxsize=16)
+def _cipher(key: str) -> AESGCM:
+    return AESGCM(HKDF(SHA256(), KEY_BYTES, salt=None, info=b"diogenes tickets v2").derive(key.encode()))

@@ -10,6 +10,9 @@ import ipaddress
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.core import mail
 
 from console.tickets.destinations import KINDS, parted
@@ -17,7 +20,7 @@ from console.tickets.guard import is_public, place_of
 from console.tickets.http import poster
 from console.tickets.kinds import alertmanager, email, gitlab, jira, pagerduty, slack, webhook
 from console.tickets.message import Again, Answer, Config, Message, Refused, checked
-from console.tickets.sealing import Unreadable, seal, unseal
+from console.tickets.sealing import Unreadable, is_newest, seal, unseal
 from tests.console.tickets.places import Asked, place
 
 MESSAGE = Message(
@@ -129,12 +132,60 @@ def test_sealed_secrets_are_read_by_their_owner_alone(settings: Any) -> None:
     assert unseal(sealed, "a") == {"token": "geheim"}
     raw = bytearray(base64.b64decode(sealed[3:]))
     raw[20] ^= 1
-    for wrong, owner in ((sealed, "b"), ("v1." + base64.b64encode(raw).decode(), "a"), ("v1.AAAA", "a"), ("?", "a")):
+    damaged = "v2." + base64.b64encode(raw).decode()
+    for wrong, owner in (
+        (sealed, "b"),
+        (damaged, "a"),
+        ("v2.AAAA", "a"),
+        ("v1." + sealed[3:], "a"),
+        ("v3." + sealed[3:], "a"),
+        ("?", "a"),
+    ):
         with pytest.raises(Unreadable):
             unseal(wrong, owner)
     settings.SECRET_KEY = "another"
     with pytest.raises(Unreadable):
         unseal(sealed, "a")
+
+
+def test_secrets_are_sealed_by_aes_256_gcm_with_the_owner_as_associated_data(settings: Any) -> None:
+    settings.TICKETS_KEY = "the newest key"
+    key = HKDF(SHA256(), 32, salt=None, info=b"diogenes tickets v2").derive(b"the newest key")
+    raw = base64.b64decode(seal({"token": "geheim"}, "a").removeprefix("v2."))
+    assert len(raw) == 12 + len('{"token": "geheim"}') + 16
+    assert AESGCM(key).decrypt(raw[:12], raw[12:], b"a") == b'{"token": "geheim"}'
+
+
+SEALED_V1 = (
+    "v1.ka/XLMuolEBjKJKBCozy7TiTOvYOg3NfU09cXO2fYonJYbal6iQk8QzPCvOWWPJ70YmOBRdF6C9vTaCJ7NukoOkRyxKdNZ3zIKMjLoT4WhOI9WUUUwGfl9RWuhWqLeZn"
+    "KIu0fFxIM7ZUfMabdcUHgRHB4kh7fS/T/9BvekHn"
+)
+
+
+def test_the_older_form_is_still_read_by_its_owner_and_its_key(settings: Any) -> None:
+    settings.TICKETS_KEY = "an older key"
+    assert unseal(SEALED_V1, "5f0c") == {"token": "geheim", "hook_secret": "x" * 40}
+    assert not is_newest(SEALED_V1, "5f0c")
+    raw = bytearray(base64.b64decode(SEALED_V1[3:]))
+    raw[20] ^= 1
+    for wrong, owner in ((SEALED_V1, "5f0d"), ("v1." + base64.b64encode(raw).decode(), "5f0c"), ("v1.AAAA", "5f0c")):
+        with pytest.raises(Unreadable):
+            unseal(wrong, owner)
+
+
+def test_the_newest_key_seals_and_older_ones_and_the_secret_key_still_open(settings: Any) -> None:
+    settings.TICKETS_KEY, settings.SECRET_KEY = "", "secret"
+    by_secret_key = seal({"token": "1"}, "a")
+    settings.TICKETS_KEY = "first"
+    by_first = seal({"token": "2"}, "a")
+    settings.TICKETS_KEY, settings.TICKETS_KEYS_OLD = "second", ["first"]
+    by_second = seal({"token": "3"}, "a")
+    assert [unseal(one, "a")["token"] for one in (by_secret_key, by_first, by_second)] == ["1", "2", "3"]
+    assert [is_newest(one, "a") for one in (by_secret_key, by_first, by_second, "")] == [False, False, True, True]
+    settings.TICKETS_KEYS_OLD, settings.SECRET_KEY = [], "changed"
+    for one in (by_secret_key, by_first):
+        with pytest.raises(Unreadable):
+            unseal(one, "a")
 
 
 def test_a_secret_is_not_led_to_another_address() -> None:

@@ -216,7 +216,7 @@ def test_secrets_that_cannot_be_read_switch_it_off_and_lose_nothing(attempt: Att
         destination = pagerduty(attempt, here, settings)
         make_incident(attempt)
         soon()
-        settings.TICKETS_KEY = "another"
+        settings.TICKETS_KEY = settings.SECRET_KEY = "another"
         send_due()
         destination.refresh_from_db()
         assert (destination.enabled, states()) == (False, [("open", "waiting")])
