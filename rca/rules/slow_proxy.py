@@ -29,7 +29,7 @@ from rca.slow.slowdown import Slowdown, lengths_ns, uses_sockets
 from rca.slow.streams import Floats
 
 RULE = "slow_proxy"
-VERSION = 5
+VERSION = 6
 NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 
 COPY_COVERED_MIN = 0.5
@@ -41,6 +41,7 @@ EVERY_MIN = 0.9  # of the sends, and of the receives, of a node
 COPY_MIN = 0.5  # of the time on the wire: what comes late off it comes late to it
 CREDIT_MAX = 0.25  # of the time on the wire: who waits for credits waits for somebody else
 ONLY_MAX = 0.1  # of how much longer its sends take: what it is sent is acknowledged by its NIC, however late it looks
+WAY_MIN = 0.5  # of how much longer its sends take: as slow as those are the other ways of the NIC that they go to
 OFTEN_MIN = 0.5  # of what an iteration loses on average: the median one loses as much where something is always slow
 EXAMINED_MAX = 5
 CAUGHT_MIN = 2
@@ -110,10 +111,13 @@ def _looks_late(slowdown: Slowdown) -> _Late:
     both &= copy.excess_ns >= COPY_MIN * wire.excess_ns
     both &= (wire.excess_ns >= SHARE_MIN * lost_ns) & (copy.excess_ns >= SHARE_MIN * lost_ns)
     if is_socket:
-        return _Late(wire, copy, both & np.isin(np.arange(len(both)), edges.sender[edges.grown() >= GROWN_MIN]), edges)
-    both &= covered(iterations, node, held_up, every, lost_ns).excess_ns <= CREDIT_MAX * wire.excess_ns
+        both &= np.isin(np.arange(len(both)), edges.sender[edges.grown() >= GROWN_MIN])
+    else:
+        both &= covered(iterations, node, held_up, every, lost_ns).excess_ns <= CREDIT_MAX * wire.excess_ns
     for at in np.flatnonzero(both):
-        both[at] = _only_sends_slowly(edges, int(at)) is not False
+        both[at] = (is_socket or _only_sends_slowly(edges, int(at)) is not False) and not _is_the_way(
+            slowdown, edges, int(at)
+        )
     return _Late(wire, copy, both, edges)
 
 
@@ -160,11 +164,39 @@ def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
         senders = there[usual[there] >= SENDS_MIN * usual[there].max()]
         longer = wire[senders] / np.maximum(usual[senders], 1.0)
         alike = len(senders) > 1 and (longer >= ALIKE_MIN * longer.max()).all()
+        alike = alike or _every_one(slowdown, late, senders)
         is_whole = one >= 0 and 2 * len(mine) >= len(there) > 1 and alike and not clears[there].any()
         few = mine[is_more[mine]]
         is_one_nic = len(few) > 1 and _end_at_one_nic(slowdown, late.edges, there)
         found.append(there if is_whole else few[:0] if is_one_nic else few)
     return [ranks for ranks in found if len(ranks)]
+
+
+def _every_one(slowdown: Slowdown, late: _Late, senders: Ints) -> bool:
+    """Whether each of these ranks is late by itself, in whatever it sends and takes: then they need not be so by the same, as
+    a ring makes more of it than what two exchange. Over sockets nothing shows by whom its sends are kept back."""
+    if uses_sockets(slowdown.window) or len(senders) < 2:
+        return False
+    own, copy = slowdown.waits[Wait.NETWORK], late.copy
+    everywhere = (own.n >= EVERY_MIN * own.of) & (copy.n >= EVERY_MIN * copy.of) & (copy.of > 0)
+    return bool(everywhere[senders].all()) and all(_only_sends_slowly(late.edges, int(at)) is True for at in senders)
+
+
+def _is_the_way(slowdown: Slowdown, edges: Edges, at: int) -> bool:
+    """Whether all that a rank sends slowly goes to NICs that are slow with other nodes, too: what lies at the rank then waits
+    for room, as its buffers are full of what is on the way."""
+    nic, node = slowdown.ranks.nic[slowdown.at], slowdown.nodes
+    end = np.where(nic >= 0, nic, -1 - np.arange(len(nic)))
+    grown, known = edges.grown(), edges.receiver >= 0
+    ends = np.stack([edges.sender, np.where(known, edges.receiver, edges.sender)])
+    elsewhere = (node[ends] != node[at]).all(axis=0)
+    mine = (edges.sender == at) & known & (grown >= GROWN_MIN)
+    for one in np.unique(end[edges.receiver[mine]]):
+        others = grown[elsewhere & (end[ends] == one).any(axis=0)]
+        slow = grown[mine & (end[edges.receiver] == one)]
+        if not len(others) or np.median(others) < WAY_MIN * slow.max():
+            return False
+    return bool(mine.any())
 
 
 def _end_at_one_nic(slowdown: Slowdown, edges: Edges, senders: Ints) -> bool:

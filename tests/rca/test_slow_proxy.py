@@ -66,3 +66,33 @@ def test_slow_connections_to_several_ends_or_a_single_one_stay_the_senders(
     edges: tuple[tuple[int, int, float], ...], nic: tuple[int, ...]
 ) -> None:
     assert not ends_at_one_nic(*edges, nic=nic)
+
+
+def goes_to_a_slow_nic(*edges: tuple[int, int, float], node: tuple[int, ...] = (0, 1, 2, 3, 4, 5)) -> bool:
+    """Whether what rank 1 sends does, NICs being ranks. edges: (sender, receiver, times as long on the wire as usual)."""
+    sender, receiver, times = (np.array(column) for column in zip(*edges, strict=True))
+    usual = np.full(len(edges), 1e6)
+    connections = Edges(sender, receiver, usual, usual * times, usual)
+    at = np.arange(len(node))
+    job: Any = SimpleNamespace(ranks=SimpleNamespace(nic=at), at=at, nodes=np.array(node))
+    return slow_proxy._is_the_way(job, connections, 1)
+
+
+def test_a_rank_whose_neighbour_is_slow_with_others_too_waits_for_room() -> None:
+    assert goes_to_a_slow_nic((0, 1, 1.0), (1, 2, 2.1), (2, 3, 2.1), (3, 4, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("edges", "node"),
+    [
+        (((0, 1, 1.0), (1, 2, 2.1), (2, 3, 1.05)), (0, 1, 2, 3, 4, 5)),
+        (((1, 2, 2.1), (2, 3, 2.1), (1, 4, 2.0), (4, 5, 1.0)), (0, 1, 2, 3, 4, 5)),
+        (((0, 2, 3.0), (1, 2, 3.0)), (1, 1, 2, 3, 4, 5)),
+        (((0, 1, 1.0), (1, 2, 1.1), (2, 3, 3.0)), (0, 1, 2, 3, 4, 5)),
+    ],
+    ids=["a neighbour as fast as ever", "a second one", "only its own node's", "none of its sends is slow"],
+)
+def test_a_late_proxy_is_not_excused_by_a_way_that_only_its_node_finds_slow(
+    edges: tuple[tuple[int, int, float], ...], node: tuple[int, ...]
+) -> None:
+    assert not goes_to_a_slow_nic(*edges, node=node)
