@@ -10,16 +10,16 @@
 static const char *const FUNC_NAMES[] = {"Broadcast", "AllGather", "ReduceScatter", "AllReduce", "Send", "Recv"};
 
 /* Which flows take part, and with how many transfers. Listed before the launch: the GPU frees a kernel it has run. */
-static int list_posts(const struct kernel *kernel, uint64_t number, int is_p2p, struct proxy_post *posts)
+static int list_posts(const struct kernel *kernel, struct call call, struct proxy_post *posts)
 {
     int n = 0;
     for (int i = 0; i < kernel->n_lanes; i++) {
         const struct lane *lane = kernel->lanes[i];
         int n_sent = lane_n_slices(lane, A_SEND), n_received = lane_n_slices(lane, A_RECV);
         if (n_received > 0 && lane->in->flow != NULL)
-            posts[n++] = (struct proxy_post){lane->in->flow, n_received, lane->slices_per_action, number, is_p2p, NULL};
+            posts[n++] = (struct proxy_post){lane->in->flow, n_received, lane->slices_per_action, call, NULL};
         if (n_sent > 0 && lane->out->flow != NULL)
-            posts[n++] = (struct proxy_post){lane->out->flow, n_sent, lane->slices_per_action, number, is_p2p, NULL};
+            posts[n++] = (struct proxy_post){lane->out->flow, n_sent, lane->slices_per_action, call, NULL};
     }
     return n;
 }
@@ -42,7 +42,8 @@ static void launch(struct rank *self, struct comm *comm, struct profiled_op *op,
                    struct kernel *kernel)
 {
     struct proxy_post posts[2 * MAX_LANES];
-    int n_posts = list_posts(kernel, number, op->is_p2p, posts);
+    struct call call = {number, atomic_load(&self->page->n_ops_enqueued), op->is_p2p};
+    int n_posts = list_posts(kernel, call, posts);
     void *stream = &self->gpu->streams[comm->stream];
     void *group_api = profiler_start_group_api(&comm->profiled, 1);
     profiler_record_group(group_api, GROUP_START_API_STOP);

@@ -17,8 +17,8 @@ struct proxy_op {
     /* send: posted, transmitted, done; receive: posted, received, flushed, done. */
     uint32_t posted, transmitted, received, flushed, done;
     uint64_t size_bytes, total_bytes; /* of the last transfer; of all so far (versions up to 3) */
-    int is_refused, is_p2p;
-    uint64_t number; /* as in proxy_post */
+    int is_refused;
+    struct call call;
     struct sent_slice sent[N_SLOTS];
     void *handle;
     void *steps[N_SLOTS];

@@ -62,8 +62,7 @@ static void append_op(struct proxy *proxy, const struct proxy_post *post)
                                      .chunk_bytes = post->slices_per_action * SLOT_BYTES, .is_send = flow->is_send};
     struct proxy_op *op = calloc(1, sizeof *op);
     op->flow = flow;
-    op->number = post->number;
-    op->is_p2p = post->is_p2p;
+    op->call = post->call;
     op->n_steps = (uint32_t)post->n_steps;
     op->depth = (uint32_t)(N_SLOTS / post->slices_per_action);
     op->handle = profiler_start_proxy_op(&flow->comm->profiled, post->op_handle, &profiled);

@@ -9,8 +9,7 @@
 struct proxy_post {
     struct flow *flow;
     int n_steps, slices_per_action;
-    uint64_t number; /* of its op: among the collectives of the communicator, or its sends or receives with the peer */
-    int is_p2p;
+    struct call call;
     void *op_handle; /* the Coll or P2p it belongs to */
 };
 

@@ -17,6 +17,13 @@
 enum stream_id { STREAM_COMPUTE, STREAM_DP, STREAM_PP };
 enum op_func { OP_BROADCAST, OP_ALL_GATHER, OP_REDUCE_SCATTER, OP_ALL_REDUCE, OP_SEND, OP_RECV, N_FUNCS };
 
+/* Which op it is. number: among the collectives of its communicator, or the sends or receives with that peer; ordinal: among
+ * all that the rank enqueued. */
+struct call {
+    uint64_t number, ordinal;
+    int is_p2p;
+};
+
 /* One end of a network connection: (communicator, channel, peer, direction). */
 struct flow {
     struct comm *comm;

@@ -46,10 +46,11 @@ void sent_log_append(struct rank *self, const struct proxy_op *op, uint32_t step
     }
     const struct sent_slice *slice = &op->sent[step % N_SLOTS];
     log->rows[at] = (struct sent_row){
-        .comm_hash = op->flow->comm->spec.hash, .number = op->number, .began_after_ns = slice->after_ns,
+        .comm_hash = op->flow->comm->spec.hash, .number = op->call.number,
+        .ordinal = op->call.ordinal, .began_after_ns = slice->after_ns,
         .began_before_ns = slice->before_ns, .ended_after_ns = ended_after_ns, .ended_before_ns = now_ns(),
         .bytes = slice->bytes, .comm_rank = op->flow->comm->me, .peer = op->flow->peer,
-        .channel = op->flow->channel, .is_p2p = op->is_p2p,
+        .channel = op->flow->channel, .is_p2p = op->call.is_p2p,
     };
     atomic_store(&log->header.n_rows, at + 1);
 }

@@ -13,7 +13,7 @@ struct proxy_op;
 /* A slice was taken by the transport between began_after_ns and began_before_ns, and found acknowledged between the other
  * two: the profiler is told in between, so its times lie there, however long the thread was not scheduled. */
 struct sent_row {
-    uint64_t comm_hash, number; /* number: of the op among the communicator's collectives, or its sends to that peer */
+    uint64_t comm_hash, number, ordinal; /* as in struct call */
     uint64_t began_after_ns, began_before_ns, ended_after_ns, ended_before_ns, bytes;
     int32_t comm_rank, peer, channel, is_p2p;
 };

@@ -38,8 +38,8 @@ TIMES: Final = ("began_after_ns", "began_before_ns", "ended_after_ns", "ended_be
 STREAM: Final = ("comm_id", "comm_rank", "is_p2p", "peer")
 NAMES: Final = ("comm_id", "comm_rank", "number", "is_p2p", "peer", "channel")
 ROW: Final = np.dtype([
-    ("comm_id", "<u8"), ("number", "<u8"), *((name, "<u8") for name in TIMES), ("bytes", "<u8"), ("comm_rank", "<i4"),
-    ("peer", "<i4"), ("channel", "<i4"), ("is_p2p", "<i4"),
+    ("comm_id", "<u8"), ("number", "<u8"), ("ordinal", "<u8"), *((name, "<u8") for name in TIMES), ("bytes", "<u8"),
+    ("comm_rank", "<i4"), ("peer", "<i4"), ("channel", "<i4"), ("is_p2p", "<i4"),
 ])  # fmt: skip
 HEADERS: Final = 0.02
 HEADER: Final = np.dtype([("n_rows", "<u8"), ("n_refused", "<u8")])
@@ -48,12 +48,14 @@ SENT: Final = np.dtype([*ROW.descr, ("rank", "<i4")])
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a flow of an op carried. began, ended: (after, before), ns; rank: global."""
+    """What a flow of an op carried. began, ended: (after, before), ns; rank: global; ordinal: of the op, among all
+    that the rank enqueued."""
 
     began: tuple[int, int]
     ended: tuple[int, int]
     n_bytes: int
     rank: int
+    ordinal: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +105,11 @@ def ops_of(sent: Rows) -> dict[Flow, Moved]:
     starts = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]).any(axis=1)])
     least = [np.minimum.reduceat(rows[name], starts).tolist() for name in TIMES[:2]]
     most = [np.maximum.reduceat(rows[name], starts).tolist() for name in TIMES[2:]]
-    n_bytes, ranks = np.add.reduceat(rows["bytes"], starts).tolist(), rows["rank"][starts].tolist()
-    for at, begun, before, after, ended, size, rank in zip(starts, *least, *most, n_bytes, ranks, strict=True):
+    n_bytes = np.add.reduceat(rows["bytes"], starts).tolist()
+    of = [rows[name][starts].tolist() for name in ("rank", "ordinal")]
+    for at, begun, before, after, ended, size, rank, ordinal in zip(starts, *least, *most, n_bytes, *of, strict=True):
         key = tuple(int(rows[name][at]) for name in NAMES)
-        found[key] = Moved((begun, before), (after, ended), size, rank)  # type: ignore[index]
+        found[key] = Moved((begun, before), (after, ended), size, rank, ordinal)  # type: ignore[index]
     return found
 
 
@@ -129,14 +132,14 @@ def judged(rows: Rows, sent: dict[Flow, Moved]) -> Judged:
 
 
 def _between(told: Iterable[Flow], sent: dict[Flow, Moved]) -> list[Flow]:
-    """The flows that each rank began from its first to its last that was told of."""
+    """The flows of all ops that each rank enqueued from its first to its last that was told of: whole iterations are told."""
     bounds = dict[int, tuple[int, int]]()
     for moved in (sent[key] for key in told if key in sent):
-        first, last = bounds.get(moved.rank, moved.began)
-        bounds[moved.rank] = min(first, moved.began[0]), max(last, moved.began[0])
+        first, last = bounds.get(moved.rank, (moved.ordinal, moved.ordinal))
+        bounds[moved.rank] = min(first, moved.ordinal), max(last, moved.ordinal)
     return [
         key for key, one in sent.items()
-        if one.rank in bounds and bounds[one.rank][0] <= one.began[0] <= bounds[one.rank][1]
+        if one.rank in bounds and bounds[one.rank][0] <= one.ordinal <= bounds[one.rank][1]
     ]  # fmt: skip
 
 
