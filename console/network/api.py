@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 from django.core.cache import cache
 from django.utils.decorators import method_decorator
 from django.views.decorators.gzip import gzip_page
@@ -40,8 +41,11 @@ from console.network.read import (
     nodes_read,
     own_window,
     read_traffic,
+    read_unfinished,
     span_of,
+    verdict_group,
 )
+from console.network.unfinished import by_group, by_rank, standing_ops, unfinished_of
 from console.network.unowned import unowned_of
 from console.network.volumes import volumes_of
 from ingest.models import Attempt
@@ -49,23 +53,28 @@ from ingest.window import Window
 from nccl_instrument.tables import TRAFFIC_SOURCES
 from rca.flows.granularity import sight_of
 from rca.flows.measured import incomplete_share
-from rca.flows.pictures import groups_of, left_out, op_times, paths_of
+from rca.flows.pictures import OpTimes, finished_times, groups_of, left_out, op_times, paths_of
 
 FIGURE: Final = an_object(data=list[dict[str, Any]], layout=dict[str, Any], config=dict[str, Any], text=str)
+COUNTED: Final = an_object(n_ops=int, started_at=str | None, ended_at=str | None, is_before=bool)
 NETWORK: Final = an_object(
     rank=int | None, groups=list[GroupRow], group=str, is_custom=bool, started_at=str | None, ended_at=str | None,
+    unfinished=dict[str, Any] | None, counted=COUNTED,
     measured=dict[str, Any], ranks=list[dict[str, Any]], times=FIGURE, rates=FIGURE, paths=FIGURE, matrix=dict[str, Any] | None,
 )  # fmt: skip
 PANEL: Final = an_object(
     rank=int | None, iteration_ms=float | None, bubble_share=float | None, communication=list[dict[str, Any]],
     layout=list[dict[str, Any]], omitted=int, says=str, doubts=list[str], microbatches=dict[str, Any] | None, read_of=str,
 )  # fmt: skip
+NO_TIMES: Final = OpTimes(*(np.zeros(0, kind) for kind in "qqqqdddq"))
 KEPT_SECONDS: Final = 10
 """Pages ask every 15 s, each viewer's by itself: those who look at the same thing share one reading of it."""
 QUERY: Final = [
     OpenApiParameter("rank", int, description="Whose groups; the first culprit's, else the first rank's if left out."),
     OpenApiParameter(
-        "group", str, description="Communicator, 16 hexadecimal digits; the one that moved most if left out."
+        "group",
+        str,
+        description="Communicator, 16 hexadecimal digits; the verdict's, else the one that moved most, if left out.",
     ),
 ]
 
@@ -142,7 +151,9 @@ def _network(request: Request, attempt: Attempt, incident: Incident | None) -> d
     asked = asked if any(one.comm_id == asked for one in groups) else ""
     span = span_of(attempt, incident)
     key = f"{attempt.pk}:{span.onset_ns}:{rank}:{asked}"
-    return kept(key, partial(_of_group, attempt, span, rank, groups, asked))
+    verdict = verdict_group(incident)
+    first = verdict if any(one.comm_id == verdict for one in groups) else ""
+    return kept(f"{key}:{first}", partial(_of_group, attempt, span, rank, groups, asked or first))
 
 
 def _of_group(attempt: Attempt, span: Span, rank: int, groups: list[GroupRow], asked: str) -> dict[str, Any]:
@@ -153,7 +164,8 @@ def _of_group(attempt: Attempt, span: Span, rank: int, groups: list[GroupRow], a
     members = members_of(attempt, int(group, 16))
     nodes, n_nodes = nodes_read(members, rank, n_max), len({node for _, node in members})
     window = own if n_nodes == 1 else read_traffic(attempt, span, nodes)
-    return _drawn(window, span, rank, groups, group, _of_nodes(nodes, n_nodes, n_max))
+    now = read_unfinished(attempt, span, nodes)
+    return _drawn(window, now, span, rank, groups, group, _of_nodes(nodes, n_nodes, n_max))
 
 
 def _busiest(own: Window, groups: list[GroupRow]) -> str:
@@ -163,21 +175,41 @@ def _busiest(own: Window, groups: list[GroupRow]) -> str:
     return next((one for one in found if one in known), groups[0].comm_id)
 
 
-def _drawn(window: Window, span: Span, rank: int, groups: list[GroupRow], group: str, read_of: str) -> dict[str, Any]:
+def _drawn(
+    window: Window, now: Window, span: Span, rank: int, groups: list[GroupRow], group: str, read_of: str
+) -> dict[str, Any]:
     comm_id = int(group, 16)
-    times = op_times(window, comm_id)
+    times = finished_times(op_times(window, comm_id))
     is_custom = any(one.comm_id == comm_id and one.is_custom for one in groups_of(window))
     since = span.onset_ns if (times.start_ns >= span.onset_ns).any() else 0
     paths = paths_of(window, comm_id, by_peer=is_custom, since_ns=since)
     n_ranks = next((one.n_ranks for one in groups if one.comm_id == group), 0)
+    standing = standing_ops(now)
+    unfinished = unfinished_of(now, standing, comm_id, 0 if read_of else n_ranks)
     return {
-        "rank": rank, "groups": [dataclasses.asdict(one) for one in groups], "group": group, "is_custom": is_custom,
+        "rank": rank, "groups": _with_unfinished(groups, by_group(standing, rank)), "group": group, "is_custom": is_custom,
         "started_at": iso_from_ns(span.start_ns), "ended_at": iso_from_ns(span.end_ns),
-        "measured": _measured(window, comm_id, read_of), "ranks": figures.rank_rows(times, since),
+        "unfinished": dataclasses.asdict(unfinished), "counted": _counted(times, since, span.onset_ns),
+        "measured": _measured(window, comm_id, read_of),
+        "ranks": figures.rank_rows(times, since, by_rank(standing, comm_id)),
         "times": figures.times_figure(times, since, n_ranks),
         "rates": figures.rates_figure(times, figures.drawn_ranks(times, rank, since)),
         "paths": figures.paths_figure(paths, n_ranks, by_peer=is_custom),
         "matrix": figures.matrix_figure(paths) if is_custom else None,
+    }  # fmt: skip
+
+
+def _with_unfinished(groups: list[GroupRow], unfinished: dict[int, int]) -> list[dict[str, Any]]:
+    return [{**dataclasses.asdict(one), "unfinished": unfinished.get(int(one.comm_id, 16), 0)} for one in groups]
+
+
+def _counted(times: OpTimes, since_ns: int, onset_ns: int) -> dict[str, Any]:
+    """Of which ops the comparison is. is_before: of those before the first symptom, as none has ended since."""
+    kept = times.only(times.start_ns >= since_ns)
+    first, last = (kept.start_ns.min(), kept.end_ns.max()) if len(kept.rank) else (0, 0)
+    return {
+        "n_ops": len(kept.rank), "started_at": iso_from_ns(int(first)) if first else None,
+        "ended_at": iso_from_ns(int(last)) if last else None, "is_before": bool(onset_ns and not since_ns and len(kept.rank)),
     }  # fmt: skip
 
 
@@ -199,7 +231,7 @@ def _nothing(rank: int | None, groups: list[GroupRow], group: str) -> dict[str, 
     empty: dict[str, Any] = {"data": [], "layout": {}, "config": {}, "text": ""}
     return {
         "rank": rank, "groups": [dataclasses.asdict(one) for one in groups], "group": group, "is_custom": False,
-        "started_at": None, "ended_at": None,
+        "started_at": None, "ended_at": None, "unfinished": None, "counted": _counted(NO_TIMES, 0, 0),
         "measured": {
             "n_rows": 0, "sources": [], "incomplete_share": 0.0, "left_out": 0, "sight": "", "read_of": "",
             "unowned": {"share": 0.0, "n_ranks": 0, "ranks": []},

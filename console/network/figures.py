@@ -3,7 +3,7 @@ rates over time, the rate of every path, and who sent how much to whom."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -97,8 +97,11 @@ def matrix_figure(paths: Paths) -> dict[str, Any]:
     return as_figure(figure, _matrix_text(paths))
 
 
-def rank_rows(times: OpTimes, since_ns: int) -> list[dict[str, Any]]:
-    """The table beside the figures: a row per rank, the slowest on the wire first."""
+def rank_rows(times: OpTimes, since_ns: int, unfinished: Mapping[int, int]) -> list[dict[str, Any]]:
+    """The table beside the figures: a row per rank, the slowest on the wire first, then those of which no op has ended.
+
+    unfinished: rank → ops it is in that do not end.
+    """
     ranks, actual, lasted = _medians(times, since_ns)
     middle = float(np.median(actual)) if len(actual) else 0.0
     rows = []
@@ -110,10 +113,15 @@ def rank_rows(times: OpTimes, since_ns: int) -> list[dict[str, Any]]:
                 "rank": int(ranks[at]), "n_ops": int(mine.sum()), "actual_ms": _ms(actual[at]), "lasted_ms": _ms(lasted[at]),
                 "gb_per_s": None if np.isnan(rate).all() else round(float(np.nanmedian(rate)) / 1e9, 4),
                 "times_median": round(float(actual[at]) / middle, 3) if middle else None,
-                "unfinished": int((~times.is_finished[mine]).sum()),
+                "unfinished": max(int((~times.is_finished[mine]).sum()), unfinished.get(int(ranks[at]), 0)),
             }
         )  # fmt: skip
-    return rows
+    return rows + [_only_unfinished(rank, n) for rank, n in sorted(unfinished.items()) if rank not in ranks]
+
+
+def _only_unfinished(rank: int, n: int) -> dict[str, Any]:
+    nothing = {"actual_ms": None, "lasted_ms": None, "gb_per_s": None, "times_median": None}
+    return {"rank": rank, "n_ops": 0, **nothing, "unfinished": n}
 
 
 def drawn_ranks(times: OpTimes, focus: int, since_ns: int) -> list[int]:
@@ -200,8 +208,14 @@ def _paths_text(paths: Paths, n_ranks: int, *, by_peer: bool) -> str:
     if slowest >= usual / APART:
         n_seen = int(np.isfinite(paths.rate).any(axis=1).sum())
         of = f" of the {n_seen:,} of {n_ranks:,} ranks that were measured" if n_seen < n_ranks else ""
-        return f"All paths{of} are about as fast: {usual / 1e9:.3g} GB/s."
-    return f"Slowest: {where}, {slowest / 1e9:.3g} GB/s; a quarter of the paths have {usual / 1e9:.3g} GB/s or more."
+        return f"All paths{of} are about as fast: {usual / 1e9:.3g} GB/s each.{_together(paths)}"
+    few = f"a quarter of the paths have {usual / 1e9:.3g} GB/s or more."
+    return f"Slowest: {where}, {slowest / 1e9:.3g} GB/s; {few}{_together(paths)}"
+
+
+def _together(paths: Paths) -> str:
+    """Why the table beside it has higher rates."""
+    return " A rank's rate is that of all its paths together." if len(paths.column) > 1 else ""
 
 
 def _matrix_text(paths: Paths) -> str:

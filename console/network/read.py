@@ -6,14 +6,18 @@ and shows one of its groups.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from console.incidents.models import Incident
+from console.incidents.models import ConditionState, Incident
+from console.incidents.pictures.evidence import newest_diagnosis
+from console.network import unfinished
 from ingest.jobs.members import signed, unsigned
 from ingest.models import Attempt, CommMember, Rank
 from ingest.read import latest_data_ns, read_window
 from ingest.window import Window
+from rca.findings import SymptomKind
 
 SECOND: Final = 1_000_000_000
 BEFORE_NS: Final = 10 * SECOND
@@ -28,29 +32,34 @@ TABLES: Final = ("op", "nic", "traffic")
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A communicator that the rank is in. comm_id: 16 hexadecimal digits."""
+    """A communicator that the rank is in. comm_id: 16 hexadecimal digits. unfinished: its ops that do not end at this rank."""
 
     comm_id: str
     name: str
     n_ranks: int
+    unfinished: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which time is read, and since when something was wrong in it (0: nothing is known to be)."""
+    """Which time is read, and since when something was wrong in it (0: nothing is known to be). now_ns: up to when what does
+    not end is asked for: the end of what is known while it goes on."""
 
     start_ns: int
     end_ns: int
     onset_ns: int
+    now_ns: int = 0
 
 
 def span_of(attempt: Attempt, incident: Incident | None) -> Span:
     """Around the incident's first symptom, else the newest seconds."""
     newest = latest_data_ns(attempt.pk)
     if incident is None:
-        return Span(newest - NEWEST_NS, newest + 1, 0)
+        return Span(newest - NEWEST_NS, newest + 1, 0, newest + 1)
     onset = incident.first_symptom_ns
-    return Span(onset - BEFORE_NS, min(onset + AFTER_NS, max(newest, onset) + 1), onset)
+    end_ns = min(onset + AFTER_NS, max(newest, onset) + 1)
+    is_over = incident.condition == ConditionState.CLEAR
+    return Span(onset - BEFORE_NS, end_ns, onset, min(end_ns, incident.last_seen_ns + 1) if is_over else newest + 1)
 
 
 def first_rank(attempt: Attempt, incident: Incident | None) -> int | None:
@@ -63,6 +72,16 @@ def first_rank(attempt: Attempt, incident: Incident | None) -> int | None:
         .values_list("rank", flat=True)
     )
     return found.first()
+
+
+def verdict_group(incident: Incident | None) -> str:
+    """The communicator in which ranks wait for the culprits of an incident that hangs, 16 hexadecimal digits; "" for none."""
+    diagnosis = newest_diagnosis(incident) if incident is not None else None
+    if diagnosis is None or diagnosis.symptom.kind != SymptomKind.FAILURE:
+        return ""
+    edges = [edge.comm_id for edge in diagnosis.path if edge.waits_for in diagnosis.culprits and edge.comm_id]
+    found = Counter(edges or ([diagnosis.symptom.comm_id] if diagnosis.symptom.comm_id else []))
+    return f"{found.most_common(1)[0][0]:016x}" if found else ""
 
 
 def groups_of_rank(attempt: Attempt, rank: int) -> list[GroupRow]:
@@ -131,6 +150,11 @@ def nodes_at_once(own: Window) -> int:
     """How many nodes that say as much as this one are read: at least its own, at most NODES_MAX."""
     n_rows = sum(len(own.rows(table)) for table in TABLES)
     return max(1, min(NODES_MAX, ROWS_MAX // max(n_rows, 1)))
+
+
+def read_unfinished(attempt: Attempt, span: Span, nodes: list[str]) -> Window:
+    """What these nodes are in the middle of."""
+    return read_window(attempt.pk, span.now_ns - unfinished.HEARD_NS, span.now_ns, unfinished.TABLES, nodes=nodes)
 
 
 def read_traffic(attempt: Attempt, span: Span, nodes: list[str]) -> Window:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final
 
+from django.core.cache import cache
 from django.utils.decorators import method_decorator
 from django.views.decorators.gzip import gzip_page
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -21,6 +22,8 @@ from console.dashboard.given import Fields
 from console.dashboard.job_api import find_job
 from console.dashboard.schema import ERROR, an_object
 from console.incidents import read as incident_read
+from console.incidents.models import ConditionState
+from console.incidents.rows import iso_from_ns
 from console.stages import figures
 from console.stages.models import StagePacket
 from console.stages.read import (
@@ -35,16 +38,20 @@ from console.stages.read import (
     window_row,
     windows_of,
 )
+from console.stages.standing import standing_since_ns
 from ingest.models import Attempt, Rank
+from ingest.read import latest_data_ns
 from rca.frontier.report import Label
 from rca.frontier.summaries import SUMMARIES
 from rca.frontier.words import MEANING, profile_commands
 
+KEPT_SECONDS: Final = 10
+KEPT_NS: Final = KEPT_SECONDS * 10**9
 BEFORE_NS: Final = 10 * 60 * 10**9
 FIGURE: Final = an_object(data=list[dict[str, Any]], layout=dict[str, Any], config=dict[str, Any], text=str)
 WINDOWS: Final = an_object(
     recording=Recording, roles=list[str], role=str, windows=list[WindowRow], shares=FIGURE,
-    led=list[dict[str, Any]], newest_moved=int | None,
+    led=list[dict[str, Any]], newest_moved=int | None, first_symptom_at=str | None, standing_since=str | None,
 )  # fmt: skip
 WINDOW: Final = an_object(
     window=WindowRow, labels=list[dict[str, str]], report=dict[str, Any], verdict=dict[str, Any], closed=str,
@@ -68,7 +75,8 @@ class JobStages(APIView):
     def get(self, request: Request, job_id: int) -> Response:
         """The windows of stages of the job's newest attempt, with the frontier's shares over time."""
         attempt = jobs.newest_attempt(find_job(caller_of(request.user), job_id))
-        return Response(_windows(request, attempt, None))
+        is_running = attempt is not None and attempt.state == Attempt.State.RUNNING
+        return Response(_windows(request, attempt, None, latest_data_ns(attempt.pk) if attempt and is_running else 0))
 
 
 @method_decorator(gzip_page, name="dispatch")
@@ -78,7 +86,10 @@ class IncidentStages(APIView):
         """The same around an incident: from ten minutes before its first symptom to shortly after it was last seen."""
         incident = incident_read.find_incident(number, caller_of(request.user).team_ids)
         span = incident.first_symptom_ns - BEFORE_NS, max(incident.last_seen_ns, incident.triggered_ns) + AROUND_NS
-        return Response(_windows(request, incident.attempt, span))
+        is_over = incident.condition == ConditionState.CLEAR
+        now_ns = incident.last_seen_ns if is_over else latest_data_ns(incident.attempt_id)
+        found = _windows(request, incident.attempt, span, now_ns)
+        return Response({**found, "first_symptom_at": iso_from_ns(incident.first_symptom_ns)})
 
 
 @method_decorator(gzip_page, name="dispatch")
@@ -93,7 +104,8 @@ class JobStageWindow(APIView):
         return Response(_window(found))
 
 
-def _windows(request: Request, attempt: Attempt | None, span: tuple[int, int] | None) -> dict[str, Any]:
+def _windows(request: Request, attempt: Attempt | None, span: tuple[int, int] | None, now_ns: int) -> dict[str, Any]:
+    """now_ns: as at when steps are asked whether they go on; 0 for not at all."""
     query = WindowQuery(data=request.query_params)
     query.is_valid(raise_exception=True)
     roles = roles_of(attempt) if attempt else []
@@ -104,7 +116,16 @@ def _windows(request: Request, attempt: Attempt | None, span: tuple[int, int] | 
         "recording": dataclasses.asdict(recording), "roles": roles, "role": role,
         "windows": [dataclasses.asdict(window_row(one)) for one in packets], "shares": figures.shares_figure(packets),
         "led": _with_nodes(attempt, led_by(packets)) if attempt else [], "newest_moved": _newest_moved(packets),
+        "first_symptom_at": None, "standing_since": _standing_since(attempt, packets, now_ns),
     }  # fmt: skip
+
+
+def _standing_since(attempt: Attempt | None, packets: Sequence[StagePacket], now_ns: int) -> str | None:
+    if attempt is None or not packets or not now_ns:
+        return None
+    key = f"standing:{attempt.pk}:{now_ns // KEPT_NS}"
+    since_ns = cache.get_or_set(key, lambda: standing_since_ns(attempt, now_ns + 1, packets[-1].step_s), KEPT_SECONDS)
+    return iso_from_ns(since_ns) if since_ns else None
 
 
 def _newest_moved(packets: Sequence[StagePacket]) -> int | None:

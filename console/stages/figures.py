@@ -125,7 +125,7 @@ def _shares_text(packets: Sequence[StagePacket]) -> str:
     said = ", ".join(f"{short(stage)} {share:.0%}" for stage, share in shares)
     usual = f", usually {newest.usual_s * 1e3:.0f} ms" if newest.usual_s else ""
     n = len(packets)
-    return f"{n} {'window' if n == 1 else 'windows'}. In the newest a step takes {newest.step_s * 1e3:.0f} ms{usual}: {said}."
+    return f"{n} {'window' if n == 1 else 'windows'}. In the newest a step took {newest.step_s * 1e3:.0f} ms{usual}: {said}."
 
 
 def _steps_text(body: Mapping[str, Any]) -> str:

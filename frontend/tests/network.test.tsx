@@ -2,7 +2,14 @@
 
 import { describe, expect, it } from "vitest";
 import { moved, silentWords, stretchOf, widened } from "../src/network/epochs";
-import { headline, type NetworkAnswer, type RankOnWire } from "../src/network/shapes";
+import {
+  countedWords,
+  headline,
+  type NetworkAnswer,
+  type RankOnWire,
+  type Unfinished,
+  unfinishedWords,
+} from "../src/network/shapes";
 
 const row = (rank: number, times: number | null): RankOnWire => ({
   rank,
@@ -23,6 +30,8 @@ const answer = (...ranks: RankOnWire[]): NetworkAnswer => ({
   is_custom: false,
   started_at: null,
   ended_at: null,
+  unfinished: null,
+  counted: { n_ops: 0, started_at: null, ended_at: null, is_before: false },
   measured: {
     n_rows: 0,
     sources: [],
@@ -68,6 +77,45 @@ describe("the sentence of the network tab", () => {
   it("says when bytes moved that belong to no known op", () => {
     const unowned = { share: 1, n_ranks: 2, ranks: [] };
     expect(headline({ ...answer(), measured: { ...answer().measured, unowned } })).toContain("could not be told");
+  });
+});
+
+describe("a group of a job that hangs", () => {
+  const standing: NetworkAnswer = {
+    ...answer(row(1, 1.1), row(2, 0.9)),
+    group: "0a",
+    groups: [{ comm_id: "0a", name: "world", n_ranks: 8, unfinished: 1 }],
+    unfinished: {
+      at: "2026-11-23T13:03:10Z",
+      n_ops: 1,
+      oldest: "AllReduce 169",
+      entered_at: "2026-11-23T13:00:12Z",
+      last_done_at: "2026-11-23T13:00:11Z",
+      ranks: [0, 1, 2, 3, 4, 5, 6, 7],
+      n_ranks: 8,
+      n_flows: 32,
+      n_unheard: 0,
+    },
+    counted: { n_ops: 40, started_at: "2026-11-23T13:00:01Z", ended_at: "2026-11-23T13:00:11Z", is_before: true },
+  };
+  it("says first what does not end, since when and where", () => {
+    expect(unfinishedWords(standing)).toBe(
+      "AllReduce 169 of world has not ended: nothing of it finished at all 8 ranks since 13:00:11 UTC, 32 flows stand still.",
+    );
+    const some = { ...standing.unfinished, ranks: [2, 3], n_ranks: 2, n_flows: 0, n_ops: 2 } as Unfinished;
+    expect(unfinishedWords({ ...standing, unfinished: some })).toBe(
+      "2 ops of world have not ended, the first of them AllReduce 169: nothing of it finished at ranks 2–3 since 13:00:11 UTC.",
+    );
+    expect(unfinishedWords(answer(row(1, 1)))).toBe("");
+  });
+  it("says that only what ended is counted, and never that all are alike now", () => {
+    expect(countedWords(standing)).toBe(
+      "Times and rates below are of the 40 ops that ended from 13:00:01 to 13:00:11 UTC, all before the first symptom: none has ended since.",
+    );
+    expect(headline(standing)).toContain("Until then");
+    expect(headline(standing)).not.toContain(" are alike");
+    const unheard = { ...standing.unfinished, n_unheard: 2 } as Unfinished;
+    expect(countedWords({ ...standing, unfinished: unheard })).toContain("Of 2 ranks nothing is heard.");
   });
 });
 

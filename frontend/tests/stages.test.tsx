@@ -4,7 +4,18 @@ import { render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { StagesPanel } from "../src/stages/StagesPanel";
-import { headline, labelWords, ms, percent, type StageWindow, type StageWindowRow, short } from "../src/stages/shapes";
+import {
+  beforeWords,
+  headline,
+  labelWords,
+  ms,
+  percent,
+  type StageWindow,
+  type StageWindowRow,
+  type StageWindows,
+  short,
+  standingWords,
+} from "../src/stages/shapes";
 
 const FIGURE = { data: [], layout: {}, config: {}, text: "In words." };
 
@@ -91,6 +102,23 @@ describe("what a window says", () => {
     expect(headline(one({ window: row({ leader: 5 }), report: alike, verdict: tie }))).toContain(
       "rank 5 enters the ops last by 120 ms",
     );
+  });
+
+  it("is in the past tense of a time before the hang, and says which", () => {
+    const standing = { standing_since: "2026-11-22T17:01:11.000Z" } as StageWindows;
+    const before = beforeWords(row(), standing);
+    expect(headline(one(), before)).toBe(
+      "Before the hang (17:00:00–17:00:40 UTC) a step took 409 ms, usually 212 ms; data had 51 % of the exposed time, and rank 3 left it last, 200 ms after everybody else.",
+    );
+    expect(standingWords(standing)).toContain("No op has ended since 17:01:11 UTC, so no step has either");
+  });
+
+  it("tells windows before the first symptom of a job that goes on from those after it", () => {
+    const slow = { first_symptom_at: "2026-11-22T17:00:50.000Z" } as StageWindows;
+    expect(beforeWords(row(), slow)).toBe("Before the first symptom (17:00:00–17:00:40 UTC)");
+    expect(beforeWords(row({ ended_at: "2026-11-22T17:01:20.000Z" }), slow)).toBe("");
+    expect(beforeWords(row(), {} as StageWindows)).toBe("");
+    expect(standingWords({})).toBe("");
   });
 
   it("says numbers as people read them", () => {

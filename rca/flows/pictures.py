@@ -117,6 +117,11 @@ def op_times(window: Window, comm_id: int, kept: int = OPS_KEPT) -> OpTimes:
     return found.only(_newest(found.rank, kept))
 
 
+def finished_times(times: OpTimes) -> OpTimes:
+    """Without ops that have not moved all: their times are those of a part. All of them where none has."""
+    return times.only(times.is_finished) if times.is_finished.any() else times
+
+
 def _op_of(rows: Rows) -> tuple[Ints, int]:
     """(n,) of each row, sorted by rank and start, its op: 0 … n-1. Sends to several peers that go on together are one
     custom collective; they are numbered for each peer apart.

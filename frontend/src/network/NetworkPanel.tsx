@@ -12,9 +12,18 @@ import { type Column, Table } from "../parts/Table";
 import { useAnswer } from "../parts/useAnswer";
 import { query, selectedRank, selectRank, setQuery } from "../state/address";
 import { timeOfDay, zoneLabel } from "../state/clock";
+import { count } from "../state/words";
 import { EpochsPanel } from "./EpochsPanel";
 import { ParallelismPanel } from "./ParallelismPanel";
-import { headline, type Measured, type NetworkAnswer, type RankOnWire, type UnownedRank } from "./shapes";
+import {
+  countedWords,
+  headline,
+  type Measured,
+  type NetworkAnswer,
+  type RankOnWire,
+  type UnownedRank,
+  unfinishedWords,
+} from "./shapes";
 import "./network.css";
 
 interface NetworkPanelProps {
@@ -42,6 +51,7 @@ export function NetworkPanel({ source, jobId, beat = "" }: NetworkPanelProps) {
   return (
     <div class="network">
       <Chosen answer={value} />
+      <NotEnding answer={value} />
       {value.measured.n_rows === 0 ? <NotMeasured /> : <Pictures answer={value} source={source} beat={beat} />}
       <ParallelismPanel jobId={jobId} beat={beat} />
     </div>
@@ -65,6 +75,7 @@ function Chosen({ answer }: { answer: NetworkAnswer }) {
           {answer.groups.map((group) => (
             <option key={group.comm_id} value={group.comm_id} selected={group.comm_id === answer.group}>
               {group.name || group.comm_id}, {group.n_ranks.toLocaleString("en")} ranks
+              {group.unfinished ? `: ${count(group.unfinished, "op")} not ended` : ""}
             </option>
           ))}
         </select>
@@ -78,6 +89,23 @@ function Chosen({ answer }: { answer: NetworkAnswer }) {
   );
 }
 
+function NotEnding({ answer }: { answer: NetworkAnswer }) {
+  const [said, counted] = [unfinishedWords(answer), countedWords(answer)];
+  return (
+    <>
+      {said && (
+        <p class="network-headline network-standing">
+          <strong>{said}</strong> <span class="faint">As at {clockOf(answer.unfinished?.at)}.</span>
+        </p>
+      )}
+      {counted && <p class="faint">{counted}</p>}
+    </>
+  );
+}
+
+const clockOf = (at: string | null | undefined) =>
+  at ? `${timeOfDay(Date.parse(at))} ${zoneLabel()}` : "an unknown time";
+
 function NotMeasured() {
   return (
     <Empty title="Nothing of this group was measured on the wire in this time.">
@@ -90,7 +118,7 @@ function NotMeasured() {
 function Pictures({ answer, source, beat }: { answer: NetworkAnswer; source: string; beat: string | number }) {
   return (
     <>
-      <p class="network-headline">{headline(answer)}</p>
+      <p class={unfinishedWords(answer) ? "" : "network-headline"}>{headline(answer)}</p>
       <RestsOn measured={answer.measured} />
       <div class="network-figures">
         <Boxed
@@ -170,7 +198,7 @@ const UNOWNED: Column<UnownedRank>[] = [
   { word: "Connections", isNumber: true, cell: (row) => row.connections },
 ];
 
-const ms = (value: number) => `${value.toFixed(value < 10 ? 2 : 1)} ms`;
+const ms = (value: number | null) => (value === null ? "unknown" : `${value.toFixed(value < 10 ? 2 : 1)} ms`);
 
 const COLUMNS: Column<RankOnWire>[] = [
   {
@@ -191,13 +219,14 @@ const COLUMNS: Column<RankOnWire>[] = [
   {
     word: "Rate",
     isNumber: true,
+    title: "While bytes moved, all paths of the rank together",
     cell: (row) => (row.gb_per_s === null ? "unknown" : `${row.gb_per_s.toPrecision(3)} GB/s`),
   },
-  { word: "Ops", isNumber: true, class: () => "faint", cell: (row) => row.n_ops },
+  { word: "Ended ops", isNumber: true, class: () => "faint", cell: (row) => row.n_ops },
   {
-    word: "Unfinished",
+    word: "Not ended",
     isNumber: true,
-    title: "Ops of which less than the expected bytes have moved",
-    cell: (row) => row.unfinished || "",
+    title: "Ops that the rank is in and that do not end",
+    cell: (row) => (row.unfinished ? <b>{row.unfinished}</b> : "0"),
   },
 ];

@@ -1,18 +1,23 @@
 /* What the server says of a group's bytes on the wire. */
 
+import { timeOfDay, zoneLabel } from "../state/clock";
+import { count, rankRanges } from "../state/words";
 import type { PlotlyFigure } from "../types";
 
 export interface NetworkGroup {
   comm_id: string;
   name: string;
   n_ranks: number;
+  /** Ops of it that do not end at the chosen rank. */
+  unfinished?: number;
 }
 
 export interface RankOnWire {
   rank: number;
   n_ops: number;
-  actual_ms: number;
-  lasted_ms: number;
+  /** null: none of its ops has ended. */
+  actual_ms: number | null;
+  lasted_ms: number | null;
   gb_per_s: number | null;
   /** How many times as long as at the median rank bytes moved. */
   times_median: number | null;
@@ -41,6 +46,27 @@ export interface UnownedRank {
   gb_per_s: number | null;
 }
 
+/** Ops that ranks have entered and that do not end, as at `at`. */
+export interface Unfinished {
+  at: string;
+  n_ops: number;
+  oldest: string;
+  entered_at: string | null;
+  last_done_at: string | null;
+  ranks: number[];
+  n_ranks: number;
+  n_flows: number;
+  n_unheard: number;
+}
+
+/** Of which ops the comparison is. */
+export interface Counted {
+  n_ops: number;
+  started_at: string | null;
+  ended_at: string | null;
+  is_before: boolean;
+}
+
 export interface NetworkAnswer {
   rank: number | null;
   groups: NetworkGroup[];
@@ -48,6 +74,8 @@ export interface NetworkAnswer {
   is_custom: boolean;
   started_at: string | null;
   ended_at: string | null;
+  unfinished: Unfinished | null;
+  counted: Counted;
   measured: Measured;
   ranks: RankOnWire[];
   times: PlotlyFigure;
@@ -56,7 +84,45 @@ export interface NetworkAnswer {
   matrix: PlotlyFigure | null;
 }
 
+/** Nothing ends any more: what can be compared is over. */
+function isPast({ unfinished, counted }: NetworkAnswer): boolean {
+  return counted.is_before || (unfinished?.n_ops ?? 0) > 0;
+}
+
 export const APART = 1.25;
+
+/** What does not end, in words; "" where every op ends. It stands above what moved: a hang is no network that is fine. */
+export function unfinishedWords({ unfinished, groups, group }: NetworkAnswer): string {
+  if (!unfinished || unfinished.n_ops === 0) return "";
+  const { n_ops, n_ranks, n_flows, oldest, ranks } = unfinished;
+  const chosen = groups.find((one) => one.comm_id === group);
+  const all = chosen?.n_ranks === n_ranks;
+  const who = all ? `all ${n_ranks.toLocaleString("en")} ranks` : rankWords(ranks, n_ranks);
+  const what =
+    n_ops === 1
+      ? `${oldest} of ${chosen?.name || "this group"} has not ended`
+      : `${n_ops} ops of ${chosen?.name || "this group"} have not ended, the first of them ${oldest}`;
+  const since = unfinished.last_done_at ?? unfinished.entered_at;
+  const flows = n_flows > 0 ? `, ${count(n_flows, "flow stands", "flows stand")} still` : "";
+  const when = since ? ` since ${timeOfDay(Date.parse(since))} ${zoneLabel()}` : "";
+  return `${what}: nothing of it finished at ${who}${when}${flows}.`;
+}
+
+function rankWords(ranks: number[], n: number): string {
+  const said = rankRanges(ranks.slice(0, 12));
+  return n === 1 ? `rank ${said}` : `ranks ${said}${n > 12 ? ` and ${n - 12} more` : ""}`;
+}
+
+/** Up to when ops ended that are counted: of what has not ended nothing is told. */
+export function countedWords({ counted, unfinished }: NetworkAnswer): string {
+  if (counted.n_ops === 0) return "";
+  const [from, until] = [counted.started_at, counted.ended_at].map((at) => at && timeOfDay(Date.parse(at)));
+  const when = from && until ? ` from ${from} to ${until} ${zoneLabel()}` : "";
+  const why = counted.is_before ? ", all before the first symptom: none has ended since" : "";
+  const unheard = unfinished?.n_unheard ?? 0;
+  const missing = unheard > 0 ? ` Of ${count(unheard, "rank")} nothing is heard.` : "";
+  return `Times and rates below are of the ${count(counted.n_ops, "op")} that ended${when}${why}.${missing}`;
+}
 
 /** What stands above the pictures: who stands out, or that nobody does. */
 export function headline(answer: NetworkAnswer): string {
@@ -69,10 +135,11 @@ export function headline(answer: NetworkAnswer): string {
   const missed = measured.length < total;
   const of = `${measured.length.toLocaleString("en")} of ${total.toLocaleString("en")} ranks`;
   if (measured.length === 1 && missed) return `Of ${of} bytes were measured: there is nobody to compare it with.`;
+  const [then, are] = isPast(answer) ? ["Until then, on the wire,", "were"] : ["On the wire", "are"];
   if (apart.length === 0)
     return missed
-      ? `On the wire the ${of} of this group that were measured are alike.`
-      : "On the wire all ranks of this group are alike.";
+      ? `${then} the ${of} of this group that were measured ${are} alike.`
+      : `${then} all ranks of this group ${are} alike.`;
   const named = apart
     .slice(0, 4)
     .map((row) => row.rank)
@@ -80,5 +147,6 @@ export function headline(answer: NetworkAnswer): string {
   const more = apart.length > 4 ? ` and ${apart.length - 4} more` : "";
   const most = apart[0]?.times_median?.toFixed(1);
   const word = apart.length === 1 ? "Rank" : "Ranks";
-  return `${word} ${named}${more}: bytes move up to ${most} times as long as at the median rank${missed ? ` of the ${of} that were measured` : ""}.`;
+  const moved = isPast(answer) ? "until then bytes moved" : "bytes move";
+  return `${word} ${named}${more}: ${moved} up to ${most} times as long as at the median rank${missed ? ` of the ${of} that were measured` : ""}.`;
 }

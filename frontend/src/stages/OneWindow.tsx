@@ -9,9 +9,25 @@ import { type Column, Table } from "../parts/Table";
 import { useAnswer } from "../parts/useAnswer";
 import { selectRank } from "../state/address";
 import { notify } from "../state/notices";
-import { type ByStage, headline, labelWords, percent, type StageWindow, short, VERDICT } from "./shapes";
+import {
+  type ByStage,
+  headline,
+  labelWords,
+  percent,
+  type StageWindow,
+  type StageWindowRow,
+  short,
+  VERDICT,
+} from "./shapes";
 
-export function OneWindow({ jobId, id }: { jobId: number; id: number }) {
+interface OneWindowProps {
+  jobId: number;
+  id: number;
+  /** What says that a window is of a time that is over; "" of one that is not. */
+  before: (row: StageWindowRow) => string;
+}
+
+export function OneWindow({ jobId, id, before }: OneWindowProps) {
   const asked = `jobs/${jobId}/stages/${id}`;
   const { value, failure, again } = useAnswer(asked, () => ask<StageWindow>(asked));
   if (failure && !value) return <Failure error={failure} again={again} />;
@@ -24,7 +40,7 @@ export function OneWindow({ jobId, id }: { jobId: number; id: number }) {
         {window.role && `, ${window.role}`}
         <span class={`stage-verdict ${window.verdict}`}>{VERDICT[window.verdict].word}</span>
       </h3>
-      <p class="stage-headline">{headline(value)}</p>
+      <p class="stage-headline">{headline(value, before(window))}</p>
       {value.verdict.next_look && (window.verdict !== "routed" || !value.profile) && (
         <p class="stage-next">Next: {value.verdict.next_look}</p>
       )}

@@ -12,7 +12,17 @@ import { useAnswer } from "../parts/useAnswer";
 import { query, selectRank, setQuery } from "../state/address";
 import { count } from "../state/words";
 import { OneWindow } from "./OneWindow";
-import { type Led, ms, percent, type StageWindowRow, type StageWindows, short, VERDICT } from "./shapes";
+import {
+  beforeWords,
+  type Led,
+  ms,
+  percent,
+  type StageWindowRow,
+  type StageWindows,
+  short,
+  standingWords,
+  VERDICT,
+} from "./shapes";
 import "./stages.css";
 
 interface StagesPanelProps {
@@ -42,6 +52,7 @@ export function StagesPanel({ source, jobId, beat = "" }: StagesPanelProps) {
   return (
     <div class="stages">
       <Trouble of={value.recording} />
+      {standingWords(value) && <p class="stage-standing">{standingWords(value)}</p>}
       {value.roles.length > 1 && <Roles answer={value} />}
       <Figure figure={value.shares} label="Exposed time of a step by stage, over time" />
       <LedBy led={value.led} />
@@ -49,7 +60,7 @@ export function StagesPanel({ source, jobId, beat = "" }: StagesPanelProps) {
         <summary>{count(value.windows.length, "window")}, newest first</summary>
         <Windows rows={value.windows} shown={shown} />
       </details>
-      {shown !== undefined && <OneWindow jobId={jobId} id={shown} />}
+      {shown !== undefined && <OneWindow jobId={jobId} id={shown} before={(row) => beforeWords(row, value)} />}
     </div>
   );
 }

@@ -1,5 +1,6 @@
 /* What the REST answers about stages hold, and how the page says it. */
 
+import { timeOfDay, zoneLabel } from "../state/clock";
 import { readable } from "../state/words";
 import type { PlotlyFigure } from "../types";
 
@@ -40,6 +41,10 @@ export interface StageWindows {
   shares: PlotlyFigure;
   led: Led[];
   newest_moved: number | null;
+  /** Of an incident. */
+  first_symptom_at?: string | null;
+  /** When the job's last op ended, where none has for long. */
+  standing_since?: string | null;
 }
 
 export interface ByStage {
@@ -134,24 +139,54 @@ export function ms(seconds: number): string {
   return `${value < 10 ? value.toFixed(1) : Math.round(value).toLocaleString("en")} ms`;
 }
 
-/** What a window says in one sentence. */
-export function headline({ window, report, verdict }: StageWindow): string {
+/** What a window says in one sentence. before: it is of a time that is over, as "Before the hang (…)". */
+export function headline({ window, report, verdict }: StageWindow, before = ""): string {
+  const now = before ? PAST : PRESENT;
   const usual = window.usual_s ? `, usually ${ms(window.usual_s)}` : "";
-  const step = `A step takes ${ms(window.step_s)}${usual}`;
+  const step = `${before ? `${before} a` : "A"} step ${now.takes} ${ms(window.step_s)}${usual}`;
   const leading = report.routing[0];
-  if (!leading) return `${step}; too little time is exposed to divide it.`;
+  if (!leading) return `${step}; too little time ${now.is} exposed to divide it.`;
   const share = percent(report.shares[leading] ?? 0);
   if (verdict.entered?.settled && verdict.entered.settled !== leading) {
-    return `${step}; rank ${verdict.entered.rank} is late in ${short(verdict.entered.settled)}, which the host sees in ${short(leading)}.`;
+    return `${step}; rank ${verdict.entered.rank} ${now.is} late in ${short(verdict.entered.settled)}, which the host ${now.sees} in ${short(leading)}.`;
   }
   const who =
-    window.leader === null ? "no rank leaves it clearly last" : whoLeads(window.leader, report.at.lead_s, verdict);
-  return `${step}; ${short(leading)} has ${share} of the exposed time, and ${who}.`;
+    window.leader === null
+      ? `no rank ${now.leaves} it clearly last`
+      : whoLeads(window.leader, report.at.lead_s, verdict, now);
+  return `${step}; ${short(leading)} ${now.has} ${share} of the exposed time, and ${who}.`;
 }
 
-function whoLeads(rank: number, lead: number, verdict: StageWindow["verdict"]): string {
+const PRESENT = { takes: "takes", is: "is", are: "are", sees: "sees", leaves: "leaves", has: "has", enters: "enters" };
+const PAST: typeof PRESENT = {
+  takes: "took",
+  is: "was",
+  are: "were",
+  sees: "saw",
+  leaves: "left",
+  has: "had",
+  enters: "entered",
+};
+
+function whoLeads(rank: number, lead: number, verdict: StageWindow["verdict"], now: typeof PRESENT): string {
   if (verdict.entered && verdict.entered.rank === rank && lead === 0) {
-    return `all ranks are alike in it, but rank ${rank} enters the ops last by ${Math.round(verdict.entered.late_ms)} ms`;
+    return `all ranks ${now.are} alike in it, but rank ${rank} ${now.enters} the ops last by ${Math.round(verdict.entered.late_ms)} ms`;
   }
-  return `rank ${rank} leaves it last, ${ms(lead)} after everybody else`;
+  return `rank ${rank} ${now.leaves} it last, ${ms(lead)} after everybody else`;
+}
+
+/** "Before the hang (09:46:42–09:47:04 UTC)" of a window of a time that is over; "" of one that tells of now. */
+export function beforeWords(window: StageWindowRow, { standing_since, first_symptom_at }: StageWindows): string {
+  const [from, until] = [window.started_at, window.ended_at].map((at) => (at ? Date.parse(at) : Number.NaN));
+  const isBefore = first_symptom_at ? until <= Date.parse(first_symptom_at) : false;
+  if (!standing_since && !isBefore) return "";
+  const when = `(${timeOfDay(from)}–${timeOfDay(until)} ${zoneLabel()})`;
+  return standing_since ? `Before the hang ${when}` : `Before the first symptom ${when}`;
+}
+
+/** That no step goes on, so that nobody takes what was for what is; "" where they do. */
+export function standingWords({ standing_since }: Pick<StageWindows, "standing_since">): string {
+  if (!standing_since) return "";
+  const since = `${timeOfDay(Date.parse(standing_since))} ${zoneLabel()}`;
+  return `No op has ended since ${since}, so no step has either: what stands here is from before the hang. It tells how long steps took, not why the job stands.`;
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from django.contrib.auth.models import User
 
 from console.accounts.models import Role
 from console.incidents.models import Incident
+from console.incidents.pictures.evidence import newest_diagnosis
 from console.incidents.watching import watch
 from console.network import read as network_read
 from ingest.models import Attempt, Job
@@ -28,8 +30,8 @@ PIPELINE = Layout(tp=1, pp=4, dp=2, ranks_per_node=1)
 MEASURED = replace(TESTBED, traffic_rows=10**6)
 
 
-async def feed(ingest: Ingest, seconds: float, traffic_rows: int = 10**6) -> None:
-    fault = make_fault("nic_limited", FOUR, 22.0, victim=3, amount=0.25)
+async def feed(ingest: Ingest, seconds: float, traffic_rows: int = 10**6, name: str = "nic_limited") -> None:
+    fault = make_fault(name, FOUR, 22.0, victim=3, amount=0.25 if name == "nic_limited" else None)
     looked_ns = 0
     for one in run(FOUR, fault, seconds=seconds, physics=replace(MEASURED, traffic_rows=traffic_rows)):
         ingest.clock_ns = one.arrives_ns
@@ -37,6 +39,10 @@ async def feed(ingest: Ingest, seconds: float, traffic_rows: int = 10**6) -> Non
         if one.arrives_ns - looked_ns >= 3 * 10**9:
             looked_ns = one.arrives_ns
             await sync_to_async(watch.watch_job)((await Attempt.objects.alatest("pk")).pk)
+
+
+def ns_of(at: str) -> int:
+    return int(datetime.fromisoformat(at).timestamp() * 1e9)
 
 
 @sync_to_async
@@ -57,6 +63,35 @@ async def test_an_incidents_tab_shows_the_culprits_group_with_the_slow_nic_first
     assert "Slowest: rank" in shown["paths"]["text"] and "3" in shown["paths"]["text"]
     assert "lasted" in shown["times"]["text"] and shown["times"]["data"] and shown["rates"]["data"]
     assert shown["matrix"] is None and "µs" in shown["measured"]["sight"]
+
+
+async def test_the_tab_of_a_hang_opens_on_the_verdicts_group_and_says_which_ops_never_ended(ingest: Ingest) -> None:
+    await feed(ingest, 45.0, name="nic_down")
+    incident = await Incident.objects.aget()
+    shown = (await asked(ingest, f"incidents/{incident.pk}/network")).json()
+    diagnosis = await sync_to_async(newest_diagnosis)(incident)
+    assert diagnosis is not None and diagnosis.culprits == (3,)
+    leading = [edge.comm_id for edge in diagnosis.path if edge.waits_for == 3]
+    assert int(shown["group"], 16) in leading, "where ranks wait for the culprit"
+    unfinished, onset = shown["unfinished"], incident.first_symptom_ns
+    n_ranks = next(one["n_ranks"] for one in shown["groups"] if one["comm_id"] == shown["group"])
+    assert unfinished["n_ops"] >= 1 and unfinished["n_ranks"] == n_ranks and unfinished["n_flows"] > 0
+    assert unfinished["n_unheard"] == 0 and unfinished["oldest"]
+    assert abs(ns_of(unfinished["last_done_at"]) - onset) < 3 * 10**9, "none has ended since the fault"
+    assert ns_of(unfinished["at"]) > onset + 10 * 10**9, "as of the newest that is known"
+    counted = shown["counted"]
+    assert counted["n_ops"] > 0 and ns_of(counted["ended_at"]) <= onset + 3 * 10**9, "nothing is told of half an op"
+    assert {row["rank"] for row in shown["ranks"] if row["unfinished"]} == set(unfinished["ranks"])
+    marked = {one["comm_id"] for one in shown["groups"] if one["unfinished"]}
+    assert shown["group"] in marked, "which groups stand is seen without opening each"
+
+
+async def test_of_a_job_that_runs_no_op_is_called_unfinished(ingest: Ingest) -> None:
+    await feed(ingest, 15.0)
+    job = await Job.objects.aget()
+    shown = (await asked(ingest, f"jobs/{job.pk}/network")).json()
+    assert shown["unfinished"]["n_ops"] == 0 and shown["unfinished"]["ranks"] == []
+    assert {one["unfinished"] for one in shown["groups"]} == {0} and not shown["counted"]["is_before"]
 
 
 async def test_a_job_that_is_not_measured_says_so_and_another_group_is_shown_when_asked_for(ingest: Ingest) -> None:

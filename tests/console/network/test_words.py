@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from console.network.figures import paths_figure, times_figure
-from rca.flows.pictures import OpTimes, Paths
+from console.network.figures import paths_figure, rank_rows, times_figure
+from rca.flows.pictures import OpTimes, Paths, finished_times
 
 
 def alike(n: int) -> OpTimes:
@@ -24,6 +26,23 @@ def test_all_ranks_are_alike_only_where_all_were_measured() -> None:
     said = times_figure(alike(2), 0, 64)["text"]
     assert said.startswith("Of the 2 of 64 ranks that were measured: ops lasted") and "All ranks" not in said
     assert "alike" not in times_figure(alike(1), 0, 64)["text"]
+
+
+def test_a_path_is_slower_than_its_rank_where_a_rank_has_several() -> None:
+    assert "together" not in paths_figure(paths(4), 4, by_peer=False)["text"]
+    two = Paths(np.arange(4), np.arange(2), np.full((4, 2), 1e9), np.full((4, 2), 1e6), np.full((4, 2), -1))
+    assert "all its paths together" in paths_figure(two, 4, by_peer=False)["text"]
+
+
+def test_of_ops_that_have_not_moved_all_no_time_is_compared() -> None:
+    half = replace(alike(4), is_finished=np.array([True, True, False, True]))
+    assert finished_times(half).rank.tolist() == [0, 1, 3]
+    assert finished_times(replace(half, is_finished=np.zeros(4, bool))).rank.tolist() == [0, 1, 2, 3], (
+        "nothing else is there"
+    )
+    rows = rank_rows(finished_times(half), 0, {2: 1, 3: 2})
+    assert {row["rank"]: row["unfinished"] for row in rows} == {0: 0, 1: 0, 2: 1, 3: 2}
+    assert rows[-1]["rank"] == 2 and rows[-1]["actual_ms"] is None
 
 
 @pytest.mark.parametrize(

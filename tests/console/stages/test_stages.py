@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.core.cache import cache
 from django.utils import timezone
 from rest_framework.test import APIClient
 
@@ -19,11 +21,12 @@ from console.stages.store import store_packet
 from console.stages.watch import _complete_ns, watch_stages
 from ingest.models import Attempt, Job, Node, Team
 from ingest.read import latest_data_ns
+from nccl_instrument.tables import empty_rows
 from rca.findings import diagnosis_from_json
-from tests.builders import SECOND
+from tests.builders import MONO_NS, SECOND, with_rows
 from tests.console.conftest import make_persona
 from tests.console.incidents.making import make_incident
-from tests.console.stages.training import Training
+from tests.console.stages.training import WORLD, Training
 from tests.eval.stages_model import Fault
 from tests.ingest.conftest import Ingest, ingest, no_traces
 
@@ -123,6 +126,39 @@ async def test_the_api_gives_windows_pictures_and_the_command_to_profile(ingest:
     assert (one["profile"]["rank"], one["profile"]["node"], one["profile"]["pid"]) == (3, "node-1", 1003)
     assert one["profile"]["commands"][0].startswith("ssh node-1 py-spy record --pid 1003")
     assert "Rank 3 leaves data last" in one["steps"]["text"]
+
+
+async def test_of_a_job_that_stands_the_api_says_since_when_and_of_one_that_runs_it_does_not(ingest: Ingest) -> None:
+    job = Training(ingest)
+    await job.train(150)
+    await cut()
+    attempt = await Attempt.objects.select_related("job__team").alatest("pk")
+    client, last_ns = await browser(ingest), int(await sync_to_async(latest_data_ns)(attempt.pk))
+    path = f"/api/v1/jobs/{attempt.job_id}/stages"
+    await tell_progress(job, done_ns=MONO_NS + job.number * SECOND)
+    cache.clear()
+    assert (await sync_to_async(client.get)(path)).json()["standing_since"] is None
+    for _ in range(20):
+        await tell_progress(job, done_ns=MONO_NS + 10 * SECOND)
+    cache.clear()
+    body = (await sync_to_async(client.get)(path)).json()
+    said = datetime.fromisoformat(body["standing_since"]).timestamp()
+    assert said == pytest.approx(last_ns / 1e9 - (job.number - 20 - 1 - 10), abs=3) and body["first_symptom_at"] is None
+    incident = await sync_to_async(make_incident)(attempt, first_symptom_ns=last_ns)
+    body = (await sync_to_async(client.get)(f"/api/v1/incidents/{incident.pk}/stages")).json()
+    assert body["windows"] and body["first_symptom_at"] and body["standing_since"]
+
+
+async def tell_progress(job: Training, done_ns: int) -> None:
+    """Another second, in which ranks say when an op of theirs ended last."""
+    for node in range(4):
+        rows = empty_rows("progress", 2)
+        ranks = job.fake.ranks_of(node)
+        rows["comm_id"], rows["comm_rank"], rows["last_done_ns"] = WORLD.comm_id, ranks, done_ns
+        rows["tick_ns"] = MONO_NS + (job.number + 1) * SECOND - 1
+        reply = await job.ingest.send(with_rows(job.fake.batch(node, job.number), progress=rows))
+        assert reply.status == 200, reply.body
+    job.number += 1
 
 
 @sync_to_async
