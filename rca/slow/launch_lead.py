@@ -29,6 +29,7 @@ SHARE_OF_TWO = 0.1  # where only two meet, and nothing tells by how much those d
 ALONE_MIN_NS = (
     50_000.0  # by which those differ whose GPUs come to an op by themselves; a host's own pace varies by less
 )
+MADE_UP_MIN = 0.5  # of a lead
 ALIKE_MAX = 0.25  # of what an iteration loses, divided among its ops: one slow GPU alone leads by nearly all of it
 DEVIATION = 1.4826  # times a median deviation
 
@@ -74,7 +75,8 @@ def last_to_launch(slowdown: Slowdown, ranks: Ints) -> Ints:
 def leads_ns(slowdown: Slowdown, ranks: Ints) -> dict[int, float]:
     """Rank → by how much it enqueues later than its mates, on average over the ops of an iteration; see last_to_launch."""
     leads: dict[int, float] = {}
-    for meeting in meetings_of(slowdown, ranks):
+    meetings = list(meetings_of(slowdown, ranks))
+    for meeting in meetings:
         grown = meeting.own_ns()
         leader = leader_of(slowdown.lost_ns, meeting)
         if leader >= 0:
@@ -85,9 +87,22 @@ def leads_ns(slowdown: Slowdown, ranks: Ints) -> dict[int, float]:
     for rank in sorted(leads, key=lambda one: -leads[one]):
         shared = members["rank"][np.isin(members["comm_id"], members["comm_id"][members["rank"] == rank])]
         in_node = np.intersect1d(shared, ranks)  # whom it meets elsewhere does not make it later than its mates
-        if not np.isin(found, in_node).any():
+        if not np.isin(found, in_node).any() and not is_made_up_for(meetings, rank, leads[rank], in_node):
             found.append(rank)
     return {rank: leads[rank] for rank in found}
+
+
+def is_made_up_for(meetings: Sequence[Meeting], rank: int, lead_ns: float, mates: Ints) -> bool:
+    """Whether one of these mates is ahead of its own, in a meeting without the rank, by as much as the rank is behind: what the
+    experts of one have more to do, those of the other have less, and on a node that is slower all of it takes longer."""
+    for meeting in meetings:
+        if (meeting.members == rank).any():
+            continue
+        own = meeting.own_ns()
+        for at in np.flatnonzero(np.isin(meeting.members, mates)):
+            if np.delete(own, at).min(initial=np.inf) - own[at] >= MADE_UP_MIN * lead_ns:
+                return True
+    return False
 
 
 def launch_alike(slowdown: Slowdown, ranks: Ints) -> bool:

@@ -10,6 +10,7 @@ them. The normal is learned only while nothing is wrong, and kept with the job.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, median
@@ -20,6 +21,7 @@ from rca.triggers.blocks import BLOCKS_MIN, lasting_shift, n_compared, n_judged
 
 USUAL_KEPT = 256
 KEPT_MAX = 1024  # of iterations so short that more are needed: a slowdown and what is usual take seconds to be known
+OFTEN_DEVIATIONS = 3.0  # of a number that comes by chance
 WINDOW_ITERATIONS = 8  # usual ones, so that four of twice the length would still show that they repeat
 
 
@@ -198,10 +200,21 @@ def _recurring(pace: Pace, usual: int, limit: float, settings: Settings) -> Slow
     spells = [one for i, (at, one) in enumerate(long) if i == 0 or at > long[i - 1][0] + 1]
     lost = sum(one[1] - usual for _, one in long)
     span = recent[-1][0] + recent[-1][1] - recent[0][0]
-    if len(spells) < settings.recurring_min or lost < settings.recurring_share * span:
+    if len(spells) < _more_often(pace, limit, span, settings) or lost < settings.recurring_share * span:
         return None
     mean = sum(length for _, length in recent) // len(recent)
     return Slowing("recurring", spells[0][0], usual, mean, len(long))
+
+
+def _more_often(pace: Pace, limit: float, span: int, settings: Settings) -> float:
+    """How many long iterations within `span` are more than chance makes of the usual ones: jobs hiccup at rates of their own.
+
+    Of a job that has had none, so many that as many would have been seen in the time that is known as usual.
+    """
+    known_ns = sum(pace.usual_ns)
+    expected = float(sum(one >= limit for one in pace.usual_ns)) * span / known_ns
+    unseen = settings.recurring_min * span / known_ns if not expected else 0.0
+    return max(float(settings.recurring_min), expected + OFTEN_DEVIATIONS * math.sqrt(expected), unseen)
 
 
 def pace_to_json(pace: Pace) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from nccl_instrument.tables import OP_NO_NETWORK
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, Grade, Symptom, SymptomKind
 from rca.settings import DEFAULT
-from rca.slow.launch_lead import Meeting, last_to_launch, launch_alike, leader_of
+from rca.slow.launch_lead import Meeting, is_made_up_for, last_to_launch, launch_alike, leader_of
 from rca.slow.slowdown import Slowdown, slowdown_of
 from tests.nccl_instrument.simulate.jobs import window_after
 
@@ -123,3 +123,23 @@ def test_one_that_is_later_by_little_of_what_is_lost_stands_out_among_mates_who_
 def test_of_two_more_is_asked_since_nothing_tells_how_much_equals_differ() -> None:
     assert leader_of(LOST_NS, meeting(0.0, 2.8)) == -1
     assert leader_of(LOST_NS, meeting(0.0, 9.0)) == 1
+
+
+def beside(ahead_ms: float) -> bool:
+    """Whether rank 1, who is 1 ms behind its mates 0 to 3, is made up for by its partner, so far ahead of its own mates."""
+    other = meeting(0.0, -ahead_ms, 0.05, -0.05)
+    meetings = (meeting(0.0, 1.0, 0.05, -0.05), replace(other, members=other.members + 4))
+    return is_made_up_for(meetings, 1, 0.95e6, np.array([1, 5]))
+
+
+def test_who_is_behind_by_what_a_partner_of_its_experts_is_ahead_is_not_the_slow_one() -> None:
+    assert beside(1.0)
+
+
+@pytest.mark.parametrize("ahead_ms", [0.0, 0.3, -1.0])
+def test_a_partner_who_is_not_ahead_by_as_much_excuses_nobody(ahead_ms: float) -> None:
+    assert not beside(ahead_ms)
+
+
+def test_a_mate_who_is_ahead_in_the_same_meeting_excuses_nobody() -> None:
+    assert not is_made_up_for((meeting(0.0, 2.8, -2.0, 0.0),), 1, 2.8e6, np.arange(4))

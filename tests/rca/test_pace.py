@@ -69,6 +69,24 @@ def test_an_evaluation_every_minute_is_nobodys_fault() -> None:
     assert not any(slow for _, slow in watched(steps((30, 300), *rounds))[1])
 
 
+def hiccups(n: int, one_in: int, seed: int) -> list[tuple[int, int]]:
+    """n steps of a second, of which about one in so many takes two and a half."""
+    draw = Random(seed)
+    return [(1, 2500 if draw.random() * one_in < 1 else 1000 + draw.randrange(10)) for _ in range(n)]
+
+
+def test_hiccups_as_frequent_as_ever_are_no_slowdown() -> None:
+    looks = [look for seed in range(2, 5) for look in watched(steps(*hiccups(400, 12, seed)))[1]]
+    assert not any(slow for _, slow in looks)
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_hiccups_that_become_four_times_as_frequent_are_one(seed: int) -> None:
+    _, looks = watched(steps(*hiccups(200, 24, seed), *hiccups(80, 6, seed + 6)))
+    first, slow = next((second, slow) for second, slow in looks if slow)
+    assert slow is not None and slow.kind == "recurring" and first > 200
+
+
 def test_a_warm_up_that_gets_faster_is_no_slowdown_and_no_normal() -> None:
     pace, looks = watched(steps((10, 4000), (10, 2500), (100, 500)))
     assert not any(slow for _, slow in looks)
