@@ -3,7 +3,18 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { gapsOf, minutesOf, momentAt, momentBeside, nearWords, placeAt, valueAt, whole } from "../src/grid/minutes";
+import {
+  endWords,
+  gapsOf,
+  laterWords,
+  minutesOf,
+  momentAt,
+  momentBeside,
+  nearWords,
+  placeAt,
+  valueAt,
+  whole,
+} from "../src/grid/minutes";
 import { BadPast, decodePast, gridThen, type Moment, type Moments, NEVER, type Past } from "../src/grid/past";
 import { Scrub } from "../src/grid/scrub";
 import { whenWords } from "../src/grid/useGridShown";
@@ -39,7 +50,7 @@ function makeMoments(changes: Partial<Moments> = {}): Moments {
     ...{ from_ns: ns, to_ns: ns + 600e9, first_ns: ns, newest_ns: ns + 600e9, is_live: true },
     held: [{ from_ns: ns, to_ns: ns + 600e9 }],
     moments: [],
-    ...{ omitted: 0, later: 0 },
+    ...{ omitted: 0, after: [], later: 0 },
     ...changes,
   };
 }
@@ -100,6 +111,22 @@ describe("minutes on a slider", () => {
     expect(valueAt(minutes, null)).toBe(minutes.newest);
     expect(valueAt(minutes, FROM - 99_000)).toBe(0);
     expect(placeAt(minutes, FROM + 309_000)).toBeCloseTo(0.5);
+  });
+
+  it("say where they end, and what lies between their end and the newest", () => {
+    const ns = FROM * 1e6;
+    expect(endWords(makeMoments(), "live")).toBe("08:10:00, live");
+    const long = makeMoments({ newest_ns: ns + 600e9 + 1140e9 });
+    expect(endWords(long, "live")).toBe("08:10:00 ┆ 19 min not on the track ┆ live");
+    expect(gapsOf(long).at(-1)).toEqual({ from: placeAt(minutesOf(long), FROM + 600_000), to: 1 });
+    expect(momentAt(minutesOf(long), 600)).toBe(FROM + 600_000);
+  });
+
+  it("name what came after them", () => {
+    const after = [mark("act", FROM + 700_000, "admin acknowledged"), mark("act", FROM + 800_000, "admin commented")];
+    expect(laterWords(makeMoments({ after, later: 4 }))).toBe("4 later: admin acknowledged, admin commented, …");
+    expect(laterWords(makeMoments({ after: after.slice(1), later: 1 }))).toBe("1 later: admin commented");
+    expect(laterWords(makeMoments())).toBe("");
   });
 
   it("never end after what is known", () => {

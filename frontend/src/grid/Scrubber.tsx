@@ -11,7 +11,9 @@ import { BLIND_MS } from "../state/sight";
 import { count } from "../state/words";
 import {
   agoWords,
+  endWords,
   gapsOf,
+  laterWords,
   type Minutes,
   minutesOf,
   momentAt,
@@ -117,7 +119,8 @@ function isWithin(moments: Moments, ms: number): boolean {
 
 function Beside({ moments, at }: { moments: Moments; at: number | null }) {
   const [before, after] = [momentBeside(moments.moments, at, -1), momentBeside(moments.moments, at, 1)];
-  const value = moments.moments.findIndex((one) => whole(one) === at);
+  const listed = [...moments.moments, ...moments.after];
+  const value = listed.findIndex((one) => whole(one) === at);
   const jump = (moment: Moment | null) => moment && pinMoment(whole(moment));
   return (
     <div class="scrubber-jump">
@@ -129,16 +132,21 @@ function Beside({ moments, at }: { moments: Moments; at: number | null }) {
         <span class="visually-hidden">Go to a moment</span>
         <select
           value={String(value)}
-          onChange={(change) => jump(moments.moments[Number((change.target as HTMLSelectElement).value)] ?? null)}
+          onChange={(change) => jump(listed[Number((change.target as HTMLSelectElement).value)] ?? null)}
         >
           <option value="-1" disabled>
             {count(moments.moments.length, "moment")}
           </option>
           {moments.moments.map((one, n) => (
-            <option key={`${one.kind} ${one.at_ns} ${one.word}`} value={String(n)}>
-              {timeOfDay(one.at_ns / 1e6, 1)} {shortened(one.word)}
-            </option>
+            <Choice key={`${one.kind} ${one.at_ns} ${one.word}`} moment={one} value={n} />
           ))}
+          {moments.after.length > 0 && (
+            <optgroup label={`After ${timeOfDay(moments.to_ns / 1e6)}`}>
+              {moments.after.map((one, n) => (
+                <Choice key={`${one.kind} ${one.at_ns} ${one.word}`} moment={one} value={moments.moments.length + n} />
+              ))}
+            </optgroup>
+          )}
         </select>
       </label>
       <button type="button" class="small" disabled={!after} onClick={() => jump(after)} title={after?.word}>
@@ -150,9 +158,24 @@ function Beside({ moments, at }: { moments: Moments; at: number | null }) {
   );
 }
 
-function LeftOut({ moments: { omitted, later } }: { moments: Moments }) {
-  const parts = [omitted > 0 && `${omitted} not listed`, later > 0 && `${later} after these minutes`].filter(Boolean);
-  return parts.length > 0 ? <span class="faint">{parts.join(", ")}</span> : null;
+function Choice({ moment, value }: { moment: Moment; value: number }) {
+  return (
+    <option value={String(value)}>
+      {timeOfDay(moment.at_ns / 1e6, 1)} {shortened(moment.word)}
+    </option>
+  );
+}
+
+function LeftOut({ moments }: { moments: Moments }) {
+  const { omitted, later, after } = moments;
+  const unlisted = omitted + later - after.length;
+  const parts = [laterWords(moments), unlisted > 0 && `${unlisted} not listed`].filter(Boolean);
+  if (parts.length === 0) return null;
+  return (
+    <span class="faint" title={after.map((one) => `${timeOfDay(one.at_ns / 1e6)} ${one.word}`).join("\n")}>
+      {parts.join(", ")}
+    </span>
+  );
 }
 
 const WORD_MAX = 60;
@@ -198,7 +221,7 @@ function Track({ scrub, moments, at }: { scrub: Scrub; moments: Moments; at: num
       />
       <div class="scrubber-ends faint" aria-hidden="true">
         <span>{timeOfDay(minutes.fromMs)}</span>
-        <span>{newestWord(moments)}</span>
+        <span>{endWords(moments, newestWord(moments))}</span>
       </div>
     </div>
   );

@@ -8,6 +8,9 @@ import type { Moment, Moments } from "./past";
 
 /** The gap before the newest, as a share of the minutes. */
 const GAP_SHARE = 0.03;
+/** Where much time lies between the minutes and the newest. */
+const BREAK_SHARE = 0.1;
+const BREAK_MS = 5000;
 
 export interface Minutes {
   fromMs: number;
@@ -20,7 +23,22 @@ export interface Minutes {
 export function minutesOf(moments: Moments): Minutes {
   const fromMs = Math.ceil(moments.from_ns / 1e6);
   const steps = Math.max(1, Math.floor((Math.min(moments.to_ns, moments.newest_ns) / 1e6 - fromMs) / 1000));
-  return { fromMs, steps, newest: steps + Math.max(1, Math.round(steps * GAP_SHARE)) };
+  const share = skippedMs(moments) > 0 ? BREAK_SHARE : GAP_SHARE;
+  return { fromMs, steps, newest: steps + Math.max(1, Math.round(steps * share)) };
+}
+
+/** How much time there is between the end of the minutes and the newest, which no place on the track means; 0 for none. */
+export function skippedMs({ to_ns, newest_ns }: Moments): number {
+  const ms = (newest_ns - to_ns) / 1e6;
+  return ms > BREAK_MS ? ms : 0;
+}
+
+/** What the right end of the track is, in words: up to when it goes, and what lies between that and the newest. */
+export function endWords(moments: Moments, newest: string): string {
+  const { fromMs, steps } = minutesOf(moments);
+  const until = timeOfDay(fromMs + steps * 1000);
+  const skipped = skippedMs(moments);
+  return skipped > 0 ? `${until} ┆ ${spanWords(skipped)} not on the track ┆ ${newest}` : `${until}, ${newest}`;
 }
 
 /** The moment a slider's value means; null: the newest. */
@@ -46,6 +64,7 @@ export function gapsOf(moments: Moments): { from: number; to: number }[] {
     if (ends[i + 1] > ends[i])
       gaps.push({ from: placeAt(minutes, ends[i] / 1e6), to: placeAt(minutes, ends[i + 1] / 1e6) });
   }
+  if (skippedMs(moments) > 0) gaps.push({ from: placeAt(minutes, moments.to_ns / 1e6), to: 1 });
   return gaps;
 }
 
@@ -56,6 +75,15 @@ export function momentWords(ms: number, moments: readonly Moment[]): string {
 
 export function agoWords(ms: number): string {
   return `${spanWords(Math.max(0, serverNow() - ms))} ago`;
+}
+
+const LATER_SHOWN = 2;
+
+/** "3 later: admin acknowledged, admin commented, …"; "" where nothing came after the minutes. */
+export function laterWords({ later, after }: Moments): string {
+  if (later === 0) return "";
+  const words = after.slice(0, LATER_SHOWN).map((one) => one.word);
+  return `${later} later: ${words.join(", ")}${later > words.length ? ", …" : ""}`;
 }
 
 const NEAR_MS = 60_000;

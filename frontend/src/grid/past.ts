@@ -40,6 +40,8 @@ export interface Moments {
   held: { from_ns: number; to_ns: number }[];
   moments: Moment[];
   omitted: number;
+  /** The first of those after the minutes, and how many these are. */
+  after: Moment[];
   later: number;
 }
 

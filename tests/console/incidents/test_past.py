@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from django.db import connection
 from rest_framework.test import APIClient
 
 from console.accounts.models import Membership, Role
-from console.incidents.models import Incident
+from console.incidents.models import Incident, TimelineEntry
 from console.incidents.pictures import moments
 from console.incidents.pictures.grid import SECOND, STATES
 from console.incidents.pictures.past import NEVER, Fault, Past, decode_past, encode_past, make_past
@@ -338,12 +339,32 @@ async def test_moments_are_by_time_and_within_the_minutes_shown(told: Told) -> N
     assert answer["to_ns"] == answer["newest_ns"] + 1
 
 
-async def test_moments_beyond_the_limit_are_counted(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_more_moments_than_the_limit_the_newest_are_shown_the_others_counted_and_the_fault_is_always_there(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = (await get(told.incident.team, f"incidents/{told.incident.pk}/moments")).json()
-    monkeypatch.setattr(moments, "MOMENTS_MAX", 1)
+    fault = [one for one in whole["moments"] if one["kind"] in ("began", "symptom", "trigger")]
+    for second in (4, 5, 6):
+        at = datetime.fromtimestamp(told.at(second) / 1e9, UTC)
+        entry = {"actor": f"rita{second}", "actor_kind": "user", "verb": "acknowledged"}
+        await TimelineEntry.objects.acreate(incident=told.incident, at=at, **entry)
+    monkeypatch.setattr(moments, "MOMENTS_MAX", 2)
     less = (await get(told.incident.team, f"incidents/{told.incident.pk}/moments")).json()
-    assert len(less["moments"]) == 1
-    assert less["omitted"] > 0 and whole["omitted"] == 0
+    acts = [one["word"] for one in less["moments"] if one["kind"] == "act"]
+    assert acts == ["rita5 acknowledged", "rita6 acknowledged"]
+    assert [one for one in less["moments"] if one["kind"] != "act"] == fault
+    assert (less["omitted"], whole["omitted"]) == (1, 0)
+
+
+async def test_what_came_after_the_minutes_is_named_and_counted(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moments, "AFTER_MAX", 1)
+    for day in (1, 2):
+        at = datetime.now(UTC) + timedelta(days=day)
+        entry = {"actor": "rita", "actor_kind": "user", "verb": "commented"}
+        await TimelineEntry.objects.acreate(incident=told.incident, at=at, **entry)
+    answer = (await get(told.incident.team, f"incidents/{told.incident.pk}/moments")).json()
+    assert len(answer["after"]) == 1 and answer["after"][0]["at_ns"] >= answer["to_ns"]
+    assert answer["later"] >= 3, "the diagnosis of the real clock, and the two comments"
 
 
 async def test_where_no_node_sent_anything_nothing_is_held(ingest: Ingest) -> None:
