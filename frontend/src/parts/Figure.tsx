@@ -6,6 +6,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { colour, paletteVersion } from "../state/theme";
 import type { PlotlyFigure } from "../types";
+import { keepItsStylesOut } from "./plotlyStyles";
 
 interface FigureProps {
   figure: PlotlyFigure;
@@ -38,16 +39,6 @@ export function Figure({ figure, label, onStretch }: FigureProps) {
       <figcaption>{figure.text}</figcaption>
     </figure>
   );
-}
-
-/** The library would write its rules into the page, which the page's policy forbids: they are in styles/plotly.css. */
-function keepItsStylesOut(): void {
-  const id = "plotly.js-style-global";
-  if (document.getElementById(id)) return;
-  const mark = document.createElement("meta");
-  mark.id = id;
-  mark.className = "no-inline-styles";
-  document.head.append(mark);
 }
 
 async function draw(
