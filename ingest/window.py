@@ -79,6 +79,9 @@ WINDOW_DTYPE: Final[dict[str, np.dtype[np.void]]] = {
 }
 
 
+Cutting = Callable[[str, Ints | None, npt.NDArray[np.uint64] | None], Rows]
+
+
 class BadWindow(ValueError):
     """The file is not a saved window of this format; the message says why."""
 
@@ -91,9 +94,9 @@ class Window:
     nodes: (N,) NODE. ranks: (R,) RANK. members: (M,) MEMBER, of the whole attempt. tables: name → (n,) rows of
     WINDOW_DTYPE[name], in no particular order: `op` holds completions inside the window, `live_op` and `flow` what the
     ticks inside the window saw in progress, `stage` steps that ended inside it, `traffic` ops whose last bytes moved
-    inside it. heard_since_ns: since when some node of the job has been heard at any time, unix ns on the server's clock;
-    before that the server, its database or the network was away. 0: always. unreadable: node → table groups of it that are
-    stored and cannot be read: what they said is unknown.
+    inside it; a long one may be Columns (ingest/columns.py), which are read as rows are. heard_since_ns: since when some node
+    of the job has been heard at any time, unix ns on the server's clock; before that the server, its database or the network
+    was away. 0: always. unreadable: node → table groups of it that are stored and cannot be read: what they said is unknown.
     """
 
     job: str
@@ -121,22 +124,29 @@ class Window:
         rows = self.rows(table)
         return rows[np.isin(rows["node"], nodes)]
 
+    def newest_on(self, table: str, nodes: Ints, comms: npt.NDArray[np.uint64]) -> Rows:
+        """(n,) rows on these nodes of these communicators (sorted) that say what was in progress. Of a late table some rows
+        are left out that a newer one of the same op and flow follows."""
+        if isinstance(self.tables, LateTables) and not self.tables.is_cut(table):
+            return self.tables.newest(table, nodes, comms)
+        rows = self.rows_on(table, nodes)
+        return rows[np.isin(rows["comm_id"], comms)]
+
 
 class LateTables(Mapping[str, Rows]):
     """Tables of which some are cut out of their batches when they are first asked for.
 
     A diagnosis of a slow job may need the flows of a few nodes, of all, or none, and they are most of what is stored.
-    cut: the rows of a late table on these nodes (indices); None: on all.
+    cut: the rows of a late table on these nodes (indices); None: on all; of these communicators the newest of each
+    op and flow alone, where some are given.
     """
 
-    def __init__(
-        self, known: Mapping[str, Rows], late: Collection[str], cut: Callable[[str, Ints | None], Rows]
-    ) -> None:
+    def __init__(self, known: Mapping[str, Rows], late: Collection[str], cut: Cutting) -> None:
         self._known, self._late, self._cut = dict(known), tuple(late), cut
 
     def __getitem__(self, table: str) -> Rows:
         if table not in self._known and table in self._late:
-            self._known[table] = self._cut(table, None)
+            self._known[table] = self._cut(table, None, None)
         return self._known[table]
 
     def __iter__(self) -> Iterator[str]:
@@ -152,9 +162,13 @@ class LateTables(Mapping[str, Rows]):
     def on(self, table: str, nodes: Ints) -> Rows:
         """(n,) rows of a table on these nodes; what was cut for some is not kept."""
         if table in self._late and table not in self._known:
-            return self._cut(table, nodes)
+            return self._cut(table, nodes, None)
         rows = self[table]
         return rows[np.isin(rows["node"], nodes)]
+
+    def newest(self, table: str, nodes: Ints, comms: npt.NDArray[np.uint64]) -> Rows:
+        """See Window.newest_on; of a table that has not been cut."""
+        return self._cut(table, nodes, comms) if table in self._late else self[table]
 
 
 def save_window(path: Path, window: Window, asked: Mapping[str, Any] | None = None) -> None:

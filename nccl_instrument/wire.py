@@ -305,18 +305,24 @@ def _decode_directory(raw: memoryview, at: int, n_tables: int) -> tuple[tuple[Se
     """The entries, and where the body begins."""
     entries = []
     for _ in range(n_tables):
-        padded, row_bytes, n_rows = _ENTRY.unpack(_slice(raw, at, _ENTRY.size))
-        is_by_rows, row_bytes = bool(row_bytes & BY_ROWS), row_bytes & ~BY_ROWS
-        if not 0 < row_bytes <= ROW_BYTES_MAX or not 0 < n_rows <= ROWS_MAX:
-            raise BadBatch(f"table {_name_of(padded)!r}: {n_rows} rows of {row_bytes} bytes")
+        head = bytes(_slice(raw, at, _ENTRY.size))
         at += _ENTRY.size
-        if is_by_rows:
-            entries.append(Sent(_name_of(padded), row_bytes, n_rows, is_by_rows=True))
-            continue
-        bits = bytes(_slice(raw, at, (row_bytes + 7) // 8))
-        entries.append(Sent(_name_of(padded), row_bytes, n_rows, planes_of(bits, row_bytes)))
-        at += len(bits)
+        row_bytes = int.from_bytes(head[8:10], "little")
+        n_bits = 0 if row_bytes & BY_ROWS else (row_bytes + 7) // 8
+        entries.append(_decode_entry(head, bytes(_slice(raw, at, n_bits))))
+        at += n_bits
     return tuple(entries), at
+
+
+@lru_cache(maxsize=8192)
+def _decode_entry(head: bytes, bits: bytes) -> Sent:
+    """What an entry says; most are as in the second before, and a diagnosis reads a hundred thousand."""
+    padded, row_bytes, n_rows = _ENTRY.unpack(head)
+    is_by_rows, row_bytes = bool(row_bytes & BY_ROWS), row_bytes & ~BY_ROWS
+    if not 0 < row_bytes <= ROW_BYTES_MAX or not 0 < n_rows <= ROWS_MAX:
+        raise BadBatch(f"table {_name_of(padded)!r}: {n_rows} rows of {row_bytes} bytes")
+    planes = () if is_by_rows else planes_of(bits, row_bytes)
+    return Sent(_name_of(padded), row_bytes, n_rows, planes, is_by_rows)
 
 
 def _slice(raw: memoryview, at: int, n_bytes: int) -> memoryview:

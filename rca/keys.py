@@ -11,12 +11,14 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from ingest.columns import Columns
 from nccl_instrument.tables import FUNC_RECV, FUNC_SEND, OP_P2P, SEND
 
 Rows = npt.NDArray[np.void]
 Keys = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Told = Rows | Columns
 
 SORTED_MIN: Final = 2_000
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -52,6 +54,49 @@ def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return ordered[_begins(ordered)] if len(ordered) else ordered
 
 
+def in_order(keys: npt.NDArray[Any]) -> Ints:
+    """The positions that sort the keys, equal ones as they came: vectorised, where numpy's stable sort is not."""
+    order = np.argsort(keys)
+    ordered = keys[order]
+    is_same = ordered[1:] == ordered[:-1]
+    if is_same.any():
+        tied = np.append(False, is_same) | np.append(is_same, False)
+        run = np.cumsum(~np.append(False, is_same)[tied])
+        order[tied] = np.sort(run * len(keys) + order[tied]) % len(keys)
+    found: Ints = order
+    return found
+
+
+def grouped(keys: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints, Ints]:
+    """What np.unique says: the distinct keys, sorted, where each comes first, and (n,) which of them each key is."""
+    if not len(keys):
+        return keys[:0], np.zeros(0, np.int64), np.zeros(0, np.int64)
+    order = np.argsort(keys)
+    begins = _begins(keys[order])
+    starts = np.flatnonzero(begins)
+    of = np.empty(len(keys), np.int64)
+    of[order] = np.cumsum(begins) - 1
+    return keys[order[starts]], np.minimum.reduceat(order, starts), of
+
+
+def medians(group: Ints, values: Ints, n_groups: int) -> npt.NDArray[np.float64]:
+    """(G,) the (lower) median of the values of each group; groups without any have that of what lies beside them."""
+    if not len(values):
+        return np.zeros(0)
+    least, span = int(values.min()), int(values.max()) - int(values.min()) + 1
+    if n_groups * span < 2**62:  # group and value in one number, which is sorted several times as fast
+        ordered = np.sort(group * span + (values - least))
+        bounds = np.searchsorted(ordered, np.arange(n_groups + 1) * span)
+        middle = (bounds[:-1] + bounds[1:] - 1) // 2
+        found: Ints = ordered[middle] % span + least
+        return found.astype(np.float64)
+    order = np.lexsort((values, group))
+    bounds = np.searchsorted(group[order], np.arange(n_groups + 1))
+    middle = (bounds[:-1] + bounds[1:] - 1) // 2
+    found = np.asarray(values)[order][middle]
+    return found.astype(np.float64)
+
+
 def _begins(ordered: npt.NDArray[Any]) -> Mask:
     """(n,) which of some sorted values is another than the one before."""
     found = np.ones(len(ordered), bool)
@@ -59,7 +104,7 @@ def _begins(ordered: npt.NDArray[Any]) -> Mask:
     return found
 
 
-def places(of: Keys, keys: Keys, side: Literal["left", "right"] = "left") -> Ints:
+def places(of: Keys | Ints, keys: Keys | Ints, side: Literal["left", "right"] = "left") -> Ints:
     """(n,) where the keys stand in sorted ones: many are sorted first, as steps through memory cost more than sorting."""
     if len(keys) < SORTED_MIN or len(of) < SORTED_MIN:
         found: Ints = np.searchsorted(of, keys, side)
@@ -83,20 +128,12 @@ def in_sorted(keys: Keys, of: Keys) -> Mask:
     return found
 
 
-def _sorted(keys: Keys) -> tuple[Ints, Keys]:
-    """The order that sorts them, equal ones as they came, and the keys in it."""
-    order = np.argsort(keys)
-    ordered = keys[order]
-    if not _begins(ordered).all():
-        order = np.argsort(keys, kind="stable")
-    return order, ordered
-
-
 class Index:
     """Finds the row that has a key; of equal keys, any one."""
 
     def __init__(self, keys: Keys) -> None:
-        self.order, self.keys = _sorted(keys)
+        self.order = in_order(keys)
+        self.keys = keys[self.order]
 
     def find(self, keys: Keys) -> Ints:
         """(n,) row of each key, -1 where there is none."""
@@ -109,10 +146,11 @@ class Index:
 class Groups:
     """Finds all rows that have a key."""
 
-    def __init__(self, keys: Keys) -> None:
-        self.order, self.keys = _sorted(keys)
+    def __init__(self, keys: Keys | Ints) -> None:
+        self.order = in_order(keys)
+        self.keys = keys[self.order]
 
-    def find(self, keys: Keys) -> tuple[Ints, Ints]:
+    def find(self, keys: Keys | Ints) -> tuple[Ints, Ints]:
         """Every match, as the position of the key asked for and the row that has it."""
         first = places(self.keys, keys)
         count = places(self.keys, keys, "right") - first
@@ -121,7 +159,7 @@ class Groups:
         return asked, self.order[first[asked] + nth]
 
 
-def is_p2p(rows: Rows) -> Mask:
+def is_p2p(rows: Told) -> Mask:
     """(n,) which rows belong to a send or receive, not a collective."""
     found: Mask = ((rows["flags"] & OP_P2P) != 0) | (rows["func"] == FUNC_SEND) | (rows["func"] == FUNC_RECV)
     return found
@@ -144,14 +182,14 @@ def collective_keys(comm_id: Keys, op: Ints) -> Keys:
     return mix(comm_id, op, 0, -1, -1)
 
 
-def stream_keys(rows: Rows) -> Keys:
+def stream_keys(rows: Told) -> Keys:
     """(n,) key of the ops an op follows by number: its communicator's collectives, or those of its pair and direction."""
     key, chosen = mix(rows["comm_id"], 0, -1, -1), np.flatnonzero(is_p2p(rows))
     key[chosen] = mix(rows["comm_id"][chosen], *_pair(rows, chosen))
     return key
 
 
-def _pair(rows: Rows, chosen: Ints) -> tuple[int, Ints, Ints]:
+def _pair(rows: Told, chosen: Ints) -> tuple[int, Ints, Ints]:
     """That these are sends and receives, with the sender and the receiver of each."""
     mine, other = rows["comm_rank"][chosen].astype(np.int64), rows["peer"][chosen].astype(np.int64)
     is_flow = "direction" in (rows.dtype.names or ())

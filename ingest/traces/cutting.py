@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from ingest.columns import Growing
 from ingest.door.arrival import completed_ns
 from ingest.jobs.roster_columns import Roster, place_members, place_ranks
 from ingest.traces.stacked import CHUNK_ROWS, OF_ONE, Stack, is_plain, newest
@@ -54,18 +55,20 @@ Groups = Mapping[str, Sequence[Group]]
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """A window's time, [start_ns, end_ns). is_last: of what is in progress the newest rows are wanted, and some older
-    ones may be left out. ranks: of what members of communicators did, the rows of these ranks alone; None: of all."""
+    ones may be left out. ranks, comms: of what members of communicators did, the rows of these ranks, and of these
+    communicators (sorted), alone; None: of all."""
 
     start_ns: int
     end_ns: int
     is_last: bool = False
     ranks: Ints | None = None
+    comms: npt.NDArray[np.uint64] | None = None
 
 
 def cut(
-    tables: Collection[str], stored: Groups, roster: Roster, bounds: Bounds
+    tables: Collection[str], stored: Groups, roster: Roster, bounds: Bounds, narrow: Collection[str] = ()
 ) -> tuple[dict[str, Rows], Counter[int]]:
-    """The rows of each table, and node id → groups of it that do not inflate.
+    """The rows of each table, of those in `narrow` as Columns, and node id → groups of it that do not inflate.
 
     Nodes that joined since the roster was read are left out: the next window will have them. Rows come node by node, in
     each in the order of time: what is of one rank then lies together, and is found in the caches.
@@ -75,7 +78,7 @@ def cut(
     for group, stored_groups in stored.items():
         names = [table for table in GROUPS[group] if table in tables]
         held = _opened(stored_groups, known, unreadable) if names else []
-        wanted = [_Cut(table, held, roster, bounds) for table in names]
+        wanted = [(_NarrowCut if table in narrow else _Cut)(table, held, roster, bounds) for table in names]
         for one in held:
             try:
                 planes = one.inflate()
@@ -108,10 +111,10 @@ class _Cut:
 
     def __init__(self, table: str, groups: Sequence[Group], roster: Roster, bounds: Bounds) -> None:
         self.table, self._roster, self._bounds = table, roster, bounds
-        n_rows = sum(group.n_rows(table) for group in groups)
-        self._rows, self._n = np.zeros(n_rows, WINDOW_DTYPE[table]), 0  # memory that is not written to is not taken
         self._waiting: dict[bool, list[tuple[Group, PlaneTable]]] = {True: [], False: []}
         self._n_waiting = {True: 0, False: 0}
+        self._is_member = "comm_id" in (WINDOW_DTYPE[table].names or ())
+        self._begin(sum(group.n_rows(table) for group in groups))
 
     def add(self, group: Group, piece: PlaneTable) -> None:
         kind = is_plain(piece)
@@ -124,6 +127,20 @@ class _Cut:
         """(n,) all of them, with their ranks."""
         self._flush(True)
         self._flush(False)
+        return self._end()
+
+    def _begin(self, n_rows: int) -> None:
+        self._rows, self._n = np.zeros(n_rows, WINDOW_DTYPE[self.table]), 0  # memory not written to is not taken
+
+    def _keep(self, stack: Stack, at: Ints, shift_ns: Ints, node: Ints) -> None:
+        """These rows of the stack. shift_ns, node: of each of them."""
+        found = self._rows[self._n : self._n + len(at)]
+        stack.write(found, None if len(at) == len(stack) else at)
+        _shift(self.table, found, shift_ns)
+        found["node"] = node
+        self._n += len(at)
+
+    def _end(self) -> Rows:
         rows = self._rows[: self._n]
         rows["rank"] = place_ranks(self._roster, self.table, rows)
         return rows
@@ -135,16 +152,46 @@ class _Cut:
         stack, groups = Stack(self.table, [piece for _, piece in chunk]), [group for group, _ in chunk]
         shift_ns = np.repeat(_column(groups, "shift_ns"), stack.lengths)
         when = _when(self.table, stack, shift_ns, np.repeat(_column(groups, "end_ns"), stack.lengths))
-        at = np.flatnonzero((when >= self._bounds.start_ns) & (when < self._bounds.end_ns))
-        if self._bounds.ranks is not None and "comm_id" in (self._rows.dtype.names or ()):
-            at = at[np.isin(place_members(self._roster, stack)[at], self._bounds.ranks)]
-        if self._bounds.is_last and self.table in OF_ONE:
-            at = newest(self.table, stack, at)
-        found = self._rows[self._n : self._n + len(at)]
-        stack.write(found, None if len(at) == len(stack) else at)
-        _shift(self.table, found, shift_ns[at])
-        found["node"] = np.repeat(self._roster.node_index(_column(groups, "node_id")), stack.lengths)[at]
-        self._n += len(at)
+        at = self._wanted(stack, np.flatnonzero((when >= self._bounds.start_ns) & (when < self._bounds.end_ns)))
+        node = np.repeat(self._roster.node_index(_column(groups, "node_id")), stack.lengths)
+        self._keep(stack, at, shift_ns[at], node[at].astype(np.int64))
+
+    def _wanted(self, stack: Stack, at: Ints) -> Ints:
+        """Those of these positions that are asked for."""
+        ranks, comms = self._bounds.ranks, self._bounds.comms
+        if comms is not None and self._is_member:
+            at = at[_is_in(stack["comm_id"][at], comms)]
+        if ranks is not None and self._is_member:
+            at = at[np.isin(place_members(self._roster, stack)[at], ranks)]
+        return newest(self.table, stack, at) if self._bounds.is_last and self.table in OF_ONE else at
+
+
+class _NarrowCut(_Cut):
+    """The same as Columns, of a table whose rows are of communicators."""
+
+    def _begin(self, n_rows: int) -> None:
+        self._made = Growing(WINDOW_DTYPE[self.table], n_rows)
+
+    def _keep(self, stack: Stack, at: Ints, shift_ns: Ints, node: Ints) -> None:
+        is_all, found = len(at) == len(stack), dict[str, npt.NDArray[np.generic]]()
+        for name in stack.names:
+            column = stack.narrow(name) if is_all else stack.narrow(name)[at]
+            if name in TIME_COLUMNS[self.table]:
+                column = np.where(column != 0, column + shift_ns, 0)
+            found[name] = column
+        found["rank"] = place_members(self._roster, stack)[at]
+        found["node"] = node.astype(np.int32)
+        self._made.add(len(at), found)
+
+    def _end(self) -> Rows:
+        return cast(Rows, self._made.made())  # read as rows are: see Window
+
+
+def _is_in(values: npt.NDArray[np.uint64], ordered: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    found: npt.NDArray[np.bool_] = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
+    return found
 
 
 def _column(groups: Sequence[Group], name: str) -> Ints:

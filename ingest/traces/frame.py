@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+
+import numpy as np
+import numpy.typing as npt
 
 from ingest.door.listening import heard_since_ns
 from ingest.jobs.roster_columns import Roster, read_node_values, read_roster
@@ -35,14 +38,16 @@ class Frame:
         is_last: bool = False,
         late: Collection[str] = (),
         ranks: Ints | None = None,
+        narrow: Collection[str] = (),
     ) -> Window:
         """The window with the rows of `stored`. unreadable: node id → groups of it that cannot be read.
 
         is_last: of what is in progress the newest rows are wanted, and some older ones may be left out. late: tables that
         are cut out of their batches when they are asked for. ranks: of what members of communicators did, their rows alone.
+        narrow: tables that are Columns instead of rows.
         """
         bounds = Bounds(self.start_ns, self.end_ns, is_last, ranks)
-        rows, damaged = cut([table for table in tables if table not in late], stored, self.roster, bounds)
+        rows, damaged = cut([table for table in tables if table not in late], stored, self.roster, bounds, narrow)
         return Window(
             job=self.attempt.job.name,
             attempt=self.attempt.number,
@@ -58,11 +63,15 @@ class Frame:
             unreadable=_by_name(self.roster, self.nodes, Counter(unreadable) + damaged),
         )
 
-    def _cut_late(self, stored: Groups, bounds: Bounds, table: str, nodes: Ints | None) -> Rows:
+    def _cut_late(
+        self, stored: Groups, bounds: Bounds, table: str, nodes: Ints | None, comms: npt.NDArray[np.uint64] | None
+    ) -> Rows:
         groups = stored.get(GROUP_OF[table], ())
         if nodes is not None:
             wanted = set(self.roster.node_ids[nodes].tolist())
             groups = [one for one in groups if one.node_id in wanted]
+        if comms is not None:
+            bounds = replace(bounds, is_last=True, comms=comms)
         return cut([table], {GROUP_OF[table]: groups}, self.roster, bounds)[0][table]
 
 

@@ -38,6 +38,8 @@ SLOW: Final = (*ALL, "traffic")
 """And those of a diagnosis of a slow job."""
 LAST: Final = ("traffic",)
 """What was sent before all stood still."""
+NARROW: Final = ("op",)
+"""Of which a diagnosis has millions of rows."""
 _DOWN: Final = PORT_STATES.index("down")
 
 
@@ -70,7 +72,7 @@ def read_evidence(
     if onset_ns is not None:
         since_ns = {"flow": onset_ns - BEFORE_NS}
         reading = Reading(attempt_id, start_ns, end_ns, SLOW, since_ns=since_ns, late=("flow", "traffic"))
-        return frame.window(*read_groups(reading), late=LATE)
+        return frame.window(*read_groups(reading), late=LATE, narrow=NARROW)
     found, unreadable = read_groups(_resting(frame, ALL, None))
     live = frame.window({"live": found["live"]}, unreadable, GROUPS["live"], is_last=True)
     whole = _with_a_past(frame, live)
@@ -88,7 +90,7 @@ def _with_traffic(frame: Frame, window: Window) -> Window:
     held, _ = read_groups(Reading(frame.attempt.pk, frame.start_ns, frame.end_ns, LAST, late=LAST))
     later = frame.window(held, {}, (), late=LAST).tables
     assert isinstance(later, LateTables)
-    return replace(window, tables=LateTables(window.tables, LAST, lambda table, nodes: _cut(later, table, nodes)))
+    return replace(window, tables=LateTables(window.tables, LAST, lambda table, nodes, _: _cut(later, table, nodes)))
 
 
 def _cut(tables: LateTables, table: str, nodes: Ints | None) -> Rows:

@@ -58,6 +58,26 @@ class Stack:
         column: npt.NDArray[Any] = np.ascontiguousarray(self._planes[place.start : place.stop].T).view(place.kind)[:, 0]
         return column
 
+    @property
+    def names(self) -> list[str]:
+        """The columns that are not 0 in every row."""
+        if self._rows is not None:
+            return list(self._rows.dtype.names or ())
+        used = self._is_used[1:-1]
+        return [name for name, place in self._places.items() if used[place.start : place.stop].any()]
+
+    def narrow(self, name: str) -> npt.NDArray[Any]:
+        """(n,) a column of one number a row, in as few bytes as its largest takes; negative ones in all of theirs."""
+        place = self._places[name]
+        if self._rows is not None or place.is_delta or place.size == 1:
+            return self[name]
+        n_low = int(np.flatnonzero(self._is_used[place.start + 1 : place.stop + 1]).max(initial=0)) + 1
+        if n_low > place.size // 2:
+            return self[name]
+        width = 1 << (n_low - 1).bit_length()
+        column: npt.NDArray[Any] = np.ascontiguousarray(self._planes[place.start : place.start + width].T)
+        return column.view(f"<u{width}")[:, 0]
+
     def write(self, rows: Rows, at: Ints | None) -> None:
         """Writes the rows at these positions, all where None, into `rows`, of the window's dtype; its bytes are 0."""
         flat = flattened(rows)

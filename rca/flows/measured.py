@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ingest.columns import taken
 from ingest.window import Window
 from nccl_instrument.tables import (
     FUNC_RECV,
@@ -26,7 +27,7 @@ from nccl_instrument.tables import (
     TRAFFIC_INCOMPLETE,
     TRAFFIC_P2P,
 )  # fmt: skip
-from rca.keys import Index, Ints, Keys, Mask, Rows, latest, mix
+from rca.keys import Index, Ints, Keys, Mask, Rows, Told, latest, mix
 from rca.slow.iterations import Iterations
 from rca.slow.slowdown import Slowdown
 from rca.slow.streams import Floats
@@ -97,7 +98,9 @@ def measured_of(window: Window, iterations: Iterations) -> Measured:
     rows = usable_rows(window)
     rows = rows[rows["epoch_ns"] == compared_epoch_ns(rows)]
     place, iteration = np.nonzero(iterations.row >= 0)
-    at = Index(_keys_of_ops(iterations.ops, iterations.row[place, iteration])).find(_op_keys(rows))
+    at = np.zeros(0, np.int64)
+    if len(rows):
+        at = Index(_keys_of_ops(iterations.ops, iterations.row[place, iteration])).find(_op_keys(rows))
     row_place, row_iteration = (np.where(at >= 0, one[at], -1) if len(one) else at for one in (place, iteration))
     shape = iterations.row.shape
     cell = np.where(at >= 0, row_place * max(shape[1], 1) + row_iteration, -1)
@@ -147,10 +150,10 @@ def _op_keys(rows: Rows) -> Keys:
     return mix(rows["rank"], rows["comm_id"], rows["op"], p2p, np.where(p2p, rows["peer"], -1))
 
 
-def _keys_of_ops(ops: Rows, at: Ints) -> Keys:
+def _keys_of_ops(ops: Told, at: Ints) -> Keys:
     """(n,) the same of the ops at these positions, column by column: a row of an op is long."""
     rank, comm_id, op, func, peer, flags = (
-        ops[name][at] for name in ("rank", "comm_id", "op", "func", "peer", "flags")
+        taken(ops, name, at) for name in ("rank", "comm_id", "op", "func", "peer", "flags")
     )
     p2p = ((flags & OP_P2P) != 0) | (func == FUNC_SEND) | (func == FUNC_RECV)
     number = np.where(func == FUNC_RECV, 0, op)  # what is received is numbered like what is sent to the same peer

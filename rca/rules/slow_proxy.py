@@ -130,17 +130,22 @@ def _pass_all_late(slowdown: Slowdown) -> list[tuple[Ints, float]]:
     inside, iterations, node = slowdown.inside, slowdown.iterations, slowdown.nodes
     wire = Wait.CREDIT if uses_sockets(slowdown.window) else Wait.NETWORK
     waits = ((FUNC_SEND, wire), (FUNC_RECV, Wait.COPY))
+    n_there = np.bincount(node[node >= 0], minlength=int(node.max(initial=-1)) + 1)
+    is_slow = n_there > 1
+    for func, wait in waits:
+        those = (iterations.func == func) & (node[iterations.rank_at] >= 0)
+        rank_at, at_node = iterations.rank_at[those], node[iterations.rank_at[those]]
+        has_any = (np.bincount(rank_at, minlength=len(node)) > 0) & (node >= 0)
+        is_slow &= np.bincount(node[has_any], minlength=len(n_there)) == n_there
+        n, n_shown = (
+            np.bincount(one, minlength=len(n_there)) for one in (at_node, at_node[inside.excess(wait)[those] > 0])
+        )
+        is_slow &= n_shown / np.maximum(n, 1) >= EVERY_MIN
     found = []
-    for one in np.unique(node[node >= 0]):
+    for one in np.flatnonzero(is_slow):
         there = np.flatnonzero(node == one)
-        mine = np.isin(iterations.rank_at, there)
-        is_slow = len(there) > 1
-        for func, wait in waits:
-            those = mine & (iterations.func == func)
-            is_slow &= bool(np.isin(there, iterations.rank_at[those]).all())
-            is_slow = is_slow and float((inside.excess(wait)[those] > 0).mean()) >= EVERY_MIN
         cost = min(float(slowdown.waits[wait].excess_ns[there].max()) for _, wait in waits)
-        if is_slow and cost >= SHARE_MIN * slowdown.lost_ns:
+        if cost >= SHARE_MIN * slowdown.lost_ns:
             found.append((there, cost))
     return found if 2 * len(found) <= len(np.unique(node)) else []
 

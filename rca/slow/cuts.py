@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rca.keys import Ints
+from rca.keys import Groups, Ints
 from rca.slow.iterations import Iterations
 from rca.slow.streams import Floats
 
@@ -22,8 +22,9 @@ def same_cut(iterations: Iterations, node: Ints) -> Iterations:
         return iterations
     node_at = np.repeat(node, np.diff(iterations.first))
     shift, began = np.zeros(len(node_at), np.int64), iterations.began.copy()
+    places_of, ranks_of = Groups(node_at), Groups(node)
     for one in np.unique(node[node >= 0]):
-        places, mine = np.flatnonzero(node_at == one), np.flatnonzero(node == one)
+        places, mine = (np.sort(those.find(np.array([one]))[1]) for those in (places_of, ranks_of))
         marks = _marks(iterations.began[mine])
         if len(mine) > 1 and len(places) and len(marks[0]):
             phase = _phases(iterations.ready[places], *marks)

@@ -258,10 +258,10 @@ def _flow_rows(slowdown: Slowdown, direction: int, comms: Keys) -> Rows:
     comms, members = distinct(comms), slowdown.window.members
     mates = slowdown.ranks.position(members["rank"][in_sorted(members["comm_id"], comms)])
     nodes = slowdown.ranks.node[mates[mates >= 0]]
-    rows = slowdown.window.rows_on("flow", distinct(nodes[nodes >= 0]))
+    rows = slowdown.window.newest_on("flow", distinct(nodes[nodes >= 0]), comms)
     passed = RDMA_DONE if direction == SEND else RECEIVED
     those = (rows["direction"] == direction) & (rows["counters"][:, passed] > 0)
-    those &= in_sorted(rows["comm_id"], comms) & np.isin(rows["rank"], slowdown.iterations.ranks)
+    those &= np.isin(rows["rank"], slowdown.iterations.ranks)
     rows = rows[those]
     rows = rows[~is_p2p(rows)]
     key = mix(rows["rank"], rows["comm_id"], rows["func"], rows["channel"], rows["peer"], rows["op"])

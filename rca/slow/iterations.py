@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
+from ingest.columns import Columns, picked, taken
 from ingest.window import Window
-from rca.keys import Ints, Keys, Mask, Rows, is_p2p, mix
+from rca.keys import Ints, Keys, Mask, Rows, Told, grouped, in_order, is_p2p, medians, mix
 from rca.slow.streams import Floats, known_streams
 
 ITERATIONS_MAX = 2_000
 FILLED_MIN = 0.5
 _PLACED = (
     "comm_id", "comm_rank", "op", "func", "flags", "peer", "count", "dtype", "rank", "enqueued_ns", "first_ready_ns",
-    "first_transfer_ns", "done_ns",
 )  # fmt: skip
+"""Columns that places are made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Iterations:
     (R, I) when the rank launched the iteration. length_ns: of an iteration in the whole window, 0 when nothing repeats.
     """
 
-    ops: Rows
+    ops: Told
     ranks: Ints
     first: Ints
     rank: Ints
@@ -60,7 +60,7 @@ class Iterations:
 
     def column(self, name: str) -> Floats:
         """(P, I) a column of the ops, NaN where nothing was seen."""
-        return _laid(self.ops[name], self.row)
+        return _laid(self.ops, name, self.row)
 
     @property
     def rank_at(self) -> Ints:
@@ -81,51 +81,55 @@ class Iterations:
 def iterations_of(window: Window) -> Iterations:
     """Places and iterations of the ops of `window`; without any when the job does not repeat itself."""
     told = window.rows("op")
-    known = np.flatnonzero((told["done_ns"] > 0) & (told["rank"] >= 0) & (told["first_ready_ns"] > 0))
-    known = known[np.lexsort((told["enqueued_ns"][known], told["rank"][known]))]
-    ops = _columns(told, known)
+    known = _known(told)
+    ops = picked(told, known, _PLACED)
     streams = known_streams(ops)
-    per_iteration = streams.per_iteration[streams.of_row]
+    of_row, per_iteration = streams.of_row, streams.per_iteration[streams.of_row]
     if not streams.iteration_ns:
-        ops, per_iteration = ops[:0], per_iteration[:0]
-    ranks, rank_at = np.unique(ops["rank"], return_inverse=True)
-    index, began = _count(ops, rank_at, streams.of_row[: len(ops)], per_iteration, window.start_ns, len(ranks))
-    per_iteration = _recounted(rank_at, streams.of_row[: len(ops)], per_iteration, index)
+        known, of_row, per_iteration = known[:0], of_row[:0], per_iteration[:0]
+        ops = picked(told, known, _PLACED)
+    ranks, _, rank_at = grouped(ops["rank"])
+    index, began = _count(ops, rank_at, of_row, per_iteration, window.start_ns, len(ranks))
+    per_iteration = _recounted(rank_at, of_row, per_iteration, index)
     kept = np.flatnonzero((per_iteration > 0) & (index >= 0))
-    ops, rank_at, n = ops[kept], rank_at[kept], per_iteration[kept]
-    phase = ops["op"].astype(np.int64) % n
-    _, sample, place = np.unique(
-        mix(rank_at, streams.of_row[kept], ops["func"], phase), return_index=True, return_inverse=True
-    )
-    index = _by_number(place, (ops["op"].astype(np.int64) - phase) // n, index[kept], len(sample))
-    found = _laid_out(
-        ops, rank_at, sample, place, np.clip(index, 0, began.shape[1] - 1), ranks.astype(np.int64), began,
-        window.start_ns, streams.iteration_ns,
-    )  # fmt: skip
-    known = known[: len(per_iteration)][kept]
-    row = np.where(found.row >= 0, known[found.row], -1) if len(known) else found.row
-    return replace(found, ops=told, row=row)
+    if len(kept) < len(known):
+        known, ops, of_row, rank_at = known[kept], ops.where(kept, _PLACED), of_row[kept], rank_at[kept]
+        index, per_iteration = index[kept], per_iteration[kept]
+    number = ops["op"].astype(np.int64)
+    phase = number % per_iteration
+    _, sample, place = grouped(mix(rank_at, of_row, ops["func"], phase))
+    index = _by_number(place, (number - phase) // per_iteration, index, len(sample))
+    index = np.clip(index, 0, began.shape[1] - 1)
+    launched = medians(place, _nth(rank_at, index), len(sample))
+    rows, order = _laid_out(rank_at[sample], place, index, launched, known, began.shape[1])
+    return _placed(told, rows, ops[sample[order]], rank_at[sample[order]], ranks, began, window, streams.iteration_ns)
 
 
-def _columns(rows: Rows, at: Ints) -> Rows:
-    """The rows at these positions with the columns that places are made of: a row of an op is five times as long."""
-    found = np.empty(len(at), [(name, rows.dtype[name]) for name in _PLACED])
-    for name in _PLACED:
-        found[name] = np.ascontiguousarray(rows[name])[at]
-    return found
+def _known(told: Told) -> Ints:
+    """Positions of the ops that have a place, rank by rank as they were enqueued, equal ones as they came."""
+    known = np.flatnonzero((told["done_ns"] > 0) & (told["rank"] >= 0) & (told["first_ready_ns"] > 0))
+    rank, enqueued = taken(told, "rank", known).astype(np.int64), taken(told, "enqueued_ns", known)
+    since = enqueued.min(where=enqueued > 0, initial=np.iinfo(np.int64).max) - 1
+    after = np.where(enqueued > 0, enqueued - since, 0)
+    span = int(after.max(initial=0)) + 1
+    if int(rank.max(initial=0)) * span >= 2**62:
+        return known[np.lexsort((enqueued, rank))]
+    return known[in_order(rank * span + after)]
 
 
-def _laid(values: np.ndarray[Any, np.dtype[Any]], rows: Ints) -> Floats:
-    """`values` at these positions, NaN for -1: read once from end to end, as rows are long and places jump among them."""
-    padded = np.empty(len(values) + 1)
-    padded[:-1], padded[-1] = values, np.nan
-    found: Floats = padded[rows]
+def _laid(ops: Told, name: str, rows: Ints, since: int = 0) -> Floats:
+    """A column of the ops at these positions, less `since`; NaN for -1."""
+    if not len(ops):
+        return np.full(rows.shape, np.nan)
+    values = taken(ops, name, rows)
+    found: Floats = (values - since if since else values).astype(np.float64)
+    found[rows < 0] = np.nan
     return found
 
 
 def _by_number(place: Ints, number: Ints, index: Ints, n_places: int) -> Ints:
     """(n,) iterations by the ops' own numbers: a lost anchor would put what follows it into the iteration before."""
-    return number - _medians(place, number - index, n_places).astype(np.int64)[place]
+    return number - medians(place, number - index, n_places).astype(np.int64)[place]
 
 
 def iteration_lengths(window: Window, ranks: Ints) -> list[tuple[int, int]]:
@@ -141,27 +145,29 @@ def iteration_lengths(window: Window, ranks: Ints) -> list[tuple[int, int]]:
 
 
 def _count(
-    ops: Rows, rank_at: Ints, stream: Ints, per_iteration: Ints, start_ns: int, n_ranks: int
+    ops: Columns, rank_at: Ints, stream: Ints, per_iteration: Ints, start_ns: int, n_ranks: int
 ) -> tuple[Ints, Floats]:
     """(n,) the iteration of every op, and (R, I) when each rank launched it; counted by each rank's rarest stream."""
-    anchor = _anchors(rank_at, stream, per_iteration, ops, n_ranks)
+    anchor = _anchors(rank_at, stream, per_iteration, n_ranks)
     is_anchor = (stream == anchor[rank_at]) if len(ops) else np.zeros(0, bool)
-    number = ops["op"].astype(np.int64) // np.maximum(per_iteration, 1)
+    number, enqueued = ops["op"].astype(np.int64) // np.maximum(per_iteration, 1), ops["enqueued_ns"]
     at = np.flatnonzero(is_anchor)
     fresh = np.ones(len(at), bool)
     fresh[1:] = (rank_at[at][1:] != rank_at[at][:-1]) | (number[at][1:] != number[at][:-1])
     at = at[fresh]
-    base = _bases(anchor, stream[at], number[at], ops["enqueued_ns"][at])
+    base = _bases(anchor, stream[at], number[at], enqueued[at])
     n = min(int((number[at] - base[rank_at[at]]).max(initial=-1)) + 1, ITERATIONS_MAX)
     began = np.full((n_ranks, max(n, 0)), np.nan)
     inside = at[(number[at] >= base[rank_at[at]]) & (number[at] - base[rank_at[at]] < n)]
-    began[rank_at[inside], number[inside] - base[rank_at[inside]]] = ops["enqueued_ns"][inside] - start_ns
+    began[rank_at[inside], number[inside] - base[rank_at[inside]]] = enqueued[inside] - start_ns
+    if not len(ops):
+        return np.zeros(0, np.int64), began
     # The anchor op that was launched last at or before an op says which iteration the op belongs to.
-    newest = (
-        np.maximum.accumulate(np.where(np.isin(np.arange(len(ops)), at), np.arange(len(ops)), -1)) if len(ops) else at
-    )
-    known = (newest >= 0) & (rank_at[newest] == rank_at) if len(ops) else np.zeros(0, bool)
-    index = np.where(known, number[newest] - base[rank_at], -1) if len(ops) else np.zeros(0, np.int64)
+    newest = np.full(len(ops), -1, np.int64)
+    newest[at] = at
+    newest = np.maximum.accumulate(newest)
+    known = (newest >= 0) & (rank_at[newest] == rank_at)
+    index = np.where(known, number[newest] - base[rank_at], -1)
     return np.where((index >= 0) & (index < n), index, -1), began
 
 
@@ -173,8 +179,8 @@ def _bases(anchor: Ints, stream: Ints, number: Ints, began_ns: Ints) -> Ints:
     base = np.zeros(len(anchor), np.int64)
     if not len(stream):
         return base
-    _, first, of_pair = np.unique(mix(stream, number), return_index=True, return_inverse=True)
-    began = _medians(of_pair, began_ns, len(first))
+    _, first, of_pair = grouped(mix(stream, number))
+    began = medians(of_pair, began_ns, len(first))
     streams, n_ranks = np.unique(anchor[anchor >= 0], return_counts=True)
     order = np.lexsort((number[first], stream[first]))
     bounds = np.searchsorted(stream[first][order], np.append(streams, streams[-1] + 1))
@@ -200,20 +206,18 @@ def _recounted(rank_at: Ints, stream: Ints, per_iteration: Ints, index: Ints) ->
     whole = np.flatnonzero((per_iteration > 0) & (index >= 0) & (index < last[rank_at]))
     if not len(whole):
         return per_iteration
-    _, sample, counts = np.unique(
-        mix(stream[whole], rank_at[whole], index[whole]), return_index=True, return_counts=True
-    )
+    _, sample, of = grouped(mix(stream[whole], rank_at[whole], index[whole]))
     n_streams = int(stream.max()) + 1
-    medians = _medians(stream[whole][sample], counts, n_streams)
-    counted = np.where(np.bincount(stream[whole], minlength=n_streams) > 0, medians, 0).astype(np.int64)[stream]
+    middle = medians(stream[whole][sample], np.bincount(of), n_streams)
+    counted = np.where(np.bincount(stream[whole], minlength=n_streams) > 0, middle, 0).astype(np.int64)[stream]
     return np.where((per_iteration > 0) & (counted > 0), counted, per_iteration)
 
 
-def _anchors(rank_at: Ints, stream: Ints, per_iteration: Ints, ops: Rows, n_ranks: int) -> Ints:
+def _anchors(rank_at: Ints, stream: Ints, per_iteration: Ints, n_ranks: int) -> Ints:
     """(R,) the stream by which each rank's iterations are counted: the rarest, of equals the one most ranks share."""
     anchor = np.full(n_ranks, -1, np.int64)
     seen = np.flatnonzero(per_iteration > 0)
-    pairs, first = np.unique(rank_at[seen] << 32 | stream[seen], return_index=True)
+    pairs, first, _ = grouped(rank_at[seen] << 32 | stream[seen])
     of_rank, of_stream, times = pairs >> 32, pairs & 0xFFFFFFFF, per_iteration[seen][first]
     shared = np.bincount(of_stream, minlength=int(of_stream.max(initial=0)) + 1)[of_stream]
     order = np.lexsort((of_stream, -shared, times, of_rank))
@@ -223,29 +227,39 @@ def _anchors(rank_at: Ints, stream: Ints, per_iteration: Ints, ops: Rows, n_rank
 
 
 def _laid_out(
-    ops: Rows, rank_at: Ints, sample: Ints, place: Ints, index: Ints, ranks: Ints, began: Floats, start_ns: int,
+    rank_at: Ints, place: Ints, index: Ints, launched: Floats, known: Ints, n: int
+) -> tuple[Ints, Ints]:  # fmt: skip
+    """(P, n) the op at each place and iteration, -1 where none was seen, and which of the samples each place is.
+
+    rank_at, launched: of each sample; place, index, known: of each op its sample, its iteration and its position.
+    """
+    filled = np.bincount(place, minlength=len(rank_at)) >= FILLED_MIN * n
+    order = np.lexsort((launched, rank_at))
+    order = order[filled[order]]
+    at = np.full(len(rank_at), -1, np.int64)
+    at[order] = np.arange(len(order))
+    place = at[place]
+    rows = np.full((len(order), n), -1, np.int64)
+    rows[place[place >= 0], index[place >= 0]] = known[place >= 0]
+    return rows, order
+
+
+def _placed(
+    told: Told, rows: Ints, sample: Rows, rank_at: Ints, ranks: Ints, began: Floats, window: Window,
     length_ns: float,
 ) -> Iterations:  # fmt: skip
-    n = began.shape[1]
-    filled = np.bincount(place, minlength=len(sample)) >= FILLED_MIN * n
-    launched = _medians(place, _nth(rank_at, index), len(sample))
-    order = np.lexsort((launched, rank_at[sample]))
-    order = order[filled[order]]
-    at = np.full(len(sample), -1, np.int64)
-    at[order] = np.arange(len(order))
-    sample, place = sample[order], at[place]
-    rows = np.full((len(order), n), -1, np.int64)
-    rows[place[place >= 0], index[place >= 0]] = np.flatnonzero(place >= 0)
-    first = np.searchsorted(rank_at[sample], np.arange(len(ranks) + 1)).astype(np.int64)
-    ready, end = _at(ops, rows, "first_ready_ns", start_ns), _at(ops, rows, "done_ns", start_ns)
-    came = _at(ops, rows, "first_transfer_ns", start_ns)
+    """sample: (P,) an op of each place."""
+    first = np.searchsorted(rank_at, np.arange(len(ranks) + 1)).astype(np.int64)
+    ready, end, came = (
+        _laid(told, name, rows, window.start_ns) for name in ("first_ready_ns", "done_ns", "first_transfer_ns")
+    )
     return Iterations(
-        ops=ops, ranks=ranks, first=first, rank=ops["rank"][sample].astype(np.int64),
-        order=(np.arange(len(order)) - first[rank_at[sample]]).astype(np.int64),
-        func=ops["func"][sample].astype(np.int64), comm_id=ops["comm_id"][sample], peer=ops["peer"][sample].astype(np.int64),
-        kind=_kinds(ops[sample]), row=rows,
+        ops=told, ranks=ranks.astype(np.int64), first=first, rank=sample["rank"].astype(np.int64),
+        order=(np.arange(len(sample)) - first[rank_at]).astype(np.int64),
+        func=sample["func"].astype(np.int64), comm_id=sample["comm_id"], peer=sample["peer"].astype(np.int64),
+        kind=_kinds(sample), row=rows,
         ready=ready, end=end, arrived=np.where(came < ready, came, np.nan), began=began,
-        start_ns=start_ns, length_ns=length_ns,
+        start_ns=window.start_ns, length_ns=length_ns,
     )  # fmt: skip
 
 
@@ -255,28 +269,18 @@ def _kinds(ops: Rows) -> Keys:
     return mix(ops["func"], np.where(sends, 0, ops["count"]), np.where(sends, 0, ops["dtype"]))
 
 
-def _at(ops: Rows, rows: Ints, name: str, start_ns: int) -> Floats:
-    return _laid((ops[name] - start_ns).astype(np.float64), rows)
-
-
 def _nth(rank_at: Ints, index: Ints) -> Ints:
     """(n,) how many ops of the same rank and iteration were launched before; the rows are in launch order."""
-    group = mix(rank_at, index)
-    order = np.argsort(group, kind="stable")
-    is_first = np.ones(len(order), bool)
-    is_first[1:] = group[order][1:] != group[order][:-1]
-    start = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
-    nth = np.zeros(len(order), np.int64)
-    nth[order] = np.arange(len(order)) - start
+    if not len(index):
+        return np.zeros(0, np.int64)
+    n = len(index)
+    ordered = np.sort((rank_at * (int(index.max()) + 1) + index) * n + np.arange(n))  # group by group, as they came
+    order, group = ordered % n, ordered // n
+    is_first = np.ones(n, bool)
+    is_first[1:] = group[1:] != group[:-1]
+    nth = np.empty(n, np.int64)
+    nth[order] = np.arange(n) - np.maximum.accumulate(np.where(is_first, np.arange(n), 0))
     return nth
-
-
-def _medians(group: Ints, values: Ints, n_groups: int) -> Floats:
-    """(G,) the (lower) median of the values of each group."""
-    order = np.lexsort((values, group))
-    bounds = np.searchsorted(group[order], np.arange(n_groups + 1))
-    middle = (bounds[:-1] + bounds[1:] - 1) // 2
-    return np.asarray(values, np.float64)[order][middle] if len(values) else np.zeros(0)
 
 
 def stretches(iterations: Iterations, onset_ns: int) -> tuple[Mask, Mask]:

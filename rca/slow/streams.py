@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rca.keys import Ints, Keys, Mask, Rows, mix, stream_keys
+from ingest.columns import taken
+from rca.keys import Ints, Keys, Mask, Told, grouped, mix, stream_keys
 
 PATTERN_MAX = 512
 REPEATS_MIN = 4
@@ -40,18 +41,13 @@ class Streams:
     of_row: Ints
 
 
-def known_streams(rows: Rows) -> Streams:
+def known_streams(rows: Told) -> Streams:
     """The streams of `rows` of an `op` table, in any order."""
-    key, of_row = np.unique(stream_keys(rows), return_inverse=True)
-    of_row = of_row.astype(np.int64)
-    order = np.lexsort((rows["op"], of_row))
-    stream, op = of_row[order], rows["op"][order]
-    is_first = np.ones(len(order), bool)
-    is_first[1:] = (stream[1:] != stream[:-1]) | (op[1:] != op[:-1])
-    seen = order[is_first]  # one row of every op, whoever told of it
+    key, _, of_row = grouped(stream_keys(rows))
+    seen = _one_of_each(of_row, rows["op"], len(key))
     bounds = np.searchsorted(of_row[seen], np.arange(len(key) + 1))
-    kind = mix(rows["func"][seen], rows["count"][seen], rows["dtype"][seen])
-    at = rows["first_ready_ns"][seen].astype(np.float64)
+    kind = mix(*(taken(rows, name, seen) for name in ("func", "count", "dtype")))
+    at = taken(rows, "first_ready_ns", seen).astype(np.float64)
     pattern = np.zeros(len(key))
     told = _of_some(rows["rank"])
     for one in np.unique(of_row[told]):
@@ -61,6 +57,20 @@ def known_streams(rows: Rows) -> Streams:
     interval = _intervals(at, bounds)
     whole = iteration / np.where(interval > 0, interval, np.inf)
     return Streams(key, interval, np.rint(whole).astype(np.int64), iteration, of_row)
+
+
+def _one_of_each(stream: Ints, op: npt.NDArray[np.uint64], n_streams: int) -> Ints:
+    """Positions of one row of every op, whoever told of it; by stream and number."""
+    if not len(op):
+        return np.zeros(0, np.int64)
+    span = int(op.max()) - int(op.min()) + 1
+    if n_streams * span < 2**62:
+        return grouped(stream * span + (op - op.min()).astype(np.int64))[1]
+    order = np.lexsort((op, stream))
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = (stream[order][1:] != stream[order][:-1]) | (op[order][1:] != op[order][:-1])
+    found: Ints = order[is_first]
+    return found
 
 
 def _of_some(rank: npt.NDArray[np.int32]) -> Mask:

@@ -15,11 +15,14 @@ class Cutter:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, list[int] | None]] = []
+        self.comms: list[int] | None = None
 
-    def __call__(self, table: str, nodes: Ints | None) -> Rows:
+    def __call__(self, table: str, nodes: Ints | None, comms: npt.NDArray[np.uint64] | None) -> Rows:
         self.asked.append((table, None if nodes is None else nodes.tolist()))
+        self.comms = None if comms is None else comms.tolist()
         rows = np.zeros(3, WINDOW_DTYPE[table])
         rows["node"] = [0, 1, 2]
+        rows["comm_id"] = [7, 7, 8]
         return rows if nodes is None else rows[np.isin(rows["node"], nodes)]
 
 
@@ -50,3 +53,18 @@ def test_rows_on_some_nodes_are_cut_of_those_alone() -> None:
 
 def test_a_table_that_nobody_has_is_empty() -> None:
     assert len(window(Cutter()).rows("nic")) == 0
+
+
+def test_the_newest_rows_of_some_communicators_are_cut_of_those_alone() -> None:
+    cutter, comms = Cutter(), np.array([7], np.uint64)
+    made = window(cutter)
+    made.newest_on("flow", np.array([1, 2]), comms)
+    assert cutter.asked == [("flow", [1, 2])] and cutter.comms == [7]
+
+
+def test_of_a_table_that_is_known_those_of_the_communicators_are_chosen() -> None:
+    cutter, comms = Cutter(), np.array([7], np.uint64)
+    made = window(cutter)
+    assert len(made.rows("flow")) == 3
+    found = made.newest_on("flow", np.array([1, 2]), comms)
+    assert found["node"].tolist() == [1] and len(cutter.asked) == 1

@@ -44,6 +44,8 @@ def test_every_piece_makes_the_rows_that_it_would_make_alone(table: str, made: l
             if DTYPE[table][name].shape == ():
                 alone = np.concatenate([one.rows()[name] for one in chunk])
                 assert stack[name].tobytes() == alone.tobytes()
+                assert stack.narrow(name).astype(alone.dtype).tobytes() == alone.tobytes()
+                assert name in stack.names or not alone.any()
         found += rows
     assert sorted(found) == sorted(row.tobytes() for one in pieces for row in one.rows())
 

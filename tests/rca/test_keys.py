@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rca.keys import SORTED_MIN, Groups, Index, among, distinct, latest, places
+from rca.keys import SORTED_MIN, Groups, Index, among, distinct, grouped, in_order, latest, medians, places
 
 SIZES = (0, 1, 7, 3 * SORTED_MIN)
 
@@ -54,3 +54,25 @@ def test_groups_find_every_row_of_a_key(n: int) -> None:
     assert (keys[: n // 2][asked] == keys[found]).all()
     counts = dict(zip(*np.unique(keys, return_counts=True), strict=True))
     assert len(found) == sum(counts[key] for key in keys[: n // 2])
+
+
+@pytest.mark.parametrize("n", [0, 1, 50, 4000])
+def test_keys_are_ordered_as_a_stable_sort_orders_them(n: int) -> None:
+    keys = np.random.default_rng(n).integers(0, max(n // 3, 1), n)
+    assert in_order(keys).tolist() == np.argsort(keys, kind="stable").tolist()
+
+
+@pytest.mark.parametrize("n", [0, 1, 50, 4000])
+def test_grouped_says_what_unique_says(n: int) -> None:
+    keys = np.random.default_rng(n).integers(0, 40, n).astype(np.uint64)
+    expected = np.unique(keys, return_index=True, return_inverse=True)
+    for found, said in zip(grouped(keys), expected, strict=True):
+        assert found.tolist() == said.tolist()
+
+
+@pytest.mark.parametrize("most", [9, 2**62])  # small numbers are sorted in another way
+def test_a_median_is_the_lower_of_the_middle_two(most: int) -> None:
+    random = np.random.default_rng(3)
+    group, values = random.integers(0, 5, 400), random.integers(-9, most, 400)
+    said = [np.sort(values[group == one])[((group == one).sum() - 1) // 2] for one in range(5)]
+    assert medians(group, values, 5).tolist() == [float(one) for one in said]
