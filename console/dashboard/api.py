@@ -6,10 +6,9 @@ import dataclasses
 from typing import Any
 
 from django.conf import settings
+from django.http import HttpResponse
 from django.middleware.csrf import get_token
 from django.utils import timezone
-from django.utils.decorators import method_decorator
-from django.views.decorators.gzip import gzip_page
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -26,8 +25,9 @@ from console.incidents.acts.pauses import PauseRow, read_pause
 from console.incidents.acts.wanted_pace import WantedPaceRow, read_wanted
 from console.incidents.api import STREAM, STREAMS, team_streams
 from console.incidents.live import IncidentRow, IngestRow, JobRow
-from console.incidents.pictures.evidence import job_grid
+from console.incidents.pictures.answers import packed_answer
 from console.incidents.pictures.grid import Grid
+from console.incidents.pictures.job_grid import packed_job_grid
 from console.incidents.read import read_current, visible_incidents
 from console.incidents.rows import incident_row, iso
 from console.operations.metrics import SNAPSHOTS
@@ -153,13 +153,11 @@ class JobDetail(APIView):
         )
 
 
-@method_decorator(gzip_page, name="dispatch")
 class JobGrid(APIView):
     @extend_schema(operation_id="job_grid", responses={200: schema_of(Grid), 404: ERROR})
-    def get(self, request: Request, job_id: int) -> Response:
-        """The state of every rank of the job now, as columns."""
-        job = find_job(caller_of(request.user), job_id)
-        return Response(dataclasses.asdict(job_grid(job)))
+    def get(self, request: Request, job_id: int) -> HttpResponse:
+        """The state of every rank of the job now, as columns; read at most every four seconds, for all who ask."""
+        return packed_answer(request, packed_job_grid(find_job(caller_of(request.user), job_id)))
 
 
 class JobThroughput(APIView):

@@ -1,7 +1,7 @@
 /* One job: its ranks, its throughput, what the trigger saw at every look, and its incidents. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { type JobAnswer, readJob, readJobGrid, readThroughput } from "../api";
 import { DumpTab } from "../dumps/DumpTab";
 import { RankLinks } from "../fleet/RankLinks";
@@ -16,10 +16,12 @@ import { Failure } from "../parts/Failure";
 import { Figure } from "../parts/Figure";
 import { later } from "../parts/later";
 import { type Tab, Tabs } from "../parts/Tabs";
+import type { Answered } from "../parts/useAnswer";
+import { usePolled } from "../parts/usePolled";
 import { selectedRank, selectRank } from "../state/address";
 import { pageTitle } from "../state/badge";
 import { team } from "../state/team";
-import type { GridColumns, PlotlyFigure } from "../types";
+import type { PlotlyFigure } from "../types";
 import { JobActs } from "./JobActs";
 import { OpInterval, Unknown } from "./NowPage";
 
@@ -30,20 +32,10 @@ const StagesPanel = later(async () => (await import("../stages/StagesPanel")).St
 const REFRESH_MS = 5000;
 
 export function JobPage({ id }: { id: number }) {
-  const [answer, setAnswer] = useState<JobAnswer | null>(null);
-  const [grid, setGrid] = useState<GridColumns | null>(null);
-  const [figure, setFigure] = useState<PlotlyFigure | null>(null);
-  const [failure, setFailure] = useState<Error | null>(null);
-  const load = () => {
-    readJob(id).then(setAnswer, setFailure);
-    readJobGrid(id).then(setGrid, setFailure);
-    readThroughput(id).then(setFigure, () => setFigure(null));
-  };
-  useEffect(() => {
-    load();
-    const timer = setInterval(load, REFRESH_MS);
-    return () => clearInterval(timer);
-  }, [id]);
+  const asked = usePolled(`job ${id}`, () => readJob(id), REFRESH_MS);
+  const gridAsked = usePolled(`grid ${id}`, () => readJobGrid(id), REFRESH_MS);
+  const figureAsked = usePolled(`throughput ${id}`, () => readThroughput(id), REFRESH_MS);
+  const [answer, grid, load] = [asked.value, gridAsked.value, asked.again];
   const scrub = useMemo(() => new Scrub(`jobs/${id}`), [id]);
   useEffect(() => scrub.follow(), [scrub]);
   const then = useGridShown(scrub, grid);
@@ -51,7 +43,7 @@ export function JobPage({ id }: { id: number }) {
   useEffect(() => {
     pageTitle.value = job?.name ?? "Job";
   }, [job?.name]);
-  if (failure && !answer) return <Failure error={failure} again={load} />;
+  if (asked.failure && !answer) return <Failure error={asked.failure} again={load} />;
   if (!job || !answer) return <Loading what="the job" />;
   return (
     <div class="page job">
@@ -62,18 +54,29 @@ export function JobPage({ id }: { id: number }) {
       {then.columns && (
         <TopologyGrid columns={then.columns} selected={selectedRank()} onSelect={selectRank} when={then.when} />
       )}
+      {gridAsked.failure && (
+        <p class="warning">
+          Topology: {gridAsked.failure.message}
+          {grid && " What stands here is older."}
+        </p>
+      )}
       {grid && <RankLinks jobId={id} ranks={chosen()} nodeOf={nodeNames(grid)} />}
       <section class="panel" aria-labelledby="throughput">
         <div class="panel-head">
           <h2 id="throughput">Throughput</h2>
         </div>
-        {figure ? <Figure figure={figure} label="Op throughput of the job" /> : <Loading what="the chart" />}
+        <Throughput asked={figureAsked} />
       </section>
       <OverTime id={id} beat={everyMinute(answer.job.last_data_at)} />
       <JobIncidents answer={answer} />
       <Tabs tabs={tabsOf(id, answer)} label="More about this job" />
     </div>
   );
+}
+
+function Throughput({ asked: { value, failure, again } }: { asked: Answered<PlotlyFigure> }) {
+  if (value) return <Figure figure={value} label="Op throughput of the job" />;
+  return failure ? <Failure error={failure} again={again} /> : <Loading what="the chart" />;
 }
 
 /** Half a minute of many nodes is read for it: not every second. */
