@@ -67,6 +67,7 @@ def _schedule() -> dict[str, dict[str, Any]]:
         "pictures for tickets": _every(15.0, "draw_pictures", "tickets"),
         "old deliveries": _every(3600.0, "tidy_deliveries", "tickets"),
         "old audit": _every(3600.0, "drop_old_audit", "operations"),
+        "old tokens": _every(3600.0, "drop_old_tokens", "operations"),
         "bundles": _every(60.0, "tidy_bundles", "dumps"),
         "evidence bundles": _every(60.0, "tidy_evidence", "evidence"),
     }

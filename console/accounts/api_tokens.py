@@ -1,8 +1,8 @@
 """Making, rotating and revoking API tokens. None can do more, or live longer, than the token that makes it.
 
 A person who administers the team may make any token of it. A token that may administer makes tokens within its own scopes
-and life only. Any token may rotate itself: the new secret ends when the old one would have. So a secret that leaked is over at
-its end at the latest; revoking it leaves what was rotated from it or made with it, which must be revoked, too.
+and life only. Any token may rotate itself: the new secret ends when the old one would have. A secret that leaked is over when
+its token is revoked: whatever was made with it, rotations by itself among them, is revoked with it (token_families.py).
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from console.accounts.access import Caller, verbs_of
-from console.accounts.models import ApiToken, Role
+from console.accounts.models import ApiToken, Role, alive
 from console.accounts.secrets import make_api_token
+from console.accounts.token_families import family_of
 from console.incidents.record import BadAct, TooMany
 from ingest.models import Team
 
@@ -26,11 +27,9 @@ LIVE_MAX: Final = 100
 DAYS: Final = 90
 DAYS_MAX: Final = 366
 GRACE_MINUTES_MAX: Final = 24 * 60
+MADE_A_DAY_MAX: Final = 500
 SHOWN_AFTER_END: Final = timedelta(days=30)
-
-
-def alive(now: datetime) -> Q:
-    return Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
+KEPT_AFTER_END: Final = timedelta(days=365)
 
 
 def shown_tokens(team_ids: Sequence[int]) -> QuerySet[ApiToken]:
@@ -51,17 +50,17 @@ def make_token(
     lifetime = timedelta(days=days)
     _check_no_wider(caller, team, role, scopes, timezone.now() + lifetime)
     with transaction.atomic():
-        Team.objects.select_for_update().get(pk=team.pk)  # two at once must not both take the last place
-        if ApiToken.objects.filter(alive(timezone.now()), team=team).count() >= LIVE_MAX:
-            raise TooMany(f"At most {LIVE_MAX} API tokens of a team: revoke one that is not needed any more.")
-        return make_api_token(team, label, role, lifetime, scopes=sorted(set(scopes)), made_by=caller.name)
+        _hold(team.pk, caller)
+        _check_room(team.pk, n_more=1)
+        more = {"scopes": sorted(set(scopes)), "made_by": caller.name, "made_with_id": _own_token(caller)}
+        return make_api_token(team, label, role, lifetime, **more)
 
 
 def rotate_token(caller: Caller, token_id: int, days: int | None, grace_minutes: int) -> tuple[ApiToken, str]:
     """Another secret for the same; the old one is good for `grace_minutes` more. Raises as make_token does."""
     with transaction.atomic():
-        found = ApiToken.objects.select_for_update(of=("self",)).select_related("team")
-        old, now = found.get(pk=token_id, team__in=caller.team_ids), timezone.now()
+        old, now = ApiToken.objects.select_related("team").get(pk=token_id, team__in=caller.team_ids), timezone.now()
+        _hold(old.team_id, caller)
         is_own = caller.kind == "api" and caller.id == old.pk
         if not is_own and not caller.may("administer", old.team_id):
             raise PermissionDenied
@@ -72,9 +71,11 @@ def rotate_token(caller: Caller, token_id: int, days: int | None, grace_minutes:
             ends_at = old.expires_at if days is None else _earlier(old.expires_at, ends_at)
         else:
             _check_no_wider(caller, old.team, Role(old.role), old.scopes, ends_at)
+        _check_room(old.team_id, n_more=1 if grace_minutes else 0)
         more: dict[str, Any] = {
             "scopes": old.scopes,
             "made_by": caller.name,
+            "made_with_id": _own_token(caller),
             "expires_at": ends_at,
             "rotated_from": old,
         }
@@ -83,9 +84,22 @@ def rotate_token(caller: Caller, token_id: int, days: int | None, grace_minutes:
     return made
 
 
-def revoke_token(token: ApiToken) -> None:
-    """From now on it is nobody's; one that was revoked stays as it was."""
-    ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now())
+def revoke_token(token: ApiToken) -> int:
+    """From now on it is nobody's, nor what was made with it: how many others that were good ended with it."""
+    with transaction.atomic():
+        Team.objects.select_for_update(no_key=True).get(pk=token.team_id)  # nothing is made with any of them meanwhile
+        now = timezone.now()
+        doomed = ApiToken.objects.filter(alive(now), pk__in=family_of(token.pk))
+        n_others = doomed.exclude(pk=token.pk).count()
+        doomed.update(revoked_at=now)
+    return n_others
+
+
+def drop_ended_tokens() -> int:
+    """Forget tokens a year after their end, not before those that were made with them or took their place; how many."""
+    before = timezone.now() - KEPT_AFTER_END
+    ended = ApiToken.objects.filter(Q(revoked_at__lt=before) | Q(expires_at__lt=before))
+    return ended.filter(offspring=None, rotated_to=None).delete()[0]
 
 
 def state_of(token: ApiToken, now: datetime) -> str:
@@ -95,6 +109,26 @@ def state_of(token: ApiToken, now: datetime) -> str:
     if token.expires_at is not None and token.expires_at <= now:
         return "expired"
     return "rotated" if token.rotated_to.exists() else "live"
+
+
+def _hold(team_id: int, caller: Caller) -> None:
+    """Until the transaction is over nobody else makes or revokes a token of the team; who was revoked meanwhile makes none."""
+    Team.objects.select_for_update(no_key=True).get(pk=team_id)
+    own = _own_token(caller)
+    if own is not None and not ApiToken.objects.filter(alive(timezone.now()), pk=own).exists():
+        raise PermissionDenied("The token that asks was revoked.")
+
+
+def _own_token(caller: Caller) -> int | None:
+    return caller.id if caller.kind == "api" else None
+
+
+def _check_room(team_id: int, n_more: int) -> None:
+    now, tokens = timezone.now(), ApiToken.objects.filter(team=team_id)
+    if n_more and tokens.filter(alive(now)).count() + n_more > LIVE_MAX:
+        raise TooMany(f"At most {LIVE_MAX} API tokens of a team: revoke one that is not needed any more.")
+    if tokens.filter(made_at__gt=now - timedelta(days=1)).count() >= MADE_A_DAY_MAX:
+        raise TooMany(f"At most {MADE_A_DAY_MAX} API tokens of a team are made in a day, rotated ones among them.")
 
 
 def _check_no_wider(caller: Caller, team: Team, role: Role, scopes: Sequence[str], ends_at: datetime | None) -> None:

@@ -27,6 +27,7 @@ from console.accounts.api_tokens import (
 from console.accounts.audit import about
 from console.accounts.models import ApiToken, Role
 from console.accounts.teams import administered_by, chosen_of
+from console.accounts.token_families import taken_along
 from console.dashboard.given import Fields
 from console.dashboard.schema import ERROR, an_object
 from console.incidents.rows import iso
@@ -38,7 +39,8 @@ SHOWN_MAX: Final = 500
 class ApiTokenRow:
     """A token without its secret. state: live, rotated (another took its place, and it still works), expired, revoked.
 
-    scopes: acts it is narrowed to; empty when it may do all that its role may. last_used_at: to the minute.
+    scopes: acts it is narrowed to; empty when it may do all that its role may. last_used_at: to the minute. made_with: the
+    token that asked for it. n_taken_along: other good tokens that end when this one is revoked.
     """
 
     id: int
@@ -52,6 +54,8 @@ class ApiTokenRow:
     expires_at: str | None
     last_used_at: str | None
     rotated_from: int | None
+    made_with: int | None
+    n_taken_along: int
 
 
 class ApiTokenFields(Fields):
@@ -81,7 +85,9 @@ class ApiTokenList(APIView):
     def get(self, request: Request) -> Response:
         """API tokens of the teams you administer, never their secrets; what each role may be narrowed to."""
         teams = administered_by(caller_of(request.user))
-        rows = [dataclasses.asdict(_row(token)) for token in shown_tokens([team.pk for team in teams])[:SHOWN_MAX]]
+        tokens = list(shown_tokens([team.pk for team in teams])[:SHOWN_MAX])
+        along = taken_along(token.pk for token in tokens)
+        rows = [dataclasses.asdict(_row(token, along[token.pk])) for token in tokens]
         scopes = {role.value: verbs_of(role) for role in Role}
         return Response({"tokens": rows, "teams": [team.name for team in teams], "scopes": scopes})
 
@@ -105,13 +111,13 @@ class ApiTokenList(APIView):
 class ApiTokenDetail(APIView):
     @extend_schema(operation_id="api_token_revoke", responses={204: None, 403: ERROR, 404: ERROR})
     def delete(self, request: Request, api_token_id: int) -> Response:
-        """Revoke a token: it is refused from now on. It stays in the list for a month."""
+        """Revoke a token, and whatever was made with it: they are refused from now on. They stay in the list for a month."""
         caller = caller_of(request.user)
         token = ApiToken.objects.select_related("team").get(pk=api_token_id, team__in=caller.team_ids)
         if not caller.may("administer", token.team_id):
             raise PermissionDenied
-        revoke_token(token)
-        about(request, _words(token), token.team_id)
+        n_others = revoke_token(token)
+        about(request, _words(token) + (f", and {n_others} made with it" if n_others else ""), token.team_id)
         return Response(status=204)
 
 
@@ -119,7 +125,7 @@ class ApiTokenRotate(APIView):
     @extend_schema(
         operation_id="api_token_rotate",
         request=RotateFields,
-        responses={201: an_object(api_token=ApiTokenRow, token=str), 400: ERROR, 403: ERROR, 404: ERROR},
+        responses={201: an_object(api_token=ApiTokenRow, token=str), 400: ERROR, 403: ERROR, 404: ERROR, 429: ERROR},
     )
     def post(self, request: Request, api_token_id: int) -> Response:
         """Another secret for the same token, by an administrator or by the token itself, which then ends when it would have."""
@@ -140,11 +146,12 @@ def _words(token: ApiToken) -> str:
     return f"api-tokens/{token.pk}: {token.label}, {token.role} of {token.team.name}{scopes}"
 
 
-def _row(token: ApiToken) -> ApiTokenRow:
+def _row(token: ApiToken, n_taken_along: int = 0) -> ApiTokenRow:
     said: dict[str, Any] = {
         name: iso(getattr(token, name)) for name in ("made_at", "expires_at", "last_used_at")
     }  # fmt: skip
     return ApiTokenRow(
         id=token.pk, label=token.label, team=token.team.name, role=token.role, scopes=token.scopes,
-        state=state_of(token, timezone.now()), made_by=token.made_by, rotated_from=token.rotated_from_id, **said,
+        state=state_of(token, timezone.now()), made_by=token.made_by, rotated_from=token.rotated_from_id,
+        made_with=token.made_with_id, n_taken_along=n_taken_along, **said,
     )  # fmt: skip

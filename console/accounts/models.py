@@ -6,6 +6,8 @@ agent may send and nothing else.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
@@ -37,11 +39,16 @@ class Membership(models.Model):
         return f"{self.user} is {self.role} of {self.team}"
 
 
+def alive(now: datetime) -> models.Q:
+    """Of API tokens: those that are good."""
+    return models.Q(revoked_at=None) & (models.Q(expires_at=None) | models.Q(expires_at__gt=now))
+
+
 class ApiToken(models.Model):
     """A script's right to use the REST API of one team with one role.
 
     scopes: the acts of its role it is narrowed to; all of them when there are none. last_used_at: to the minute.
-    rotated_from: whose place it took.
+    rotated_from: whose place it took. made_with: the token that asked for it; None: a person, or a command on the server.
     """
 
     label = models.CharField(max_length=100)
@@ -55,6 +62,7 @@ class ApiToken(models.Model):
     made_by = models.CharField(max_length=150, default="", db_default="", blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
     rotated_from = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="rotated_to")
+    made_with = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="offspring")
 
     class Meta:
         constraints = [models.CheckConstraint(condition=models.Q(role__in=Role.values), name="token_role_is_known")]

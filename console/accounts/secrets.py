@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from console.accounts.models import ApiToken, Role, SigninLink
+from console.accounts.models import ApiToken, Role, SigninLink, alive
 from ingest.models import Team
 
 API_TOKEN_PREFIX = "dgs_api_"
@@ -39,8 +39,7 @@ def make_api_token(
 
 def find_api_token(secret: str) -> ApiToken | None:
     """The live token with this secret."""
-    alive = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=timezone.now()))
-    return ApiToken.objects.select_related("team").filter(alive, digest=digest_of(secret)).first()
+    return ApiToken.objects.select_related("team").filter(alive(timezone.now()), digest=digest_of(secret)).first()
 
 
 def note_use(token: ApiToken) -> None:

@@ -1,9 +1,10 @@
-"""Celery's names for the dead-man ping and for forgetting old entries of the audit."""
+"""Celery's names for the dead-man ping, and for forgetting old entries of the audit and tokens that ended long ago."""
 
 from __future__ import annotations
 
 from celery import shared_task
 
+from console.accounts.api_tokens import drop_ended_tokens
 from console.accounts.audit import drop_old_entries
 from console.operations import dead_man
 
@@ -16,3 +17,8 @@ def ping_dead_man() -> None:
 @shared_task
 def drop_old_audit() -> None:
     drop_old_entries()
+
+
+@shared_task
+def drop_old_tokens() -> None:
+    drop_ended_tokens()

@@ -88,7 +88,12 @@ function Tokens({ tokens, hasTeams, attempt }: TokensProps) {
       cell: (row) => (
         <>
           <Ago at={row.made_at} />
-          {row.made_by && <span class="faint"> by {row.made_by}</span>}
+          {row.made_by && (
+            <span class="faint">
+              {" "}
+              {row.made_with === null ? "by" : "with"} {row.made_by}
+            </span>
+          )}
         </>
       ),
     },
@@ -101,9 +106,9 @@ function Tokens({ tokens, hasTeams, attempt }: TokensProps) {
               Rotate
             </button>
           )}
-          {(row.state === "live" || row.state === "rotated") && (
+          {(row.state === "live" || row.state === "rotated" || row.n_taken_along > 0) && (
             <button type="button" onClick={() => setDoomed(row)} aria-label={`Revoke API token ${row.label}`}>
-              Revoke
+              Revoke{row.n_taken_along > 0 && ` with ${row.n_taken_along} more`}
             </button>
           )}
         </span>
@@ -171,6 +176,12 @@ function Revoking({ row, onClose, revoke }: AskProps & { revoke: () => Promise<b
   return (
     <Dialog title={`Revoke “${row.label}”?`} onClose={onClose}>
       <p>Scripts that use it will be refused from now on. This cannot be taken back.</p>
+      {row.n_taken_along > 0 && (
+        <p>
+          {row.n_taken_along === 1 ? "One other token ends" : `${row.n_taken_along} other tokens end`} with it: what was
+          made with it, and the secrets it had before.
+        </p>
+      )}
       <div class="dialog-actions">
         <button type="button" onClick={onClose}>
           Keep it

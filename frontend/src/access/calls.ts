@@ -17,6 +17,10 @@ export interface ApiTokenRow {
   /** To the minute. */
   last_used_at: string | null;
   rotated_from: number | null;
+  /** The token that asked for it; null: a person, or a command on the server. */
+  made_with: number | null;
+  /** Other good tokens that end when this one is revoked. */
+  n_taken_along: number;
 }
 
 export type Role = "viewer" | "responder" | "admin";
