@@ -42,7 +42,7 @@ EXAMPLES: Final[dict[str, Any]] = {
         "name": "On-call", "kind": "pagerduty", "settings": {"routing_key": "0123456789abcdef0123456789abcdef"},
         "severity_min": "high",
     },
-    "destination_change": {"enabled": False},
+    "destination_change": {"enabled": False, "version": 4},
     "token_create": {"label": "cluster a"},
     "api_token_make": {"label": "watchdog", "role": "responder", "scopes": ["trigger"], "days": 30},
     "api_token_rotate": {"grace_minutes": 60},

@@ -9,8 +9,9 @@ from typing import Any, Final
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from console.incidents.lifecycle import Actor, BadAct, TooMany
+from console.incidents.lifecycle import Actor, BadAct, Seen, TooMany
 from console.incidents.models import ActorKind
+from console.incidents.record import UNSEEN
 from console.tickets.destinations import KINDS, parted
 from console.tickets.message import Config, Refused
 from console.tickets.models import Delivery, DeliveryState, Destination, DestinationChange
@@ -20,6 +21,7 @@ from console.tickets.templates import BODY_CHARS_MAX, TITLE_CHARS_MAX, check_tem
 
 DESTINATIONS_MAX: Final = 50
 TESTS_WAITING_MAX: Final = 3
+CHANGES_TOLD_MAX: Final = 20
 SWITCHED_OFF: Final = "The destination is switched off."
 SAME_NAME: Final = "The team has a destination of this name."
 SIMPLE: Final = ("name", "severity_min", "title_template", "body_template", "enabled")
@@ -27,6 +29,15 @@ CHANGED: Final = (
     "name", "settings", "sealed", "severity_min", "title_template", "body_template", "enabled", "paused_why", "not_before",
     "n_failures",
 )  # fmt: skip
+
+
+class ChangedMeanwhile(Exception):
+    """Somebody changed the destination since it was seen; `changes` say who and what, newest first."""
+
+    def __init__(self, destination: Destination, changes: list[DestinationChange]) -> None:
+        who = changes[0].actor if changes else "somebody"
+        super().__init__(f"{destination.name} was changed by {who} since you saw it: look at it again.")
+        self.changes = changes
 
 
 def make_destination(
@@ -38,13 +49,20 @@ def make_destination(
     severity: str,
     actor_kind: ActorKind = ActorKind.USER,
     templates: Mapping[str, str] | None = None,
+    request_key: str = "",
 ) -> Destination:
-    """A new destination of the team. Raises BadAct for settings it does not take, TooMany."""
+    """A new destination of the team. Repeated with its key (stored_key) it is the same one. Raises BadAct for settings it does
+    not take, TooMany.
+    """
+    if request_key and (done := Destination.objects.filter(request_key=request_key).first()):
+        return done
     if kind not in KINDS:
         raise BadAct(f"A kind is one of {', '.join(KINDS)}.")
     if Destination.objects.filter(team=team_id, removed_at=None).count() >= DESTINATIONS_MAX:
         raise TooMany(f"A team has at most {DESTINATIONS_MAX} destinations.")
-    destination = Destination(team_id=team_id, name=name.strip(), kind=kind, made_by=made_by, severity_min=severity)
+    destination = Destination(
+        team_id=team_id, name=name.strip(), kind=kind, made_by=made_by, severity_min=severity, request_key=request_key
+    )
     _put_settings(destination, given, Config(str(destination.key), {}, {}))
     check_templates(templates or {})
     destination.title_template = (templates or {}).get("title_template", "")
@@ -54,18 +72,23 @@ def make_destination(
             destination.save()
             _note(destination, Actor(made_by, actor_kind), DestinationChange.Act.MADE, sorted(given))
     except IntegrityError as error:
+        if request_key and (done := Destination.objects.filter(request_key=request_key).first()):
+            return done  # the same request came twice at once
         raise BadAct(SAME_NAME) from error
     return destination
 
 
-def change_destination(destination: Destination, changes: Mapping[str, Any], actor: Actor) -> Destination:
+def change_destination(
+    destination: Destination, changes: Mapping[str, Any], actor: Actor, seen: Seen = UNSEEN
+) -> Destination:
     """`changes`: any of name, settings, severity_min, enabled and the two templates. An empty secret keeps the old one.
 
-    DoesNotExist when it was removed meanwhile: nothing brings a removed one and its secrets back.
+    ChangedMeanwhile when anybody changed it since it was `seen`. DoesNotExist when it was removed meanwhile: nothing brings a
+    removed one and its secrets back.
     """
     try:
         with transaction.atomic():
-            held = _held(destination)
+            held = _held(destination, seen)
             before = _shown(held)
             _put(held, changes)
             held.save(update_fields=CHANGED)
@@ -75,10 +98,19 @@ def change_destination(destination: Destination, changes: Mapping[str, Any], act
     return held
 
 
-def _held(destination: Destination) -> Destination:
-    """The row as it is now, locked. Raises DoesNotExist when it was removed."""
+def _held(destination: Destination, seen: Seen) -> Destination:
+    """The row as it is now, locked. Raises DoesNotExist when it was removed, ChangedMeanwhile."""
     found: Destination = Destination.objects.select_for_update(no_key=True).get(pk=destination.pk, removed_at=None)
+    if seen.version is not None and version_of(found.pk) != seen.version:
+        newer = found.changes.filter(pk__gt=seen.version).order_by("-pk")
+        raise ChangedMeanwhile(found, list(newer[:CHANGES_TOLD_MAX]))
     return found
+
+
+def version_of(destination_id: int) -> int:
+    """The number of its newest change, by a person, a script or the sender that switched it off; 0 before the first."""
+    newest = DestinationChange.objects.filter(destination=destination_id).order_by("-pk").values_list("pk", flat=True)
+    return newest.first() or 0
 
 
 def _put(destination: Destination, changes: Mapping[str, Any]) -> None:
@@ -124,10 +156,10 @@ def _note(destination: Destination, actor: Actor, act: DestinationChange.Act, ch
     )
 
 
-def remove_destination(destination: Destination, actor: Actor) -> None:
-    """Tell it nothing more and forget its secrets. What it was told stays listed."""
+def remove_destination(destination: Destination, actor: Actor, seen: Seen = UNSEEN) -> None:
+    """Tell it nothing more and forget its secrets. What it was told stays listed. Raises as change_destination does."""
     with transaction.atomic():
-        now, destination = timezone.now(), _held(destination)
+        now, destination = timezone.now(), _held(destination, seen)
         destination.deliveries.filter(state=DeliveryState.WAITING).update(
             state=DeliveryState.SKIPPED, done_at=now, said="the destination was removed"
         )

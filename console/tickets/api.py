@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Final
 
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count, Q
+from django.db.models import Count, OuterRef, Q, Subquery
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
@@ -18,10 +18,14 @@ from rest_framework.views import APIView
 from console.accounts.access import Caller, caller_of
 from console.dashboard.given import Fields
 from console.dashboard.schema import ERROR, an_object
-from console.incidents.api import actor_of
+from console.incidents.acts.api import seen_by
+from console.incidents.api import REQUEST_KEY, actor_of, request_key
+from console.incidents.lifecycle import Seen
 from console.incidents.models import ActorKind, Incident, Severity
+from console.incidents.record import UNSEEN, stored_key
 from console.incidents.rows import iso
 from console.tickets.acts import (
+    ChangedMeanwhile,
     change_destination,
     check_templates,
     make_destination,
@@ -31,7 +35,7 @@ from console.tickets.acts import (
 )
 from console.tickets.destinations import KINDS
 from console.tickets.message import lines_of
-from console.tickets.models import Delivery, DeliveryState, Destination
+from console.tickets.models import Delivery, DeliveryState, Destination, DestinationChange
 from console.tickets.rows import (
     AttemptRow,
     ChangeRow,
@@ -58,6 +62,8 @@ from console.tickets.templates import (
 from ingest.models import Team
 
 PAGE: Final = 100
+IF_MATCH: Final = OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, description="The ETag you saw, or *.")
+OVERTAKEN: Final = an_object(error=str, code=str, destination=DestinationRow, changes=list[ChangeRow])
 REQUEST_VALUES: Final = 20
 
 
@@ -74,8 +80,9 @@ class DestinationFields(Fields):
 
 
 class DestinationChangeFields(Fields):
-    """What is left out stays; an empty secret keeps the old one."""
+    """What is left out stays; an empty secret keeps the old one. `version`: that you saw, unless the header If-Match says it."""
 
+    version = serializers.IntegerField(required=False, min_value=0, max_value=2**63 - 1)
     name = serializers.CharField(max_length=80, required=False)
     settings = serializers.DictField(child=serializers.CharField(max_length=1000, allow_blank=True), required=False)
     severity_min = serializers.ChoiceField(Severity.choices, required=False)
@@ -103,7 +110,8 @@ class DestinationList(APIView):
     @extend_schema(
         operation_id="destination_make",
         request=DestinationFields,
-        responses={201: an_object(destination=DestinationRow), 400: ERROR, 403: ERROR, 429: ERROR},
+        responses={201: an_object(destination=DestinationRow), 400: ERROR, 403: ERROR, 404: ERROR, 429: ERROR},
+        parameters=[REQUEST_KEY],
     )
     def post(self, request: Request) -> Response:
         """Make a destination. Incidents already open are told of with their next change."""
@@ -118,8 +126,9 @@ class DestinationList(APIView):
             asked["severity_min"],
             ActorKind(caller.kind),
             asked,
+            stored_key(actor_of(caller), f"{team_id}:{key}" if (key := request_key(request)) else ""),
         )
-        return Response({"destination": _row(made.pk, caller)}, 201)
+        return _answer({}, made.pk, caller, 201)
 
 
 class DestinationDetail(APIView):
@@ -132,25 +141,48 @@ class DestinationDetail(APIView):
         caller = caller_of(request.user)
         newest = _administered(caller, destination_id).changes.order_by("-id")[:PAGE]
         changes = [dataclasses.asdict(change_row(one)) for one in newest]
-        return Response({"destination": _row(destination_id, caller), "changes": changes})
+        return _answer({"changes": changes}, destination_id, caller)
 
     @extend_schema(
         operation_id="destination_change",
         request=DestinationChangeFields,
-        responses={200: an_object(destination=DestinationRow), 400: ERROR, 403: ERROR, 404: ERROR},
-    )
+        parameters=[IF_MATCH],
+        responses={
+            200: an_object(destination=DestinationRow), 400: ERROR, 403: ERROR, 404: ERROR, 409: OVERTAKEN, 412: OVERTAKEN,
+        },
+    )  # fmt: skip
     def patch(self, request: Request, destination_id: int) -> Response:
-        """Change a destination, or switch it off and on. With another address its secrets are entered again."""
+        """Change a destination, or switch it off and on. With another address its secrets are entered again.
+
+        Say what you saw: `version` (409) or If-Match (412) is refused when somebody changed it since; `If-Match: *`
+        overwrites whatever is there. The answer says who changed what.
+        """
+        caller = caller_of(request.user)
+        destination, asked = _administered(caller, destination_id), _asked(DestinationChangeFields, request)
+        seen = seen_by(request, asked)
+        try:
+            change_destination(destination, asked, actor_of(caller), seen)
+        except ChangedMeanwhile as error:
+            return _overtaken(error, destination_id, caller, seen)
+        return _answer({}, destination_id, caller)
+
+    @extend_schema(
+        operation_id="destination_remove",
+        parameters=[IF_MATCH],
+        responses={204: None, 400: ERROR, 403: ERROR, 404: ERROR, 412: OVERTAKEN},
+    )
+    def delete(self, request: Request, destination_id: int) -> Response:
+        """Tell it nothing more. What waits is skipped, its secrets are forgotten, its deliveries stay listed.
+
+        With If-Match it is refused (412) when somebody changed it since.
+        """
         caller = caller_of(request.user)
         destination = _administered(caller, destination_id)
-        change_destination(destination, _asked(DestinationChangeFields, request), actor_of(caller))
-        return Response({"destination": _row(destination_id, caller)})
-
-    @extend_schema(operation_id="destination_remove", responses={204: None, 403: ERROR, 404: ERROR})
-    def delete(self, request: Request, destination_id: int) -> Response:
-        """Tell it nothing more. What waits is skipped, its secrets are forgotten, its deliveries stay listed."""
-        caller = caller_of(request.user)
-        remove_destination(_administered(caller, destination_id), actor_of(caller))
+        seen = seen_by(request, {}) if "If-Match" in request.headers else UNSEEN
+        try:
+            remove_destination(destination, actor_of(caller), seen)
+        except ChangedMeanwhile as error:
+            return _overtaken(error, destination_id, caller, seen)
         return Response(status=204)
 
 
@@ -261,11 +293,23 @@ def _counted(caller: Caller) -> Any:
         f"n_{state}": Count("deliveries", filter=Q(deliveries__state=state)) for state in ("waiting", "sent", "dead")
     }
     shown = Destination.objects.filter(team__in=caller.team_ids, removed_at=None).select_related("team")
-    return shown.annotate(**counts).order_by("name", "id")
+    newest = DestinationChange.objects.filter(destination=OuterRef("pk")).order_by("-pk").values("pk")[:1]
+    return shown.annotate(**counts, version=Subquery(newest)).order_by("name", "id")
 
 
 def _row(destination_id: int, caller: Caller) -> dict[str, Any]:
     return dataclasses.asdict(destination_row(_counted(caller).get(pk=destination_id), caller))
+
+
+def _answer(body: dict[str, Any], destination_id: int, caller: Caller, status: int = 200) -> Response:
+    row = _row(destination_id, caller)
+    return Response({"destination": row, **body}, status, headers={"ETag": f'"{row["version"]}"'})
+
+
+def _overtaken(error: ChangedMeanwhile, destination_id: int, caller: Caller, seen: Seen) -> Response:
+    changes = [dataclasses.asdict(change_row(one)) for one in error.changes]
+    said = {"error": str(error), "code": "stale_version", "changes": changes}
+    return _answer(said, destination_id, caller, 412 if seen.exact else 409)
 
 
 def _administered(caller: Caller, destination_id: int) -> Destination:

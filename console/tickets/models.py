@@ -28,6 +28,7 @@ class Destination(models.Model):
     not_before: the pause after a failure, for all its messages: their order is kept. paused_why: why it is switched off.
     title_template, body_template: how its tickets are worded (templates.py), empty for the usual words.
     looks_not_before, n_looks_failed: the same for looking at its tickets, which holds no message back.
+    request_key: a hash of the maker's own: a repeated request makes one.
     n_refused: messages beyond the limit of waiting ones. hooks_refused: calls from outside that changed nothing, by reason.
     """
 
@@ -52,9 +53,13 @@ class Destination(models.Model):
     n_refused = models.PositiveBigIntegerField(default=0)
     n_hooks = models.PositiveBigIntegerField(default=0)
     hooks_refused = models.JSONField(default=dict, blank=True)
+    request_key = models.CharField(max_length=100, default="", db_default="", blank=True)
 
     class Meta:
         constraints = [
+            models.UniqueConstraint(
+                fields=["request_key"], condition=~Q(request_key=""), name="a_repeated_request_is_one_destination"
+            ),
             models.UniqueConstraint(
                 fields=["team", "name"], condition=Q(removed_at=None), name="destination_names_differ"
             ),

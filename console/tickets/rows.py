@@ -42,9 +42,13 @@ class KindRow:
 
 @dataclass(frozen=True, slots=True)
 class DestinationRow:
-    """A destination. has_secrets: whether any are stored; n_*: of the last thirty days. hook_path: whom to call back."""
+    """A destination. has_secrets: whether any are stored; n_*: of the last thirty days. hook_path: whom to call back.
+
+    version: for `version` and If-Match; failures that are counted here leave it as it is, switching off for them does not.
+    """
 
     id: int
+    version: int
     team: str
     name: str
     kind: str
@@ -138,11 +142,11 @@ def kind_row(kind: Kind) -> KindRow:
 
 
 def destination_row(one: Any, caller: Caller) -> DestinationRow:
-    """`one`: annotated with n_waiting, n_sent, n_dead."""
+    """`one`: annotated with n_waiting, n_sent, n_dead, version."""
     kind = KINDS[one.kind]
     return DestinationRow(
-        id=one.pk, team=one.team.name, name=one.name, kind=one.kind, title=kind.title, settings=one.settings,
-        has_secrets=bool(one.sealed), severity_min=one.severity_min,
+        id=one.pk, version=one.version or 0, team=one.team.name, name=one.name, kind=one.kind, title=kind.title,
+        settings=one.settings, has_secrets=bool(one.sealed), severity_min=one.severity_min,
         title_template=one.title_template, body_template=one.body_template, enabled=one.enabled, paused_why=one.paused_why,
         made_by=one.made_by, not_before=iso(one.not_before), n_failures=one.n_failures, n_waiting=one.n_waiting,
         n_sent=one.n_sent, n_dead=one.n_dead, n_refused=one.n_refused,

@@ -75,6 +75,8 @@ export interface IncidentAnswer {
   diagnosis: Diagnosis | null;
   revisions: Revision[];
   timeline: TimelineRow[];
+  /** Entries older than those. */
+  timeline_left_out?: number;
   may: string[];
   previous: number | null;
   next: number | null;
@@ -192,6 +194,8 @@ export const readDiagnosisText = async (number: number, revision: number) =>
   (await answered(`incidents/${number}/diagnoses/${revision}`)).text();
 export const readWhyNot = (number: number, rank: number) =>
   ask<WhyNotAnswer>(`incidents/${number}/why-not?rank=${rank}`);
+export const readOlderTimeline = (number: number, before: number) =>
+  ask<IncidentAnswer>(`incidents/${number}?timeline_before=${before}`);
 export const readJob = (id: number) => ask<JobAnswer>(`jobs/${id}`);
 export const readJobGrid = (id: number) => ask<GridColumns>(`jobs/${id}/grid`);
 export const readThroughput = (id: number) => ask<PlotlyFigure>(`jobs/${id}/figures/throughput`);
@@ -267,8 +271,16 @@ export function fieldWords(fields: unknown): string {
   return where ? `${where.charAt(0).toUpperCase()}${where.slice(1)}: ${at}` : at;
 }
 
-export async function ask<T>(path: string, method = "GET", body?: object): Promise<T> {
-  const response = await fetch(`/api/v1/${path}`, request(method, body)).catch((cause) => {
+/** `more`: further headers; an Idempotency-Key there makes a repeated request the same one. */
+export async function ask<T>(
+  path: string,
+  method = "GET",
+  body?: object,
+  more: Record<string, string> = {},
+): Promise<T> {
+  const asked = request(method, body);
+  const how = { ...asked, headers: { ...asked.headers, ...more } };
+  const response = await fetch(`/api/v1/${path}`, how).catch((cause) => {
     throw notAnswered(method, cause);
   });
   if (response.status === 401) location.assign(`/signin?next=${encodeURIComponent(location.pathname)}`);
@@ -300,6 +312,6 @@ function request(method: string, body?: object): RequestInit {
 }
 
 /** 128 random bits; crypto.randomUUID exists on secure origins only, and a first look is often plain HTTP. */
-function randomKey(): string {
+export function randomKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -1,8 +1,10 @@
 import { describe, expect, it } from "vitest";
-import { type DestinationRow, standing } from "../src/tickets/calls";
+import { ApiError } from "../src/api";
+import { type DestinationRow, overtakenBy, standing } from "../src/tickets/calls";
 
 const ROW: DestinationRow = {
   id: 1,
+  version: 3,
   team: "t",
   name: "duty",
   kind: "pagerduty",
@@ -35,5 +37,25 @@ describe("how a destination does", () => {
   it("says that it fails, or is off and why", () => {
     expect(standing({ ...ROW, n_sent: 9, n_failures: 3 }).isBad).toBe(true);
     expect(standing({ ...ROW, enabled: false, paused_why: "answered 410" }).word).toBe("switched off: answered 410");
+  });
+});
+
+describe("what somebody changed meanwhile", () => {
+  it("is told by who and what, with the version to go on from", () => {
+    const changes = [
+      { at: "", actor: "rita", actor_kind: "user", act: "changed", changed: ["severity_min"] },
+      { at: "", actor: "ada", actor_kind: "user", act: "changed", changed: ["name", "severity_min"] },
+    ];
+    const answer = { destination: { ...ROW, version: 9 }, changes };
+    expect(overtakenBy(new ApiError(409, "stale_version", "x", answer))).toEqual({
+      words: "rita changed it meanwhile (severity min, name).",
+      version: 9,
+    });
+    expect(overtakenBy(new ApiError(412, "stale_version", "x", answer))?.version).toBe(9);
+  });
+  it("is nothing of another refusal", () => {
+    expect(overtakenBy(new ApiError(400, "bad_act", "x", {}))).toBeNull();
+    expect(overtakenBy(new ApiError(409, "illegal_move", "x", {}))).toBeNull();
+    expect(overtakenBy(new Error("x"))).toBeNull();
   });
 });

@@ -1,6 +1,7 @@
 /* Making and changing a destination. Stored secrets are never shown: an empty field keeps the one that is there. */
 
 import { useState } from "preact/hooks";
+import { randomKey } from "../api";
 import { Dialog } from "../parts/Dialog";
 import { notify } from "../state/notices";
 import {
@@ -9,6 +10,7 @@ import {
   type DestinationRow,
   type DestinationSetting,
   makeDestination,
+  overtakenBy,
 } from "./calls";
 import { Templates, type TemplateTexts } from "./Templates";
 
@@ -33,6 +35,8 @@ export function DestinationDialog({ kinds, teams, row, onClose, onDone }: Destin
   });
   const [failed, setFailed] = useState("");
   const [busy, setBusy] = useState(false);
+  const [version, setVersion] = useState(row?.version ?? 0);
+  const [key] = useState(randomKey);
   const fields = kinds.find((one) => one.name === kind)?.settings ?? [];
   const chooseKind = (chosen: string) => {
     setKind(chosen);
@@ -43,12 +47,18 @@ export function DestinationDialog({ kinds, teams, row, onClose, onDone }: Destin
     const given = Object.fromEntries(fields.map((one) => [one.name, settings[one.name] ?? ""]));
     const form = { name: name.trim(), settings: given, severity_min: severity, ...texts };
     try {
-      await (row ? changeDestination(row.id, form) : makeDestination({ ...form, kind, team }));
+      await (row ? changeDestination(row.id, version, form) : makeDestination({ ...form, kind, team }, key));
       notify(row ? "Changed." : "Made: now send a test.");
       onDone();
       onClose();
     } catch (error) {
-      setFailed((error as Error).message);
+      const overtaken = overtakenBy(error);
+      if (overtaken) setVersion(overtaken.version); // whoever has read this may go on
+      setFailed(
+        overtaken
+          ? `${overtaken.words} Change it once more to put yours in its place.`
+          : String((error as Error).message),
+      );
       setBusy(false);
     }
   };

@@ -14,6 +14,7 @@ import {
   changeDestination,
   type DestinationRow,
   type DestinationsAnswer,
+  overtakenBy,
   readDestinations,
   removeDestination,
   standing,
@@ -149,7 +150,7 @@ function Acts({ row, again, edit, show }: ActsProps) {
     setBusy(true);
     await act().then(
       () => notify(done),
-      (error: Error) => notify(error.message, "bad"),
+      (error: Error) => notify(overtakenBy(error)?.words ?? error.message, "bad"),
     );
     setBusy(false);
     setSure(false);
@@ -176,7 +177,7 @@ function Acts({ row, again, edit, show }: ActsProps) {
         disabled={busy}
         onClick={() =>
           run(
-            () => changeDestination(row.id, { enabled: !row.enabled }),
+            () => changeDestination(row.id, row.version, { enabled: !row.enabled }),
             row.enabled ? "Switched off; messages stop." : "Switched on.",
           )
         }
@@ -187,7 +188,7 @@ function Acts({ row, again, edit, show }: ActsProps) {
       <button
         type="button"
         disabled={busy}
-        onClick={() => (sure ? run(() => removeDestination(row.id), "Removed.") : setSure(true))}
+        onClick={() => (sure ? run(() => removeDestination(row.id, row.version), "Removed.") : setSure(true))}
         aria-label={`${sure ? "Really remove" : "Remove"} ${row.name}`}
       >
         {sure ? "Really?" : "Remove"}

@@ -1,6 +1,6 @@
 /*
  * An incident's copies in other systems, above its timeline: how each stands there, whose it is, and since when nobody knows;
- * nothing where it was told nowhere. A ticket that is closed there changes nothing here: the page says so and offers the act.
+ * where it was told nowhere, where that is set up. A ticket that is closed there changes nothing here: the page says so and offers the act.
  */
 
 import type { IncidentRow } from "../live/rows";
@@ -21,7 +21,8 @@ export function TicketsOf({ row }: { row: IncidentRow }) {
     `${row.version} ${beat}`,
   );
   if (failure && !value) return <p class="faint">Tickets cannot be read: {failure.message}</p>;
-  if (!value || value.tickets.length === 0) return null;
+  if (!value) return null;
+  if (value.tickets.length === 0) return <Nowhere />;
   const closed = value.tickets.filter((one) => one.differs);
   return (
     <section class="tickets" aria-labelledby="tickets-of">
@@ -36,6 +37,15 @@ export function TicketsOf({ row }: { row: IncidentRow }) {
         <a href={`/destinations?incident=${row.number}`}>What was sent, and what became of it</a>
       </p>
     </section>
+  );
+}
+
+function Nowhere() {
+  return (
+    <p class="faint">
+      No other system was told of this incident. PagerDuty, Jira, Slack and others are set up under{" "}
+      <a href="/destinations">Destinations</a>.
+    </p>
   );
 }
 

@@ -1,6 +1,6 @@
 /* The REST API of destinations, deliveries and tickets. */
 
-import { ask } from "../api";
+import { ApiError, ask } from "../api";
 
 export interface DestinationSetting {
   name: string;
@@ -21,6 +21,8 @@ export interface DestinationKind {
 
 export interface DestinationRow {
   id: number;
+  /** Whoever changes it says which one was seen. */
+  version: number;
   team: string;
   name: string;
   kind: string;
@@ -125,14 +127,29 @@ export const readDestinations = () => ask<DestinationsAnswer>("destinations");
 export const readDeliveries = (query: string) =>
   ask<{ deliveries: DeliveryRow[]; older: number | null }>(`deliveries${query}`);
 export const readTickets = (incident: number) => ask<{ tickets: TicketRow[] }>(`incidents/${incident}/tickets`);
-export const makeDestination = (form: DestinationForm) => ask<unknown>("destinations", "POST", form);
-export const changeDestination = (id: number, changes: object) => ask<unknown>(`destinations/${id}`, "PATCH", changes);
-export const removeDestination = (id: number) => ask<unknown>(`destinations/${id}`, "DELETE");
+/** `key`: one for each form, so that pressing again after no answer came makes no second one. */
+export const makeDestination = (form: DestinationForm, key: string) =>
+  ask<unknown>("destinations", "POST", form, { "Idempotency-Key": key });
+/** 409 (`overtakenBy`): somebody changed it since `version`. */
+export const changeDestination = (id: number, version: number, changes: object) =>
+  ask<unknown>(`destinations/${id}`, "PATCH", { ...changes, version });
+export const removeDestination = (id: number, version: number) =>
+  ask<unknown>(`destinations/${id}`, "DELETE", undefined, { "If-Match": `"${version}"` });
 export const previewTemplates = (texts: { title_template: string; body_template: string }) =>
   ask<TemplatePreview>("destinations/preview", "POST", texts);
 export const readHistory = (id: number) => ask<{ changes: DestinationChange[] }>(`destinations/${id}`);
 export const testDestination = (id: number) => ask<unknown>(`destinations/${id}/test`, "POST", {});
 export const replayDelivery = (id: number) => ask<unknown>(`deliveries/${id}/replay`, "POST", {});
+
+/** What somebody else changed meanwhile, in words, and the version it is now; null when that is not what was answered. */
+export function overtakenBy(error: unknown): { words: string; version: number } | null {
+  if (!(error instanceof ApiError) || (error.status !== 409 && error.status !== 412)) return null;
+  const { destination, changes } = error.answer as { destination?: DestinationRow; changes?: DestinationChange[] };
+  if (!destination || !changes) return null;
+  const names = [...new Set(changes.flatMap((one) => one.changed))].map((name) => name.replaceAll("_", " "));
+  const what = names.length > 0 ? ` (${names.join(", ")})` : "";
+  return { words: `${changes[0]?.actor ?? "Somebody"} changed it meanwhile${what}.`, version: destination.version };
+}
 
 /** How a ticket stands in the other system, in words; empty where nothing is known of it. */
 export function standsThere(row: TicketRow): string {

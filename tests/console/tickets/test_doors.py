@@ -47,7 +47,8 @@ def test_administrators_make_destinations_and_nobody_reads_their_secrets(
     assert stranger.browser.get(f"{API}/destinations").json()["destinations"] == []
     assert stranger.browser.delete(f"{API}/destinations/{number}").status_code == 404
     assert responder.browser.delete(f"{API}/destinations/{number}").status_code == 403
-    changed = admin.browser.patch(f"{API}/destinations/{number}", {"enabled": False}, format="json")
+    version = made.json()["destination"]["version"]
+    changed = admin.browser.patch(f"{API}/destinations/{number}", {"enabled": False, "version": version}, format="json")
     assert changed.json()["destination"]["enabled"] is False
     assert post(admin, f"/destinations/{number}/test").status_code == 400
     assert admin.browser.delete(f"{API}/destinations/{number}").status_code == 204
@@ -224,7 +225,7 @@ def test_who_changed_a_destination_is_kept_by_name_and_never_by_value(admin: Per
     number = post(admin, "/destinations", GIVEN).json()["destination"]["id"]
     path = f"{API}/destinations/{number}"
     change = {"severity_min": "high", "settings": {"hook_secret": "sesame-sesame", "routing_key": ""}}
-    assert admin.browser.patch(path, change, format="json").status_code == 200
+    assert admin.browser.patch(path, change, format="json", HTTP_IF_MATCH="*").status_code == 200
     found = admin.browser.get(path)
     assert [(one["act"], one["actor_kind"], one["changed"]) for one in found.json()["changes"]] == [
         ("changed", "user", ["hook_secret", "severity_min"]),

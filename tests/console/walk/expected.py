@@ -74,6 +74,7 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     f"{INC}/<int:number>/diagnoses/<int:revision>": _look(),
     f"{INC}/<int:number>/grid": _look(),
     f"{INC}/<int:number>/grid/at": _look("?at_ns=1", 400),  # nothing was ever heard of its attempt
+    f"{INC}/<int:number>/grid/layer": _look("?by=op_lag"),
     f"{INC}/<int:number>/moments": _look(),
     f"{INC}/<int:number>/topology": _look(),
     f"{INC}/<int:number>/standing": _look(),
@@ -114,6 +115,7 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     f"{JOB}/<int:job_id>": _look(),
     f"{JOB}/<int:job_id>/grid": _look(),
     f"{JOB}/<int:job_id>/grid/at": _look("?at_ns=1", 400),
+    f"{JOB}/<int:job_id>/grid/layer": _look("?by=stack_class"),
     f"{JOB}/<int:job_id>/moments": _look(),
     f"{JOB}/<int:job_id>/settings": (
         *_look(),
@@ -150,7 +152,7 @@ EXPECTED: Final[dict[str, tuple[Act, ...]]] = {
     "api/v1/destinations/preview": (_post("admin", 200, title_template="{job}"),),
     "api/v1/destinations/<int:destination_id>": (
         Act("GET", "admin"),
-        Act("PATCH", "admin", {"enabled": False}),
+        Act("PATCH", "admin", {"enabled": False}, answers=(200, 400)),
         Act("DELETE", "admin"),
     ),
     "api/v1/destinations/<int:destination_id>/test": (_post("admin", 201),),
