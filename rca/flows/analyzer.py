@@ -18,7 +18,9 @@ from enum import StrEnum
 import numpy as np
 
 from nccl_instrument.tables import FUNC_RECV
-from rca.flows.connections import custom_rates, received_bytes, wire_edges, wire_noise, without_common
+from rca.flows.connections import BULK_MIN, custom_rates, received_bytes, wire_edges, wire_noise, without_common
+from rca.flows.followers import followers, without_followers
+from rca.flows.granularity import sight_of
 from rca.flows.measured import Measured
 from rca.keys import Ints, Mask
 from rca.settings import Settings
@@ -106,7 +108,8 @@ def communications(slowdown: Slowdown, measured: Measured, settings: Settings) -
     share = EARLY_MAX if latest_ns(slowdown) >= EARLY_MAX * slowdown.lost_ns else SHARE_MIN
     if not _costs(ends, share * slowdown.lost_ns):
         return ()
-    taken = _taken(slowdown, ends, end_of)
+    hidden_above = _hidden_above(slowdown, measured)
+    taken = _taken(slowdown, ends, end_of, hidden_above)
     if taken:
         return (replace(_of_ends(slowdown, ends, end_of, taken, ()), by=By.PORTS),)
     is_alike = ends.is_everybody
@@ -114,7 +117,7 @@ def communications(slowdown: Slowdown, measured: Measured, settings: Settings) -
         ends = ends_of(without_common(edges), end_of, grown_min)
     if is_alike and (ends.is_everybody or not ends.chosen or not _costs(ends, share * slowdown.lost_ns)):
         return (_of_all(slowdown, edges, grown_min),)
-    found = _chosen(slowdown, ends, end_of)
+    found = _chosen(slowdown, without_followers(ends, hidden_above), end_of)
     if any(not one.rivals for one in found):
         return found
     slow = _slow_senders(slowdown, measured, settings)
@@ -271,8 +274,17 @@ def _of_ends(slowdown: Slowdown, ends: Ends, end_of: Ints, those: tuple[int, ...
     return Verdict(What.COMMUNICATION, By.ACTUAL, ranks, excess, *counts, rivals=others, n_ends=len(those))
 
 
-def _taken(slowdown: Slowdown, ends: Ends, end_of: Ints) -> tuple[int, ...]:
-    """NICs whose ports count more of other people's bytes than before, and no other port does, if they touch all that is slow.
+def _hidden_above(slowdown: Slowdown, measured: Measured) -> float:
+    """Share of the usual rate above which these epochs hide pauses, of the flows that carry most."""
+    n_bytes = measured.rows["n_bytes"]
+    bulk = measured.rows[n_bytes >= BULK_MIN * n_bytes.max(initial=0)]
+    sight = sight_of(bulk, slowdown.window.rows("nic"))
+    return sight.hidden_above if sight is not None else 1.0
+
+
+def _taken(slowdown: Slowdown, ends: Ends, end_of: Ints, hidden_above: float) -> tuple[int, ...]:
+    """NICs whose ports count more of other people's bytes than before, and no other port does, if they touch all that is slow,
+    but for what follows them.
 
     What a port counts is seen, so it goes before what the fewest NICs would explain: of a square whose ways are all slow
     either diagonal would.
@@ -286,6 +298,7 @@ def _taken(slowdown: Slowdown, ends: Ends, end_of: Ints) -> tuple[int, ...]:
         return ()
     cost = np.where(ends.is_slow, ends.now_ns - ends.usual_ns, 0.0)
     explained = np.isin(ends.sender, those) | np.isin(ends.receiver, those)
+    explained |= followers(ends, hidden_above, tuple(those.tolist()))
     is_whole = cost[explained].sum() >= COVERED * cost.sum() > 0
     return tuple(those.tolist()) if is_whole else ()
 

@@ -1,0 +1,86 @@
+"""Connections that are long only because another one is: where epochs hide pauses (Pulse §6.1), those of a whole ring are.
+
+    1 ══▶ 2 ══▶ 3 ══▶ 4 ══▶ 1      the ring of one op: all a fifth longer, whichever of them is slow
+          ║           │
+          5           6            elsewhere only 2 is slower: 2 it is. Without an elsewhere nothing tells
+
+A sender that keeps more of its rate than the law says lets the others' pauses vanish in their epochs (Figure 9): they look as
+slow as it is, and the fewest ends that touch all that is slow are anybody. So of ends joined by such connections those are
+blamed that are slow towards all they talk to, of whom one is not slow itself; else all of them are tied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from rca.keys import Mask
+from rca.slow.ends import OWN_MIN, Ends
+
+OWN_ALL = 0.9
+"""Of an end's own connections, slow: it is so towards everybody."""
+AS_MUCH = 1.05
+"""Times what the costliest connection of an end costs: who only follows it loses no more."""
+ALONE = 2
+"""Ends: with no more there is no ring to follow in."""
+
+
+def hidden_ways(ends: Ends, hidden_above: float) -> Mask:
+    """(C,) slow connections that keep so much of their rate that the pauses they cause are not seen."""
+    kept: Mask = ends.is_slow & (ends.usual_ns >= hidden_above * ends.now_ns) & (ends.receiver >= 0)
+    return kept
+
+
+def followers(ends: Ends, hidden_above: float, those: tuple[int, ...]) -> Mask:
+    """(C,) hidden connections joined to one of these ends by others, which cost no more than its own costliest."""
+    hidden, found = hidden_ways(ends, hidden_above), np.zeros(len(ends.sender), bool)
+    cost = ends.now_ns - ends.usual_ns
+    for group in _joined(ends, hidden):
+        mine = [end for end in those if end in group]
+        if mine:
+            own = np.any([ends.touched(end) for end in mine], axis=0) & ends.is_slow
+            inside = hidden & np.isin(ends.sender, list(group))
+            found |= inside & (cost <= AS_MUCH * cost[own].max(initial=0.0))
+    return found
+
+
+def without_followers(ends: Ends, hidden_above: float) -> Ends:
+    """`ends` where of several that are chosen some may only follow: those that are slow by themselves, else a tie."""
+    hidden, found = hidden_ways(ends, hidden_above), ends
+    for group in _joined(ends, hidden):
+        blamed = [one for one in found.chosen if one in group]
+        slow = tuple(sorted(end for end in group if _own_share(ends, end) >= OWN_MIN))
+        if len(blamed) < 2 or len(slow) <= ALONE:
+            continue
+        rest = [(one, rivals) for one, rivals in zip(found.chosen, found.rivals, strict=True) if one not in group]
+        told = [(end, ()) for end in slow if _is_slow_elsewhere(ends, end)]
+        tied = () if told else (slow,)
+        chosen = [*told, *rest]
+        found = replace(
+            found, chosen=tuple(one for one, _ in chosen), rivals=tuple(rivals for _, rivals in chosen),
+            undecided=(*found.undecided, *tied),
+        )  # fmt: skip
+    return found
+
+
+def _joined(ends: Ends, those: Mask) -> list[set[int]]:
+    """Sets of ends that these connections join."""
+    groups: list[set[int]] = []
+    for one, other in zip(ends.sender[those].tolist(), ends.receiver[those].tolist(), strict=True):
+        near = [group for group in groups if one in group or other in group]
+        groups = [group for group in groups if group not in near] + [set[int]().union({one, other}, *near)]
+    return groups
+
+
+def _own_share(ends: Ends, end: int) -> float:
+    """Share of its own connections that are slow."""
+    mine = ends.touched(end)
+    return float(ends.is_slow[mine].mean()) if mine.any() else 0.0
+
+
+def _is_slow_elsewhere(ends: Ends, end: int) -> bool:
+    """Whether it is slow towards everybody, of whom one is slow towards few."""
+    mine = ends.touched(end) & ends.is_slow & (ends.receiver >= 0)
+    others = {int(one) for one in np.concatenate([ends.sender[mine], ends.receiver[mine]])} - {end}
+    return _own_share(ends, end) >= OWN_ALL and any(_own_share(ends, other) < OWN_MIN for other in others)
