@@ -42,7 +42,8 @@ class Message:
 
     delivery: the same however often it is tried. ticket: names the incident's copy at this destination. dedup_key: the
     incident's key (job, attempt, symptom, communicator; never the culprit) and the ticket. Times are ISO 8601 in UTC.
-    pictures: (name of the file, PNG), in a message of that verb alone.
+    pictures: (name of the file, PNG), in a message of that verb alone. uploaded: which of them are there already, and what they
+    are called there; a try adds to it as it goes, so that the next one goes on from there however this one ends.
     own_title, own_lines: as the team's templates have them; empty for the usual words.
     """
 
@@ -72,6 +73,7 @@ class Message:
     url: str = ""
     external_id: str = ""
     pictures: tuple[tuple[str, bytes], ...] = ()
+    uploaded: dict[str, str] = field(default_factory=dict)
     own_title: str = ""
     own_lines: tuple[str, ...] = ()
 
@@ -261,6 +263,14 @@ def multipart(name: str, files: Sequence[tuple[str, bytes]]) -> tuple[bytes, str
         for file, body in files
     ]
     return b"".join([*parts, f"--{edge}--\r\n".encode()]), f"multipart/form-data; boundary={edge}"
+
+
+def upload_pictures(message: Message, upload: Callable[[str, bytes], str]) -> list[str]:
+    """Upload those that are not there yet by `upload` (name of the file, PNG → what it is called there); what all are called."""
+    for name, body in message.pictures:
+        if name not in message.uploaded:
+            message.uploaded[name] = upload(name, body)
+    return [message.uploaded[name] for name, _ in message.pictures]
 
 
 def basic(user: str, password: str) -> str:

@@ -164,11 +164,12 @@ class Delivery(models.Model):
 
 
 class TicketPicture(models.Model):
-    """A picture on its way. name: of the file. body: PNG."""
+    """A picture on its way. name: of the file. body: PNG. uploaded_as: what it is called there; None: it is not there yet."""
 
     delivery = models.ForeignKey(Delivery, models.CASCADE, related_name="pictures")
     name = models.CharField(max_length=80)
     body = models.BinaryField()
+    uploaded_as = models.CharField(max_length=1000, null=True, blank=True)
 
     def __str__(self) -> str:
         return self.name

@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -42,7 +42,7 @@ from console.tickets.models import (
     TicketPicture,
 )
 from console.tickets.sealing import Unreadable, unseal
-from console.tickets.telling import message_of, pictures_of
+from console.tickets.telling import message_of, note_uploaded, pictures_of
 
 log = logging.getLogger(__name__)
 SENDER_LOCK: Final = 0x4447544B
@@ -61,10 +61,11 @@ HOOKS_KEPT: Final = timedelta(days=2)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one try went."""
+    """How one try went. uploaded: which pictures are there now, and what they are called there."""
 
     result: Sent | Again | Refused
     took_ms: int
+    uploaded: Mapping[str, str] = field(default_factory=dict)
 
 
 def config_of(destination: Destination) -> Config:
@@ -134,15 +135,16 @@ def _send_heads() -> int:
 def _send_all(ready: list[tuple[Delivery, Message, Config]]) -> None:
     """Try them side by side, and write down how each went as soon as it is over."""
     pool = ThreadPoolExecutor(len(ready))
-    tries = {pool.submit(_try, message, config, one.destination.kind): one for one, message, config in ready}
-    left: dict[Future[Outcome], Delivery] = dict(tries)
+    tries = {pool.submit(_try, message, config, one.destination.kind): (one, message) for one, message, config in ready}
+    left: dict[Future[Outcome], tuple[Delivery, Message]] = dict(tries)
     try:
         for future in as_completed(tries, timeout=ROUND_SECONDS_MAX):
-            _written(left.pop(future), future.result())
+            _written(left.pop(future)[0], future.result())
     except TimeoutError:  # a name server or mail server that hangs: its thread ends some time later
         took_ms = round(ROUND_SECONDS_MAX * 1000)
-        for delivery in left.values():
-            _written(delivery, Outcome(Again(f"not over within {ROUND_SECONDS_MAX:g} s"), took_ms))
+        for delivery, message in left.values():
+            late = Again(f"not over within {ROUND_SECONDS_MAX:g} s")
+            _written(delivery, Outcome(late, took_ms, dict(message.uploaded)))
     finally:
         pool.shutdown(wait=False)
 
@@ -213,7 +215,7 @@ def _hold(delivery: Delivery) -> bool:
 def _pointless(delivery: Delivery) -> str:
     """Why there is nothing to say any more; empty when there is."""
     ticket = delivery.ticket
-    if delivery.verb == "pictures" and not pictures_of(delivery):
+    if delivery.verb == "pictures" and not pictures_of(delivery).exists():
         return "the pictures are not kept any more"
     if ticket is None or ticket.told_at or delivery.replay_of_id:
         return ""
@@ -236,7 +238,7 @@ def _try(message: Message, config: Config, kind: str) -> Outcome:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         log.warning("an answer of %s was not understood", kind, exc_info=error)
         result = Again(f"its answer was not understood ({type(error).__name__})")
-    return Outcome(result, round((time.monotonic() - began) * 1000))
+    return Outcome(result, round((time.monotonic() - began) * 1000), message.uploaded)
 
 
 def _conclude(delivery: Delivery, outcome: Outcome) -> None:
@@ -250,6 +252,8 @@ def _conclude(delivery: Delivery, outcome: Outcome) -> None:
         )
         delivery.n_attempts, delivery.sending_at = delivery.n_attempts + 1, None
         delivery.save(update_fields=["n_attempts", "sending_at"])
+        if outcome.uploaded:
+            note_uploaded(delivery, {} if isinstance(result, Sent) else outcome.uploaded)
         if isinstance(result, Sent):
             _sent(delivery, result, now)
         elif isinstance(result, Again) and now - delivery.due_at < GIVE_UP_AFTER:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
 from django.conf import settings
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from console.incidents.models import Incident, Severity
@@ -14,6 +16,7 @@ from console.tickets.models import Delivery, Ticket, TicketPicture
 from console.tickets.templates import with_templates
 
 NOTE_CHARS_MAX: Final = 4000
+UPLOADED_CHARS_MAX: Final = 1000
 EXAMPLE: Final = Message(
     verb="open", delivery="", ticket="", dedup_key="", number=12, headline="Rank 3 has not entered the op the others wait in.",
     state="open", condition="firing", severity="high", symptom="failure", component="process", grade="strong", job="llama-70b",
@@ -66,15 +69,31 @@ def _told_of(delivery: Delivery, ticket: Ticket) -> Message:
         note=entry.note[:NOTE_CHARS_MAX] if entry and delivery.verb != "open" else "",
         url=address_of(incident),
         external_id=ticket.external_id,
-        pictures=pictures_of(delivery) if delivery.verb == "pictures" else (),
+        **(_pictures(delivery) if delivery.verb == "pictures" else {}),
     )
 
 
-def pictures_of(delivery: Delivery) -> tuple[tuple[str, bytes], ...]:
+def pictures_of(delivery: Delivery) -> QuerySet[TicketPicture]:
     """The delivery's own, or those of the one it repeats; none when they are not kept any more."""
     own = [delivery.pk, *([delivery.replay_of_id] if delivery.replay_of_id else [])]
-    rows = TicketPicture.objects.filter(delivery__in=own).order_by("id")
-    return tuple((one.name, bytes(one.body)) for one in rows)
+    return TicketPicture.objects.filter(delivery__in=own).order_by("id")
+
+
+def note_uploaded(delivery: Delivery, uploaded: Mapping[str, str]) -> None:
+    """Which of its pictures are there, so that the next try sends the others; none once all was sent: a replay sends all.
+
+    What cannot be stored is not noted, and goes once more.
+    """
+    for one in pictures_of(delivery).defer("body"):
+        name = uploaded.get(one.name)
+        one.uploaded_as = name if name is not None and len(name) <= UPLOADED_CHARS_MAX and "\0" not in name else None
+        one.save(update_fields=["uploaded_as"])
+
+
+def _pictures(delivery: Delivery) -> dict[str, Any]:
+    rows = list(pictures_of(delivery))
+    there = {one.name: one.uploaded_as for one in rows if one.uploaded_as is not None}
+    return {"pictures": tuple((one.name, bytes(one.body)) for one in rows), "uploaded": there}
 
 
 def address_of(incident: Incident) -> str:

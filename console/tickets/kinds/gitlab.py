@@ -19,6 +19,7 @@ from console.tickets.message import (
     id_of,
     lines_of,
     multipart,
+    upload_pictures,
     what_happened,
 )
 
@@ -56,10 +57,12 @@ def send(message: Message, config: Config, post: Post) -> Sent:
 
 def _note_pictures(message: Message, number: str, desk: Desk) -> str:
     """Files are uploaded to the project; a note shows them."""
-    shown = [what_happened(message)]
-    for one in message.pictures:
-        body, kind = multipart("file", [one])
-        shown.append(str(desk.upload("/uploads", body, {"Content-Type": kind}).json()["markdown"]))
+
+    def upload(name: str, picture: bytes) -> str:
+        body, kind = multipart("file", [(name, picture)])
+        return str(desk.upload("/uploads", body, {"Content-Type": kind}).json()["markdown"])
+
+    shown = [what_happened(message), *upload_pictures(message, upload)]
     return id_of(desk.ask("POST", f"/issues/{number}/notes", {"body": "\n\n".join(shown)}))
 
 

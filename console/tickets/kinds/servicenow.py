@@ -5,6 +5,7 @@ What happens later is written to work_notes, which append on write; the caller d
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -21,6 +22,7 @@ from console.tickets.message import (
     basic,
     check_pictures,
     lines_of,
+    upload_pictures,
     what_happened,
 )
 
@@ -68,12 +70,17 @@ def send(message: Message, config: Config, post: Post) -> Sent:
         return Sent(found.status, said="the table is there; nothing was created")
     name, status = _record(message, desk, config)
     if message.verb == "pictures":
-        for file, body in message.pictures:
-            asked = urlencode({"table_name": "incident", "table_sys_id": name, "file_name": file})
-            desk.upload(f"{ATTACHMENTS}?{asked}", body, {"Content-Type": "image/png"})
+        upload_pictures(message, partial(_attach, desk, name))
     elif status is None or message.verb == "resolve":
         desk.ask("PATCH", f"{TABLE}/{quote(name, safe='')}", change_of(message, config))
     return Sent(status, name, f"{desk.base}/nav_to.do?uri=incident.do?sys_id={name}")
+
+
+def _attach(desk: Desk, record: str, file: str, body: bytes) -> str:
+    """Attach a picture to the record."""
+    asked = urlencode({"table_name": "incident", "table_sys_id": record, "file_name": file})
+    desk.upload(f"{ATTACHMENTS}?{asked}", body, {"Content-Type": "image/png"})
+    return file
 
 
 def _desk_of(config: Config, post: Post) -> Desk:

@@ -19,6 +19,7 @@ from console.tickets.drawing import draw_due
 from console.tickets.drawing import pictures_of as really_drawn
 from console.tickets.models import Delivery, Destination, Ticket, TicketPicture
 from console.tickets.sender import send_due, tidy
+from console.tickets.telling import note_uploaded
 from ingest.models import Attempt
 from tests.console.incidents.making import make_incident
 from tests.console.tickets.places import Asked, Said, place
@@ -169,6 +170,63 @@ def test_a_failed_upload_is_tried_again_and_a_replay_sends_the_same_until_they_a
         settle()
         assert n_uploads == 3
         assert Delivery.objects.order_by("-id")[0].said == "the pictures are not kept any more"
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "n_before", "n_there"),
+    [
+        ("servicenow", "/attachment/", 1, 1),  # the second picture fails
+        ("gitlab", "/uploads", 1, 1),
+        ("gitlab", "/notes", 0, 2),  # both are there, and the note that shows them fails
+    ],
+)
+def test_what_was_uploaded_before_a_failure_is_not_uploaded_again(
+    attempt: Attempt, settings: Any, kind: str, word: str, n_before: int, n_there: int
+) -> None:
+    there, uploads, asked_of = System(ANSWERS[kind]), list[Asked](), list[str]()
+
+    def answer(asked: Asked) -> Said:
+        if asked.method == "POST" and word in asked.path:
+            asked_of.append(asked.path)
+            if len(asked_of) == n_before + 1:
+                return 503, {}, {}
+        if any(name in asked.path for name in ("/attachment/", "/uploads")):
+            uploads.append(asked)
+            return 201, {}, {"markdown": f"![p](/uploads/{len(uploads)}.png)"}
+        return there(asked)
+
+    with place(answer) as here:
+        settings.TICKETS_HOSTS = {here.name}
+        make_destination(attempt.job.team_id, "tracker", kind, {**SETTINGS[kind], "url": here.url}, "ada", "low")
+        make_incident(attempt)
+        settle()
+        draw_due()
+        settle()
+        delivery = Delivery.objects.get(verb="pictures")
+        assert (delivery.state, delivery.pictures.exclude(uploaded_as=None).count()) == ("waiting", n_there)
+        Destination.objects.update(not_before=None)
+        settle()
+        delivery.refresh_from_db()
+        assert delivery.state == "sent"
+        assert [one for asked in uploads for one in files_of(asked)] == FILES  # each once
+        if kind == "gitlab":
+            (note,) = [text for _, _, text in there.issue.remarks]
+            assert "![p](/uploads/1.png)" in note and "![p](/uploads/2.png)" in note
+        replay(delivery)  # somebody wants all of it once more
+        settle()
+        assert [one for asked in uploads for one in files_of(asked)] == FILES * 2
+
+
+def test_a_name_that_cannot_be_kept_is_not_noted_and_stops_nothing(attempt: Attempt) -> None:
+    make_destination(attempt.job.team_id, "list", "email", {"to": "a@b.example"}, "ada", "low")
+    make_incident(attempt)
+    settle()
+    draw_due()
+    delivery = Delivery.objects.get(verb="pictures")
+    note_uploaded(delivery, {FILES[0][0]: "x" * 1001, FILES[1][0]: "a\0b"})
+    assert list(delivery.pictures.values_list("uploaded_as", flat=True)) == [None, None]
+    note_uploaded(delivery, {FILES[0][0]: "x" * 1000})
+    assert delivery.pictures.exclude(uploaded_as=None).count() == 1
 
 
 def test_an_incident_without_anything_to_draw_sends_nothing(
