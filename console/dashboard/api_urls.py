@@ -18,7 +18,7 @@ from console.incidents.acts import api as acts
 from console.incidents.lists import api as lists
 from console.incidents.lists.scorecard_api import Scorecard
 from console.incidents.pictures import api as pictures_api
-from console.incidents.pictures import past_api
+from console.incidents.pictures import layers_api, past_api
 from console.incidents.pictures.why_not_api import IncidentWhyNot
 from console.network import api as network
 from console.network import epochs_api as epochs
@@ -36,6 +36,7 @@ urlpatterns = [
     path("incidents/<int:number>/diagnoses/<int:revision>", incidents.IncidentDiagnosis.as_view()),
     path("incidents/<int:number>/grid", pictures_api.IncidentGrid.as_view()),
     path("incidents/<int:number>/grid/at", past_api.IncidentGridAt.as_view()),
+    path("incidents/<int:number>/grid/layer", layers_api.IncidentLayer.as_view()),
     path("incidents/<int:number>/moments", past_api.IncidentMoments.as_view()),
     path("incidents/<int:number>/topology", pictures_api.IncidentTopology.as_view()),
     path("incidents/<int:number>/standing", pictures_api.IncidentStanding.as_view()),
@@ -68,6 +69,7 @@ urlpatterns = [
     path("jobs/<int:job_id>", dashboard.JobDetail.as_view()),
     path("jobs/<int:job_id>/grid", dashboard.JobGrid.as_view()),
     path("jobs/<int:job_id>/grid/at", past_api.JobGridAt.as_view()),
+    path("jobs/<int:job_id>/grid/layer", layers_api.JobLayer.as_view()),
     path("jobs/<int:job_id>/moments", past_api.JobMoments.as_view()),
     path("jobs/<int:job_id>/settings", job_api.JobSettings.as_view()),
     path("jobs/<int:job_id>/pause", job_api.JobPause.as_view()),

@@ -1,8 +1,8 @@
 """A window packet: what is kept of a window of stages once its rows are gone (StageFrontier §5, evidence packets).
 
 It holds the report, the step's accounts (advances and leaders, step by step), what the stages took on each rank, what
-dashboards would have shown instead, and what the job's normal is made of. A few tens of kilobytes for any number of ranks:
-of many, those that stand out are kept, and the rest by their median.
+dashboards would have shown instead, and what the job's normal is made of. A few tens of kilobytes: of many ranks, those that
+stand out are kept, and the rest by their median; how late each of all is takes less than two bytes (lateness.py).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rca.frontier.folding import broad_name, folding_of
 from rca.frontier.gates import Gates
 from rca.frontier.groups import Group, fit_of
 from rca.frontier.labels import label_accounted
+from rca.frontier.lateness import lateness_ms, pack_lateness
 from rca.frontier.moved import Pace, pace_of
 from rca.frontier.report import DeviceEvents, Report, StageWindow
 from rca.frontier.summaries import SUMMARIES
@@ -60,7 +61,8 @@ def packet_of(cut: Cut, group: Group, told: Window, gates: Gates, usual_s: dict[
     )
     window = replace(window, fits_wait_model=fit.fits, why=fit.why)
     report = label_accounted(window, accounts, gates)
-    pace, body = pace_of(report, accounts.exposed), _body(cut, window, accounts, report)
+    late = pack_lateness(cut.stages.names[at], cut.ranks, lateness_ms(cut.durations, at))
+    pace, body = pace_of(report, accounts.exposed), {**_body(cut, window, accounts, report), "late": late}
     return Packet(group.role, report, cut, window, accounts, report.step_s, pace, _medians(window), body)
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 from typing import Any
 
 from django.http import HttpResponse
 from django.utils.decorators import method_decorator
 from django.views.decorators.gzip import gzip_page
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -20,10 +18,11 @@ from console.accounts.access import caller_of
 from console.dashboard.given import Fields
 from console.dashboard.schema import ERROR, schema_of
 from console.incidents import read
+from console.incidents.pictures.answers import packed_answer
 from console.incidents.pictures.evidence import incident_grid, incident_lanes, incident_standing
 from console.incidents.pictures.grid import Grid
 from console.incidents.pictures.lanes import LANES_ASKED_MAX, LANES_MAX, Lanes
-from console.incidents.pictures.topology import pack_unstreamed, packed_grid
+from console.incidents.pictures.topology import PACKED, pack_unstreamed, packed_grid
 from console.incidents.streams import UNREACHABLE
 from rca.hang.standing import Standing
 
@@ -52,16 +51,17 @@ class IncidentGrid(APIView):
 class IncidentTopology(APIView):
     @extend_schema(
         operation_id="incident_topology",
-        responses={200: OpenApiTypes.OBJECT, 404: ERROR},
+        responses={200: PACKED, 404: ERROR},
     )
     def get(self, request: Request, number: int) -> HttpResponse:
-        """The grid as it was drawn last, at once at any size: columns of texts are numbered; `stream` tells what changes."""
+        """The grid as it was drawn last, at once at any size: columns of texts are numbered. `stream` names the stream of the
+        live socket that tells what changes, and where in it the grid stands; the console's docs have the frames."""
         incident = read.find_incident(number, caller_of(request.user).team_ids)
         try:
             packed = packed_grid(incident)
         except UNREACHABLE:
             packed = pack_unstreamed(incident)
-        return _packed(request, packed)
+        return packed_answer(request, packed)
 
 
 @method_decorator(gzip_page, name="dispatch")
@@ -99,15 +99,6 @@ class IncidentStanding(APIView):
         incident = read.find_incident(number, caller_of(request.user).team_ids)
         asked = _asked(TimeQuery, request)
         return Response(dataclasses.asdict(incident_standing(incident, asked.get("from_ns"), asked.get("to_ns"))))
-
-
-def _packed(request: Request, packed: bytes) -> HttpResponse:
-    """Gzipped JSON, unpacked for whoever cannot."""
-    takes_gzip = "gzip" in request.headers.get("Accept-Encoding", "")
-    body = packed if takes_gzip else gzip.decompress(packed)
-    coding = {"Content-Encoding": "gzip"} if takes_gzip else {}
-    headers = {**coding, "Vary": "Accept-Encoding", "Cache-Control": "private, no-cache"}
-    return HttpResponse(body, content_type="application/json", headers=headers)
 
 
 def _asked(fields: type[Fields], request: Request) -> dict[str, Any]:

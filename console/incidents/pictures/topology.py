@@ -18,7 +18,7 @@ import secrets
 import time
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 import numpy as np
 import redis
@@ -27,12 +27,13 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from redis.exceptions import LockError
 
+from console.dashboard.schema import an_object, schema_of
 from console.incidents.models import ConditionState, Incident
 from console.incidents.pictures.evidence import SECOND, incident_grid, unheard_ns
 from console.incidents.pictures.grid import Grid
+from console.incidents.pictures.layers import Numbered
 from console.incidents.pictures.topology_frames import States, frame_between, frame_of_all
 from console.incidents.publish import ring
-from console.incidents.read import newest_revision
 from console.incidents.streams import UNREACHABLE, Heard, Position
 from console.operations.metrics import GRID_FRAMES, GRIDS_FAILED
 from ingest.read import latest_data_ns
@@ -59,6 +60,14 @@ READY_SECONDS: Final = 60
 AGE_STEP_S: Final = 10
 """Of a job of which nothing is heard the ages are drawn again so often, and that nobody is known to be well."""
 CHANGING: Final = ("at", "state", "note", "last_seen_ms_ago")
+PACKED: Final = an_object(
+    **{
+        name: {"anyOf": [schema_of(Numbered), schema_of(kind)]} if kind == list[str] else schema_of(kind)
+        for name, kind in get_type_hints(Grid).items()
+    },
+    stream=an_object(name=str, epoch=str, offset=int),
+)
+"""The packed grid, for the API's document: columns of texts are numbered unless they are empty."""
 _LEVEL: Final = 1  # packing 100,000 ranks well takes longer than sending them
 
 
@@ -175,10 +184,10 @@ def pack_unstreamed(incident: Incident) -> bytes:
 
 def _shows(incident: Incident) -> str:
     """What the grid is drawn from: the same twice means the same grid."""
-    found = newest_revision(incident)
+    revision = incident.revisions.order_by("-number").values_list("number", flat=True).first()  # its body is large
     is_over = incident.condition == ConditionState.CLEAR
     unheard_s = 0 if is_over else unheard_ns(incident.attempt) // SECOND
-    known = (latest_data_ns(incident.attempt_id), found.number if found else 0, unheard_s // AGE_STEP_S)
+    known = (latest_data_ns(incident.attempt_id), revision or 0, unheard_s // AGE_STEP_S)
     return " ".join(map(str, (incident.condition, *known)))
 
 

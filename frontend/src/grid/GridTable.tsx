@@ -3,6 +3,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { type Column, Table } from "../parts/Table";
 import type { GridColumns } from "../types";
+import { LAYER_WORD, type Layer, tellingFirst } from "./layers";
 import { type CellWords, cellWords } from "./words";
 
 const WORST_FIRST = ["culprit", "dead", "silent", "unknown", "waiting", "not_visible", "ok"];
@@ -12,6 +13,7 @@ interface GridTableProps {
   columns: GridColumns;
   selected: number | null;
   onSelect: (rank: number | null) => void;
+  layer?: Layer | null;
 }
 
 export function worstFirst(columns: GridColumns): number[] {
@@ -21,12 +23,23 @@ export function worstFirst(columns: GridColumns): number[] {
     .sort((a, b) => weight[columns.state[a]] - weight[columns.state[b]] || columns.rank[a] - columns.rank[b]);
 }
 
+/** By what the layer says, those in front that tell most; of equal ones the worst state. */
+export function tellingOrder(columns: GridColumns, layer: Layer): number[] {
+  const weight = tellingFirst(layer);
+  const by = (i: number) => weight(columns.rank[i]);
+  return worstFirst(columns).sort((a, b) => by(a) - by(b));
+}
+
 interface Row {
   words: CellWords;
   nic: string;
 }
 
-const columnsOf = (selected: number | null, onSelect: GridTableProps["onSelect"]): Column<Row>[] => [
+const columnsOf = (
+  selected: number | null,
+  onSelect: GridTableProps["onSelect"],
+  layer: Layer | null,
+): Column<Row>[] => [
   {
     word: "Rank",
     cell: ({ words: { rank } }) => (
@@ -49,6 +62,7 @@ const columnsOf = (selected: number | null, onSelect: GridTableProps["onSelect"]
       </>
     ),
   },
+  ...(layer ? [{ word: LAYER_WORD[layer.by], cell: ({ words }: Row) => words.value }] : []),
   { word: "Where it runs", cell: ({ words }) => words.place },
   { word: "NIC", cell: ({ nic }) => nic },
   { word: "Place", cell: ({ words }) => words.coordinates },
@@ -56,14 +70,14 @@ const columnsOf = (selected: number | null, onSelect: GridTableProps["onSelect"]
   { word: "Last seen", class: () => "faint", cell: ({ words }) => words.seen.replace("last seen ", "") },
 ];
 
-export function GridTable({ columns, selected, onSelect }: GridTableProps) {
-  const order = useMemo(() => worstFirst(columns), [columns]);
+export function GridTable({ columns, selected, onSelect, layer = null }: GridTableProps) {
+  const order = useMemo(() => (layer ? tellingOrder(columns, layer) : worstFirst(columns)), [columns, layer]);
   const [shown, setShown] = useState(PAGE_ROWS);
-  const rows = order.slice(0, shown).map((i) => ({ words: cellWords(columns, i), nic: columns.nic[i] }));
+  const rows = order.slice(0, shown).map((i) => ({ words: cellWords(columns, i, layer), nic: columns.nic[i] }));
   return (
     <Table
       label="Ranks"
-      columns={columnsOf(selected, onSelect)}
+      columns={columnsOf(selected, onSelect, layer)}
       rows={rows}
       rowKey={({ words }) => words.rank}
       line={({ words }) => (words.rank === selected ? { class: "chosen" } : {})}

@@ -8,6 +8,7 @@ import { useWidth } from "../parts/useWidth";
 import { pointAt, pointedRanks } from "../state/pointed";
 import { paletteVersion } from "../state/theme";
 import type { GridColumns } from "../types";
+import { LAYER_WORD, type Layer, paintedBy } from "./layers";
 import { cellAt, cellBeside, type Direction, type GridLayout, layoutGrid, type Order } from "./layout";
 import { paintGrid, paintMarks, RING_ROOM_PX } from "./paint";
 import { useZoom } from "./useZoom";
@@ -27,9 +28,11 @@ interface RankCanvasProps {
   order: Order;
   selected: number | null;
   onSelect: (rank: number | null) => void;
+  /** What colours the cells instead of their states. */
+  layer?: Layer | null;
 }
 
-export function RankCanvas({ columns, order, selected, onSelect }: RankCanvasProps) {
+export function RankCanvas({ columns, order, selected, onSelect, layer = null }: RankCanvasProps) {
   const [box, width] = useWidth<HTMLDivElement>();
   const cellId = useId();
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -46,9 +49,12 @@ export function RankCanvas({ columns, order, selected, onSelect }: RankCanvasPro
   const zoom = useZoom(layout, cursor >= 0 ? cursor : chosen);
   const drawn = zoom.drawn;
   const palette = paletteVersion.value;
+  const painted = useMemo(() => (layer ? paintedBy(columns, layer) : null), [columns, layer]);
   useLayoutEffect(() => {
-    if (canvas.current && width > 0) paintGrid(canvas.current, drawn, columns);
-  }, [drawn, columns, palette, width]);
+    if (!canvas.current || width <= 0) return;
+    if (painted) paintGrid(canvas.current, drawn, painted, columns);
+    else paintGrid(canvas.current, drawn, columns);
+  }, [drawn, columns, painted, palette, width]);
   const pointed = pointedRanks.value;
   useLayoutEffect(() => {
     const cells = cursor >= 0 ? [cursor] : cellsOf(columns, pointed);
@@ -103,14 +109,14 @@ export function RankCanvas({ columns, order, selected, onSelect }: RankCanvasPro
             <canvas ref={marked} class="marks" aria-hidden="true" />
           </div>
         </div>
-        <ActiveCell id={cellId} columns={columns} cell={cursor} chosen={chosen} />
+        <ActiveCell id={cellId} columns={columns} cell={cursor} chosen={chosen} layer={layer} />
       </div>
       <ZoomTools zoom={zoom} />
       <p class="visually-hidden" aria-live="polite">
-        {isCell(columns, cursor) ? cellSentence(columns, cursor) : ""}
+        {isCell(columns, cursor) ? cellSentence(columns, cursor, layer) : ""}
       </p>
       {isCell(columns, shown) && (!drawn.of || isInSight(drawn, shown)) && (
-        <Tooltip columns={columns} cell={shown} layout={drawn} />
+        <Tooltip columns={columns} cell={shown} layout={drawn} layer={layer} />
       )}
     </div>
   );
@@ -131,8 +137,16 @@ function isCell(columns: GridColumns, cell: number): boolean {
   return cell >= 0 && cell < columns.rank.length;
 }
 
+interface ActiveCellProps {
+  id: string;
+  columns: GridColumns;
+  cell: number;
+  chosen: number;
+  layer: Layer | null;
+}
+
 /** The one cell assistive technology finds in the grid: the one under the cursor. */
-function ActiveCell({ id, columns, cell, chosen }: { id: string; columns: GridColumns; cell: number; chosen: number }) {
+function ActiveCell({ id, columns, cell, chosen, layer }: ActiveCellProps) {
   return (
     // biome-ignore lint/a11y/useSemanticElements: a canvas cannot be a table; the table twin is one click away
     // biome-ignore lint/a11y/useFocusableInteractive: the grid holds the focus and names its active cell
@@ -140,7 +154,7 @@ function ActiveCell({ id, columns, cell, chosen }: { id: string; columns: GridCo
       {/* biome-ignore lint/a11y/useSemanticElements: see above */}
       {/* biome-ignore lint/a11y/useFocusableInteractive: see above */}
       <div role="gridcell" id={id} aria-selected={cell >= 0 && cell === chosen}>
-        {isCell(columns, cell) ? cellSentence(columns, cell) : `${columns.rank.length} ranks`}
+        {isCell(columns, cell) ? cellSentence(columns, cell, layer) : `${columns.rank.length} ranks`}
       </div>
     </div>
   );
@@ -153,8 +167,15 @@ function moved(layout: GridLayout, from: number, key: string): number | null {
   return null;
 }
 
-function Tooltip({ columns, cell, layout }: { columns: GridColumns; cell: number; layout: GridLayout }) {
-  const words = cellWords(columns, cell);
+interface TooltipProps {
+  columns: GridColumns;
+  cell: number;
+  layout: GridLayout;
+  layer: Layer | null;
+}
+
+function Tooltip({ columns, cell, layout, layer }: TooltipProps) {
+  const words = cellWords(columns, cell, layer);
   const right = layout.x[cell] > layout.width / 2;
   const style = {
     top: `${layout.y[cell] + layout.size + 10}px`,
@@ -166,6 +187,11 @@ function Tooltip({ columns, cell, layout }: { columns: GridColumns; cell: number
       <p>
         <b>Rank {words.rank}</b> <i class={`swatch swatch-${words.state}`} /> {words.stateWord}
       </p>
+      {layer && (
+        <p>
+          {LAYER_WORD[layer.by]}: <b>{words.value}</b>
+        </p>
+      )}
       <p>{words.place}</p>
       {words.coordinates && <p>{words.coordinates}</p>}
       {columns.nic?.[cell] && <p>{columns.nic[cell]}</p>}

@@ -3,12 +3,15 @@
  */
 
 import type { ComponentChildren } from "preact";
-import { query, setQuery } from "../state/address";
+import { pinnedMoment, query, setQuery } from "../state/address";
 import { RANK_STATE } from "../state/words";
 import type { GridColumns } from "../types";
 import { GridTable } from "./GridTable";
+import { ColourSwitch, LayerLegend } from "./LayerLegend";
 import { hasExperts, hasPlaces, hasRacks, type Order } from "./layout";
+import type { Source } from "./past";
 import { RankCanvas } from "./RankCanvas";
+import { useLayer } from "./useLayer";
 import { countsByState } from "./words";
 
 interface TopologyGridProps {
@@ -17,9 +20,13 @@ interface TopologyGridProps {
   onSelect: (rank: number | null) => void;
   /** Of an earlier moment, which. */
   when?: string;
+  /** Of what the layers are asked: "incidents/12" or "jobs/3"; without it there are none. */
+  source?: Source;
 }
 
-export function TopologyGrid({ columns, selected, onSelect, when }: TopologyGridProps) {
+export function TopologyGrid({ columns, selected, onSelect, when, source = "" }: TopologyGridProps) {
+  const shown = useLayer(source, pinnedMoment());
+  const { layer } = shown;
   const asTable = query.value.get("grid") === "table";
   const order = orderShown();
   return (
@@ -32,17 +39,19 @@ export function TopologyGrid({ columns, selected, onSelect, when }: TopologyGrid
           {when ? ` · ${when}` : ""}
         </span>
         <div class="panel-tools">
+          {source && <ColourSwitch by={shown.by} />}
           <OrderSwitch columns={columns} />
           <button type="button" aria-pressed={asTable} onClick={() => setQuery({ grid: asTable ? null : "table" })}>
             View as table
           </button>
         </div>
       </div>
-      <Legend columns={columns} />
+      {shown.by && <LayerLegend shown={shown} nCulprits={culpritsIn(columns)} />}
+      {!layer && <Legend columns={columns} />}
       {asTable ? (
-        <GridTable columns={columns} selected={selected} onSelect={onSelect} />
+        <GridTable columns={columns} selected={selected} onSelect={onSelect} layer={layer} />
       ) : (
-        <RankCanvas columns={columns} order={order} selected={selected} onSelect={onSelect} />
+        <RankCanvas columns={columns} order={order} selected={selected} onSelect={onSelect} layer={layer} />
       )}
     </section>
   );
@@ -96,6 +105,10 @@ function OrderButton({ is, order, disabled, title, children }: OrderButtonProps)
       {children}
     </button>
   );
+}
+
+function culpritsIn(columns: GridColumns): number {
+  return countsByState(columns).find(({ state }) => state === "culprit")?.n ?? 0;
 }
 
 function Legend({ columns }: { columns: GridColumns }) {

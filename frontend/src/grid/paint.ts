@@ -5,7 +5,6 @@
  */
 
 import { colour } from "../state/theme";
-import type { GridColumns } from "../types";
 import type { GridLayout } from "./layout";
 
 /** Names of the CSS custom properties that colour the states. */
@@ -17,6 +16,13 @@ const FILL: Record<string, string> = {
   dead: "rank-dead",
   unknown: "rank-unknown",
   not_visible: "rank-not-visible",
+  "level-0": "layer-0",
+  "level-1": "layer-1",
+  "level-2": "layer-2",
+  "level-3": "layer-3",
+  "level-4": "layer-4",
+  "level-5": "layer-5",
+  "level-6": "layer-6",
   same: "class-same",
   "class-1": "class-1",
   "class-2": "class-2",
@@ -54,6 +60,13 @@ const NUMBER_LOW_PX = 8;
 /** Around the cells: room for the rings of those at the edge. */
 export const RING_ROOM_PX = 5;
 
+/** Which of `states` each cell is painted as. */
+export interface Cells {
+  states: readonly string[];
+  state: ArrayLike<number>;
+  rank: readonly number[];
+}
+
 export interface Marks {
   selected: number;
   pointed: readonly number[];
@@ -63,7 +76,8 @@ export function fillName(state: string): string {
   return FILL[state] ?? "rank-unknown";
 }
 
-export function paintGrid(canvas: HTMLCanvasElement, layout: GridLayout, columns: GridColumns): void {
+/** columns: how the cells are coloured. ringedAs: whose states are ringed, where the colours are of something else. */
+export function paintGrid(canvas: HTMLCanvasElement, layout: GridLayout, columns: Cells, ringedAs?: Cells): void {
   const context = ringed(canvas, layout);
   if (!context) return;
   if (layout.dense) paintPixels(context, layout, columns);
@@ -71,6 +85,7 @@ export function paintGrid(canvas: HTMLCanvasElement, layout: GridLayout, columns
   paintLabels(context, layout);
   if (layout.size >= NUMBER_MIN_PX) paintNumbers(context, layout, columns);
   ringThoseThatMatter(context, layout, columns);
+  if (ringedAs) ringThoseThatMatter(context, layout, ringedAs);
 }
 
 /** Hover and selection, on a canvas of their own: a moving pointer must not repaint 100,000 cells. */
@@ -115,7 +130,7 @@ export function prepared(canvas: HTMLCanvasElement, width: number, height: numbe
 }
 
 /** Only cells in sight: of a grid that is zoomed most are not. */
-function cellsByState(layout: GridLayout, columns: GridColumns): number[][] {
+function cellsByState(layout: GridLayout, columns: Cells): number[][] {
   const cells: number[][] = columns.states.map(() => []);
   for (let i = 0; i < columns.state.length; i++) if (isSeen(layout, i)) cells[columns.state[i]]?.push(i);
   return cells;
@@ -126,7 +141,7 @@ function isSeen({ of, x, y, size, width, height }: GridLayout, i: number): boole
   return !of || (x[i] > -room && y[i] > -room && x[i] < width + room && y[i] < height + room);
 }
 
-function paintCells(context: CanvasRenderingContext2D, layout: GridLayout, columns: GridColumns): void {
+function paintCells(context: CanvasRenderingContext2D, layout: GridLayout, columns: Cells): void {
   cellsByState(layout, columns).forEach((cells, code) => {
     if (cells.length === 0) return;
     const state = columns.states[code];
@@ -195,7 +210,7 @@ function strokes(pen: CanvasRenderingContext2D, lines: [number, number, number, 
 
 const WHOLE = { times: 1, left: 0, top: 0 };
 
-function paintPixels(context: CanvasRenderingContext2D, layout: GridLayout, columns: GridColumns): void {
+function paintPixels(context: CanvasRenderingContext2D, layout: GridLayout, columns: Cells): void {
   const { size, x, y, width, height } = layout.of?.layout ?? layout;
   const { times, left, top } = layout.of?.view ?? WHOLE;
   const [w, h] = [Math.ceil(width / size), Math.ceil(height / size)];
@@ -232,7 +247,7 @@ function clipped(context: CanvasRenderingContext2D, text: string, width: number)
   return `${text.slice(0, end)}…`;
 }
 
-function paintNumbers(context: CanvasRenderingContext2D, layout: GridLayout, columns: GridColumns): void {
+function paintNumbers(context: CanvasRenderingContext2D, layout: GridLayout, columns: Cells): void {
   const height = numberHeight(layout.size, columns.rank.at(-1) ?? 0);
   if (height < NUMBER_LOW_PX) return;
   context.textAlign = "center";
@@ -264,7 +279,7 @@ function plate(context: CanvasRenderingContext2D, text: string, x: number, y: nu
 }
 
 /** Rings around a crowd would only be noise: the hatch carries it. */
-function ringThoseThatMatter(context: CanvasRenderingContext2D, layout: GridLayout, columns: GridColumns): void {
+function ringThoseThatMatter(context: CanvasRenderingContext2D, layout: GridLayout, columns: Cells): void {
   const { size } = layout;
   const reach = size >= 12 ? 2.5 : 4;
   context.lineWidth = 2;

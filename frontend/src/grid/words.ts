@@ -5,6 +5,7 @@
 import { spanWords } from "../state/clock";
 import { RANK_STATE } from "../state/words";
 import type { GridColumns } from "../types";
+import { LAYER_WORD, type Layer, valueWords } from "./layers";
 import { hasRacks } from "./layout";
 
 export interface CellWords {
@@ -15,9 +16,11 @@ export interface CellWords {
   coordinates: string;
   note: string;
   seen: string;
+  /** What the layer that colours the grid says; "" without one. */
+  value: string;
 }
 
-export function cellWords(columns: GridColumns, i: number): CellWords {
+export function cellWords(columns: GridColumns, i: number, layer: Layer | null = null): CellWords {
   const state = columns.states[columns.state[i]] ?? "unknown";
   const ago = columns.last_seen_ms_ago[i];
   return {
@@ -28,6 +31,7 @@ export function cellWords(columns: GridColumns, i: number): CellWords {
     coordinates: coordinatesOf(columns, i),
     note: columns.note[i] ?? "",
     seen: seenWords(columns, ago),
+    value: layer ? valueWords(layer, columns.rank[i]) : "",
   };
 }
 
@@ -38,9 +42,10 @@ function seenWords({ is_past }: GridColumns, ago: number | null | undefined): st
 }
 
 /** One sentence for the live region. */
-export function cellSentence(columns: GridColumns, i: number): string {
-  const words = cellWords(columns, i);
-  return [`Rank ${words.rank}`, words.place, words.stateWord, words.note, words.seen].filter(Boolean).join(", ");
+export function cellSentence(columns: GridColumns, i: number, layer: Layer | null = null): string {
+  const words = cellWords(columns, i, layer);
+  const value = layer ? `${LAYER_WORD[layer.by]} ${words.value}` : "";
+  return [`Rank ${words.rank}`, words.place, value, words.stateWord, words.note, words.seen].filter(Boolean).join(", ");
 }
 
 export function nodeOf(columns: GridColumns, i: number): string {

@@ -52,7 +52,13 @@ export function JobPage({ id }: { id: number }) {
       </JobHead>
       <Scrubber scrub={scrub} beat={answer.incidents.map(({ number }) => number).join()} />
       {then.columns && (
-        <TopologyGrid columns={then.columns} selected={selectedRank()} onSelect={selectRank} when={then.when} />
+        <TopologyGrid
+          columns={then.columns}
+          selected={selectedRank()}
+          onSelect={selectRank}
+          when={then.when}
+          source={scrub.source}
+        />
       )}
       {gridAsked.failure && (
         <p class="warning">

@@ -1,0 +1,148 @@
+"""Reading a layer: of an incident or of a job, now or at an earlier moment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from django.db.models import Max
+
+from console.dumps.models import DumpSummary
+from console.dumps.wanted import requests_for
+from console.incidents.lifecycle import BadAct
+from console.incidents.models import ConditionState, Incident
+from console.incidents.pictures import layers_lag, layers_wire
+from console.incidents.pictures.evidence import newest_diagnosis
+from console.incidents.pictures.grid import WORLD_MAX
+from console.incidents.pictures.layers import By, Layer, Values, make_layer, nothing_known
+from console.incidents.pictures.layers_kept import stack_classes, stage_lateness
+from console.incidents.pictures.moments import first_data_ns
+from console.incidents.rows import iso_from_ns
+from console.stages.models import StagePacket
+from console.stages.read import MOVED, recording_of
+from ingest.door.dumps import requests_of
+from ingest.models import Attempt, DumpRequest, Rank
+from ingest.read import latest_data_ns, read_window
+from ingest.window import Window
+from nccl_instrument.dumps import STACKS
+
+SECOND: Final = 1_000_000_000
+WINDOWS_BACK_NS: Final = 600 * SECOND
+"""Windows of stages that ended longer before the moment tell nothing of it: a step that does not end has none."""
+SETTLED_NS: Final = 30 * SECOND
+TRAFFIC_ROWS_MAX: Final = 1_000_000
+"""About 150 MB in the web process; of jobs that say more in a second their NICs are asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Whose layer, of which moment: at_ns, or the newest where None. end_ns: of what is known of it."""
+
+    attempt: Attempt
+    incident: Incident | None
+    at_ns: int | None
+    end_ns: int
+    n_ranks: int
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that may still come is expected to change it."""
+        if self.incident is not None and self.incident.condition == ConditionState.CLEAR:
+            return True
+        return self.at_ns is not None and self.at_ns < latest_data_ns(self.attempt.pk) - SETTLED_NS
+
+
+def asked_of(attempt: Attempt, incident: Incident | None, at_ns: int | None) -> Asked:
+    """While an incident fires, and of a job: now; afterwards: at the end of the incident's window. Raises BadAct."""
+    newest_ns = latest_data_ns(attempt.pk)
+    if at_ns is not None and not first_data_ns(attempt.pk) - SECOND <= at_ns <= newest_ns:
+        raise BadAct(f"Of this attempt nothing is known of that time; its newest data is of {iso_from_ns(newest_ns)}.")
+    is_over = incident is not None and incident.condition == ConditionState.CLEAR
+    end_ns = min(incident.window_end_ns, newest_ns) if incident is not None and is_over else newest_ns
+    known = Rank.objects.filter(attempt=attempt, replaced=False).aggregate(most=Max("rank"))["most"]
+    n_ranks = min(max(attempt.world_size, (-1 if known is None else known) + 1), WORLD_MAX)
+    return Asked(attempt, incident, at_ns, end_ns if at_ns is None else at_ns, n_ranks)
+
+
+def read_layer(by: By, asked: Asked) -> Layer:
+    """Seconds of many ranks are read for some: whoever calls this keeps the answer."""
+    found = _READERS[by](asked)
+    return make_layer(by, found, iso_from_ns(found.at_ns), asked.is_settled)
+
+
+def _op_lag(asked: Asked) -> Values:
+    start_ns = asked.end_ns - layers_lag.BACK_NS
+    window = read_window(asked.attempt.pk, start_ns, asked.end_ns + layers_lag.AHEAD_NS, layers_lag.TABLES)
+    diagnosis = newest_diagnosis(asked.incident) if asked.incident is not None else None
+    clocks = diagnosis.clocks if diagnosis is not None else ()
+    ahead_ns = {one.node: one.offset_ns for one in clocks if abs(one.offset_ns) > one.error_ns}
+    return layers_lag.op_lag(window, asked.end_ns, asked.n_ranks, ahead_ns)
+
+
+def _bandwidth(asked: Asked) -> Values:
+    window = _traffic(asked)
+    if window is not None:
+        measured = layers_wire.sent_by_ranks(window, asked.n_ranks)
+        if not measured.nothing:
+            return measured
+    start_ns = asked.end_ns - layers_wire.NIC_NS
+    nics = read_window(asked.attempt.pk, start_ns, asked.end_ns + 1, layers_wire.NIC_TABLES, now_ns=asked.end_ns)
+    why = "its transfers are too many to be added up" if window is None else "nodes measured no transfers then"
+    return layers_wire.sent_by_nics(nics, asked.n_ranks, why)
+
+
+def _traffic(asked: Asked) -> Window | None:
+    """The newest seconds in which all nodes measured no more than can be read, by what one says; None: not one second."""
+    attempt_id, start_ns, end_ns = asked.attempt.pk, asked.end_ns - layers_wire.TRAFFIC_NS, asked.end_ns + 1
+    nodes = list(asked.attempt.nodes.order_by("-watermark_ns", "name").values_list("name", flat=True))
+    one = read_window(attempt_id, start_ns, end_ns, ("traffic",), nodes=nodes[:1])
+    a_second = len(one.rows("traffic")) * len(nodes) * SECOND / layers_wire.TRAFFIC_NS
+    seconds = math.floor(TRAFFIC_ROWS_MAX / a_second) if a_second else layers_wire.TRAFFIC_NS // SECOND
+    if seconds < 1:
+        return None
+    start_ns = max(start_ns, asked.end_ns - seconds * SECOND)
+    return read_window(attempt_id, start_ns, end_ns, ("traffic",))
+
+
+def _stack_class(asked: Asked) -> Values:
+    requests = requests_of(asked.attempt.pk) if asked.incident is None else requests_for(asked.incident)
+    asked_for = [one for one in requests if STACKS in one.kinds]
+    summary = _summary(asked_for, asked.at_ns)
+    if summary is None:
+        before = "" if asked.at_ns is None else " before this moment"
+        why = (
+            "no stacks were taken" + before
+            if not asked_for or before
+            else "the stacks that were asked for have not come"
+        )
+        return nothing_known(asked.n_ranks, why)
+    return stack_classes(summary.stacks or {}, summary.taken_ns, asked.n_ranks)
+
+
+def _summary(requests: Sequence[DumpRequest], at_ns: int | None) -> DumpSummary | None:
+    """Of the newest stacks, of those taken until at_ns."""
+    found = DumpSummary.objects.filter(request__in=[one.pk for one in requests], stacks__isnull=False)
+    if at_ns is not None:
+        found = found.filter(taken_ns__lte=at_ns)
+    return found.order_by("-taken_ns", "-request").first()
+
+
+def _stage_lateness(asked: Asked) -> Values:
+    if not recording_of(asked.attempt).is_recorded:
+        return nothing_known(asked.n_ranks, "no stages are recorded")
+    rows = StagePacket.objects.filter(attempt=asked.attempt, end_ns__gte=asked.end_ns - WINDOWS_BACK_NS)
+    if asked.at_ns is not None or asked.is_settled:
+        rows = rows.filter(start_ns__lte=asked.end_ns)
+    chosen: dict[str, StagePacket] = {}
+    for row in rows.order_by("end_ns").defer("body"):
+        before = chosen.get(row.role)
+        if before is None or asked.incident is None or row.verdict in MOVED or before.verdict not in MOVED:
+            chosen[row.role] = row  # of an incident the newest window whose step had moved, else the newest
+    return stage_lateness([(role, row.body) for role, row in sorted(chosen.items())], asked.n_ranks)
+
+
+_READERS: Final = {
+    "op_lag": _op_lag, "bandwidth": _bandwidth, "stack_class": _stack_class, "stage_lateness": _stage_lateness,
+}  # fmt: skip
