@@ -37,8 +37,12 @@ PROGRAMS = {
     "ingest": "python -m ingest.serve",
     "looks": "celery -A console worker --hostname looks@%h --queues watch",
     "worker": "celery -A console worker --queues celery",
+    "consume": "python manage.py consume",
     "beat": "celery -A console beat",
 }
+NOT_APPLIED = {"kustomization.yaml", "consume.yaml"}  # the second where there is Kafka
+FIXED = {"DIOGENES_DATA", "DIOGENES_OPERATIONS"}
+"""Settings that are a container's own: its volume, and the door that health checks knock at."""
 OF_IMAGES = {"POSTGRES_USER", "POSTGRES_DB", "POSTGRES_PASSWORD"}
 
 
@@ -91,7 +95,8 @@ def test_a_wrong_manifest_is_noticed() -> None:
 
 def test_all_of_them_are_applied() -> None:
     listed = yaml.safe_load((DEPLOY / "kubernetes/kustomization.yaml").read_text())
-    assert {*listed["resources"], "kustomization.yaml"} == {path.name for path in KUBERNETES}
+    assert {*listed["resources"], *NOT_APPLIED} == {path.name for path in KUBERNETES}
+    assert "# - consume.yaml" in (DEPLOY / "kubernetes/kustomization.yaml").read_text()
     assert listed["namespace"] == DOCUMENTS["namespace.yaml#0"]["metadata"]["name"]
 
 
@@ -153,6 +158,8 @@ def test_there_is_exactly_one_beat() -> None:
 
 def test_variables_are_ones_that_the_code_reads() -> None:
     assert set(DOCUMENTS["config.yaml#0"]["data"]) <= known()
+    (consume,) = pod(PODS["consume.yaml#0"])["containers"]
+    assert {one["name"] for one in consume["env"]} <= known()
     (agent,) = pod(PODS["agent.yaml#0"])["containers"]
     names = {one["name"] for one in agent["env"]}
     assert names <= of_agents()
@@ -180,7 +187,7 @@ def test_compose_starts_the_same_processes_and_refers_to_what_there_is() -> None
     services = compose()["services"]
     assert set(services) == {"database", "redis", "migrate", *PROGRAMS}
     for name, one in services.items():
-        assert {volume.partition(":")[0] for volume in one.get("volumes", ())} <= set(compose()["volumes"])
+        assert {volume.partition(":")[0] for volume in one.get("volumes", ())} <= {*compose()["volumes"], "./files"}
         assert set(one.get("depends_on", {})) <= set(services)
         assert "healthcheck" in one or name == "migrate"
         assert "latest" not in one["image"] and ":" in one["image"]
@@ -189,13 +196,49 @@ def test_compose_starts_the_same_processes_and_refers_to_what_there_is() -> None
             assert set(one["environment"]) <= known()
 
 
+def given(value: str, env: dict[str, str]) -> str:
+    """What Compose makes of a value: `${NAME:-otherwise}` and `${NAME:?what it is}`, nested ones from within."""
+    while found := re.search(r"\$\{(\w+)(?::([-?])([^${}]*))?\}", value):
+        name, how, text = found.groups()
+        assert how != "?" or env.get(name), f"{name}: {text}"
+        value = value[: found.start()] + (env.get(name) or (text if how == "-" else "")) + value[found.end() :]
+    return value
+
+
+@pytest.mark.parametrize("service", ["migrate", *PROGRAMS])
+def test_every_setting_that_is_written_into_the_env_file_reaches_every_process(service: str) -> None:
+    """`environment` wins over `env_file`: what stands in both has to come from the same variable."""
+    written = {name: f"value of {name}" for name in known()} | {"POSTGRES_PASSWORD": "secret"}
+    one = compose()["services"][service]
+    assert one["env_file"] == [
+        {"path": ".env", "required": False}
+    ]  # beside the file, where Compose looks for ${…}, too
+    reaches = {**written, **{name: given(value, written) for name, value in one["environment"].items()}}
+    assert {name for name in known() if reaches[name] != written[name]} == FIXED
+
+
+def test_without_an_env_file_what_has_to_be_given_is_named_and_the_rest_has_its_default() -> None:
+    settings_ = compose()["services"]["web"]["environment"]
+    needed = {"POSTGRES_PASSWORD": "p", "DIOGENES_SECRET_KEY": "s", "DIOGENES_METRICS_TOKEN": "m"}
+    told = {name: given(value, needed) for name, value in settings_.items()}
+    assert told["DATABASE_URL"] == "postgresql://diogenes:p@database:5432/diogenes"
+    assert (told["REDIS_URL"], told["DIOGENES_LOG"]) == ("redis://redis:6379/0", "json")
+    with pytest.raises(AssertionError, match="a password for the database"):
+        given(settings_["DATABASE_URL"], {})
+
+
+def test_what_reads_from_kafka_starts_only_where_it_is_asked_for() -> None:
+    profiles = {name: one.get("profiles", []) for name, one in compose()["services"].items()}
+    assert {name: found for name, found in profiles.items() if found} == {"consume": ["kafka"]}
+
+
 def test_secrets_of_compose_have_no_default() -> None:
     text = (DEPLOY / "compose.yaml").read_text()
     asked = set(re.findall(r"\$\{(\w+)[:}]", text))
     needed = set(re.findall(r"\$\{(\w+):\?", text))
     assert needed == {"POSTGRES_PASSWORD", "DIOGENES_SECRET_KEY", "DIOGENES_METRICS_TOKEN"}
     offered = set(re.findall(r"^(\w+)=", (DEPLOY / "compose.env").read_text(), re.M))
-    assert needed <= offered <= asked
+    assert needed <= offered <= known() | OF_IMAGES
     assert asked <= known() | OF_IMAGES
 
 
