@@ -54,6 +54,13 @@ def chosen(*words: str) -> argparse.Namespace:
     return parser().parse_args(["--seed", "1", *words])
 
 
+def test_a_job_that_loses_a_few_per_cent_has_run_long_enough_for_its_usual_to_be_known() -> None:
+    starts = {
+        plan[1].setting: draw(5, *plan).fault.start_s for plan in planned(1) if plan[1].failure == "GPU throttling"
+    }
+    assert starts["GPT-2 70B"] > 48 > starts["Mixtral"]
+
+
 def test_every_failure_of_table_3_is_made_three_times_at_every_severity() -> None:
     plans = planned(3)
     assert len(FAILURES) == 12
