@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import {
   applyFrame,
   incidentOf,
@@ -53,6 +53,24 @@ describe("a frame of the grid", () => {
     ["is of another epoch", { ...shown(), place: { name: "topology:12", epoch: "8", offset: 3 } }],
   ])("that %s is refused", (_, grid) => {
     expect(() => applyFrame(grid, golden("delta"))).toThrow(MissedFrame);
+  });
+
+  const damaged: [string, (view: DataView, m: number) => void][] = [
+    ["names a rank the grid does not have", (view) => view.setUint32(24, 8, true)],
+    ["names a text that nobody sent", (view) => view.setUint32(28, 9, true)],
+    ["has a state that is none", (view) => view.setUint8(32, 7)],
+    ["ends in texts that cannot be read", (view, m) => view.setUint8(view.byteLength - m, 0x7b)],
+    ["ends in something else than texts", (view, m) => new Uint8Array(view.buffer, view.byteLength - m).fill(0x31)],
+    ["ends in bytes that are no characters", (view) => view.setUint8(view.byteLength - 3, 0xff)],
+  ];
+  it.each(damaged)("that %s is refused, and nothing of it is shown", (_, damage) => {
+    const frame = golden("delta");
+    const view = new DataView(frame);
+    expect(view.getUint32(16, true)).toBe(1);
+    damage(view, view.getUint32(20, true));
+    const before = shown();
+    expect(() => applyFrame(before, frame)).toThrow(MissedFrame);
+    expect(before.columns.state).toEqual(new Array(8).fill(0));
   });
 
   it("says of which incident it is, and bytes that are none say of none", () => {
@@ -119,6 +137,36 @@ describe("the feed of a grid", () => {
     expect(seen.at(-1)?.state[2]).toBe(4);
     expect(feed.place?.offset).toBe(4);
     expect(seen.at(-1)?.rank).toBe(seen[0].rank);
+  });
+
+  it("asks again soon when the grid could not be fetched, until it is left", async () => {
+    vi.useFakeTimers();
+    const answers: (PackedGrid | Error)[] = [packed(1), new Error("away"), new Error("away"), packed(4)];
+    let asked = 0;
+    const feed = new TopologyFeed({
+      number: 12,
+      fetchGrid: async () => {
+        const next = answers[Math.min(asked++, answers.length - 1)];
+        if (next instanceof Error) throw next;
+        return next;
+      },
+      subscribe: () => {},
+      onColumns: () => {},
+    });
+    await feed.load();
+    feed.take(golden("delta"));
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect([asked, feed.place?.offset]).toEqual([4, 4]);
+    feed.take(golden("all").slice(0, -1));
+    answers.push(new Error("away"));
+    asked = answers.length - 1;
+    feed.loadSoon();
+    await vi.advanceTimersByTimeAsync(1);
+    feed.stop();
+    const before = asked;
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(asked).toBe(before);
+    vi.useRealTimers();
   });
 
   it("lets frames of other incidents go", async () => {

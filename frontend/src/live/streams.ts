@@ -10,7 +10,7 @@ import { applyMessage, type Snapshot } from "./apply";
 import type { Frame } from "./decode";
 import type { LiveMessage } from "./rows";
 import { LiveSocket, phase } from "./socket";
-import type { TopologyFeed } from "./topology";
+import { TopologyFeed } from "./topology";
 
 /** So long after the last question, and after the last message of a stream that should be talking. */
 const POLL_MS = 5000;
@@ -158,6 +158,7 @@ export class Connection {
     this.grids.add(grid);
     return () => {
       this.grids.delete(grid);
+      grid.stop();
       if (grid.place) this.socket.send({ unsubscribe: grid.place.name });
     };
   }
@@ -184,7 +185,7 @@ export class Connection {
 
   private read(frame: Frame): void {
     if (frame.kind === "message") this.eachNamed((stream) => stream.take(frame.message), frame.message.stream);
-    if (frame.kind === "resync") this.eachGrid((grid) => void grid.load(), frame.stream);
+    if (frame.kind === "resync") this.eachGrid((grid) => grid.loadSoon(), frame.stream);
     if (frame.kind === "presence") looking.value = { ...looking.value, [frame.stream]: frame.people };
     if (frame.kind === "refused") this.each((one) => refuse(one), frame.stream);
     if (frame.kind === "subscribed") this.each((one) => (one.isRefused = false), frame.stream);
@@ -206,5 +207,7 @@ export class Connection {
 function refuse(one: LiveStream | TopologyFeed): void {
   const isNew = !one.isRefused;
   one.isRefused = true;
-  if (isNew) void one.load();
+  if (!isNew) return;
+  if (one instanceof TopologyFeed) one.loadSoon();
+  else void one.load();
 }

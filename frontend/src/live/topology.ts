@@ -10,6 +10,9 @@ const DELTA = 1;
 const ALL = 2;
 const VERSION = 1;
 const HEAD_BYTES = 24;
+const RETRY_MS = 2000;
+/** Of frames beyond these the grid is fetched anew, as the next does not go on from it. */
+const WAITING_MAX = 64;
 
 /** A column of texts, each text once. */
 interface Numbered {
@@ -66,16 +69,29 @@ export function applyFrame(grid: LiveGrid, frame: ArrayBuffer): LiveGrid {
   const notesAt = HEAD_BYTES + (ranks ? 4 * n : 0);
   const notes = new Uint32Array(frame, notesAt, n);
   const states = new Uint8Array(frame, notesAt + 4 * n, n);
-  const fresh = JSON.parse(new TextDecoder().decode(new Uint8Array(frame, notesAt + 5 * n))) as string[];
+  const fresh = readTexts(new Uint8Array(frame, notesAt + 5 * n));
   const texts = ranks ? [...grid.texts, ...fresh] : fresh;
   const state = grid.columns.state.slice();
   const note = grid.columns.note.slice();
+  const [nRanks, nStates] = [state.length, grid.columns.states.length];
   for (let i = 0; i < n; i++) {
     const rank = ranks ? ranks[i] : i;
+    if (rank >= nRanks || states[i] >= nStates || notes[i] >= texts.length) throw new MissedFrame(`rank ${rank}`);
     state[rank] = states[i];
-    note[rank] = texts[notes[i]] ?? "";
+    note[rank] = texts[notes[i]];
   }
   return { columns: { ...grid.columns, state, note }, place: { ...grid.place, offset }, texts };
+}
+
+function readTexts(tail: Uint8Array): string[] {
+  let found: unknown;
+  try {
+    found = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(tail));
+  } catch {
+    throw new MissedFrame("texts that cannot be read");
+  }
+  if (!Array.isArray(found) || !found.every((text) => typeof text === "string")) throw new MissedFrame("no texts");
+  return found;
 }
 
 interface Head {
@@ -111,6 +127,8 @@ export class TopologyFeed {
   private loading: Promise<void> | null = null;
   /** Frames that came while the grid was on its way: it may be older than they are. */
   private waiting: ArrayBuffer[] = [];
+  private retry: ReturnType<typeof setTimeout> | undefined;
+  private isStopped = false;
 
   constructor(private readonly options: FeedOptions) {}
 
@@ -119,6 +137,7 @@ export class TopologyFeed {
   }
 
   load(): Promise<void> {
+    this.isStopped = false;
     this.loading ??= this.fetch().finally(() => {
       this.loading = null;
     });
@@ -128,7 +147,7 @@ export class TopologyFeed {
   take(frame: ArrayBuffer): void {
     if (incidentOf(frame) !== this.options.number) return;
     if (this.loading) {
-      this.waiting.push(frame);
+      if (this.waiting.length < WAITING_MAX) this.waiting.push(frame);
       return;
     }
     if (!this.grid) return;
@@ -136,8 +155,22 @@ export class TopologyFeed {
       this.show(applyFrame(this.grid, frame));
     } catch (error) {
       if (!(error instanceof MissedFrame)) throw error;
-      void this.load();
+      this.loadSoon();
     }
+  }
+
+  /** Fetches it for nobody who waits: a failure is tried again soon, until the feed is stopped. */
+  loadSoon(): void {
+    clearTimeout(this.retry);
+    this.load().catch(() => {
+      if (this.isStopped) return;
+      this.retry = setTimeout(() => this.loadSoon(), RETRY_MS);
+    });
+  }
+
+  stop(): void {
+    this.isStopped = true;
+    clearTimeout(this.retry);
   }
 
   private async fetch(): Promise<void> {
