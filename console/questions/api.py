@@ -118,7 +118,7 @@ class JobQuestionParquet(APIView):
         responses={(200, "application/vnd.apache.parquet"): OpenApiTypes.BINARY, **WRONG},
     )  # fmt: skip
     def get(self, request: Request, job_id: int) -> HttpResponse:
-        """The same rows as a Parquet file, for notebooks; units are in the columns' names, `X-Left-Out` is as of the CSV."""
+        """The same rows as a Parquet file, for notebooks: units in columns' names, `left_out` and `rests_on` in its metadata."""
         found = answer(*_asked(request, job_id))
         kind = "application/vnd.apache.parquet"
         return _file(parquet_of(found), kind, f"job-{job_id}.parquet", found.left_out)
@@ -137,7 +137,8 @@ def parquet_of(found: Answer) -> bytes:
             made = Array(values, type=DataType.string())
         columns[f"{one.name}_{_unit(one.unit)}" if one.unit else one.name] = made
     file = io.BytesIO()
-    arro3.io.write_parquet(Table.from_pydict(columns), file)
+    said = {"left_out": str(found.left_out), "rests_on": found.rests_on}  # the file outlives the headers it came with
+    arro3.io.write_parquet(Table.from_pydict(columns), file, key_value_metadata=said)
     return file.getvalue()
 
 

@@ -137,6 +137,9 @@ function Answered({ job, question, answer }: { job: number; question: string; an
             attempt {answer.attempt}, {absolute(new Date(answer.from_ms).toISOString())} to{" "}
             {absolute(new Date(answer.to_ms).toISOString())}
           </span>
+          {answer.left_out > 0 && (
+            <span class="warning">{count(answer.left_out, "row")} beyond the limit left out, of files too</span>
+          )}
           <div class="head-acts">
             <button type="button" onClick={take("csv")}>
               CSV
@@ -153,7 +156,6 @@ function Answered({ job, question, answer }: { job: number; question: string; an
         )}
       </section>
       {answer.rows.length > 0 && <Rows answer={answer} />}
-      {answer.left_out > 0 && <p class="warning">{count(answer.left_out, "row")} beyond the limit left out.</p>}
     </>
   );
 }

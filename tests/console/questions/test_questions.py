@@ -151,6 +151,18 @@ def test_a_file_that_was_cut_says_how_many_rows_it_lacks(
     assert asked("of=mean", suffix)["X-Left-Out"] == "1"
 
 
+def test_a_parquet_file_says_of_itself_how_many_rows_it_lacks_and_what_it_rests_on(
+    asked: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n_max, left_out in ((answering.ROWS_SHOWN_MAX, b"0"), (2, b"1")):
+        monkeypatch.setattr(answering, "ROWS_SHOWN_MAX", n_max)
+        file = arro3.io.read_parquet(io.BytesIO(asked("of=mean", ".parquet").content))
+        metadata = file.schema.metadata
+        assert metadata[b"left_out"] == left_out
+        assert metadata[b"rests_on"].decode() == asked("of=mean").json()["rests_on"]
+        assert len(file.read_all()) == 3 - int(left_out)
+
+
 async def test_per_rank_and_node_the_traces_answer(ingest: Ingest) -> None:
     job = StallingJob(ingest)
     await job.run(10)
