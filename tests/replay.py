@@ -117,7 +117,7 @@ class Replay:
         cutting = partial(self._cut, roster, names, bounds, since_ns or {}, rest_ns or {})
         known = cutting([table for table in tables if table not in late], at)
         later = LateTables(
-            known, late, lambda table, nodes: cutting([table], at if nodes is None else nodes.tolist())[table]
+            known, late, lambda table, nodes, _: cutting([table], at if nodes is None else nodes.tolist())[table]
         )
         n_ranks = np.bincount(roster.ranks["node"], minlength=len(names)).tolist()
         nodes = np.array([self._node_row(name, n) for name, n in zip(names, n_ranks, strict=True)], NODE)

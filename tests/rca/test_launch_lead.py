@@ -62,7 +62,7 @@ def test_of_hosts_let_go_together_the_one_with_most_work_left_in_the_step_begins
 def test_of_what_is_in_progress_only_the_asked_node_is_made_into_rows() -> None:
     window, asked = window_of("gpu_slow", 6, 3.0, TESTBED.ahead), list[list[int] | None]()
 
-    def cut(table: str, nodes: Ints | None) -> Rows:
+    def cut(table: str, nodes: Ints | None, comms: object) -> Rows:
         asked.append(None if nodes is None else nodes.tolist())
         return window.rows(table) if nodes is None else window.rows_on(table, nodes)
 
