@@ -17,6 +17,7 @@ from typing import Any
 
 import django
 import numpy as np
+import numpy.typing as npt
 from django.apps import apps
 
 if not apps.ready:  # ingest's cutting lies beside its models
@@ -116,9 +117,12 @@ class Replay:
         at = [i for i, name in enumerate(names) if only is None or name in only]
         cutting = partial(self._cut, roster, names, bounds, since_ns or {}, rest_ns or {})
         known = cutting([table for table in tables if table not in late], at)
-        later = LateTables(
-            known, late, lambda table, nodes, _: cutting([table], at if nodes is None else nodes.tolist())[table]
-        )
+
+        def of_nodes(table: str, nodes: npt.NDArray[np.int64] | None, comms: npt.NDArray[np.uint64] | None) -> Rows:
+            rows = cutting([table], at if nodes is None else nodes.tolist())[table]
+            return rows if comms is None else rows[np.isin(rows["comm_id"], comms)]
+
+        later = LateTables(known, late, of_nodes)
         n_ranks = np.bincount(roster.ranks["node"], minlength=len(names)).tolist()
         nodes = np.array([self._node_row(name, n) for name, n in zip(names, n_ranks, strict=True)], NODE)
         start_ns = bounds.start_ns
