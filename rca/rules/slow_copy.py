@@ -29,7 +29,7 @@ from rca.slow.streams import Floats
 from rca.words import named
 
 RULE = "slow_copy"
-VERSION = 7
+VERSION = 8
 NEEDS = frozenset({GPU_READY_NAME})
 
 SMALL_MAX = 0.1  # of the bytes of a rank's slowest op: what copies of fewer take longer is lost in the noise
@@ -138,17 +138,21 @@ def _middle(values: Floats) -> Floats:
 def own_copy_ns(slowdown: Slowdown) -> Floats:
     """(P,) what chunks wait for the GPU, less what the sends of its node are held up: a full way out stops the way in.
 
-    A receive's first chunk may lie while the GPU still computes: of its wait only what makes it last longer counts. In a tree
-    what one child sent lies until the other's has come, so what is awaited there counts against it, too.
+    A receive's first chunk may lie while the GPU still computes: of its wait only what makes it last longer counts. So it is
+    where the way out is full: then something lies all the time, for longer than the op is. In a tree what one child sent lies
+    until the other's has come, so what is awaited there counts against it, too.
     """
-    excess = slowdown.inside.excess
+    inside = slowdown.inside
+    excess = inside.excess
     passes_on = (slowdown.iterations.func != FUNC_SEND) & (slowdown.iterations.func != FUNC_RECV)
-    grown = np.maximum(np.nan_to_num(slowdown.inside.lasted_slow - slowdown.inside.lasted_usual), 0.0)
+    longer = np.maximum(inside.lasted_slow - inside.lasted_usual, 0.0)
+    is_known = inside.of_room(np.isfinite(longer).astype(np.float64)) > 0
     copies = excess(Wait.COPY)
-    copies = np.where(slowdown.iterations.func == FUNC_RECV, np.minimum(copies, grown), copies)
+    copies = np.where(slowdown.iterations.func == FUNC_RECV, np.minimum(copies, np.nan_to_num(longer)), copies)
+    copies = np.where(passes_on & is_known, np.minimum(copies, inside.of_room(longer)), copies)
     is_tree = np.fmax.reduce(slowdown.iterations.column("algo"), axis=1, initial=0.0) == TREE
     held_up = excess(Wait.NETWORK) + excess(Wait.CREDIT) + np.where(is_tree, excess(Wait.DATA), 0.0)
-    held_up = np.where(passes_on, slowdown.inside.of_room(held_up), 0.0)
+    held_up = np.where(passes_on, inside.of_room(held_up), 0.0)
     return np.maximum(copies - held_up, 0.0)
 
 

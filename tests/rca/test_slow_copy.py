@@ -21,12 +21,15 @@ from tests.nccl_instrument.simulate.jobs import window_after
 STAGES = Layout(tp=2, pp=2, dp=8, ranks_per_node=8)
 THROUGH = Layout(tp=2, pp=1, dp=8, ranks_per_node=4)
 TREE = Layout(tp=2, pp=1, dp=16, ranks_per_node=4)
+SHARED = Layout(tp=2, pp=1, dp=16, ranks_per_node=8, nics_per_node=4)
 AT_S = 8.0
 
 
-def slowdown(fault: str, layout: Layout, victim: int, amount: float, dp_reduce: str = "sharded") -> Slowdown:
+def slowdown(
+    fault: str, layout: Layout, victim: int, amount: float, dp_reduce: str = "sharded", transport: str = "IB"
+) -> Slowdown:
     physics = replace(TESTBED, dp_reduce=dp_reduce, tree_from=2)
-    window = window_after(fault, layout, victim, amount, at_s=AT_S, seconds=18.0, physics=physics)
+    window = window_after(fault, layout, victim, amount, at_s=AT_S, seconds=18.0, physics=physics, transport=transport)
     found = slowdown_of(window, ORIGIN_NS + int(AT_S * 1e9), DEFAULT)
     assert found is not None
     return found
@@ -45,6 +48,12 @@ def test_in_a_tree_what_lies_until_the_other_child_has_sent_is_nobodys(victim: i
 
 def test_of_ranks_that_a_ring_passes_through_none_is_blamed_whose_work_takes_longer() -> None:
     assert blamed(slowdown("gpu_slow", THROUGH, 4, 3.0)) == []
+
+
+@pytest.mark.parametrize("transport", ["IB", "Socket"])
+def test_what_lies_where_a_ring_enters_a_node_behind_a_slow_way_out_is_no_gpus(transport: str) -> None:
+    slow = slowdown("nic_limited", SHARED, 14, 0.6, "ring", transport)
+    assert slow.sum(slow_copy.own_copy_ns(slow)).max() < 0.1 * slow.lost_ns and blamed(slow) == []
 
 
 @pytest.mark.parametrize("victim", [4, 6])
