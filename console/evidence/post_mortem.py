@@ -27,6 +27,11 @@ RANKS_SHOWN: Final = 32
 ROWS_SHOWN: Final = 40
 HOUR_S: Final = 3600.0
 NOT_KNOWN: Final = "not known"
+# As the pages say it (frontend/src/state/words.ts, parts/bits.tsx); a test compares them.
+SYMPTOM: Final = {
+    "failure": "Hang", "straggler": "Straggler", "idle": "Idle", "silence": "Silence", "external": "Reported by hand",
+}  # fmt: skip
+CONDITION: Final = {"firing": "still happening", "clearing": "clearing", "clear": "no longer seen"}
 STANDS_STILL: Final = ("failure", "silence", "idle")
 _MARKUP: Final = re.compile(r"([\\`*_\[\]<>|#~])")
 
@@ -100,14 +105,19 @@ def _summary(incident: Incident, impact: Impact) -> Iterator[str]:
     ended = _at(impact.until) if impact.until else "not over as far as is known"
     rows = [
         ("Job", f"{_safe(incident.job.name)}, attempt {incident.attempt.number}"),
-        ("Symptom", f"{incident.symptom}, severity {incident.severity}"),
-        ("State", f"{incident.state}, condition {incident.condition}"),
+        ("What", f"{SYMPTOM.get(incident.symptom, incident.symptom)}, {incident.severity} severity"),
+        ("State", f"{incident.state}, {_goes_on(incident)}"),
         ("First symptom", _at(impact.since)), ("Trigger", _at(_moment(incident.triggered_ns))),
         ("Named", _at(incident.root_caused_at)), ("Acknowledged", _by(incident.acknowledged_at, incident.acknowledged_by)),
         ("Over", ended), ("Resolved", _by(incident.resolved_at, "") + why),
     ]  # fmt: skip
     yield from ("", "## Summary", "", "| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows))
     yield from ("", "**TODO** two sentences for somebody who was not there.")
+
+
+def _goes_on(incident: Incident) -> str:
+    """As the incident's page says it."""
+    return CONDITION.get(incident.condition, incident.condition)
 
 
 def _impact(impact: Impact) -> Iterator[str]:
@@ -119,7 +129,7 @@ def _impact(impact: Impact) -> Iterator[str]:
         yield f"{span}; how much of their time was lost is {NOT_KNOWN}."
     else:
         share = "" if impact.share == 1.0 else f" × {impact.share:.1%} of their time"
-        hours = f"{impact.rank_hours:,.1f}" if impact.rank_hours >= 10 else f"{impact.rank_hours:.3g}"
+        hours = _hours(impact.rank_hours)
         yield f"**{least}{hours} rank-hours**: {span}{share}."
     if impact.is_least:
         yield "Only ranks that were seen to wait, and the culprits, are counted."
@@ -258,6 +268,10 @@ def _at(at: datetime | None) -> str:
 
 def _moment(at_ns: int) -> datetime:
     return datetime.fromtimestamp(at_ns / 1e9, UTC)
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f}" if hours >= 0.95 else f"{hours:.2g}"
 
 
 def _span(seconds: float) -> str:

@@ -61,23 +61,29 @@ def actor_of(caller: Caller) -> lifecycle.Actor:
     return lifecycle.Actor(caller.name, ActorKind(caller.kind), caller.id)
 
 
+class TimelineQuery(Fields):
+    timeline_before = serializers.IntegerField(required=False, min_value=1, max_value=2**63 - 1)
+
+
 class IncidentDetail(APIView):
     @extend_schema(
         operation_id="incident_read",
+        parameters=[OpenApiParameter("timeline_before", int, description="An entry's id: the timeline before it.")],
         responses={
             200: an_object(
                 stream=STREAM, server_at=str, incident=IncidentRow, job=JobRow,
                 diagnosis=dict[str, Any] | None, diagnosis_id=int | None, revisions=list[read.RevisionRow],
-                timeline=list[TimelineRow], may=list[str], previous=int | None, next=int | None,
+                timeline=list[TimelineRow], timeline_left_out=int, may=list[str], previous=int | None, next=int | None,
                 seen_before=list[SeenBefore], attached=list[IncidentRow], looking=list[str],
                 review=ReviewRow | None, assignable=list[str],
                 asked_at=str | None, pages=bool, dumps_wanted=list[str],
             ),
+            400: ERROR,
             404: ERROR,
         },
     )  # fmt: skip
     def get(self, request: Request, number: int) -> Response:
-        """One incident with its newest diagnosis and its timeline."""
+        """One incident with its newest diagnosis and its timeline: the newest entries, with `timeline_before` older ones."""
         SNAPSHOTS.labels("incident").inc()
         caller = caller_of(request.user)
         stream = position(incident_stream(number))  # before the rows: what comes later is then sent once more
@@ -85,6 +91,10 @@ class IncidentDetail(APIView):
         revision = read.newest_revision(incident)
         before, after = read_neighbours(number, caller.team_ids, Wanted({}))
         review = read.read_review(incident)
+        given = {name: request.GET[name] for name in ("timeline_before",) if request.GET.get(name)}
+        asked = TimelineQuery(data=given)
+        asked.is_valid(raise_exception=True)
+        timeline, left_out = read.read_timeline(incident, asked.validated_data.get("timeline_before"))
         return Response(
             {
                 "stream": stream_of(stream),
@@ -94,7 +104,8 @@ class IncidentDetail(APIView):
                 "diagnosis": revision and read.diagnosis_for_browser(revision.body),
                 "diagnosis_id": revision and revision.number,
                 "revisions": [dataclasses.asdict(row) for row in read.read_revisions(incident)],
-                "timeline": [dataclasses.asdict(row) for row in read.read_timeline(incident)],
+                "timeline": [dataclasses.asdict(row) for row in timeline],
+                "timeline_left_out": left_out,
                 "may": acts_allowed(caller, incident),
                 "previous": before,
                 "next": after,

@@ -66,10 +66,12 @@ def read_current(team_ids: Sequence[int]) -> list[IncidentRow]:
     return [incident_row(found) for found in visible_incidents(team_ids).filter(current).order_by("-id")[:NOW_MAX]]
 
 
-def read_timeline(incident: Incident) -> list[TimelineRow]:
-    """The newest entries, oldest of them first."""
-    newest = list(incident.timeline.order_by("-id")[:TIMELINE_MAX])
-    return [timeline_row(entry) for entry in reversed(newest)]
+def read_timeline(incident: Incident, before: int | None = None) -> tuple[list[TimelineRow], int]:
+    """The newest entries, or the newest before the entry of this id, oldest of them first; and how many are older still."""
+    entries = incident.timeline.all() if before is None else incident.timeline.filter(pk__lt=before)
+    newest = list(entries.order_by("-id")[:TIMELINE_MAX])
+    older = incident.timeline.filter(pk__lt=newest[-1].pk).count() if len(newest) == TIMELINE_MAX else 0
+    return [timeline_row(entry) for entry in reversed(newest)], older
 
 
 def read_revisions(incident: Incident) -> list[RevisionRow]:

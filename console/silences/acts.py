@@ -39,12 +39,14 @@ LOOKED_BACK: Final = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a silence would cover: unresolved incidents now, and how many of the last week's; `checked`: of how many."""
+    """What a silence would cover: unresolved incidents now, and how many of the last week's; `checked`: of how many. left_out:
+    unresolved ones, the oldest, that were not looked at."""
 
     words: str
     now: list[Incident]
     lately: int
     checked: int
+    left_out: int
 
 
 def preview_silence(team_id: int, raw: Any) -> Preview:
@@ -52,11 +54,13 @@ def preview_silence(team_id: int, raw: Any) -> Preview:
     matchers = _matchers(raw)
     now = timezone.now()
     found = Incident.objects.filter(team=team_id).select_related("job", "attempt").order_by("-id")
-    unresolved = found.exclude(state=State.RESOLVED)[:CONCERNED_MAX]
+    open_now = found.exclude(state=State.RESOLVED)
+    unresolved = list(open_now[:CONCERNED_MAX])
+    left_out = open_now.count() - len(unresolved) if len(unresolved) == CONCERNED_MAX else 0
     lately = list(found.filter(opened_at__gte=now - LOOKED_BACK)[:CONCERNED_MAX])
     n_lately = sum(fits(matchers, said_by(one, one.job.name)) for one in lately)
     covered = [one for one in unresolved if fits(matchers, said_by(one, one.job.name))]
-    return Preview(words_of(matchers), covered, n_lately, len(lately))
+    return Preview(words_of(matchers), covered, n_lately, len(lately), left_out)
 
 
 def make_silence(

@@ -113,7 +113,7 @@ class SilencePreview(APIView):
         operation_id="silence_preview",
         request=PreviewFields,
         responses={
-            200: an_object(words=str, total=int, incidents=list[IncidentRow], lately=int, checked=int),
+            200: an_object(words=str, total=int, incidents=list[IncidentRow], lately=int, checked=int, left_out=int),
             400: ERROR,
             403: ERROR,
         },
@@ -125,7 +125,7 @@ class SilencePreview(APIView):
         found = preview_silence(_team_of(caller, asked.get("team")), asked["matchers"])
         rows = [dataclasses.asdict(incident_row(one)) for one in found.now[:COVERED_SHOWN_MAX]]
         body = {"words": found.words, "total": len(found.now), "incidents": rows}
-        return Response({**body, "lately": found.lately, "checked": found.checked})
+        return Response({**body, "lately": found.lately, "checked": found.checked, "left_out": found.left_out})
 
 
 class SilenceDetail(APIView):

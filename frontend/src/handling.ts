@@ -52,6 +52,8 @@ export interface SilencePreview {
   incidents: IncidentRow[];
   lately: number;
   checked: number;
+  /** Open incidents that were not looked at, as there are too many. */
+  left_out?: number;
 }
 
 export interface NewSilence {

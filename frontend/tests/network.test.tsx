@@ -100,11 +100,11 @@ describe("a group of a job that hangs", () => {
   };
   it("says first what does not end, since when and where", () => {
     expect(unfinishedWords(standing)).toBe(
-      "AllReduce 169 of world has not ended: nothing of it finished at all 8 ranks since 13:00:11 UTC, 32 flows stand still.",
+      "AllReduce 169 of world has not ended: all 8 ranks stand in it, no op of the group has ended since 13:00:11 UTC, 32 flows stand still.",
     );
     const some = { ...standing.unfinished, ranks: [2, 3], n_ranks: 2, n_flows: 0, n_ops: 2 } as Unfinished;
     expect(unfinishedWords({ ...standing, unfinished: some })).toBe(
-      "2 ops of world have not ended, the first of them AllReduce 169: nothing of it finished at ranks 2–3 since 13:00:11 UTC.",
+      "2 ops of world have not ended, the first of them AllReduce 169: ranks 2–3 stand in them, no op of the group has ended since 13:00:11 UTC.",
     );
     expect(unfinishedWords(answer(row(1, 1)))).toBe("");
   });

@@ -110,7 +110,12 @@ describe("what a window says", () => {
     expect(headline(one(), before)).toBe(
       "Before the hang (17:00:00–17:00:40 UTC) a step took 409 ms, usually 212 ms; data had 51 % of the exposed time, and rank 3 left it last, 200 ms after everybody else.",
     );
-    expect(standingWords(standing)).toContain("No op has ended since 17:01:11 UTC, so no step has either");
+    expect(standingWords({ ...standing, windows: [row()] })).toContain(
+      "No op has ended since 17:01:11 UTC, so no step has either",
+    );
+    const after = row({ started_at: "2026-11-22T18:00:00.000Z", ended_at: "2026-11-22T18:01:00.000Z" });
+    expect(beforeWords(after, standing)).toBe("");
+    expect(standingWords({ ...standing, windows: [after] })).toBe("");
   });
 
   it("tells windows before the first symptom of a job that goes on from those after it", () => {
@@ -118,7 +123,7 @@ describe("what a window says", () => {
     expect(beforeWords(row(), slow)).toBe("Before the first symptom (17:00:00–17:00:40 UTC)");
     expect(beforeWords(row({ ended_at: "2026-11-22T17:01:20.000Z" }), slow)).toBe("");
     expect(beforeWords(row(), {} as StageWindows)).toBe("");
-    expect(standingWords({})).toBe("");
+    expect(standingWords({ windows: [row()] })).toBe("");
   });
 
   it("says numbers as people read them", () => {

@@ -95,12 +95,17 @@ function offersOf({ row, may, offered, ask, onActed, onComment }: OffersOf): Off
     offered.resolve && asks("Resolve …", "resolve", "r"),
     offered.reopen && asks("Reopen …", "reopen", "r"),
     may.length > 0 && { word: "Comment", hint: `#${row.number}, key c`, run: onComment },
-    may.includes("assign") && row.assignee !== me && acts("Assign to me", "assign", { assignee: me }),
+    may.includes("assign") && !isTheirs(row, me) && acts("Assign to me", "assign", { assignee: me }),
     may.includes("assign") && asks("Assign …", "assign", "m"),
     may.includes("attach") && asks("Attach to another …", "attach"),
     may.includes("detach") && acts(`Detach from #${row.attached_to}`, "detach"),
     may.includes("review") && asks("What was it? Review …", "review", "w"),
   ].filter((offer) => offer !== false);
+}
+
+/** Assigned to them, or to nobody and they have acknowledged it: who acknowledges has it. */
+function isTheirs(row: IncidentRow, who: string): boolean {
+  return row.assignee ? row.assignee === who : isMine(row);
 }
 
 interface MoreProps {
@@ -144,7 +149,7 @@ function More({ row, may, onActed, ask }: MoreProps) {
               Acknowledge for {minutes} min
             </button>
           ))}
-        {may.includes("assign") && row.assignee !== me && (
+        {may.includes("assign") && !isTheirs(row, me) && (
           <button type="button" onClick={() => acts("assign", { assignee: me })}>
             Assign to me
           </button>

@@ -1,34 +1,77 @@
 /* The append-only timeline, newest last, and the box for a comment. Every entry says what kind of actor wrote it. */
 
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { readOlderTimeline } from "../api";
 import type { IncidentRow, TimelineRow } from "../live/rows";
 import { Ago } from "../parts/bits";
 import { actOn, isUnderWay } from "../state/actions";
-import { readable, VERB, VERB_OBJECT } from "../state/words";
+import { count, readable, VERB, VERB_OBJECT } from "../state/words";
 import { TicketsOf } from "../tickets/TicketsOf";
 
 interface ActivityTabProps {
   row: IncidentRow;
   timeline: TimelineRow[];
+  /** How many entries are older than those. */
+  older?: number;
   mayComment: boolean;
   /** Set by the comment key; the box takes it and says so, so that it takes the focus once. */
   isAsked: boolean;
   onFocused: () => void;
 }
 
-export function ActivityTab({ row, timeline, mayComment, isAsked, onFocused }: ActivityTabProps) {
+export function ActivityTab({ row, timeline, older = 0, mayComment, isAsked, onFocused }: ActivityTabProps) {
+  const earlier = useEarlier(row.number, timeline, older);
+  const list = useRef<HTMLOListElement>(null);
+  const own = useRef(false);
+  // What one has just said comes into sight: the box below it may have pushed it out.
+  useEffect(() => {
+    if (own.current) list.current?.lastElementChild?.scrollIntoView({ block: "center" });
+    own.current = false;
+  }, [timeline.at(-1)?.id]);
   return (
     <div class="activity">
       <TicketsOf row={row} />
-      <ol class="timeline">
-        {timeline.map((entry) => (
+      {earlier.left > 0 && (
+        <p>
+          <button type="button" class="small" disabled={earlier.isAsking} onClick={earlier.ask}>
+            Show older entries
+          </button>{" "}
+          <span class="faint">
+            {count(earlier.left, "older entry is", "older entries are")} not shown. {earlier.failure}
+          </span>
+        </p>
+      )}
+      <ol class="timeline" ref={list}>
+        {[...earlier.entries, ...timeline].map((entry) => (
           <Entry key={entry.id} entry={entry} />
         ))}
       </ol>
       {timeline.length === 0 && <p class="faint">Nothing has happened yet.</p>}
-      {mayComment && <CommentBox row={row} isAsked={isAsked} onFocused={onFocused} />}
+      {mayComment && (
+        <CommentBox row={row} isAsked={isAsked} onFocused={onFocused} onSent={() => (own.current = true)} />
+      )}
     </div>
   );
+}
+
+/** Entries older than the timeline's, part by part as somebody asks for them. */
+function useEarlier(number: number, timeline: TimelineRow[], older: number) {
+  const [read, setRead] = useState<{ entries: TimelineRow[]; left: number } | null>(null);
+  const [isAsking, setAsking] = useState(false);
+  const [failure, setFailure] = useState("");
+  const entries = read?.entries ?? [];
+  const ask = () => {
+    const first = entries[0] ?? timeline[0];
+    setAsking(true);
+    readOlderTimeline(number, first.id)
+      .then((found) => {
+        setRead({ entries: [...found.timeline, ...entries], left: found.timeline_left_out ?? 0 });
+        setFailure("");
+      })
+      .catch((error: Error) => setFailure(error.message))
+      .finally(() => setAsking(false));
+  };
+  return { entries, left: read?.left ?? older, isAsking, failure, ask };
 }
 
 const ACTOR_KIND: Record<string, string> = { user: "", detector: "detector", api: "through the API", ticket: "ticket" };
@@ -73,7 +116,11 @@ function Whom({ of }: { of: string }) {
   );
 }
 
-function CommentBox({ row, isAsked, onFocused }: Pick<ActivityTabProps, "row" | "isAsked" | "onFocused">) {
+interface CommentBoxProps extends Pick<ActivityTabProps, "row" | "isAsked" | "onFocused"> {
+  onSent: () => void;
+}
+
+function CommentBox({ row, isAsked, onFocused, onSent }: CommentBoxProps) {
   const field = useRef<HTMLTextAreaElement>(null);
   const [text, setText] = useState("");
   // Before the next key arrives: letters typed right after "c" belong to the comment.
@@ -84,7 +131,9 @@ function CommentBox({ row, isAsked, onFocused }: Pick<ActivityTabProps, "row" | 
   }, [isAsked]);
   const send = async () => {
     const said = text.trim();
-    if (said && (await actOn(row, "comments", { text: said }))) setText("");
+    if (!said) return;
+    onSent();
+    if (await actOn(row, "comments", { text: said })) setText("");
   };
   return (
     <form

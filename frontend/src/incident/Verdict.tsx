@@ -19,6 +19,9 @@ export type VerdictRow = Pick<
   "headline" | "certainty" | "grade" | "culprits" | "n_culprits" | "n_victims" | "symptom"
 >;
 
+/** Names up to this stand two beside each other. */
+const SHORT_MAX = 14;
+
 interface VerdictProps {
   row: VerdictRow;
   diagnosis: Diagnosis | null;
@@ -223,7 +226,7 @@ function Names({
   return (
     <>
       {several && <p class="faint">of rank {rank}:</p>}
-      <dl class="names">
+      <dl class={names.every(([, name]) => name.length <= SHORT_MAX) ? "names names-short" : "names"}>
         {names.map(([what, name]) => (
           <div key={what}>
             <dt>{what}</dt>

@@ -6,6 +6,7 @@
 
 import { useMemo } from "preact/hooks";
 import { useWidth } from "../parts/useWidth";
+import { timeOfDay, zoneLabel } from "../state/clock";
 import { pointAt, pointedRanks } from "../state/pointed";
 import { count } from "../state/words";
 import type { Diagnosis } from "../types";
@@ -16,9 +17,11 @@ interface WaitPathProps {
   diagnosis: Diagnosis;
   culprits: readonly number[];
   nodeOf: (rank: number) => string;
+  /** The earlier moment that the other pictures show, unix ms: this one stays the newest, and says so. */
+  pin?: number | null;
 }
 
-export function WaitPath({ diagnosis, culprits, nodeOf }: WaitPathProps) {
+export function WaitPath({ diagnosis, culprits, nodeOf, pin = null }: WaitPathProps) {
   const ends = culprits.length > 0 ? culprits : (diagnosis.findings[0]?.subject.ranks ?? []);
   const graph = useMemo(
     () => pathGraph(ends, diagnosis.path, diagnosis.communicators, diagnosis.victims, nodeOf),
@@ -30,6 +33,11 @@ export function WaitPath({ diagnosis, culprits, nodeOf }: WaitPathProps) {
     <section class="panel wait-path" aria-labelledby="waiting-path">
       <div class="panel-head">
         <h2 id="waiting-path">Who waits for whom</h2>
+        {pin !== null && (
+          <span class="newest-not">
+            newest, not {timeOfDay(pin)} {zoneLabel()}
+          </span>
+        )}
         <span class="faint">
           an arrow points at what is waited for
           {graph.unlisted > 0 && ` · the nearest ${drawn(graph)} of ${count(diagnosis.victims.length, "waiting rank")}`}

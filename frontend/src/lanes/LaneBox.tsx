@@ -12,7 +12,7 @@ import { timeOfDay, zone, zoneLabel } from "../state/clock";
 import { pointAt, pointedRanks } from "../state/pointed";
 import { paletteVersion } from "../state/theme";
 import type { Lane, Lanes } from "../types";
-import { isKnownAt } from "./ends";
+import { isKnownAt, laterMs } from "./ends";
 import type { LaneGroup, Role } from "./order";
 import { HEADING_PX, LANE_PX, laneTops, paintLanes, timeX } from "./paint";
 import { conditionWords, counterNames, isReceive, isStuck, type Moment, rulerTicks, tellingTickAt } from "./scale";
@@ -54,6 +54,7 @@ export function LaneBox({ lanes, groups, moments, onSelect, pin: pinned }: LaneB
               {group.lanes.map((lane) => (
                 <LaneLabel
                   key={lane.id}
+                  goesOn={laterMs(lanes) > 0 && readAt >= lanes.to_ns - 1e9}
                   lane={lane}
                   ns={readAt}
                   isKnown={isKnownAt(lanes, readAt)}
@@ -122,7 +123,14 @@ function SeenLanes({ lanes, groups, moments, width, view, box, pin, crosshair, o
   );
 }
 
+/** More than what is drawn, where more is known than is drawn: nobody must take the picture's length for the hang's. */
+export function stuckWords(ms: number, goesOn: boolean): string {
+  return goesOn ? `> ${Math.floor(ms / 1000)} s` : `${(ms / 1000).toFixed(1)} s`;
+}
+
 interface LaneLabelProps {
+  /** More is known than is drawn, and what is drawn ends with this. */
+  goesOn: boolean;
   lane: Lane;
   ns: number;
   isKnown: boolean;
@@ -130,7 +138,7 @@ interface LaneLabelProps {
   onSelect: (rank: number | null) => void;
 }
 
-function LaneLabel({ lane, ns, isKnown, blamed, onSelect }: LaneLabelProps) {
+function LaneLabel({ goesOn, lane, ns, isKnown, blamed, onSelect }: LaneLabelProps) {
   const i = tellingTickAt(lane, ns);
   const [first, second, third] = counterNames(lane);
   const stuck = isStuck(lane, i);
@@ -158,7 +166,7 @@ function LaneLabel({ lane, ns, isKnown, blamed, onSelect }: LaneLabelProps) {
       </p>
       <p class={`lane-words ${stuck ? "stuck" : "faint"}`}>
         {i < 0 && !isKnown ? "Nothing is known of this time yet" : conditionWords(lane, i)}
-        {stuck ? ` · ${(lane.stuck_ms[i] / 1000).toFixed(1)} s` : ""}
+        {stuck ? ` · ${stuckWords(lane.stuck_ms[i], goesOn)}` : ""}
       </p>
     </li>
   );

@@ -97,15 +97,17 @@ export function unfinishedWords({ unfinished, groups, group }: NetworkAnswer): s
   const { n_ops, n_ranks, n_flows, oldest, ranks } = unfinished;
   const chosen = groups.find((one) => one.comm_id === group);
   const all = chosen?.n_ranks === n_ranks;
-  const who = all ? `all ${n_ranks.toLocaleString("en")} ranks` : rankWords(ranks, n_ranks);
+  const every = n_ranks === 2 ? "both ranks" : `all ${n_ranks.toLocaleString("en")} ranks`;
+  const who = all && n_ranks > 1 ? every : rankWords(ranks, n_ranks);
+  const stand = `${who} ${n_ranks === 1 ? "stands" : "stand"} in ${n_ops === 1 ? "it" : "them"}`;
   const what =
     n_ops === 1
       ? `${oldest} of ${chosen?.name || "this group"} has not ended`
       : `${n_ops} ops of ${chosen?.name || "this group"} have not ended, the first of them ${oldest}`;
   const since = unfinished.last_done_at ?? unfinished.entered_at;
   const flows = n_flows > 0 ? `, ${count(n_flows, "flow stands", "flows stand")} still` : "";
-  const when = since ? ` since ${timeOfDay(Date.parse(since))} ${zoneLabel()}` : "";
-  return `${what}: nothing of it finished at ${who}${when}${flows}.`;
+  const when = since ? `, no op of the group has ended since ${timeOfDay(Date.parse(since))} ${zoneLabel()}` : "";
+  return `${what}: ${stand}${when}${flows}.`;
 }
 
 function rankWords(ranks: number[], n: number): string {

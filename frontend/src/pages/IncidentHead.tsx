@@ -8,7 +8,7 @@ import type { IncidentAnswer, Review } from "../api";
 import { readNeighbours } from "../handling";
 import type { IncidentRow, JobRow } from "../live/rows";
 import { looking } from "../live/streams";
-import { Ago, ConditionChip, For, putOnClipboard, StateChip } from "../parts/bits";
+import { Ago, ConditionChip, For, putOnClipboard, StateChip, Until } from "../parts/bits";
 import { useAnswer } from "../parts/useAnswer";
 import { permalink } from "../state/address";
 import { serverNow, timeOfDay, zone, zoneLabel } from "../state/clock";
@@ -88,9 +88,9 @@ function Handled({ row }: { row: IncidentRow }) {
         </span>
       )}
       {row.silenced_until && isSilenced(row, serverNow()) && (
-        <a class="tag" href="/silences">
+        <a class="tag" href="/silences" title={`Silence ${row.silence}: nobody is told of it.`}>
           <span>
-            silence {row.silence} <For until={row.silenced_until} />
+            silenced <Until at={row.silenced_until} />
           </span>
         </a>
       )}

@@ -103,7 +103,7 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
     // The list shows the newest first: j leads down it, as there.
     j: () => previous !== null && go(incidentHref(previous, cameFrom())),
     k: () => next !== null && go(incidentHref(next, cameFrom())),
-    ...Object.fromEntries(tabs.map((tab, n) => [String(n + 1), () => showTab(tabs, tab.id)])),
+    ...Object.fromEntries(tabs.map((tab, n) => [String((n + 1) % 10), () => showTab(tabs, tab.id)])),
   });
   return (
     <div class="page incident">
@@ -153,8 +153,16 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
       )}
       <Scrubber scrub={detail.scrub} beat={beatOf(answer, snapshot, detail.dumps.value)} />
       <div class={`pictures ${besides(detail, culprits)} ${blind && at === null ? "blind" : ""}`}>
-        {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} nodeOf={nodeOf} />}
-        {then.columns && <TopologyGrid columns={then.columns} selected={rank} onSelect={selectRank} when={then.when} />}
+        {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} nodeOf={nodeOf} pin={at} />}
+        {then.columns && (
+          <TopologyGrid
+            columns={then.columns}
+            selected={rank}
+            onSelect={selectRank}
+            when={then.when}
+            source={detail.scrub.source}
+          />
+        )}
         {diagnosis && <UsualAndNow diagnosis={diagnosis} />}
         {detail.standing.value && (
           <StandingPicture
@@ -273,11 +281,12 @@ function tabsOf({ row, answer, snapshot, isCommentAsked, askComment, rank, dumps
     },
     {
       id: "activity",
-      word: `Activity ${snapshot.timeline.length}`,
+      word: `Activity ${(snapshot.timeline.length + (answer.timeline_left_out ?? 0)).toLocaleString("en")}`,
       content: () => (
         <ActivityTab
           row={row}
           timeline={snapshot.timeline}
+          older={answer.timeline_left_out ?? 0}
           mayComment={answer.may.includes("comment")}
           isAsked={isCommentAsked}
           onFocused={() => askComment(false)}

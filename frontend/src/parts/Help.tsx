@@ -40,7 +40,7 @@ const MAP: [string, [string, string][]][] = [
       ["m", "assign"],
       ["w", "say what it was"],
       ["j  k", "older, newer incident of the list"],
-      ["1 … 7", "tabs"],
+      ["1 … 9 0", "the first ten tabs"],
     ],
   ],
   [

@@ -46,7 +46,8 @@ const COLUMNS: Column<Run>[] = [
         {n > 1 && (
           <span class="faint">
             {" "}
-            {n} looks over {spanWords(Date.parse(newest.at) - Date.parse(oldestAt))} said so.
+            So said {n} looks in a row, the first {spanWords(Date.parse(newest.at) - Date.parse(oldestAt))} before this
+            one, each with its own numbers.
           </span>
         )}
       </>

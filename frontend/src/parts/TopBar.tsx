@@ -135,9 +135,9 @@ function PageLink({ href, word, icon, isRare = false }: PageLinkProps) {
       </svg>
       {word}
       {badge > 0 && (
-        <span class="badge">
+        <span class="badge" title="Incidents that nobody has acknowledged">
           {badge}
-          <span class="visually-hidden"> open</span>
+          <span class="visually-hidden"> that nobody has acknowledged</span>
         </span>
       )}
     </a>

@@ -6,7 +6,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { IncidentRow, JobRow } from "../live/rows";
-import { absolute, ageWords, aheadWords, serverNow } from "../state/clock";
+import { absolute, ageWords, aheadWords, serverNow, timeOfDay, zoneLabel } from "../state/clock";
 import { announce } from "../state/notices";
 import { blindWords, showsCondition, stateNow } from "../state/sight";
 import { type ShownState, shownState } from "../state/status";
@@ -26,6 +26,19 @@ export function For({ until }: { until: string }) {
   return (
     <time dateTime={until} title={absolute(until)}>
       for {aheadWords(Date.parse(until) - serverNow())}
+    </time>
+  );
+}
+
+const DAY_MS = 86_400_000;
+
+/** "until 12:13 UTC", with its day where that is not within a day. */
+export function Until({ at }: { at: string }) {
+  const isSoon = Date.parse(at) - serverNow() < DAY_MS;
+  const words = isSoon ? `${timeOfDay(Date.parse(at)).slice(0, 5)} ${zoneLabel()}` : absolute(at, false);
+  return (
+    <time dateTime={at} title={absolute(at)}>
+      until {words}
     </time>
   );
 }

@@ -315,7 +315,12 @@ function Preview({ preview, refused, isAhead }: Previewed & { isAhead: boolean }
             <span class="number">#{row.number}</span> {row.headline}
           </li>
         ))}
-        {preview.total > 5 && <li class="faint">and {preview.total - 5} more</li>}
+        {preview.total > 5 && <li class="faint">and {(preview.total - 5).toLocaleString("en-US")} more</li>}
+        {(preview.left_out ?? 0) > 0 && (
+          <li class="faint">
+            {count(preview.left_out ?? 0, "older open incident was", "older open incidents were")} not looked at.
+          </li>
+        )}
       </ul>
     </div>
   );

@@ -179,14 +179,16 @@ function whoLeads(rank: number, lead: number, verdict: StageWindow["verdict"], n
 export function beforeWords(window: StageWindowRow, { standing_since, first_symptom_at }: StageWindows): string {
   const [from, until] = [window.started_at, window.ended_at].map((at) => (at ? Date.parse(at) : Number.NaN));
   const isBefore = first_symptom_at ? until <= Date.parse(first_symptom_at) : false;
-  if (!standing_since && !isBefore) return "";
+  const isOfHang = standing_since ? from < Date.parse(standing_since) : false;
+  if (!isOfHang && !isBefore) return "";
   const when = `(${timeOfDay(from)}–${timeOfDay(until)} ${zoneLabel()})`;
-  return standing_since ? `Before the hang ${when}` : `Before the first symptom ${when}`;
+  return isOfHang ? `Before the hang ${when}` : `Before the first symptom ${when}`;
 }
 
 /** That no step goes on, so that nobody takes what was for what is; "" where they do. */
-export function standingWords({ standing_since }: Pick<StageWindows, "standing_since">): string {
-  if (!standing_since) return "";
+export function standingWords({ standing_since, windows }: Pick<StageWindows, "standing_since" | "windows">): string {
+  const newest = Date.parse(windows.at(-1)?.started_at ?? "");
+  if (!standing_since || newest > Date.parse(standing_since)) return "";
   const since = `${timeOfDay(Date.parse(standing_since))} ${zoneLabel()}`;
   return `No op has ended since ${since}, so no step has either: what stands here is from before the hang. It tells how long steps took, not why the job stands.`;
 }

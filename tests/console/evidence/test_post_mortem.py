@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from django.utils import timezone
 
-from console.evidence.post_mortem import impact_of, post_mortem
+from console.evidence.post_mortem import CONDITION, SYMPTOM, impact_of, post_mortem
 from console.incidents.lifecycle import Actor, move
 from console.incidents.models import ActorKind, DiagnosisRevision, Incident
 from ingest.models import Attempt
@@ -16,6 +17,8 @@ from rca.findings import Alternative, Compared, Diagnosis, Subject, to_json
 from tests.console.incidents.making import START_NS, make_diagnosis, make_incident, make_symptom
 
 pytestmark = pytest.mark.django_db
+
+FRONTEND = Path(__file__).parents[3] / "frontend" / "src"
 
 
 def test_without_a_diagnosis_it_names_nobody_and_knows_no_end(attempt: Attempt) -> None:
@@ -33,6 +36,25 @@ def test_a_hang_costs_every_waiting_rank_all_of_its_time(attempt: Attempt) -> No
     impact = impact_of(incident, None)
     assert (impact.rank_hours, impact.is_least) == (14.0, True)
     assert "**at least 14.0 rank-hours**: 7 ranks × 2.0 h" in post_mortem(incident)
+
+
+def test_the_draft_says_it_in_the_words_of_the_page(attempt: Attempt) -> None:
+    draft = post_mortem(make_incident(attempt))
+    assert "| What | Hang, high severity |" in draft and "| State | open, still happening |" in draft
+    words, bits = ((FRONTEND / name).read_text() for name in ("state/words.ts", "parts/bits.tsx"))
+    for code, word in SYMPTOM.items():
+        assert f'  {code}: "{word}",' in words
+    for code, word in CONDITION.items():
+        assert f'  {code}: {{ word: "{word}"' in bits
+
+
+@pytest.mark.parametrize(("minutes", "said"), [(6, "0.7 rank-hours"), (60, "7.0 rank-hours"), (2, "0.23 rank-hours")])
+def test_rank_hours_have_no_more_digits_than_are_known(attempt: Attempt, minutes: int, said: str) -> None:
+    incident = make_incident(attempt)
+    cleared = moment(START_NS) + timedelta(minutes=minutes)
+    Incident.objects.filter(pk=incident.pk).update(n_victims=6, n_culprits=1, condition="clear", cleared_at=cleared)
+    incident.refresh_from_db()
+    assert f"**at least {said}**" in post_mortem(incident)
 
 
 def test_a_slowdown_costs_as_much_as_iterations_are_longer_and_else_it_is_not_known(attempt: Attempt) -> None:

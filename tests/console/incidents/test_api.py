@@ -9,6 +9,7 @@ from rest_framework.test import APIClient
 
 from console.accounts.models import Role
 from console.accounts.secrets import make_api_token
+from console.incidents import read
 from console.incidents.lifecycle import DETECTOR, move
 from console.incidents.live import IncidentRow
 from console.incidents.models import Incident
@@ -40,6 +41,27 @@ def test_a_responder_sees_the_incident_and_what_they_may_do(incident: Incident, 
         ["acknowledge", "resolve", "comment", "diagnose", "assign", "silence", "review", "attach"],
     )
     assert [entry["verb"] for entry in answer["timeline"]] == ["opened"]
+
+
+def test_a_long_timeline_says_how_much_is_older_and_gives_it_part_by_part(
+    incident: Incident, responder: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(5):
+        body = {"text": f"comment {n}"}
+        assert (
+            responder.browser.post(f"/api/v1/incidents/{incident.pk}/comments", body, format="json").status_code < 300
+        )
+    monkeypatch.setattr(read, "TIMELINE_MAX", 2)
+    path, notes, left = f"/api/v1/incidents/{incident.pk}", [], []
+    before = ""
+    for _ in range(3):
+        body = responder.browser.get(f"{path}{before}").json()
+        notes = [entry["note"] for entry in body["timeline"]] + notes
+        left.append(body["timeline_left_out"])
+        before = f"?timeline_before={body['timeline'][0]['id']}"
+    assert notes[-5:] == [f"comment {n}" for n in range(5)] and left[0] == incident.timeline.count() - 2
+    assert left == sorted(left, reverse=True) and left[-1] == incident.timeline.count() - 6
+    assert responder.browser.get(f"{path}?timeline_before=x").status_code == 400
 
 
 def test_an_acknowledgement_answers_the_new_row_and_its_entry(incident: Incident, responder: Persona) -> None:

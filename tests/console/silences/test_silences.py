@@ -230,6 +230,19 @@ def test_the_database_refuses_silences_that_cannot_be(team: Team, broken: dict[s
         Silence.objects.create(**fields | broken)
 
 
+def test_the_preview_counts_open_incidents_it_did_not_look_at(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make_incident(attempt)
+    attempt.pk, attempt.number, attempt.state = None, attempt.number + 1, Attempt.State.ENDED
+    attempt.save(force_insert=True)
+    second = make_incident(attempt)
+    assert preview_silence(first.team_id, JOB).left_out == 0
+    monkeypatch.setattr(acts, "CONCERNED_MAX", 1)
+    found = preview_silence(first.team_id, JOB)
+    assert ([one.pk for one in found.now], found.left_out) == ([second.pk], 1)
+
+
 def test_the_api_previews_makes_lists_and_ends(attempt: Attempt, responder: Persona) -> None:
     incident = make_incident(attempt)
     send = {"matchers": JOB, "minutes": 120, "reason": "switch"}
