@@ -1,0 +1,108 @@
+/* What a tired reader must not mistake: old entries, the newest beside the past, a picture's length, until when, whose it is. */
+
+import { render } from "preact";
+import { act } from "preact/test-utils";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { Actions } from "../src/incident/Actions";
+import { ActivityTab } from "../src/incident/ActivityTab";
+import { WaitPath } from "../src/incident/WaitPath";
+import { stuckWords } from "../src/lanes/LaneBox";
+import type { TimelineRow } from "../src/live/rows";
+import { Until } from "../src/parts/bits";
+import { session } from "../src/state/team";
+import type { Diagnosis } from "../src/types";
+import { makeDiagnosis, makeIncident } from "./fixtures";
+
+let box: HTMLDivElement;
+beforeEach(() => {
+  box = document.body.appendChild(document.createElement("div"));
+});
+afterEach(() => {
+  render(null, box);
+  box.remove();
+  vi.unstubAllGlobals();
+});
+
+const entry = (id: number, note: string): TimelineRow => ({
+  id,
+  incident: 1,
+  at: "2026-11-23T13:00:00Z",
+  actor: "rita",
+  actor_kind: "user",
+  verb: "commented",
+  before: "",
+  after: "",
+  note,
+});
+const tab = (timeline: TimelineRow[], older: number) => (
+  <ActivityTab row={makeIncident()} timeline={timeline} older={older} mayComment isAsked={false} onFocused={() => {}} />
+);
+const button = (word: string) => [...box.querySelectorAll("button")].find((one) => one.textContent?.includes(word));
+
+it("says how many entries are older and shows them when asked", async () => {
+  const asked: string[] = [];
+  const answers = vi.fn((path: string) => {
+    asked.push(String(path));
+    const body = String(path).includes("timeline_before")
+      ? { timeline: [entry(6, "before it")], timeline_left_out: 5 }
+      : { tickets: [] };
+    return Promise.resolve(new Response(JSON.stringify(body), { status: 200 }));
+  });
+  vi.stubGlobal("fetch", answers);
+  await act(async () => render(tab([entry(7, "newest")], 6), box));
+  expect(box.textContent).toContain("6 older entries are not shown.");
+  await act(async () => button("Show older")?.click());
+  for (let n = 0; n < 5; n++) await act(async () => await new Promise((done) => setTimeout(done)));
+  expect(asked.some((path) => path.endsWith("timeline_before=7"))).toBe(true);
+  const notes = [...box.querySelectorAll(".timeline .note")].map((note) => note.textContent);
+  expect(notes).toEqual(["before it", "newest"]);
+  expect(box.textContent).toContain("5 older entries are not shown.");
+});
+
+it("says that the path is the newest while the other pictures show an earlier moment", () => {
+  const diagnosis = makeDiagnosis() as Diagnosis;
+  const path = (pin: number | null) => (
+    <WaitPath diagnosis={diagnosis} culprits={diagnosis.findings[0].culprits} nodeOf={() => "node-1"} pin={pin} />
+  );
+  act(() => render(path(Date.parse("2026-11-23T09:47:00Z")), box));
+  expect(box.textContent).toContain("newest, not 09:47:00 UTC");
+  act(() => render(path(null), box));
+  expect(box.textContent).not.toContain("newest, not");
+});
+
+it("calls a flow stuck for more than is drawn where more is known than is drawn", () => {
+  expect(stuckWords(49_900, true)).toBe("> 49 s");
+  expect(stuckWords(49_900, false)).toBe("49.9 s");
+});
+
+it("says until when by the clock, with the day where that is another", () => {
+  const soon = new Date(Date.now() + 3_600_000).toISOString();
+  act(() => render(<Until at={soon} />, box));
+  expect(box.textContent).toBe(`until ${soon.slice(11, 16)} UTC`);
+  const far = new Date(Date.now() + 72 * 3_600_000).toISOString();
+  act(() => render(<Until at={far} />, box));
+  expect(box.textContent).toMatch(/^until \d+ \w+/);
+});
+
+it("offers nobody what they have already", () => {
+  session.value = { ...(session.value as NonNullable<typeof session.value>), user: "rita", name: "Rita" };
+  const actions = (changes: object) => (
+    <Actions
+      row={{ ...makeIncident(), ...changes }}
+      may={["assign"]}
+      assignable={["rita"]}
+      review={null}
+      onActed={() => {}}
+      onComment={() => {}}
+    />
+  );
+  const offered = (changes: object) => {
+    act(() => render(actions(changes), box));
+    return button("Assign to me") !== undefined;
+  };
+  expect(offered({ state: "open", assignee: null })).toBe(true);
+  expect(offered({ state: "acknowledged", acknowledged_by: "rita", assignee: null })).toBe(false);
+  expect(offered({ state: "acknowledged", acknowledged_by: "rita", assignee: "omar" })).toBe(true);
+  expect(offered({ state: "open", assignee: "rita" })).toBe(false);
+  session.value = null;
+});
