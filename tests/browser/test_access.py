@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
+from datetime import timedelta
 from pathlib import Path
 
 from django.test import Client
 from playwright.sync_api import expect
 
 from console.accounts.audit import note
-from console.accounts.models import ApiToken
+from console.accounts.models import ApiToken, Role
+from console.accounts.secrets import make_api_token
 from ingest.models import Node, Team
 from tests.browser.conftest import PHONE, OpenAs
 from tests.browser.stack import Stack
@@ -131,3 +134,29 @@ def test_a_rack_under_maintenance_silences_what_is_blamed_on_its_nodes(stack: St
     expect(page.get_by_text("rack is r1*")).to_be_visible()
     page.goto(f"{stack.server.url}/incidents?state=silenced&rack=r12")
     expect(page.locator(".incident-list li")).to_have_count(1)
+
+
+def test_a_leaked_token_is_revoked_with_what_was_made_with_it(stack: Stack, open_as: OpenAs) -> None:
+    def leak() -> None:
+        leaked, secret = make_api_token(Team.objects.get(), "leaked", Role.ADMIN, timedelta(days=5))
+        asked = Client(headers={"Authorization": f"Token {secret}"})
+        asked.post(
+            "/api/v1/api-tokens", {"label": "child", "role": "viewer", "days": 3}, content_type="application/json"
+        )
+        asked.post(f"/api/v1/api-tokens/{leaked.pk}/rotate", {}, content_type="application/json")
+
+    stack.do(leak)
+    page = open_as("ada", "/settings")
+    expect(page.get_by_role("row", name=re.compile("child"))).to_contain_text("with leaked")
+    first = page.get_by_role("row", name=re.compile("leaked")).filter(has_text="Revoke with 2 more")
+    expect(first).to_contain_text("revoked")  # by its own rotation
+    if folder := os.environ.get("PICTURES"):
+        page.screenshot(path=f"{folder}/tokens.png", full_page=True)
+    first.get_by_role("button").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("2 other tokens end with it")
+    if folder:
+        page.screenshot(path=f"{folder}/tokens-dialog.png")
+    dialog.get_by_role("button", name="Revoke").click()
+    expect(page.get_by_role("button", name=re.compile("^Revoke API token"))).to_have_count(0)
+    assert not stack.do(ApiToken.objects.filter(revoked_at=None).exists)

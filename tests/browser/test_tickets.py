@@ -10,7 +10,12 @@ import pytest
 from django.conf import settings
 from playwright.sync_api import Page, expect
 
+from console.incidents.models import ActorKind
+from console.incidents.record import Actor
+from console.tickets.acts import change_destination, make_destination
+from console.tickets.models import Destination
 from console.tickets.sender import send_due
+from ingest.models import Team
 from tests.browser.conftest import PHONE, OpenAs
 from tests.browser.stack import Stack
 from tests.browser.test_accessibility import violations_in_both_themes
@@ -75,3 +80,24 @@ def test_a_destination_is_made_tested_and_its_failure_replayed(stack: Stack, ope
     expect(phone.get_by_role("button", name="New destination")).to_have_count(0)
     picture(phone, "phone-light")
     assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_two_administrators_at_one_destination_see_each_others_changes(stack: Stack, open_as: OpenAs) -> None:
+    def made() -> Destination:
+        team = Team.objects.get()
+        return make_destination(team.pk, "on duty", "pagerduty", {"routing_key": "k" * 32}, "ada", "low")
+
+    destination = stack.do(made)
+    page = open_as("ada", "/destinations")
+    page.get_by_role("button", name="Change on duty").click()
+    page.get_by_label("Name").fill("nights")
+    stack.do(lambda: change_destination(destination, {"severity_min": "high"}, Actor("grace", ActorKind.USER)))
+    page.get_by_role("dialog").get_by_role("button", name="Change").click()
+    expect(page.get_by_role("alert")).to_contain_text("grace changed it meanwhile (severity min)")
+    picture(page, "dialog-overtaken")
+    page.get_by_role("dialog").get_by_role("button", name="Change").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("button", name="Change nights")).to_be_visible()
+    page.get_by_role("button", name="Remove nights").click()
+    page.get_by_role("button", name="Really remove nights").click()
+    expect(page.get_by_text("Nobody is told yet.")).to_be_visible()
