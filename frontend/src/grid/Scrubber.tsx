@@ -4,7 +4,7 @@
  * for now.
  */
 
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect } from "preact/hooks";
 import { pinMoment, pinnedMoment } from "../state/address";
 import { serverNow, spanWords, timeOfDay, zoneLabel } from "../state/clock";
 import { BLIND_MS } from "../state/sight";
@@ -36,7 +36,8 @@ interface ScrubberProps {
 export function Scrubber({ scrub, beat }: ScrubberProps) {
   const moments = scrub.moments.value;
   const pinned = pinnedMoment();
-  useEffect(() => scrub.show(pinned), [scrub, pinned]);
+  // At once: an effect that waits for the next frame would take back what the next key has chosen meanwhile.
+  useLayoutEffect(() => scrub.show(pinned), [scrub, pinned]);
   useEffect(() => {
     if (scrub.moments.peek()) void scrub.readMoments();
   }, [beat]);
