@@ -136,12 +136,6 @@ def read_rollups(attempt_id: int, start_ns: int, end_ns: int) -> list[RollupPoin
     return [_add_up(same, sizes.get(comm_id, 0)) for (_, comm_id, _), same in parts.items()]
 
 
-def count_ops(attempt_id: int, start_ns: int, end_ns: int) -> int:
-    """Op records in the roll-ups of the buckets that begin in [start_ns, end_ns)."""
-    rows = OpRollup.objects.filter(attempt_id=attempt_id, bucket_ns__gte=start_ns, bucket_ns__lt=end_ns)
-    return int(rows.aggregate(n=Sum("n_ops"))["n"] or 0)
-
-
 def _add_up(parts: Sequence[OpRollup], n_ranks: int) -> RollupPoint:
     first, n_timed, duration_ns = parts[0], sum(part.n_timed for part in parts), sum(p.duration_sum_ns for p in parts)
     longest_ns = max(part.duration_max_ns for part in parts)

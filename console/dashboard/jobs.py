@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from django.db.models import Count, Max, Q, QuerySet
+from django.db.models import Count, QuerySet
 from django.utils import timezone
 
+from console.dashboard.job_state import JobKnown, read_known
 from console.incidents.live import JobRow, JobState
-from console.incidents.models import LOOK_FAILED, ConditionState, Incident, JobNormal, Look, State
+from console.incidents.models import LOOK_FAILED, Look
 from console.incidents.rows import iso, iso_from_ns
-from console.stages.models import StagePacket
 from ingest.door.listening import hears
 from ingest.health import read_health
 from ingest.models import Attempt, Job, Node, Rank
-from ingest.read import count_ops, read_nodes, read_strays, read_window
+from ingest.read import read_nodes, read_strays, read_window
 from nccl_instrument.tables import PORT_STATES
 from rca.findings import SymptomKind
 from rca.triggers.normal import normal_from_json
@@ -89,61 +89,37 @@ def read_job_rows(team_ids: Sequence[int]) -> list[JobRow]:
 
 def read_job_row(job: Job) -> JobRow:
     """A job as its newest attempt shows it."""
-    attempt = newest_attempt(job)
-    if attempt is None:
+    now = time.time_ns()
+    since = (now // SECOND // RATE_SECONDS - 1) * RATE_SECONDS * SECOND  # the last whole ten seconds began
+    known = read_known(job.pk, now - REPORTING_NS, (since, now), now - STAGES_NS)
+    if known is None:
         return _unheard(job)
-    nodes = _nodes_together(attempt)
-    following = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED, condition=ConditionState.CLEAR)
-    incidents = list(following.order_by("id").only("state", "condition", "symptom"))
-    incident = next((one for one in incidents if one.state != State.RESOLVED), None)
-    firing = any(one.condition != ConditionState.CLEAR and one.symptom != SymptomKind.IDLE for one in incidents)
-    look = seen = newest_look(attempt)
-    if look is not None and look.kind == LOOK_FAILED:
-        seen = Look.objects.filter(attempt=attempt).exclude(kind=LOOK_FAILED).order_by("-id").first()
-    ops_per_s = _ops_per_s(attempt.pk) if nodes.n_reporting else None
-    state = _job_state(attempt, nodes, firing, ops_per_s, look)
+    ops_per_s = round(known.n_ops * SECOND / (now - since), 1) if known.n_reporting else None
+    state = _job_state(known, ops_per_s)
+    is_partly = state != "ended" and known.n_reporting < known.n_nodes
     return JobRow(
         id=job.pk,
         name=job.name,
         team=job.team.name,
-        attempt=attempt.number,
+        attempt=known.number,
         state=state,
-        n_ranks=_count_ranks(attempt, is_reporting=state != "ended" and nodes.n_reporting < nodes.n),
-        world_size=attempt.world_size,
-        n_nodes=nodes.n,
-        nodes_reporting=nodes.n_reporting,
-        last_data_at=iso_from_ns(nodes.newest_ns),
+        n_ranks=_count_reporting(known.attempt_id) if is_partly else known.n_ranks,
+        world_size=known.world_size,
+        n_nodes=known.n_nodes,
+        nodes_reporting=known.n_reporting,
+        last_data_at=iso_from_ns(known.newest_ns),
         ops_per_s=0.0 if state == "stuck" and ops_per_s else ops_per_s,  # the average still holds what came before
-        op_interval_ms=_op_interval_ms(attempt),
-        looked_at=iso(seen.taken_at) if seen else None,
-        incident=incident.pk if incident else None,
+        op_interval_ms=_op_interval_ms(known),
+        looked_at=iso(known.seen_at) if known.seen_at else None,
+        incident=known.open_incident,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Nodes:
-    """All nodes of an attempt together: a job's row is made with every look, and a thousand of them are slow to load."""
-
-    n: int
-    n_reporting: int
-    newest_ns: int
-    is_catching_up: bool
-
-
-def _nodes_together(attempt: Attempt) -> _Nodes:
-    found = Node.objects.filter(attempt=attempt).aggregate(
-        n=Count("pk"), n_reporting=Count("pk", filter=Q(received_ns__gt=_reporting_since_ns())),
-        newest_ns=Max("watermark_ns"), n_catching_up=Count("pk", filter=Q(catching_up=True)),
-    )  # fmt: skip
-    return _Nodes(found["n"], found["n_reporting"], found["newest_ns"] or 0, found["n_catching_up"] > 0)
-
-
-def _count_ranks(attempt: Attempt, is_reporting: bool) -> int:
-    """Known ranks, on all nodes or on those that report."""
-    known = Rank.objects.filter(attempt=attempt, rank__gte=0, replaced=False)
-    if is_reporting:
-        known = known.filter(node__received_ns__gt=_reporting_since_ns())
-    return int(known.aggregate(n=Count("rank", distinct=True))["n"])
+def _count_reporting(attempt_id: int) -> int:
+    """Known ranks on the nodes that report."""
+    known = Rank.objects.filter(attempt=attempt_id, rank__gte=0, replaced=False)
+    reporting = known.filter(node__received_ns__gt=_reporting_since_ns())
+    return int(reporting.aggregate(n=Count("rank", distinct=True))["n"])
 
 
 def read_looks(job: Job) -> list[LookRow]:
@@ -164,11 +140,6 @@ def read_node_rows(team_ids: Sequence[int]) -> list[NodeRow]:
 
 def newest_attempt(job: Job) -> Attempt | None:
     return Attempt.objects.filter(job=job).order_by("-number").first()
-
-
-def newest_look(attempt: Attempt) -> Look | None:
-    """The newest look, be it one that failed."""
-    return Look.objects.filter(attempt=attempt).order_by("-id").first()
 
 
 def is_reporting(node: Node) -> bool:
@@ -196,36 +167,31 @@ def node_state(node: Node, unheard: str, has_ended: bool = False) -> str:
     return "catching_up" if node.catching_up else "reporting"
 
 
-def _job_state(attempt: Attempt, nodes: _Nodes, firing: bool, ops_per_s: float | None, look: Look | None) -> JobState:
+def _job_state(known: JobKnown, ops_per_s: float | None) -> JobState:
     """What the machine sees, whatever people have resolved: a hang that goes on is stuck, not idle."""
-    if attempt.state == Attempt.State.ENDED:
+    if known.state == Attempt.State.ENDED:
         return "ended"
-    if not nodes.n:
+    if not known.n_nodes:
         return "unknown"
-    if not nodes.n_reporting:
+    if not known.n_reporting:
         return "silent" if hears(timezone.now()) else "unknown"
-    if _is_unseen(attempt, nodes, look):
+    if _is_unseen(known):
         return "unknown"
-    if firing:
+    if known.is_firing:
         return "stuck"
-    if look is not None and look.kind == LOOK_FAILED:
+    if known.look_kind == LOOK_FAILED:
         return "unknown"
-    if look is not None and look.kind == SymptomKind.FAILURE:
+    if known.look_kind == SymptomKind.FAILURE:
         return "stuck"
-    if nodes.is_catching_up:
+    if known.n_catching_up:
         return "catching_up"
-    return "running" if ops_per_s or _steps_lately(attempt) else "idle"
+    return "running" if ops_per_s or known.has_steps else "idle"  # of some jobs only stages are known
 
 
-def _steps_lately(attempt: Attempt) -> bool:
-    """Whether windows of stages come in: of jobs of which no op is traced."""
-    return StagePacket.objects.filter(attempt=attempt, end_ns__gte=time.time_ns() - STAGES_NS).exists()
-
-
-def _is_unseen(attempt: Attempt, nodes: _Nodes, look: Look | None) -> bool:
+def _is_unseen(known: JobKnown) -> bool:
     """Whether nobody looks any more, so that nobody can say how the job is: data has waited for a look too long."""
-    is_new = look is None or nodes.newest_ns >= look.seen_ns
-    last_at = attempt.started_at if look is None else look.taken_at
+    is_new = known.look_seen_ns is None or known.newest_ns >= known.look_seen_ns
+    last_at = known.started_at if known.looked_at is None else known.looked_at
     return is_new and timezone.now() - last_at > timedelta(seconds=UNSEEN_SECONDS)
 
 
@@ -236,17 +202,9 @@ def _unheard(job: Job) -> JobRow:
     )  # fmt: skip
 
 
-def _ops_per_s(attempt_id: int) -> float:
-    """Op records per second (an AllReduce of eight ranks counts eight) since the last whole ten seconds began."""
-    now = time.time_ns()
-    start = (now // SECOND // RATE_SECONDS - 1) * RATE_SECONDS * SECOND
-    return round(count_ops(attempt_id, start, now) * SECOND / (now - start), 1)
-
-
-def _op_interval_ms(attempt: Attempt) -> float | None:
+def _op_interval_ms(known: JobKnown) -> float | None:
     """The median of the watched ranks' op intervals, once there are any."""
-    intervals = JobNormal.objects.filter(attempt=attempt).values_list("body__intervals", flat=True).first()
-    interval_ns = normal_from_json({"intervals": intervals or {}}).quantile_ns(0.5)
+    interval_ns = normal_from_json({"intervals": known.intervals}).quantile_ns(0.5)
     return round(interval_ns / 1e6, 3) if interval_ns else None
 
 

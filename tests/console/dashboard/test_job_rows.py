@@ -1,14 +1,22 @@
-"""What a job is on the Now page, where its ops are not traced."""
+"""What a job is on the Now page: by its nodes, looks, incidents and ops, and where its ops are not traced."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
+from django.utils import timezone
+
 from console.dashboard.jobs import read_job_row
+from console.incidents import lifecycle
+from console.incidents.models import LOOK_FAILED, ConditionState, Incident, JobNormal, Look
+from console.incidents.rows import iso
 from console.stages.models import StagePacket
 from console.stages.store import store_packet
-from ingest.models import Attempt, Node
+from ingest.models import Attempt, Job, Node, OpRollup, Rank
+from tests.console.incidents.making import make_incident
 
 SECOND = 10**9
 
@@ -30,3 +38,67 @@ def test_a_job_whose_steps_come_in_runs_though_no_op_of_it_is_traced(attempt: At
     assert read_job_row(attempt.job).state == "idle", "that was long ago"
     window_ended(attempt, 30)
     assert read_job_row(attempt.job).state == "running"
+
+
+def heard(attempt: Attempt, name: str = "node0", ago_s: int = 0) -> Node:
+    now_ns = time.time_ns() - ago_s * SECOND
+    return Node.objects.create(attempt=attempt, name=name, watermark_ns=now_ns, received_ns=now_ns)
+
+
+def looked(attempt: Attempt, kind: str = "") -> Look:
+    return Look.objects.create(
+        attempt=attempt, taken_at=timezone.now(), seen_ns=time.time_ns() + SECOND, kind=kind, saw=""
+    )
+
+
+def test_a_job_that_nobody_sent_for_is_unknown(attempt: Attempt) -> None:
+    attempt.delete()
+    row = read_job_row(attempt.job)
+    assert (row.state, row.attempt, row.n_nodes, row.incident) == ("unknown", 0, 0, None)
+
+
+def test_everything_a_row_is_made_of_is_asked_in_one_question(
+    attempt: Attempt, django_assert_num_queries: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    heard(attempt)
+    job = Job.objects.select_related("team").get(pk=attempt.job_id)
+    with django_assert_num_queries(1):
+        row = read_job_row(job)
+    assert (row.n_nodes, row.nodes_reporting, row.world_size) == (1, 1, 8)
+
+
+def test_a_look_that_failed_says_nothing_and_the_one_before_is_shown(attempt: Attempt) -> None:
+    heard(attempt)
+    fine, _ = looked(attempt), looked(attempt, LOOK_FAILED)
+    row = read_job_row(attempt.job)
+    assert (row.state, row.looked_at) == ("unknown", iso(fine.taken_at))
+
+
+def test_a_condition_that_fires_is_stuck_though_people_have_resolved_it(attempt: Attempt) -> None:
+    heard(attempt)
+    looked(attempt)
+    first = make_incident(attempt)
+    assert (read_job_row(attempt.job).state, read_job_row(attempt.job).incident) == ("stuck", first.pk)
+    lifecycle.move(first.pk, "resolve", lifecycle.DETECTOR, note="seen to")
+    assert (read_job_row(attempt.job).state, read_job_row(attempt.job).incident) == ("stuck", None)
+    Incident.objects.filter(pk=first.pk).update(condition=ConditionState.CLEAR)
+    assert read_job_row(attempt.job).state == "idle"
+
+
+def test_ranks_are_those_of_the_nodes_that_report_and_ops_those_of_the_last_seconds(attempt: Attempt) -> None:
+    nodes = [heard(attempt), heard(attempt, "node1", ago_s=60)]
+    for rank in range(4):
+        Rank.objects.create(attempt=attempt, node=nodes[rank % 2], pid=rank, process_started=1, rank=rank)
+    bucket = time.time_ns() // (10 * SECOND) * 10 * SECOND
+    for at, n_ops in ((bucket, 70), (bucket - 600 * SECOND, 1000)):
+        OpRollup.objects.create(
+            attempt=attempt, comm_id=1, func=5, bucket_ns=at, part=1, n_ops=n_ops, n_timed=0, bytes=0,
+            duration_sum_ns=0, duration_max_ns=0,
+        )  # fmt: skip
+    JobNormal.objects.create(attempt=attempt, body={"intervals": {"all": {"100": 9}}}, updated_at=timezone.now())
+    row = read_job_row(attempt.job)
+    assert (row.n_ranks, row.n_nodes, row.nodes_reporting, row.state) == (2, 2, 1, "running")
+    assert row.ops_per_s is not None and 0 < row.ops_per_s <= 7.0
+    assert row.op_interval_ms is not None and row.op_interval_ms > 0
+    Node.objects.filter(pk=nodes[1].pk).update(received_ns=time.time_ns())
+    assert read_job_row(attempt.job).n_ranks == 4
