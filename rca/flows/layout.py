@@ -8,7 +8,7 @@ settled in silence, since the tree may be wrong where a framework does what othe
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from ingest.window import Window
 from nccl_instrument.flows.expected import ring_volume
 from nccl_instrument.tables import FUNC_SEND, FUNCS
+from rca.flows.calls import Calls, calls_of, launches_of_sends
 from rca.flows.parallelism import GroupTraffic, Parallelism, parallelism_of
 from rca.keys import Index, Ints, Keys, Mask, Rows, is_p2p, mix
 from rca.settings import DEFAULT
@@ -32,6 +33,8 @@ NAMES: Final = (
 """Words in the names frameworks give their groups."""
 ALL_TO_ALL: Final = FUNCS.index("AlltoAll")
 RINGS: Final = ("AllReduce", "AllGather", "ReduceScatter")
+EVEN_SIZES: Final = 4
+"""Of the sends of a group whose sizes nobody's routing makes: a layer's, there and back."""
 OPS_MAX: Final = 400_000
 """Newest ops that are read: more say the same again."""
 
@@ -87,7 +90,7 @@ def groups_in(window: Window) -> list[GroupTraffic]:
     size = _on_the_wire(window, ops, comms, of)
     collective, p2p = (np.bincount(of, size * those, len(comms)) / per_rank for those in (~sends, sends))
     times = np.bincount(of, ~sends, len(comms)) / per_rank
-    return [
+    groups = [
         _group(
             window,
             ops,
@@ -99,6 +102,30 @@ def groups_in(window: Window) -> list[GroupTraffic]:
         )
         for at, comm in enumerate(comms)
     ]
+    called = _calls(ops, n_iterations)
+    return [replace(one, calls=called.get(int(one.name))) for one in groups]
+
+
+def _calls(ops: Rows, n_iterations: float) -> dict[int, Calls]:
+    """Communicator → how its collectives come, by its first member that has any."""
+    shared = ops[~is_p2p(ops) & (ops["func"] != ALL_TO_ALL)]
+    _, first = np.unique(mix(shared["comm_id"], shared["comm_rank"]), return_index=True)
+    order = np.lexsort((shared["comm_rank"][first], shared["comm_id"][first]))
+    members = first[order]
+    members = members[np.r_[True, np.diff(shared["comm_id"][members]) != 0]] if len(members) else members
+    by_rank = np.argsort(ops["rank"], kind="stable")
+    ranks, starts = np.unique(ops["rank"][by_rank], return_index=True)
+    bounds = dict(zip(ranks.tolist(), zip(starts.tolist(), [*starts[1:].tolist(), len(ops)], strict=True), strict=True))
+    found: dict[int, Calls] = {}
+    sends = dict[int, dict[str, Ints]]()
+    for comm_id, rank in zip(shared["comm_id"][members].tolist(), shared["rank"][members].tolist(), strict=True):
+        begin, end = bounds[rank]
+        mine = ops[by_rank[begin:end]]
+        if rank not in sends:
+            sends[rank] = launches_of_sends(mine)
+        own = mine[(mine["comm_id"] == np.uint64(comm_id)) & ~is_p2p(mine)]
+        found[int(comm_id)] = calls_of(own, sends[rank], n_iterations)
+    return found
 
 
 def _on_the_wire(window: Window, ops: Rows, comms: Keys, of: Ints) -> Floats:
@@ -130,7 +157,8 @@ def _group(
     shared = ops[mine & ~sends]
     sizes = max(len(np.unique(mix(shared["func"], shared["count"], shared["dtype"]))), 1)
     whole, gap = _whole_launches(alone, is_send, n_ranks), _longest_gap(shared, length_ns)
-    return GroupTraffic(str(comm_id), n_ranks, *sums, pairs, whole, gap, sums[1] / sizes, ranks)
+    is_even = 0 < len(np.unique(alone["bytes"])) <= EVEN_SIZES
+    return GroupTraffic(str(comm_id), n_ranks, *sums, pairs, whole, gap, sums[1] / sizes, ranks, is_even=is_even)
 
 
 def _whole_launches(alone: Rows, is_send: Mask, n_ranks: int) -> float:

@@ -1,13 +1,16 @@
 """Whether the parallelism of random layouts is told right (Pulse §8.3): every group of every layout, up to 512 ranks.
 
-Jobs are simulated for a few steps with sizes of their own; what groups serve is told from the window alone, by volumes, counts
-and who sends to whom. A layout is right when all of its groups are. The truth is how the layout was made: the world's group
-only gathers a norm and serves none.
+Layouts are any that Megatron would accept with a random model, as it launches them (megatron.py), and, so that their times are
+not of our making, some that the simulator plays. What groups serve is told from the window alone. A layout is right when all of
+its groups are; where one could not be told and none was told wrong it is unsure, which is not right. The truth is how the layout
+was made: groups that only add up norms and losses serve none, and context parallelism is none of Figure 5's kinds.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from ingest.window import Window
@@ -20,9 +23,14 @@ from nccl_instrument.simulate.physics import KIB, Physics
 from nccl_instrument.sizes import LayoutError
 from rca.flows.layout import parallelism_in
 from rca.flows.parallelism import Parallelism
+from tests.eval import megatron
+from tests.eval.megatron import Plan, draw_plan
 from tests.replay import replayed
 
+Errors = list[tuple[str, Parallelism | None, Parallelism]]
+"""Group, what is said of it, what it is."""
 RANKS_MAX: Final = 512
+SIMULATED_SHARE: Final = 5  # one more layout for so many
 SECONDS: Final = 2.0
 SERVES: Final = {
     "world": Parallelism.NONE, "tp": Parallelism.TENSOR, "dp": Parallelism.DATA, "edp": Parallelism.DATA,
@@ -31,30 +39,49 @@ SERVES: Final = {
 
 
 def layouts_judged(seed: int, n: int) -> dict[str, Any]:
-    """{"layouts", "right", "wrong": what was said of those that are not}."""
-    made, bar, wrong = random.Random(f"{seed}/layouts"), Bar(n, "layouts"), list[str]()
-    for done in range(n):
-        settings = draw_job(made)
-        bar.tell(done, f"{settings.layout.n_ranks} ranks")
-        errors = errors_of(settings)
+    """{"layouts", "right", "unsure", "wrong": what was said of those that are not right, "simulated": {"layouts", "right"}}."""
+    made, drawn = random.Random(f"{seed}/layouts"), random.Random(f"{seed}/plans")
+    launched = _judged([partial(_launched, draw_plan(drawn), at) for at in range(n)], "layouts")
+    played = _judged(
+        [partial(_played, draw_job(made)) for _ in range(max(n // SIMULATED_SHARE, 1))], "simulated layouts"
+    )
+    return {**launched, "simulated": {name: played[name] for name in ("layouts", "right")}}
+
+
+def _judged(layouts: Sequence[Callable[[], tuple[str, Errors]]], what: str) -> dict[str, Any]:
+    bar, wrong, unsure = Bar(len(layouts), what), list[str](), 0
+    for done, judge in enumerate(layouts):
+        name, errors = judge()
+        bar.tell(done, name)
         if errors:
-            wrong.append(f"{settings.layout}: {'; '.join(errors[:3])}")
+            unsure += all(said is Parallelism.UNKNOWN for _, said, _ in errors)
+            wrong.append(f"{name}: " + "; ".join(f"{group} is {said}, not {true}" for group, said, true in errors[:3]))
             print(wrong[-1], flush=True)
     bar.end()
-    print(f"parallelism: {n - len(wrong)} of {n} layouts right", flush=True)
-    return {"layouts": n, "right": n - len(wrong), "wrong": wrong[:10]}
+    right = len(layouts) - len(wrong)
+    print(f"parallelism: {right} of {len(layouts)} {what} right, {unsure} unsure", flush=True)
+    return {"layouts": len(layouts), "right": right, "unsure": unsure, "wrong": wrong[:10]}
 
 
-def errors_of(settings: JobSettings) -> list[str]:
+def _launched(plan: Plan, seed: int) -> tuple[str, Errors]:
+    window, kinds = megatron.window_of(plan, seed)
+    told = parallelism_in(window)
+    found = [(kind, told.get(one), megatron.SERVES[kind]) for one, kind in kinds.items()]
+    return str(plan), [one for one in found if one[1] is not one[2]]
+
+
+def _played(settings: JobSettings) -> tuple[str, Errors]:
+    return str(settings.layout), errors_of(settings)
+
+
+def errors_of(settings: JobSettings) -> Errors:
     """Groups of which something else is said than they are."""
     told = parallelism_in(window_of(settings))
     names = settings.layout.names
     ids = settings.layout.comm_ids(settings.name, settings.scenario.seed).tolist()
     true = {comm_id: SERVES[name.split("_")[0]] for comm_id, name in zip(ids, names, strict=True)}
     name_of = dict(zip(ids, names, strict=True))
-    return [
-        f"{name_of[one]} is {told.get(one)}, not {right}" for one, right in true.items() if told.get(one) is not right
-    ]
+    return [(name_of[one], told.get(one), right) for one, right in true.items() if told.get(one) is not right]
 
 
 def window_of(settings: JobSettings) -> Window:

@@ -17,8 +17,11 @@ from nccl_instrument.sizes import LayoutError
 from nccl_instrument.tables import FUNC_RECV, FUNC_SEND, FUNCS, OP_P2P
 from rca.flows.layout import layout_of, parallelism_in
 from rca.flows.parallelism import Parallelism
+from tests.eval import megatron
+from tests.eval.megatron import draw_plan
 
 LAYOUTS = 100
+SMALL_OPS = 15_000
 RANKS_MAX = 512
 ITERATIONS = 6
 SECOND = 10**9
@@ -80,13 +83,14 @@ def window_of(layout: Layout, physics: Physics, *, names: bool = False, declared
 
 def _ops(schedule: Schedule, kind: str, n: int, stage: int, place: int) -> np.ndarray:
     """The ops of one rank in one communicator."""
-    row = schedule.classes[stage]
+    row, chance = schedule.classes[stage], random.Random(place)
     found: list[tuple[int, ...]] = []
     for at, task in enumerate(schedule.tasks[row["first_task"] : row["first_task"] + row["n_tasks"]]):
         n_ops = int(task["n_ops"]) if task["kind"] == KERNEL else 0
         specs = schedule.specs[task["first_op"] : task["first_op"] + n_ops]
         for spec in specs[np.array(KINDS)[specs["slot"]] == kind]:
-            size = int(spec["bytes"]) // (n if kind == "ep" else 1)
+            routed = chance.uniform(0.7, 1.3) / n if kind == "ep" else 1.0
+            size = int(int(spec["bytes"]) * routed)
             found += [(FUNCS.index(func), peer, size, at) for func, peer in _calls(spec, kind, place, n)]
     func, peer, sizes, at_task = np.array(found, np.int64).reshape(-1, 4).T
     rows = np.zeros((ITERATIONS, len(func)), WINDOW_DTYPE["op"])
@@ -115,6 +119,16 @@ def test_random_layouts_of_up_to_512_ranks_are_told(seed: int) -> None:
         names = dict(zip((int(comm) for comm in layout.comm_ids("job", 1)), layout.names, strict=True))
         wrong = {names[comm]: which for comm, which in found.items() if which is not SERVES[names[comm].split("_")[0]]}
         assert not wrong, f"{layout} {physics}"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_small_jobs_as_megatron_launches_them_are_told(seed: int) -> None:
+    """Sequence and context parallelism, tied embeddings, FSDP: what `make eval SUITE=pulse` draws up to 512 ranks."""
+    chance = random.Random(f"small/{seed}")
+    plan = next(plan for plan in iter(partial(draw_plan, chance), None) if megatron.n_ops(plan) <= SMALL_OPS)
+    window, kinds = megatron.window_of(plan, seed)
+    told = parallelism_in(window)
+    assert {kind: told[one] for one, kind in kinds.items()} == {kind: megatron.SERVES[kind] for kind in plan.groups}
 
 
 def test_names_and_coordinates_agree_and_where_they_do_not_it_is_said() -> None:
