@@ -234,7 +234,10 @@ def test_the_preview_counts_open_incidents_it_did_not_look_at(
     attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = make_incident(attempt)
-    attempt.pk, attempt.number, attempt.state = None, attempt.number + 1, Attempt.State.ENDED
+    Attempt.objects.filter(pk=attempt.pk).update(
+        state=Attempt.State.ENDED, ended_at=timezone.now(), end_reason="silent"
+    )
+    attempt.pk, attempt.number = None, attempt.number + 1
     attempt.save(force_insert=True)
     second = make_incident(attempt)
     assert preview_silence(first.team_id, JOB).left_out == 0
