@@ -36,16 +36,24 @@ Tree = dict[int, int]
 """Member → its parent, in order of numbers within the group; the root is not in it."""
 
 
-def binary_tree(n: int, *, is_shifted: bool = False) -> Tree:
-    """A binary tree of n members in order of their numbers, its root with one child; shifted by one member, the leaves of
-    the one are inner members of the other.
-    """
+def binary_tree(n: int) -> Tree:
+    """A binary tree of n members in order of their numbers; its root, member 0, has one child."""
     found: Tree = {}
     for member in range(1, n):
         height = member & -member  # the lowest set bit
         parent = (member ^ height) | (height << 1)
         found[member] = parent if parent < n else member ^ height
-    return {(child + 1) % n: (parent + 1) % n for child, parent in found.items()} if is_shifted else found
+    return found
+
+
+def double_tree(n: int) -> tuple[Tree, Tree]:
+    """NCCL's two trees: of the second the numbers are counted from the end, for odd n shifted by one, so that who is a leaf in
+    the one is no leaf in the other (src/graph/trees.cc, ncclGetDtree).
+    """
+    first = binary_tree(n)
+    if n % 2:
+        return first, {(child + 1) % n: (parent + 1) % n for child, parent in first.items()}
+    return first, {n - 1 - child: n - 1 - parent for child, parent in first.items()}
 
 
 def ring_volume(func: str, n_bytes: int, n_ranks: int) -> float:

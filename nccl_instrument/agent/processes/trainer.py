@@ -198,8 +198,9 @@ def _without(live: Rows, ops: Rows) -> Rows:
     """The rows of `live` of which there is no completion record in `ops`."""
     if not len(live) or not len(ops):
         return live
-    is_over = np.isin(_names(live), _names(ops))
-    return pick(live, ~is_over) if is_over.any() else live
+    over = set(_names(ops).tolist())
+    kept = [at for at, name in enumerate(_names(live).tolist()) if name not in over]
+    return pick(live, np.array(kept, np.int64)) if len(kept) < len(live) else live
 
 
 def _names(ops: Rows) -> npt.NDArray[np.int64]:

@@ -13,8 +13,8 @@ from nccl_instrument.flows.algorithm import infer_algorithm, infer_at_rank
 from nccl_instrument.flows.expected import (
     Algorithm,
     OpShape,
-    Tree,
     binary_tree,
+    double_tree,
     moved_to,
     ring_volume,
     ring_volumes,
@@ -45,9 +45,9 @@ def test_a_broadcasts_chain_ends_before_its_root() -> None:
     assert peers_of(ring_volumes("Broadcast", 8, [2, 0, 1])) == {0: {1}, 1: set(), 2: {0}}
 
 
-@given(st.integers(2, 300), st.booleans())
-def test_a_tree_joins_all_members_and_has_one_root(n: int, is_shifted: bool) -> None:
-    tree = binary_tree(n, is_shifted=is_shifted)
+@given(st.integers(2, 300), st.integers(0, 1))
+def test_a_tree_joins_all_members_and_has_one_root(n: int, which: int) -> None:
+    tree = double_tree(n)[which]
     assert len(tree) == n - 1
     (root,) = set(range(n)) - tree.keys()
     for member in range(n):
@@ -62,10 +62,22 @@ def test_a_tree_joins_all_members_and_has_one_root(n: int, is_shifted: bool) -> 
 
 @given(st.integers(2, 64), st.integers(1, 10**6))
 def test_trees_move_the_data_up_and_down(n: int, n_bytes: int) -> None:
-    trees: list[Tree] = [binary_tree(n), binary_tree(n, is_shifted=True)]
-    volumes = tree_volumes(n_bytes, trees, n)
+    volumes = tree_volumes(n_bytes, list(double_tree(n)), n)
     assert np.isclose(volumes.sum(), 2 * (n - 1) * n_bytes)
     assert (volumes == volumes.T).all()
+
+
+@given(st.integers(3, 300))
+def test_nobody_is_an_inner_member_of_both_trees_but_one(n: int) -> None:
+    """So the two share the work: each sends the data's half up and down in one, and passes nothing on in the other."""
+    inner = [set(tree.values()) for tree in double_tree(n)]
+    assert len(inner[0] & inner[1]) <= 1
+
+
+def test_the_trees_of_four_and_five_are_nccls() -> None:
+    """Drawn by hand from ncclGetBtree and ncclGetDtree: member to parent."""
+    assert double_tree(4) == ({1: 2, 2: 0, 3: 2}, {2: 1, 1: 3, 0: 1})
+    assert double_tree(5) == ({1: 2, 2: 4, 3: 2, 4: 0}, {2: 3, 3: 0, 4: 3, 0: 1})
 
 
 @given(st.integers(3, 64), st.randoms(use_true_random=False))
@@ -79,7 +91,7 @@ def test_the_algorithm_is_told_by_who_sends_to_whom(n: int, random_: random.Rand
 
 @given(st.integers(5, 64))
 def test_two_trees_are_told_from_one(n: int) -> None:
-    both = tree_volumes(MIB, [binary_tree(n), binary_tree(n, is_shifted=True)], n)
+    both = tree_volumes(MIB, list(double_tree(n)), n)
     assert infer_algorithm(peers_of(both), n) is Algorithm.DOUBLE_TREE
 
 
