@@ -5,12 +5,13 @@ import { act } from "preact/test-utils";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { Actions } from "../src/incident/Actions";
 import { ActivityTab } from "../src/incident/ActivityTab";
+import { EvidenceTable } from "../src/incident/EvidenceTable";
 import { WaitPath } from "../src/incident/WaitPath";
 import { stuckWords } from "../src/lanes/LaneBox";
 import type { TimelineRow } from "../src/live/rows";
 import { Until } from "../src/parts/bits";
 import { session } from "../src/state/team";
-import type { Diagnosis } from "../src/types";
+import type { Diagnosis, Evidence } from "../src/types";
 import { makeDiagnosis, makeIncident } from "./fixtures";
 
 let box: HTMLDivElement;
@@ -82,6 +83,17 @@ it("says until when by the clock, with the day where that is another", () => {
   const far = new Date(Date.now() + 72 * 3_600_000).toISOString();
   act(() => render(<Until at={far} />, box));
   expect(box.textContent).toMatch(/^until \d+ \w+/);
+});
+
+it("calls a NIC's counter a total, and nothing else one", () => {
+  const rows = [
+    { what: "nic0 rx_bytes", value: 364_246_529, unit: "bytes", source: "nic", rank: 2 },
+    { what: "sent of the op", value: 12, unit: "bytes", source: "flow", rank: 2 },
+  ];
+  act(() => render(<EvidenceTable rows={rows as Evidence[]} caption="c" />, box));
+  const values = [...box.querySelectorAll("tbody tr")].map((line) => line.textContent ?? "");
+  expect(values[0]).toContain("bytes in all");
+  expect(values[1]).not.toContain("in all");
 });
 
 it("offers nobody what they have already", () => {

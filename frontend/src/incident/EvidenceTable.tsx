@@ -28,12 +28,23 @@ export function EvidenceTable({ rows, caption }: { rows: readonly Evidence[]; ca
 /** More than this is a text to read, as a stack is, not a number to compare. */
 const TEXT_FROM = 24;
 
-function Value({ row: { value, unit } }: { row: Evidence }) {
+/** A counter that only rises: alone it says nothing of how fast. */
+function isTotal(what: string, unit: string | undefined): boolean {
+  return unit === "bytes" && /\b[rt]x_bytes$/.test(what);
+}
+
+function Value({ row: { what, value, unit } }: { row: Evidence }) {
   if (typeof value === "string" && value.length > TEXT_FROM) return <span class="evidence-text">{value}</span>;
   return (
     <>
       {typeof value === "number" ? value.toLocaleString("en-US", { maximumFractionDigits: 3 }) : value}
       {unit && <span class="faint"> {unit}</span>}
+      {isTotal(what, unit) && (
+        <span class="faint" title="The NIC's own counter, as it was read last.">
+          {" "}
+          in all
+        </span>
+      )}
     </>
   );
 }
