@@ -28,10 +28,12 @@ LEADS_MIN = 0.75  # of all leads: what else they share, the NIC say, may put ano
 AS_OFTEN = 0.9  # of the leads of the one that leads most: who leads less often was kept late by it
 MANY = 4
 UNEVEN_MIN = 0.2  # of their ops
+UNEVEN_OF_FEW_MIN = 0.4  # where they are known for a few iterations: one op or two may be uneven by chance
 EVEN_NOISE = 4.0  # deviations of a median deviation, or of a mean
 UNEVEN_MIN_NS = 5_000.0  # what telling the time takes
 ALONE_MIN = 4.0  # times as uneven as they begin after a meeting
 ALONE_MIN_NS = 20_000.0
+FEW = 10  # iterations
 DEVIATION = 1.4826  # times a median deviation
 MAD_NOISE = 1.17  # of a median deviation of n values, times the root of n
 
@@ -67,7 +69,8 @@ def are_less_even(slowdown: Slowdown, at: Ints) -> bool:
         before, now = (_unevenness_ns(ready[places][:, those]) for those in (slowdown.usual, slowdown.slow))
         noise = EVEN_NOISE * MAD_NOISE * math.sqrt(1 / max(before[1], 1) + 1 / max(now[1], 1))
         grown += now[0] > before[0] * (1 + noise) + UNEVEN_MIN_NS
-    return grown > 0 and grown >= UNEVEN_MIN * len(together)
+    least = UNEVEN_MIN if slowdown.slow.sum() >= FEW else UNEVEN_OF_FEW_MIN
+    return grown > 0 and grown >= least * len(together)
 
 
 def are_late_alike(slowdown: Slowdown, at: Ints) -> bool:
@@ -160,9 +163,12 @@ def _unevenness_ns(ready: Floats) -> tuple[float, float]:
     known = np.flatnonzero(np.isfinite(ready).all(axis=0))
     if not len(known):
         return 0.0, 0.0
-    apart = ready[:, known] - _median(ready[:, known])
-    apart -= np.median(apart, axis=1, keepdims=True)
-    return float(np.median(np.abs(apart))), float((len(ready) - 1) * len(known))
+    apart, n = ready[:, known] - _median(ready[:, known]), len(known)
+    if n < FEW:  # of three one is the median itself: deviations from it seem half as large as they are
+        apart = (apart - apart.mean(axis=1, keepdims=True)) * math.sqrt(n / max(n - 1, 1))
+    else:
+        apart -= np.median(apart, axis=1, keepdims=True)
+    return float(np.median(np.abs(apart))), float((len(ready) - 1) * n)
 
 
 def _mean(values: Floats) -> Floats:

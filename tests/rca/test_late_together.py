@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import pytest
 
 from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, Symptom, SymptomKind
+from rca.slow import late_together
 from rca.slow.diagnose import NOTHING_REPEATS
 from tests.nccl_instrument.simulate.jobs import window_after
 from tests.windows import make_window
@@ -55,3 +57,17 @@ def test_of_a_job_that_does_not_repeat_itself_it_is_said_that_nobody_can_be_name
     window = make_window()
     found = diagnose(window, Symptom(SymptomKind.STRAGGLER, "job", 1, window.start_ns, window.end_ns, 0, (0,), "slow"))
     assert (found.findings, found.missing[-1]) == ((), NOTHING_REPEATS)
+
+
+@pytest.mark.parametrize("n", [3, 5, 9, 40])
+def test_a_few_iterations_seem_as_uneven_as_many(n: int) -> None:
+    draw = np.random.default_rng(4)
+    ready = draw.normal(0, 1e6, (8, n, 200)) + draw.normal(0, 1e7, (8, 1, 200)) + draw.normal(0, 1e8, (1, n, 200))
+    found = [late_together._unevenness_ns(ready[..., at])[0] for at in range(200)]
+    assert 0.6e6 < np.median(found) < 0.78e6  # 0.67 deviations, a little less the middle of eight
+
+
+def test_one_hiccup_of_all_does_not_make_a_few_iterations_uneven() -> None:
+    ready = np.random.default_rng(5).normal(0, 1e6, (8, 4))
+    ready[:, 2] += 1e9
+    assert late_together._unevenness_ns(ready)[0] < 1.5e6
