@@ -49,7 +49,8 @@ const grid = makeGrid(4, 2, { 2: "culprit" });
 
 describe("the colours of a layer", () => {
   it("rise with the value, and the first is nothing at all", () => {
-    expect([-3, 0, 0.1, 20, 39, 40, 99].map((value) => levelOf(value, 40))).toEqual([0, 0, 1, 3, 6, 6, 6]);
+    expect([-3, 0, 0.1, 20, 39, 40, 99].map((value) => levelOf(value, 40))).toEqual([0, 0, 0, 3, 6, 6, 6]);
+    expect([0, 1, 40].map((n) => levelOf(n, 40, true))).toEqual([0, 1, 6]);
     expect(levelOf(0, 0)).toBe(0);
   });
 

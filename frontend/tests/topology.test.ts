@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it, vi } from "vitest";
 import {
+  ageOfGrid,
   applyFrame,
   incidentOf,
   type LiveGrid,
@@ -166,6 +167,23 @@ describe("the feed of a grid", () => {
     const before = asked;
     await vi.advanceTimersByTimeAsync(60_000);
     expect(asked).toBe(before);
+    vi.useRealTimers();
+  });
+
+  it("hears that nobody draws the grid any more, for as long as that is said", async () => {
+    vi.useFakeTimers({ now: 1_000_000 });
+    const { feed, asked } = follow(packed(3));
+    await feed.load();
+    const age = new ArrayBuffer(24);
+    const view = new DataView(age);
+    view.setUint8(0, 3);
+    view.setUint8(1, 1);
+    view.setUint32(12, 12, true);
+    view.setUint32(16, 43_000, true);
+    expect(ageOfGrid(12, Date.now())).toBeNull();
+    feed.take(age);
+    expect([ageOfGrid(12, Date.now() + 1000), ageOfGrid(13, Date.now()), asked()]).toEqual([44_000, null, 1]);
+    expect(ageOfGrid(12, Date.now() + 5000)).toBeNull();
     vi.useRealTimers();
   });
 

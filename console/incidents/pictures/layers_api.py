@@ -27,16 +27,15 @@ from ingest.models import Attempt
 
 KEPT_SECONDS: Final = 8
 SETTLED_SECONDS: Final = 600
+PAST_SECONDS: Final = 60
+"""Of earlier moments there are many, and each is looked at for a moment."""
 READING_SECONDS: Final = 60
 """So long after somebody began to read a layer nobody else begins."""
 WAIT_SECONDS: Final = 15.0
 POLL_SECONDS: Final = 0.1
-STEP_NS: Final = 1_000_000_000
 QUERY: Final = [
     OpenApiParameter("by", str, enum=LAYERS, required=True, description="Which layer."),
-    OpenApiParameter(
-        "at_ns", int, description="An earlier moment, unix ns, taken to the second; the newest if left out."
-    ),
+    OpenApiParameter("at_ns", int, description="An earlier moment, unix ns; the newest if left out."),
 ]
 ANSWERS: Final = {200: schema_of(Layer), 400: ERROR, 404: ERROR, 503: ERROR}
 BUSY: Final = {"error": "This is still being read. Ask again in a moment.", "code": "busy"}
@@ -67,11 +66,10 @@ def _answer(request: Request, attempt: Attempt, incident: Incident | None) -> Ht
     given = LayerQuery(data=request.GET.dict())
     given.is_valid(raise_exception=True)
     by: By = given.validated_data["by"]
-    asked_ns: int | None = given.validated_data.get("at_ns")
-    at_ns = None if asked_ns is None else asked_ns // STEP_NS * STEP_NS
+    at_ns: int | None = given.validated_data.get("at_ns")
     asked = asked_of(attempt, incident, at_ns)
     of = f"incident:{incident.pk}:{incident.condition}" if incident is not None else f"attempt:{attempt.pk}"
-    seconds = SETTLED_SECONDS if asked.is_settled else KEPT_SECONDS
+    seconds = KEPT_SECONDS if not asked.is_settled else SETTLED_SECONDS if at_ns is None else PAST_SECONDS
     packed = _once(f"layer:{of}:{by}:{at_ns}", seconds, lambda: pack_layer(read_layer(by, asked)))
     if packed is None:
         return Response(BUSY, 503, headers={"Retry-After": "2"})

@@ -57,7 +57,7 @@ class Asked:
 def asked_of(attempt: Attempt, incident: Incident | None, at_ns: int | None) -> Asked:
     """While an incident fires, and of a job: now; afterwards: at the end of the incident's window. Raises BadAct."""
     newest_ns = latest_data_ns(attempt.pk)
-    is_known = newest_ns > 0 and first_data_ns(attempt.pk) - SECOND <= (at_ns or newest_ns) <= newest_ns
+    is_known = newest_ns > 0 and first_data_ns(attempt.pk) <= (at_ns or newest_ns) <= newest_ns
     if at_ns is not None and not is_known:
         raise BadAct(f"Of this attempt nothing is known of that time; its newest data is of {iso_from_ns(newest_ns)}.")
     is_over = incident is not None and incident.condition == ConditionState.CLEAR

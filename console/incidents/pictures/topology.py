@@ -32,7 +32,7 @@ from console.incidents.models import ConditionState, Incident
 from console.incidents.pictures.evidence import SECOND, incident_grid, unheard_ns
 from console.incidents.pictures.grid import Grid
 from console.incidents.pictures.layers import Numbered
-from console.incidents.pictures.topology_frames import States, frame_between, frame_of_all
+from console.incidents.pictures.topology_frames import States, frame_between, frame_of_age, frame_of_all
 from console.incidents.publish import ring
 from console.incidents.streams import UNREACHABLE, Heard, Position
 from console.operations.metrics import GRID_FRAMES, GRIDS_FAILED
@@ -222,11 +222,14 @@ def pack(number: int, grid: Grid, states: States, epoch: str | None = None) -> b
 
 
 async def read_frames(client: redis.asyncio.Redis, after: Position) -> Heard:
-    """The frames after a position, or one of all where they are no longer kept. Raises one of UNREACHABLE."""
+    """The frames after a position, or one of all where they are no longer kept; of a grid that nobody draws any more, how old
+    it is. Raises one of UNREACHABLE."""
     number = int(after.name.partition(":")[2])
-    stands: list[Any] = await client.hmget(_key(number), ["epoch", "offset"])
-    if (heard := _nothing_new(after, *stands)) is not None:
-        return heard
+    stands: list[Any] = await client.hmget(_key(number), ["epoch", "offset", "drawn_at"])
+    if (heard := _nothing_new(after, *stands[:2])) is not None:
+        drawn_at = stands[2]
+        is_same = heard.position == after and not heard.gap and drawn_at is not None
+        return dataclasses.replace(heard, frames=_age(after, float(drawn_at))) if is_same else heard
     async with client.pipeline(transaction=True) as pipe:
         pipe.hmget(_key(number), "epoch", "offset", "all")
         pipe.lrange(_frames_key(number), 0, -1)
@@ -236,6 +239,14 @@ async def read_frames(client: redis.asyncio.Redis, after: Position) -> Heard:
     now = Position(after.name, epoch.decode(), int(offset))
     behind = now.offset - after.offset
     return Heard(now, [], frames=frames[len(frames) - behind :] if behind <= len(frames) else [everything])
+
+
+def _age(at: Position, drawn_at: float) -> list[bytes]:
+    """That the grid is old, where it is: whoever draws it stands still, or has too much to do."""
+    age_s = time.time() - drawn_at
+    if age_s < OLD_SECONDS:
+        return []
+    return [frame_of_age(int(at.name.partition(":")[2]), int(at.epoch), at.offset, int(age_s * 1000))]
 
 
 def _nothing_new(after: Position, epoch: bytes | None, offset: bytes | None) -> Heard | None:

@@ -4,13 +4,13 @@ A frame belongs to the places (nodes, coordinates, devices of the ranks) that it
 epoch is another and the page fetches the grid anew. Texts are numbered in the order in which they first came.
 
     offset  bytes  what, little-endian
-    0       1      kind: 1 delta, 2 all
+    0       1      kind: 1 delta, 2 all, 3 age: nothing has changed, and whoever draws is late
     1       1      version, 1
     2       2      0
     4       4      epoch
     8       4      offset: the frame brings a grid of the offset before here; one of all brings any grid here
     12      4      number of the incident
-    16      4      n: ranks that changed, or all
+    16      4      n: ranks that changed, or all; of an age the ms since the grid was drawn, and nothing follows
     20      4      m: bytes at the end
     24      4 n    the ranks; only in a delta
     …       4 n    place of their notes in the texts
@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 VERSION: Final = 1
-DELTA, ALL = 1, 2
+DELTA, ALL, AGE = 1, 2, 3
 HEAD: Final = struct.Struct("<BBHIIIII")
 ALL_ABOVE: Final = 0.2
 """Of the ranks: when more have changed, all are sent."""
@@ -58,6 +58,11 @@ def frame_between(number: int, before: States, after: States) -> bytes | None:
 
 def frame_of_all(number: int, states: States) -> bytes:
     return _frame(ALL, number, states, None)
+
+
+def frame_of_age(number: int, epoch: int, offset: int, age_ms: int) -> bytes:
+    """That the grid which stands at `offset` was drawn so long ago."""
+    return HEAD.pack(AGE, VERSION, 0, epoch, offset, number, min(age_ms, 2**32 - 1), 0)
 
 
 def _frame(kind: int, number: int, states: States, changed: npt.NDArray[np.int64] | None) -> bytes:

@@ -10,6 +10,7 @@ export function ColourSwitch({ by }: { by: By | null }) {
     <label class="colour-by">
       <span>Colour</span>
       <select
+        aria-label="Colour by"
         value={by ?? "state"}
         onChange={(change) => {
           const chosen = (change.target as HTMLSelectElement).value;
@@ -76,11 +77,11 @@ function Scale({ layer }: { layer: Layer }) {
       <li class="layer-scale">
         {low < 0 ? "≤ 0" : "0"}
         <span aria-hidden="true">
-          {Array.from({ length: LEVELS }, (_, level) => (
+          {Array.from({ length: full > 0 ? LEVELS : 1 }, (_, level) => (
             <i key={level} class={`swatch swatch-level-${level}`} />
           ))}
         </span>
-        {legendWords(layer, full)}
+        {full > 0 && legendWords(layer, full)}
       </li>
       <li>
         least <b>{legendWords(layer, low)}</b>

@@ -3,7 +3,9 @@
  */
 
 import type { ComponentChildren } from "preact";
+import { ageOfGrid } from "../live/topology";
 import { pinnedMoment, query, setQuery } from "../state/address";
+import { spanWords, tick } from "../state/clock";
 import { RANK_STATE } from "../state/words";
 import type { GridColumns } from "../types";
 import { GridTable } from "./GridTable";
@@ -37,6 +39,7 @@ export function TopologyGrid({ columns, selected, onSelect, when, source = "" }:
           {columns.rank.length.toLocaleString("en-US")} ranks on {columns.nodes.length.toLocaleString("en-US")} nodes
           {columns.inferred && hasPlaces(columns) ? " · parallel places inferred" : ""}
           {when ? ` · ${when}` : ""}
+          <OldGrid source={source} when={when} />
         </span>
         <div class="panel-tools">
           {source && <ColourSwitch by={shown.by} />}
@@ -105,6 +108,15 @@ function OrderButton({ is, order, disabled, title, children }: OrderButtonProps)
       {children}
     </button>
   );
+}
+
+const OLD_MS = 10_000;
+
+/** While the socket lives and nobody draws the grid anew, the page is not as live as its mark says. */
+function OldGrid({ source, when }: { source: Source; when?: string }) {
+  const number = /^incidents\/(\d+)$/.exec(source)?.[1];
+  const age = number && !when ? ageOfGrid(Number(number), tick.value) : null;
+  return age !== null && age > OLD_MS ? <strong class="scrubber-doubt"> · drawn {spanWords(age)} ago</strong> : null;
 }
 
 function culpritsIn(columns: GridColumns): number {

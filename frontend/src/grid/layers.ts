@@ -63,10 +63,11 @@ export async function readLayer(source: Source, by: By, atMs: number | null): Pr
   return (await answered(`${source}/grid/layer?by=${by}${at}`)).json();
 }
 
-/** Which colour of the scale a value has: 0 for none, else 1 … LEVELS − 1. */
-export function levelOf(value: number, full: number): number {
+/** Which colour of the scale a value has, 0 … LEVELS − 1. Of what is counted one is more than none; what is measured is never quite 0. */
+export function levelOf(value: number, full: number, isCounted = false): number {
   if (value <= 0 || full <= 0) return 0;
-  return Math.min(LEVELS - 1, Math.ceil((value / full) * (LEVELS - 1)));
+  const share = Math.min(1, value / full) * (LEVELS - 1);
+  return isCounted ? Math.ceil(share) : Math.round(share);
 }
 
 export function classMark(layer: Layer, place: number): string {
@@ -74,7 +75,7 @@ export function classMark(layer: Layer, place: number): string {
 }
 
 /** The cells of `columns` as the layer colours them. */
-export function paintedBy(columns: GridColumns, layer: Layer): Cells {
+export function paintedBy(columns: GridColumns, layer: Layer): Cells & { state: Uint16Array } {
   const marks = layer.by === "stack_class" ? layer.classes.map((_, place) => classMark(layer, place)) : SCALE;
   const states = [...marks, UNKNOWN];
   const full = layer.full ?? 0;
@@ -82,7 +83,7 @@ export function paintedBy(columns: GridColumns, layer: Layer): Cells {
   for (let i = 0; i < state.length; i++) {
     const value = layer.value[columns.rank[i]] ?? null;
     if (value === null) state[i] = marks.length;
-    else state[i] = layer.by === "stack_class" ? value : levelOf(value, full);
+    else state[i] = layer.by === "stack_class" ? value : levelOf(value, full, layer.by === "op_lag");
   }
   return { states, state, rank: columns.rank };
 }

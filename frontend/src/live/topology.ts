@@ -4,15 +4,27 @@
  * grid anew; so does half a minute, as frames do not tell when each rank was seen last.
  */
 
+import { signal } from "@preact/signals";
 import type { GridColumns } from "../types";
 
 const DELTA = 1;
 const ALL = 2;
+const AGE = 3;
 const VERSION = 1;
 const HEAD_BYTES = 24;
 const RETRY_MS = 2000;
 /** Of frames beyond these the grid is fetched anew, as the next does not go on from it. */
 const WAITING_MAX = 64;
+
+/** Grids that the server says nobody draws any more: number of the incident → when drawn, and when that was said; unix ms here. */
+export const oldGrids = signal<Readonly<Record<number, { drawnAt: number; saidAt: number }>>>({});
+const SAID_MS = 4000;
+
+/** How old the incident's grid is, ms, where the server has just said that it is old; null else. */
+export function ageOfGrid(number: number, now: number): number | null {
+  const old = oldGrids.value[number];
+  return old && now - old.saidAt < SAID_MS ? now - old.drawnAt : null;
+}
 
 /** A column of texts, each text once. */
 interface Numbered {
@@ -146,6 +158,12 @@ export class TopologyFeed {
 
   take(frame: ArrayBuffer): void {
     if (incidentOf(frame) !== this.options.number) return;
+    if (new DataView(frame).getUint8(0) === AGE) {
+      const now = Date.now();
+      const drawnAt = now - new DataView(frame).getUint32(16, true);
+      oldGrids.value = { ...oldGrids.value, [this.options.number]: { drawnAt, saidAt: now } };
+      return;
+    }
     if (this.loading) {
       if (this.waiting.length < WAITING_MAX) this.waiting.push(frame);
       return;
