@@ -6,7 +6,7 @@ Four times the price for the few rows of a sweep, which is made ten times a seco
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,9 @@ def all_set(column: npt.NDArray[Any]) -> bool:
 
 
 def stack(parts: Sequence[Rows]) -> Rows:
-    """np.concatenate for rows of one dtype."""
+    """np.concatenate for rows of one dtype: joined as bytes at a third of the price; by .data, which spells out the columns, it is more."""
     if len(parts) == 1:
         return parts[0]
-    dtype = parts[0].dtype
-    return np.concatenate([part.view(f"V{dtype.itemsize}") for part in parts]).view(dtype)
+    if all(part.flags.c_contiguous for part in parts):
+        return np.frombuffer(bytearray().join(cast("list[bytes]", parts)), parts[0].dtype)
+    return np.concatenate(parts)

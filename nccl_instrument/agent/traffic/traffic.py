@@ -132,11 +132,11 @@ class Traffic:
         if self.transfers.ring.n_waiting:
             self._quiet_ns = now_ns
         self.transfers.skip()
-        is_standing = bool((live["n_flows_begun"] > 0).any()) and now_ns - self._quiet_ns >= SILENT_NS
         if (
-            not is_standing
+            now_ns - self._quiet_ns < SILENT_NS
             or self._quiet_ns <= max(self._read_back_ns, 0)
             or now_ns - self._read_back_ns < READ_BACK_NS
+            or not np.count_nonzero(live["n_flows_begun"])
         ):
             return empty_rows("traffic")
         self._read_back_ns = now_ns

@@ -31,6 +31,9 @@ def test_joined_rows_stand_one_behind_the_other() -> None:
     parts = [flows(n, FLOW.itemsize) for n in (2, 0, 5)]
     assert stack(parts).tobytes() == b"".join(part.tobytes() for part in parts)
     assert stack(parts[:1]) is parts[0]
+    longer = [flows(n, FLOW.itemsize + 64) for n in (2, 3)]
+    assert stack(longer).tobytes() == b"".join(part.tobytes() for part in longer)
+    assert stack(parts).flags.writeable and not len(stack([parts[1], parts[1]]))
 
 
 def test_a_column_is_all_set_when_none_is_zero() -> None:
