@@ -329,16 +329,6 @@ def test_stacks_beyond_what_can_be_read_in_time_are_left_out_and_said(monkeypatc
     assert [one.silent[:8] for one in late.first] == ["not read", "no permi"]
 
 
-def test_a_process_without_python_has_one_reason_why_nothing_came_of_it() -> None:
-    why = f"{NO_PYTHON}, so it has no Python stack"
-    silent = [Silent(rank, "n", "stacks", why) for rank in (0, 1)]
-    silent += [Silent(0, "n", "recorder", "no answer within the time; tried torch's dump file")]
-    silent += [Silent(2, "n", "recorder", "no answer within the time; tried torch's dump file")]
-    missing = with_dumps(of_traces((2,)), replace(looked(WAIT, WAIT, LOAD), silent=silent)).missing
-    assert f"No stacks of ranks 0 and 1: {why}." in missing and f"No flight recorder of rank 0: {why}." in missing
-    assert "No flight recorder of rank 2: no answer within the time; tried torch's dump file." in missing
-
-
 def test_what_is_missing_beyond_what_can_be_told_is_counted() -> None:
     silent = tuple(Silent(rank, "n", "stacks", f"reason {rank}") for rank in range(40))
     missing = with_dumps(of_traces((2,)), replace(looked(WAIT, WAIT, LOAD), silent=silent)).missing
