@@ -23,7 +23,13 @@ OWN_ALL = 0.9
 AS_MUCH = 1.05
 """Times what the costliest connection of an end costs: who only follows it loses no more."""
 ALONE = 2
-"""Ends: with no more there is no ring to follow in."""
+"""Ends: so many that lose most are blamed, two NICs of one way that others use among them; of more some may follow."""
+LIKE_MOST = 0.75
+"""Of what the costliest connection costs: about as much."""
+BULK = 0.5
+"""Of the time that the costliest connection usually takes: as long."""
+LEAST = 0.01
+"""Of the longest connection's usual time: what is shorter, a number that all tell each other, varies by chance."""
 
 
 def hidden_ways(ends: Ends, hidden_above: float) -> Mask:
@@ -49,19 +55,37 @@ def without_followers(ends: Ends, hidden_above: float) -> Ends:
     """`ends` where of several that are chosen some may only follow: those that are slow by themselves, else a tie."""
     hidden, found = hidden_ways(ends, hidden_above), ends
     for group in _joined(ends, hidden):
-        blamed = [one for one in found.chosen if one in group]
-        slow = tuple(sorted(end for end in group if _own_share(ends, end) >= OWN_MIN))
-        if len(blamed) < 2 or len(slow) <= ALONE:
-            continue
-        rest = [(one, rivals) for one, rivals in zip(found.chosen, found.rivals, strict=True) if one not in group]
-        told = [(end, ()) for end in slow if _is_slow_elsewhere(ends, end)]
-        tied = () if told else (slow,)
-        chosen = [*told, *rest]
-        found = replace(
-            found, chosen=tuple(one for one, _ in chosen), rivals=tuple(rivals for _, rivals in chosen),
-            undecided=(*found.undecided, *tied),
-        )  # fmt: skip
+        blamed = tuple(one for one in found.chosen if one in group)
+        if len(blamed) > 1:
+            told, tied = _told_in(ends, group)
+            rest = [(one, of) for one, of in zip(found.chosen, found.rivals, strict=True) if one not in group]
+            chosen = [*((one, ()) for one in told), *rest]
+            found = replace(
+                found, chosen=tuple(one for one, _ in chosen), rivals=tuple(of for _, of in chosen),
+                undecided=(*found.undecided, *([tied] if tied else [])),
+            )  # fmt: skip
     return found
+
+
+def _told_in(ends: Ends, group: set[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(ends of a group that are slow by themselves, else those of which nothing tells).
+
+    Who follows loses no more than who is slow, and the less the further away: first those all of whose ways that carry
+    as much lose about the most; of a small ring that may be all, and then those of them that are slow elsewhere, too.
+    """
+    slow = tuple(sorted(end for end in group if _own_share(ends, end) >= OWN_MIN))
+    full = tuple(end for end in slow if _loses_most(ends, end))
+    if 0 < len(full) <= ALONE:
+        return full, ()
+    told = tuple(end for end in full if _is_slow_elsewhere(ends, end, full))
+    return (told, ()) if told else ((), full or slow)
+
+
+def _loses_most(ends: Ends, end: int) -> bool:
+    """Whether all its connections that carry much lose about as much as the costliest."""
+    cost = np.where(ends.is_slow, ends.now_ns - ends.usual_ns, 0.0)
+    mine = ends.touched(end) & (ends.receiver >= 0) & (ends.usual_ns >= BULK * ends.usual_ns[cost.argmax()])
+    return bool(mine.any()) and bool((cost[mine] >= LIKE_MOST * cost.max()).all())
 
 
 def _joined(ends: Ends, those: Mask) -> list[set[int]]:
@@ -74,13 +98,13 @@ def _joined(ends: Ends, those: Mask) -> list[set[int]]:
 
 
 def _own_share(ends: Ends, end: int) -> float:
-    """Share of its own connections that are slow."""
-    mine = ends.touched(end)
+    """Share of its own connections that are slow, of those that carry something."""
+    mine = ends.touched(end) & (ends.usual_ns >= LEAST * ends.usual_ns.max(initial=0.0))
     return float(ends.is_slow[mine].mean()) if mine.any() else 0.0
 
 
-def _is_slow_elsewhere(ends: Ends, end: int) -> bool:
-    """Whether it is slow towards everybody, of whom one is slow towards few."""
+def _is_slow_elsewhere(ends: Ends, end: int, full: tuple[int, ...]) -> bool:
+    """Whether it is slow towards everybody, of whom one is slow towards few and not one of those in question."""
     mine = ends.touched(end) & ends.is_slow & (ends.receiver >= 0)
-    others = {int(one) for one in np.concatenate([ends.sender[mine], ends.receiver[mine]])} - {end}
+    others = {int(one) for one in np.concatenate([ends.sender[mine], ends.receiver[mine]])} - {*full}
     return _own_share(ends, end) >= OWN_ALL and any(_own_share(ends, other) < OWN_MIN for other in others)

@@ -65,7 +65,8 @@ def _yields(one: Finding, measured: list[Finding]) -> bool:
     """Whether a GPU is blamed for chunks that lie, which the slow wire of another rank explains: who sends beside it runs ahead.
     Its bytes were seen to take longer, for half of the lost time, which no GPU makes them do."""
     sure = [other for other in measured if other.culprits and other.grade is Grade.STRONG]
-    more = [other for other in sure if excess_ms(other) >= FAR_MORE * excess_ms(one) > 0]
+    told = [other for other in measured if other.culprits and other.grade is not Grade.WEAK]
+    more = [other for other in told if excess_ms(other) >= FAR_MORE * excess_ms(one) > 0]
     is_guess = bool(one.culprits) and one.grade is not Grade.STRONG and not any(_same(one, other) for other in sure)
     if is_guess and more:
         return True  # it explains little, beside what was measured and explains most

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rca.flows.followers import followers, without_followers
@@ -38,6 +40,29 @@ def test_who_is_slow_elsewhere_too_is_slow_by_itself() -> None:
     assert without_followers(ends(elsewhere=(2,)), 0.5).chosen == (2,)
     found = without_followers(ends(elsewhere=(1, 2)), 0.5)
     assert set(found.chosen) == {1, 2} and not found.undecided
+
+
+def test_two_neighbours_without_an_elsewhere_stay_both() -> None:
+    one = ends(elsewhere=(), kept=0.7, slow=(2, 3))
+    assert set(without_followers(one, 0.5).chosen) == {2, 3} == set(one.chosen)
+
+
+def test_a_neighbour_that_loses_far_less_beside_the_slow_one_only_follows() -> None:
+    one = ends(elsewhere=(), kept=0.7, slow=(2, 3))
+    beyond = (one.sender == 3) & (one.receiver == 0) | (one.sender == 0) & (one.receiver == 3)
+    partly = replace(one, now_ns=np.where(beyond, one.usual_ns * 1.18, one.now_ns))
+    assert without_followers(partly, 0.5).chosen == (2,)
+
+
+def test_in_a_long_ring_who_loses_most_is_slow_and_the_others_lose_less_the_further_away() -> None:
+    pairs = [(at, (at + 1) % 8) for at in range(8)]
+    rows = np.array(pairs + [pair[::-1] for pair in pairs])
+    away = np.minimum(rows, 8 - rows).min(axis=1)
+    usual = np.full(len(rows), 42.8e6)
+    now = usual * np.array([1.24, 1.15, 1.13, 1.09])[away]
+    one = ends_of(Edges(rows[:, 0], rows[:, 1], usual, now, now), np.arange(8), 0.1)
+    assert len(one.chosen) > 1, "the fewest that touch all"
+    assert without_followers(one, 0.5).chosen == (0,)
 
 
 def test_pauses_that_are_seen_leave_the_fewest_ends() -> None:
