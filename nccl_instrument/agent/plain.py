@@ -25,7 +25,7 @@ def all_set(column: npt.NDArray[Any]) -> bool:
 
 
 def stack(parts: Sequence[Rows]) -> Rows:
-    """np.concatenate for rows of one dtype: joined as bytes at a third of the price; by .data, which spells out the columns, it is more."""
+    """np.concatenate for rows of one dtype, as bytes: a third of the price. By .data, which spells out columns, it is more."""
     if len(parts) == 1:
         return parts[0]
     if all(part.flags.c_contiguous for part in parts):
