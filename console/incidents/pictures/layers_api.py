@@ -32,6 +32,7 @@ PAST_SECONDS: Final = 60
 READING_SECONDS: Final = 60
 """So long after somebody began to read a layer nobody else begins."""
 WAIT_SECONDS: Final = 15.0
+TIMES_KEPT: Final = 3.0
 POLL_SECONDS: Final = 0.1
 QUERY: Final = [
     OpenApiParameter("by", str, enum=LAYERS, required=True, description="Which layer."),
@@ -77,7 +78,10 @@ def _answer(request: Request, attempt: Attempt, incident: Incident | None) -> Ht
 
 
 def _once(key: str, seconds: float, make: Callable[[], bytes]) -> bytes | None:
-    """What is kept, or what is made now; while somebody else makes it: theirs, or None when that takes long."""
+    """What is kept, or what is made now; while somebody else makes it: theirs, or None when that takes long.
+
+    Kept for as long as is said, and what took long for longer: pages ask again and again.
+    """
     give_up_at = time.monotonic() + WAIT_SECONDS
     found: Any = cache.get(key)
     while found is None and not cache.add(f"{key}:reading", 1, READING_SECONDS):
@@ -87,9 +91,10 @@ def _once(key: str, seconds: float, make: Callable[[], bytes]) -> bytes | None:
         found = cache.get(key)
     if found is not None:
         return bytes(found)
+    began = time.monotonic()
     try:
         made = make()
-        cache.set(key, made, seconds)
+        cache.set(key, made, max(seconds, TIMES_KEPT * (time.monotonic() - began)))
     finally:
         cache.delete(f"{key}:reading")
     return made
