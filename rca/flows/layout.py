@@ -186,9 +186,14 @@ def _ranks_seen(ops: Rows, of: Ints, n: int) -> Ints:
 
 
 def _iterations(window: Window, ops: Rows) -> float:
-    """How many iterations these ops are of: by how they repeat, but no more than the rarest communicator of a rank was called."""
-    rarest = float(np.unique(mix(ops["rank"], ops["comm_id"]), return_counts=True)[1].min())
-    length_ns = iterations_of(window).length_ns
+    """How many iterations these ops are of: by how they repeat, but no more than the rarest communicator was called, by that
+    member of it of which most is known: of some ranks less may have come.
+    """
+    _, first, times = np.unique(mix(ops["rank"], ops["comm_id"]), return_index=True, return_counts=True)
+    comms, of = np.unique(ops["comm_id"][first], return_inverse=True)
+    calls = np.zeros(len(comms))
+    np.maximum.at(calls, of, times)
+    rarest, length_ns = float(calls.min()), iterations_of(window).length_ns
     return max(min(rarest, float(np.ptp(ops["enqueued_ns"])) / length_ns if length_ns > 0 else rarest), 1.0)
 
 
