@@ -21,6 +21,8 @@ SECOND: Final = 1_000_000_000
 NIC_TABLES: Final = ("nic", "process")
 NIC_NS: Final = 6 * SECOND
 TRAFFIC_NS: Final = 10 * SECOND
+WORTH_B_PER_S: Final = 1e6
+"""What a node says beside the job (heartbeats, monitoring) must not look like the job's bytes: no full colour below this."""
 NIC_SPAN_MIN_NS: Final = SECOND // 2
 
 
@@ -40,7 +42,9 @@ def sent_by_ranks(window: Window, n_ranks: int) -> Values:
     says = f"Bytes each rank sent over the network in {span_s:.3g} s, as its node measures them."
     if lossy:
         says += f" Of {lossy:.0%} of the transfers something was lost: these sent more."
-    return Values(np.where(is_measured, sent, np.nan), notes.at, notes.texts, window.end_ns - 1, says)
+    return Values(
+        np.where(is_measured, sent, np.nan), notes.at, notes.texts, window.end_ns - 1, says, full_min=WORTH_B_PER_S
+    )
 
 
 def _each_once(rows: Rows) -> Rows:
@@ -88,4 +92,4 @@ def sent_by_nics(window: Window, n_ranks: int, why: str) -> Values:
     users = np.bincount(nic[nic >= 0], minlength=len(newest))
     shared = " Ranks that use one NIC together all show what it sent." if (users > 1).any() else ""
     says = f"Bytes the NIC of each rank sent per second, by its counters: {why}.{shared}"
-    return Values(value, notes.at, notes.texts, int(newest["tick_ns"].max()), says)
+    return Values(value, notes.at, notes.texts, int(newest["tick_ns"].max()), says, full_min=WORTH_B_PER_S)

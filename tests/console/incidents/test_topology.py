@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -23,7 +22,7 @@ from prometheus_client import REGISTRY
 from console.incidents.models import ConditionState, Incident
 from console.incidents.pictures import topology
 from console.incidents.pictures.grid import DEAD, OK, STATES, Grid
-from console.incidents.pictures.topology_frames import AGE, ALL, DELTA, HEAD, States, apply_frame
+from console.incidents.pictures.topology_frames import ALL, DELTA, States, apply_frame
 from console.incidents.streams import Position
 from ingest.models import Attempt, Job, Node
 from tests.console.conftest import Persona
@@ -277,24 +276,6 @@ async def test_a_grid_that_nobody_draws_any_more_is_drawn_by_who_asks(
     await sync_to_async(_kept)(incident, drawn_at=0, packed_at=0)
     monkeypatch.setattr(topology, "incident_grid", lambda _: grid_with({3: "gone"}))
     assert _plain((await _topology(viewer, incident))["note"])[3] == "gone"
-
-
-async def test_who_follows_a_grid_that_nobody_draws_any_more_hears_how_old_it_is(
-    incident: Incident, viewer: Persona, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await publish(incident.pk, grid_with())
-    shown = await _topology(viewer, incident)
-    await sync_to_async(_kept)(incident, drawn_at=time.time() - 43)
-    monkeypatch.setattr(topology, "OLD_SECONDS", 5.0)
-    async with _socket(viewer) as socket:
-        await _subscribe(socket, **_place(shown))
-        kind, _, _, epoch, offset, number, age_ms, m = HEAD.unpack(await bytes_of(socket))
-        assert (kind, epoch, offset, number, m) == (AGE, int(shown["stream"]["epoch"]), 0, incident.pk, 0)
-        assert age_ms >= 43_000
-        await publish(incident.pk, grid_with({3: "gone"}))
-        while (frame := await bytes_of(socket))[0] == AGE:
-            continue
-        assert words(apply_frame(states_of(shown), frame)) == words_of(grid_with({3: "gone"}))
 
 
 def test_the_packed_grid_catches_up_with_the_last_change(incident: Incident, monkeypatch: pytest.MonkeyPatch) -> None:
