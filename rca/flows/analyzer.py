@@ -25,7 +25,7 @@ from rca.flows.measured import Measured
 from rca.keys import Ints, Mask
 from rca.settings import Settings
 from rca.slow.cover import SHARE_MIN
-from rca.slow.edges import Edges
+from rca.slow.edges import Edges, edges_of
 from rca.slow.ends import COVERED, GROWN_MIN, Ends, ends_of
 from rca.slow.inside import Wait
 from rca.slow.slowdown import Slowdown, uses_sockets
@@ -117,7 +117,7 @@ def communications(slowdown: Slowdown, measured: Measured, settings: Settings) -
         ends = ends_of(without_common(edges), end_of, grown_min)
     if is_alike and (ends.is_everybody or not ends.chosen or not _costs(ends, share * slowdown.lost_ns)):
         return (_of_all(slowdown, edges, grown_min),)
-    found = _chosen(slowdown, without_followers(ends, hidden_above), end_of)
+    found = _chosen(slowdown, _without_followers(slowdown, ends, end_of, hidden_above), end_of)
     if any(not one.rivals for one in found):
         return found
     slow = _slow_senders(slowdown, measured, settings)
@@ -146,6 +146,8 @@ def proxies(slowdown: Slowdown, measured: Measured) -> tuple[Verdict, ...]:
     found = []
     for node in np.unique(slowdown.nodes[ranks]):
         mine = ranks[slowdown.nodes[ranks] == node]
+        if not n[mine].any():
+            continue  # no op of theirs waits beyond its time on the wire: it is all the wire's
         at = int(mine[beyond[mine].argmax()])
         excess = min(float(beyond[at]), slowdown.lost_ns)
         by = By.PASSES if off_wire[at] else By.WAITS
@@ -280,6 +282,12 @@ def _hidden_above(slowdown: Slowdown, measured: Measured) -> float:
     bulk = measured.rows[n_bytes >= BULK_MIN * n_bytes.max(initial=0)]
     sight = sight_of(bulk, slowdown.window.rows("nic"))
     return sight.hidden_above if sight is not None else 1.0
+
+
+def _without_followers(slowdown: Slowdown, ends: Ends, end_of: Ints, hidden_above: float) -> Ends:
+    if len(ends.chosen) < 2:
+        return ends
+    return without_followers(ends, hidden_above, ends_of(edges_of(slowdown), end_of))
 
 
 def _taken(slowdown: Slowdown, ends: Ends, end_of: Ints, hidden_above: float) -> tuple[int, ...]:

@@ -28,6 +28,8 @@ LIKE_MOST = 0.75
 """Of what the costliest connection costs: about as much."""
 BULK = 0.5
 """Of the time that the costliest connection usually takes: as long."""
+GROWN_LEAST = 0.1
+"""Of its usual time: an end whose ways elsewhere are longer by so much is slow by itself, one by half of it may be."""
 LEAST = 0.01
 """Of the longest connection's usual time: what is shorter, a number that all tell each other, varies by chance."""
 
@@ -51,13 +53,14 @@ def followers(ends: Ends, hidden_above: float, those: tuple[int, ...]) -> Mask:
     return found
 
 
-def without_followers(ends: Ends, hidden_above: float) -> Ends:
-    """`ends` where of several that are chosen some may only follow: those that are slow by themselves, else a tie."""
+def without_followers(ends: Ends, hidden_above: float, waits: Ends) -> Ends:
+    """`ends` where of several that are chosen some may only follow: those that are slow by themselves, else a tie. waits: the
+    same ends by what ops wait for."""
     hidden, found = hidden_ways(ends, hidden_above), ends
     for group in _joined(ends, hidden):
         blamed = tuple(one for one in found.chosen if one in group)
         if len(blamed) > 1:
-            told, tied = _told_in(ends, group)
+            told, tied = _told_in(ends, group, waits)
             rest = [(one, of) for one, of in zip(found.chosen, found.rivals, strict=True) if one not in group]
             chosen = [*((one, ()) for one in told), *rest]
             found = replace(
@@ -67,7 +70,26 @@ def without_followers(ends: Ends, hidden_above: float) -> Ends:
     return found
 
 
-def _told_in(ends: Ends, group: set[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _waited_for(waits: Ends, group: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of a group whose ways out of it are longer by what ops wait for, if the others' are not.
+
+    What is sent elsewhere is little, and its time on the wire as uncertain as long; how long its chunks were waited for is not.
+    """
+    grown = {end: _grown_outside(waits, end, group) for end in group}
+    told = tuple(end for end in group if grown[end] >= max(GROWN_LEAST, LIKE_MOST * max(grown.values())))
+    others = max((grown[end] for end in group if end not in told), default=np.inf)
+    return told if others < GROWN_LEAST / 2 else ()
+
+
+def _grown_outside(waits: Ends, end: int, group: tuple[int, ...]) -> float:
+    """By what share of its usual time an end's connections to others than the group are longer."""
+    mine = waits.touched(end) & (waits.receiver >= 0)
+    mine &= ~(np.isin(waits.sender, group) & np.isin(waits.receiver, group))
+    usual = float(waits.usual_ns[mine].sum())
+    return float(waits.now_ns[mine].sum()) / usual - 1.0 if usual > 0 else 0.0
+
+
+def _told_in(ends: Ends, group: set[int], waits: Ends) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(ends of a group that are slow by themselves, else those of which nothing tells).
 
     Who follows loses no more than who is slow, and the less the further away: first those all of whose ways that carry
@@ -77,7 +99,7 @@ def _told_in(ends: Ends, group: set[int]) -> tuple[tuple[int, ...], tuple[int, .
     full = tuple(end for end in slow if _loses_most(ends, end))
     if 0 < len(full) <= ALONE:
         return full, ()
-    told = tuple(end for end in full if _is_slow_elsewhere(ends, end, full))
+    told = _waited_for(waits, full) or tuple(end for end in full if _is_slow_elsewhere(ends, end, full))
     return (told, ()) if told else ((), full or slow)
 
 

@@ -29,29 +29,40 @@ def ends(elsewhere: tuple[int, ...], kept: float = NEARLY_AS_FAST, slow: tuple[i
     return ends_of(Edges(sender, receiver, usual, now, now), np.arange(8), 0.1)
 
 
+CALM = ends(elsewhere=(), slow=())
+"""Nobody is waited for."""
+
+
 def test_where_nobody_is_slow_elsewhere_all_of_the_ring_are_tied_and_nobody_is_chosen() -> None:
     before = ends(elsewhere=())
     assert len(before.chosen) == 2, "any two that face each other would explain it"
-    found = without_followers(before, 0.5)
+    found = without_followers(before, 0.5, CALM)
     assert not found.chosen and found.undecided == ((0, 1, 2, 3),)
 
 
 def test_who_is_slow_elsewhere_too_is_slow_by_itself() -> None:
-    assert without_followers(ends(elsewhere=(2,)), 0.5).chosen == (2,)
-    found = without_followers(ends(elsewhere=(1, 2)), 0.5)
+    assert without_followers(ends(elsewhere=(2,)), 0.5, CALM).chosen == (2,)
+    found = without_followers(ends(elsewhere=(1, 2)), 0.5, CALM)
     assert set(found.chosen) == {1, 2} and not found.undecided
+
+
+def test_of_a_ring_that_is_alike_who_is_waited_for_elsewhere_is_slow_by_itself() -> None:
+    one = ends(elsewhere=())
+    assert without_followers(one, 0.5, ends(elsewhere=(2,))).chosen == (2,)
+    assert set(without_followers(ends(elsewhere=(1,)), 0.5, ends(elsewhere=(1, 2))).chosen) == {1, 2}, "waits go first"
+    assert not without_followers(one, 0.5, ends(elsewhere=(0, 1, 2, 3))).chosen, "all of them would be"
 
 
 def test_two_neighbours_without_an_elsewhere_stay_both() -> None:
     one = ends(elsewhere=(), kept=0.7, slow=(2, 3))
-    assert set(without_followers(one, 0.5).chosen) == {2, 3} == set(one.chosen)
+    assert set(without_followers(one, 0.5, CALM).chosen) == {2, 3} == set(one.chosen)
 
 
 def test_a_neighbour_that_loses_far_less_beside_the_slow_one_only_follows() -> None:
     one = ends(elsewhere=(), kept=0.7, slow=(2, 3))
     beyond = (one.sender == 3) & (one.receiver == 0) | (one.sender == 0) & (one.receiver == 3)
     partly = replace(one, now_ns=np.where(beyond, one.usual_ns * 1.18, one.now_ns))
-    assert without_followers(partly, 0.5).chosen == (2,)
+    assert without_followers(partly, 0.5, CALM).chosen == (2,)
 
 
 def test_in_a_long_ring_who_loses_most_is_slow_and_the_others_lose_less_the_further_away() -> None:
@@ -62,18 +73,18 @@ def test_in_a_long_ring_who_loses_most_is_slow_and_the_others_lose_less_the_furt
     now = usual * np.array([1.24, 1.15, 1.13, 1.09])[away]
     one = ends_of(Edges(rows[:, 0], rows[:, 1], usual, now, now), np.arange(8), 0.1)
     assert len(one.chosen) > 1, "the fewest that touch all"
-    assert without_followers(one, 0.5).chosen == (0,)
+    assert without_followers(one, 0.5, CALM).chosen == (0,)
 
 
 def test_pauses_that_are_seen_leave_the_fewest_ends() -> None:
     before = ends(elsewhere=(), kept=0.3)
-    assert without_followers(before, 0.5) is before
+    assert without_followers(before, 0.5, CALM) is before
 
 
 def test_one_end_that_explains_all_is_left_alone() -> None:
     before = ends(elsewhere=(2,), slow=(2,))
     assert before.chosen == (2,)
-    assert without_followers(before, 0.5) is before
+    assert without_followers(before, 0.5, CALM) is before
 
 
 def test_followers_are_joined_to_the_slow_and_lose_no_more() -> None:
