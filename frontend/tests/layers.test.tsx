@@ -6,6 +6,7 @@ import { act } from "preact/test-utils";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { tellingOrder } from "../src/grid/GridTable";
 import { type By, classMark, type Layer, LEVELS, levelOf, paintedBy, valueWords } from "../src/grid/layers";
+import { fillName, smallFillName } from "../src/grid/paint";
 import { TopologyGrid } from "../src/grid/TopologyGrid";
 import { followed } from "../src/grid/useLayer";
 import { cellSentence } from "../src/grid/words";
@@ -74,6 +75,22 @@ describe("the colours of a layer", () => {
     expect([...state].map((code) => states[code])).toEqual(["same", "same", "class-1", "unknown"]);
   });
 
+  it("leave their hatch to ranks of whom nothing is heard now, whatever was measured of them", () => {
+    const now = makeGrid(5, 5, { 1: "dead", 2: "silent", 3: "unknown", 4: "ok" });
+    const { states, state } = paintedBy(now, makeLayer({ value: [0, 0, 40, 0, 0] }));
+    const words = [...state].map((code) => states[code]);
+    expect(words).toEqual(["level-0", "level-0 dead", "level-6 silent", "level-0 unknown", "level-0"]);
+    expect(words.slice(0, 3).map(fillName)).toEqual(["layer-0", "layer-0", "layer-6"]);
+    expect(words.slice(0, 3).map(smallFillName)).toEqual(["layer-0", "rank-dead", "rank-silent"]);
+    const ofClasses = paintedBy(makeGrid(4, 2, { 0: "dead" }), classes);
+    expect([...ofClasses.state].map((code) => ofClasses.states[code])).toEqual([
+      "same dead",
+      "same",
+      "class-1",
+      "unknown",
+    ]);
+  });
+
   it("take typed arrays, so that a hundred thousand ranks are painted as fast as their states", () => {
     expect(paintedBy(grid, makeLayer()).state).toBeInstanceOf(Uint16Array);
   });
@@ -127,8 +144,8 @@ describe("the grid coloured by a layer", () => {
     vi.unstubAllGlobals();
   });
 
-  async function drawn(): Promise<HTMLElement> {
-    const shown = <TopologyGrid columns={grid} selected={null} onSelect={() => undefined} source="incidents/12" />;
+  async function drawn(columns = grid): Promise<HTMLElement> {
+    const shown = <TopologyGrid columns={columns} selected={null} onSelect={() => undefined} source="incidents/12" />;
     act(() => render(<main>{shown}</main>, document.body));
     await vi.waitFor(() => {
       act(() => undefined);
@@ -155,6 +172,14 @@ describe("the grid coloured by a layer", () => {
     const legend = document.querySelector(".layer-legend")?.textContent ?? "";
     for (const words of ["40 ops", "median 0 ops", "Unknown 1", "Culprit 1", "As at 13:02:39"])
       expect(legend).toContain(words);
+  });
+
+  it("says of how many ranks nothing is heard, and how old what it shows of a running job is", async () => {
+    answer = makeLayer({ is_settled: false, at: new Date(Date.now() - 600_000).toISOString() });
+    setQuery({ colour: "op_lag" });
+    const heard = makeGrid(4, 2, { 0: "dead", 1: "silent", 3: "unknown" });
+    const legend = (await drawn(heard)).querySelector(".layer-legend")?.textContent ?? "";
+    for (const words of ["Dead 1", "Silent 1", "Not heard 1", "Measured 10 min ago."]) expect(legend).toContain(words);
   });
 
   it("asks for the moment that is shown", async () => {

@@ -1,9 +1,12 @@
 /* Which layer colours the grid, and its legend: scale or classes, how many are unknown, when and how it was measured. */
 
-import { setQuery } from "../state/address";
-import { timeOfDay, zoneLabel } from "../state/clock";
-import { type By, classMark, LAYER_WORD, type Layer, LEVELS, legendWords } from "./layers";
+import { pinnedMoment, setQuery } from "../state/address";
+import { ageWords, serverNow, timeOfDay, zoneLabel } from "../state/clock";
+import { RANK_STATE } from "../state/words";
+import type { GridColumns } from "../types";
+import { type By, classMark, LAYER_WORD, type Layer, LEVELS, legendWords, UNHEARD } from "./layers";
 import type { LayerShown } from "./useLayer";
+import { countsByState } from "./words";
 
 export function ColourSwitch({ by }: { by: By | null }) {
   return (
@@ -30,10 +33,10 @@ export function ColourSwitch({ by }: { by: By | null }) {
 
 interface LayerLegendProps {
   shown: LayerShown;
-  nCulprits: number;
+  columns: GridColumns;
 }
 
-export function LayerLegend({ shown, nCulprits }: LayerLegendProps) {
+export function LayerLegend({ shown, columns }: LayerLegendProps) {
   const { by, layer, failure, isCurrent } = shown;
   if (!by) return null;
   if (!layer) {
@@ -54,19 +57,41 @@ export function LayerLegend({ shown, nCulprits }: LayerLegendProps) {
             <b>{layer.n_unknown.toLocaleString("en-US")}</b>
           </li>
         )}
-        {nCulprits > 0 && (
-          <li title="where it started">
-            <i class="swatch swatch-ringed" aria-hidden="true" /> Culprit <b>{nCulprits.toLocaleString("en-US")}</b>
-          </li>
-        )}
+        <StatesKept columns={columns} />
       </ul>
       <p class="faint layer-said" role="status">
         {layer.nothing ? <b>{sentence(layer.nothing)}</b> : measuredWords(layer)}
+        <OldLayer layer={layer} />
         {!isCurrent && !failure && " Another moment is being read."}
         {failure && <strong class="scrubber-doubt"> Not read again: {failure}</strong>}
       </p>
     </div>
   );
+}
+
+/** What is drawn over the layer's colours: rings of culprits, hatches of those of whom nothing is heard. */
+function StatesKept({ columns }: { columns: GridColumns }) {
+  const kept = countsByState(columns).filter(({ state, n }) => n > 0 && [CULPRIT, ...UNHEARD].includes(state));
+  return (
+    <>
+      {kept.map(({ state, n }) => (
+        <li key={state} title={RANK_STATE[state]?.meaning}>
+          <i class={`swatch swatch-${state === CULPRIT ? "ringed" : state}`} aria-hidden="true" />{" "}
+          {state === "unknown" ? "Not heard" : RANK_STATE[state]?.word} <b>{n.toLocaleString("en-US")}</b>
+        </li>
+      ))}
+    </>
+  );
+}
+
+const CULPRIT = "culprit";
+const OLD_MS = 30_000;
+
+/** Of what goes on: what was measured long ago must not look like now. */
+function OldLayer({ layer }: { layer: Layer }) {
+  if (layer.at === null || layer.is_settled || pinnedMoment() !== null) return null;
+  const age = serverNow() - Date.parse(layer.at);
+  return age > OLD_MS ? <strong class="scrubber-doubt"> Measured {ageWords(age)}.</strong> : null;
 }
 
 function Scale({ layer }: { layer: Layer }) {

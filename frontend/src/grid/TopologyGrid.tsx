@@ -49,7 +49,7 @@ export function TopologyGrid({ columns, selected, onSelect, when, source = "" }:
           </button>
         </div>
       </div>
-      {shown.by && <LayerLegend shown={shown} nCulprits={culpritsIn(columns)} />}
+      {shown.by && <LayerLegend shown={shown} columns={columns} />}
       {!layer && <Legend columns={columns} />}
       {asTable ? (
         <GridTable columns={columns} selected={selected} onSelect={onSelect} layer={layer} />
@@ -117,10 +117,6 @@ function OldGrid({ source, when }: { source: Source; when?: string }) {
   const number = /^incidents\/(\d+)$/.exec(source)?.[1];
   const age = number && !when ? ageOfGrid(Number(number), tick.value) : null;
   return age !== null && age > OLD_MS ? <strong class="scrubber-doubt"> · drawn {spanWords(age)} ago</strong> : null;
-}
-
-function culpritsIn(columns: GridColumns): number {
-  return countsByState(columns).find(({ state }) => state === "culprit")?.n ?? 0;
 }
 
 function Legend({ columns }: { columns: GridColumns }) {

@@ -74,16 +74,23 @@ export function classMark(layer: Layer, place: number): string {
   return layer.classes[place]?.is_most ? "same" : `class-${Math.min(place + 1, MARKS)}`;
 }
 
-/** The cells of `columns` as the layer colours them. */
+/** States of whom nothing is heard: they keep their hatch over what was measured of them before. */
+export const UNHEARD: readonly string[] = ["dead", "silent", "unknown"];
+
+/** The cells of `columns` as the layer colours them; "level-0 dead" where its rank has died since. */
 export function paintedBy(columns: GridColumns, layer: Layer): Cells & { state: Uint16Array } {
   const marks = layer.by === "stack_class" ? layer.classes.map((_, place) => classMark(layer, place)) : SCALE;
-  const states = [...marks, UNKNOWN];
+  const states = [...marks, ...UNHEARD.flatMap((over) => marks.map((mark) => `${mark} ${over}`)), UNKNOWN];
+  const hatches = columns.states.map((one) => (UNHEARD.indexOf(one) + 1) * marks.length);
   const full = layer.full ?? 0;
   const state = new Uint16Array(columns.rank.length);
   for (let i = 0; i < state.length; i++) {
     const value = layer.value[columns.rank[i]] ?? null;
-    if (value === null) state[i] = marks.length;
-    else state[i] = layer.by === "stack_class" ? value : levelOf(value, full, layer.by === "op_lag");
+    if (value === null) state[i] = states.length - 1;
+    else {
+      const mark = layer.by === "stack_class" ? value : levelOf(value, full, layer.by === "op_lag");
+      state[i] = mark + (hatches[columns.state[i]] ?? 0);
+    }
   }
   return { states, state, rank: columns.rank };
 }

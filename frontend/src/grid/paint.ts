@@ -55,6 +55,7 @@ const RINGED: Record<string, string> = {
   "class-6": "class-6",
 };
 const RINGS_MAX = 512;
+const HATCH_MIN_PX = 5;
 const NUMBER_MIN_PX = 20;
 const NUMBER_LOW_PX = 8;
 /** Around the cells: room for the rings of those at the edge. */
@@ -72,9 +73,17 @@ export interface Marks {
   pointed: readonly number[];
 }
 
+/** Of "level-2 dead" that of the layer: what hatches it lies over it. */
 export function fillName(state: string): string {
-  return FILL[state] ?? "rank-unknown";
+  return FILL[state.split(" ")[0]] ?? "rank-unknown";
 }
+
+/** Where a cell is too small for a hatch, whose rank is not heard has the colour of that. */
+export function smallFillName(state: string): string {
+  return fillName(state.split(" ")[1] ?? state);
+}
+
+const hatchKind = (state: string) => HATCHED[state.split(" ")[1] ?? state];
 
 /** columns: how the cells are coloured. ringedAs: whose states are ringed, where the colours are of something else. */
 export function paintGrid(canvas: HTMLCanvasElement, layout: GridLayout, columns: Cells, ringedAs?: Cells): void {
@@ -146,9 +155,10 @@ function paintCells(context: CanvasRenderingContext2D, layout: GridLayout, colum
     if (cells.length === 0) return;
     const state = columns.states[code];
     const path = cellPath(layout, cells);
-    context.fillStyle = colour(fillName(state));
+    const isHatched = layout.size >= HATCH_MIN_PX;
+    context.fillStyle = colour(isHatched ? fillName(state) : smallFillName(state));
     context.fill(path);
-    const hatch = layout.size >= 5 ? hatchOf(context, state) : null;
+    const hatch = isHatched ? hatchOf(context, state) : null;
     if (!hatch) return;
     context.fillStyle = hatch;
     context.fill(path);
@@ -167,8 +177,9 @@ function cellPath(layout: GridLayout, cells: number[]): Path2D {
 }
 
 function hatchOf(context: CanvasRenderingContext2D, state: string): CanvasPattern | null {
-  const kind = HATCHED[state];
-  return kind ? hatchPattern(context, kind, colour(`${fillName(state)}-mark`)) : null;
+  const kind = hatchKind(state);
+  const stroke = state.includes(" ") ? "ink" : "mark"; // layers have no mark of their own
+  return kind ? hatchPattern(context, kind, colour(`${fillName(state)}-${stroke}`)) : null;
 }
 
 export function hatchPattern(
@@ -221,7 +232,7 @@ function paintPixels(context: CanvasRenderingContext2D, layout: GridLayout, colu
   if (!pen) return;
   const image = pen.createImageData(w, h);
   const pixels = new Uint32Array(image.data.buffer);
-  const palette = columns.states.map((state) => packed(colour(fillName(state))));
+  const palette = columns.states.map((state) => packed(colour(smallFillName(state))));
   for (let i = 0; i < x.length; i++) pixels[(y[i] / size) * w + x[i] / size] = palette[columns.state[i]];
   pen.putImageData(image, 0, 0);
   context.imageSmoothingEnabled = false;
@@ -258,7 +269,7 @@ function paintNumbers(context: CanvasRenderingContext2D, layout: GridLayout, col
     const state = columns.states[columns.state[i]];
     const [x, y] = [layout.x[i] + layout.size / 2, layout.y[i] + layout.size / 2 + 0.5];
     const text = String(columns.rank[i]);
-    if (HATCHED[state]) plate(context, text, x, y, colour(fillName(state)));
+    if (hatchKind(state)) plate(context, text, x, y, colour(fillName(state)));
     context.fillStyle = colour(`${fillName(state)}-ink`);
     context.fillText(text, x, y);
   }
@@ -284,7 +295,7 @@ function ringThoseThatMatter(context: CanvasRenderingContext2D, layout: GridLayo
   const reach = size >= 12 ? 2.5 : 4;
   context.lineWidth = 2;
   cellsByState(layout, columns).forEach((cells, code) => {
-    const ring = RINGED[columns.states[code]];
+    const ring = RINGED[columns.states[code].split(" ")[0]];
     if (!ring || (cells.length > RINGS_MAX && columns.states[code] !== "culprit")) return;
     context.strokeStyle = colour(ring);
     for (const i of cells)
