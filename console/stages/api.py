@@ -52,6 +52,7 @@ FIGURE: Final = an_object(data=list[dict[str, Any]], layout=dict[str, Any], conf
 WINDOWS: Final = an_object(
     recording=Recording, roles=list[str], role=str, windows=list[WindowRow], shares=FIGURE,
     led=list[dict[str, Any]], newest_moved=int | None, first_symptom_at=str | None, standing_since=str | None,
+    standing_until=str | None, is_standing_known=bool,
 )  # fmt: skip
 WINDOW: Final = an_object(
     window=WindowRow, labels=list[dict[str, str]], report=dict[str, Any], verdict=dict[str, Any], closed=str,
@@ -62,6 +63,14 @@ QUERY: Final = [
     OpenApiParameter("role", str, description="The group of ranks; the first if left out."),
     OpenApiParameter("limit", int, description=f"Newest windows at most; {WINDOWS_DEFAULT} if left out."),
 ]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AsAt:
+    """As at when steps are asked whether they go on, unix ns of data time. is_past: what was seen then is over."""
+
+    ns: int
+    is_past: bool = False
 
 
 class WindowQuery(Fields):
@@ -76,7 +85,8 @@ class JobStages(APIView):
         """The windows of stages of the job's newest attempt, with the frontier's shares over time."""
         attempt = jobs.newest_attempt(find_job(caller_of(request.user), job_id))
         is_running = attempt is not None and attempt.state == Attempt.State.RUNNING
-        return Response(_windows(request, attempt, None, latest_data_ns(attempt.pk) if attempt and is_running else 0))
+        at = AsAt(latest_data_ns(attempt.pk)) if attempt and is_running else None
+        return Response(_windows(request, attempt, None, at))
 
 
 @method_decorator(gzip_page, name="dispatch")
@@ -86,9 +96,9 @@ class IncidentStages(APIView):
         """The same around an incident: from ten minutes before its first symptom to shortly after it was last seen."""
         incident = incident_read.find_incident(number, caller_of(request.user).team_ids)
         span = incident.first_symptom_ns - BEFORE_NS, max(incident.last_seen_ns, incident.triggered_ns) + AROUND_NS
-        is_over = incident.condition == ConditionState.CLEAR
-        now_ns = incident.last_seen_ns if is_over else latest_data_ns(incident.attempt_id)
-        found = _windows(request, incident.attempt, span, now_ns)
+        is_over = incident.condition == ConditionState.CLEAR or incident.attempt.state != Attempt.State.RUNNING
+        at = AsAt(incident.last_seen_ns, is_past=True) if is_over else AsAt(latest_data_ns(incident.attempt_id))
+        found = _windows(request, incident.attempt, span, at)
         return Response({**found, "first_symptom_at": iso_from_ns(incident.first_symptom_ns)})
 
 
@@ -104,8 +114,9 @@ class JobStageWindow(APIView):
         return Response(_window(found))
 
 
-def _windows(request: Request, attempt: Attempt | None, span: tuple[int, int] | None, now_ns: int) -> dict[str, Any]:
-    """now_ns: as at when steps are asked whether they go on; 0 for not at all."""
+def _windows(
+    request: Request, attempt: Attempt | None, span: tuple[int, int] | None, at: AsAt | None
+) -> dict[str, Any]:
     query = WindowQuery(data=request.query_params)
     query.is_valid(raise_exception=True)
     roles = roles_of(attempt) if attempt else []
@@ -116,16 +127,28 @@ def _windows(request: Request, attempt: Attempt | None, span: tuple[int, int] | 
         "recording": dataclasses.asdict(recording), "roles": roles, "role": role,
         "windows": [dataclasses.asdict(window_row(one)) for one in packets], "shares": figures.shares_figure(packets),
         "led": _with_nodes(attempt, led_by(packets)) if attempt else [], "newest_moved": _newest_moved(packets),
-        "first_symptom_at": None, "standing_since": _standing_since(attempt, packets, now_ns),
+        "first_symptom_at": None, **_standing(attempt, packets, at),
     }  # fmt: skip
 
 
-def _standing_since(attempt: Attempt | None, packets: Sequence[StagePacket], now_ns: int) -> str | None:
-    if attempt is None or not packets or not now_ns:
-        return None
-    key = f"standing:{attempt.pk}:{now_ns // KEPT_NS}"
-    since_ns = cache.get_or_set(key, lambda: standing_since_ns(attempt, now_ns + 1, packets[-1].step_s), KEPT_SECONDS)
-    return iso_from_ns(since_ns) if since_ns else None
+def _standing(attempt: Attempt | None, packets: Sequence[StagePacket], at: AsAt | None) -> dict[str, Any]:
+    """standing_until: where that is over, up to when it was seen. is_standing_known: false where steps may go on, or may not."""
+    if attempt is None or not packets or at is None:
+        return {"standing_since": None, "standing_until": None, "is_standing_known": True}
+    since_ns = _standing_since(attempt, at, packets[-1].step_s)
+    is_known = since_ns is not None or at.is_past
+    until_ns = at.ns if since_ns and at.is_past else 0
+    return {
+        "standing_since": iso_from_ns(since_ns) if since_ns else None,
+        "standing_until": iso_from_ns(until_ns) if until_ns else None, "is_standing_known": is_known,
+    }  # fmt: skip
+
+
+def _standing_since(attempt: Attempt, at: AsAt, step_s: float) -> int | None:
+    key = f"standing:{attempt.pk}:{at.ns // KEPT_NS}:{at.is_past}:{step_s:.3f}"
+    return cache.get_or_set(
+        key, lambda: standing_since_ns(attempt, at.ns + 1, step_s, is_past=at.is_past), KEPT_SECONDS
+    )
 
 
 def _newest_moved(packets: Sequence[StagePacket]) -> int | None:

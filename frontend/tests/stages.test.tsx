@@ -126,6 +126,17 @@ describe("what a window says", () => {
     expect(standingWords({ windows: [row()] })).toBe("");
   });
 
+  it("says of a hang that is over that it was, and of one that nobody tells of that it is not known", () => {
+    const over = { standing_since: "2026-11-22T17:01:11.000Z", standing_until: "2026-11-22T17:03:00.000Z" };
+    expect(standingWords({ ...over, windows: [row()] })).toBe(
+      "No op ended from 17:01:11 to 17:03:00 UTC, so no step did either: what stands here is from before the hang. It tells how long steps took, not why the job stood.",
+    );
+    expect(standingWords({ is_standing_known: false, standing_since: null, windows: [row()] })).toBe(
+      "Whether steps go on is not known: no node tells when its ops ended. The newest window ended at 17:00:40 UTC.",
+    );
+    expect(standingWords({ is_standing_known: true, standing_since: null, windows: [row()] })).toBe("");
+  });
+
   it("says numbers as people read them", () => {
     expect([percent(0.512), percent(0.021), percent(0), ms(0.0042), ms(1.234)]).toEqual([
       "51 %",

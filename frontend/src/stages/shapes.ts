@@ -45,6 +45,10 @@ export interface StageWindows {
   first_symptom_at?: string | null;
   /** When the job's last op ended, where none has for long. */
   standing_since?: string | null;
+  /** Up to when that was seen, where it is over. */
+  standing_until?: string | null;
+  /** Whether anybody tells if steps go on; left out: yes. */
+  is_standing_known?: boolean;
 }
 
 export interface ByStage {
@@ -185,10 +189,22 @@ export function beforeWords(window: StageWindowRow, { standing_since, first_symp
   return isOfHang ? `Before the hang ${when}` : `Before the first symptom ${when}`;
 }
 
-/** That no step goes on, so that nobody takes what was for what is; "" where they do. */
-export function standingWords({ standing_since, windows }: Pick<StageWindows, "standing_since" | "windows">): string {
-  const newest = Date.parse(windows.at(-1)?.started_at ?? "");
-  if (!standing_since || newest > Date.parse(standing_since)) return "";
-  const since = `${timeOfDay(Date.parse(standing_since))} ${zoneLabel()}`;
-  return `No op has ended since ${since}, so no step has either: what stands here is from before the hang. It tells how long steps took, not why the job stands.`;
+type StandingAnswer = Pick<StageWindows, "standing_since" | "standing_until" | "is_standing_known" | "windows">;
+
+/** That no step goes on, went on for a time, or that nobody knows, so that nobody takes what was for what is; "" else. */
+export function standingWords({ standing_since, standing_until, is_standing_known, windows }: StandingAnswer): string {
+  const newest = windows.at(-1);
+  if (is_standing_known === false) return unknownWords(newest?.ended_at);
+  if (!standing_since || Date.parse(newest?.started_at ?? "") > Date.parse(standing_since)) return "";
+  const since = timeOfDay(Date.parse(standing_since));
+  if (standing_until) {
+    const until = `${timeOfDay(Date.parse(standing_until))} ${zoneLabel()}`;
+    return `No op ended from ${since} to ${until}, so no step did either: what stands here is from before the hang. It tells how long steps took, not why the job stood.`;
+  }
+  return `No op has ended since ${since} ${zoneLabel()}, so no step has either: what stands here is from before the hang. It tells how long steps took, not why the job stands.`;
+}
+
+function unknownWords(ended: string | null | undefined): string {
+  const when = ended ? ` The newest window ended at ${timeOfDay(Date.parse(ended))} ${zoneLabel()}.` : "";
+  return `Whether steps go on is not known: no node tells when its ops ended.${when}`;
 }

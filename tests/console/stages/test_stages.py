@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,8 +13,9 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from console.accounts.models import Role
-from console.incidents.models import Incident
+from console.incidents.models import ConditionState, Incident
 from console.incidents.watching.watch import watch_job
+from console.stages import standing
 from console.stages.figures import ranks_figure
 from console.stages.models import StageCursor, StagePacket
 from console.stages.read import stage_symptom, told_around
@@ -147,11 +149,68 @@ async def test_of_a_job_that_stands_the_api_says_since_when_and_of_one_that_runs
     incident = await sync_to_async(make_incident)(attempt, first_symptom_ns=last_ns)
     body = (await sync_to_async(client.get)(f"/api/v1/incidents/{incident.pk}/stages")).json()
     assert body["windows"] and body["first_symptom_at"] and body["standing_since"]
+    assert (body["is_standing_known"], body["standing_until"]) == (True, None)
 
 
-async def tell_progress(job: Training, done_ns: int) -> None:
-    """Another second, in which ranks say when an op of theirs ended last."""
-    for node in range(4):
+async def test_of_a_job_that_stands_the_other_nodes_tell_when_the_first_has_died(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing, "NODES_READ", 1)
+    job = Training(ingest)
+    await job.train(150)
+    for _ in range(20):
+        await tell_progress(job, done_ns=MONO_NS + 10 * SECOND)
+    for _ in range(6):
+        await tell_progress(job, done_ns=MONO_NS + 10 * SECOND, nodes=(1, 2, 3))
+    attempt = await Attempt.objects.alatest("pk")
+    now_ns = await sync_to_async(latest_data_ns)(attempt.pk)
+    since_ns = await sync_to_async(standing.standing_since_ns)(attempt, now_ns + 1, 0.1)
+    assert since_ns == pytest.approx(now_ns - (job.number - 10) * SECOND, abs=2 * SECOND)
+
+
+async def test_where_nobody_tells_of_ops_it_is_not_known_whether_steps_go_on(ingest: Ingest) -> None:
+    job = Training(ingest)
+    await job.train(150)
+    await cut()
+    attempt = await Attempt.objects.select_related("job").alatest("pk")
+    client, path = await browser(ingest), f"/api/v1/jobs/{attempt.job_id}/stages"
+    for _ in range(4):
+        await tell_progress(job, done_ns=0)
+    cache.clear()
+    body = (await sync_to_async(client.get)(path)).json()
+    assert (body["is_standing_known"], body["standing_since"]) == (False, None)
+    await tell_progress(job, done_ns=MONO_NS + job.number * SECOND)
+    cache.clear()
+    assert (await sync_to_async(client.get)(path)).json()["is_standing_known"]
+    await Node.objects.filter(attempt=attempt).aupdate(received_ns=1)
+    cache.clear()
+    assert not (await sync_to_async(client.get)(path)).json()["is_standing_known"]
+
+
+async def test_of_an_incident_that_is_over_the_api_says_until_when_the_job_stood(ingest: Ingest) -> None:
+    job = Training(ingest)
+    await job.train(150)
+    await cut()
+    attempt = await Attempt.objects.select_related("job__team").alatest("pk")
+    for _ in range(20):
+        await tell_progress(job, done_ns=MONO_NS + 10 * SECOND)
+    last_ns = int(await sync_to_async(latest_data_ns)(attempt.pk))
+    incident = await sync_to_async(make_incident)(attempt, first_symptom_ns=last_ns - 15 * SECOND)
+    for _ in range(20):
+        await tell_progress(job, done_ns=MONO_NS + job.number * SECOND)
+    await Incident.objects.filter(pk=incident.pk).aupdate(condition=ConditionState.CLEAR, last_seen_ns=last_ns)
+    client = await browser(ingest)
+    cache.clear()
+    body = (await sync_to_async(client.get)(f"/api/v1/incidents/{incident.pk}/stages")).json()
+    since, until = (datetime.fromisoformat(body[f"standing_{end}"]).timestamp() for end in ("since", "until"))
+    assert until == pytest.approx(last_ns / 1e9, abs=0.01) and since < until - 15 and body["is_standing_known"]
+    body = (await sync_to_async(client.get)(f"/api/v1/jobs/{attempt.job_id}/stages")).json()
+    assert (body["standing_since"], body["standing_until"], body["is_standing_known"]) == (None, None, True)
+
+
+async def tell_progress(job: Training, done_ns: int, nodes: Sequence[int] = range(4)) -> None:
+    """Another second, in which the ranks of these nodes say when an op of theirs ended last."""
+    for node in nodes:
         rows = empty_rows("progress", 2)
         ranks = job.fake.ranks_of(node)
         rows["comm_id"], rows["comm_rank"], rows["last_done_ns"] = WORLD.comm_id, ranks, done_ns
