@@ -5,10 +5,14 @@ from __future__ import annotations
 import http.client
 import queue
 import threading
+import time
 from collections.abc import Iterable
 
 CONNECTIONS = 48
 WAITING_MAX = 8
+TRIES_MAX = (
+    5  # ingest closes connections that are silent for some seconds, and says 503 while it is full: agents try again
+)
 
 
 class Senders:
@@ -50,16 +54,28 @@ class Senders:
     def _run(self, waiting: queue.Queue[bytes | None]) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
         while (encoded := waiting.get()) is not None:
-            try:
-                self._post(connection, encoded)
-            except (OSError, http.client.HTTPException) as error:
-                self.refused.append(repr(error))
+            if said := self._refusal(connection, encoded):
+                self.refused.append(said)
             waiting.task_done()
         connection.close()
 
-    def _post(self, connection: http.client.HTTPConnection, encoded: bytes) -> None:
+    def _refusal(self, connection: http.client.HTTPConnection, encoded: bytes) -> str:
+        said = ""
+        for again in range(TRIES_MAX):
+            time.sleep(again)
+            try:
+                status, said = self._post(connection, encoded)
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()  # the next request opens it again
+                said = repr(error)
+                continue
+            if status == 200:
+                return ""
+            if status not in (429, 503):
+                break
+        return said
+
+    def _post(self, connection: http.client.HTTPConnection, encoded: bytes) -> tuple[int, str]:
         connection.request("POST", "/ingest/batches", encoded, {"Authorization": f"Bearer {self._token}"})
         answer = connection.getresponse()
-        said = answer.read()
-        if answer.status != 200:
-            self.refused.append(f"{answer.status} {said[:200]!r}")
+        return answer.status, f"{answer.status} {answer.read()[:200]!r}"
