@@ -165,7 +165,8 @@ def _of_group(attempt: Attempt, span: Span, rank: int, groups: list[GroupRow], a
     nodes, n_nodes = nodes_read(members, rank, n_max), len({node for _, node in members})
     window = own if n_nodes == 1 else read_traffic(attempt, span, nodes)
     now = read_unfinished(attempt, span, nodes)
-    return _drawn(window, now, span, rank, groups, group, _of_nodes(nodes, n_nodes, n_max))
+    read_of, read = _of_nodes(nodes, n_nodes, n_max), [of for of, node in members if node in set(nodes)]
+    return _drawn(window, now, span, rank, groups, group, read_of, read)
 
 
 def _busiest(own: Window, groups: list[GroupRow]) -> str:
@@ -176,7 +177,14 @@ def _busiest(own: Window, groups: list[GroupRow]) -> str:
 
 
 def _drawn(
-    window: Window, now: Window, span: Span, rank: int, groups: list[GroupRow], group: str, read_of: str
+    window: Window,
+    now: Window,
+    span: Span,
+    rank: int,
+    groups: list[GroupRow],
+    group: str,
+    read_of: str,
+    read: list[int],
 ) -> dict[str, Any]:
     comm_id = int(group, 16)
     times = finished_times(op_times(window, comm_id))

@@ -5,6 +5,7 @@ flows. Rates tell of what moved; of a job that hangs the tab has to say first wh
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +29,8 @@ TABLES: Final = ("live_op", "progress", "flow")
 class Unfinished:
     """Of a group, as at `at`. n_ops: different ops; oldest: their first in words. last_done_at: when an op of the group ended
     last at any rank; None where none is known to have. ranks: the first n of the n_ranks that are in one. n_flows: that stand
-    still in one. n_unheard: members of which nothing was heard shortly before `at`.
+    still in one. n_read: members on nodes that were read, and those whose node nobody knows; all else is of these.
+    n_unheard: of these, whose nothing was heard shortly before `at`.
     """
 
     at: str
@@ -39,6 +41,7 @@ class Unfinished:
     ranks: list[int]
     n_ranks: int
     n_flows: int
+    n_read: int
     n_unheard: int
 
 
@@ -76,12 +79,13 @@ def by_rank(standing: Rows, comm_id: int) -> dict[int, int]:
     return Counter(standing["rank"][standing["comm_id"] == np.uint64(comm_id)].tolist())
 
 
-def unfinished_of(window: Window, standing: Rows, comm_id: int, n_ranks: int) -> Unfinished:
-    """n_ranks: of the communicator. window: as standing_ops had it."""
+def unfinished_of(window: Window, standing: Rows, comm_id: int, members: Collection[int], n_read: int) -> Unfinished:
+    """members: ranks of the communicator on nodes that were read; n_read: how many there should be. window: as
+    standing_ops had it. A rank is heard that tells of any communicator: of one that has not begun nobody tells."""
     mine = standing[standing["comm_id"] == np.uint64(comm_id)]
     progress = window.rows("progress")
+    heard = set(progress["rank"].tolist()) & set(members)
     progress = progress[progress["comm_id"] == np.uint64(comm_id)]
-    heard = np.unique(progress["rank"])
     ranks = np.unique(mine["rank"]).tolist()
     oldest = mine[np.argmin(mine["enqueued_ns"])] if len(mine) else None
     return Unfinished(
@@ -91,7 +95,7 @@ def unfinished_of(window: Window, standing: Rows, comm_id: int, n_ranks: int) ->
         entered_at=None if oldest is None else iso_from_ns(int(oldest["enqueued_ns"])),
         last_done_at=_or_none(int(progress["last_done_ns"].max(initial=0))),
         ranks=ranks[:SHOWN_MAX], n_ranks=len(ranks), n_flows=_still_flows(window, mine),
-        n_unheard=max(n_ranks - len(heard), 0),
+        n_read=n_read, n_unheard=max(n_read - len(heard), 0),
     )  # fmt: skip
 
 

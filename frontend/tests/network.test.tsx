@@ -9,6 +9,7 @@ import {
   type RankOnWire,
   type Unfinished,
   unfinishedWords,
+  unheardWords,
 } from "../src/network/shapes";
 
 const row = (rank: number, times: number | null): RankOnWire => ({
@@ -94,6 +95,7 @@ describe("a group of a job that hangs", () => {
       ranks: [0, 1, 2, 3, 4, 5, 6, 7],
       n_ranks: 8,
       n_flows: 32,
+      n_read: 8,
       n_unheard: 0,
     },
     counted: { n_ops: 40, started_at: "2026-11-23T13:00:01Z", ended_at: "2026-11-23T13:00:11Z", is_before: true },
@@ -114,8 +116,43 @@ describe("a group of a job that hangs", () => {
     );
     expect(headline(standing)).toContain("Until then");
     expect(headline(standing)).not.toContain(" are alike");
-    const unheard = { ...standing.unfinished, n_unheard: 2 } as Unfinished;
-    expect(countedWords({ ...standing, unfinished: unheard })).toContain("Of 2 ranks nothing is heard.");
+  });
+});
+
+describe("a group of which not everybody is heard or read", () => {
+  const of = (changes: Partial<Unfinished>): NetworkAnswer => ({
+    ...answer(row(1, 1.1), row(2, 0.9)),
+    group: "0a",
+    groups: [{ comm_id: "0a", name: "world", n_ranks: 8 }],
+    unfinished: {
+      at: "2026-11-23T13:03:10Z",
+      n_ops: 0,
+      oldest: "",
+      entered_at: null,
+      last_done_at: "2026-11-23T13:00:11Z",
+      ranks: [],
+      n_ranks: 0,
+      n_flows: 0,
+      n_read: 8,
+      n_unheard: 0,
+      ...changes,
+    },
+  });
+  it("says so though no op is known to stand and none ended", () => {
+    expect(unheardWords(of({ n_unheard: 2 }))).toBe(
+      "As at 13:03:10 UTC nothing is heard of 2 of the 8 ranks: what they stand in is not known.",
+    );
+    expect(unheardWords(of({}))).toBe("");
+  });
+  it("speaks of nobody in the present tense whom nobody hears", () => {
+    const gone = of({ n_unheard: 8 });
+    expect(unheardWords(gone)).toContain("nothing is heard of any of the 8 ranks");
+    expect(headline(gone)).toContain("Until then, on the wire,");
+  });
+  it("says of whom it knows where not all nodes were read", () => {
+    const some = of({ n_ops: 1, oldest: "AllReduce 169", ranks: [1], n_ranks: 1, n_read: 4, n_unheard: 1 });
+    expect(unfinishedWords(some)).toContain("no op of the 4 ranks that were read has ended since");
+    expect(unheardWords(some)).toContain("of 1 of the 4 ranks that were read:");
   });
 });
 

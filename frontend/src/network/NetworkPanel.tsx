@@ -23,6 +23,7 @@ import {
   type RankOnWire,
   type UnownedRank,
   unfinishedWords,
+  unheardWords,
 } from "./shapes";
 import "./network.css";
 
@@ -90,7 +91,7 @@ function Chosen({ answer }: { answer: NetworkAnswer }) {
 }
 
 function NotEnding({ answer }: { answer: NetworkAnswer }) {
-  const [said, counted] = [unfinishedWords(answer), countedWords(answer)];
+  const [said, unheard, counted] = [unfinishedWords(answer), unheardWords(answer), countedWords(answer)];
   return (
     <>
       {said && (
@@ -98,6 +99,7 @@ function NotEnding({ answer }: { answer: NetworkAnswer }) {
           <strong>{said}</strong> <span class="faint">As at {clockOf(answer.unfinished?.at)}.</span>
         </p>
       )}
+      {unheard && <p class="warning">{unheard}</p>}
       {counted && <p class="faint">{counted}</p>}
     </>
   );

@@ -56,6 +56,8 @@ export interface Unfinished {
   ranks: number[];
   n_ranks: number;
   n_flows: number;
+  /** Members on nodes that were read: all else is of these. */
+  n_read: number;
   n_unheard: number;
 }
 
@@ -84,9 +86,13 @@ export interface NetworkAnswer {
   matrix: PlotlyFigure | null;
 }
 
-/** Nothing ends any more: what can be compared is over. */
+/** Nothing ends any more, or nobody tells whether anything does: what can be compared is over. */
 function isPast({ unfinished, counted }: NetworkAnswer): boolean {
-  return counted.is_before || (unfinished?.n_ops ?? 0) > 0;
+  return counted.is_before || (unfinished !== null && (unfinished.n_ops > 0 || isUnheard(unfinished)));
+}
+
+function isUnheard({ n_read, n_unheard }: Unfinished): boolean {
+  return n_read > 0 && n_unheard === n_read;
 }
 
 export const APART = 1.25;
@@ -106,7 +112,8 @@ export function unfinishedWords({ unfinished, groups, group }: NetworkAnswer): s
       : `${n_ops} ops of ${chosen?.name || "this group"} have not ended, the first of them ${oldest}`;
   const since = unfinished.last_done_at ?? unfinished.entered_at;
   const flows = n_flows > 0 ? `, ${count(n_flows, "flow stands", "flows stand")} still` : "";
-  const when = since ? `, no op of the group has ended since ${timeOfDay(Date.parse(since))} ${zoneLabel()}` : "";
+  const whose = chosen && unfinished.n_read < chosen.n_ranks ? ofRead(unfinished.n_read) : "of the group";
+  const when = since ? `, no op ${whose} has ended since ${timeOfDay(Date.parse(since))} ${zoneLabel()}` : "";
   return `${what}: ${stand}${when}${flows}.`;
 }
 
@@ -116,14 +123,26 @@ function rankWords(ranks: number[], n: number): string {
 }
 
 /** Up to when ops ended that are counted: of what has not ended nothing is told. */
-export function countedWords({ counted, unfinished }: NetworkAnswer): string {
+export function countedWords({ counted }: NetworkAnswer): string {
   if (counted.n_ops === 0) return "";
   const [from, until] = [counted.started_at, counted.ended_at].map((at) => at && timeOfDay(Date.parse(at)));
   const when = from && until ? ` from ${from} to ${until} ${zoneLabel()}` : "";
   const why = counted.is_before ? ", all before the first symptom: none has ended since" : "";
-  const unheard = unfinished?.n_unheard ?? 0;
-  const missing = unheard > 0 ? ` Of ${count(unheard, "rank")} nothing is heard.` : "";
-  return `Times and rates below are of the ${count(counted.n_ops, "op")} that ended${when}${why}.${missing}`;
+  return `Times and rates below are of the ${count(counted.n_ops, "op")} that ended${when}${why}.`;
+}
+
+/** Of how many ranks nobody tells what they stand in; "" where all that were read are heard. */
+export function unheardWords({ unfinished, groups, group }: NetworkAnswer): string {
+  if (!unfinished || unfinished.n_unheard === 0) return "";
+  const { at, n_read, n_unheard } = unfinished;
+  const total = groups.find((one) => one.comm_id === group)?.n_ranks ?? n_read;
+  const those = n_read < total ? `${n_read.toLocaleString("en")} ranks that were read` : count(n_read, "rank");
+  const of = isUnheard(unfinished) ? `any of the ${those}` : `${n_unheard.toLocaleString("en")} of the ${those}`;
+  return `As at ${timeOfDay(Date.parse(at))} ${zoneLabel()} nothing is heard of ${of}: what they stand in is not known.`;
+}
+
+function ofRead(n: number): string {
+  return `of the ${count(n, "rank")} that ${n === 1 ? "was" : "were"} read`;
 }
 
 /** What stands above the pictures: who stands out, or that nobody does. */

@@ -30,11 +30,21 @@ PIPELINE = Layout(tp=1, pp=4, dp=2, ranks_per_node=1)
 MEASURED = replace(TESTBED, traffic_rows=10**6)
 
 
-async def feed(ingest: Ingest, seconds: float, traffic_rows: int = 10**6, name: str = "nic_limited") -> None:
+async def feed(
+    ingest: Ingest,
+    seconds: float,
+    traffic_rows: int = 10**6,
+    name: str = "nic_limited",
+    gone: frozenset[int] = frozenset(),
+) -> None:
+    """gone: nodes that are not heard of after the first five seconds."""
     fault = make_fault(name, FOUR, 22.0, victim=3, amount=0.25 if name == "nic_limited" else None)
-    looked_ns = 0
+    looked_ns = first_ns = 0
     for one in run(FOUR, fault, seconds=seconds, physics=replace(MEASURED, traffic_rows=traffic_rows)):
         ingest.clock_ns = one.arrives_ns
+        first_ns = first_ns or one.arrives_ns
+        if one.node in gone and one.arrives_ns - first_ns > 5 * 10**9:
+            continue
         assert (await ingest.post(one.encoded)).status == 200
         if one.arrives_ns - looked_ns >= 3 * 10**9:
             looked_ns = one.arrives_ns
@@ -94,6 +104,15 @@ async def test_of_a_job_that_runs_no_op_is_called_unfinished(ingest: Ingest) -> 
     assert {one["unfinished"] for one in shown["groups"]} == {0} and not shown["counted"]["is_before"]
 
 
+async def test_ranks_that_are_not_heard_are_counted_whatever_the_others_do(ingest: Ingest) -> None:
+    await feed(ingest, 9.0, gone=frozenset({0}))
+    job = await Job.objects.aget()
+    shown = (await asked(ingest, f"jobs/{job.pk}/network?rank=3")).json()
+    world = next(one["comm_id"] for one in shown["groups"] if one["name"] == "world")
+    told = (await asked(ingest, f"jobs/{job.pk}/network?rank=3&group={world}")).json()["unfinished"]
+    assert (told["n_read"], told["n_unheard"]) == (8, 2), "ranks 0 and 1"
+
+
 async def test_a_job_that_is_not_measured_says_so_and_another_group_is_shown_when_asked_for(ingest: Ingest) -> None:
     await feed(ingest, 8.0, traffic_rows=0)
     job = await Job.objects.aget()
@@ -121,7 +140,9 @@ async def test_a_jobs_parallelism_is_told_by_kind_with_its_microbatches_and_its_
     kinds = {one["parallelism"]: one for one in shown["communication"]}
     assert {"DP", "PP"} <= set(kinds) and kinds["DP"]["ms"] > 0
     assert kinds["DP"]["actual_ms"] <= kinds["DP"]["ms"] + 0.5 and shown["iteration_ms"] > kinds["DP"]["actual_ms"]
-    assert 0 <= shown["bubble_share"] < 1 and "bubble" in shown["says"]
+    bubble = shown["bubble"]
+    assert 0 <= bubble["at_least"] <= bubble["at_most"] < 1 and bubble["reason"] == ""
+    assert f"at least {bubble['at_least']:.0%}, at most {bubble['at_most']:.0%} is bubble" in shown["says"]
     assert {group["parallelism"] for group in shown["layout"] if group["name"].startswith("dp")} == {"DP"}
     names = {text for trace in shown["microbatches"]["data"] for text in trace["text"]}
     assert {"F1", "B1"} <= names and "stage" in shown["microbatches"]["text"]
@@ -145,4 +166,5 @@ async def test_those_who_look_at_the_same_thing_share_a_reading_and_its_limit_is
     few = (await asked(ingest, f"jobs/{job.pk}/network?rank=2&group={shown['group']}")).json()
     assert few["measured"]["read_of"].startswith("1 of 4 nodes (of 1,000,000 rows at most)")
     assert {row["rank"] for row in few["ranks"]} <= {2, 3}, "its own node is the one that is read"
+    assert (few["unfinished"]["n_read"], few["unfinished"]["n_unheard"]) == (1, 0), "nothing is claimed of the others"
     assert (await asked(ingest, f"jobs/{job.pk}/parallelism")).json()["read_of"].startswith("1 of 4 nodes")
