@@ -4,7 +4,7 @@ import { render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { Actions } from "../src/incident/Actions";
-import { ActivityTab } from "../src/incident/ActivityTab";
+import { ActivityTab, carried } from "../src/incident/ActivityTab";
 import { EvidenceTable } from "../src/incident/EvidenceTable";
 import { WaitPath } from "../src/incident/WaitPath";
 import { stuckWords } from "../src/lanes/LaneBox";
@@ -58,6 +58,60 @@ it("says how many entries are older and shows them when asked", async () => {
   const notes = [...box.querySelectorAll(".timeline .note")].map((note) => note.textContent);
   expect(notes).toEqual(["before it", "newest"]);
   expect(box.textContent).toContain("5 older entries are not shown.");
+});
+
+it("keeps what lies between older entries and a newer snapshot, and begins anew where that is not known", () => {
+  const rows = (...ids: number[]) => ids.map((id) => entry(id, String(id)));
+  const ids = (found: ReturnType<typeof carried>) => found?.entries.map((one) => one.id);
+  const read = { entries: rows(1, 2), left: 9 };
+  expect(ids(carried(read, rows(3, 4), rows(3, 4, 5)))).toEqual([1, 2]);
+  expect(carried(read, rows(3, 4, 5, 6), rows(5, 6))).toEqual({ entries: rows(1, 2, 3, 4), left: 9 });
+  expect(carried(read, rows(3, 4), rows(6, 7))).toBe(null);
+  expect(carried(null, rows(3, 4), rows(4, 5))).toBe(null);
+  expect(carried(read, rows(3, 4), [{ ...entry(4, "4"), incident: 2 }])).toBe(null);
+});
+
+it("shows entries that were read once more though a newer snapshot begins later", async () => {
+  const body = { timeline: [entry(2, "two")], timeline_left_out: 0, tickets: [] };
+  vi.stubGlobal("fetch", () => Promise.resolve(new Response(JSON.stringify(body), { status: 200 })));
+  const notes = () => [...box.querySelectorAll(".timeline .note")].map((note) => note.textContent);
+  await act(async () => render(tab([entry(3, "three"), entry(4, "four")], 1), box));
+  await act(async () => button("Show older")?.click());
+  await vi.waitFor(async () => {
+    await act(async () => {});
+    expect(notes()).toEqual(["two", "three", "four"]);
+  });
+  await act(async () => render(tab([entry(4, "four"), entry(5, "five")], 2), box));
+  expect(notes()).toEqual(["two", "three", "four", "five"]);
+});
+
+it("brings one's own comment into sight once it was taken, and nobody else's when it was refused", async () => {
+  const seen = vi.fn();
+  vi.stubGlobal("fetch", (path: string) =>
+    Promise.resolve(
+      String(path).includes("comments")
+        ? new Response(JSON.stringify({ code: "x", message: "no" }), { status: 400 })
+        : new Response(JSON.stringify({ tickets: [] }), { status: 200 }),
+    ),
+  );
+  const isOwn = Element.prototype.scrollIntoView;
+  Element.prototype.scrollIntoView = seen;
+  await act(async () => render(tab([entry(7, "newest")], 0), box));
+  const field = box.querySelector("textarea") as HTMLTextAreaElement;
+  await act(async () => {
+    field.value = "mine";
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  });
+  const send = () =>
+    act(async () => void box.querySelector("form")?.dispatchEvent(new Event("submit", { bubbles: true })));
+  await send();
+  await vi.waitFor(async () => {
+    await act(async () => {});
+    expect(button("Comment")?.disabled).toBe(false);
+  });
+  await act(async () => render(tab([entry(7, "newest"), entry(8, "somebody's")], 0), box));
+  expect(seen).not.toHaveBeenCalled();
+  Element.prototype.scrollIntoView = isOwn;
 });
 
 it("says that the path is the newest while the other pictures show an earlier moment", () => {

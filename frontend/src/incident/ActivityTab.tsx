@@ -22,12 +22,12 @@ interface ActivityTabProps {
 export function ActivityTab({ row, timeline, older = 0, mayComment, isAsked, onFocused }: ActivityTabProps) {
   const earlier = useEarlier(row.number, timeline, older);
   const list = useRef<HTMLOListElement>(null);
-  const own = useRef(false);
-  // What one has just said comes into sight: the box below it may have pushed it out.
+  const [said, setSaid] = useState(0);
+  // What one has just said comes into sight, once it was taken: the box below it may have pushed it out.
   useEffect(() => {
-    if (own.current) list.current?.lastElementChild?.scrollIntoView({ block: "center" });
-    own.current = false;
-  }, [timeline.at(-1)?.id]);
+    if (said > 0) list.current?.lastElementChild?.scrollIntoView({ block: "center" });
+  }, [said]);
+  const showOwn = () => setSaid((n) => n + 1);
   return (
     <div class="activity">
       <TicketsOf row={row} />
@@ -47,31 +47,56 @@ export function ActivityTab({ row, timeline, older = 0, mayComment, isAsked, onF
         ))}
       </ol>
       {timeline.length === 0 && <p class="faint">Nothing has happened yet.</p>}
-      {mayComment && (
-        <CommentBox row={row} isAsked={isAsked} onFocused={onFocused} onSent={() => (own.current = true)} />
-      )}
+      {mayComment && <CommentBox row={row} isAsked={isAsked} onFocused={onFocused} onSent={showOwn} />}
     </div>
   );
 }
 
+interface Earlier {
+  entries: TimelineRow[];
+  left: number;
+}
+
 /** Entries older than the timeline's, part by part as somebody asks for them. */
 function useEarlier(number: number, timeline: TimelineRow[], older: number) {
-  const [read, setRead] = useState<{ entries: TimelineRow[]; left: number } | null>(null);
+  const [read, setRead] = useState<Earlier | null>(null);
   const [isAsking, setAsking] = useState(false);
   const [failure, setFailure] = useState("");
-  const entries = read?.entries ?? [];
+  const before = useRef(timeline);
+  const kept = before.current === timeline ? read : carried(read, before.current, timeline);
+  useLayoutEffect(() => {
+    before.current = timeline;
+    setRead(kept);
+  }, [timeline]);
+  const oldest = (of: Earlier | null) => of?.entries[0]?.id ?? before.current[0]?.id;
   const ask = () => {
-    const first = entries[0] ?? timeline[0];
+    const from = oldest(kept);
+    if (from === undefined) return;
     setAsking(true);
-    readOlderTimeline(number, first.id)
+    readOlderTimeline(number, from)
       .then((found) => {
-        setRead({ entries: [...found.timeline, ...entries], left: found.timeline_left_out ?? 0 });
+        const left = found.timeline_left_out ?? 0;
+        // Asked from where it no longer ends: another question is needed.
+        setRead((now) =>
+          oldest(now) === from ? { entries: [...found.timeline, ...(now?.entries ?? [])], left } : now,
+        );
         setFailure("");
       })
       .catch((error: Error) => setFailure(error.message))
       .finally(() => setAsking(false));
   };
-  return { entries, left: read?.left ?? older, isAsking, failure, ask };
+  return { entries: kept?.entries ?? [], left: kept?.left ?? older, isAsking, failure, ask };
+}
+
+/**
+ * What was read of the time before the timeline, when the timeline begins later than before: with what it has let go of, so
+ * that none is missing between. null where entries between are not known, or it is another incident's.
+ */
+export function carried(read: Earlier | null, before: TimelineRow[], now: TimelineRow[]): Earlier | null {
+  const [first, last] = [now[0], before.at(-1)];
+  if (!read || !first || !last || last.id < first.id || last.incident !== first.incident) return null;
+  const letGo = before.filter((entry) => entry.id < first.id);
+  return letGo.length === 0 ? read : { ...read, entries: [...read.entries, ...letGo] };
 }
 
 const ACTOR_KIND: Record<string, string> = { user: "", detector: "detector", api: "through the API", ticket: "ticket" };
@@ -132,8 +157,9 @@ function CommentBox({ row, isAsked, onFocused, onSent }: CommentBoxProps) {
   const send = async () => {
     const said = text.trim();
     if (!said) return;
+    if (!(await actOn(row, "comments", { text: said }))) return;
+    setText("");
     onSent();
-    if (await actOn(row, "comments", { text: said })) setText("");
   };
   return (
     <form
