@@ -144,7 +144,12 @@ function Beside({ moments, at }: { moments: Moments; at: number | null }) {
           {moments.after.length > 0 && (
             <optgroup label={`After ${timeOfDay(moments.to_ns / 1e6)}`}>
               {moments.after.map((one, n) => (
-                <Choice key={`${one.kind} ${one.at_ns} ${one.word}`} moment={one} value={moments.moments.length + n} />
+                <Choice
+                  key={`${one.kind} ${one.at_ns} ${one.word}`}
+                  moment={one}
+                  value={moments.moments.length + n}
+                  isUnknown={one.at_ns > moments.newest_ns}
+                />
               ))}
             </optgroup>
           )}
@@ -159,10 +164,18 @@ function Beside({ moments, at }: { moments: Moments; at: number | null }) {
   );
 }
 
-function Choice({ moment, value }: { moment: Moment; value: number }) {
+interface ChoiceProps {
+  moment: Moment;
+  value: number;
+  /** After all that is known: it can be named, and nothing can be shown of it. */
+  isUnknown?: boolean;
+}
+
+function Choice({ moment, value, isUnknown = false }: ChoiceProps) {
   return (
-    <option value={String(value)}>
+    <option value={String(value)} disabled={isUnknown}>
       {timeOfDay(moment.at_ns / 1e6, 1)} {shortened(moment.word)}
+      {isUnknown && " (nothing is known of this time)"}
     </option>
   );
 }

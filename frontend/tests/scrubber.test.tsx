@@ -1,0 +1,48 @@
+/* The scrubber's list: a moment of which nothing can be known is named, and cannot be chosen. */
+
+import { render } from "preact";
+import { act } from "preact/test-utils";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import type { Moment } from "../src/grid/past";
+import { Scrubber } from "../src/grid/Scrubber";
+import { Scrub } from "../src/grid/scrub";
+
+const FROM_NS = 1_800_000_000_000_000_000;
+const mark = (after_s: number, word: string): Moment => ({
+  kind: "act",
+  at_ns: FROM_NS + after_s * 1e9,
+  word,
+  number: 0,
+});
+
+let box: HTMLDivElement;
+beforeEach(() => {
+  box = document.body.appendChild(document.createElement("div"));
+  vi.stubGlobal("fetch", () => new Promise(() => {}));
+});
+afterEach(() => {
+  render(null, box);
+  box.remove();
+  vi.unstubAllGlobals();
+});
+
+it("offers what came after the minutes, but not what came after all that is known", async () => {
+  const scrub = new Scrub("incidents/1");
+  scrub.moments.value = {
+    from_ns: FROM_NS,
+    to_ns: FROM_NS + 600e9,
+    first_ns: FROM_NS,
+    newest_ns: FROM_NS + 900e9,
+    is_live: false,
+    held: [],
+    moments: [mark(60, "triggered")],
+    omitted: 0,
+    after: [mark(700, "rita commented"), mark(1000, "rita resolved")],
+    later: 2,
+  };
+  await act(async () => render(<Scrubber scrub={scrub} beat="" />, box));
+  const options = [...box.querySelectorAll("option")].filter((one) => one.value !== "-1");
+  expect(options.map((one) => one.disabled)).toEqual([false, false, true]);
+  expect(options[2].textContent).toContain("rita resolved (nothing is known of this time)");
+  expect(options[1].textContent).not.toContain("nothing is known");
+});
