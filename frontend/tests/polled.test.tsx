@@ -68,3 +68,34 @@ it("drops what is told of another job", async () => {
   expect(box.textContent).toContain("of 2");
   expect(box.textContent).not.toContain("of 1");
 });
+
+it("asks a new question its own time after its own answer, not after that of the question before", async () => {
+  await show("job 1");
+  await settle(() => asked[0].answer("of 1"));
+  await pass(3000);
+  await show("job 2");
+  await pass(6000);
+  await settle(() => asked[1].answer("of 2"));
+  await pass(4900);
+  expect(asked).toHaveLength(2);
+  await pass(200);
+  expect(asked.map((one) => one.about)).toEqual(["job 1", "job 2", "job 2"]);
+});
+
+it("waits while nobody looks at the page, and asks at once when somebody does again", async () => {
+  const look = (isHidden: boolean) => {
+    Object.defineProperty(document, "hidden", { configurable: true, get: () => isHidden });
+    return act(async () => void document.dispatchEvent(new Event("visibilitychange")));
+  };
+  await show("job 1");
+  await settle(() => asked[0].answer("first"));
+  await look(true);
+  await pass(60_000);
+  expect(asked).toHaveLength(1);
+  await look(false);
+  expect(asked).toHaveLength(2);
+  await look(true);
+  await look(false);
+  expect(asked).toHaveLength(2);
+  Reflect.deleteProperty(document, "hidden");
+});
