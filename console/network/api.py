@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from django.core.cache import cache
 from django.utils.decorators import method_decorator
 from django.views.decorators.gzip import gzip_page
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -22,6 +21,7 @@ from console.accounts.access import caller_of
 from console.dashboard import jobs
 from console.dashboard.given import Fields
 from console.dashboard.job_api import find_job
+from console.dashboard.kept import kept_once
 from console.dashboard.schema import ERROR, an_object
 from console.incidents import read as incident_read
 from console.incidents.models import Incident
@@ -118,11 +118,7 @@ class JobParallelism(APIView):
 
 def kept(key: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The answer, or the one that somebody else was given a moment ago."""
-    found: dict[str, Any] | None = cache.get(f"network:{key}")
-    if found is None:
-        found = answer()
-        cache.set(f"network:{key}", found, KEPT_SECONDS)
-    return found
+    return kept_once(f"network:{key}", answer, KEPT_SECONDS)
 
 
 def _parallelism(attempt: Attempt, rank: int) -> dict[str, Any]:

@@ -22,6 +22,9 @@ GRID_FRAMES: Final = Counter("diogenes_grid_frames", "Changes of topology grids 
 GRIDS_FAILED: Final = Counter("diogenes_grids_failed", "Topology grids that could not be drawn.")
 RESYNCS: Final = Counter("diogenes_live_resyncs", "Browsers told to fetch the snapshot: messages were missing.")
 SNAPSHOTS: Final = Counter("diogenes_snapshots", "Snapshots fetched, by page.", ["page"])
+KEPT_ANSWERS: Final = Counter(
+    "diogenes_kept_answers", "Answers that are kept for seconds, by how one was had; busy: refused.", ["how"]
+)
 PUBLISHED: Final = Counter("diogenes_messages_published", "Live messages put on streams.", ["type"])
 UNPUBLISHED: Final = Counter("diogenes_messages_unpublished", "Live messages that could not be: Valkey was away.")
 

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final
 
-from django.core.cache import cache
 from django.utils.decorators import method_decorator
 from django.views.decorators.gzip import gzip_page
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -20,6 +19,7 @@ from console.accounts.access import caller_of
 from console.dashboard import jobs
 from console.dashboard.given import Fields
 from console.dashboard.job_api import find_job
+from console.dashboard.kept import kept_once
 from console.dashboard.schema import ERROR, an_object
 from console.incidents import read as incident_read
 from console.incidents.models import ConditionState
@@ -146,9 +146,7 @@ def _standing(attempt: Attempt | None, packets: Sequence[StagePacket], at: AsAt 
 
 def _standing_since(attempt: Attempt, at: AsAt, step_s: float) -> int | None:
     key = f"standing:{attempt.pk}:{at.ns // KEPT_NS}:{at.is_past}:{step_s:.3f}"
-    return cache.get_or_set(
-        key, lambda: standing_since_ns(attempt, at.ns + 1, step_s, is_past=at.is_past), KEPT_SECONDS
-    )
+    return kept_once(key, lambda: standing_since_ns(attempt, at.ns + 1, step_s, is_past=at.is_past), KEPT_SECONDS)
 
 
 def _newest_moved(packets: Sequence[StagePacket]) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from django.core.cache import cache
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
+from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -15,6 +16,7 @@ from rest_framework.views import APIView
 from console.accounts.access import Caller, caller_of
 from console.celery import app
 from console.dashboard.given import Fields
+from console.dashboard.kept import AWAY
 from console.dashboard.schema import ERROR, schema_of
 from console.incidents import read
 from console.incidents.lifecycle import BadAct, TooMany
@@ -29,6 +31,14 @@ POLL_SECONDS: Final = 0.1
 MINUTE_SECONDS: Final = 60
 QUESTIONS_MAX: Final = 20
 """Of one caller in a minute, not counting those whose answer is known."""
+
+
+class NobodyToAsk(APIException):
+    status_code = 503
+    default_detail = "Workers cannot be asked: Valkey does not answer."
+    default_code = "valkey_away"
+    wait = 5
+    """Retry-After, seconds."""
 
 
 class RankQuery(Fields):
@@ -49,17 +59,25 @@ class IncidentWhyNot(APIView):
         given.is_valid(raise_exception=True)
         rank = given.validated_data["rank"]
         check_rank(incident, rank)
-        key = key_of(incident, rank)
-        said = cache.get(key)
-        if said is None:
-            _count(caller)
-            said = _ask_worker(incident, rank, key)
+        try:
+            said = _said(caller, incident, rank, key_of(incident, rank))
+        except AWAY as away:
+            raise NobodyToAsk from away
         if said is None:
             error = {"error": "The answer is still being worked out. Ask again in a moment.", "code": "busy"}
             return Response(error, 503, headers={"Retry-After": "2"})
         if "error" in said:
             raise BadAct(said["error"])
         return Response(said["answer"])
+
+
+def _said(caller: Caller, incident: Incident, rank: int, key: str) -> dict[str, Any] | None:
+    """Raises one of AWAY: workers are asked by way of Valkey."""
+    said: dict[str, Any] | None = cache.get(key)
+    if said is None:
+        _count(caller)
+        said = _ask_worker(incident, rank, key)
+    return said
 
 
 def _count(caller: Caller) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -14,7 +13,7 @@ from django.utils import timezone
 from console.accounts.models import Role
 from console.dumps.models import DumpSummary
 from console.incidents.models import ConditionState, Incident
-from console.incidents.pictures import layers_api, layers_read
+from console.incidents.pictures import layers_read
 from console.incidents.watching.watch import watch_job
 from console.stages.watch import watch_stages
 from ingest.door.dumps import ask_dumps
@@ -173,39 +172,6 @@ async def test_classes_of_stacks_are_those_of_the_newest_that_were_taken(hung: I
     assert layer["note"]["texts"][layer["note"]["at"][7]] == "its node has not answered"
     earlier = await layer_of(hung, "stack_class", f"&at_ns={newest - 8 * SECOND}")
     assert earlier["nothing"] == "no stacks were taken before this moment"
-
-
-async def test_who_asks_while_a_layer_is_read_waits_for_it_and_it_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, go_on, n_read = threading.Event(), threading.Event(), []
-
-    def slow() -> bytes:
-        n_read.append(1)
-        begun.set()
-        assert go_on.wait(30)
-        return b"layer"
-
-    found: list[bytes | None] = []
-    threads = [threading.Thread(target=lambda: found.append(layers_api._once("layer:x", 60, slow))) for _ in range(3)]
-    threads[0].start()
-    assert begun.wait(30)
-    for thread in threads[1:]:
-        thread.start()
-    go_on.set()
-    for thread in threads:
-        await sync_to_async(thread.join)(30)
-    assert found == [b"layer"] * 3 and len(n_read) == 1
-    monkeypatch.setattr(layers_api, "WAIT_SECONDS", 0.0)
-    cache.add("layer:y:reading", 1, 60)
-    assert layers_api._once("layer:y", 60, slow) is None and len(n_read) == 1
-
-
-async def test_a_layer_that_could_not_be_read_does_not_keep_others_waiting() -> None:
-    def broken() -> bytes:
-        raise RuntimeError("database away")
-
-    with pytest.raises(RuntimeError):
-        await sync_to_async(layers_api._once)("layer:z", 60, broken)
-    assert await sync_to_async(layers_api._once)("layer:z", 60, lambda: b"now") == b"now"
 
 
 async def test_an_incident_of_an_attempt_of_which_nothing_was_heard_has_layers_of_unknown_ranks(
