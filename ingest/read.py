@@ -136,6 +136,17 @@ def read_rollups(attempt_id: int, start_ns: int, end_ns: int) -> list[RollupPoin
     return [_add_up(same, sizes.get(comm_id, 0)) for (_, comm_id, _), same in parts.items()]
 
 
+def ops_counted_sql(attempt: str) -> str:
+    """A SELECT of how many op records an attempt's roll-ups count, to stand in a statement of one's own.
+
+    attempt: the expression of its id. Parameters: `ops_from`, `ops_to`; of buckets that begin in [from, to), unix ns.
+    """
+    return (
+        f"SELECT coalesce(sum(n_ops), 0)::bigint FROM {OpRollup._meta.db_table}"
+        f" WHERE attempt_id = {attempt} AND bucket_ns >= %(ops_from)s AND bucket_ns < %(ops_to)s"
+    )
+
+
 def _add_up(parts: Sequence[OpRollup], n_ranks: int) -> RollupPoint:
     first, n_timed, duration_ns = parts[0], sum(part.n_timed for part in parts), sum(p.duration_sum_ns for p in parts)
     longest_ns = max(part.duration_max_ns for part in parts)

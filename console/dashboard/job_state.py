@@ -1,4 +1,4 @@
-"""What a job's row is made of, in one question: its newest attempt, the nodes and ranks of that, looks, incidents, ops.
+"""What rows of jobs are made of, in one question for all: newest attempts, the nodes and ranks of those, looks, incidents, ops.
 
 A row is made after every look at a job. Asked one by one, through models, that took as long as the rest of the look.
 """
@@ -6,6 +6,7 @@ A row is made after every look at a job. Asked one by one, through models, that 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
@@ -14,17 +15,20 @@ from django.db import connection
 
 from console.incidents.models import LOOK_FAILED, ConditionState, Incident, JobNormal, Look, State
 from console.stages.models import StagePacket
-from ingest.models import Attempt, Node, OpRollup, Rank
+from ingest.models import Attempt, Node, Rank
+from ingest.read import ops_counted_sql
 from rca.findings import SymptomKind
 
 
 @dataclass(frozen=True, slots=True)
 class JobKnown:
     """Of a job's newest attempt. n_nodes, n_reporting, n_catching_up, newest_ns: of its nodes, newest_ns their newest data
-    time. look_kind, look_seen_ns, looked_at: of the newest look, None without any; seen_at: of the newest that did not fail.
+    time. n_ranks: known ones; where some nodes of one that goes on do not report, those on the others. look_kind,
+    look_seen_ns, looked_at: of the newest look, None without any; seen_at: of the newest that did not fail.
     n_ops: op records in the roll-ups asked for. intervals: of the ops of the watched ranks, as JobNormal keeps them.
     """
 
+    job_id: int
     attempt_id: int
     number: int
     state: str
@@ -46,18 +50,24 @@ class JobKnown:
     has_steps: bool
 
 
-def read_known(job_id: int, reporting_since_ns: int, ops_ns: tuple[int, int], steps_since_ns: int) -> JobKnown | None:
-    """None for a job without attempts. ops_ns: roll-ups that begin in [start, end); steps_since_ns: windows of stages since."""
+def read_known(
+    job_ids: Sequence[int], reporting_since_ns: int, ops_ns: tuple[int, int], steps_since_ns: int
+) -> dict[int, JobKnown]:
+    """By job; those without attempts are left out. ops_ns: roll-ups that begin in [start, end).
+
+    steps_since_ns: windows of stages since.
+    """
     given: dict[str, Any] = {
-        "job": job_id, "reporting": reporting_since_ns, "from": ops_ns[0], "to": ops_ns[1], "steps": steps_since_ns,
-        "failed": LOOK_FAILED, "resolved": State.RESOLVED.value, "clear": ConditionState.CLEAR.value,
-        "idle": SymptomKind.IDLE.value,
+        "jobs": list(job_ids), "reporting": reporting_since_ns, "ops_from": ops_ns[0], "ops_to": ops_ns[1],
+        "steps": steps_since_ns, "failed": LOOK_FAILED, "resolved": State.RESOLVED.value,
+        "clear": ConditionState.CLEAR.value, "idle": SymptomKind.IDLE.value, "ended": Attempt.State.ENDED.value,
     }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(_SELECT, given)
-        row = cursor.fetchone()
-    if row is None:
-        return None
+        return {known.job_id: known for known in map(_known, cursor.fetchall())}
+
+
+def _known(row: tuple[Any, ...]) -> JobKnown:
     found = dict(zip((field.name for field in fields(JobKnown)), row, strict=True))
     return JobKnown(**{**found, "intervals": json.loads(found["intervals"] or "{}")})
 
@@ -67,17 +77,20 @@ def _table(model: Any) -> str:
 
 
 _SELECT: Final = f"""
-SELECT a.id, a.number, a.state, a.world_size, a.started_at,
+SELECT a.job_id, a.id, a.number, a.state, a.world_size, a.started_at,
     n.n, n.n_reporting, n.n_catching_up, n.newest_ns,
-    (SELECT count(DISTINCT rank) FROM {_table(Rank)} WHERE attempt_id = a.id AND rank >= 0 AND NOT replaced),
+    CASE WHEN a.state = %(ended)s OR n.n_reporting = n.n
+        THEN (SELECT count(DISTINCT rank) FROM {_table(Rank)} WHERE attempt_id = a.id AND rank >= 0 AND NOT replaced)
+        ELSE (SELECT count(DISTINCT r.rank) FROM {_table(Rank)} r JOIN {_table(Node)} AS its ON its.id = r.node_id
+            WHERE r.attempt_id = a.id AND r.rank >= 0 AND NOT r.replaced AND its.received_ns > %(reporting)s) END,
     i.open_id, i.is_firing, l.kind, l.seen_ns, l.taken_at,
     CASE WHEN l.kind <> %(failed)s THEN l.taken_at ELSE (
         SELECT taken_at FROM {_table(Look)} WHERE attempt_id = a.id AND kind <> %(failed)s ORDER BY id DESC LIMIT 1) END,
-    (SELECT coalesce(sum(n_ops), 0)::bigint FROM {_table(OpRollup)}
-     WHERE attempt_id = a.id AND bucket_ns >= %(from)s AND bucket_ns < %(to)s),
+    ({ops_counted_sql("a.id")}),
     (SELECT (body -> 'intervals')::text FROM {_table(JobNormal)} WHERE attempt_id = a.id),
     EXISTS (SELECT 1 FROM {_table(StagePacket)} WHERE attempt_id = a.id AND end_ns >= %(steps)s)
-FROM (SELECT * FROM {_table(Attempt)} WHERE job_id = %(job)s ORDER BY number DESC LIMIT 1) a
+FROM unnest(%(jobs)s::bigint[]) AS j (id)
+CROSS JOIN LATERAL (SELECT * FROM {_table(Attempt)} WHERE job_id = j.id ORDER BY number DESC LIMIT 1) a
 CROSS JOIN LATERAL (
     SELECT count(*) AS n, count(*) FILTER (WHERE received_ns > %(reporting)s) AS n_reporting,
         count(*) FILTER (WHERE catching_up) AS n_catching_up, coalesce(max(watermark_ns), 0) AS newest_ns

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from django.db.models import Count, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from console.dashboard.job_state import JobKnown, read_known
@@ -84,26 +84,32 @@ def visible_jobs(team_ids: Sequence[int]) -> QuerySet[Job]:
 
 def read_job_rows(team_ids: Sequence[int]) -> list[JobRow]:
     """The newest jobs of these teams."""
-    return [read_job_row(job) for job in visible_jobs(team_ids).order_by("-id")[:JOBS_MAX]]
+    return _rows_of(list(visible_jobs(team_ids).order_by("-id")[:JOBS_MAX]))
 
 
 def read_job_row(job: Job) -> JobRow:
     """A job as its newest attempt shows it."""
+    return _rows_of([job])[0]
+
+
+def _rows_of(jobs: Sequence[Job]) -> list[JobRow]:
     now = time.time_ns()
     since = (now // SECOND // RATE_SECONDS - 1) * RATE_SECONDS * SECOND  # the last whole ten seconds began
-    known = read_known(job.pk, now - REPORTING_NS, (since, now), now - STAGES_NS)
-    if known is None:
-        return _unheard(job)
-    ops_per_s = round(known.n_ops * SECOND / (now - since), 1) if known.n_reporting else None
+    known = read_known([job.pk for job in jobs], now - REPORTING_NS, (since, now), now - STAGES_NS)
+    return [_row_of(job, known[job.pk], now - since) if job.pk in known else _unheard(job) for job in jobs]
+
+
+def _row_of(job: Job, known: JobKnown, counted_ns: int) -> JobRow:
+    """counted_ns: how long its ops were counted."""
+    ops_per_s = round(known.n_ops * SECOND / counted_ns, 1) if known.n_reporting else None
     state = _job_state(known, ops_per_s)
-    is_partly = state != "ended" and known.n_reporting < known.n_nodes
     return JobRow(
         id=job.pk,
         name=job.name,
         team=job.team.name,
         attempt=known.number,
         state=state,
-        n_ranks=_count_reporting(known.attempt_id) if is_partly else known.n_ranks,
+        n_ranks=known.n_ranks,
         world_size=known.world_size,
         n_nodes=known.n_nodes,
         nodes_reporting=known.n_reporting,
@@ -113,13 +119,6 @@ def read_job_row(job: Job) -> JobRow:
         looked_at=iso(known.seen_at) if known.seen_at else None,
         incident=known.open_incident,
     )
-
-
-def _count_reporting(attempt_id: int) -> int:
-    """Known ranks on the nodes that report."""
-    known = Rank.objects.filter(attempt=attempt_id, rank__gte=0, replaced=False)
-    reporting = known.filter(node__received_ns__gt=_reporting_since_ns())
-    return int(reporting.aggregate(n=Count("rank", distinct=True))["n"])
 
 
 def read_looks(job: Job) -> list[LookRow]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from django.utils import timezone
 
-from console.dashboard.jobs import read_job_row
+from console.dashboard.jobs import read_job_row, read_job_rows
 from console.incidents import lifecycle
 from console.incidents.models import LOOK_FAILED, ConditionState, Incident, JobNormal, Look
 from console.incidents.rows import iso
@@ -65,6 +65,24 @@ def test_everything_a_row_is_made_of_is_asked_in_one_question(
     with django_assert_num_queries(1):
         row = read_job_row(job)
     assert (row.n_nodes, row.nodes_reporting, row.world_size) == (1, 1, 8)
+
+
+def test_the_rows_of_any_number_of_jobs_are_asked_in_one_question(
+    attempt: Attempt, django_assert_max_num_queries: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    heard(attempt, ago_s=60)
+    team, now = attempt.job.team, timezone.now()
+    for n in range(12):
+        job = Job.objects.create(team=team, name=f"job-{n}")
+        if n < 10:
+            other = Attempt.objects.create(job=job, number=n, world_size=n, started_at=now, last_received_at=now)
+            heard(other), heard(other, "node1", ago_s=60)
+    with django_assert_max_num_queries(3):  # the jobs, what they are made of, and whether ingest hears anybody
+        rows = read_job_rows([team.pk])
+    assert [(row.name, row.attempt, row.world_size, row.n_nodes, row.nodes_reporting) for row in rows[:4]] == [
+        ("job-11", 0, 0, 0, 0), ("job-10", 0, 0, 0, 0), ("job-9", 9, 9, 2, 1), ("job-8", 8, 8, 2, 1),
+    ]  # fmt: skip
+    assert len(rows) == 13 and read_job_rows([]) == []
 
 
 def test_a_look_that_failed_says_nothing_and_the_one_before_is_shown(attempt: Attempt) -> None:
