@@ -1,9 +1,9 @@
 """The Celery application: what runs, how often, and in which queue.
 
-Looks have their own queue and expire within their period: a late look is worth nothing, the next one sees more. A worker of
-their own takes them (`--queues watch`), another the rest (`--queues celery`), so nothing that takes long, deliveries to a
-silent tracker, pictures or bundles, keeps a look waiting. One worker for both would not do: a worker whose processes are busy
-takes a message more for each of them and holds it.
+Three queues, each with a worker of its own. `watch` has the looks, which expire within their period: a late look is worth
+nothing, the next one sees more. `urgent` has what people or pages wait for, deliveries above all. All else is in `celery`, the
+queue of who names none: what takes long, dumps, stages, pictures, bundles or upkeep, waits for its like alone. One worker for
+several queues would not do: one whose processes are busy takes a message more for each of them and holds it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,18 @@ from django.conf import settings
 from kombu import Connection, Queue
 
 from console.operations import task_signals
-from ingest.process import LOOKS_QUEUE
+from ingest.process import LOOKS_QUEUE, OTHER_QUEUE, URGENT_QUEUE
 
 RETRY_SECONDS_MAX = 2.0
+LOOKS = ("watch_job", "watch_heard_jobs", "watch_all_jobs")
+URGENT = (
+    "console.tickets.tasks.send_due", "console.incidents.tasks.relay_outbox", "console.incidents.tasks.tend_incidents",
+    "console.incidents.tasks.draw_grids", "console.incidents.tasks.answer_why_not", "console.operations.tasks.ping_dead_man",
+)  # fmt: skip
+"""Of these only one each delivers and draws at a time, and an answer has 30 s: three processes are never all held for long."""
+ROUTES = {f"console.incidents.tasks.{name}": {"queue": LOOKS_QUEUE} for name in LOOKS} | {
+    name: {"queue": URGENT_QUEUE} for name in URGENT
+}
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 # Root is warned of because pickled tasks could run anything: ours are JSON, and nothing else is accepted.
@@ -82,9 +91,9 @@ app.conf.update(
     imports=[f"console.{name}.tasks" for name in ("incidents", "dumps", "stages", "tickets", "evidence", "operations")],
     accept_content=["json"],
     task_ignore_result=True,
-    task_queues=[Queue(LOOKS_QUEUE), Queue("celery")],
-    task_default_queue="celery",
-    task_routes={"console.incidents.tasks.watch_*": {"queue": LOOKS_QUEUE}},
+    task_queues=[Queue(LOOKS_QUEUE), Queue(URGENT_QUEUE), Queue(OTHER_QUEUE)],
+    task_default_queue=OTHER_QUEUE,
+    task_routes=ROUTES,
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,
     broker_connection_retry_on_startup=True,

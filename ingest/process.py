@@ -13,8 +13,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-SERVERS: Final = ("web", "ingest", "looks", "worker", "beat")
-LOOKS_QUEUE: Final = "watch"
+SERVERS: Final = ("web", "ingest", "looks", "urgent", "worker", "beat")
+LOOKS_QUEUE, URGENT_QUEUE, OTHER_QUEUE = "watch", "urgent", "celery"
+_WORKERS: Final = {LOOKS_QUEUE: "looks", URGENT_QUEUE: "urgent"}
 _APPLICATIONS: Final = {"console.asgi:application": "web", "ingest.asgi:application": "ingest"}
 
 
@@ -34,11 +35,21 @@ def process_name(arguments: Sequence[str]) -> str:
 
 
 def _celery_name(arguments: Sequence[str]) -> str:
-    """A worker that takes looks and nothing else is `looks`."""
+    """A worker that takes one queue and nothing else is called after it; one that takes several is a `worker`."""
     if "worker" in arguments:
-        options = dict(pairwise(arguments))
-        return "looks" if options.get("--queues") == LOOKS_QUEUE else "worker"
+        return _WORKERS.get(_queues(arguments), "worker")
     return "beat" if "beat" in arguments else "celery"
+
+
+def _queues(arguments: Sequence[str]) -> str:
+    """In all spellings that Celery takes: `--queues watch`, `--queues=watch`, `-Q watch`, `-Qwatch`."""
+    for argument, following in pairwise((*arguments, "")):
+        option, _, value = argument.partition("=")
+        if option == "--queues":
+            return value or following
+        if argument.startswith("-Q"):
+            return argument.removeprefix("-Q") or following
+    return ""
 
 
 NAME: Final = process_name(sys.argv)

@@ -21,7 +21,7 @@ from tests.servers import SETTINGS
 
 pytestmark = pytest.mark.live
 
-SERVERS = ["web", "ingest", "looks", "worker", "beat", "valkey", "postgres"]
+SERVERS = ["web", "ingest", "looks", "urgent", "worker", "beat", "valkey", "postgres"]
 NODES = 8
 
 

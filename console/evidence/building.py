@@ -1,8 +1,8 @@
 """Building an evidence bundle: asked for by a person, built by a worker, kept for some days, bounded and counted.
 
 The file is written beside its place and moved there when it is whole, so that nobody downloads half of one. While one is built
-for an incident, asking again is the same request. Nothing else that takes long is done meanwhile: what pages people has the other
-process of the worker.
+for an incident, asking again is the same request. No upkeep is done meanwhile: the
+worker's other process is for dumps and stages.
 """
 
 from __future__ import annotations

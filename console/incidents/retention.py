@@ -2,7 +2,7 @@
 
 Incidents, timelines and diagnoses are kept. The traces around an incident are kept while it is open and for a month
 after it was resolved; what is let go is logged and counted. All this takes long and may wait, so only one of it runs at a time:
-what pages people has the other process of the worker.
+dumps and stages have the other process of the worker.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ EVIDENCE_DAYS_DEFAULT: Final = 30.0
 COPIED_SOON: Final = timedelta(minutes=15)
 """Of windows pinned so lately more traces arrive; what comes later still is copied by the hourly pass."""
 UPKEEP_LOCK: Final = 0x44474F48  # key of an advisory lock
+AGAIN_SECONDS: Final = 30
+"""So much later it is asked for again, when something else that takes long is done."""
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ def evidence_age() -> timedelta:
 
 @contextmanager
 def alone() -> Iterator[bool]:
-    """Whether nothing else that takes long is done meanwhile: a process of the worker is left to what pages people."""
+    """Whether nothing else that takes long is done meanwhile: a process of the worker is left to dumps and stages."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [UPKEEP_LOCK])
         is_mine = bool(cursor.fetchone()[0])

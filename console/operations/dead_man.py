@@ -1,8 +1,8 @@
 """The dead-man ping: a URL that is called while looks are taken, so that somebody outside hears when they are not.
 
 A monitor that waits for the call (Healthchecks, Dead Man's Snitch, an Alertmanager of your own) raises the alarm when it
-stays away. The call is made by the worker, on beat's word, and only when no running job with reporting nodes is overdue: so
-it stays away when any of database, Valkey, beat, worker or looks has stopped.
+stays away. The call is made by the worker `urgent`, on beat's word, and only when no running job with reporting nodes is
+overdue: so it stays away when any of database, Valkey, beat, urgent or looks has stopped.
 """
 
 from __future__ import annotations

@@ -121,6 +121,7 @@ def _questions(places: Places) -> list[Question]:
         Question("live socket", lambda: _socket(places.web), "web"),
         Question("ingest", lambda: _probe_ingest(places)),
         Question("looks", _looks, "Valkey"),
+        Question("urgent", _urgent, "Valkey"),
         Question("worker", _worker, "Valkey"),
         Question("beat", lambda: ask_roll("beat"), "Valkey"),
         Question("doors", _doors, "Valkey"),
@@ -207,8 +208,13 @@ def _looks() -> str:
     return f"answers; {ask_roll('looks')}"
 
 
+def _urgent() -> str:
+    _ping("urgent@*", "no worker of what is urgent answers: nobody is paged; start one, or see its log")
+    return f"answers; {ask_roll('urgent')}"
+
+
 def _worker() -> str:
-    _ping("celery@*", "no worker answers: nothing is sent, drawn or tidied up; start one, or see its log")
+    _ping("celery@*", "no worker answers: no dumps are read, nothing is built or tidied up; start one, or see its log")
     return f"answers; {ask_roll('worker')}"
 
 

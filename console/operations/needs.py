@@ -1,7 +1,7 @@
 """What each process of the console needs, beyond what ingest asks for (ingest/needs.py).
 
-The web process is of use without workers: people must see that looks have stopped. So looks, worker, beat, ingest and
-Valkey make its readiness `degraded`, not `not ready`.
+The web process is of use without workers: people must see that looks have stopped. So looks, urgent, worker, beat,
+ingest and Valkey make its readiness `degraded`, not `not ready`.
 """
 
 from __future__ import annotations
@@ -63,6 +63,6 @@ def needs_of(name: str) -> tuple[Need, ...]:
         return (*DATABASE, Need("pages", ask_pages), Need("valkey", ask_valkey, is_must=False), *others)
     if name == "ingest":
         return NEEDS
-    if name in ("looks", "worker"):
+    if name in ("looks", "urgent", "worker"):
         return (*DATABASE, valkey, tick)
     return (valkey, tick)

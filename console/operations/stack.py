@@ -26,14 +26,14 @@ from psycopg import Connection
 from console.operations.alive import read_alive, valkey
 from ingest.health import read_health
 from ingest.needs import partitions_ahead
-from ingest.process import SERVERS
+from ingest.process import LOOKS_QUEUE, OTHER_QUEUE, SERVERS, URGENT_QUEUE
 from ingest.traces.database import connect
 from ingest.traces.space import Space, data_folders, measure
 
 JOBS_NAMED_MAX: Final = 50
 FRESH_SECONDS: Final = 5.0
 STATEMENT_MS: Final = 2_000
-QUEUES: Final = ("watch", "celery")
+QUEUES: Final = (LOOKS_QUEUE, URGENT_QUEUE, OTHER_QUEUE)
 MEANING: Final = {
     "diogenes_processes": "Processes heard from in the last 15 s, by kind.",
     "diogenes_nodes": "Nodes of running attempts: reporting, catching_up, silent; unheard: ingest was not listening.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from console.incidents.retention import AGAIN_SECONDS, alone
 from console.stages import store, watch
 from ingest.read import running_attempts
 
@@ -22,4 +23,8 @@ def watch_stages(attempt_id: int) -> None:
 
 @shared_task(soft_time_limit=600, time_limit=660)
 def drop_old_packets() -> None:
-    store.drop_old_packets()
+    with alone() as is_mine:
+        if is_mine:
+            store.drop_old_packets()
+        else:
+            drop_old_packets.apply_async(countdown=AGAIN_SECONDS)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from console.supervisor.children import Child, Recipe, die_with_parent
 from console.supervisor.servers import ServerFailed
-from ingest.process import LOOKS_QUEUE
+from ingest.process import LOOKS_QUEUE, OTHER_QUEUE, URGENT_QUEUE
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MANAGE: Final = (sys.executable, str(ROOT / "manage.py"))
@@ -56,16 +56,32 @@ def _uvicorn(name: str, application: str, port: int) -> Recipe:
 
 def looks_recipe() -> Recipe:
     """Looks and nothing else, so that nothing else keeps them waiting; two processes, for one look may take a minute."""
-    return _worker("looks", "--hostname", "looks@%h", "--queues", LOOKS_QUEUE)
+    return _worker("looks", 2, "--hostname", "looks@%h", "--queues", LOOKS_QUEUE)
+
+
+def urgent_recipe() -> Recipe:
+    """What people wait for. Three processes: one may deliver and one draw while acknowledgements end and answers are given."""
+    return _worker("urgent", 3, "--hostname", "urgent@%h", "--queues", URGENT_QUEUE)
 
 
 def worker_recipe() -> Recipe:
-    """Everything but looks. Two processes: what pages people goes on while one of them does upkeep."""
-    return _worker("worker", "--queues", "celery")
+    """What takes long. Two processes: dumps and stages are read while one of them does upkeep."""
+    return _worker("worker", 2, "--queues", OTHER_QUEUE)
 
 
-def _worker(name: str, *options: str) -> Recipe:
-    argv = [sys.executable, "-m", "celery", "-q", "-A", "console", "worker", *options, "--concurrency", "2"]
+def _worker(name: str, n_processes: int, *options: str) -> Recipe:
+    argv = [
+        sys.executable,
+        "-m",
+        "celery",
+        "-q",
+        "-A",
+        "console",
+        "worker",
+        *options,
+        "--concurrency",
+        str(n_processes),
+    ]
     argv += ["--loglevel", "INFO", "--without-gossip", "--without-mingle"]
     return Recipe(name=name, argv=argv, answers=says(WORKER_IS_UP))
 

@@ -123,11 +123,12 @@ class Stack:
 
     def _spawn_console(self) -> Callable[[], None]:
         """Start the console's processes; returns what waits until all of them are up, and raises ServerFailed."""
-        self.say("Web, ingest, looks, worker and beat: starting")
+        self.say("Web, ingest, looks, urgent, worker and beat: starting")
         web = self.spawn(processes.web_recipe(self.port))
         numbers = range(1, processes.ingest_processes() + 1)
         ingests = [self.spawn(processes.ingest_recipe(self.ingest_port, number)) for number in numbers]
-        workers = [self.spawn(processes.looks_recipe()), self.spawn(processes.worker_recipe())]
+        recipes = processes.looks_recipe(), processes.urgent_recipe(), processes.worker_recipe()
+        workers = [self.spawn(recipe) for recipe in recipes]
         beat = self.spawn(processes.beat_recipe(self.folder.path))
 
         def await_all() -> None:

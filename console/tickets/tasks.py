@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from console.incidents.retention import AGAIN_SECONDS, alone
 from console.tickets import drawing, remote, sender
 
 SOFT_LIMIT_SECONDS = int(sender.RUN_SECONDS) + 25  # to write down what the last round did
@@ -26,4 +27,8 @@ def draw_pictures() -> None:
 
 @shared_task(soft_time_limit=600, time_limit=660)
 def tidy_deliveries() -> None:
-    sender.tidy()
+    with alone() as is_mine:
+        if is_mine:
+            sender.tidy()
+        else:
+            tidy_deliveries.apply_async(countdown=AGAIN_SECONDS)

@@ -8,7 +8,7 @@ import kombu.utils.functional
 import pytest
 from kombu.exceptions import OperationalError
 
-from console.celery import _schedule, app
+from console.celery import ROUTES, _schedule, app
 from console.incidents import tasks
 from ingest.door.marks import mark_heard, take_heard
 
@@ -20,21 +20,33 @@ def test_every_scheduled_task_exists_and_expires_within_its_period() -> None:
         assert entry["options"]["expires"] <= max(entry["schedule"].total_seconds(), 1.0)
 
 
-def test_looks_wait_in_a_queue_of_their_own() -> None:
-    queues = {
-        name: app.amqp.router.route({}, f"console.incidents.tasks.{name}")["queue"].name
-        for name in (
-            "watch_job",
-            "watch_heard_jobs",
-            "watch_all_jobs",
-            "relay_outbox",
-            "copy_evidence",
-            "apply_retention",
-        )
-    }
-    assert [name for name, queue in queues.items() if queue == "watch"] == [
-        "watch_job", "watch_heard_jobs", "watch_all_jobs",
-    ]  # fmt: skip
+LONG_SECONDS = 120
+"""A limit beyond which nothing may be in a queue that looks or pages wait in."""
+
+
+def tasks_by_queue() -> dict[str, set[str]]:
+    app.loader.import_default_modules()
+    ours = sorted(name for name in app.tasks if name.startswith("console."))
+    found: dict[str, set[str]] = {}
+    for name in ours:
+        found.setdefault(app.amqp.router.route({}, name)["queue"].name, set()).add(name.rpartition(".")[2])
+    return found
+
+
+def test_looks_and_what_people_wait_for_have_queues_of_their_own_and_dumps_are_in_neither() -> None:
+    found = tasks_by_queue()
+    assert found["watch"] == {"watch_job", "watch_heard_jobs", "watch_all_jobs"}
+    assert found["urgent"] == {
+        "send_due", "relay_outbox", "tend_incidents", "draw_grids", "answer_why_not", "ping_dead_man",
+    }  # fmt: skip
+    assert set(found) == {"watch", "urgent", "celery"}
+    assert {"watch_dumps", "watch_stages", "draw_pictures", "apply_retention", "build_evidence"} <= found["celery"]
+
+
+def test_every_route_is_that_of_a_task_and_what_may_take_two_minutes_is_in_no_way() -> None:
+    app.loader.import_default_modules()
+    assert [name for name in ROUTES if name not in app.tasks] == []
+    assert [name for name in ROUTES if (app.tasks[name].soft_time_limit or 0) > LONG_SECONDS] == []
 
 
 def test_without_the_light_beat_the_regular_one_stays(settings: Any) -> None:

@@ -1,4 +1,4 @@
-"""Both workers as they are shipped, in processes of their own: a look is taken while nothing else comes to an end."""
+"""The workers as they are shipped, in processes of their own: looks and pages go on while nothing else comes to an end."""
 
 from __future__ import annotations
 
@@ -6,27 +6,34 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 from django.db import connection
 from django.utils import timezone
 
 from console.celery import app
-from console.evidence.models import EvidenceBundle
+from console.dumps.models import DumpSummary
 from console.incidents.models import Incident, State
 from console.supervisor.children import Recipe
-from console.supervisor.processes import ROOT, looks_recipe, worker_recipe
+from console.supervisor.processes import ROOT, looks_recipe, urgent_recipe, worker_recipe
 from console.supervisor.servers import database_url
-from ingest.models import Attempt, Job, Team
+from console.tickets.models import Delivery
+from ingest.models import Attempt, DumpRequest, Job, Team
 from ingest.traces.database import connect
 from tests.console.incidents.making import make_incident
+from tests.console.tickets.places import place
+from tests.console.tickets.test_sending import pagerduty
 from tests.servers import TestServers
 
 WAIT_SECONDS = 90.0
-QUEUES = ("watch", "celery")
+QUEUES = ("watch", "urgent", "celery")
+RECIPES = (looks_recipe, urgent_recipe, worker_recipe)
 BLOCKED = {"console.incidents.tasks.apply_retention": "ingest_pinned_batch",
-           "console.evidence.tasks.tidy_evidence": EvidenceBundle._meta.db_table}  # fmt: skip
-"""Tasks of the other worker, and a table that each of them waits for while somebody holds it."""
+           "console.incidents.tasks.watch_dumps": DumpSummary._meta.db_table}  # fmt: skip
+"""Tasks that take long, and a table that each of them waits for while somebody holds it."""
 
 
 class Workers:
@@ -35,8 +42,9 @@ class Workers:
     def __init__(self, url: str) -> None:
         self.url, self.processes = url, list[subprocess.Popen[bytes]]()
 
-    def start(self, recipe: Recipe) -> None:
-        self.processes.append(subprocess.Popen(recipe.argv, cwd=ROOT, env={**os.environ, "DATABASE_URL": self.url}))
+    def start(self, recipe: Recipe, **more: str) -> None:
+        environment = {**os.environ, "DATABASE_URL": self.url, **more}
+        self.processes.append(subprocess.Popen(recipe.argv, cwd=ROOT, env=environment))
 
     def wait_until(self, is_so: Callable[[], bool]) -> None:
         give_up_at = time.monotonic() + WAIT_SECONDS
@@ -79,37 +87,49 @@ def waiting() -> set[str]:
         return {str(row[0]) for row in cursor.fetchall()}
 
 
-def test_a_look_is_taken_while_both_processes_of_the_other_worker_are_busy(workers: Workers) -> None:
+def queues_of_workers() -> dict[str, set[str]]:
+    told = app.control.inspect(timeout=2).active_queues() or {}
+    return {name.partition("@")[0]: {queue["name"] for queue in queues} for name, queues in told.items()}
+
+
+def is_answering(name: str) -> bool:
+    return bool(app.control.ping(pattern=f"{name}@*", matcher="glob", timeout=2, limit=1))
+
+
+def test_each_worker_answers_for_its_own_queue_and_looks_and_pages_go_on_while_what_takes_long_holds_its_worker(
+    workers: Workers, settings: Any
+) -> None:
     now = timezone.now()
     job = Job.objects.create(team=Team.objects.create(name="research"), name="llama")
     attempt = Attempt.objects.create(
         job=job, number=1, state="ended", started_at=now, ended_at=now, last_received_at=now
     )
-    incident = make_incident(attempt)
-    workers.start(worker_recipe())
-    with connect() as other, other.transaction():
-        for task, table in BLOCKED.items():
-            other.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-            app.send_task(task)
-        workers.wait_until(lambda: waiting() >= set(BLOCKED.values()))
-        app.send_task("console.incidents.tasks.watch_all_jobs")
-        workers.start(looks_recipe())
-        workers.wait_until(lambda: Incident.objects.get(pk=incident.pk).state == State.RESOLVED)
-        assert waiting() >= set(BLOCKED.values())
-
-
-def test_each_worker_takes_what_is_its_own_and_answers_by_its_name(workers: Workers) -> None:
-    workers.start(looks_recipe())
-    workers.start(worker_recipe())
+    later = now + timedelta(minutes=5)
+    DumpRequest.objects.create(attempt=attempt, kinds=["stacks"], asked_at=now, expires_at=later)
+    with place() as here:
+        pagerduty(attempt, here, settings)
+        incident = make_incident(attempt)
+        Delivery.objects.update(due_at=now)
+        for recipe in RECIPES:
+            workers.start(recipe(), DIOGENES_TICKETS_HOSTS=here.name)
+        with connect() as other, other.transaction():
+            for task, table in BLOCKED.items():
+                other.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+                app.send_task(task, [attempt.pk] if task.endswith("watch_dumps") else [])
+            workers.wait_until(lambda: waiting() >= set(BLOCKED.values()))
+            app.send_task("console.tickets.tasks.send_due")
+            workers.wait_until(lambda: Delivery.objects.filter(state="sent").exists())
+            app.send_task("console.incidents.tasks.watch_all_jobs")
+            workers.wait_until(lambda: Incident.objects.get(pk=incident.pk).state == State.RESOLVED)
+            assert waiting() >= set(BLOCKED.values())
+        assert here.asked[0].json["event_action"] == "trigger"
     found: dict[str, set[str]] = {}
 
-    def both_answer() -> bool:
-        told = app.control.inspect(timeout=2).active_queues() or {}
-        found.update({name.partition("@")[0]: {queue["name"] for queue in queues} for name, queues in told.items()})
-        return len(found) == 2
+    def all_answer() -> bool:
+        found.update(queues_of_workers())
+        return len(found) == len(RECIPES)
 
-    workers.wait_until(both_answer)
-    assert found == {"looks": {"watch"}, "celery": {"celery"}}
-    for name in found:
-        (answer,) = app.control.ping(pattern=f"{name}@*", matcher="glob", timeout=10, limit=1)
-        assert next(iter(answer)).startswith(f"{name}@")
+    workers.wait_until(all_answer)
+    assert found == {"looks": {"watch"}, "urgent": {"urgent"}, "celery": {"celery"}}
+    for name in ("looks", "urgent", "celery"):
+        workers.wait_until(partial(is_answering, name))

@@ -36,6 +36,7 @@ PROGRAMS = {
     "web": "uvicorn console.asgi:application",
     "ingest": "python -m ingest.serve",
     "looks": "celery -A console worker --hostname looks@%h --queues watch",
+    "urgent": "celery -A console worker --hostname urgent@%h --queues urgent",
     "worker": "celery -A console worker --queues celery",
     "consume": "python manage.py consume",
     "beat": "celery -A console beat",

@@ -17,7 +17,7 @@ from typing import Final
 from console.supervisor.demo import LiveJob
 from tests.eval.stack import RunningStack
 
-PARTS: Final = ("web", "ingest", "looks", "worker", "beat", "valkey", "postgres", "agent", "supervisor")
+PARTS: Final = ("web", "ingest", "looks", "urgent", "worker", "beat", "valkey", "postgres", "agent", "supervisor")
 RESTART_SECONDS_MAX: Final = 60.0
 
 

@@ -100,8 +100,8 @@ def wanted() -> list[int]:
 def draw_wanted() -> None:
     """Draw what somebody looks at; of the newest firing incidents also what was not drawn for a while, as pages open on them.
 
-    One that cannot be drawn leaves the others be. One worker draws at a time, and not for long: the others send what pages
-    people. What it does not come to is first the next time.
+    One that cannot be drawn leaves the others be. One process draws at a time, and not for long: the others of its worker
+    deliver. What it does not come to is first the next time.
     """
     client = _client(settings.REDIS_URL)
     lock = client.lock(DRAWING_KEY, timeout=LOCK_SECONDS, blocking=False)

@@ -208,7 +208,8 @@ def test_the_command_ends_with_1_when_something_is_wrong_and_can_speak_json(
     assert re.search(
         r"^✗ looks +no worker of looks alone answers\n +→ looks wait, or none are taken", said.getvalue(), re.M
     )
-    assert re.search(r"^✗ worker +no worker answers\n +→ nothing is sent", said.getvalue(), re.M)
+    assert re.search(r"^✗ worker +no worker answers\n +→ no dumps are read", said.getvalue(), re.M)
+    assert re.search(r"^✗ urgent +no worker of what is urgent answers\n +→ nobody is paged", said.getvalue(), re.M)
 
 
 def test_a_starting_process_logs_what_its_checks_found(

@@ -138,11 +138,12 @@ def test_the_web_process_is_of_use_without_a_worker_and_a_worker_not_without_val
     musts = {name: {need.name for need in needs_of(name) if need.is_must} for name in process.SERVERS}
     assert musts["web"] == {"database", "migrations", "pages"}
     assert musts["ingest"] == {"database", "migrations", "room"}
-    assert musts["worker"] == musts["looks"] == {"database", "migrations", "valkey", "tick"}
+    assert musts["worker"] == musts["urgent"] == musts["looks"] == {"database", "migrations", "valkey", "tick"}
     assert {need.name for need in needs_of("web") if not need.is_must} == {
         "valkey",
         "ingest",
         "looks",
+        "urgent",
         "worker",
         "beat",
     }

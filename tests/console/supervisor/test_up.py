@@ -153,7 +153,7 @@ def test_a_second_start_on_the_same_folder_is_refused_in_one_sentence(shared: Up
 def test_ctrl_c_or_a_kill_leaves_nothing_and_each_next_start_finds_its_data(up: Up) -> None:
     up.wait_until_ready()
     children, token = up.children(), (up.folder / "agent_token").read_text()
-    assert len(children) == 6 + ingest_processes()
+    assert len(children) == 7 + ingest_processes()
     assert up.stop() == 0
     assert [pid for pid in children if start_time(pid)] == []
 
@@ -190,6 +190,7 @@ def test_a_database_that_is_held_or_told_to_wait_for_its_sessions_comes_back(sha
         "web",
         f"ingest-{ingest_processes()}" if ingest_processes() > 1 else "ingest",
         "looks",
+        "urgent",
         "worker",
         "valkey",
     ):
@@ -210,7 +211,7 @@ def test_every_process_answers_at_its_own_door_and_logs_an_object_a_line(shared:
         except URLError:
             return False  # of a process that an earlier test has killed: the roll forgets it in some seconds
 
-    wanted = {(name, "main") for name in SERVERS} | {("looks", "child"), ("worker", "child")}
+    wanted = {(name, "main") for name in SERVERS} | {(name, "child") for name in ("looks", "urgent", "worker")}
     give_up_at = time.monotonic() + 45
     while True:
         doors = json.loads(ask(f"127.0.0.1:{shared.port}/metrics/targets"))
@@ -238,6 +239,6 @@ def test_the_doctor_finds_nothing_wrong_with_a_running_stack(shared: Up) -> None
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd="/")
     findings = json.loads(done.stdout)["findings"]
     assert (done.returncode, [one for one in findings if one["mark"] == "bad"]) == (0, []), done.stderr
-    assert {"web", "live socket", "ingest", "looks", "worker", "beat"} <= {
+    assert {"web", "live socket", "ingest", "looks", "urgent", "worker", "beat"} <= {
         one["name"] for one in findings if one["mark"] == "ok"
     }
