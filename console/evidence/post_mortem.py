@@ -62,8 +62,9 @@ def post_mortem(incident: Incident) -> str:
     diagnosis = newest_diagnosis(incident)
     impact = impact_of(incident, diagnosis)
     parts = (
-        _head(incident), _summary(incident, impact), _impact(impact), _cause(incident, diagnosis), _ruled_out(diagnosis),
-        _timeline(incident), _people(incident), _doubts(incident, diagnosis), _follow_ups(incident, diagnosis),
+        _head(incident), _summary(incident, impact), _impact(incident, impact), _cause(incident, diagnosis),
+        _ruled_out(diagnosis), _timeline(incident), _people(incident), _doubts(incident, diagnosis),
+        _follow_ups(incident, diagnosis),
     )  # fmt: skip
     return "\n".join(line for part in parts for line in part) + "\n"
 
@@ -120,7 +121,7 @@ def _goes_on(incident: Incident) -> str:
     return CONDITION.get(incident.condition, incident.condition)
 
 
-def _impact(impact: Impact) -> Iterator[str]:
+def _impact(incident: Incident, impact: Impact) -> Iterator[str]:
     """In rank-hours, with what they are made of: a number nobody can check is none."""
     yield from ("", "## Impact", "")
     least = "at least " if impact.is_least else ""
@@ -134,7 +135,9 @@ def _impact(impact: Impact) -> Iterator[str]:
     if impact.is_least:
         yield "Only ranks that were seen to wait, and the culprits, are counted."
     if impact.until is None:
-        yield f"It is counted up to {_at(impact.counted_until)}, when it was last seen; since when it is over is {NOT_KNOWN}."
+        goes_on = incident.condition == ConditionState.FIRING and incident.attempt.ended_at is None
+        since = "it is still happening" if goes_on else f"since when it is over is {NOT_KNOWN}"
+        yield f"It is counted up to {_at(impact.counted_until)}, when it was last seen; {since}."
     yield from ("", "**TODO** what this meant for the training (steps lost, checkpoint it went back to, delay).")
 
 
@@ -242,7 +245,7 @@ def _follow_ups(incident: Incident, diagnosis: Diagnosis | None) -> Iterator[str
     """What the facts suggest; the rest is for people."""
     yield from ("", "## Follow-ups", "")
     advice = diagnosis.findings[0].advice if diagnosis and diagnosis.findings else ""
-    yield from (f"- [ ] {_safe(line)}" for line in advice.splitlines() if line.strip())
+    yield from (f"- [ ] {_with_code(line)}" for line in advice.splitlines() if line.strip())
     yield from _again(read_seen_before(incident))
     if incident.regressed:
         yield "- [ ] It came back soon after it was resolved: what was done did not help."
@@ -255,7 +258,8 @@ def _follow_ups(incident: Incident, diagnosis: Diagnosis | None) -> Iterator[str
 
 def _again(rows: list[SeenBefore]) -> Iterator[str]:
     for one in rows[:5]:
-        yield f"- [ ] Blamed before: {_safe(one.what)} in incident {one.incident} ({one.at}). Take it out of service?"
+        when = _at(datetime.fromisoformat(one.at))
+        yield f"- [ ] Blamed before: {_safe(one.what)} in incident {one.incident} ({when}). Take it out of service?"
 
 
 def _by(at: datetime | None, who: str | None) -> str:
@@ -278,6 +282,14 @@ def _span(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 2 * HOUR_S else f"{seconds / HOUR_S:.1f} h"
+
+
+def _with_code(text: str) -> str:
+    """As `_safe`, but what stands between two backticks stays code, so that a command can be copied."""
+    parts = " ".join(text.split()).split("`")
+    if len(parts) % 2 == 0 or not all(parts[1:-1]):
+        return _safe(text)  # no pairs, or two side by side, which would begin another kind of code
+    return "".join(f"`{part}`" if n % 2 else _MARKUP.sub(r"\\\1", part) for n, part in enumerate(parts))
 
 
 def _safe(text: str) -> str:

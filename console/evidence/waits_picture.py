@@ -10,6 +10,7 @@ Ranks that wait for the same ones are one box, and a column has a few boxes; wha
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,12 @@ from rca.findings import Diagnosis, WaitEdge
 
 COLUMNS_MAX: Final = 4
 BOXES_MAX: Final = 8
-BOX_WIDTH, BOX_HEIGHT, GAP, TOP = 236, 44, 12, 60
+BOX_WIDTH, GAP, TOP = 236, 12, 60
+HEAD_HEIGHT, LINE_HEIGHT = 30, 14
 STEP: Final = (WIDTH - 20 - BOX_WIDTH) // (COLUMNS_MAX - 1)
-WHY_CHARS_MAX: Final = 36
+LINE_CHARS_MAX: Final = 36
+LINES_MAX: Final = 4
+"""Nobody can point at a picture in a ticket: what a box says stands there whole."""
 RUNS_SHOWN: Final = 3
 
 
@@ -43,8 +47,9 @@ def waits_svg(diagnosis: Diagnosis, title: str) -> str:
     """The picture; without a path it shows the culprits alone and says so."""
     boxes, n_left = _boxes(diagnosis)
     place = {rank: box for box in boxes for rank in box.ranks}
-    shapes = [shape for box in boxes for shape in _drawn(box, place)]
-    below = TOP + (BOX_HEIGHT + GAP) * max([1, *(box.row + 1 for box in boxes)])
+    height = HEAD_HEIGHT + LINE_HEIGHT * max([1, *(len(_lines(box)) for box in boxes)])
+    shapes = [shape for box in boxes for shape in _drawn(box, place, height)]
+    below = TOP + (height + GAP) * max([1, *(box.row + 1 for box in boxes)])
     left = f"; {n_left:,} ranks left out" if n_left else ""
     said = (
         "Who waits for whom: culprits on the left" + left if boxes else "Nobody is blamed, so there is no path to draw."
@@ -90,26 +95,30 @@ def _why(ranks: Sequence[int], waits: dict[int, list[WaitEdge]]) -> str:
     return min(said, key=lambda why: (-said[why], why)) if said else ""
 
 
-def _drawn(box: Box, place: dict[int, Box]) -> Iterator[str]:
-    x, y = _corner(box)
+def _lines(box: Box) -> list[str]:
+    why = box.why or "culprit: where it started"
+    return textwrap.wrap(why, LINE_CHARS_MAX, max_lines=LINES_MAX, placeholder=" …")
+
+
+def _drawn(box: Box, place: dict[int, Box], height: int) -> Iterator[str]:
+    x, y = _corner(box, height)
     fill, ink = ("#d55e00", "#ffffff") if box.column == 0 else ("#eaf2fa", "#14191f")
     words = escape(ranks_words(box.ranks))
     told = f"<title>{escape(', '.join(map(str, box.ranks[:200])))}</title>"
-    yield (f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="5" fill="{fill}" stroke="#5b6670">{told}'
+    yield (f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{height}" rx="5" fill="{fill}" stroke="#5b6670">{told}'
            f'</rect><text x="{x + 10}" y="{y + 18}" fill="{ink}" font-weight="600">{words}</text>')  # fmt: skip
-    why = box.why or "culprit: where it started"
-    shown = why if len(why) <= WHY_CHARS_MAX else why[: WHY_CHARS_MAX - 1] + "…"
-    yield f'<text x="{x + 10}" y="{y + 34}" fill="{ink}">{escape(shown)}</text>'
-    targets = sorted({_corner(place[rank]) for rank in box.waits_for})
+    for n, line in enumerate(_lines(box)):
+        yield f'<text x="{x + 10}" y="{y + 34 + LINE_HEIGHT * n}" fill="{ink}">{escape(line)}</text>'
+    targets = sorted({_corner(place[rank], height) for rank in box.waits_for})
     for left, top in targets:
         end, start = left + BOX_WIDTH + 2, x - 2
-        level, own = top + BOX_HEIGHT / 2, y + BOX_HEIGHT / 2
+        level, own = top + height / 2, y + height / 2
         yield f'<path d="M{start} {own:.1f}L{end + 9} {level:.1f}" stroke="#5b6670" fill="none"/>'
         yield f'<path d="M{end} {level:.1f}L{end + 10} {level - 4:.1f}L{end + 10} {level + 4:.1f}Z" fill="#5b6670"/>'
 
 
-def _corner(box: Box) -> tuple[int, int]:
-    return 10 + box.column * STEP, TOP + box.row * (BOX_HEIGHT + GAP)
+def _corner(box: Box, height: int) -> tuple[int, int]:
+    return 10 + box.column * STEP, TOP + box.row * (height + GAP)
 
 
 def ranks_words(ranks: Sequence[int]) -> str:

@@ -81,6 +81,28 @@ def test_who_did_what_and_what_was_ruled_out_stand_in_it_and_names_are_no_markup
     assert "- rita: acknowledged at " in draft and "**Rank (3,) never started op 7.**" in draft
 
 
+def test_an_incident_that_goes_on_is_not_called_over(attempt: Attempt) -> None:
+    incident = make_incident(attempt)
+    assert "when it was last seen; it is still happening." in post_mortem(incident)
+    Incident.objects.filter(pk=incident.pk).update(condition="clearing")
+    assert "since when it is over is not known" in post_mortem(Incident.objects.get(pk=incident.pk))
+
+
+@pytest.mark.parametrize(
+    ("advice", "said"),
+    [
+        ("Look with `ip -s link show nic_1` at <it>.", "Look with `ip -s link show nic_1` at \\<it\\>."),
+        ("Not a `pair, nor *bold*.", "Not a \\`pair, nor \\*bold\\*."),
+        ("Two ``side`` by side.", "Two \\`\\`side\\`\\` by side."),
+    ],
+)
+def test_a_command_can_be_copied_and_nothing_else_becomes_markup(attempt: Attempt, advice: str, said: str) -> None:
+    incident = make_incident(attempt)
+    found = make_diagnosis(make_symptom(attempt))
+    keep(incident, replace(found, findings=(replace(found.findings[0], advice=advice),)))
+    assert f"- [ ] {said}\n" in post_mortem(incident)
+
+
 def moment(at_ns: int) -> datetime:
     return datetime.fromtimestamp(at_ns / 1e9, UTC)
 

@@ -54,6 +54,16 @@ def boxes(svg: str) -> dict[str, tuple[float, float]]:
     return {words: (float(x), float(y)) for x, y, words in found}
 
 
+def test_what_a_box_says_stands_there_whole(diagnosis: Diagnosis) -> None:
+    why = "in the same op, which rank 0 is blocking inside the node, not visible to the network"
+    edges = (WaitEdge(0, 3, 1, 5, why), WaitEdge(1, 0, 1, 5, "late"))
+    svg = waits_svg(dataclasses.replace(with_path(diagnosis, (3,)), path=edges), "t")
+    assert why in " ".join(texts(svg)) and "…" not in svg
+    assert all(len(line) <= 36 for line in texts(svg) if line in why)
+    long = waits_svg(dataclasses.replace(with_path(diagnosis, (3,)), path=(WaitEdge(0, 3, 1, 5, "word " * 90),)), "t")
+    assert "word …" in long, "what is cut says so"
+
+
 def size_of(png: bytes) -> tuple[int, int]:
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", png[16:24])
