@@ -31,6 +31,7 @@ from console.silences.models import Kind, Silence
 
 MINUTES_MAX: Final = 30 * 24 * 60
 AHEAD_MAX: Final = timedelta(days=365)
+BEHIND_MAX: Final = timedelta(minutes=15)  # so long a form may have lain open
 IN_FORCE_MAX: Final = 200
 CONCERNED_MAX: Final = 2000  # of a preview
 PAGE_SIZE: Final = 500
@@ -86,6 +87,8 @@ def make_silence(
     key = stored_key(actor, f"{team_id}:{request_key}" if request_key else "")
     if key and (done := Silence.objects.filter(request_key=key).first()):
         return done
+    if starts_at is not None and starts_at < now - BEHIND_MAX:
+        raise BadAct("That beginning lies in the past: leave it out for a silence that begins now.")
     if Silence.objects.filter(team=team_id, ends_at__gt=now).count() >= IN_FORCE_MAX:
         raise TooMany(f"At most {IN_FORCE_MAX} silences at a time: end one that is not needed any more.")
     try:

@@ -120,6 +120,7 @@ def review(
         incident = Incident.objects.select_for_update().get(pk=number)
         if done := done_before(incident.timeline.all(), actor, ("reviewed",), request_key):
             return incident, done
+        _check_of_job(incident, found)
         now = timezone.now()
         said = checked_note(f"{review_words(found)} {note}", needed=True)
         entry = record(
@@ -172,6 +173,13 @@ def _checked(found: Found) -> Found:
     if len(found.node) > NAME_CHARS_MAX or len(found.cause) > 4000:
         raise BadAct("A node's name or a cause this long cannot be kept.")
     return found
+
+
+def _check_of_job(incident: Incident, found: Found) -> None:
+    """Of a job whose size is known there are no other ranks."""
+    world_size = incident.attempt.world_size
+    if world_size and any(rank >= world_size for rank in found.culprits):
+        raise BadAct(f"The job has ranks 0 to {world_size - 1}.")
 
 
 def _check_attachable(incident: Incident, root: Incident) -> None:

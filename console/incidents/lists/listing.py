@@ -107,8 +107,8 @@ def _status() -> Case:
 
 
 def _who() -> Coalesce:
-    """Who handles it: whom it is assigned to, else who acknowledged it."""
-    taken = Case(When(state=State.ACKNOWLEDGED, then=F("acknowledged_by")), default=None, output_field=CharField())
+    """Who handles it, or did: whom it is assigned to, else who acknowledged it."""
+    taken = Case(When(~Q(state=State.OPEN), then=F("acknowledged_by")), default=None, output_field=CharField())
     return Coalesce(NullIf(F("assignee"), Value("")), taken, Value(NOBODY), output_field=CharField())
 
 

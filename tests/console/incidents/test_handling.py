@@ -301,6 +301,15 @@ def test_a_review_that_cannot_be_counted_is_refused(incident: Incident, found: F
     assert not Review.objects.exists()
 
 
+def test_a_review_names_ranks_that_the_job_has(incident: Incident) -> None:
+    found = Found(alarm="real", verdict="partly", culprits=(3, 8))
+    with pytest.raises(BadAct, match="The job has ranks 0 to 7"):
+        review(incident.pk, RITA, found)
+    assert not incident.timeline.filter(verb="reviewed").exists()
+    Attempt.objects.filter(pk=incident.attempt_id).update(world_size=0)
+    review(incident.pk, RITA, found)
+
+
 def test_reviews_are_append_only_in_the_database(incident: Incident) -> None:
     review(incident.pk, RITA, Found("real", "right"))
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():

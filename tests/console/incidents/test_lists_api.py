@@ -59,6 +59,9 @@ def test_who_handles_it_is_who_is_assigned_or_acknowledged(many: dict[str, Incid
     assign(many["open"].pk, RITA, "rita")
     assert numbers(responder, "who=me") == [many["acknowledged"].pk, many["open"].pk]
     assert many["attached"].pk in numbers(responder, "who=nobody")
+    move(many["acknowledged"].pk, "resolve", RITA, note="done")
+    assert many["acknowledged"].pk in numbers(responder, "who=me"), "who handled it"
+    assert many["resolved"].pk in numbers(responder, "who=nobody"), "whom nobody had acknowledged"
 
 
 def test_culprits_nodes_are_a_facet_and_are_found(attempt: Attempt, responder: Persona) -> None:

@@ -53,6 +53,14 @@ def test_what_no_silence_covers_stays_loud(attempt: Attempt) -> None:
     assert (incident.silence, is_quiet(incident), verbs(incident)) == (None, False, ["opened"])
 
 
+def test_a_silence_begins_now_or_later_unless_its_form_lay_open_a_little(team: Team) -> None:
+    now = timezone.now()
+    with pytest.raises(BadAct, match="in the past"):
+        make_silence(team.pk, RITA, JOB, "a typing error", 60, starts_at=now - timedelta(days=1))
+    late = make_silence(team.pk, RITA, JOB, "a slow typist", 60, starts_at=now - timedelta(minutes=3))
+    assert late.starts_at >= now
+
+
 def test_a_silence_covers_open_and_new_incidents_and_says_so_in_their_timelines(attempt: Attempt) -> None:
     first = make_incident(attempt)
     silence = make_silence(first.team_id, RITA, JOB, "switch is replaced", 60)
