@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, When
 from django.utils import timezone
 
 from console.accounts.access import Caller, verbs_of
 from console.accounts.models import ApiToken, Role, alive
 from console.accounts.secrets import make_api_token
-from console.accounts.token_families import family_of
+from console.accounts.token_families import family_of, own_turns
 from console.incidents.record import BadAct, TooMany
 from ingest.models import Team
 
@@ -28,16 +28,21 @@ DAYS: Final = 90
 DAYS_MAX: Final = 366
 GRACE_MINUTES_MAX: Final = 24 * 60
 MADE_A_DAY_MAX: Final = 500
+OWN_TURNS_A_DAY_MAX: Final = 50
+"""Rotations of a token by itself: counted apart, or any script could keep its team from replacing a token that leaked."""
+FORGOTTEN_AT_ONCE: Final = 2000
 SHOWN_AFTER_END: Final = timedelta(days=30)
 KEPT_AFTER_END: Final = timedelta(days=365)
 
 
 def shown_tokens(team_ids: Sequence[int]) -> QuerySet[ApiToken]:
-    """Those that are good, and those whose end was lately."""
-    ended = timezone.now() - SHOWN_AFTER_END
+    """Those that are good, then those whose end was lately; the newest first."""
+    now = timezone.now()
+    ended = now - SHOWN_AFTER_END
     still = Q(revoked_at=None) | Q(revoked_at__gt=ended)
     lately = Q(expires_at=None) | Q(expires_at__gt=ended)
-    return ApiToken.objects.filter(still, lately, team__in=team_ids).select_related("team").order_by("-pk")
+    found = ApiToken.objects.filter(still, lately, team__in=team_ids).select_related("team")
+    return found.order_by(Case(When(alive(now), then=0), default=1), "-pk")
 
 
 def make_token(
@@ -52,6 +57,7 @@ def make_token(
     with transaction.atomic():
         _hold(team.pk, caller)
         _check_room(team.pk, n_more=1)
+        _check_day(team.pk)
         more = {"scopes": sorted(set(scopes)), "made_by": caller.name, "made_with_id": _own_token(caller)}
         return make_api_token(team, label, role, lifetime, **more)
 
@@ -72,6 +78,7 @@ def rotate_token(caller: Caller, token_id: int, days: int | None, grace_minutes:
         else:
             _check_no_wider(caller, old.team, Role(old.role), old.scopes, ends_at)
         _check_room(old.team_id, n_more=1 if grace_minutes else 0)
+        _check_turns(old.pk) if is_own else _check_day(old.team_id)
         more: dict[str, Any] = {
             "scopes": old.scopes,
             "made_by": caller.name,
@@ -84,22 +91,41 @@ def rotate_token(caller: Caller, token_id: int, days: int | None, grace_minutes:
     return made
 
 
-def revoke_token(token: ApiToken) -> int:
-    """From now on it is nobody's, nor what was made with it: how many others that were good ended with it."""
+def revoke_token(token: ApiToken) -> list[int]:
+    """From now on it is nobody's, nor what was made with it: which others that were good ended with it."""
     with transaction.atomic():
         Team.objects.select_for_update(no_key=True).get(pk=token.team_id)  # nothing is made with any of them meanwhile
         now = timezone.now()
         doomed = ApiToken.objects.filter(alive(now), pk__in=family_of(token.pk))
-        n_others = doomed.exclude(pk=token.pk).count()
+        others = list(doomed.exclude(pk=token.pk).order_by("pk").values_list("pk", flat=True))
         doomed.update(revoked_at=now)
-    return n_others
+    return others
 
 
 def drop_ended_tokens() -> int:
-    """Forget tokens a year after their end, not before those that were made with them or took their place; how many."""
+    """Forget tokens a year after their end, not before those that were made with them; how many.
+
+    One whose place another took goes out of their chain: whoever was before it is before the other then.
+    """
     before = timezone.now() - KEPT_AFTER_END
     ended = ApiToken.objects.filter(Q(revoked_at__lt=before) | Q(expires_at__lt=before))
-    return ended.filter(offspring=None, rotated_to=None).delete()[0]
+    others = ApiToken.objects.filter(made_with=OuterRef("pk")).exclude(rotated_from=OuterRef("pk"))
+    numbers = list(ended.filter(~Exists(others)).order_by("pk").values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE])
+    for number in numbers:
+        _forget(number)
+    return len(numbers)
+
+
+def _forget(number: int) -> None:
+    with transaction.atomic():
+        old = ApiToken.objects.get(pk=number)
+        Team.objects.select_for_update(no_key=True).get(
+            pk=old.team_id
+        )  # nobody follows the chain to revoke it meanwhile
+        old.refresh_from_db()
+        ApiToken.objects.filter(rotated_from=old, made_with=old).update(made_with=old.made_with_id)
+        ApiToken.objects.filter(rotated_from=old).update(rotated_from=old.rotated_from_id)
+        old.delete()
 
 
 def state_of(token: ApiToken, now: datetime) -> str:
@@ -124,11 +150,21 @@ def _own_token(caller: Caller) -> int | None:
 
 
 def _check_room(team_id: int, n_more: int) -> None:
-    now, tokens = timezone.now(), ApiToken.objects.filter(team=team_id)
-    if n_more and tokens.filter(alive(now)).count() + n_more > LIVE_MAX:
+    tokens = ApiToken.objects.filter(team=team_id)
+    if n_more and tokens.filter(alive(timezone.now())).count() + n_more > LIVE_MAX:
         raise TooMany(f"At most {LIVE_MAX} API tokens of a team: revoke one that is not needed any more.")
-    if tokens.filter(made_at__gt=now - timedelta(days=1)).count() >= MADE_A_DAY_MAX:
-        raise TooMany(f"At most {MADE_A_DAY_MAX} API tokens of a team are made in a day, rotated ones among them.")
+
+
+def _check_day(team_id: int) -> None:
+    """Rotations of tokens by themselves are not the team's."""
+    made = ApiToken.objects.filter(team=team_id, made_at__gt=timezone.now() - timedelta(days=1))
+    if made.exclude(rotated_from__isnull=False, made_with=F("rotated_from")).count() >= MADE_A_DAY_MAX:
+        raise TooMany(f"At most {MADE_A_DAY_MAX} API tokens of a team are made in a day.")
+
+
+def _check_turns(token_id: int) -> None:
+    if own_turns(token_id, timezone.now() - timedelta(days=1)) >= OWN_TURNS_A_DAY_MAX:
+        raise TooMany(f"A token rotates itself at most {OWN_TURNS_A_DAY_MAX} times a day; an administrator may still.")
 
 
 def _check_no_wider(caller: Caller, team: Team, role: Role, scopes: Sequence[str], ends_at: datetime | None) -> None:

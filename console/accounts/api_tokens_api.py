@@ -33,6 +33,7 @@ from console.dashboard.schema import ERROR, an_object
 from console.incidents.rows import iso
 
 SHOWN_MAX: Final = 500
+NAMED_MAX: Final = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,16 +81,27 @@ class RotateFields(Fields):
 class ApiTokenList(APIView):
     @extend_schema(
         operation_id="api_tokens_list",
-        responses={200: an_object(tokens=list[ApiTokenRow], teams=list[str], scopes=dict[str, list[str]]), 403: ERROR},
+        responses={
+            200: an_object(tokens=list[ApiTokenRow], left_out=int, teams=list[str], scopes=dict[str, list[str]]),
+            403: ERROR,
+        },
     )
     def get(self, request: Request) -> Response:
-        """API tokens of the teams you administer, never their secrets; what each role may be narrowed to."""
+        """API tokens of the teams you administer, good ones first, never their secrets; what each role may be narrowed to.
+
+        left_out: how many more there are, of those that ended lately unless there are very many good ones.
+        """
         teams = administered_by(caller_of(request.user))
-        tokens = list(shown_tokens([team.pk for team in teams])[:SHOWN_MAX])
-        along = taken_along(token.pk for token in tokens)
+        team_ids = [team.pk for team in teams]
+        found = shown_tokens(team_ids)
+        tokens = list(found[:SHOWN_MAX])
+        left_out = found.count() - len(tokens) if len(tokens) == SHOWN_MAX else 0
+        along = taken_along((token.pk for token in tokens), team_ids)
         rows = [dataclasses.asdict(_row(token, along[token.pk])) for token in tokens]
         scopes = {role.value: verbs_of(role) for role in Role}
-        return Response({"tokens": rows, "teams": [team.name for team in teams], "scopes": scopes})
+        return Response(
+            {"tokens": rows, "left_out": left_out, "teams": [team.name for team in teams], "scopes": scopes}
+        )
 
     @extend_schema(
         operation_id="api_token_make",
@@ -116,8 +128,7 @@ class ApiTokenDetail(APIView):
         token = ApiToken.objects.select_related("team").get(pk=api_token_id, team__in=caller.team_ids)
         if not caller.may("administer", token.team_id):
             raise PermissionDenied
-        n_others = revoke_token(token)
-        about(request, _words(token) + (f", and {n_others} made with it" if n_others else ""), token.team_id)
+        about(request, _words(token) + _with_it(revoke_token(token)), token.team_id)
         return Response(status=204)
 
 
@@ -139,6 +150,13 @@ class ApiTokenRotate(APIView):
 def _shown_once(request: Request, token: ApiToken, secret: str) -> Response:
     about(request, _words(token), token.team_id)
     return Response({"api_token": dataclasses.asdict(_row(token)), "token": secret}, 201)
+
+
+def _with_it(others: list[int]) -> str:
+    """Which tokens ended with one: its earlier forms, and what was made with any of them."""
+    named = ", ".join(str(number) for number in others[:NAMED_MAX])
+    more = f" and {len(others) - NAMED_MAX} more" if len(others) > NAMED_MAX else ""
+    return f", and with it {named}{more}" if others else ""
 
 
 def _words(token: ApiToken) -> str:

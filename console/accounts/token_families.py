@@ -6,8 +6,9 @@ person rotates is not made with the old secret, so it outlives it; the person's 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from django.db import connection
@@ -23,6 +24,13 @@ WITH RECURSIVE same AS (
     SELECT id FROM same
     UNION SELECT made.id FROM accounts_apitoken made JOIN family ON made.made_with_id = family.id
 ) SELECT id FROM family
+"""
+_TURNS: Final = """
+WITH RECURSIVE same AS (
+    SELECT rotated_from_id, made_with_id, made_at FROM accounts_apitoken WHERE id = %s AND made_at > %s
+    UNION ALL SELECT earlier.rotated_from_id, earlier.made_with_id, earlier.made_at
+    FROM accounts_apitoken earlier JOIN same ON earlier.id = same.rotated_from_id WHERE earlier.made_at > %s
+) SELECT count(*) FROM same WHERE made_with_id = rotated_from_id
 """
 _ANCESTORS: Final = """
 WITH RECURSIVE known AS (
@@ -40,26 +48,36 @@ def family_of(token_id: int) -> list[int]:
         return [row[0] for row in cursor.fetchall()]
 
 
-def taken_along(token_ids: Iterable[int]) -> dict[int, int]:
-    """How many other tokens that are good end with each of these; of their teams, whose good ones must be among them."""
-    shown = list(token_ids)
+def own_turns(token_id: int, since: datetime) -> int:
+    """How often since then the token, in its earlier forms too, was rotated by itself."""
     with connection.cursor() as cursor:
-        cursor.execute(_ANCESTORS, [shown])
+        cursor.execute(_TURNS, [token_id, since, since])
+        return int(cursor.fetchone()[0])
+
+
+def taken_along(token_ids: Iterable[int], team_ids: Sequence[int]) -> dict[int, int]:
+    """How many other tokens that are good end with each of these, which are of these teams."""
+    shown = list(token_ids)
+    good = list(ApiToken.objects.filter(alive(timezone.now()), team__in=team_ids).values_list("pk", flat=True))
+    with connection.cursor() as cursor:
+        cursor.execute(_ANCESTORS, [[*shown, *good]])
         rows = cursor.fetchall()
-    good = set(ApiToken.objects.filter(alive(timezone.now()), pk__in=shown).values_list("pk", flat=True))
-    earlier, made = {row[0]: row[1] for row in rows}, defaultdict(list)
-    for pk, _, made_with in rows:
-        made[made_with].append(pk)
-    return {pk: len(_family(pk, earlier, made) & good - {pk}) for pk in shown}
+    later = {earlier: pk for pk, earlier, _ in rows if earlier is not None}
+    made_with = {pk: maker for pk, _, maker in rows}
+    n = Counter(end for one in good for end in _ends_of(one, made_with, later) - {one})
+    return {pk: n[pk] for pk in shown}
 
 
-def _family(pk: int, earlier: dict[int, int | None], made: dict[int | None, list[int]]) -> set[int]:
-    todo, found = [pk], set[int]()
-    while (before := earlier.get(todo[-1])) is not None:
-        todo.append(before)
-    while todo:
-        one = todo.pop()
-        if one not in found:
-            found.add(one)
-            todo.extend(made[one])
+def _ends_of(pk: int, made_with: Mapping[int, int | None], later: Mapping[int, int]) -> set[int]:
+    """With which tokens this one ends: those it was made with, however far up, in each form that they took since."""
+    found, maker = set[int](), made_with.get(pk)
+    found.add(pk)
+    while maker is not None and maker not in found:
+        found.add(maker)
+        maker = made_with.get(maker)
+    for one in list(found):
+        form = later.get(one)
+        while form is not None and form not in found:
+            found.add(form)
+            form = later.get(form)
     return found

@@ -7,6 +7,7 @@ import { Failure } from "../parts/Failure";
 import { type Column, Table } from "../parts/Table";
 import { useAnswer } from "../parts/useAnswer";
 import { notify, settle } from "../state/notices";
+import { count } from "../state/words";
 import { ApiTokenForm } from "./ApiTokenForm";
 import {
   type ApiTokenRow,
@@ -63,6 +64,9 @@ export function ApiTokens() {
       {value?.tokens.length === 0 && <Empty title="There is no API token yet." />}
       {value && value.tokens.length > 0 && (
         <Tokens tokens={value.tokens} hasTeams={value.teams.length > 1} attempt={attempt} />
+      )}
+      {value && value.left_out > 0 && (
+        <p class="faint">{count(value.left_out, "more token")} that ended or were made earlier are not listed.</p>
       )}
     </>
   );

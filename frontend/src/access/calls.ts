@@ -27,6 +27,8 @@ export type Role = "viewer" | "responder" | "admin";
 
 export interface ApiTokensAnswer {
   tokens: ApiTokenRow[];
+  /** How many more there are: they ended lately. */
+  left_out: number;
   teams: string[];
   /** What each role may do beyond looking. */
   scopes: Record<Role, string[]>;

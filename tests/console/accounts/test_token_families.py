@@ -11,10 +11,11 @@ from django.apps import apps
 from django.core.exceptions import PermissionDenied
 from django.utils import timezone
 
-from console.accounts import api_tokens
+from console.accounts import api_tokens, api_tokens_api
 from console.accounts.access import TokenUser, caller_of
 from console.accounts.models import ApiToken, AuditEntry, Role
 from console.accounts.secrets import make_api_token
+from console.accounts.token_families import taken_along
 from ingest.models import Team
 from tests.console.accounts.test_api_tokens import URL, made, post, script
 from tests.console.conftest import Persona
@@ -43,7 +44,8 @@ def test_what_a_leaked_token_made_of_itself_and_with_itself_ends_with_it(admin: 
     secrets = [one["token"] for one in (leaked, child, grandchild, turned, twice)]
     assert [is_good(one) for one in secrets] == [False] * 5
     assert is_good(other["token"])
-    assert AuditEntry.objects.latest("id").subject.endswith(", and 3 made with it")
+    ended = [one["api_token"]["id"] for one in (child, grandchild, twice)]
+    assert AuditEntry.objects.latest("id").subject.endswith(f", and with it {', '.join(map(str, ended))}")
 
 
 def test_revoking_the_newest_secret_ends_what_was_made_with_the_ones_before(admin: Persona) -> None:
@@ -102,25 +104,66 @@ def test_rotating_with_a_time_of_grace_takes_a_place_of_its_own(
 
 def test_there_is_an_end_to_how_many_are_made_in_a_day(admin: Persona, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_tokens, "MADE_A_DAY_MAX", 3)
-    said = made(admin)
+    number = made(admin)["api_token"]["id"]
     for _ in range(2):
-        said = post(script(said["token"]), f"{URL}/{said['api_token']['id']}/rotate").json()
-    refused = post(script(said["token"]), f"{URL}/{said['api_token']['id']}/rotate")
+        number = admin.browser.post(f"{URL}/{number}/rotate").json()["api_token"]["id"]
+    refused = admin.browser.post(f"{URL}/{number}/rotate")
     assert refused.status_code == 429 and "in a day" in refused.json()["error"]
-    assert is_good(said["token"])
     ApiToken.objects.update(made_at=timezone.now() - timedelta(days=2))
     made(admin)
+
+
+def test_a_token_that_rotates_itself_again_and_again_takes_nothing_from_its_team(
+    admin: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_tokens, "MADE_A_DAY_MAX", 3)
+    monkeypatch.setattr(api_tokens, "OWN_TURNS_A_DAY_MAX", 4)
+    said = made(admin, role="viewer")
+    for _ in range(4):
+        said = post(script(said["token"]), f"{URL}/{said['api_token']['id']}/rotate").json()
+    at = f"{URL}/{said['api_token']['id']}/rotate"
+    refused = post(script(said["token"]), at)
+    assert refused.status_code == 429 and "itself at most 4 times" in refused.json()["error"]
+    assert is_good(said["token"])
+    turned = admin.browser.post(at)  # what one does after a leak
+    assert turned.status_code == 201 and not is_good(said["token"])
+    assert made(admin)["api_token"]["state"] == "live"
+
+
+def test_good_tokens_are_listed_first_and_what_is_left_out_is_counted(
+    admin: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_tokens_api, "SHOWN_MAX", 2)
+    kept, said = made(admin, label="kept"), made(admin, label="turns")
+    for _ in range(2):
+        said = post(script(said["token"]), f"{URL}/{said['api_token']['id']}/rotate").json()
+    answer = admin.browser.get(URL).json()
+    assert [row["id"] for row in answer["tokens"]] == [said["api_token"]["id"], kept["api_token"]["id"]]
+    assert answer["left_out"] == 2
 
 
 def test_tokens_are_forgotten_a_year_after_their_end_youngest_first(team: Team) -> None:
     long_ago, lately = timezone.now() - timedelta(days=366), timezone.now() - timedelta(days=364)
     parent, _ = make_api_token(team, "parent", Role.ADMIN, revoked_at=long_ago)
     make_api_token(team, "child", Role.VIEWER, expires_at=long_ago, made_with=parent)
-    turned, _ = make_api_token(team, "turned", Role.VIEWER, revoked_at=long_ago)
-    make_api_token(team, "good", Role.VIEWER, rotated_from=turned, made_with=turned)
     make_api_token(team, "lately", Role.VIEWER, revoked_at=lately)
     assert (api_tokens.drop_ended_tokens(), api_tokens.drop_ended_tokens(), api_tokens.drop_ended_tokens()) == (1, 1, 0)
-    assert set(ApiToken.objects.values_list("label", flat=True)) == {"turned", "good", "lately"}
+    assert set(ApiToken.objects.values_list("label", flat=True)) == {"lately"}
+
+
+def test_ended_tokens_in_the_middle_of_a_chain_are_forgotten_and_its_ends_still_belong_together(team: Team) -> None:
+    long_ago = timezone.now() - timedelta(days=366)
+    maker, _ = make_api_token(team, "maker", Role.ADMIN)
+    first, _ = make_api_token(team, "first", Role.ADMIN, made_with=maker, revoked_at=long_ago)
+    make_api_token(team, "own", Role.VIEWER, made_with=first)
+    second, _ = make_api_token(team, "second", Role.ADMIN, rotated_from=first, made_with=first, revoked_at=long_ago)
+    third, _ = make_api_token(team, "third", Role.ADMIN, rotated_from=second, made_with=second, revoked_at=long_ago)
+    last, _ = make_api_token(team, "last", Role.ADMIN, rotated_from=third, made_with=third)
+    before = taken_along([maker.pk, first.pk, last.pk], [team.pk])
+    assert api_tokens.drop_ended_tokens() == 2
+    last.refresh_from_db()
+    assert (last.rotated_from_id, last.made_with_id) == (first.pk, first.pk)  # which is kept for what it made
+    assert before == taken_along([maker.pk, first.pk, last.pk], [team.pk]) == {maker.pk: 2, first.pk: 2, last.pk: 1}
 
 
 def test_what_rotated_itself_before_it_was_noted_is_found(team: Team) -> None:
