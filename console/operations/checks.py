@@ -45,6 +45,7 @@ TITLES: Final = {
     "diogenes.E012": "migrations are not applied",
     "diogenes.E013": "there is no room for traces that arrive now",
     "diogenes.W014": "TimescaleDB is there and not used",
+    "diogenes.W015": "the key of destinations' secrets can never be changed",
     "diogenes.E020": "Valkey does not answer",
     "diogenes.W021": "Valkey keeps nothing on disk",
     "diogenes.W022": "Valkey may throw away keys that matter",
@@ -72,6 +73,10 @@ def check_secrets(**_: Any) -> Found:
     if not settings.DEBUG and (len(set(key)) < 5 or len(key) < 8 or key == "only-for-debugging"):
         yield _error("E001", "DIOGENES_SECRET_KEY is short or the debugging one: sessions could be forged.",
                      "Set it to 50 random characters, or leave it to `manage.py up`, which makes one.")  # fmt: skip
+    key = settings.TICKETS_KEY
+    if "," in key or key != key.strip():
+        yield _warning("W015", "DIOGENES_TICKETS_KEY has a comma, or a blank at an end: DIOGENES_TICKETS_KEYS_OLD cannot hold it.",
+                       "Choose another while no secret is stored; else enter the secrets again after changing it.")  # fmt: skip
     if settings.DEBUG:
         yield _warning("W002", "DIOGENES_DEBUG is on: error pages show settings and code.", "Unset it on servers.")
 

@@ -54,6 +54,9 @@ def diagnose() -> dict[str, Finding]:
         ("ALLOWED_HOSTS", ["*"], {"W007", "E008"}),
         ("SECRET_KEY", "aaaaaaaaaaaa", {"E001"}),
         ("SECRET_KEY", "only-for-debugging", {"E001"}),
+        ("TICKETS_KEY", "one,two", {"W015"}),
+        ("TICKETS_KEY", "a long word ", {"W015"}),
+        ("TICKETS_KEY", "a long word", set()),
         ("DEBUG", True, {"W002"}),
     ],
 )
