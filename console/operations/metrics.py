@@ -23,7 +23,10 @@ GRIDS_FAILED: Final = Counter("diogenes_grids_failed", "Topology grids that coul
 RESYNCS: Final = Counter("diogenes_live_resyncs", "Browsers told to fetch the snapshot: messages were missing.")
 SNAPSHOTS: Final = Counter("diogenes_snapshots", "Snapshots fetched, by page.", ["page"])
 KEPT_ANSWERS: Final = Counter(
-    "diogenes_kept_answers", "Answers that are kept for seconds, by how one was had; busy: refused.", ["how"]
+    "diogenes_kept_answers",
+    "Answers that are kept for seconds (grids, layers, network), by how one was had: kept, stale, waited, made, alone"
+    " (Valkey was away); busy: refused, 503.",
+    ["how"],
 )
 PUBLISHED: Final = Counter("diogenes_messages_published", "Live messages put on streams.", ["type"])
 UNPUBLISHED: Final = Counter("diogenes_messages_unpublished", "Live messages that could not be: Valkey was away.")

@@ -18,6 +18,7 @@ function makeLayer(changes: Partial<Layer> = {}): Layer {
     by: "op_lag",
     unit: "ops",
     at: "2026-11-21T13:02:39.000Z",
+    until: null,
     says: "Collectives entered.",
     nothing: "",
     n_unknown: 1,
@@ -180,6 +181,12 @@ describe("the grid coloured by a layer", () => {
     const heard = makeGrid(4, 2, { 0: "dead", 1: "silent", 3: "unknown" });
     const legend = (await drawn(heard)).querySelector(".layer-legend")?.textContent ?? "";
     for (const words of ["Dead 1", "Silent 1", "Not heard 1", "Measured 10 min ago."]) expect(legend).toContain(words);
+  });
+
+  it("says from when to when it was measured, where its parts are of different times", async () => {
+    answer = makeLayer({ by: "stage_lateness", unit: "ms", until: "2026-11-21T13:11:00.000Z" });
+    setQuery({ colour: "stage_lateness" });
+    expect((await drawn()).querySelector(".layer-said")?.textContent).toContain("As at 13:02:39 to 13:11:00 UTC.");
   });
 
   it("asks for the moment that is shown", async () => {

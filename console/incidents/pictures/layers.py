@@ -46,14 +46,15 @@ class LayerClass:
 class Layer:
     """Columns by rank 0 … n − 1. value: in `unit`, of stack_class a place in `classes`; null unknown, and `note` says why.
 
-    at: when it was measured, null where nothing is known; until: end of that time where it is a stretch. low, middle, high: of
-    the known values; full: where the colour scale ends, at least what is worth a colour. says: how it was measured. nothing:
-    why of no rank anything is known, "" else. is_settled: asked again it says the same.
+    at: when it was measured, null where nothing is known; until: the newest part, where parts are of different times. low,
+    middle, high: of the known values; full: where the colour scale ends, at least what is worth a colour. says: how it was
+    measured. nothing: why of no rank anything is known, "" else. is_settled: asked again it says the same.
     """
 
     by: By
     unit: str
     at: str | None
+    until: str | None
     says: str
     nothing: str
     n_unknown: int
@@ -69,7 +70,10 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What was found out. value: (n,), NaN unknown; note: (n,) places in texts. at_ns: 0 when nothing was measured."""
+    """What was found out. value: (n,), NaN unknown; note: (n,) places in texts. at_ns: 0 when nothing was measured.
+
+    until_ns: of the newest part, where parts are of different times, else 0. is_open: more of that moment may still come.
+    """
 
     value: Floats
     note: Ints
@@ -79,6 +83,8 @@ class Values:
     nothing: str = ""
     full_min: float = 0.0
     classes: tuple[LayerClass, ...] = field(default=())
+    until_ns: int = 0
+    is_open: bool = False
 
 
 class Notes:
@@ -101,15 +107,16 @@ def nothing_known(n_ranks: int, why: str) -> Values:
     return Values(np.full(n_ranks, np.nan), np.zeros(n_ranks, np.int64), (why,), 0, "", why)
 
 
-def make_layer(by: By, found: Values, at: str | None, is_settled: bool) -> Layer:
-    """The layer as it is answered. at: found.at_ns as people write it."""
+def make_layer(by: By, found: Values, at: str | None, is_settled: bool, until: str | None = None) -> Layer:
+    """The layer as it is answered. at, until: found.at_ns and until_ns as people write them."""
     known = found.value[np.isfinite(found.value)]
     low = middle = high = full = None
     if len(known) and by != "stack_class":
         low, middle, high = (_rounded(value) for value in (known.min(), np.median(known), known.max()))
         full = max(high, found.full_min)
     return Layer(
-        by=by, unit=UNITS[by], at=at if found.at_ns else None, says=found.says, nothing=found.nothing,
+        by=by, unit=UNITS[by], at=at if found.at_ns else None, until=until if found.until_ns else None,
+        says=found.says, nothing=found.nothing,
         n_unknown=len(found.value) - len(known), low=low, middle=middle, high=high, full=full,
         value=[_rounded(value) if np.isfinite(value) else None for value in found.value.tolist()],
         note=Numbered(list(found.texts), found.note.tolist()), classes=list(found.classes), is_settled=is_settled,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Final
 
 from django.http import HttpResponse
@@ -13,7 +14,7 @@ from rest_framework.views import APIView
 from console.accounts.access import caller_of
 from console.dashboard.given import Fields
 from console.dashboard.job_api import find_job
-from console.dashboard.kept import kept_once
+from console.dashboard.kept import Busy, kept_once
 from console.dashboard.schema import ERROR, schema_of
 from console.incidents import read
 from console.incidents.models import Incident
@@ -26,6 +27,9 @@ KEPT_SECONDS: Final = 8
 SETTLED_SECONDS: Final = 600
 PAST_SECONDS: Final = 60
 """Of earlier moments there are many, and each is looked at for a moment."""
+WAIT_SECONDS: Final = 5.0
+_reading = threading.BoundedSemaphore(1)
+"""Of a large job a layer is hundreds of megabytes for seconds: a process that also takes acknowledgements reads one at a time."""
 QUERY: Final = [
     OpenApiParameter("by", str, enum=LAYERS, required=True, description="Which layer."),
     OpenApiParameter("at_ns", int, description="An earlier moment, unix ns; the newest if left out."),
@@ -61,14 +65,21 @@ def _answer(request: Request, attempt: Attempt, incident: Incident | None) -> Ht
     at_ns: int | None = given.validated_data.get("at_ns")
     asked = asked_of(attempt, incident, at_ns)
     of = f"incident:{incident.pk}:{incident.condition}" if incident is not None else f"attempt:{attempt.pk}"
-    _, packed = kept_once(f"layer:{of}:{by}:{at_ns}", lambda: _packed(by, asked), lambda made: _seconds(asked, made[0]))
+    _, packed = kept_once(
+        f"layer:{of}:{by}:{asked.at_ns}", lambda: _packed(by, asked), lambda made: _seconds(asked, made[0])
+    )
     return packed_answer(request, packed)
 
 
 def _packed(by: By, asked: Asked) -> tuple[bool, bytes]:
     """Whether it is settled, and the layer."""
-    layer = read_layer(by, asked)
-    return layer.is_settled, pack_layer(layer)
+    if not _reading.acquire(timeout=WAIT_SECONDS):
+        raise Busy
+    try:
+        layer = read_layer(by, asked)
+        return layer.is_settled, pack_layer(layer)
+    finally:
+        _reading.release()
 
 
 def _seconds(asked: Asked, is_settled: bool) -> float:

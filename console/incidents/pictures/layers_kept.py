@@ -53,7 +53,7 @@ def _telling_first(one: Mapping[str, Any]) -> tuple[bool, int, int]:
 def stage_lateness(bodies: Sequence[tuple[str, Mapping[str, Any]]], n_ranks: int) -> Values:
     """(n_ranks,) ms behind the median rank of the group. bodies: (role, packet's body), a window of each group."""
     value, notes = np.full(n_ranks, np.nan), Notes(n_ranks, "of its stages nothing was recorded in these steps")
-    at_ns, floor, n_old = 0, 0.0, 0
+    ends_ns, floor, n_old = list[int](), 0.0, 0
     for role, body in bodies:
         if "late" not in body:
             n_old += 1
@@ -62,9 +62,12 @@ def stage_lateness(bodies: Sequence[tuple[str, Mapping[str, Any]]], n_ranks: int
         within = (ranks >= 0) & (ranks < n_ranks)
         value[ranks[within]] = late_ms[within]
         notes.mark(ranks[within], f"at the end of {stage}" + (f", {role}" if role else ""))
-        at_ns, floor = max(at_ns, int(body["end_ns"])), max(floor, ALIKE_SHARE * body["report"]["step_s"] * 1e3)
-    if not at_ns:
+        ends_ns.append(int(body["end_ns"]))
+        floor = max(floor, ALIKE_SHARE * body["report"]["step_s"] * 1e3)
+    if not ends_ns:
         why = "no window of stages was closed around this time"
         return nothing_known(n_ranks, "these windows were kept before lateness was" if n_old else why)
     says = "How long after its group's median rank a rank left the leading stage, mean over a window of steps; below 0: before."
-    return Values(value, notes.at, notes.texts, at_ns, says, full_min=floor)
+    first_ns, last_ns = min(ends_ns), max(ends_ns)
+    until_ns = last_ns if last_ns > first_ns else 0
+    return Values(value, notes.at, notes.texts, first_ns, says, full_min=floor, until_ns=until_ns)

@@ -97,7 +97,9 @@ def _values(window: Window, member: _Members, moment_ns: int, n_ranks: int) -> V
     value[rank[order]], worst[rank[order]] = lag[order], of[order]  # of a rank's communicators the worst stays
     notes = Notes(n_ranks, "")
     _say_unknown(notes, window, rank, value)
-    _say_where(notes, window, comms, value, worst)
+    names = _names(window)
+    _say_where(notes, names, comms, value, worst)
+    _say_alone(notes, names, comm_id[~is_compared], rank[~is_compared], value)
     says = "Collectives entered, compared with the furthest member of the communicator; the worst of a rank's communicators."
     return Values(value, notes.at, notes.texts, moment_ns, says, full_min=WORTH_OPS)
 
@@ -114,12 +116,27 @@ def _say_unknown(notes: Notes, window: Window, told: Ints, value: Floats) -> Non
     notes.mark(np.flatnonzero(without & is_told), "of its communicators no other member was heard then")
 
 
-def _say_where(notes: Notes, window: Window, comms: Rows, value: Floats, worst: Ints) -> None:
+def _names(window: Window) -> dict[int, str]:
+    """Communicator → how people call it; "" of one that has a single member: there nobody is missing."""
+    ids, first = np.unique(window.members["comm_id"], return_index=True)
+    known = window.members[first]
+    told = zip(ids.tolist(), known["name"].tolist(), known["n_ranks"].tolist(), strict=True)
+    return {one: "" if n_ranks == 1 else name or f"{one:016x}" for one, name, n_ranks in told}
+
+
+def _say_where(notes: Notes, names: Mapping[int, str], comms: Rows, value: Floats, worst: Ints) -> None:
     """In which communicator a rank is behind."""
     behind = np.flatnonzero(value > 0)
-    members = window.members
-    ids, first = np.unique(members["comm_id"], return_index=True)
-    names = dict(zip(ids.tolist(), members["name"][first].tolist(), strict=True))
     for at in np.unique(worst[behind]).tolist()[:NAMED_MAX]:
-        comm_id = int(comms[at])
-        notes.mark(behind[worst[behind] == at], f"in {names.get(comm_id) or f'{comm_id:016x}'}")
+        one = int(comms[at])
+        notes.mark(behind[worst[behind] == at], f"in {names.get(one, f'{one:016x}')}")
+
+
+def _say_alone(notes: Notes, names: Mapping[int, str], comm_id: Rows, rank: Ints, value: Floats) -> None:
+    """Who is behind nobody, though of one of its communicators no other was heard, may be behind there."""
+    is_front = value[rank] == 0
+    comm_id, rank = comm_id[is_front], rank[is_front]
+    for one in np.unique(comm_id).tolist()[:NAMED_MAX]:
+        name = names.get(one, f"{one:016x}")
+        if name:
+            notes.mark(rank[comm_id == one], f"but in {name} nobody else was heard")

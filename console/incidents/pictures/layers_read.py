@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from django.db.models import Max
+import numpy as np
+from django.db.models import Case, Count, F, Max, Q, When
 
 from console.dumps.models import DumpSummary
 from console.dumps.wanted import requests_for
@@ -20,7 +22,7 @@ from console.incidents.pictures.layers import By, Layer, Values, make_layer, not
 from console.incidents.pictures.layers_kept import stack_classes, stage_lateness
 from console.incidents.pictures.moments import first_data_ns
 from console.incidents.rows import iso_from_ns
-from console.stages.models import StagePacket
+from console.stages.models import StageCursor, StagePacket
 from console.stages.read import MOVED, recording_of
 from ingest.door.dumps import requests_of
 from ingest.models import Attempt, DumpRequest, Rank
@@ -32,8 +34,14 @@ SECOND: Final = 1_000_000_000
 WINDOWS_BACK_NS: Final = 600 * SECOND
 """Windows of stages that ended longer before the moment tell nothing of it: a step that does not end has none."""
 SETTLED_NS: Final = 30 * SECOND
+MOMENT_NS: Final = SECOND // 10
+"""Moments are told apart to this: two people who drag the time share what is read."""
 TRAFFIC_ROWS_MAX: Final = 1_000_000
 """About 150 MB in the web process; of jobs that say more in a second their NICs are asked."""
+NODES_ASKED: Final = 8
+"""So many nodes, spread over the job, are asked how much the loudest of them says."""
+SECONDS_UNKNOWN: Final = 1
+"""So many are read where none of those measured anything: what the others say may be much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +55,8 @@ class Asked:
     n_ranks: int
 
     @property
-    def is_settled(self) -> bool:
-        """Whether nothing that may still come is expected to change it."""
+    def is_over(self) -> bool:
+        """Whether nodes have told all that they are expected to tell of that moment."""
         if self.incident is not None and self.incident.condition == ConditionState.CLEAR:
             return True
         return self.at_ns is not None and self.at_ns < latest_data_ns(self.attempt.pk) - SETTLED_NS
@@ -57,20 +65,22 @@ class Asked:
 def asked_of(attempt: Attempt, incident: Incident | None, at_ns: int | None) -> Asked:
     """While an incident fires, and of a job: now; afterwards: at the end of the incident's window. Raises BadAct."""
     newest_ns = latest_data_ns(attempt.pk)
-    is_known = newest_ns > 0 and first_data_ns(attempt.pk) <= (at_ns or newest_ns) <= newest_ns
+    is_known = newest_ns > 0 and first_data_ns(attempt.pk) <= (newest_ns if at_ns is None else at_ns) <= newest_ns
     if at_ns is not None and not is_known:
         raise BadAct(f"Of this attempt nothing is known of that time; its newest data is of {iso_from_ns(newest_ns)}.")
     is_over = incident is not None and incident.condition == ConditionState.CLEAR
     end_ns = min(incident.window_end_ns, newest_ns) if incident is not None and is_over else newest_ns
     known = Rank.objects.filter(attempt=attempt, replaced=False).aggregate(most=Max("rank"))["most"]
     n_ranks = min(max(attempt.world_size, (-1 if known is None else known) + 1), WORLD_MAX)
-    return Asked(attempt, incident, at_ns, end_ns if at_ns is None else at_ns, n_ranks)
+    near_ns = None if at_ns is None else at_ns - at_ns % MOMENT_NS
+    return Asked(attempt, incident, near_ns, end_ns if near_ns is None else near_ns, n_ranks)
 
 
 def read_layer(by: By, asked: Asked) -> Layer:
     """Seconds of many ranks are read for some: whoever calls this keeps the answer."""
     found = _READERS[by](asked)
-    return make_layer(by, found, iso_from_ns(found.at_ns), asked.is_settled)
+    is_settled = asked.is_over and not found.is_open and not found.nothing
+    return make_layer(by, found, iso_from_ns(found.at_ns), is_settled, iso_from_ns(found.until_ns))
 
 
 def _op_lag(asked: Asked) -> Values:
@@ -95,12 +105,16 @@ def _bandwidth(asked: Asked) -> Values:
 
 
 def _traffic(asked: Asked) -> Window | None:
-    """The newest seconds in which all nodes measured no more than can be read, by what one says; None: not one second."""
+    """The newest seconds in which all nodes measured no more than can be read, if none says more than the loudest of those
+    that are asked; None: not one second."""
     attempt_id, start_ns, end_ns = asked.attempt.pk, asked.end_ns - layers_wire.TRAFFIC_NS, asked.end_ns + 1
-    nodes = list(asked.attempt.nodes.order_by("-watermark_ns", "name").values_list("name", flat=True))
-    one = read_window(attempt_id, start_ns, end_ns, ("traffic",), nodes=nodes[:1])
-    a_second = len(one.rows("traffic")) * len(nodes) * SECOND / layers_wire.TRAFFIC_NS
-    seconds = math.floor(TRAFFIC_ROWS_MAX / a_second) if a_second else layers_wire.TRAFFIC_NS // SECOND
+    nodes = list(asked.attempt.nodes.order_by("name").values_list("name", flat=True))
+    spread = sorted({len(nodes) * part // NODES_ASKED for part in range(NODES_ASKED)} & set(range(len(nodes))))
+    some = read_window(attempt_id, start_ns, end_ns, ("traffic",), nodes=[nodes[at] for at in spread])
+    said_by = some.rows("traffic")["node"]
+    loudest = int(np.bincount(said_by[said_by >= 0]).max(initial=0))
+    a_second = loudest * len(nodes) * SECOND / layers_wire.TRAFFIC_NS
+    seconds = math.floor(TRAFFIC_ROWS_MAX / a_second) if a_second else SECONDS_UNKNOWN
     if seconds < 1:
         return None
     start_ns = max(start_ns, asked.end_ns - seconds * SECOND)
@@ -119,7 +133,15 @@ def _stack_class(asked: Asked) -> Values:
             else "the stacks that were asked for have not come"
         )
         return nothing_known(asked.n_ranks, why)
-    return stack_classes(summary.stacks or {}, summary.taken_ns, asked.n_ranks)
+    found = stack_classes(summary.stacks or {}, summary.taken_ns, asked.n_ranks)
+    return dataclasses.replace(found, is_open=asked.at_ns is None or _may_still_come(asked_for))
+
+
+def _may_still_come(requests: Sequence[DumpRequest]) -> bool:
+    """Whether a request waits for nodes, or holds answers that are in no summary yet. Now others may be made at any time."""
+    kept = DumpRequest.objects.filter(pk__in=[one.pk for one in requests]).annotate(came=Count("answers"))
+    unread = Q(summary=None, came__gt=0) | Q(summary__n_answers__lt=F("came"))
+    return kept.filter(Q(state=DumpRequest.State.OPEN) | unread).exists()
 
 
 def _summary(requests: Sequence[DumpRequest], at_ns: int | None) -> DumpSummary | None:
@@ -133,15 +155,23 @@ def _summary(requests: Sequence[DumpRequest], at_ns: int | None) -> DumpSummary 
 def _stage_lateness(asked: Asked) -> Values:
     if not recording_of(asked.attempt).is_recorded:
         return nothing_known(asked.n_ranks, "no stages are recorded")
-    rows = StagePacket.objects.filter(attempt=asked.attempt, end_ns__gte=asked.end_ns - WINDOWS_BACK_NS)
-    if asked.at_ns is not None or asked.is_settled:
+    packets = StagePacket.objects.filter(attempt=asked.attempt)
+    rows = packets.filter(end_ns__gte=asked.end_ns - WINDOWS_BACK_NS)
+    if asked.at_ns is not None or asked.is_over:
         rows = rows.filter(start_ns__lte=asked.end_ns)
-    chosen: dict[str, StagePacket] = {}
-    for row in rows.order_by("end_ns").defer("body"):
-        before = chosen.get(row.role)
-        if before is None or asked.incident is None or row.verdict in MOVED or before.verdict not in MOVED:
-            chosen[row.role] = row  # of an incident the newest window whose step had moved, else the newest
-    return stage_lateness([(role, row.body) for role, row in sorted(chosen.items())], asked.n_ranks)
+    # Of an incident the newest window whose step had moved, else the newest.
+    moved = Case(When(verdict__in=MOVED, then=1), default=0)
+    order = ("role", "-moved", "-end_ns") if asked.incident is not None else ("role", "-end_ns")
+    chosen = rows.annotate(moved=moved).order_by(*order).distinct("role")
+    found = stage_lateness([(row.role, row.body) for row in chosen], asked.n_ranks)
+    newest = packets.order_by("role", "-end_ns").distinct("role").values_list("end_ns", flat=True)
+    is_open = any(end_ns <= asked.end_ns for end_ns in newest) and not _has_cut_all(asked.attempt)
+    return dataclasses.replace(found, is_open=is_open)
+
+
+def _has_cut_all(attempt: Attempt) -> bool:
+    """Of an attempt that ended: whether its last windows were closed."""
+    return StageCursor.objects.filter(attempt=attempt, finished_ns__gt=0).exists()
 
 
 _READERS: Final = {

@@ -151,8 +151,10 @@ function Classes({ layer }: { layer: Layer }) {
 
 const isMost = ({ is_most }: { is_most: boolean }) => is_most;
 
-function measuredWords({ at, says }: Layer): string {
-  return `${at === null ? "" : `As at ${timeOfDay(Date.parse(at))} ${zoneLabel()}. `}${says}`;
+function measuredWords({ at, until, says }: Layer): string {
+  if (at === null) return says;
+  const last = until === null ? "" : ` to ${timeOfDay(Date.parse(until))}`;
+  return `As at ${timeOfDay(Date.parse(at))}${last} ${zoneLabel()}. ${says}`;
 }
 
 function sentence(words: string): string {

@@ -23,6 +23,8 @@ export interface Layer {
   unit: string;
   /** When it was measured; null: nothing is known. */
   at: string | null;
+  /** Where parts are of different times, when the newest was measured. */
+  until: string | null;
   says: string;
   /** Why nothing is known of any rank; "" else. */
   nothing: string;

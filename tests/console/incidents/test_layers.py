@@ -86,6 +86,20 @@ def test_a_rank_without_a_mate_that_is_heard_is_not_on_time_but_unknown() -> Non
     assert np.isnan(found.value[2]) and "no other member" in note(found, 2)
 
 
+def test_who_is_behind_nobody_says_of_which_communicator_no_other_was_heard() -> None:
+    """Its group within the node goes on; of the other there is nobody to compare with."""
+    window = told({0: [(0, 10)], 1: [(0, 10)], 2: [(0, 4)]})
+    rows = window.rows("progress")
+    across, alone = rows[rows["rank"] == 0].copy(), rows[rows["rank"] == 1].copy()
+    across["comm_id"], alone["comm_id"] = 8, 9
+    members = np.zeros(3, MEMBER)
+    members["comm_id"], members["name"], members["n_ranks"] = [7, 8, 9], ["tp0", "dp0", "pp0"], [3, 2, 1]
+    window = dataclasses.replace(window, members=members, tables={"progress": np.concatenate([rows, across, alone])})
+    found = lag_of(window)
+    assert found.value[:3].tolist() == [0, 0, 6]
+    assert [note(found, rank) for rank in range(3)] == ["but in dp0 nobody else was heard", "", "in tp0"]
+
+
 def test_of_several_communicators_the_worst_counts() -> None:
     window = told({0: [(0, 10)], 1: [(0, 7)], 2: [(0, 50)], 3: [(0, 50)]}, comm_of={2: 8, 3: 8})
     rows = window.rows("progress")
@@ -232,11 +246,14 @@ def test_lateness_that_is_none_of_ours_is_refused(changes: dict[str, Any]) -> No
 
 
 def test_ranks_of_several_groups_each_have_that_of_their_own() -> None:
-    def body(ranks: tuple[int, ...], late: list[float]) -> dict[str, Any]:
+    def body(ranks: tuple[int, ...], late: list[float], end_ns: int = AT) -> dict[str, Any]:
         late_ms = np.array(late)
-        return {"late": pack_lateness("forward", ranks, late_ms), "end_ns": AT, "report": {"step_s": 0.2}}
+        return {"late": pack_lateness("forward", ranks, late_ms), "end_ns": end_ns, "report": {"step_s": 0.2}}
 
-    found = stage_lateness([("first", body((0, 1), [0.0, 4.0])), ("last", body((2,), [-1.0]))], 4)
+    old = AT - 540 * SECOND
+    found = stage_lateness([("first", body((0, 1), [0.0, 4.0])), ("last", body((2,), [-1.0], old))], 4)
+    assert (found.at_ns, found.until_ns) == (old, AT), "the oldest is said, not the newest alone"
+    assert stage_lateness([("", body((0,), [0.0]))], 4).until_ns == 0
     assert found.value[:3].tolist() == [0, 4, -1] and np.isnan(found.value[3])
     assert (note(found, 1), round(found.full_min, 6)) == ("at the end of forward, first", 10.0)
 

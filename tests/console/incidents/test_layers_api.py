@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -13,11 +14,13 @@ from django.utils import timezone
 from console.accounts.models import Role
 from console.dumps.models import DumpSummary
 from console.incidents.models import ConditionState, Incident
-from console.incidents.pictures import layers_read
+from console.incidents.pictures import layers_api, layers_read
 from console.incidents.watching.watch import watch_job
+from console.operations.metrics import KEPT_ANSWERS
 from console.stages.watch import watch_stages
 from ingest.door.dumps import ask_dumps
-from ingest.models import Attempt, Node
+from ingest.models import Attempt, DumpRequest, Node
+from ingest.read import read_window
 from nccl_instrument.dumps import STACKS
 from tests.console.conftest import Persona, make_persona
 from tests.console.incidents.making import make_incident
@@ -96,6 +99,38 @@ async def test_what_cannot_be_asked_is_refused(attempt: Attempt) -> None:
         await asked(incident.team, f"incidents/{incident.pk}/grid/layer{query}", 400)
 
 
+async def test_the_year_1970_is_not_now(hung: Incident) -> None:
+    await asked(hung.team, f"incidents/{hung.pk}/grid/layer?by=op_lag&at_ns=0", 400)
+
+
+async def test_moments_close_together_are_read_once(hung: Incident, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int | None] = []
+    real = layers_api.read_layer
+
+    def counted(by: Any, asked: layers_read.Asked) -> Any:
+        read.append(asked.at_ns)
+        return real(by, asked)
+
+    monkeypatch.setattr(layers_api, "read_layer", counted)
+    first = await Node.objects.order_by("first_ns").afirst()
+    assert first is not None
+    tenth = (first.first_ns // (SECOND // 10) + 50) * (SECOND // 10)
+    for ns in (0, 7, 99_999_999):
+        await layer_of(hung, "stack_class", f"&at_ns={tenth + ns}")
+    assert read == [tenth]
+
+
+async def test_a_process_reads_one_layer_at_a_time_and_refuses_who_would_wait_long(
+    hung: Incident, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers_api, "WAIT_SECONDS", 0.01)
+    before = KEPT_ANSWERS.labels("busy")._value.get()
+    with layers_api._reading:
+        said = await asked(hung.team, f"incidents/{hung.pk}/grid/layer?by=op_lag", 503)
+    assert said["code"] == "busy" and KEPT_ANSWERS.labels("busy")._value.get() == before + 1
+    assert (await layer_of(hung, "op_lag"))["nothing"] == ""
+
+
 async def test_another_team_is_told_nothing(attempt: Attempt, stranger: Persona) -> None:
     incident = await sync_to_async(make_incident)(attempt)
     for path in (f"incidents/{incident.pk}", f"jobs/{incident.job_id}"):
@@ -109,6 +144,12 @@ async def test_when_the_incident_is_over_its_layers_are_those_of_its_end_and_set
     assert layer["is_settled"] and layer["value"][CULPRIT] > 0
 
 
+def without_first_node(*given: Any, **named: Any) -> Any:
+    window = read_window(*given, **named)
+    rows = window.rows("traffic")
+    return dataclasses.replace(window, tables={"traffic": rows[rows["node"] != 0]})
+
+
 async def test_where_transfers_are_measured_they_are_added_up_unless_they_are_too_many(
     ingest: Ingest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +158,17 @@ async def test_where_transfers_are_measured_they_are_added_up_unless_they_are_to
     layer = await asked(ingest.team, f"jobs/{job.pk}/grid/layer?by=bandwidth")
     assert layer["nothing"] == "" and layer["unit"] == "B/s" and "as its node measures them" in layer["says"]
     assert layer["n_unknown"] == 0 and layer["low"] > 0
+    attempt = await Attempt.objects.select_related("job").alatest("pk")
+    found = await sync_to_async(layers_read.asked_of)(attempt, None, None)
+    every = await sync_to_async(layers_read._traffic)(found)
+    assert every is not None and len(every.rows("traffic")) > 100
+    with monkeypatch.context() as quiet:  # the node heard last, and the first, say nothing: others tell how much it is
+        quiet.setattr(layers_read, "read_window", without_first_node)
+        quiet.setattr(layers_read, "TRAFFIC_ROWS_MAX", 10)
+        assert await sync_to_async(layers_read._traffic)(found) is None
+        quiet.setattr(layers_read, "TRAFFIC_ROWS_MAX", 10**6)
+        some = await sync_to_async(layers_read._traffic)(found)
+        assert some is not None and 0 < len(some.rows("traffic")) < len(every.rows("traffic"))
     monkeypatch.setattr(layers_read, "TRAFFIC_ROWS_MAX", 10)
     cache.clear()
     layer = await asked(ingest.team, f"jobs/{job.pk}/grid/layer?by=bandwidth")
@@ -131,7 +183,9 @@ async def test_where_nobody_measures_transfers_the_nics_counters_tell(ingest: In
     assert "by its counters" in layer["says"] and layer["high"] > 0 and layer["n_unknown"] == 0
 
 
-async def test_the_rank_that_waits_for_its_data_is_late_at_the_leading_stage(ingest: Ingest) -> None:
+async def test_the_rank_that_waits_for_its_data_is_late_at_the_leading_stage(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = Training(ingest)
     await job.train(150, Fault("data", 3, 0.2))
     attempt = await Attempt.objects.select_related("job").alatest("pk")
@@ -140,13 +194,24 @@ async def test_the_rank_that_waits_for_its_data_is_late_at_the_leading_stage(ing
     late = layer["value"]
     assert layer["unit"] == "ms" and layer["n_unknown"] == 0 and max(late) == late[3] == layer["high"]
     assert late[3] == pytest.approx(200, abs=40), late
+    ends = [one async for one in attempt.stage_packets.order_by("end_ns").values_list("end_ns", flat=True)]
+    monkeypatch.setattr(layers_read, "SETTLED_NS", 0)
+    for at_ns, is_settled in ((ends[-1] - SECOND, True), (ends[-1] + SECOND // 5, False)):
+        asked_for = await sync_to_async(layers_read.asked_of)(attempt, None, at_ns)
+        then = await sync_to_async(layers_read.read_layer)("stage_lateness", asked_for)
+        assert then.is_settled == is_settled, "the window of that moment is not closed yet"
     assert layer["note"]["texts"][layer["note"]["at"][3]].startswith("at the end of data.next_wait")
 
 
 @sync_to_async
-def with_stacks(incident: Incident, taken_ns: int, odd: int) -> None:
+def ask_stacks(incident: Incident) -> DumpRequest:
+    incident.attempt.dump_requests.all().delete()
+    return ask_dumps(incident.attempt_id, (STACKS,), looks=1, asked_by="x")
+
+
+@sync_to_async
+def with_stacks(request: DumpRequest, taken_ns: int, odd: int) -> None:
     """A request whose stacks were read: one rank stands out, of rank 7 nothing came."""
-    request = ask_dumps(incident.attempt_id, (STACKS,), looks=1, asked_by="x")
     one = {"kind": "trainer", "is_wait": False, "is_dominant": False, "said": "data loader: __next__"}
     many = [rank for rank in range(7) if rank != odd]
     groups = [
@@ -161,9 +226,9 @@ def with_stacks(incident: Incident, taken_ns: int, odd: int) -> None:
 
 
 async def test_classes_of_stacks_are_those_of_the_newest_that_were_taken(hung: Incident) -> None:
-    await sync_to_async(lambda: hung.attempt.dump_requests.all().delete())()
+    request = await ask_stacks(hung)
     newest = (await Node.objects.order_by("-watermark_ns").afirst()).watermark_ns  # type: ignore[union-attr]
-    await with_stacks(hung, newest - 2 * SECOND, odd=CULPRIT)
+    await with_stacks(request, newest - 2 * SECOND, odd=CULPRIT)
     layer = await layer_of(hung, "stack_class")
     assert [(one["said"], one["n_ranks"], one["is_most"]) for one in layer["classes"]] == [
         ("data loader: __next__", 1, False), ("in a collective", 6, True),
@@ -172,6 +237,22 @@ async def test_classes_of_stacks_are_those_of_the_newest_that_were_taken(hung: I
     assert layer["note"]["texts"][layer["note"]["at"][7]] == "its node has not answered"
     earlier = await layer_of(hung, "stack_class", f"&at_ns={newest - 8 * SECOND}")
     assert earlier["nothing"] == "no stacks were taken before this moment"
+
+
+async def test_stacks_that_still_come_are_not_settled_though_the_incident_is_over(hung: Incident) -> None:
+    request = await ask_stacks(hung)
+    await Incident.objects.filter(pk=hung.pk).aupdate(condition=ConditionState.CLEAR)
+    layer = await layer_of(hung, "stack_class")
+    assert (layer["nothing"], layer["is_settled"]) == ("the stacks that were asked for have not come", False)
+    newest = (await Node.objects.order_by("-watermark_ns").afirst()).watermark_ns  # type: ignore[union-attr]
+    await with_stacks(request, newest - 2 * SECOND, odd=CULPRIT)
+    then = f"&at_ns={newest - SECOND}"
+    assert not (await layer_of(hung, "stack_class", then))["is_settled"], "not all nodes have answered"
+    await DumpRequest.objects.filter(pk=request.pk).aupdate(state=DumpRequest.State.EXPIRED)
+    cache.clear()
+    assert (await layer_of(hung, "stack_class", then))["is_settled"]
+    layer = await layer_of(hung, "stack_class")
+    assert layer["nothing"] == "" and not layer["is_settled"], "more may be asked for at any time"
 
 
 async def test_an_incident_of_an_attempt_of_which_nothing_was_heard_has_layers_of_unknown_ranks(
