@@ -29,6 +29,9 @@ from ingest.log_context import current_fields
 Kind = AuditEntry.Kind
 UNSAFE: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 API: Final = "api/v1/"
+PREVIEWS: Final = frozenset({"silences/preview", "destinations/preview"})
+PREVIEWS_APART: Final = timedelta(minutes=10)
+"""A form asks for them with every pause of the keys, and they change nothing: of those within so long one is noted."""
 OBJECTS: Final[dict[str, tuple[str, str, str]]] = {
     "silence_id": ("silences.Silence", "pk", "team_id"),
     "view_id": ("incidents.SavedView", "pk", "team_id"),
@@ -104,7 +107,18 @@ def _note_request(request: HttpRequest, route: str, team_id: int | None) -> None
     subject = request.__dict__.get("audit_subject") or request.path.removeprefix(f"/{API}")
     team_ids = [team_id] if team_id is not None else caller.team_ids
     act = f"{request.method} {route}"
+    if route in PREVIEWS and _is_noted(caller, act):
+        return
     note(caller.kind, caller.name, act, subject=subject, team_ids=team_ids, actor_id=caller.id, request=request)
+
+
+def _is_noted(caller: Caller, act: str) -> bool:
+    """Whether the same caller's same act was noted lately."""
+    lately = AuditEntry.objects.filter(at__gte=timezone.now() - PREVIEWS_APART, act=act, actor_id=caller.id)
+    try:
+        return lately.filter(actor_kind=caller.kind, actor=caller.name[:150]).exists()
+    except DatabaseError:
+        return False
 
 
 def _team_of(route: str, kwargs: Mapping[str, Any]) -> int | None:

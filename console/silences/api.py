@@ -17,6 +17,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from console.accounts.access import Caller, caller_of
+from console.accounts.audit import about
 from console.dashboard.given import Fields
 from console.dashboard.schema import ERROR, an_object
 from console.incidents.api import REQUEST_KEY, actor_of, request_key
@@ -105,6 +106,7 @@ class SilenceList(APIView):
             starts_at=asked.get("starts_at"), kind=asked["kind"],
             request_key=request_key(request),
         )  # fmt: skip
+        about(request, f"silences/{made.pk}", made.team_id)
         return Response({"silence": dataclasses.asdict(silence_row(_one(caller, made.pk), caller))}, 201)
 
 

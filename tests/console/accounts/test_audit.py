@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from console.accounts import audit_api
-from console.accounts.audit import drop_old_entries, note
+from console.accounts.audit import PREVIEWS_APART, drop_old_entries, note
 from console.accounts.audit_words import WORDS, words_of
 from console.accounts.models import AuditEntry, Role
 from console.accounts.secrets import make_api_token
@@ -94,6 +94,21 @@ def test_who_acts_for_several_teams_is_noted_for_the_team_of_the_thing(attempt: 
     assert AuditEntry.objects.latest("id").team_ids == [attempt.job.team_id]
     responder.browser.post("/api/v1/tokens", {"label": "x", "team": "second"}, format="json")
     assert set(AuditEntry.objects.latest("id").team_ids) == {attempt.job.team_id, other.pk}
+
+
+def test_of_previews_in_a_row_one_is_noted_and_what_was_made_is_named(responder: Persona, attempt: Attempt) -> None:
+    AuditEntry.objects.all().delete()
+    asked = {"matchers": [{"field": "job", "values": [attempt.job.name]}]}
+    for _ in range(3):
+        assert responder.browser.post("/api/v1/silences/preview", asked, format="json").status_code == 200
+    made = responder.browser.post("/api/v1/silences", {**asked, "minutes": 5, "reason": "x"}, format="json").json()
+    noted = list(AuditEntry.objects.order_by("id").values_list("act", "subject"))
+    assert noted == [
+        ("POST silences/preview", "silences/preview"), ("POST silences", f"silences/{made['silence']['id']}"),
+    ]  # fmt: skip
+    AuditEntry.objects.update(at=timezone.now() - PREVIEWS_APART)
+    responder.browser.post("/api/v1/silences/preview", asked, format="json")
+    assert AuditEntry.objects.count() == 3
 
 
 def test_signing_in_out_and_failing_to_is_noted(admin: Persona, client: Client) -> None:
