@@ -12,6 +12,7 @@ from console.dashboard.figures import BARE, COLOURS, as_figure
 from console.network.volumes import volumes_of
 from ingest.window import Window
 from rca.flows.algorithms import algorithms_in
+from rca.flows.bubble import NO_PIPELINE, Bubble
 from rca.flows.layout import GroupLayout
 from rca.flows.panel import Communication, Panel, StageTimes, panel_of
 
@@ -24,7 +25,7 @@ def panel_answer(window: Window) -> dict[str, Any]:
     panel = panel_of(window)
     layout = panel.layout[:GROUPS_SHOWN_MAX]
     return {
-        "iteration_ms": _ms(panel.iteration_ns), "bubble_share": _known(panel.bubble_share, 4),
+        "iteration_ms": _ms(panel.iteration_ns), "bubble": _bubble(panel.bubble),
         "communication": [_kind(one) for one in panel.communication], "layout": [_group(one) for one in layout],
         "omitted": len(panel.layout) - len(layout), "says": _says(panel),
         "doubts": [one.disagreement for one in panel.layout if one.disagreement]
@@ -103,10 +104,27 @@ def _says(panel: Panel) -> str:
     if not isfinite(panel.iteration_ns):
         return "The job's ops do not repeat themselves in this time, so nothing is told of an iteration."
     kinds = [f"{one.parallelism} {one.ns / 1e6:.3g} ms" for one in panel.communication if isfinite(one.ns)]
-    bubble = f" Of the pipeline's time {panel.bubble_share:.0%} is bubble." if isfinite(panel.bubble_share) else ""
     return (
-        f"An iteration takes {panel.iteration_ns / 1e6:.3g} ms. In ops: {', '.join(kinds) or 'nothing known'}.{bubble}"
+        f"An iteration takes {panel.iteration_ns / 1e6:.3g} ms. In ops: {', '.join(kinds) or 'nothing known'}."
+        f"{_bubble_said(panel.bubble)}"
     )
+
+
+def _bubble(one: Bubble) -> dict[str, Any]:
+    return {
+        "at_least": _known(one.at_least, 4), "at_most": _known(one.at_most, 4), "reason": one.reason,
+        "n_told": one.n_told, "n": one.n,
+    }  # fmt: skip
+
+
+def _bubble_said(one: Bubble) -> str:
+    """A job without pipelines has none, and nothing is said."""
+    if one.reason:
+        return "" if one.reason == NO_PIPELINE else f" What of the pipeline's time is bubble is unknown: {one.reason}."
+    least, most = f"{one.at_least:.0%}", f"{one.at_most:.0%}"
+    share = least if least == most else f"at least {least}, at most {most}"
+    told = "" if one.n_told == one.n else f" (told in {one.n_told:,} of {one.n:,} iterations of a pipeline)"
+    return f" Of the pipeline's time {share} is bubble{told}."
 
 
 def _finite(values: Sequence[float]) -> list[float]:

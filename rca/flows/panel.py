@@ -17,6 +17,7 @@ import numpy as np
 
 from ingest.window import Window
 from nccl_instrument.tables import FUNC_RECV, FUNC_SEND
+from rca.flows.bubble import NO_ITERATIONS, Bubble, bubble_of, unknown
 from rca.flows.layout import GroupLayout, layout_of
 from rca.flows.measured import measured_of
 from rca.flows.parallelism import Parallelism
@@ -58,14 +59,12 @@ class StageTimes:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """iteration_ns: the median, NaN where the ops do not repeat: then all but the layout is empty. bubble_share: of the time the
-    pipeline's stages have for an iteration's microbatches, in which they compute none; NaN without a pipeline.
-    """
+    """iteration_ns: the median, NaN where the ops do not repeat: then all but the layout is empty."""
 
     iteration_ns: float
     communication: tuple[Communication, ...]
     stages: tuple[StageTimes, ...]
-    bubble_share: float
+    bubble: Bubble
     layout: tuple[GroupLayout, ...]
 
 
@@ -73,7 +72,7 @@ def panel_of(window: Window) -> Panel:
     """The panel of a window's job."""
     layout, iterations = layout_of(window), iterations_of(window)
     if not iterations.n:
-        return Panel(float("nan"), (), (), float("nan"), layout)
+        return Panel(float("nan"), (), (), unknown(NO_ITERATIONS), layout)
     serves = {one.comm_id: one.parallelism for one in layout}
     kind = np.array(
         [list(Parallelism).index(serves.get(int(comm), Parallelism.UNKNOWN)) for comm in iterations.comm_id]
@@ -81,7 +80,7 @@ def panel_of(window: Window) -> Panel:
     communication = _communication(window, iterations, kind)
     stages = _stages(iterations, layout)
     length = float(np.nanmedian(lengths_ns(iterations))) if iterations.n > 1 else float("nan")
-    return Panel(length, communication, stages, _bubble(stages), layout)
+    return Panel(length, communication, stages, bubble_of(iterations, layout), layout)
 
 
 def _communication(window: Window, iterations: Iterations, kind: Ints) -> tuple[Communication, ...]:
@@ -186,21 +185,3 @@ def _medians(of_ranks: list[Floats]) -> tuple[float, ...]:
         values = values[np.isfinite(values)]
         found.append(float(np.median(values)) if len(values) else float("nan"))
     return tuple(found)
-
-
-def _bubble(stages: tuple[StageTimes, ...]) -> float:
-    """From the begin of the first microbatch anywhere to the end of the last, what of that the stages do not compute; of stages
-    of which both ways are seen."""
-    whole = [one for one in stages if one.forward_ns and one.backward_ns]
-    ends = [
-        (began, began + lasted)
-        for one in whole
-        for begins, lasts in ((one.forward_began_ns, one.forward_ns), (one.backward_began_ns, one.backward_ns))
-        for began, lasted in zip(begins, lasts, strict=True)
-        if np.isfinite(began) and np.isfinite(lasted)
-    ]
-    if not ends:
-        return float("nan")
-    span = max(end for _, end in ends) - min(began for began, _ in ends)
-    busy = sum(end - began for began, end in ends)
-    return float(np.clip(1.0 - busy / (span * len(whole)), 0.0, 1.0)) if span > 0 else float("nan")

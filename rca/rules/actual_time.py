@@ -28,7 +28,7 @@ from rca.slow.slowdown import Slowdown
 from rca.words import communicator_names, lower, named
 
 RULE = "actual_time"
-VERSION = 8
+VERSION = 9
 
 TOLD_NIC = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `lspci -vv | grep -i lnksta`"
 TOLD_PROXY = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`"
@@ -37,10 +37,18 @@ UNMEASURED = "No bytes on the wire were measured: whether the network itself is 
 SAID = {
     By.ACTUAL: "What {who} sends and is sent is on the wire longer, pauses left out",
     By.PASSES: "The proxy of {who} is late at all that it passes on, to the network and to the GPU",
-    By.PORTS: "The network of {who} is taken by other traffic: what they send and are sent is on the wire longer",
+    By.PORTS: "The network of {who} is taken by other traffic: what it sends and is sent is on the wire longer",
     By.RATE: "What {who} sends in custom collectives goes at a lower rate than its own and the others'",
     By.WAITS: "The proxy of {who} notices late what has long left: its bytes are on the wire no longer than usual",
     By.BYTES: "{who} is sent far more than usual by its group, computes longer and starts its next ops last",
+}
+SAID_OF_SEVERAL = {
+    By.ACTUAL: "What {who} send and are sent is on the wire longer, pauses left out",
+    By.PASSES: "The proxies of {who} are late at all that they pass on, to the network and to the GPU",
+    By.PORTS: "The network of {who} is taken by other traffic: what they send and are sent is on the wire longer",
+    By.RATE: "What {who} send in custom collectives goes at a lower rate than their own and the others'",
+    By.WAITS: "The proxies of {who} notice late what has long left: their bytes are on the wire no longer than usual",
+    By.BYTES: "{who} are sent far more than usual by their group, compute longer and start their next ops last",
 }
 
 
@@ -128,9 +136,10 @@ def _told(slowdown: Slowdown, one: Verdict) -> Finding:
     if one.what is What.COMMUNICATION:
         kind = FaultKind.COMMUNICATION_FAIL_SLOW
     who = tuple(sorted({*one.ranks, *one.rivals}))
+    said, whose = (SAID, "its") if len(who) == 1 else (SAID_OF_SEVERAL, "their")
     found = finding_of(
-        RULE, VERSION, slowdown, who, component, kind, one.excess_ns, f"in {one.n} of {one.of} of its {_counted(one)}",
-        SAID[one.by], f"{one.by.value}, more than usual", told, (one.n, one.of),
+        RULE, VERSION, slowdown, who, component, kind, one.excess_ns, f"in {one.n} of {one.of} of {whose} {_counted(one)}",
+        said[one.by], f"{one.by.value}, more than usual", told, (one.n, one.of),
     )  # fmt: skip
     found = _graded(slowdown, replace(found, evidence=(*found.evidence, *_sight(slowdown, one))))
     return _tied(found) if one.rivals else found

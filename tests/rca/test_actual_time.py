@@ -19,6 +19,7 @@ from rca.flows import analyzer
 from rca.flows.measured import measured_in
 from rca.rules import actual_time
 from rca.settings import DEFAULT
+from rca.slow.ends import GROWN_MIN
 from rca.slow.measured_too import with_measured
 from rca.slow.slowdown import Slowdown, slowdown_of
 from tests.nccl_instrument.simulate.jobs import EIGHT, EXPERTS, window_after
@@ -260,7 +261,17 @@ def test_what_is_slow_is_held_against_chance_and_never_below_a_tenth() -> None:
     rows["actual_ns"] = rows["actual_ns"] * np.random.default_rng(1).uniform(0.4, 1.6, len(rows))
     assert analyzer.slow_from(noisy, measured_in(noisy)) > analyzer.slow_from(one, measured_in(one))
     few = replace(one, usual=one.usual & (np.cumsum(one.usual) <= 2))
-    assert analyzer.slow_from(few, measured_in(few)) == analyzer.GROWN_MIN
+    assert analyzer.slow_from(few, measured_in(few)) == GROWN_MIN
+
+
+@pytest.mark.parametrize("by", list(actual_time.SAID))
+def test_one_rank_is_sent_and_several_are(by: analyzer.By) -> None:
+    one = slow(exchange("nic_pcie_slow", 2, 0.83))
+    verdict = analyzer.Verdict(analyzer.What.COMMUNICATION, by, (2,), 1e7, 2, 3)
+    alone, both = (actual_time._told(one, replace(verdict, ranks=ranks)).sentence for ranks in ((2,), (1, 2)))
+    assert "rank 2" in alone.lower() and " of its " in alone and not {"they", "their", "send"} & {*alone.split()}
+    assert "ranks 1 and 2" in both.lower() and " of their " in both and not {"it", "its", "sends"} & {*both.split()}
+    assert "and is sent" not in both and "and are sent" not in alone
 
 
 def test_ways_of_several_nics_of_one_node_are_its_nics_and_of_several_nodes_the_network() -> None:

@@ -33,7 +33,7 @@ interface Group {
 interface Parallelism {
   rank: number;
   iteration_ms: number | null;
-  bubble_share: number | null;
+  bubble: { at_least: number | null; at_most: number | null; reason: string; n_told: number; n: number };
   communication: Kind[];
   layout: Group[];
   omitted: number;

@@ -11,6 +11,7 @@ from ingest.window import Window
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
 from rca.flows.algorithms import algorithms_in
+from rca.flows.bubble import NO_ITERATIONS
 from rca.flows.op_level import op_level, stopped_op_level
 from rca.flows.panel import panel_of
 from rca.flows.parallelism import Parallelism
@@ -30,7 +31,7 @@ def test_a_job_without_ops_has_nothing_but_a_layout() -> None:
     one = replace(pipeline(), tables={})
     panel = panel_of(one)
     assert panel.layout == () and panel.stages == () and panel.communication == ()
-    assert np.isnan(panel.iteration_ns) and np.isnan(panel.bubble_share)
+    assert np.isnan(panel.iteration_ns) and np.isnan(panel.bubble.at_least) and panel.bubble.reason == NO_ITERATIONS
     assert algorithms_in(one) == () and op_level(one, one.end_ns, DEFAULT) == () and stopped_op_level(one) == ()
 
 
@@ -42,7 +43,7 @@ def test_microbatches_take_what_they_compute() -> None:
     assert len(first.forward_ns) == PHYSICS.n_microbatches
     assert min(one for one in first.forward_ns if np.isfinite(one)) >= PHYSICS.forward_ms * 1e6
     assert len(last.backward_ns) == PHYSICS.n_microbatches
-    assert 0 < panel.bubble_share < 1 or np.isnan(panel.bubble_share)
+    assert 0 < panel.bubble.at_least < panel.bubble.at_most < 1 and panel.bubble.reason == ""
 
 
 def test_communication_is_divided_among_what_groups_serve() -> None:
