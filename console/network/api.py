@@ -63,7 +63,7 @@ NETWORK: Final = an_object(
     measured=dict[str, Any], ranks=list[dict[str, Any]], times=FIGURE, rates=FIGURE, paths=FIGURE, matrix=dict[str, Any] | None,
 )  # fmt: skip
 PANEL: Final = an_object(
-    rank=int | None, iteration_ms=float | None, bubble_share=float | None, communication=list[dict[str, Any]],
+    rank=int | None, iteration_ms=float | None, bubble=dict[str, Any], communication=list[dict[str, Any]],
     layout=list[dict[str, Any]], omitted=int, says=str, doubts=list[str], microbatches=dict[str, Any] | None, read_of=str,
 )  # fmt: skip
 NO_TIMES: Final = OpTimes(*(np.zeros(0, kind) for kind in "qqqqdddq"))
@@ -189,7 +189,7 @@ def _drawn(
     paths = paths_of(window, comm_id, by_peer=is_custom, since_ns=since)
     n_ranks = next((one.n_ranks for one in groups if one.comm_id == group), 0)
     standing = standing_ops(now)
-    unfinished = unfinished_of(now, standing, comm_id, 0 if read_of else n_ranks)
+    unfinished = unfinished_of(now, standing, comm_id, read, len(read) if read_of else max(n_ranks, len(read)))
     return {
         "rank": rank, "groups": _with_unfinished(groups, by_group(standing, rank)), "group": group, "is_custom": is_custom,
         "started_at": iso_from_ns(span.start_ns), "ended_at": iso_from_ns(span.end_ns),
