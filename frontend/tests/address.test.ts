@@ -2,6 +2,7 @@
 
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import {
+  followLinks,
   go,
   permalink,
   pinMoment,
@@ -91,4 +92,13 @@ it("makes a link that shows the same: moment, time of the lanes, tab, rank and z
     ...{ tab: "stacks", rank: "3", at: String(AT), z: "utc" },
     ...{ from: String(AT - 1001), to: String(AT + 1001) },
   });
+});
+
+it("brings the keyboard to a place in the page, and leaves the address as it is", () => {
+  document.body.innerHTML = '<div id="root"><a href="#main">Skip</a><main id="main" tabindex="-1"></main></div>';
+  followLinks(document.getElementById("root") as HTMLElement);
+  document.querySelector("a")?.click();
+  expect(document.activeElement?.id).toBe("main");
+  expect([location.pathname, location.hash]).toEqual(["/incidents/12", ""]);
+  document.body.innerHTML = "";
 });

@@ -1,7 +1,7 @@
 /* The clock of an incident keeps what happened: reopening takes back who has it, not that somebody had. */
 
 import { expect, it } from "vitest";
-import { firstAcknowledged } from "../src/incident/ClockStrip";
+import { acknowledgedWord, firstAcknowledged } from "../src/incident/ClockStrip";
 import type { IncidentRow, TimelineRow } from "../src/live/rows";
 import { faultWords, inOrder } from "../src/state/words";
 
@@ -12,6 +12,13 @@ it("keeps the first acknowledgement of a reopened incident", () => {
   const timeline = [entry("opened", "T1"), entry("acknowledged", "T2"), entry("reopened", "T3")];
   expect(firstAcknowledged(row(null), timeline)).toBe("T2");
   expect(firstAcknowledged(row("T4"), [...timeline, entry("acknowledged", "T4")])).toBe("T2");
+});
+
+it("does not say that somebody has it who has it no longer", () => {
+  const timeline = [entry("acknowledged", "T2"), entry("reopened", "T3")];
+  expect(acknowledgedWord(row(null), timeline)).toBe("First acknowledged");
+  expect(acknowledgedWord(row("T2"), timeline)).toBe("Acknowledged");
+  expect(acknowledgedWord(row(null), [])).toBe("Acknowledged");
 });
 
 it("says not yet before anybody did", () => {

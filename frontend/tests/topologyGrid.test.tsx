@@ -50,6 +50,21 @@ describe("the order of the topology grid", () => {
   });
 });
 
+describe("the age of the topology grid", () => {
+  const drawnOf = (source: "jobs/3" | "", msAgo: number, when = "") => {
+    const columns = { ...makeGrid(16, 8), at: new Date(Date.now() - msAgo).toISOString() };
+    const grid = <TopologyGrid columns={columns} selected={null} onSelect={nothing} source={source} when={when} />;
+    act(() => render(<main>{grid}</main>, document.body));
+    return document.querySelector(".panel-head .faint")?.textContent ?? "";
+  };
+
+  it("is said of a job whose grid was read long ago, not of an earlier moment that is wanted", () => {
+    expect(drawnOf("jobs/3", 40_000)).toContain("drawn 40 s ago");
+    expect(drawnOf("jobs/3", 3000)).not.toContain("drawn");
+    expect(drawnOf("jobs/3", 40_000, "as at 13:02:39 UTC")).not.toContain("drawn");
+  });
+});
+
 describe("the zoom of the topology grid", () => {
   const overlay = (page: HTMLElement) => page.querySelector(".grid-overlay") as HTMLElement;
   const press = (page: HTMLElement, key: string) =>

@@ -5,7 +5,7 @@
 import type { ComponentChildren } from "preact";
 import { ageOfGrid } from "../live/topology";
 import { pinnedMoment, query, setQuery } from "../state/address";
-import { spanWords, tick } from "../state/clock";
+import { serverNow, spanWords, tick } from "../state/clock";
 import { RANK_STATE } from "../state/words";
 import type { GridColumns } from "../types";
 import { GridTable } from "./GridTable";
@@ -39,7 +39,7 @@ export function TopologyGrid({ columns, selected, onSelect, when, source = "" }:
           {columns.rank.length.toLocaleString("en-US")} ranks on {columns.nodes.length.toLocaleString("en-US")} nodes
           {columns.inferred && hasPlaces(columns) ? " · parallel places inferred" : ""}
           {when ? ` · ${when}` : ""}
-          <OldGrid source={source} when={when} />
+          <OldGrid source={source} when={when} at={columns.at} />
         </span>
         <div class="panel-tools">
           {source && <ColourSwitch by={shown.by} />}
@@ -112,10 +112,11 @@ function OrderButton({ is, order, disabled, title, children }: OrderButtonProps)
 
 const OLD_MS = 10_000;
 
-/** While the socket lives and nobody draws the grid anew, the page is not as live as its mark says. */
-function OldGrid({ source, when }: { source: Source; when?: string }) {
+/** While nobody draws the grid anew, the page is not as live as its mark says. A job's is read each time it is asked for. */
+function OldGrid({ source, when, at }: { source: Source; when?: string; at: string }) {
   const number = /^incidents\/(\d+)$/.exec(source)?.[1];
-  const age = number && !when ? ageOfGrid(Number(number), tick.value) : null;
+  const ofJob = source.startsWith("jobs/") ? serverNow() - Date.parse(at) : null;
+  const age = when ? null : number ? ageOfGrid(Number(number), tick.value) : ofJob;
   return age !== null && age > OLD_MS ? <strong class="scrubber-doubt"> · drawn {spanWords(age)} ago</strong> : null;
 }
 

@@ -13,12 +13,17 @@ export function firstAcknowledged(row: IncidentRow, timeline: readonly TimelineR
   return timeline.find((entry) => entry.verb === "acknowledged")?.at ?? row.acknowledged_at;
 }
 
+/** Who reads "acknowledged" takes it that somebody has it: what was taken back is called the first. */
+export function acknowledgedWord(row: IncidentRow, timeline: readonly TimelineRow[]): string {
+  return !row.acknowledged_at && firstAcknowledged(row, timeline) ? "First acknowledged" : "Acknowledged";
+}
+
 export function ClockStrip({ row, timeline = [] }: { row: IncidentRow; timeline?: readonly TimelineRow[] }) {
   const moments: Moment[] = [
     { word: "First symptom", at: row.first_symptom_at },
     { word: "Triggered", at: row.triggered_at },
     { word: "Root-caused", at: row.root_caused_at },
-    { word: "Acknowledged", at: firstAcknowledged(row, timeline) },
+    { word: acknowledgedWord(row, timeline), at: firstAcknowledged(row, timeline) },
     { word: "Resolved", at: row.resolved_at },
   ];
   const last = row.state === "resolved" ? null : serverNow() - Date.parse(row.first_symptom_at);

@@ -50,6 +50,9 @@ export function JobPage({ id }: { id: number }) {
       <JobHead job={job}>
         <JobActs job={job} may={answer.may} pause={answer.pause} wanted={answer.wanted_pace} onActed={load} />
       </JobHead>
+      {asked.failure && (
+        <p class="warning">{asked.failure.message} What stands here of looks and incidents is older.</p>
+      )}
       <Scrubber scrub={scrub} beat={answer.incidents.map(({ number }) => number).join()} />
       {then.columns && (
         <TopologyGrid

@@ -124,6 +124,9 @@ export function followLinks(root: HTMLElement): void {
     if (click.metaKey || click.ctrlKey || click.shiftKey || link.target || link.hasAttribute("download")) return;
     if (link.origin !== location.origin || !isPage(link.pathname)) return;
     click.preventDefault();
+    // A place in this page is gone to, and the keyboard with it; the address stays that of the page.
+    const place = link.getAttribute("href")?.startsWith("#") ? document.getElementById(link.hash.slice(1)) : null;
+    if (place) return place.focus();
     go(link.href);
   });
 }
