@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import ceil
 from statistics import median
 from typing import Any, Final
 
@@ -133,7 +134,7 @@ def _score(of: str, told: Sequence[_Told]) -> Score:
         false_alarms=alarms.count(Alarm.FALSE), right=right, partly=judged.count(Verdict.PARTLY),
         wrong=judged.count(Verdict.WRONG), precision=_share(real, len(alarms)), right_share=_share(right, len(judged)),
         verdict_s_median=median(verdict_s) if verdict_s else None,
-        verdict_s_p90=verdict_s[int(0.9 * (len(verdict_s) - 1))] if verdict_s else None,
+        verdict_s_p90=verdict_s[ceil(0.9 * len(verdict_s)) - 1] if verdict_s else None,
         acknowledged_s_median=median(acknowledged_s) if acknowledged_s else None,
     )  # fmt: skip
 
