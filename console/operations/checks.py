@@ -75,7 +75,7 @@ def check_secrets(**_: Any) -> Found:
                      "Set it to 50 random characters, or leave it to `manage.py up`, which makes one.")  # fmt: skip
     key = settings.TICKETS_KEY
     if "," in key or key != key.strip():
-        yield _warning("W015", "DIOGENES_TICKETS_KEY has a comma, or a blank at an end: DIOGENES_TICKETS_KEYS_OLD cannot hold it.",
+        yield _warning("W015", "DIOGENES_TICKETS_KEY has a comma or a blank at an end: DIOGENES_TICKETS_KEYS_OLD cannot hold it.",
                        "Choose another while no secret is stored; else enter the secrets again after changing it.")  # fmt: skip
     if settings.DEBUG:
         yield _warning("W002", "DIOGENES_DEBUG is on: error pages show settings and code.", "Unset it on servers.")

@@ -26,7 +26,7 @@ KEPT_ANSWERS: Final = Counter(
     "diogenes_kept_answers",
     "Answers that are kept for seconds (grids, layers, network), by how one was had: kept, stale, waited, made, alone"
     " (Valkey was away); busy: refused, 503.",
-    ["how"],
+    ["outcome"],
 )
 PUBLISHED: Final = Counter("diogenes_messages_published", "Live messages put on streams.", ["type"])
 UNPUBLISHED: Final = Counter("diogenes_messages_unpublished", "Live messages that could not be: Valkey was away.")
