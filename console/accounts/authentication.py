@@ -1,4 +1,4 @@
-"""How REST requests say who they are: a browser's session, or `Authorization: Token …` of a script."""
+"""How REST requests say who they are: a browser's session, or `Authorization: Bearer …` of a script; `Token …` means the same."""
 
 from __future__ import annotations
 
@@ -14,17 +14,24 @@ from console.accounts.models import ApiToken
 from console.accounts.secrets import find_api_token, note_use
 from console.accounts.throttle import count_guess
 
-SCHEME = "Token"
+SCHEME = "Bearer"
+SCHEMES = frozenset({"bearer", "token"})
+
+
+def secret_in(header: bytes) -> str | None:
+    """What an `Authorization` header holds as an API token; None where it is of another scheme."""
+    scheme, _, secret = header.decode("latin-1").partition(" ")
+    return secret.strip() if scheme.lower() in SCHEMES else None
 
 
 class ApiTokenAuthentication(BaseAuthentication):
     """A script's token. No cookie is involved, so no CSRF token is asked for."""
 
     def authenticate(self, request: Request) -> tuple[TokenUser, ApiToken] | None:
-        scheme, _, secret = get_authorization_header(request).decode("latin-1").partition(" ")
-        if scheme != SCHEME:
+        secret = secret_in(get_authorization_header(request))
+        if secret is None:
             return None
-        token = find_api_token(secret.strip())
+        token = find_api_token(secret)
         if token is None:
             if not count_guess("token", request.META.get("REMOTE_ADDR", "")):
                 raise Throttled(settings.SIGNIN_FAILURE_SECONDS, "Too many unknown tokens from this address.")
@@ -52,7 +59,11 @@ class ApiTokenScheme(OpenApiAuthenticationExtension):
     name = "apiToken"
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
-        return {"type": "apiKey", "in": "header", "name": "Authorization", "description": "Token <api token>"}
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API token. `Token` in place of `Bearer` is taken, too.",
+        }
 
 
 class BrowserSessionScheme(OpenApiAuthenticationExtension):

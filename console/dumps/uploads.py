@@ -22,7 +22,7 @@ from django.db import DatabaseError
 from django.http import HttpRequest, parse_cookie
 
 from console.accounts.access import TokenUser, caller_of
-from console.accounts.authentication import SCHEME
+from console.accounts.authentication import secret_in
 from console.accounts.secrets import find_api_token
 
 PATH: Final = "/api/v1/bundles"
@@ -142,9 +142,9 @@ async def _refusal(scope: Scope) -> tuple[int, str, str] | None:
 
 def _is_known(headers: MutableMapping[bytes, bytes]) -> bool:
     """Whether a live session or token comes with it. Raises PermissionDenied where it may diagnose for no team."""
-    scheme, _, secret = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-    if scheme == SCHEME:
-        token = find_api_token(secret.strip())
+    secret = secret_in(headers.get(b"authorization", b""))
+    if secret is not None:
+        token = find_api_token(secret)
         user: Any = TokenUser(token) if token is not None else None
     else:
         cookies, request = parse_cookie(headers.get(b"cookie", b"").decode("latin-1")), HttpRequest()

@@ -19,6 +19,7 @@ from console.incidents.models import ActorKind, ConditionState, Incident, State,
 from console.incidents.pictures.evidence import newest_diagnosis
 from console.incidents.read import TIMELINE_MAX, newest_revision, read_review
 from console.incidents.watching.seen_before import SeenBefore, read_seen_before
+from console.incidents.words import CONDITION, SYMPTOM
 from console.tickets.telling import address_of
 from ingest.models import Rank
 from rca.findings import Diagnosis, Evidence, Finding
@@ -27,11 +28,6 @@ RANKS_SHOWN: Final = 32
 ROWS_SHOWN: Final = 40
 HOUR_S: Final = 3600.0
 NOT_KNOWN: Final = "not known"
-# As the pages say it (frontend/src/state/words.ts, parts/bits.tsx); a test compares them.
-SYMPTOM: Final = {
-    "failure": "Hang", "straggler": "Straggler", "idle": "Idle", "silence": "Silence", "external": "Reported by hand",
-}  # fmt: skip
-CONDITION: Final = {"firing": "still happening", "clearing": "clearing", "clear": "no longer seen"}
 STANDS_STILL: Final = ("failure", "silence", "idle")
 _MARKUP: Final = re.compile(r"([\\`*_\[\]<>|#~])")
 

@@ -50,7 +50,8 @@ def settle(incident: Incident, now: datetime, actor: Actor = DETECTOR, why: str 
     if says(incident, wanted):
         return
     if wanted is None:
-        note = why or "What silenced it no longer does."
+        over = "It is resolved: nothing is left to silence." if incident.state == State.RESOLVED else ""
+        note = why or over or "What silenced it no longer does."
         record(incident, actor, "unsilenced", {"silence": None, "silenced_until": None}, now, note=note)
         return
     fields: dict[str, Any] = {"silence": wanted, "silenced_until": wanted.ends_at}

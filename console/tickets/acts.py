@@ -15,7 +15,7 @@ from console.incidents.record import UNSEEN
 from console.tickets.destinations import KINDS, parted
 from console.tickets.message import Config, Refused
 from console.tickets.models import Delivery, DeliveryState, Destination, DestinationChange
-from console.tickets.promises import put
+from console.tickets.promises import put, tell_of_the_open
 from console.tickets.sealing import Unreadable, is_newest, seal, unseal
 from console.tickets.templates import BODY_CHARS_MAX, TITLE_CHARS_MAX, check_template
 
@@ -71,6 +71,7 @@ def make_destination(
         with transaction.atomic():
             destination.save()
             _note(destination, Actor(made_by, actor_kind), DestinationChange.Act.MADE, sorted(given))
+            tell_of_the_open(destination, timezone.now())
     except IntegrityError as error:
         if request_key and (done := Destination.objects.filter(request_key=request_key).first()):
             return done  # the same request came twice at once

@@ -34,7 +34,6 @@ from console.tickets.acts import (
     send_test,
 )
 from console.tickets.destinations import KINDS
-from console.tickets.message import lines_of
 from console.tickets.models import Delivery, DeliveryState, Destination, DestinationChange
 from console.tickets.rows import (
     AttemptRow,
@@ -59,6 +58,7 @@ from console.tickets.templates import (
     VALUES,
     with_templates,
 )
+from console.tickets.wording import lines_of
 from ingest.models import Team
 
 PAGE: Final = 100

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from console.tickets.guard import split
+from django.conf import settings as configured
+
+from console.tickets.guard import objection_to, split
 from console.tickets.kinds import (
     alertmanager,
     email,
@@ -43,11 +45,19 @@ def parted(kind: Kind, given: Mapping[str, str], kept: Config) -> Config:
     return made
 
 
+def objection_of(kind: Kind, settings: Mapping[str, str]) -> str:
+    """Why nothing will be sent with these settings, as far as that shows before it is tried."""
+    addresses = (settings.get(one.name, "") for one in kind.settings if one.is_address and not one.is_secret)
+    found = (objection_to(address, configured.TICKETS_HOSTS) for address in addresses if address)
+    return next((why for why in found if why), "")
+
+
 def _keep_with_address(kind: Kind, kept: Config, settings: Mapping[str, str], fresh: Mapping[str, str]) -> None:
     moved = [one.name for one in kind.settings if one.is_address and not one.is_secret
              and settings.get(one.name, "") != kept.settings.get(one.name, "")]  # fmt: skip
     if moved and (stale := sorted(set(kept.secrets) - set(fresh))):
-        raise Refused(f"another address: enter {stale[0]} again, so that nobody leads secrets elsewhere")
+        words = next((one.words for one in kind.settings if one.name == stale[0]), stale[0])
+        raise Refused(f"another address: enter “{words}” again, so that nobody leads secrets elsewhere")
 
 
 def _check(kind: Kind, config: Config) -> None:

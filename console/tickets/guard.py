@@ -50,12 +50,42 @@ def place_of(url: str, allowed: Collection[str], seconds_max: float = RESOLVE_SE
     scheme, name, port, path = split(url)
     is_named = name in allowed or f"{name}:{port}" in allowed
     if scheme != "https" and not is_named:
-        raise Refused(f"{name}: only https is spoken to places the operator has not named")
+        raise Refused(_only_https(name, port))
     addresses = _resolve(name, port, min(seconds_max, RESOLVE_SECONDS_MAX))
     for address in addresses:
         if not is_named and not is_public(ipaddress.ip_address(address)):
-            raise Refused(f"{name} is {address}, inside a private network, and the operator has not named it")
+            raise Refused(_not_public(name, port, address))
     return Place(scheme, name, port, path, addresses[0])
+
+
+def objection_to(url: str, allowed: Collection[str]) -> str:
+    """Why nothing would be sent there, as far as that shows without looking its name up; empty when it does not show."""
+    try:
+        scheme, name, port, _ = split(url)
+    except Refused as error:
+        return str(error)
+    if name in allowed or f"{name}:{port}" in allowed:
+        return ""
+    if scheme != "https":
+        return _only_https(name, port)
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return ""
+    return "" if is_public(address) else _not_public(name, port, name)
+
+
+def _only_https(name: str, port: int) -> str:
+    return f"{name}: only https is spoken to places that the operator has not named: {_name_it(name, port)}"
+
+
+def _not_public(name: str, port: int, address: str) -> str:
+    what = f"{name} is" if name == address else f"{name} is {address},"
+    return f"{what} no public address, and the operator has not named it: {_name_it(name, port)}"
+
+
+def _name_it(name: str, port: int) -> str:
+    return f"put {name}:{port} into DIOGENES_TICKETS_HOSTS and start web and urgent again"
 
 
 def split(url: str) -> tuple[str, str, int, str]:

@@ -44,7 +44,8 @@ class Message:
     incident's key (job, attempt, symptom, communicator; never the culprit) and the ticket. Times are ISO 8601 in UTC.
     pictures: (name of the file, PNG), in a message of that verb alone. uploaded: which of them are there already, and what they
     are called there; a try adds to it as it goes, so that the next one goes on from there however this one ends.
-    own_title, own_lines: as the team's templates have them; empty for the usual words.
+    own_title, own_lines: as the team's templates have them; empty for the usual words. places: of each culprit shown, where it
+    runs; evidence: the first facts against them; advice: what to do next; empty where nothing is known.
     """
 
     verb: Verb
@@ -66,6 +67,9 @@ class Message:
     n_victims: int
     opened_at: str
     at: str
+    places: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    advice: str = ""
     resolved_at: str = ""
     resolution: str = ""
     actor: str = ""
@@ -153,6 +157,7 @@ class Setting:
     is_needed: bool = True
     usual: str = ""
     is_address: bool = False
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,38 +175,6 @@ class Kind:
 
 def as_json(body: Any) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def lines_of(message: Message) -> list[str]:
-    """The incident in a few lines of plain text, as tickets and mails show it."""
-    if message.is_test:
-        return ["This is a test of a destination. Nothing has happened.", *message.own_lines]
-    if message.own_lines:
-        return [line for line in message.own_lines if line]
-    said = [f"Job {message.job}, attempt {message.attempt}: {message.symptom}, severity {message.severity}."]
-    if message.culprits:
-        where = f" on {', '.join(message.nodes)}" if message.nodes else ""
-        said.append(
-            f"Started by rank {', '.join(map(str, message.culprits))}{where} ({message.grade or 'no'} evidence)."
-        )
-    else:
-        said.append("Nobody is blamed yet.")
-    if message.n_victims:
-        said.append(f"{message.n_victims} ranks only wait.")
-    said.append(f"State: {message.state}; condition: {message.condition}; since {message.opened_at}.")
-    return [*said, *([message.url] if message.url else [])]
-
-
-def what_happened(message: Message) -> str:
-    """The act in a sentence, for comments and notes."""
-    who, why = message.actor or "Diogenes", f": {message.note}" if message.note else "."
-    verbs = {
-        "open": "opened it", "update": "found out more", "acknowledge": "acknowledged it",
-        "unacknowledge": "took the acknowledgement back", "resolve": "resolved it", "reopen": "reopened it",
-        "comment": "commented", "pictures": "drew the ranks, who waits for whom, and the flows", "test": "sends a test",
-    }  # fmt: skip
-    said = f"{who} {verbs[message.verb]}{why}"
-    return said if message.verb != "update" else f"{said} Now: {message.headline}"
 
 
 def checked(answer: Answer) -> Answer:
@@ -239,7 +212,7 @@ class Desk:
 
 
 PICTURES_SETTING: Final = Setting(
-    "pictures", "Pictures of ranks, waits and flows: yes or no", is_needed=False, usual="yes"
+    "pictures", "Pictures of ranks, waits and flows", is_needed=False, usual="yes", choices=("yes", "no")
 )
 
 

@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 from kombu.exceptions import OperationalError
 
-from console.incidents.models import ActorKind, Incident, State, TimelineEntry
+from console.incidents.models import ActorKind, ConditionState, Incident, State, TimelineEntry
 from console.incidents.rows import is_quiet
 from console.incidents.severity import rank_of
 from console.operations.metrics import TICKETS_REFUSED
@@ -27,6 +27,9 @@ from rca.findings import Grade
 log = logging.getLogger(__name__)
 TELL_AFTER: Final = timedelta(seconds=10)
 WAITING_MAX: Final = 1000
+TOLD_AT_ONCE_MAX: Final = (
+    20  # open incidents a new destination is told of at once; of others when something happens to them
+)
 VERBS: Final = {
     "acknowledged": "acknowledge", "unacknowledged": "unacknowledge", "resolved": "resolve", "reopened": "reopen",
     "commented": "comment", "diagnosed": "update", "revised": "update", "attached": "update", "assigned": "update",
@@ -86,7 +89,7 @@ def kick() -> None:
 def _promise_to(destination: Destination, incident: Incident, entry: TimelineEntry) -> None:
     ticket = Ticket.objects.filter(incident=incident, destination=destination).first()
     waiting = Delivery.objects.filter(ticket=ticket, state=DeliveryState.WAITING) if ticket else Delivery.objects.none()
-    verb = VERBS.get(entry.verb)
+    verb = _verb_of(entry, incident, ticket)
     if ticket and (ticket.told_at or waiting.filter(verb="open").exists()):
         _bring_forward(waiting, incident, entry.at)
         if verb == "update" and waiting.filter(verb__in=("open", "update"), n_attempts=0, sending_at=None).update(
@@ -98,6 +101,34 @@ def _promise_to(destination: Destination, incident: Incident, entry: TimelineEnt
     elif is_worth_telling(incident, destination):
         ticket = ticket or Ticket.objects.create(incident=incident, destination=destination)
         put(destination, ticket, "open", entry.at, due_at=_due_at(incident, entry.at), entry=entry)
+
+
+def _verb_of(entry: TimelineEntry, incident: Incident, ticket: Ticket | None) -> str | None:
+    """What to tell of it. Of what is resolved there is nothing new: an update would open a pager's alert again."""
+    verb = VERBS.get(entry.verb)
+    if verb == "update" and incident.state == State.RESOLVED:
+        return None
+    if entry.verb == "unsilenced" and ticket and _is_taken_for_over(ticket):
+        return "reopen"
+    return verb
+
+
+def _is_taken_for_over(ticket: Ticket) -> bool:
+    """Whether the place was told of the end, and not that the incident was reopened, as while it is silenced."""
+    ends = ticket.deliveries.filter(verb__in=("resolve", "reopen")).exclude(state=DeliveryState.SKIPPED)
+    return ends.order_by("-pk").values_list("verb", flat=True).first() == "resolve"
+
+
+def tell_of_the_open(destination: Destination, now: datetime) -> None:
+    """Somebody makes a destination while a job hangs: it is told of what still is to be told and nobody has taken."""
+    open_ones = Incident.objects.filter(team=destination.team_id, state=State.OPEN).exclude(
+        condition=ConditionState.CLEAR
+    )
+    for incident in open_ones.select_related("attached_to").order_by("-pk")[:TOLD_AT_ONCE_MAX]:
+        if is_worth_telling(incident, destination):
+            ticket, is_new = Ticket.objects.get_or_create(incident=incident, destination=destination)
+            if is_new:
+                put(destination, ticket, "open", now, due_at=_due_at(incident, now))
 
 
 def _due_at(incident: Incident, now: datetime) -> datetime:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from console.accounts.access import Caller
 from console.incidents.models import Incident, State
 from console.incidents.rows import iso
-from console.tickets.destinations import KINDS
+from console.tickets.destinations import KINDS, objection_of
 from console.tickets.message import Kind
 from console.tickets.models import Attempt, Delivery, DeliveryState, DestinationChange, Ticket
 from console.tickets.remote import AFTER_CLOSE, CLOSED, LOOKS
@@ -28,6 +28,7 @@ class SettingRow:
     is_secret: bool
     is_needed: bool
     usual: str
+    choices: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class KindRow:
 class DestinationRow:
     """A destination. has_secrets: whether any are stored; n_*: of the last thirty days. hook_path: whom to call back.
 
+    not_sent_why: why nothing will be sent there as it is set up, where that shows before it is tried.
     version: for `version` and If-Match; failures that are counted here leave it as it is, switching off for them does not.
     """
 
@@ -60,6 +62,7 @@ class DestinationRow:
     body_template: str
     enabled: bool
     paused_why: str
+    not_sent_why: str
     made_by: str
     not_before: str | None
     n_failures: int
@@ -137,7 +140,10 @@ class TicketRow:
 
 
 def kind_row(kind: Kind) -> KindRow:
-    settings = [SettingRow(one.name, one.words, one.is_secret, one.is_needed, one.usual) for one in kind.settings]
+    settings = [
+        SettingRow(one.name, one.words, one.is_secret, one.is_needed, one.usual, list(one.choices))
+        for one in kind.settings
+    ]
     return KindRow(kind.name, kind.title, settings, parts_of(kind.name))
 
 
@@ -148,6 +154,7 @@ def destination_row(one: Any, caller: Caller) -> DestinationRow:
         id=one.pk, version=one.version or 0, team=one.team.name, name=one.name, kind=one.kind, title=kind.title,
         settings=one.settings, has_secrets=bool(one.sealed), severity_min=one.severity_min,
         title_template=one.title_template, body_template=one.body_template, enabled=one.enabled, paused_why=one.paused_why,
+        not_sent_why=objection_of(kind, one.settings),
         made_by=one.made_by, not_before=iso(one.not_before), n_failures=one.n_failures, n_waiting=one.n_waiting,
         n_sent=one.n_sent, n_dead=one.n_dead, n_refused=one.n_refused,
         hook_path=f"/hooks/{one.kind}/{one.key}" if kind.calls_back else "", n_hooks=one.n_hooks,

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from console.incidents.models import Incident, Severity
 from console.incidents.rows import CULPRITS_SHOWN_MAX, NODES_SHOWN_MAX, iso
+from console.tickets.known import known_of
 from console.tickets.message import Message, Verb
 from console.tickets.models import Delivery, Ticket, TicketPicture
 from console.tickets.templates import with_templates
@@ -21,6 +22,8 @@ EXAMPLE: Final = Message(
     verb="open", delivery="", ticket="", dedup_key="", number=12, headline="Rank 3 has not entered the op the others wait in.",
     state="open", condition="firing", severity="high", symptom="failure", component="process", grade="strong", job="llama-70b",
     attempt=1, culprits=(3,), nodes=("node-1",), n_victims=7, opened_at="2026-01-01T00:00:00.000Z", at="2026-01-01T00:00:00.000Z",
+    places=("rank 3: node-1, GPU 0000:3b:00.0, NIC mlx5_1, process 4711",), evidence=("last op entered: 811 (rank 3)",),
+    advice="Take the stacks of rank 3, and look at its process on node-1.",
     url="https://diogenes.example/incidents/12",
 )  # fmt: skip
 """For a preview where a team has had no incident yet."""
@@ -68,6 +71,7 @@ def _told_of(delivery: Delivery, ticket: Ticket) -> Message:
         actor=entry.actor if entry else "",
         note=entry.note[:NOTE_CHARS_MAX] if entry and delivery.verb != "open" else "",
         url=address_of(incident),
+        **known_of(incident),
         external_id=ticket.external_id,
         **(_pictures(delivery) if delivery.verb == "pictures" else {}),
     )

@@ -15,15 +15,20 @@ from collections.abc import Callable
 from typing import Final
 
 from console.tickets.message import LINE_KINDS, Message, Refused
+from console.tickets.wording import component_of, condition_of, symptom_of
 
 TITLE_CHARS_MAX: Final = 300
 BODY_CHARS_MAX: Final = 4000
 RENDERED_CHARS_MAX: Final = 8000
 TITLE_USUAL: Final = "[{job}] {headline}"
-BODY_USUAL: Final = """Job {job}, attempt {attempt}: {symptom}, severity {severity}.
+BODY_USUAL: Final = """Incident {number} of job {job}, attempt {attempt}: {symptom}, {severity} severity.
 Started by rank {ranks} on {nodes} ({grade} evidence).
+{places}
+Component: {component}.
+Evidence: {evidence}.
+What to do next: {advice}
 {n_waiting} ranks only wait.
-State: {state}; condition: {condition}; since {opened_at}.
+It is {state}, {condition}; since {opened_at}.
 {url}"""
 
 VALUES: Final[dict[str, tuple[str, Callable[[Message], str]]]] = {
@@ -31,15 +36,18 @@ VALUES: Final[dict[str, tuple[str, Callable[[Message], str]]]] = {
     "headline": ("the verdict in a sentence", lambda message: message.headline),
     "job": ("the job", lambda message: message.job),
     "attempt": ("which start of the job", lambda message: str(message.attempt)),
-    "symptom": ("what the trigger saw", lambda message: message.symptom),
+    "symptom": ("what the trigger saw", symptom_of),
     "severity": ("low, medium or high", lambda message: message.severity),
-    "component": ("where the fault sits", lambda message: message.component),
+    "component": ("where the fault sits", lambda message: component_of(message) if message.component else ""),
     "grade": ("how far the evidence carries", lambda message: message.grade),
     "ranks": ("who started it", lambda message: ", ".join(map(str, message.culprits))),
     "nodes": ("where they run", lambda message: ", ".join(message.nodes)),
+    "places": ("node, GPU, NIC and process of the first of them", lambda message: "; ".join(message.places)),
+    "evidence": ("the first facts against them", lambda message: "; ".join(message.evidence)),
+    "advice": ("what to do next", lambda message: message.advice),
     "n_waiting": ("how many ranks only wait", lambda message: str(message.n_victims) if message.n_victims else ""),
     "state": ("what people did", lambda message: message.state),
-    "condition": ("what the machine sees", lambda message: message.condition),
+    "condition": ("what the machine sees", condition_of),
     "opened_at": ("when it opened", lambda message: message.opened_at),
     "at": ("when this happened", lambda message: message.at),
     "actor": ("who did this", lambda message: message.actor),

@@ -16,6 +16,7 @@ const ROW: DestinationRow = {
   body_template: "",
   enabled: true,
   paused_why: "",
+  not_sent_why: "",
   not_before: null,
   n_failures: 0,
   n_waiting: 0,

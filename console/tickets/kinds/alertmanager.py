@@ -8,18 +8,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
-from console.tickets.message import (
-    JSON_TYPE,
-    Config,
-    Kind,
-    Message,
-    Post,
-    Sent,
-    Setting,
-    as_json,
-    checked,
-    lines_of,
-)
+from console.tickets.message import JSON_TYPE, Config, Kind, Message, Post, Sent, Setting, as_json, checked
+from console.tickets.wording import lines_of
 
 NEVER: Final = "0001-01-01T00:00:00Z"  # Go's zero time: has not ended
 SEVERITY: Final = {"high": "critical", "medium": "error", "low": "warning"}

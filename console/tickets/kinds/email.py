@@ -26,9 +26,8 @@ from console.tickets.message import (
     Sent,
     Setting,
     check_pictures,
-    lines_of,
-    what_happened,
 )
+from console.tickets.wording import lines_of, what_happened
 
 SUBJECT_CHARS_MAX: Final = 200
 TO_MAX: Final = 50

@@ -5,19 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from console.tickets.message import (
-    Config,
-    Desk,
-    Kind,
-    Message,
-    Post,
-    Refused,
-    Sent,
-    Setting,
-    id_of,
-    lines_of,
-    what_happened,
-)
+from console.tickets.message import Config, Desk, Kind, Message, Post, Refused, Sent, Setting, id_of
+from console.tickets.wording import lines_of, what_happened
 
 URL: Final = "https://api.github.com"
 VERSION: Final = "2022-11-28"

@@ -17,11 +17,10 @@ from console.tickets.message import (
     Setting,
     check_pictures,
     id_of,
-    lines_of,
     multipart,
     upload_pictures,
-    what_happened,
 )
+from console.tickets.wording import lines_of, what_happened
 
 URL: Final = "https://gitlab.com"
 TITLE_CHARS_MAX: Final = 255

@@ -23,10 +23,9 @@ from console.tickets.message import (
     basic,
     check_pictures,
     id_of,
-    lines_of,
     multipart,
-    what_happened,
 )
+from console.tickets.wording import lines_of, what_happened
 
 SUMMARY_CHARS_MAX: Final = 255
 DONE: Final = "done"

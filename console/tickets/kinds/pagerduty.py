@@ -24,7 +24,8 @@ def body_of(message: Message, routing_key: str) -> dict[str, Any]:
     named = {"routing_key": routing_key, "event_action": action, "dedup_key": message.dedup_key[:DEDUP_CHARS_MAX]}
     if action != "trigger":
         return named
-    links = [{"href": message.url, "text": f"Incident {message.number}"}] if message.url else []
+    text = "Diogenes" if message.is_test else f"Incident {message.number}"
+    links = [{"href": message.url, "text": text}] if message.url else []
     return {**named, "payload": _payload(message), "links": links, "client": "Diogenes", "client_url": message.url}
 
 
@@ -40,6 +41,7 @@ def _payload(message: Message) -> dict[str, Any]:
         "custom_details": {
             "incident": message.number, "attempt": message.attempt, "culprits": list(message.culprits),
             "nodes": list(message.nodes), "grade": message.grade, "n_victims": message.n_victims,
+            "places": list(message.places), "evidence": list(message.evidence), "advice": message.advice,
         },
     }  # fmt: skip
 
@@ -70,7 +72,12 @@ KIND: Final = Kind(
     (
         Setting("routing_key", "Integration key (Events API v2)", is_secret=True),
         Setting("url", "Address", is_needed=False, usual=URL, is_address=True),
-        Setting("hook_secret", "Secret of the webhook back (v3)", is_secret=True, is_needed=False),
+        Setting(
+            "hook_secret",
+            "Secret of a webhook (v3) that tells Diogenes what people do there",
+            is_secret=True,
+            is_needed=False,
+        ),
     ),
     send,
     check,

@@ -21,10 +21,9 @@ from console.tickets.message import (
     Setting,
     basic,
     check_pictures,
-    lines_of,
     upload_pictures,
-    what_happened,
 )
+from console.tickets.wording import lines_of, what_happened
 
 TABLE: Final = "/api/now/table/incident"
 ATTACHMENTS: Final = "/api/now/attachment/file"

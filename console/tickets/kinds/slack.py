@@ -7,19 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from console.tickets.message import (
-    JSON_TYPE,
-    Config,
-    Kind,
-    Message,
-    Post,
-    Sent,
-    Setting,
-    as_json,
-    checked,
-    lines_of,
-    what_happened,
-)
+from console.tickets.message import JSON_TYPE, Config, Kind, Message, Post, Sent, Setting, as_json, checked
+from console.tickets.wording import lines_of, what_happened
 
 SECTION_CHARS_MAX: Final = 3000
 SIGN: Final = {"high": ":red_circle:", "medium": ":large_orange_circle:", "low": ":large_yellow_circle:"}

@@ -33,6 +33,7 @@ def body_of(message: Message) -> dict[str, Any]:
         "condition": message.condition, "severity": message.severity, "symptom": message.symptom,
         "component": message.component, "grade": message.grade, "job": message.job, "attempt": message.attempt,
         "culprits": list(message.culprits), "nodes": list(message.nodes), "n_victims": message.n_victims,
+        "places": list(message.places), "evidence": list(message.evidence), "advice": message.advice,
         "opened_at": message.opened_at, "resolved_at": message.resolved_at or None, "url": message.url or None,
     }  # fmt: skip
     act = {"actor": message.actor, "note": message.note[:NOTE_CHARS_MAX]}

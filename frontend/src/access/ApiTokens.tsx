@@ -60,7 +60,7 @@ export function ApiTokens() {
       {failure && !value && <Failure error={failure} again={again} />}
       {!value && !failure && <Loading what="API tokens" />}
       {value && <ApiTokenForm answer={value} onCreate={create} />}
-      {fresh && <FreshToken token={fresh} onClose={() => setFresh("")} />}
+      {fresh && <FreshToken token={fresh} tryPath="/api/v1/incidents" onClose={() => setFresh("")} />}
       {value?.tokens.length === 0 && <Empty title="There is no API token yet." />}
       {value && value.tokens.length > 0 && (
         <Tokens tokens={value.tokens} hasTeams={value.teams.length > 1} attempt={attempt} />

@@ -3,13 +3,26 @@
 import { Copy } from "../parts/bits";
 import { Dialog } from "../parts/Dialog";
 
-export function FreshToken({ token, onClose }: { token: string; onClose: () => void }) {
+interface FreshTokenProps {
+  token: string;
+  /** A path that shows that it works; none for tokens of agents. */
+  tryPath?: string;
+  onClose: () => void;
+}
+
+export function FreshToken({ token, tryPath, onClose }: FreshTokenProps) {
   return (
     <Dialog title="Copy the token now" onClose={onClose}>
       <p>It will not be shown again.</p>
       <p>
         <Copy text={token} label="token" />
       </p>
+      {tryPath && (
+        <p>
+          Try it:{" "}
+          <Copy text={`curl -H "Authorization: Bearer ${token}" ${location.origin}${tryPath}`} label="command" />
+        </p>
+      )}
       <div class="dialog-actions">
         <button type="button" class="primary" onClick={onClose}>
           I have copied it

@@ -30,6 +30,16 @@ export function For({ until }: { until: string }) {
   );
 }
 
+/** "in 4 s", "now" when it is over. */
+export function In({ until }: { until: string }) {
+  const left = Date.parse(until) - serverNow();
+  return (
+    <time dateTime={until} title={absolute(until)}>
+      {left > 0 ? `in ${aheadWords(left)}` : "now"}
+    </time>
+  );
+}
+
 const DAY_MS = 86_400_000;
 
 /** "until 12:13 UTC", with its day where that is not within a day. */

@@ -168,7 +168,15 @@ function Field({ setting, value, isStored, onInput }: FieldProps) {
         {setting.words}
         {!setting.is_needed && <span class="faint"> (optional)</span>}
       </label>
-      {setting.is_secret ? (
+      {setting.choices.length > 0 ? (
+        <select id={id} value={value || setting.usual} onChange={(change) => onInput(change.currentTarget.value)}>
+          {setting.choices.map((one) => (
+            <option key={one} value={one} selected={one === (value || setting.usual)}>
+              {one}
+            </option>
+          ))}
+        </select>
+      ) : setting.is_secret ? (
         <input type="password" autoComplete="new-password" {...common} />
       ) : (
         <input type="text" autoComplete="off" {...common} />

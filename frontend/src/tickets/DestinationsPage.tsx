@@ -3,7 +3,7 @@
  */
 
 import { useEffect, useState } from "preact/hooks";
-import { Empty, For, Loading } from "../parts/bits";
+import { Copy, Empty, In, Loading } from "../parts/bits";
 import { Failure } from "../parts/Failure";
 import { type Column, Table } from "../parts/Table";
 import { useAnswer } from "../parts/useAnswer";
@@ -111,13 +111,14 @@ function Standing({ row }: { row: DestinationRow }) {
   const { word, isBad } = standing(row);
   return (
     <>
-      <span class={isBad ? "warning" : ""}>{word}</span>
+      <span class={isBad ? "warning standing" : ""}>{word}</span>
       {row.enabled && row.not_before && row.n_failures > 0 && (
         <span class="faint">
           {" "}
-          next try in <For until={row.not_before} />
+          next try <In until={row.not_before} />
         </span>
       )}
+      {row.not_sent_why && <div class="warning standing">nothing will be sent: {row.not_sent_why}</div>}
       {row.n_refused > 0 && <div class="warning">{count(row.n_refused, "message")} refused: too many waited</div>}
     </>
   );
@@ -126,9 +127,11 @@ function Standing({ row }: { row: DestinationRow }) {
 function Back({ row }: { row: DestinationRow }) {
   if (!row.hook_path) return <span class="faint">–</span>;
   const refused = Object.entries(row.hooks_refused).map(([why, n]) => `${n} ${why}`);
+  const address = `${location.origin}${row.hook_path}`;
   return (
     <>
-      <code>{row.hook_path}</code>
+      <code>{row.hook_path}</code> <Copy text={address} label={`Copy the address that ${row.name} calls back`} />
+      <div class="faint">Add a webhook to this address there, and what people do there is known here.</div>
       <div class="faint">
         {row.n_hooks} taken{refused.length > 0 && `; refused: ${refused.join(", ")}`}
       </div>

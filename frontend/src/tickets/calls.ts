@@ -9,6 +9,8 @@ export interface DestinationSetting {
   is_needed: boolean;
   /** What holds when it is left empty. */
   usual: string;
+  /** What it may be; anything where there are none. */
+  choices: string[];
 }
 
 export interface DestinationKind {
@@ -35,6 +37,8 @@ export interface DestinationRow {
   enabled: boolean;
   /** Why it was switched off by itself. */
   paused_why: string;
+  /** Why nothing will be sent there as it is set up, where that shows before it is tried. */
+  not_sent_why: string;
   /** Until when nothing is sent after a failure. */
   not_before: string | null;
   n_failures: number;

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from console.evidence.post_mortem import CONDITION, SYMPTOM, impact_of, post_mortem
+from console.evidence.post_mortem import impact_of, post_mortem
 from console.incidents.lifecycle import Actor, move
 from console.incidents.models import ActorKind, DiagnosisRevision, Incident
+from console.incidents.words import COMPONENT, CONDITION, SYMPTOM
 from ingest.models import Attempt
 from rca.findings import Alternative, Compared, Diagnosis, Subject, to_json
 from tests.console.incidents.making import START_NS, make_diagnosis, make_incident, make_symptom
@@ -42,7 +43,7 @@ def test_the_draft_says_it_in_the_words_of_the_page(attempt: Attempt) -> None:
     draft = post_mortem(make_incident(attempt))
     assert "| What | Hang, high severity |" in draft and "| State | open, still happening |" in draft
     words, bits = ((FRONTEND / name).read_text() for name in ("state/words.ts", "parts/bits.tsx"))
-    for code, word in SYMPTOM.items():
+    for code, word in (*SYMPTOM.items(), *COMPONENT.items()):
         assert f'  {code}: "{word}",' in words
     for code, word in CONDITION.items():
         assert f'  {code}: {{ word: "{word}"' in bits

@@ -56,6 +56,23 @@ def test_administrators_make_destinations_and_nobody_reads_their_secrets(
 
 
 @pytest.mark.parametrize(
+    ("address", "said"),
+    [("http://192.168.3.4:8080/", "only https"), ("https://169.254.169.254/", "169.254.169.254 is no public address"),
+     ("https://events.example.org/", "")],
+)  # fmt: skip
+def test_an_address_that_nothing_will_be_sent_to_says_so_at_once_and_how_to_name_it(
+    admin: Persona, settings: Any, address: str, said: str
+) -> None:
+    given = {**GIVEN, "settings": {"routing_key": "a" * 32, "url": address}}
+    why = post(admin, "/destinations", given).json()["destination"]["not_sent_why"]
+    assert why.startswith(said) or said in why
+    assert bool(why) == bool(said) == ("into DIOGENES_TICKETS_HOSTS" in why)
+    settings.TICKETS_HOSTS = {"192.168.3.4:8080", "169.254.169.254"}
+    (shown,) = admin.browser.get(f"{API}/destinations").json()["destinations"]
+    assert shown["not_sent_why"] == ""
+
+
+@pytest.mark.parametrize(
     "wrong",
     [{"kind": "fax"}, {"settings": {"routing_key": "short"}}, {"settings": {"nonsense": "1"}}, {"severity_min": "x"},
      {"settings": {"routing_key": "a" * 32, "url": "file:///etc"}}, {"settings": 7}, {"name": ""}],

@@ -19,6 +19,7 @@ from console.tickets.destinations import KINDS, parted
 from console.tickets.guard import is_public, place_of
 from console.tickets.http import poster
 from console.tickets.kinds import alertmanager, email, gitlab, jira, pagerduty, slack, webhook
+from console.tickets.known import ADVICE_CHARS_MAX, EVIDENCE_CHARS_MAX, EVIDENCE_MAX, PLACES_MAX
 from console.tickets.message import Again, Answer, Config, Message, Refused, checked
 from console.tickets.sealing import Unreadable, is_newest, seal, unseal
 from tests.console.tickets.places import Asked, place
@@ -56,7 +57,10 @@ def test_a_webhook_is_signed_with_every_secret_and_stays_below_its_size() -> Non
     made = webhook.signature_of(secrets, "d1", 1_700_000_000, b"{}")
     expected = [hmac.new(key, b"d1.1700000000.{}", hashlib.sha256).digest() for key in keys]
     assert made == " ".join("v1," + base64.b64encode(one).decode() for one in expected)
-    huge = dataclasses.replace(MESSAGE, note="n" * 10_000, culprits=tuple(range(16)))
+    huge = dataclasses.replace(
+        MESSAGE, note="n" * 10_000, culprits=tuple(range(16)), places=("p" * 200,) * PLACES_MAX,
+        evidence=("e" * EVIDENCE_CHARS_MAX,) * EVIDENCE_MAX, advice="a" * ADVICE_CHARS_MAX,
+    )  # fmt: skip
     assert len(str(webhook.body_of(huge))) < 20_000
     for bad in ("whsec_AAAA", "plain", "whsec_%"):
         with pytest.raises(Refused):
@@ -191,7 +195,7 @@ def test_the_newest_key_seals_and_older_ones_and_the_secret_key_still_open(setti
 def test_a_secret_is_not_led_to_another_address() -> None:
     kept = Config("k", {"url": "https://a.example", "email": "a@b.c", "project": "OPS"}, {"token": "t"})
     assert parted(KINDS["jira"], {"project": "OPS2", "token": ""}, kept).secrets == {"token": "t"}
-    with pytest.raises(Refused, match="enter token again"):
+    with pytest.raises(Refused, match="enter “API token” again"):
         parted(KINDS["jira"], {"url": "https://evil.example"}, kept)
     for given in ({"nonsense": "1"}, {"project": ""}, {"project": "a b"}, {"url": "file:///etc/passwd", "token": "t"}):
         with pytest.raises(Refused):

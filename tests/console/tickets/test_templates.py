@@ -9,10 +9,11 @@ import pytest
 
 from console.tickets.acts import make_destination, send_test
 from console.tickets.kinds import email, jira, pagerduty, slack
-from console.tickets.message import Config, Refused, lines_of
+from console.tickets.message import Config, Refused
 from console.tickets.models import Delivery, Destination, DestinationChange
 from console.tickets.telling import EXAMPLE, message_of
 from console.tickets.templates import BODY_CHARS_MAX, BODY_USUAL, TITLE_USUAL, check_template, with_templates
+from console.tickets.wording import lines_of
 from ingest.models import Attempt
 from tests.console.conftest import Persona
 from tests.console.incidents.making import make_incident
@@ -77,7 +78,10 @@ def test_templates_are_kept_changed_noted_and_refused_with_the_reason(admin: Per
     at = f"{API}/{made['id']}"
     assert admin.browser.patch(at, {"title_template": "{x}"}, format="json").status_code == 400
     assert responder.browser.patch(at, {"title_template": "{job}"}, format="json").status_code == 403
-    assert admin.browser.patch(at, {"body_template": "on {nodes}"}, format="json").status_code == 200
+    assert (
+        admin.browser.patch(at, {"body_template": "on {nodes}", "version": made["version"]}, format="json").status_code
+        == 200
+    )
     kept = Destination.objects.get()
     assert (kept.title_template, kept.body_template) == ("{job}!", "on {nodes}")
     assert DestinationChange.objects.order_by("-id")[0].changed == ["body_template"]
@@ -91,7 +95,7 @@ def test_a_preview_is_of_the_teams_own_incidents(
     shown = send(
         admin, f"{API}/preview", {"title_template": "{number} {headline}", "body_template": "{symptom}"}
     ).json()
-    assert (shown["title"], shown["lines"], shown["incident"]) == (f"{incident.pk} It hangs", ["failure"], incident.pk)
+    assert (shown["title"], shown["lines"], shown["incident"]) == (f"{incident.pk} It hangs", ["Hang"], incident.pk)
     assert set(shown["usual"]) == {"title_template", "body_template"} and "headline" in shown["names"]
     assert [send(who, f"{API}/preview", {}).status_code for who in (viewer, stranger)] == [403, 403]
     assert send(admin, f"{API}/preview", {"incident": 10**9}).status_code == 404

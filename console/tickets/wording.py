@@ -1,0 +1,62 @@
+"""An incident and what happens to it in plain text, as tickets, mails and chats show it: in the words of its page."""
+
+from __future__ import annotations
+
+from console.incidents.words import COMPONENT, CONDITION, SYMPTOM
+from console.tickets.message import Message
+
+
+def lines_of(message: Message) -> list[str]:
+    """The incident in a few lines: what, who, where, why, what to do next, and whether it goes on."""
+    if message.is_test:
+        return ["This is a test of a destination. Nothing has happened.", *message.own_lines]
+    if message.own_lines:
+        return [line for line in message.own_lines if line]
+    what = f"{symptom_of(message)}, {message.severity} severity."
+    said = [
+        f"Incident {message.number} of job {message.job}, attempt {message.attempt}: {what}",
+        _started_by(message),
+        *message.places,
+    ]
+    if message.component:
+        said.append(f"Component: {component_of(message)}.")
+    if message.evidence:
+        said.append(f"Evidence: {'; '.join(message.evidence)}.")
+    if message.advice:
+        said.append(f"What to do next: {message.advice}")
+    if message.n_victims:
+        said.append(f"{message.n_victims} {'rank only waits' if message.n_victims == 1 else 'ranks only wait'}.")
+    said.append(f"It is {message.state}, {condition_of(message)}; since {message.opened_at}.")
+    return [*said, *([message.url] if message.url else [])]
+
+
+def symptom_of(message: Message) -> str:
+    return SYMPTOM.get(message.symptom, message.symptom)
+
+
+def condition_of(message: Message) -> str:
+    return CONDITION.get(message.condition, message.condition)
+
+
+def component_of(message: Message) -> str:
+    return COMPONENT.get(message.component, message.component)
+
+
+def _started_by(message: Message) -> str:
+    if not message.culprits:
+        return "Nobody is blamed yet."
+    ranks = "rank" if len(message.culprits) == 1 else "ranks"
+    where = f" on {', '.join(message.nodes)}" if message.nodes else ""
+    return f"Started by {ranks} {', '.join(map(str, message.culprits))}{where} ({message.grade or 'no'} evidence)."
+
+
+def what_happened(message: Message) -> str:
+    """The act in a sentence, for comments and notes."""
+    who, why = message.actor or "Diogenes", f": {message.note}" if message.note else "."
+    verbs = {
+        "open": "opened it", "update": "found out more", "acknowledge": "acknowledged it",
+        "unacknowledge": "took the acknowledgement back", "resolve": "resolved it", "reopen": "reopened it",
+        "comment": "commented", "pictures": "drew the ranks, who waits for whom, and the flows", "test": "sends a test",
+    }  # fmt: skip
+    said = f"{who} {verbs[message.verb]}{why}"
+    return said if message.verb != "update" else f"{said} Now: {message.headline}"
