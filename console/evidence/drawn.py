@@ -6,11 +6,15 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from console.evidence.pictures import grid_svg, lanes_svg, standing_svg
+from console.evidence.grid_picture import grid_svg
+from console.evidence.lanes_picture import lanes_svg
+from console.evidence.standing_picture import standing_svg
+from console.evidence.svg import moments
 from console.evidence.waits_picture import waits_svg
 from console.incidents.lifecycle import BadAct
 from console.incidents.models import Incident
 from console.incidents.pictures.evidence import incident_grid, incident_lanes, incident_standing, newest_diagnosis
+from ingest.models import Rank
 
 TITLE_CHARS_MAX: Final = 160
 
@@ -52,16 +56,22 @@ def _waits(name: str, incident: Incident, title: str) -> Drawing:
 
 def _flows(name: str, incident: Incident, title: str) -> Drawing:
     lanes = incident_lanes(incident)
-    left = f"{lanes.omitted:,} flows or ranks" if lanes.omitted else ""
-    return Drawing(name, lanes_svg(lanes, title), left_out=left)
+    svg, n_folded = lanes_svg(lanes, newest_diagnosis(incident), title, _nodes(incident))
+    left = f"{lanes.omitted + n_folded:,} flows or ranks have no room in it" if lanes.omitted + n_folded else ""
+    return Drawing(name, svg, left_out=left)
 
 
 def _standing(name: str, incident: Incident, title: str) -> Drawing:
-    grid = incident_grid(incident)
-    nodes = {rank: grid.nodes[node] for rank, node in zip(grid.rank, grid.node, strict=True) if node >= 0}
-    standing = incident_standing(incident)
-    left = f"{standing.omitted:,} ranks" if standing.omitted else ""
-    return Drawing(name, standing_svg(standing, title, nodes), left_out=left)
+    standing, diagnosis = incident_standing(incident), newest_diagnosis(incident)
+    left = f"{standing.omitted:,} ranks have no room in it" if standing.omitted else ""
+    shared = moments(diagnosis, incident.first_symptom_ns, incident.triggered_ns)
+    return Drawing(name, standing_svg(standing, diagnosis, title, _nodes(incident), shared), left_out=left)
+
+
+def _nodes(incident: Incident) -> dict[int, str]:
+    """rank → its node's name, where that is known."""
+    known = Rank.objects.filter(attempt=incident.attempt_id, rank__gte=0, replaced=False)
+    return {rank: name for rank, name in known.values_list("rank", "node__name") if name}
 
 
 DRAWN: Final[dict[str, Callable[[str, Incident, str], Drawing]]] = {

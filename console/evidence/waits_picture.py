@@ -18,7 +18,7 @@ from html import escape
 from itertools import pairwise
 from typing import Final
 
-from console.evidence.pictures import WIDTH, as_svg
+from console.evidence.svg import WIDTH, as_svg
 from rca.findings import Diagnosis, WaitEdge
 
 COLUMNS_MAX: Final = 4

@@ -54,6 +54,16 @@ describe("rows", () => {
     ]);
   });
 
+  it("do not say of the culprit that the fault is on the other side", () => {
+    const [before, after] = [moved(2, 5), stood(2, 5, { verdict: "remote" })];
+    const [{ rows }] = standingGroups({ ...standing(), spans: [before, after] }, [2], [0], 16);
+    const last = rows[0].spans.at(-1) as Span;
+    expect([shortWords(last), sideWords(last)]).toEqual([
+      ["not transmitted", ""],
+      "the other side; overruled, as it started it",
+    ]);
+  });
+
   it("are cut at the limit, the culprits last of all", () => {
     const groups = standingGroups(standing(8), [7], [], 3);
     expect(groups.flatMap(({ rows }) => rows.map(({ rank }) => rank))).toEqual([7, 0, 1]);

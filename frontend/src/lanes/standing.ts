@@ -32,7 +32,7 @@ export function standingGroups(
   const rows = standing.ranks.map((rank): StandingRow => {
     const role = blamed.has(rank) ? "culprit" : waiting.has(rank) ? "victim" : "other";
     const mine = spans.get(rank) ?? [];
-    return { rank, role, spans: role === "victim" ? mine.map(overruled) : mine };
+    return { rank, role, spans: mine.map((span) => overruled(span, role)) };
   });
   const ordered = ORDER.flatMap((role) => rows.filter((row) => row.role === role)).slice(0, limit);
   return ORDER.map((role) => ({ role, rows: ordered.filter((row) => row.role === role) })).filter(
@@ -40,10 +40,16 @@ export function standingGroups(
   );
 }
 
-/** Of a rank that only waits, one flow's counters may say its own side: the verdict, which weighs all, says otherwise. */
-function overruled(span: Span): Span {
-  return span.verdict === "local" ? { ...span, verdict: "overruled" } : span;
+/**
+ * One flow's counters may say of a rank that only waits that it is its own side, or of a culprit that it is the other (a
+ * NIC that is down looks so): the verdict, which weighs all, says otherwise.
+ */
+function overruled(span: Span, role: Role): Span {
+  return span.verdict === AGAINST[role] ? { ...span, verdict: OVERRULED[span.verdict] } : span;
 }
+
+const AGAINST: Record<Role, string | null> = { culprit: "remote", victim: "local", other: null };
+const OVERRULED: Record<string, string> = { local: "overruled", remote: "overruled-remote" };
 
 /** What a rank does where no flow of it stands still, and short words for where one does. */
 export const DOING: Record<string, string> = {
@@ -82,6 +88,7 @@ export function shortWords(span: Span | null): [what: string, side: string] {
 export function sideWords(span: Span): string {
   if (!CONDITIONS.includes(span.doing)) return "";
   if (span.verdict === "overruled") return "its own side; overruled, as it only waits";
+  if (span.verdict === "overruled-remote") return "the other side; overruled, as it started it";
   return SIDE[span.verdict] ?? "cannot be told";
 }
 

@@ -12,7 +12,9 @@ import pytest
 
 from console.evidence import chrome_trace as module
 from console.evidence.chrome_trace import chrome_trace
-from console.evidence.pictures import grid_svg, lanes_svg, standing_svg
+from console.evidence.grid_picture import grid_svg
+from console.evidence.lanes_picture import lanes_svg
+from console.evidence.standing_picture import standing_svg
 from console.incidents.pictures.grid import make_grid
 from console.incidents.pictures.lanes import make_lanes
 from ingest.window import Window
@@ -75,9 +77,10 @@ def test_what_has_no_room_is_counted(window: Window, monkeypatch: pytest.MonkeyP
 def test_pictures_are_well_formed_and_names_from_outside_are_no_markup(window: Window) -> None:
     title = "<script>alert(1)</script> & more"
     lanes = make_lanes(window, range(8), window.start_ns, window.end_ns - 1)
+    diagnosis = diagnose(window, look(window).symptoms[0])
     pictures = [
-        grid_svg(make_grid(window, None, "now"), title), lanes_svg(lanes, title),
-        standing_svg(standing(window, range(8)), title, {0: "<b>"}),
+        grid_svg(make_grid(window, None, "now"), title), lanes_svg(lanes, diagnosis, title, {0: "<b>"})[0],
+        standing_svg(standing(window, range(8)), diagnosis, title, {0: "<b>"}),
     ]  # fmt: skip
     for picture in pictures:
         root = ElementTree.fromstring(picture)

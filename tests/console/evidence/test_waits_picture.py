@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from console.evidence import raster
-from console.evidence.pictures import grid_svg
+from console.evidence.grid_picture import grid_svg
 from console.evidence.raster import NO_FONT, PNG_BYTES_MAX, NoPicture, font_family, png_of
 from console.evidence.waits_picture import ranks_words, waits_svg
 from console.incidents.pictures.grid import make_grid
