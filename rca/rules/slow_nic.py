@@ -5,7 +5,8 @@
 What is on the wire waits for nobody but the network, so the time from handing a chunk to the NIC until it is acknowledged
 is not inherited. The fewest NICs that all slow connections touch are blamed, with all ranks that use them; where two would
 explain as much, they are tied. Bytes a NIC carried for others, or NICs of several nodes as slow, tell a network that is full
-from a NIC. docs/rules/slow_nic.md
+from a NIC. A NIC that lost little of its rate is told by contrast: all it sends and is sent takes longer, and nothing
+else of the job. docs/rules/slow_nic.md
 """
 
 from __future__ import annotations
@@ -32,12 +33,16 @@ from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 13
+VERSION = 14
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
 APART_MIN = 2.0  # times the share of any other port: traffic that grows on all alike does not tell who is slow
 LONGER_MIN = 1.4  # times as long on the wire as usual
+ALONE_GROWN_MIN = 0.1  # of its usual time, where nothing else of the job has grown: then it may be less
+ALONE_REST_MAX = 0.5  # of what a middle one of those has grown, and less than any: neighbours fall in line a little
+ALONE_LOST_MIN = 0.5  # of what an iteration loses
+ALONE_CONNECTIONS_MIN = 2  # of each NIC: one alone may be the other end's
 BUSY_MIN = 0.6  # of the time of its ops, on the wire: most of it, with late acknowledgements besides
 BUSY_SOCKET_MIN = 0.4  # over sockets, where only what both ends' waits must have in common is counted
 TIED_MAX = 8
@@ -54,8 +59,10 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     end_of = _ends(slowdown)
     ends = ends_of(edges_of(slowdown), end_of)
     if not _is_the_wire(slowdown, ends):
-        lone = lone_flow(slowdown)
-        return (_one_flow(slowdown, lone),) if lone else ()
+        ends = ends_of(edges_of(slowdown), end_of, ALONE_GROWN_MIN)
+        if not _is_alone(slowdown, ends):
+            lone = lone_flow(slowdown)
+            return (_one_flow(slowdown, lone),) if lone else ()
     shares = np.append(foreign_shares(slowdown), np.nan)[slowdown.ranks.nic[slowdown.at]]
     taken = _taken(ends, end_of, shares)
     if taken:
@@ -132,12 +139,37 @@ def _is_the_wire(slowdown: Slowdown, ends: Ends) -> bool:
     A chunk that travels alone takes a latency more than one of many, so victims of other things are on the wire a
     little longer too; but they are not most of the time, nor much longer than they were.
     """
+    busy = BUSY_SOCKET_MIN if uses_sockets(slowdown.window) else BUSY_MIN
+    return _waits_for_it(slowdown, ends, SHARE_MIN, LONGER_MIN, busy)
+
+
+def _waits_for_it(slowdown: Slowdown, ends: Ends, lost_min: float, longer_min: float, busy_min: float) -> bool:
+    """Whether the costliest connections explain that much of what is lost, are so many times as long on the wire as usual
+    and for so much of their ops' time."""
     usual, now, lasted = (one[ends.is_slow] for one in (ends.usual_ns, ends.now_ns, ends.lasted_ns))
-    if not len(now) or (now - usual).max() < SHARE_MIN * slowdown.lost_ns:
+    if not len(now) or (now - usual).max() < lost_min * slowdown.lost_ns:
         return False
     worst = now - usual >= 0.5 * (now - usual).max()
-    busy = BUSY_SOCKET_MIN if uses_sockets(slowdown.window) else BUSY_MIN
-    return bool(now[worst].sum() >= max(LONGER_MIN * usual[worst].sum(), busy * lasted[worst].sum()))
+    return bool(now[worst].sum() >= max(longer_min * usual[worst].sum(), busy_min * lasted[worst].sum()))
+
+
+def _is_alone(slowdown: Slowdown, ends: Ends) -> bool:
+    """Whether all connections of some NICs, both ways, have grown, nothing else of the job has as much, and that costs half
+    of what is lost.
+
+    Victims would be on the wire longer wherever they wait, and a late proxy only with what it sends. Over sockets, where
+    what is on the wire waits for its receiver, the two look alike.
+    """
+    is_unsure = uses_sockets(slowdown.window) or not ends.chosen or any(ends.rivals) or bool(ends.undecided)
+    if is_unsure or len(ends.unexplained):
+        return False
+    touched = [ends.touched(end) for end in ends.chosen]
+    mine, grown = np.any(touched, axis=0), ends.now_ns / ends.usual_ns - 1.0
+    if mine.all() or not ends.is_slow[mine].all() or min(one.sum() for one in touched) < ALONE_CONNECTIONS_MIN:
+        return False
+    rest = float(grown[~mine].max())
+    is_apart = rest < grown[mine].min() and rest <= ALONE_REST_MAX * float(np.median(grown[mine]))
+    return is_apart and _waits_for_it(slowdown, ends, ALONE_LOST_MIN, 1 + ALONE_GROWN_MIN, BUSY_MIN)
 
 
 def _users(end_of: Ints, ends: tuple[int, ...]) -> Ints:

@@ -129,6 +129,23 @@ def test_in_a_plain_ring_the_nic_that_all_slow_connections_share_is_blamed(victi
     assert blamed(found) == {victim} and found.findings[0].component is Component.NIC
 
 
+@pytest.mark.parametrize("layout", [EIGHT, STAGES, RING])
+def test_a_nic_that_keeps_four_fifths_of_its_rate_is_told_by_what_else_is_as_fast_as_ever(layout: Layout) -> None:
+    found = diagnosed(slow("nic_limited", layout, 2, 0.8))
+    assert blamed(found) == {2} and found.findings[0].component is Component.NIC
+
+
+@pytest.mark.parametrize(
+    ("fault", "victim", "amount"), [("gpu_slow", 2, 1.3), ("gpu_pcie_slow", 2, 1.5), ("cpu_throttled", 1, 0.4)]
+)
+@pytest.mark.parametrize("layout", [EIGHT, STAGES, RING])
+def test_what_makes_a_rank_a_little_slower_elsewhere_is_no_slow_nic(
+    layout: Layout, fault: str, victim: int, amount: float
+) -> None:
+    found = diagnosed(slow(fault, layout, victim, amount))
+    assert found.findings and not any(one.rule == "slow_nic" for one in found.findings)
+
+
 def test_an_expert_gpu_that_is_slow_is_not_its_peers_fault() -> None:
     found = diagnosed(slow("gpu_slow", EXPERTS, 5, 3.0))
     assert blamed(found) == {5} and found.findings[0].component is Component.GPU
