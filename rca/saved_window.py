@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from ingest.traces.saved import BYTES_MAX
 from ingest.window import BadWindow, Window, load_question
 from rca.diagnose import diagnose
-from rca.findings import Symptom, SymptomKind, symptom_from_json, to_json
+from rca.findings import Diagnosis, Symptom, SymptomKind, symptom_from_json, to_json
 from rca.printed import alternative_lines, text
 from rca.settings import DEFAULT, Settings, limits, settings_with
 from rca.triggers.look import look
@@ -26,12 +27,17 @@ from rca.triggers.normal import Normal
 from rca.why_not import why_not
 
 GIB = 2**30
+Join = Callable[[Diagnosis, Window, Settings], Diagnosis]
 NOTHING = "Nothing is wrong that a trigger would see; --anyway looks for a hang or a slowdown all the same."
 
 
 def main(arguments: list[str]) -> int:
     """Run the command; returns the exit status."""
-    chosen = _parser().parse_args(arguments)
+    return tell(make_parser().parse_args(arguments))
+
+
+def tell(chosen: argparse.Namespace, join: Join = lambda diagnosis, window, settings: diagnosis) -> int:
+    """Diagnose what was chosen and print it; returns the exit status. join: puts to a diagnosis what else is known."""
     try:
         window, question = _loaded(chosen.window, int(chosen.max_gib * GIB))
         symptoms, settings = _asked_for(chosen.window, question)
@@ -41,7 +47,7 @@ def main(arguments: list[str]) -> int:
     seen = look(window, Normal(), settings)
     is_asked = chosen.anyway or chosen.why_not is not None
     symptoms = symptoms or seen.symptoms or ((_asked(window),) if is_asked else ())
-    diagnoses = [diagnose(window, symptom, settings) for symptom in symptoms]
+    diagnoses = [join(diagnose(window, symptom, settings), window, settings) for symptom in symptoms]
     ranks = [chosen.why_not] if chosen.why_not is not None else []
     others = [[why_not(window, one.symptom, one, rank, settings) for rank in ranks] for one in diagnoses]
     if chosen.json:
@@ -60,13 +66,15 @@ def main(arguments: list[str]) -> int:
 
 _OTHERS = (
     "Instead of a window: `python -m rca bundle FOLDER_OR_ZIP` diagnoses stacks and Flight Recorder dumps of a job that "
-    "was never traced; `python -m rca stages FILE…` says which stage of the step and which rank hold it up. "
+    "was never traced, or an incident's evidence as the console gives it away; "
+    "`python -m rca stages FILE…` says which stage of the step and which rank hold it up. "
     "Each has its own --help."
 )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m rca", description=(__doc__ or "").split("\n", 1)[0])
+def make_parser(prog: str = "python -m rca") -> argparse.ArgumentParser:
+    """Of this command, and of others that diagnose a window."""
+    parser = argparse.ArgumentParser(prog=prog, description=(__doc__ or "").split("\n", 1)[0])
     parser.epilog = _OTHERS
     parser.add_argument("window", type=Path, help="a window saved by the console or by ingest.window.save_window")
     parser.add_argument("--json", action="store_true", help="print symptoms and diagnoses as JSON")

@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from ingest.door.dumps import DumpPart, each_part
 from ingest.models import DumpRequest
 from nccl_instrument.dumps import STACKS, BadDump, Silent
-from rca.bundle.silent import SILENT_FILE, silent_line
+from rca.bundle.silent import SILENT_FILE, silent_text
 
 ALL_BYTES_MAX: Final = 2**30
 """Of all parts, before they are compressed."""
@@ -48,11 +48,11 @@ def zipped(request: DumpRequest) -> Iterator[bytes]:
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for part in each_part(request.pk):
             if why := part.silent or put_dump(archive, part, left):
-                silent.append(silent_line(Silent(part.rank, part.node, part.kind, why)))
+                silent.append(Silent(part.rank, part.node, part.kind, why))
                 continue
             left -= part.length
             yield written.taken()
-        archive.writestr(SILENT_FILE, "".join(silent))
+        archive.writestr(SILENT_FILE, silent_text(silent))
     yield written.taken()
 
 

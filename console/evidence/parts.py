@@ -26,12 +26,13 @@ from console.incidents.read import read_review
 from console.incidents.rows import incident_row, iso, timeline_row
 from ingest.door.dumps import each_part
 from nccl_instrument.dumps import Silent
-from rca.bundle.silent import SILENT_FILE, silent_line
+from rca.bundle.silent import SILENT_FILE, silent_text
 
 DUMP_BYTES_MAX: Final = 256 * 2**20
 TIMELINE_MAX: Final = 20_000
 REVISIONS_MAX: Final = 200
-README: Final = """Evidence of incident {number}, taken by Diogenes {version} at {at}.
+README: Final = """Evidence of incident {number}, taken by Diogenes {version} at {at}. `python -m rca bundle .` makes the diagnosis anew,
+of the traces and the dumps; so does `python -m rca bundle FILE.zip`.
 
 | file | what it is | open it with |
 |---|---|---|
@@ -41,7 +42,7 @@ README: Final = """Evidence of incident {number}, taken by Diogenes {version} at
 | window.npz | the traces the newest diagnosis rests on | `python -m rca window.npz` |
 | trace.json | the same as tracks: a process per rank, ops and flows | https://ui.perfetto.dev or chrome://tracing |
 | pictures/*.svg, *.png | topology, who waits for whom, flows, who stood still when | any browser |
-| dumps/ | Python stacks and Flight Recorder dumps | `python -m rca bundle dumps` |
+| dumps/ | Python stacks and Flight Recorder dumps | |
 | stacks.json, recorder.json | the same as the page shows them | |
 | MANIFEST.json | every file with its size and SHA-256; what was left out, and why | |
 """
@@ -124,7 +125,7 @@ def put_pictures(archive: Archive, incident: Incident) -> None:
         except NoPicture as error:
             archive.left_out.append(f"pictures/{one.name}.png: {error}")
         if one.left_out:
-            archive.left_out.append(f"pictures/{one.name}: {one.left_out}")
+            archive.left_out.append(f"pictures/{one.name}: {one.left_out} are not drawn; window.npz has them")
 
 
 def put_dumps(archive: Archive, incident: Incident) -> None:
@@ -141,9 +142,9 @@ def put_dumps(archive: Archive, incident: Incident) -> None:
                 continue
             n_left += not part.silent
             if request == requests[0]:
-                silent.append(silent_line(Silent(part.rank, part.node, part.kind, why)))
+                silent.append(Silent(part.rank, part.node, part.kind, why))
     if silent:
-        archive.put(f"dumps/{SILENT_FILE}", "".join(silent))
+        archive.put(f"dumps/{SILENT_FILE}", silent_text(silent))
     if n_left:
         archive.left_out.append(
             f"dumps: {n_left:,} that had no room in {DUMP_BYTES_MAX >> 20} MiB or could not be read"

@@ -11,11 +11,13 @@ import argparse
 import json
 import resource
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rca.bundle.contents import read_contents
+from rca.bundle.contents import Contents, read_contents
 from rca.bundle.diagnosis import diagnose_bundle, dumped_in
+from rca.bundle.evidence import DUMPS, SANDBOXED, WINDOW, evidence_at
 from rca.bundle.unpack import BadBundle, Unpacked
 from rca.dumps.dumped_view import ranks_of, views_of
 from rca.findings import Diagnosis, to_json
@@ -28,16 +30,16 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m rca bundle", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("path", type=Path, help="a folder or zip archive of dumps")
     parser.add_argument("--json", action="store_true", help="print the diagnosis as JSON")
-    parser.add_argument("--group", action="append", default=[], metavar="NAME=RANKS", help=_GROUP_HELP)
+    add_groups(parser)
     parser.add_argument(
-        "--sandboxed", action="store_true", help="with limits on memory and processor time, telling progress"
+        SANDBOXED, action="store_true", help="with limits on memory and processor time, telling progress"
     )
     chosen = parser.parse_args(arguments)
     if chosen.sandboxed:
         limit_resources()
     try:
-        members = dict(_group(said) for said in chosen.group)
-        contents = read_contents(Unpacked(chosen.path), _tell if chosen.sandboxed else lambda share: None)
+        members = groups_of(chosen.group)
+        contents = _contents(chosen.path, _tell if chosen.sandboxed else lambda share: None)
     except (BadBundle, ValueError) as error:
         print(printable(str(error)), file=sys.stderr)
         return 2
@@ -62,6 +64,7 @@ def main(arguments: list[str]) -> int:
 MEMORY_BYTES: Final = 4 * 2**30
 CPU_SECONDS: Final = 120
 PROGRESS: Final = "progress "
+TRACES: Final = "it holds the traces of an incident, which `python -m rca bundle` diagnoses where the evidence lies"
 _GROUP_HELP = "who is in a process group whose dumps do not say so, as tp0=0,1,2 (may be given again)"
 
 
@@ -72,8 +75,29 @@ def limit_resources() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def _contents(path: Path, told: Callable[[float], None]) -> Contents:
+    """Of an incident's evidence its newest dumps."""
+    evidence = evidence_at(path)
+    contents = read_contents(
+        Unpacked(path) if evidence is None else Unpacked(evidence.path, evidence.root + DUMPS), told
+    )
+    if evidence is not None:
+        contents.refused[WINDOW] = TRACES
+    return contents
+
+
 def _tell(share: float) -> None:
     print(f"{PROGRESS}{share:.3f}", file=sys.stderr, flush=True)
+
+
+def add_groups(parser: argparse.ArgumentParser) -> None:
+    """The option that names process groups' members."""
+    parser.add_argument("--group", action="append", default=[], metavar="NAME=RANKS", help=_GROUP_HELP)
+
+
+def groups_of(said: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Process group → ranks. Raises ValueError."""
+    return dict(map(_group, said))
 
 
 def _group(said: str) -> tuple[str, tuple[int, ...]]:

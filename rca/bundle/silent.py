@@ -6,14 +6,21 @@ stacks of rank 3 on node-1: it is no Python process
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from nccl_instrument.dumps import KINDS, Silent
+from rca.dumps.reasons import one_reason
 from rca.plain import printable
 
 SILENT_FILE: Final = "silent.txt"
 LINES_MAX: Final = 100_000
 _LINE: Final = re.compile(r"(\w+) of rank (-?\d{1,7}) on ([^:\n]{0,200}): ([^\n]{1,1000})")
+
+
+def silent_text(silent: Iterable[Silent]) -> str:
+    """The file: of several looks that had the same to say it is said once."""
+    return "".join(dict.fromkeys(map(silent_line, one_reason(silent))))
 
 
 def silent_line(one: Silent) -> str:

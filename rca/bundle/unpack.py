@@ -18,6 +18,9 @@ FILE_BYTES_MAX: Final = 256 * 2**20
 ALL_BYTES_MAX: Final = 4 * 2**30
 _CHUNK: Final = 2**20
 
+DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+"""What an archive that is damaged, encrypted or packed in another way raises, beside OSError."""
+
 File = tuple[str, bytes]
 
 
@@ -28,13 +31,14 @@ class BadBundle(Exception):
 class Unpacked:
     """Iterates over (name, bytes); afterwards `refused` says of each file that was left out why.
 
-    share: how much of an archive has been gone through, 0 to 1; of a folder it stays 0.
+    under: of names that begin otherwise nothing is read or said. share: how much of an archive has been gone through, 0 to 1; of
+    a folder it stays 0.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, under: str = "") -> None:
         self.refused: dict[str, str] = {}
         self.share = 0.0
-        self._path, self._left = path, ALL_BYTES_MAX
+        self._path, self._under, self._left = path, under, ALL_BYTES_MAX
 
     def __iter__(self) -> Iterator[File]:
         """Raises BadBundle when it is neither a folder nor a zip archive, or has too many files."""
@@ -51,6 +55,8 @@ class Unpacked:
         n_files = 0
         for path in sorted(self._path.rglob("*")):
             name = str(path.relative_to(self._path))
+            if not name.startswith(self._under):
+                continue
             if path.is_symlink():
                 self.refused[name] = "it is a link"
             elif path.is_file():
@@ -71,7 +77,8 @@ class Unpacked:
                 self._count(len(members) - 1)
                 for number, member in enumerate(members):
                     self.share = number / len(members)
-                    if not member.is_dir() and (raw := self._inflated(archive, member)) is not None:
+                    is_asked = member.filename.startswith(self._under) and not member.is_dir()
+                    if is_asked and (raw := self._inflated(archive, member)) is not None:
                         yield member.filename, raw
         except (zipfile.BadZipFile, OSError) as error:
             raise BadBundle(f"{self._path} is a broken zip archive: {error}") from error
@@ -88,7 +95,7 @@ class Unpacked:
             try:
                 with archive.open(member) as file:
                     return file.read(member.file_size + 1)
-            except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError) as error:
+            except (*DAMAGE, OSError) as error:
                 self.refused[name] = f"it cannot be inflated: {error}"
         return None
 

@@ -22,6 +22,7 @@ from nccl_instrument.recorder import ANSWERED, SEEN_LATELY
 from rca.advice import without_python
 from rca.dumps.dump_parts import Roster, looks_of, name_of, processes_of, refused_of, unanswered, within
 from rca.dumps.fusion import COLLECTIVE, RAS, RECORDER, STACKS, STAGES, Fused, fuse
+from rca.dumps.reasons import one_reason
 from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, SymptomKind, WaitEdge
 from rca.flight_recorder import analysis as recorder
 from rca.flight_recorder.analysis import Waiting
@@ -251,19 +252,8 @@ def _missing_sources(said: Mapping[str, tuple[Finding, ...]], dumped: Dumped) ->
     return found if COLLECTIVE in said else {**found, COLLECTIVE: "this job has no traces"}
 
 
-def _told_silent(dumped: Dumped) -> list[Silent]:
-    """Who gave nothing and why. A process that runs no Python has no recorder either, however that was asked: one reason."""
-    others = {
-        one.rank: one.why for one in dumped.silent if one.kind == dumps.STACKS and one.why.startswith(dumps.NO_PYTHON)
-    }
-    return [
-        replace(one, why=others[one.rank]) if one.kind == dumps.RECORDER and one.rank in others else one
-        for one in dumped.silent
-    ]
-
-
 def _why_missing(source: str, dumped: Dumped) -> str:
-    whys = Counter(one.why for one in _told_silent(dumped) if _SOURCES.get(one.kind) == source)
+    whys = Counter(one.why for one in one_reason(dumped.silent) if _SOURCES.get(one.kind) == source)
     if whys:
         return whys.most_common(1)[0][0]
     return "nothing that was sent can be read" if source in dumped.asked else dumped.unasked
@@ -283,7 +273,7 @@ def _partial(dumped: Dumped, doing: Sequence[Doing]) -> dict[str, str]:
 def _missing(dumped: Dumped) -> tuple[str, ...]:
     """Which ranks did not answer, reason by reason: a rank that does not is evidence."""
     by_reason: dict[tuple[str, str], set[int]] = {}
-    for one in _told_silent(dumped):
+    for one in one_reason(dumped.silent):
         by_reason.setdefault((_SOURCES.get(one.kind, one.kind), one.why), set()).add(one.rank)
     told = [f"No {source} of {named(ranks)}: {why}." for (source, why), ranks in by_reason.items()]
     told += [f"{name}: {why}." for name, why in dumped.refused[:WHYS_SHOWN]]

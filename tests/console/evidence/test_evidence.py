@@ -22,10 +22,12 @@ from console.incidents.models import Incident
 from console.incidents.watching import watch
 from ingest.models import Attempt
 from rca.bundle.contents import read_contents
+from rca.bundle.evidence import evidence_among
+from rca.bundle.evidence_command import main as of_evidence
 from rca.bundle.unpack import Unpacked
 from rca.saved_window import main
 from tests.console.conftest import Persona, make_persona
-from tests.console.dumps.test_dumps import answer, of, stall
+from tests.console.dumps.test_dumps import answer, look, of, stall
 from tests.console.evidence.trace_format import check_trace
 from tests.console.incidents.making import make_incident
 from tests.console.incidents.stalling import StallingJob
@@ -162,13 +164,23 @@ async def test_a_hang_taken_away_is_diagnosed_the_same_elsewhere_and_drawn(
         await sync_to_async(watch.watch_job)((await Attempt.objects.alatest("pk")).pk)
     incident = await stall(job)
     await answer((await of(incident))[0], stuck=3)
+    await look()
     incident = await Incident.objects.select_related("team").aget(pk=incident.pk)
     rita = await sync_to_async(make_persona)("rita", incident.team, Role.RESPONDER)
     bundle = (await sync_to_async(ask)(rita, incident)).json()["id"]
     await sync_to_async(building.build)(bundle)
     made = await EvidenceBundle.objects.aget(pk=bundle)
-    assert (made.state, made.failed, made.left_out) == ("done", "", [])
+    assert (made.state, made.failed) == ("done", "")
+    assert all(one.startswith("pictures/") and "window.npz" in one for one in made.left_out)
     await sync_to_async(check)(building.path_of(made), tmp_path / "out", capsys)
+    incident = await Incident.objects.aget(pk=incident.pk)
+    for path in (building.path_of(made), tmp_path / "out", tmp_path / "out/dumps"):
+        assert evidence_among([str(path), "--json"]) and not evidence_among([str(path), "--sandboxed"])
+        assert await sync_to_async(of_evidence)([str(path), "--json"]) == 0
+        (found,) = json.loads(capsys.readouterr().out)["diagnoses"]
+        assert (found["findings"][0]["culprits"], found["agreement"] != []) == ([3], True)
+        assert await sync_to_async(of_evidence)([str(path)]) == 0
+        assert incident.headline in capsys.readouterr().out
 
 
 def check(file: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
