@@ -74,9 +74,11 @@ def ops_judged(seed: int, *, is_quick: bool) -> dict[str, Any]:
         for fault in FAULTS
         for reduce in (REDUCES if setting.name.startswith("GPT") else REDUCES[:1])
     ]
-    draw, bar = random.Random(f"{seed}/exact"), Bar(len(jobs), "jobs cut into ops")
+    draw = random.Random(f"{seed}/exact")
+    jobs = draw.sample(jobs, 4) if is_quick else jobs
+    bar = Bar(len(jobs), "jobs cut into ops")
     totals = dict.fromkeys(("ops", "exact", "flows", "exact_flows", "inferred", "right"), 0)
-    for done, (name, fault, reduce) in enumerate(draw.sample(jobs, 4) if is_quick else jobs):
+    for done, (name, fault, reduce) in enumerate(jobs):
         bar.tell(done, f"{name} {fault or 'healthy'} {reduce}")
         for key, n in _judged(name, fault, reduce, draw.randrange(2**31)).items():
             totals[key] += n
