@@ -1,8 +1,10 @@
-"""The dead-man ping: called while looks are taken, and not when they are overdue; what the monitor answers is counted."""
+"""The dead-man ping: called while looks are taken, not when they are overdue or nobody takes them; answers are counted."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,11 +13,22 @@ from django.utils import timezone
 
 from console.celery import _schedule, app
 from console.incidents.models import Look
+from console.operations.alive import Note, note_alive, note_of, take_off
 from console.operations.dead_man import ping
 from ingest.models import Attempt, Job, Node, Team
 from tests.console.tickets.places import place
+from tests.servers import TestServers
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def looks(valkey: TestServers) -> Iterator[Note]:
+    """A worker that takes looks says that it lives."""
+    note = replace(note_of("127.0.0.1:1", False, {}), process="looks", tick_age=1.0)
+    assert note_alive(note)
+    yield note
+    take_off(note)
 
 
 @pytest.fixture
@@ -46,6 +59,16 @@ def test_it_stays_away_when_a_running_job_is_not_looked_at(attempt: Attempt, set
         settings.DEAD_MAN_URL = monitor.url
         assert ping() == "overdue"
         assert monitor.asked == []
+
+
+def test_it_stays_away_when_nobody_takes_looks_though_no_job_is_overdue(db: None, settings: Any, looks: Note) -> None:
+    with place(lambda asked: (200, {}, {})) as monitor:
+        settings.DEAD_MAN_URL = monitor.url
+        assert note_alive(replace(looks, tick_age=60.0))
+        assert ping() == "no_looks"
+        take_off(looks)
+        assert ping() == "no_looks" and monitor.asked == []
+        assert note_alive(looks) and ping() == "called"
 
 
 def test_without_a_job_it_is_called(db: None, settings: Any) -> None:
