@@ -31,8 +31,8 @@ from rca.bundle.silent import SILENT_FILE, silent_text
 DUMP_BYTES_MAX: Final = 256 * 2**20
 TIMELINE_MAX: Final = 20_000
 REVISIONS_MAX: Final = 200
-README: Final = """Evidence of incident {number}, taken by Diogenes {version} at {at}. `python -m rca bundle .` makes the diagnosis anew,
-of the traces and the dumps; so does `python -m rca bundle FILE.zip`.
+README: Final = """Evidence of incident {number}, taken by Diogenes {version} at {at}. Its diagnosis is made anew,
+of the traces and the dumps, by `python -m rca bundle .` or `python -m rca bundle FILE.zip`.
 
 | file | what it is | open it with |
 |---|---|---|

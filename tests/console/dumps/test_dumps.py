@@ -139,8 +139,10 @@ async def test_a_file_of_dumps_is_sent_part_by_part_with_ranks_nobody_else_told_
     incident = await stall(job)
     request = (await of(incident))[0]
     held = tuple(_part("stacks", rank, b"x" * 1000) for rank in (77, 78, 79))
-    dumps = Dumps(request.attempt.job.name, "node-0", "ab" * 16, request.pk, 1, held)
-    assert await sync_to_async(store_dumps)(request.attempt.job.team_id, dumps)
+    gone = _part("stacks", 80, b"", "its process is gone")
+    for look_number, parts in ((1, (*held, gone)), (2, (gone,))):
+        dumps = Dumps(request.attempt.job.name, "node-0", "ab" * 16, request.pk, look_number, parts)
+        assert await sync_to_async(store_dumps)(request.attempt.job.team_id, dumps)
     monkeypatch.setattr(taken_away, "ALL_BYTES_MAX", 2500)
     pieces = await sync_to_async(lambda: list(taken_away.zipped(request)))()
     assert len(pieces) == 3, "one for each part, and the end"
@@ -148,7 +150,10 @@ async def test_a_file_of_dumps_is_sent_part_by_part_with_ranks_nobody_else_told_
         names = [f"stacks/rank{rank}_node-0_{PID + rank}_look1.json" for rank in (77, 78)]
         assert archive.namelist() == [*names, "silent.txt"]
         assert archive.read(names[0]) == b"x" * 1000
-        assert archive.read("silent.txt").startswith(b"stacks of rank 79 on node-0: left out")
+        left_out, gone_once = archive.read("silent.txt").decode().splitlines()
+        assert left_out.startswith("stacks of rank 79 on node-0: left out") and gone_once.endswith(
+            "its process is gone"
+        )
 
 
 async def test_dumps_that_take_long_to_read_stop_no_look(job: StallingJob, monkeypatch: pytest.MonkeyPatch) -> None:
