@@ -29,7 +29,7 @@ from rca.slow.slowdown import Slowdown, lengths_ns, uses_sockets
 from rca.slow.streams import Floats
 
 RULE = "slow_proxy"
-VERSION = 6
+VERSION = 7
 NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 
 COPY_COVERED_MIN = 0.5
@@ -43,6 +43,8 @@ CREDIT_MAX = 0.25  # of the time on the wire: who waits for credits waits for so
 ONLY_MAX = 0.1  # of how much longer its sends take: what it is sent is acknowledged by its NIC, however late it looks
 WAY_MIN = 0.5  # of how much longer its sends take: as slow as those are the other ways of the NIC that they go to
 OFTEN_MIN = 0.5  # of what an iteration loses on average: the median one loses as much where something is always slow
+NOTHING_MAX = 0.1  # of that: as short as ever
+BETWEEN_MIN = 0.2  # of the iterations from the first long one to the last
 EXAMINED_MAX = 5
 CAUGHT_MIN = 2
 LONG_MIN = 1.2  # times the usual iteration
@@ -71,9 +73,14 @@ def explain_asleep(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> 
 
 
 def _comes_and_goes(slowdown: Slowdown) -> bool:
-    """Whether few of the slow iterations cost most of what is lost."""
+    """Whether few of the slow iterations cost most of what is lost, or some between long ones are as short as ever."""
     lengths = lengths_ns(slowdown.iterations)[slowdown.slow]
-    return bool(np.nanmedian(lengths) - slowdown.usual_ns < OFTEN_MIN * slowdown.lost_ns)
+    more = (lengths[np.isfinite(lengths)] - slowdown.usual_ns) / slowdown.lost_ns
+    if np.median(more) < OFTEN_MIN:
+        return True
+    long = np.flatnonzero(more >= OFTEN_MIN)
+    between = more[long[0] : long[-1] + 1]
+    return bool((between <= NOTHING_MAX).mean() >= BETWEEN_MIN)
 
 
 @dataclass(frozen=True, slots=True)

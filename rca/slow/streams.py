@@ -21,6 +21,7 @@ REPEATS_MIN = 4
 BEATS_MAX = 256
 RANKS_ASKED = 128
 UNEVEN_MIN = 0.1
+ALIKE_MAX = 0.3  # of by how much steps differ at most
 WHOLE_SHARE = 0.8
 ROUND_TOLERANCE = 0.12
 
@@ -104,10 +105,14 @@ def _beats(steps: Floats) -> int:
     """After how many of these steps their lengths repeat: calls of one size may still come in bursts. 1: at once."""
     if len(steps) < 2 * REPEATS_MIN:
         return 1
-    changes = _changes(steps / max(float(steps.mean()), 1.0))
-    if changes.max() < UNEVEN_MIN:
+    lengths = steps / max(float(steps.mean()), 1.0)
+    changes = _changes(lengths)
+    repeats = changes <= ALIKE_MAX * changes.max()
+    if changes.max() < UNEVEN_MIN or not repeats.any():
         return 1
-    return int(np.argmax(changes <= 0.3 * changes.max())) + 1 if (changes <= 0.3 * changes.max()).any() else 1
+    beats = int(np.argmax(repeats)) + 1
+    first = _changes(lengths[: max(2 * beats, 2 * REPEATS_MIN)])
+    return 1 if first.max() <= ALIKE_MAX * changes.max() else beats  # what began later is trouble that comes and goes
 
 
 def _changes(lengths: Floats) -> Floats:

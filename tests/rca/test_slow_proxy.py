@@ -96,3 +96,23 @@ def test_a_late_proxy_is_not_excused_by_a_way_that_only_its_node_finds_slow(
     edges: tuple[tuple[int, int, float], ...], node: tuple[int, ...]
 ) -> None:
     assert not goes_to_a_slow_nic(*edges, node=node)
+
+
+def comes_and_goes(*lengths_ms: int) -> bool:
+    """Whether what makes iterations of 100 ms usually as long as these does."""
+    began = np.cumsum([0, *lengths_ms])[None, :] * 1e6
+    job: Any = SimpleNamespace(
+        iterations=SimpleNamespace(n=len(lengths_ms) + 1, began=began), slow=np.ones(len(lengths_ms) + 1, bool),
+        usual_ns=100e6, lost_ns=(np.mean(lengths_ms) - 100) * 1e6,
+    )  # fmt: skip
+    return slow_proxy._comes_and_goes(job)
+
+
+@pytest.mark.parametrize("lengths_ms", [(100, 400, 100, 100, 100, 350, 100), (400, 300, 100, 350, 100, 200, 300, 100)])
+def test_what_leaves_iterations_between_long_ones_as_short_as_ever_comes_and_goes(lengths_ms: tuple[int, ...]) -> None:
+    assert comes_and_goes(*lengths_ms)
+
+
+@pytest.mark.parametrize("lengths_ms", [(200, 190, 210, 200), (100, 100, 200, 210, 190, 200, 200, 100)])
+def test_what_began_a_little_later_or_ended_is_there_all_the_time(lengths_ms: tuple[int, ...]) -> None:
+    assert not comes_and_goes(*lengths_ms)

@@ -43,3 +43,18 @@ def test_calls_of_one_size_at_no_regular_time_are_an_iteration_each(seed: int) -
 def test_too_few_calls_are_no_iteration() -> None:
     assert known_streams(ops((0, 5, 1), rounds=3)).iteration_ns == 0
     assert known_streams(ops((0, 5, 1), rounds=0)).iteration_ns == 0
+
+
+@pytest.mark.parametrize("every", [4, 5, 7])
+def test_steps_that_now_and_then_take_longer_since_some_time_are_an_iteration_each(every: int) -> None:
+    rows = ops((0.0, FUNCS.index("AllReduce"), 1), rounds=120)
+    longer = np.where((np.arange(120) >= 30) & (np.arange(120) % every == 0), 300 * MS, 0)
+    rows["first_ready_ns"] += np.cumsum(longer)
+    streams = known_streams(rows)
+    assert streams.per_iteration.tolist() == [1]
+
+
+def test_bursts_that_grow_longer_are_still_one_iteration_each() -> None:
+    rows = ops((0, 5, 1), (10, 5, 1), (20, 5, 1), (30, 5, 1), rounds=40)
+    rows["first_ready_ns"] += np.cumsum(np.where(np.arange(160) >= 40, 8 * MS, 0))
+    assert known_streams(rows).per_iteration.tolist() == [4]
