@@ -158,7 +158,7 @@ function Field({ setting, value, isStored, onInput }: FieldProps) {
     spellcheck: false,
     required: setting.is_needed && !isKept,
     maxLength: 1000,
-    placeholder: isKept ? "as stored" : setting.usual,
+    placeholder: isKept ? (setting.is_needed ? "as stored" : "as stored, if there is one") : setting.usual,
     value,
     onInput: (input: { currentTarget: HTMLInputElement }) => onInput(input.currentTarget.value),
   };

@@ -51,7 +51,7 @@ export function DestinationsPage() {
       </div>
       <p class="faint">
         Incidents are told here ten seconds after they open, or at once when the evidence is strong; silenced ones are
-        not.
+        not. A new destination is told of what is open and not acknowledged.
       </p>
       {failure && !value && <Failure error={failure} again={again} />}
       {!value && !failure && <Loading what="destinations" />}
@@ -129,13 +129,13 @@ function Back({ row }: { row: DestinationRow }) {
   const refused = Object.entries(row.hooks_refused).map(([why, n]) => `${n} ${why}`);
   const address = `${location.origin}${row.hook_path}`;
   return (
-    <>
-      <code>{row.hook_path}</code> <Copy text={address} label={`Copy the address that ${row.name} calls back`} />
-      <div class="faint">Add a webhook to this address there, and what people do there is known here.</div>
+    <div class="called-back">
+      <Copy text={address} label={`address that ${row.name} calls back`} />
       <div class="faint">
-        {row.n_hooks} taken{refused.length > 0 && `; refused: ${refused.join(", ")}`}
+        Add a webhook to it there, and what people do there is known here. {row.n_hooks} taken
+        {refused.length > 0 && `; refused: ${refused.join(", ")}`}
       </div>
-    </>
+    </div>
   );
 }
 
