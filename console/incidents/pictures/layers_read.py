@@ -20,6 +20,7 @@ from console.incidents.pictures.evidence import newest_diagnosis
 from console.incidents.pictures.grid import WORLD_MAX
 from console.incidents.pictures.layers import By, Layer, Values, make_layer, nothing_known
 from console.incidents.pictures.layers_kept import stack_classes, stage_lateness
+from console.incidents.pictures.layers_wire import against_usual, sent_by_nics, sent_by_ranks
 from console.incidents.pictures.moments import first_data_ns
 from console.incidents.rows import iso_from_ns
 from console.stages.models import StageCursor, StagePacket
@@ -39,7 +40,8 @@ MOMENT_NS: Final = SECOND // 10
 TRAFFIC_ROWS_MAX: Final = 1_000_000
 """About 150 MB in the web process; of jobs that say more in a second their NICs are asked."""
 NODES_ASKED: Final = 8
-"""So many nodes, spread over the job, are asked how much the loudest of them says."""
+"""So many nodes, spread over the job, are asked how much the loudest of them says, and what was sent before an incident."""
+BEFORE_NS: Final = SECOND
 SECONDS_UNKNOWN: Final = 1
 """So many are read where none of those measured anything: what the others say may be much."""
 
@@ -95,25 +97,42 @@ def _op_lag(asked: Asked) -> Values:
 def _bandwidth(asked: Asked) -> Values:
     window = _traffic(asked)
     if window is not None:
-        measured = layers_wire.sent_by_ranks(window, asked.n_ranks)
+        measured = sent_by_ranks(window, asked.n_ranks)
         if not measured.nothing:
-            return measured
+            before = _before(asked, layers_wire.TRAFFIC_NS, ("traffic",))
+            return measured if before is None else against_usual(measured, sent_by_ranks(before, asked.n_ranks))
     start_ns = asked.end_ns - layers_wire.NIC_NS
     nics = read_window(asked.attempt.pk, start_ns, asked.end_ns + 1, layers_wire.NIC_TABLES, now_ns=asked.end_ns)
     why = "its transfers are too many to be added up" if window is None else "nodes measured no transfers then"
-    return layers_wire.sent_by_nics(nics, asked.n_ranks, why)
+    found = sent_by_nics(nics, asked.n_ranks, why)
+    before = _before(asked, layers_wire.NIC_NS, layers_wire.NIC_TABLES)
+    return found if before is None else against_usual(found, sent_by_nics(before, asked.n_ranks, why))
+
+
+def _before(asked: Asked, span_ns: int, tables: Sequence[str]) -> Window | None:
+    """Of some nodes what was sent before the incident's first symptom, of a job before its newest one's; None without any."""
+    incident = asked.incident or Incident.objects.filter(attempt=asked.attempt).order_by("pk").last()
+    if incident is None or not incident.first_symptom_ns:
+        return None
+    end_ns = incident.first_symptom_ns - BEFORE_NS
+    return read_window(asked.attempt.pk, end_ns - span_ns, end_ns, tables, end_ns, nodes=_some_nodes(asked.attempt))
+
+
+def _some_nodes(attempt: Attempt) -> list[str]:
+    """NODES_ASKED of its nodes, spread over the job."""
+    nodes = list(attempt.nodes.order_by("name").values_list("name", flat=True))
+    spread = sorted({len(nodes) * part // NODES_ASKED for part in range(NODES_ASKED)} & set(range(len(nodes))))
+    return [nodes[at] for at in spread]
 
 
 def _traffic(asked: Asked) -> Window | None:
     """The newest seconds in which all nodes measured no more than can be read, if none says more than the loudest of those
     that are asked; None: not one second."""
     attempt_id, start_ns, end_ns = asked.attempt.pk, asked.end_ns - layers_wire.TRAFFIC_NS, asked.end_ns + 1
-    nodes = list(asked.attempt.nodes.order_by("name").values_list("name", flat=True))
-    spread = sorted({len(nodes) * part // NODES_ASKED for part in range(NODES_ASKED)} & set(range(len(nodes))))
-    some = read_window(attempt_id, start_ns, end_ns, ("traffic",), nodes=[nodes[at] for at in spread])
+    some = read_window(attempt_id, start_ns, end_ns, ("traffic",), nodes=_some_nodes(asked.attempt))
     said_by = some.rows("traffic")["node"]
     loudest = int(np.bincount(said_by[said_by >= 0]).max(initial=0))
-    a_second = loudest * len(nodes) * SECOND / layers_wire.TRAFFIC_NS
+    a_second = loudest * asked.attempt.nodes.count() * SECOND / layers_wire.TRAFFIC_NS
     seconds = math.floor(TRAFFIC_ROWS_MAX / a_second) if a_second else SECONDS_UNKNOWN
     if seconds < 1:
         return None

@@ -6,6 +6,8 @@ somebody waits, it is what the counters of the rank's NIC grew by: of a NIC that
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import Final
 
 import numpy as np
@@ -22,7 +24,9 @@ NIC_TABLES: Final = ("nic", "process")
 NIC_NS: Final = 6 * SECOND
 TRAFFIC_NS: Final = 10 * SECOND
 WORTH_B_PER_S: Final = 1e6
-"""What a node says beside the job (heartbeats, monitoring) must not look like the job's bytes: no full colour below this."""
+"""What a node says beside the job (heartbeats, monitoring) must not look like the job's bytes: no full colour below this,
+nor below what ranks sent before an incident."""
+PREFIXES: Final = ("", "k", "M", "G", "T")
 NIC_SPAN_MIN_NS: Final = SECOND // 2
 
 
@@ -93,3 +97,19 @@ def sent_by_nics(window: Window, n_ranks: int, why: str) -> Values:
     shared = " Ranks that use one NIC together all show what it sent." if (users > 1).any() else ""
     says = f"Bytes the NIC of each rank sent per second, by its counters: {why}.{shared}"
     return Values(value, notes.at, notes.texts, int(newest["tick_ns"].max()), says, full_min=WORTH_B_PER_S)
+
+
+def against_usual(found: Values, before: Values) -> Values:
+    """`found` on a scale that ends no lower than the median of what ranks sent before: in a hang all are pale."""
+    known = before.value[np.isfinite(before.value)]
+    usual = float(np.median(known)) if len(known) else 0.0
+    if found.nothing or usual <= found.full_min:
+        return found
+    said = f" The darkest colour is at least {_rate_words(usual)}, what half of the ranks asked sent before the first symptom."
+    return dataclasses.replace(found, full_min=usual, says=found.says + said)
+
+
+def _rate_words(b_per_s: float) -> str:
+    """ "4.31 MB/s"."""
+    power = min(int(math.log10(max(b_per_s, 1)) // 3), len(PREFIXES) - 1)
+    return f"{b_per_s / 1000**power:.3g} {PREFIXES[power]}B/s"

@@ -11,7 +11,7 @@ import pytest
 from console.incidents.pictures.layers import Values, make_layer, nothing_known, pack_layer
 from console.incidents.pictures.layers_kept import stack_classes, stage_lateness
 from console.incidents.pictures.layers_lag import op_lag
-from console.incidents.pictures.layers_wire import sent_by_nics, sent_by_ranks
+from console.incidents.pictures.layers_wire import against_usual, sent_by_nics, sent_by_ranks
 from ingest.window import MEMBER, NODE, RANK, WINDOW_DTYPE, Window
 from nccl_instrument.tables import NO_OP, SEND, TRAFFIC_FINISHED, TRAFFIC_INCOMPLETE
 from rca.frontier.lateness import lateness_ms, pack_lateness, unpack_lateness
@@ -189,6 +189,23 @@ def test_a_counter_that_began_anew_or_was_told_once_tells_no_rate() -> None:
 def test_without_any_counter_it_says_that_nobody_measures() -> None:
     found = sent_by_nics(told({}), 4, "nodes measured no transfers then")
     assert found.nothing == "nodes measured no transfers then, and tell nothing of their NICs"
+
+
+def test_in_a_hang_the_scale_is_that_of_what_ranks_sent_before() -> None:
+    hung = sent_by_nics(nics({0: 42, 1: 0}), 2, "why")
+    usual = sent_by_nics(nics({0: 5_200_000, 1: 5_200_000}), 2, "why")
+    seen = against_usual(hung, usual)
+    layer = make_layer("bandwidth", seen, None, is_settled=False)
+    assert layer.full == 5_200_000 and layer.high == 42
+    assert "at least 5.2 MB/s, what half of the ranks asked sent before the first symptom" in layer.says
+
+
+def test_of_who_sent_next_to_nothing_before_or_of_whom_nothing_is_known_the_scale_is_its_own() -> None:
+    hung = sent_by_nics(nics({0: 42, 1: 0}), 2, "why")
+    assert against_usual(hung, sent_by_nics(nics({0: 900, 1: 900}), 2, "why")) == hung
+    assert against_usual(hung, sent_by_nics(told({}), 2, "why")) == hung
+    unknown = nothing_known(2, "nobody tells")
+    assert against_usual(unknown, hung) is unknown
 
 
 # ---- stacks ----

@@ -14,13 +14,13 @@ from django.utils import timezone
 from console.accounts.models import Role
 from console.dumps.models import DumpSummary
 from console.incidents.models import ConditionState, Incident
-from console.incidents.pictures import layers_api, layers_read
+from console.incidents.pictures import layers_api, layers_read, layers_wire
 from console.incidents.watching.watch import watch_job
 from console.operations.metrics import KEPT_ANSWERS
 from console.stages.watch import watch_stages
 from ingest.door.dumps import ask_dumps
 from ingest.models import Attempt, DumpRequest, Node
-from ingest.read import read_window
+from ingest.read import latest_data_ns, read_window
 from nccl_instrument.dumps import STACKS
 from tests.console.conftest import Persona, make_persona
 from tests.console.incidents.making import make_incident
@@ -181,6 +181,22 @@ async def test_where_nobody_measures_transfers_the_nics_counters_tell(ingest: In
     job = (await Attempt.objects.select_related("job").alatest("pk")).job
     layer = await asked(ingest.team, f"jobs/{job.pk}/grid/layer?by=bandwidth")
     assert "by its counters" in layer["says"] and layer["high"] > 0 and layer["n_unknown"] == 0
+
+
+async def test_the_scale_of_bandwidth_is_of_what_was_sent_before_the_first_symptom(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers_wire, "WORTH_B_PER_S", 0.0)
+    await feed(ingest, 6.0, traffic_rows=0)
+    attempt = await Attempt.objects.select_related("job").alatest("pk")
+    path = f"jobs/{attempt.job_id}/grid/layer?by=bandwidth"
+    assert "before the first symptom" not in (await asked(ingest.team, path))["says"]
+    newest_ns = await sync_to_async(latest_data_ns)(attempt.pk)
+    await sync_to_async(make_incident)(attempt, first_symptom_ns=newest_ns + SECOND)
+    cache.clear()
+    layer = await asked(ingest.team, path)
+    assert "what half of the ranks asked sent before the first symptom" in layer["says"]
+    assert layer["full"] >= layer["high"] > 0
 
 
 async def test_the_rank_that_waits_for_its_data_is_late_at_the_leading_stage(
