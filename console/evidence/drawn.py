@@ -57,13 +57,13 @@ def _waits(name: str, incident: Incident, title: str) -> Drawing:
 def _flows(name: str, incident: Incident, title: str) -> Drawing:
     lanes = incident_lanes(incident)
     svg, n_folded = lanes_svg(lanes, newest_diagnosis(incident), title, _nodes(incident))
-    left = f"{lanes.omitted + n_folded:,} flows or ranks have no room in it" if lanes.omitted + n_folded else ""
+    left = f"{lanes.omitted + n_folded:,} flows or ranks" if lanes.omitted + n_folded else ""
     return Drawing(name, svg, left_out=left)
 
 
 def _standing(name: str, incident: Incident, title: str) -> Drawing:
     standing, diagnosis = incident_standing(incident), newest_diagnosis(incident)
-    left = f"{standing.omitted:,} ranks have no room in it" if standing.omitted else ""
+    left = f"{standing.omitted:,} ranks" if standing.omitted else ""
     shared = moments(diagnosis, incident.first_symptom_ns, incident.triggered_ns)
     return Drawing(name, standing_svg(standing, diagnosis, title, _nodes(incident), shared), left_out=left)
 

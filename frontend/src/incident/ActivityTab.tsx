@@ -5,6 +5,7 @@ import { readOlderTimeline } from "../api";
 import type { IncidentRow, TimelineRow } from "../live/rows";
 import { Ago } from "../parts/bits";
 import { actOn, isUnderWay } from "../state/actions";
+import { draftOf, keepDraft } from "../state/drafts";
 import { count, readable, VERB, VERB_OBJECT } from "../state/words";
 import { TicketsOf } from "../tickets/TicketsOf";
 
@@ -47,7 +48,7 @@ export function ActivityTab({ row, timeline, older = 0, mayComment, isAsked, onF
         ))}
       </ol>
       {timeline.length === 0 && <p class="faint">Nothing has happened yet.</p>}
-      {mayComment && <CommentBox row={row} isAsked={isAsked} onFocused={onFocused} onSent={showOwn} />}
+      {mayComment && <CommentBox key={row.number} row={row} isAsked={isAsked} onFocused={onFocused} onSent={showOwn} />}
     </div>
   );
 }
@@ -147,7 +148,11 @@ interface CommentBoxProps extends Pick<ActivityTabProps, "row" | "isAsked" | "on
 
 function CommentBox({ row, isAsked, onFocused, onSent }: CommentBoxProps) {
   const field = useRef<HTMLTextAreaElement>(null);
-  const [text, setText] = useState("");
+  const [text, setText] = useState(() => draftOf(row.number));
+  const write = (said: string) => {
+    setText(said);
+    keepDraft(row.number, said);
+  };
   // Before the next key arrives: letters typed right after "c" belong to the comment.
   useLayoutEffect(() => {
     if (!isAsked) return;
@@ -158,7 +163,7 @@ function CommentBox({ row, isAsked, onFocused, onSent }: CommentBoxProps) {
     const said = text.trim();
     if (!said) return;
     if (!(await actOn(row, "comments", { text: said }))) return;
-    setText("");
+    write("");
     onSent();
   };
   return (
@@ -176,11 +181,11 @@ function CommentBox({ row, isAsked, onFocused, onSent }: CommentBoxProps) {
         rows={3}
         maxLength={5000}
         value={text}
-        onInput={(input) => setText(input.currentTarget.value)}
+        onInput={(input) => write(input.currentTarget.value)}
         onKeyDown={(press) => (press.ctrlKey || press.metaKey) && press.key === "Enter" && void send()}
       />
       <div class="comment-actions">
-        <span class="faint">Ctrl + Enter sends, Esc leaves</span>
+        <span class="faint">Ctrl + Enter sends, Esc leaves{text && "; kept in this tab until it is sent"}</span>
         <button type="submit" disabled={!text.trim() || isUnderWay(row.number, "comments")}>
           Comment
         </button>
