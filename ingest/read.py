@@ -103,16 +103,18 @@ def read_window(
     *,
     nodes: Collection[str] | None = None,
     ranks: Collection[int] | None = None,
+    late: Collection[str] = (),
 ) -> Window:
     """Everything known of the attempt in [start_ns, end_ns). Raises Attempt.DoesNotExist, KeyError for no table.
 
     nodes, ranks: read trace rows of these nodes and of the nodes of these ranks only, whole nodes; None for all. What
-    the window says of nodes, ranks and members stays that of the whole attempt.
+    the window says of nodes, ranks and members stays that of the whole attempt. late: those of `tables` that are cut out of
+    their batches when they are asked for: on few nodes, where Window.rows_on asks.
     """
     frame = read_frame(attempt_id, start_ns, end_ns, now_ns)
     groups = sorted({GROUP_OF[table] for table in tables})
     wanted = None if nodes is None and ranks is None else frame.roster.nodes_of(nodes or (), ranks or ())
-    return frame.window(*read_groups(Reading(attempt_id, start_ns, end_ns, groups, wanted)), tables)
+    return frame.window(*read_groups(Reading(attempt_id, start_ns, end_ns, groups, wanted)), tables, late=late)
 
 
 def has_new_batches(attempt_id: int, start_ns: int, end_ns: int, since: datetime) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -125,8 +125,13 @@ def make_layer(by: By, found: Values, at: str | None, is_settled: bool, until: s
 
 def pack_layer(layer: Layer) -> bytes:
     """Gzipped JSON."""
-    said: dict[str, Any] = asdict(layer)
+    said = {**_fields(layer), "note": _fields(layer.note), "classes": [asdict(one) for one in layer.classes]}
     return gzip.compress(json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode(), _LEVEL)
+
+
+def _fields(one: Layer | Numbered) -> dict[str, Any]:
+    """Without a copy of what they hold, value by value, as asdict makes it."""
+    return {known.name: getattr(one, known.name) for known in fields(one)}
 
 
 def _rounded(value: float) -> float:

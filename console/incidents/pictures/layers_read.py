@@ -87,7 +87,8 @@ def read_layer(by: By, asked: Asked) -> Layer:
 
 def _op_lag(asked: Asked) -> Values:
     start_ns = asked.end_ns - layers_lag.BACK_NS
-    window = read_window(asked.attempt.pk, start_ns, asked.end_ns + layers_lag.AHEAD_NS, layers_lag.TABLES)
+    tables, end_ns = layers_lag.TABLES, asked.end_ns + layers_lag.AHEAD_NS
+    window = read_window(asked.attempt.pk, start_ns, end_ns, tables, late=tables)
     diagnosis = newest_diagnosis(asked.incident) if asked.incident is not None else None
     clocks = diagnosis.clocks if diagnosis is not None else ()
     ahead_ns = {one.node: one.offset_ns for one in clocks if abs(one.offset_ns) > one.error_ns}

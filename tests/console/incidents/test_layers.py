@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from console.incidents.pictures import layers_lag
 from console.incidents.pictures.layers import Values, make_layer, nothing_known, pack_layer
 from console.incidents.pictures.layers_kept import stack_classes, stage_lateness
 from console.incidents.pictures.layers_lag import op_lag
@@ -98,6 +99,19 @@ def test_who_is_behind_nobody_says_of_which_communicator_no_other_was_heard() ->
     found = lag_of(window)
     assert found.value[:3].tolist() == [0, 0, 6]
     assert [note(found, rank) for rank in range(3)] == ["but in dp0 nobody else was heard", "", "in tp0"]
+
+
+def test_a_handful_of_nodes_is_looked_at_at_a_time_and_what_is_too_much_is_left_undone_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    window = told({rank: [(second, 10 * second + 30 + rank) for second in (-2, -1, 0)] for rank in range(4)})
+    at_once = lag_of(window)
+    monkeypatch.setattr(layers_lag, "NODES_AT_ONCE", 3)
+    assert lag_of(window).value.tolist() == at_once.value.tolist() == [3, 2, 1, 0]
+    monkeypatch.setattr(layers_lag, "ROWS_MAX", 11)
+    assert "more than 11 counts" in lag_of(window).nothing
+    monkeypatch.setattr(layers_lag, "ROWS_MAX", 12)
+    assert lag_of(window).nothing == ""
 
 
 def test_of_several_communicators_the_worst_counts() -> None:
