@@ -10,10 +10,12 @@ import { readable, SYMPTOM } from "../state/words";
 const STATES: readonly (ShownState | "")[] = ["", "open", "acknowledged", "silenced", "attached", "resolved"];
 /** Shown once there is anything in them. */
 const RARE: readonly string[] = ["silenced", "attached"];
+/** Of these an incident may have several. */
+const SEVERAL: readonly Facet[] = ["node", "rack", "cluster"];
 
 export function Facets({ counts }: { counts: Counts | undefined }) {
   const state = query.value.get("state") ?? "";
-  const all = counts && Object.values(counts.state).reduce((sum, n) => sum + n, 0);
+  const all = counts && sum(counts.state);
   const shown = (code: string) => (code ? counts && (counts.state[code] ?? 0) : all);
   const me = session.value?.user ?? "";
   return (
@@ -43,8 +45,17 @@ export function Facets({ counts }: { counts: Counts | undefined }) {
           <Choice facet="team" word="Team" counts={counts?.team} words={{}} />
         )}
       </div>
+      {counts && SEVERAL.some((facet) => sum(counts[facet]) > sum(counts.symptom)) && (
+        <p class="faint">
+          An incident of several nodes, racks or clusters is counted for each; unknown: some of its nodes declare none.
+        </p>
+      )}
     </div>
   );
+}
+
+function sum(counts: Record<string, number> | undefined): number {
+  return Object.values(counts ?? {}).reduce((total, n) => total + n, 0);
 }
 
 interface ChoiceProps {
