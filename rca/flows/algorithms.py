@@ -25,6 +25,9 @@ REPORTED = {
 """What the library's words allow: it calls one tree and two the same."""
 OPS_MAX = 200_000
 
+Peers = dict[int, set[int]]
+"""End → ends it sends to."""
+
 
 @dataclass(frozen=True, slots=True)
 class AlgorithmSeen:
@@ -68,8 +71,8 @@ def algorithms_in(window: Window) -> tuple[AlgorithmSeen, ...]:
 def _seen(window: Window, rows: Rows, func: int, algo: int) -> AlgorithmSeen:
     comm_id = int(rows["comm_id"][0])
     reported = ALGOS[algo] if 0 < algo < len(ALGOS) else ""
-    patterns = {_pattern(window, rows[rows["channel"] == channel]) for channel in np.unique(rows["channel"])}
-    inferred = _of_channels(patterns)
+    peers = [_peers(window, rows[rows["channel"] == channel]) for channel in np.unique(rows["channel"])]
+    inferred = _of_channels(peers, _n_ends(window, comm_id))
     n_ops = len(np.unique(rows["op"]))
     allowed = REPORTED.get(reported)
     agrees = None if inferred is None or allowed is None else inferred in allowed
@@ -78,23 +81,24 @@ def _seen(window: Window, rows: Rows, func: int, algo: int) -> AlgorithmSeen:
     return AlgorithmSeen(comm_id, func, inferred, reported, n_ops, agrees)
 
 
-def _of_channels(patterns: set[Algorithm | None]) -> Algorithm | None:
+def _of_channels(peers: list[Peers], n_ends: int) -> Algorithm | None:
     """What all channels show; trees that take different ways are two."""
-    trees = {Algorithm.TREE, Algorithm.DOUBLE_TREE}
-    if patterns and patterns <= trees:
-        return Algorithm.DOUBLE_TREE if Algorithm.DOUBLE_TREE in patterns else Algorithm.TREE
+    patterns = {infer_algorithm(one, n_ends) for one in peers}
+    if patterns == {Algorithm.TREE}:
+        return Algorithm.TREE if all(one == peers[0] for one in peers) else Algorithm.DOUBLE_TREE
+    if patterns and patterns <= {Algorithm.TREE, Algorithm.DOUBLE_TREE}:
+        return Algorithm.DOUBLE_TREE
     return patterns.pop() if len(patterns) == 1 else None
 
 
-def _pattern(window: Window, rows: Rows) -> Algorithm | None:
+def _peers(window: Window, rows: Rows) -> Peers:
     """Of one channel. Members of one node are one end: between them the network shows nothing."""
-    comm_id = int(rows["comm_id"][0])
-    end = _ends(window, comm_id)
-    peers: dict[int, set[int]] = {}
+    end = _ends(window, int(rows["comm_id"][0]))
+    peers: Peers = {}
     for mine, peer in np.unique(np.stack([rows["comm_rank"], rows["peer"]], axis=1), axis=0).tolist():
         if mine in end and peer in end and end[mine] != end[peer]:
             peers.setdefault(end[mine], set()).add(end[peer])
-    return infer_algorithm(peers, len(set(end.values())))
+    return peers
 
 
 def _ends(window: Window, comm_id: int) -> dict[int, int]:
