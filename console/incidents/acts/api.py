@@ -50,7 +50,7 @@ def _version() -> serializers.IntegerField:
 
 
 class ActFields(Fields):
-    """`version`: the incident's version you saw."""
+    """`version`: the incident's version you saw, refused (409) only when a person or script acted since."""
 
     version = _version()
     note = _note()
@@ -106,7 +106,10 @@ def seen_by(request: Request, given: dict[str, Any]) -> Seen:
     said = str(request.headers.get("If-Match", "")).strip()
     if not said:
         if given.get("version") is None:
-            raise BadAct("Say which version you saw: `version`, or the header If-Match.")
+            raise BadAct(
+                "Say which version you saw: `version`, refused only when somebody acted since,"
+                " or the header If-Match, refused when anything changed."
+            )
         return Seen(given["version"])
     if said == "*":
         return UNSEEN
