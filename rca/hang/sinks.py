@@ -7,11 +7,12 @@ begun on one side and queued on the other, is a deadlock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from rca.hang.earliest import earliest_of
 from rca.hang.orders import Crossing, Orders
 from rca.hang.pairs import SEEN
 from rca.hang.progress import Progress
@@ -48,7 +49,7 @@ def sinks(state: Progress) -> list[Sink]:
     if state not in _FOUND:
         plain = [_sink(state, component) for component in _last_components(state)]
         orders = Orders(state, np.array([at for sink in plain for at in sink.ranks], np.int64))
-        found = _once([_crossed(state, sink, orders) for sink in plain])
+        found = _once([_narrowed(state, _crossed(state, sink, orders)) for sink in plain])
         _FOUND[state] = sorted(found, key=lambda sink: (-len(sink.waiters), sink.vertex))
     return _FOUND[state]
 
@@ -99,6 +100,16 @@ def _crossed(state: Progress, sink: Sink, orders: Orders) -> Sink:
     ranks, waiters = crossing.deviating or crossing.ranks, state.graph.reaching({*sink.ranks, *crossing.ranks})
     reached = frozenset(v for v in waiters if v < state.n_ranks) - set(ranks)
     return Sink(sink.vertex, reached, ranks, is_deadlock=True, crossing=crossing)
+
+
+def _narrowed(state: Progress, sink: Sink) -> Sink:
+    """The sink with those of its tied ranks that have come least far: they, or one of them, keep the others."""
+    tied = np.array(sink.tied, np.int64)
+    left = earliest_of(state, tied)
+    if len(left) == len(tied):
+        return sink
+    kept, others = tuple(left.tolist()), frozenset(np.setdiff1d(tied, left).tolist())
+    return replace(sink, ranks=kept, tied=kept if len(kept) > 1 else (), waiters=(sink.waiters | others) - set(kept))
 
 
 def _cycle(state: Progress, component: list[int], ranks: tuple[int, ...], reached: frozenset[int]) -> Sink:

@@ -39,7 +39,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 4
+VERSION = 5
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 
