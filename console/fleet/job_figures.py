@@ -42,13 +42,13 @@ def job_figures(attempt: Attempt, minutes: int) -> dict[str, Any]:
     ]  # the step that is still filling is left out
     span = f"the last {minutes} minutes" if minutes < 120 else f"the last {minutes // 60} hours"
     return {
-        "steps": _steps(attempt, start_ns, span),
-        "communication": _communication(attempt, found, step_s, span),
-        "bandwidth": _bandwidth(found, span),
+        "steps": _steps(attempt, start_ns, newest, span),
+        "communication": _communication(attempt, found, step_s, newest, span),
+        "bandwidth": _bandwidth(found, newest, span),
     }
 
 
-def _steps(attempt: Attempt, start_ns: int, span: str) -> dict[str, Any]:
+def _steps(attempt: Attempt, start_ns: int, until_ns: int, span: str) -> dict[str, Any]:
     """Of the stage recorder, else the iterations of the last minute as the trigger follows them."""
     packets = list(
         StagePacket.objects.filter(attempt=attempt, end_ns__gte=start_ns)
@@ -59,7 +59,7 @@ def _steps(attempt: Attempt, start_ns: int, span: str) -> dict[str, Any]:
         for role, end_ns, step_s in reversed(packets):
             series.setdefault(role or "step", []).append((iso_from_ns(end_ns), round(step_s * 1e3, 2)))
         said = f"{len(packets):,} windows of stages in {span}, as the training loop records them."
-        return _drawn(series, "ms of a step", f"{said} {_newest(series, 'ms')}", markers=True)
+        return _drawn(series, "ms of a step", f"{said} {_newest(series, 'ms')}", until_ns=until_ns, markers=True)
     normal = JobNormal.objects.filter(attempt=attempt).first()
     pace = normal_from_json(normal.body).pace if normal else None
     if pace is None or not pace.recent:
@@ -70,7 +70,7 @@ def _steps(attempt: Attempt, start_ns: int, span: str) -> dict[str, Any]:
     return _drawn(recent, "ms of an iteration", f"{said}{usual} {_newest(recent, 'ms')}", markers=True)
 
 
-def _communication(attempt: Attempt, found: Sequence[Summed], step_s: int, span: str) -> dict[str, Any]:
+def _communication(attempt: Attempt, found: Sequence[Summed], step_s: int, until_ns: int, span: str) -> dict[str, Any]:
     """Time in ops per rank and second, by family of communicators: more than one second where they overlap."""
     names = dict(Communicator.objects.filter(attempt=attempt).values_list("comm_id", "name"))
     n_ranks = Rank.objects.filter(attempt=attempt, rank__gte=0, replaced=False).count() or attempt.world_size
@@ -85,10 +85,10 @@ def _communication(attempt: Attempt, found: Sequence[Summed], step_s: int, span:
         per = max(n_ranks, 1) * step_s * SECOND
         series[family] = [(iso_from_ns(at), round(took / per, 4)) for at, took in sorted(sums[family].items())]
     said = f"Seconds that a rank spends in ops, per second, in {span}, waiting inside them included; ops side by side count each."
-    return _drawn(series, "s per s of a rank", f"{said} {_newest(series, 's')}")
+    return _drawn(series, "s per s of a rank", f"{said} {_newest(series, 's')}", until_ns=until_ns)
 
 
-def _bandwidth(found: Sequence[Summed], span: str) -> dict[str, Any]:
+def _bandwidth(found: Sequence[Summed], until_ns: int, span: str) -> dict[str, Any]:
     """Bus bandwidth by kind of op, over all communicators; only of those whose size is known."""
     sums: dict[int, dict[int, tuple[float, int]]] = {}
     for one in found:
@@ -101,20 +101,30 @@ def _bandwidth(found: Sequence[Summed], span: str) -> dict[str, Any]:
         for func, of in sorted(sums.items())[:SERIES_MAX]
     }
     said = f"Bus bandwidth by kind of op in {span}, bytes that a link carries over the time the ops took."
-    return _drawn(series, "GB/s", f"{said} {_newest(series, 'GB/s')}")
+    return _drawn(series, "GB/s", f"{said} {_newest(series, 'GB/s')}", until_ns=until_ns)
 
 
 def _newest(series: Series, unit: str) -> str:
+    """The last value of each, and of when: in a hang nothing comes any more."""
     if not series:
         return "Nothing is known."
-    return "Newest: " + ", ".join(f"{name} {points[-1][1]:g} {unit}" for name, points in series.items()) + "."
+    said: dict[str, list[str]] = {}
+    for name, points in series.items():
+        at, value = points[-1]
+        said.setdefault((at or "unknown")[:19].replace("T", " "), []).append(f"{name} {value:g} {unit}")
+    return "Newest: " + "; ".join(f"{', '.join(words)} at {at} UTC" for at, words in sorted(said.items())) + "."
 
 
-def _drawn(series: Series, unit: str, text: str, *, markers: bool = False) -> dict[str, Any]:
-    axes = {
+def _drawn(
+    series: Series, unit: str, text: str, *, until_ns: int | None = None, markers: bool = False
+) -> dict[str, Any]:
+    """until_ns: where the time axis ends, so that a time in which nothing came is seen; None: with the newest point."""
+    axes: dict[str, Any] = {
         "xaxis": {"type": "date", "title": {"text": "UTC"}},
         "yaxis": {"rangemode": "tozero", "title": {"text": unit}},
     }
+    if until_ns is not None and series:
+        axes["xaxis"]["range"] = [min(points[0][0] or "" for points in series.values()), iso_from_ns(until_ns)]
     figure = go.Figure(layout={**BARE, **axes, "uirevision": unit})
     markers = markers or all(len(points) <= FEW for points in series.values())  # a line of one point is nothing
     for number, (name, points) in enumerate(series.items()):

@@ -1,6 +1,7 @@
 /* The frame around every page, and which page an address means. */
 
 import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 import { NowPage } from "./pages/NowPage";
 import { Loading } from "./parts/bits";
 import { Failure, NotFound } from "./parts/Failure";
@@ -42,6 +43,13 @@ export function App() {
     b: () => go("/bundle"),
     "/": () => go("/incidents?find=1"),
   });
+  const hasArrived = useRef(false);
+  useEffect(() => {
+    // What was pressed went with its page: the keyboard goes on in the new one, and who listens is told of it.
+    const isLost = document.activeElement === document.body;
+    if (hasArrived.current && isLost) document.getElementById("main")?.focus({ preventScroll: true });
+    hasArrived.current = true;
+  }, [path.value]);
   return (
     <>
       <a class="skip" href="#main">

@@ -174,6 +174,7 @@ function LaneLabel({ goesOn, lane, ns, isKnown, blamed, onSelect }: LaneLabelPro
 
 /** Words stand left of the marks of what came first, where a phone may have no room, and of a last mark at the edge. */
 const LEFT_WORD_PX = 100;
+const SHORT_WORD_PX = 60;
 const RIGHT_WORD_PX = 80;
 /** On a narrower ruler a word left of the trigger's mark would lie on the first symptom's. */
 const WORDS_APART_PX = 320;
@@ -208,11 +209,14 @@ const SHORT_WORD: Record<string, string> = {
 
 function Mark({ moment: { kind, word }, x, width }: { moment: Moment; x: number; width: number }) {
   const isLast = width > 0 && kind === "trigger" && x > width - RIGHT_WORD_PX;
-  const isLeft = kind !== "trigger" || isLast;
+  const hasNoRoom = kind !== "trigger" && x < SHORT_WORD_PX;
+  // Above the others there is room to the right; beside the trigger's word there is none.
+  const isLeft = isLast || (kind !== "trigger" && !(hasNoRoom && kind === "began"));
   if (isLast && width < WORDS_APART_PX) return null;
+  const short = isLeft && x < LEFT_WORD_PX ? SHORT_WORD[word] : word;
   return (
     <b class={`ruler-mark mark-${kind} ${isLeft ? "mark-left" : ""}`} style={{ left: `${x}px` }}>
-      {isLeft && x < LEFT_WORD_PX ? SHORT_WORD[word] : word}
+      {hasNoRoom && isLeft ? "" : short}
     </b>
   );
 }

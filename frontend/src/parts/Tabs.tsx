@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { query, stepQuery } from "../state/address";
+import { useOffers } from "../state/offered";
 
 export interface Tab {
   id: string;
@@ -24,6 +25,11 @@ export function Tabs({ tabs, label }: { tabs: Tab[]; label: string }) {
   useLayoutEffect(() => {
     if (strip.current) bringIntoSight(strip.current);
   }, [shown.id, tabs.map(({ word }) => word).join()]);
+  const words = tabs.map(({ word }) => word).join();
+  useOffers(
+    tabs.map(({ id, word }) => ({ word: `Show ${word}`, hint: "tab", run: () => bringUp(tabs, id) })),
+    words,
+  );
   const move = (press: KeyboardEvent) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[press.key];
     if (!step) return;
@@ -56,6 +62,14 @@ export function Tabs({ tabs, label }: { tabs: Tab[]; label: string }) {
       </div>
     </section>
   );
+}
+
+/** Shows a tab to who asked for it by its name, from anywhere on the page. */
+function bringUp(tabs: Tab[], id: string): void {
+  showTab(tabs, id);
+  const tab = document.getElementById(`tab-${id}`);
+  tab?.focus({ preventScroll: true });
+  tab?.parentElement?.scrollIntoView({ block: "start" });
 }
 
 /** On a phone the tabs are wider than the page: the chosen one is shown. scrollIntoView would move the page as well. */

@@ -4,7 +4,7 @@
  */
 
 import { signal } from "@preact/signals";
-import { useLayoutEffect } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 export interface Offer {
   word: string;
@@ -14,12 +14,21 @@ export interface Offer {
 
 export const offered = signal<readonly Offer[]>([]);
 
+/** Of each part of the page that offers something, what. */
+const parts = new Map<object, readonly Offer[]>();
+
 /** Offers `offers` while the part is shown. `about`: whatever changes them. */
 export function useOffers(offers: readonly Offer[], about: string): void {
+  const me = useRef({}).current;
   useLayoutEffect(() => {
-    offered.value = offers;
+    const tell = () => {
+      offered.value = [...parts.values()].flat();
+    };
+    parts.set(me, offers);
+    tell();
     return () => {
-      offered.value = [];
+      parts.delete(me);
+      tell();
     };
   }, [about]);
 }

@@ -69,6 +69,12 @@ async def test_a_job_over_time_has_figures_in_words_and_its_losses(ingest: Inges
     browser = (await sync_to_async(make_persona)("vera", team, Role.VIEWER)).browser
     page = await got(browser, f"jobs/{attempt.job_id}/figures?minutes=10080")
     assert set(page) >= {"steps", "communication", "bandwidth"}
+    for name in ("communication", "bandwidth"):
+        figure = page[name]
+        newest = max(at for trace in figure["data"] for at in trace["x"])
+        assert newest[:19].replace("T", " ") + " UTC" in figure["text"], "of when the newest is"
+        first, last = figure["layout"]["xaxis"]["range"]
+        assert first <= newest < last, "a time in which nothing came is seen"
     losses = page["losses"]
     assert (losses["n_nodes"], losses["n_nodes_losing"], losses["kinds"]["ring_records"]) == (4, 1, 5)
     assert losses["nodes"][0]["node"] == "node-2"
