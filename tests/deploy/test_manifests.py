@@ -242,6 +242,8 @@ def test_secrets_of_compose_have_no_default() -> None:
     assert needed == {"POSTGRES_PASSWORD", "DIOGENES_SECRET_KEY", "DIOGENES_METRICS_TOKEN"}
     offered = set(re.findall(r"^(\w+)=", (DEPLOY / "compose.env").read_text(), re.M))
     assert needed <= offered <= known() | OF_IMAGES
+    empty = set(re.findall(r"^(\w+)=$", (DEPLOY / "compose.env").read_text(), re.M))
+    assert empty == needed, "an empty value counts as given"
     assert asked <= known() | OF_IMAGES
 
 

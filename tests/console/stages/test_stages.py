@@ -15,7 +15,7 @@ from rest_framework.test import APIClient
 from console.accounts.models import Role
 from console.incidents.models import ConditionState, Incident
 from console.incidents.watching.watch import watch_job
-from console.stages import standing
+from console.stages import api, standing
 from console.stages.figures import ranks_figure
 from console.stages.models import StageCursor, StagePacket
 from console.stages.read import stage_symptom, told_around
@@ -150,6 +150,9 @@ async def test_of_a_job_that_stands_the_api_says_since_when_and_of_one_that_runs
     body = (await sync_to_async(client.get)(f"/api/v1/incidents/{incident.pk}/stages")).json()
     assert body["windows"] and body["first_symptom_at"] and body["standing_since"]
     assert (body["is_standing_known"], body["standing_until"]) == (True, None)
+    at = api.AsAt(await sync_to_async(latest_data_ns)(attempt.pk))
+    assert await sync_to_async(api._standing_since)(attempt, at, 0.1)
+    assert await sync_to_async(api._standing_since)(attempt, at, 100.0) == 0, "a role of long steps does not stand yet"
 
 
 async def test_of_a_job_that_stands_the_other_nodes_tell_when_the_first_has_died(
