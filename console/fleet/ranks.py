@@ -51,7 +51,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class InComm:
-    """A communicator of the rank and how far it is in it; counts are None where they are not known."""
+    """A communicator of the rank and how far it is in it; counts are None where they are not known.
+
+    Collectives, then sends and receives. Of a communicator inside one node, whose ops show no network flow, none is seen done.
+    """
 
     comm_id: str
     name: str
@@ -59,6 +62,8 @@ class InComm:
     n_ranks: int
     n_enqueued: int | None
     n_done: int | None
+    n_p2p_enqueued: int | None
+    n_p2p_done: int | None
     last_done_at: str | None
 
 
@@ -101,7 +106,8 @@ def rank_now(attempt: Attempt, row: Rank) -> RankNow:
     window = read_window(attempt.pk, newest - NOW_NS, newest + 1, ("progress", "process", "flow"), ranks=[row.rank])
     members = CommMember.objects.filter(process=row).select_related("communicator").order_by("communicator__name", "pk")
     progress = _newest_by(_of(window, "progress", row.rank), "comm_id")
-    comms = [_in_comm(one, progress) for one in members[:ROWS_MAX]]
+    inside = set(window.members["comm_id"][window.members["n_nodes"] == 1].tolist())
+    comms = [_in_comm(one, progress, inside) for one in members[:ROWS_MAX]]
     flows, n_flows = _flows(window, row.rank)
     blamed = Incident.objects.filter(attempt=attempt, culprits__contains=[row.rank]).order_by("-id")
     return RankNow(
@@ -122,12 +128,17 @@ def _place(row: Rank, window: Window) -> Place:
     )  # fmt: skip
 
 
-def _in_comm(member: CommMember, progress: dict[int, Any]) -> InComm:
+def _in_comm(member: CommMember, progress: dict[int, Any], inside: set[int]) -> InComm:
     comm = member.communicator
-    seen = progress.get(comm.comm_id % 2**64)
+    comm_id = comm.comm_id % 2**64
+    seen = progress.get(comm_id)
+
+    def counted(name: str) -> int | None:
+        return None if seen is None or (comm_id in inside and name.endswith("_done")) else int(seen[name])
+
     return InComm(
-        f"{comm.comm_id % 2**64:016x}", comm.name, member.comm_rank, comm.n_ranks,
-        None if seen is None else int(seen["n_enqueued"]), None if seen is None else int(seen["n_done"]),
+        f"{comm_id:016x}", comm.name, member.comm_rank, comm.n_ranks,
+        counted("n_enqueued"), counted("n_done"), counted("n_p2p_enqueued"), counted("n_p2p_done"),
         None if seen is None else iso_from_ns(int(seen["last_done_ns"])),
     )  # fmt: skip
 

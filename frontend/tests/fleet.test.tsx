@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import { Blamed, Calendar } from "../src/fleet/Blamed";
 import type { Recurrence } from "../src/fleet/calls";
 import { nodeHref } from "../src/fleet/calls";
+import { opsWords } from "../src/fleet/RankPage";
 import { questionOf } from "../src/questions/calls";
 import { isPage } from "../src/state/address";
 import { sizeWords } from "../src/take/calls";
@@ -22,6 +23,18 @@ const ROW: Recurrence = {
   incidents: [9, 8, 7, 6, 5, 4, 3],
   days: { "2026-11-20": 2, "2026-11-01": 1, "2025-01-01": 4 },
 };
+
+describe("how far a rank is", () => {
+  it("counts sends and receives beside collectives, and neither where nothing is known", () => {
+    expect([opsWords(507, 0), opsWords(0, 338), opsWords(1700, 12), opsWords(0, 0), opsWords(null, null)]).toEqual([
+      "507",
+      "338 p2p",
+      "1,700 + 12 p2p",
+      "0",
+      null,
+    ]);
+  });
+});
 
 describe("who is blamed again", () => {
   it("has a cell for each of thirty days, oldest first, and says in words which had one", () => {

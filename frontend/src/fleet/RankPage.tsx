@@ -159,11 +159,24 @@ function Fact({ word, children }: { word: string; children: ComponentChildren })
 
 const unknown = <span class="faint">unknown</span>;
 
+/** Ops inside a node are queued, but show no network flow when they end. */
+const unseen = (row: InComm) => (row.n_enqueued === null ? unknown : <span class="faint">not visible</span>);
+
+/** "507", "338 p2p" or "170 + 12 p2p"; null where it is not known. */
+export function opsWords(collectives: number | null, p2p: number | null): string | null {
+  if (collectives === null) return null;
+  const said = [
+    collectives > 0 || !p2p ? collectives.toLocaleString("en-US") : "",
+    p2p ? `${p2p.toLocaleString("en-US")} p2p` : "",
+  ];
+  return said.filter(Boolean).join(" + ");
+}
+
 const IN_COMM: Column<InComm>[] = [
   { word: "Communicator", cell: (row) => (row.name ? row.name : <code>{row.comm_id}</code>) },
   { word: "Member", cell: (row) => `${row.comm_rank} of ${row.n_ranks || "?"}` },
-  { word: "Ops queued", isNumber: true, cell: (row) => row.n_enqueued?.toLocaleString("en-US") ?? unknown },
-  { word: "Ops done", isNumber: true, cell: (row) => row.n_done?.toLocaleString("en-US") ?? unknown },
+  { word: "Ops queued", isNumber: true, cell: (row) => opsWords(row.n_enqueued, row.n_p2p_enqueued) ?? unknown },
+  { word: "Ops done", isNumber: true, cell: (row) => opsWords(row.n_done, row.n_p2p_done) ?? unseen(row) },
   { word: "Last done", cell: (row) => <Ago at={row.last_done_at} never="unknown" /> },
 ];
 

@@ -74,6 +74,8 @@ export interface InComm {
   n_ranks: number;
   n_enqueued: number | null;
   n_done: number | null;
+  n_p2p_enqueued: number | null;
+  n_p2p_done: number | null;
   last_done_at: string | null;
 }
 

@@ -21,9 +21,11 @@ export function Figure({ figure, label, onStretch }: FigureProps) {
   const palette = paletteVersion.value;
   const heard = useRef(onStretch);
   heard.current = onStretch;
+  // An empty chart would have axes of its own making: years of which nobody spoke.
+  const isEmpty = figure.data.length === 0;
   useEffect(() => {
     const element = box.current;
-    if (!element) return;
+    if (!element || isEmpty) return;
     draw(element, figure, (stretch) => heard.current?.(stretch)).catch((error: Error) => setFailure(error.message));
   }, [figure, palette]);
   useEffect(() => {
@@ -34,7 +36,7 @@ export function Figure({ figure, label, onStretch }: FigureProps) {
   }, []);
   return (
     <figure class="figure" aria-label={label}>
-      <div ref={box} class="figure-box" aria-hidden="true" />
+      <div ref={box} class="figure-box" aria-hidden="true" hidden={isEmpty} />
       {failure && <p class="warning">The chart could not be drawn: {failure}</p>}
       <figcaption>{figure.text}</figcaption>
     </figure>

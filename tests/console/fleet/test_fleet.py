@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from console.accounts.models import Role
-from console.fleet import looks, recurrence
+from console.fleet import looks, ranks, recurrence
 from console.incidents.models import Incident, JobNormal, Look
 from console.incidents.watching import watch
 from ingest.models import Attempt, Job, Node, Rank, Team
@@ -47,6 +48,7 @@ async def test_a_hanging_jobs_ranks_and_nodes_say_where_they_are(ingest: Ingest)
     (comm,) = culprit["communicators"]
     victim = (await got(browser, f"jobs/{attempt.job_id}/ranks/2"))["rank"]
     assert comm["n_enqueued"] == victim["communicators"][0]["n_enqueued"] - 1
+    assert comm["n_done"] is not None and comm["n_p2p_enqueued"] == 0
     assert culprit["flows"] == [] and {one["peer_rank"] for one in victim["flows"]} == {1, 3}
     assert min(one["stuck_ms"] for one in victim["flows"]) > 5000
     assert len(culprit["incidents"]) == 1 and victim["incidents"] == []
@@ -58,6 +60,16 @@ async def test_a_hanging_jobs_ranks_and_nodes_say_where_they_are(ingest: Ingest)
     assert node["traffic"]["text"].startswith("By the NICs' own counters")
     assert [(one["kind"], one["n_incidents"]) for one in node["blamed"]["rows"]][:1] != []
     assert (await got(browser, "nodes/node-2"))["blamed"]["rows"] == []
+
+
+def test_ops_inside_a_node_are_not_said_to_be_undone() -> None:
+    member: Any = SimpleNamespace(comm_rank=1, communicator=SimpleNamespace(comm_id=7, name="tp_0", n_ranks=2))
+    seen = {"n_enqueued": 676, "n_done": 0, "n_p2p_enqueued": 4, "n_p2p_done": 0, "last_done_ns": 0}
+    inside = ranks._in_comm(member, {7: seen}, {7})
+    assert (inside.n_enqueued, inside.n_p2p_enqueued, inside.n_done, inside.n_p2p_done) == (676, 4, None, None)
+    between = ranks._in_comm(member, {7: seen}, set())
+    assert (between.n_enqueued, between.n_done, between.n_p2p_done) == (676, 0, 0)
+    assert ranks._in_comm(member, {}, {7}).n_enqueued is None
 
 
 async def test_a_job_over_time_has_figures_in_words_and_its_losses(ingest: Ingest) -> None:
