@@ -89,9 +89,16 @@ class Growing:
             if held is None:
                 held = self._held[name] = np.zeros(self._n_max, column.dtype)
             elif held.dtype != column.dtype:
-                held = self._held[name] = held.astype(np.result_type(held.dtype, column.dtype), copy=False)
+                held = self._held[name] = self._widened(held, np.result_type(held.dtype, column.dtype))
             held[self._n : self._n + n] = column
         self._n += n
+
+    def _widened(self, held: npt.NDArray[Any], kind: np.dtype[Any]) -> npt.NDArray[Any]:
+        if kind == held.dtype:
+            return held
+        found = np.zeros(self._n_max, kind)
+        found[: self._n] = held[: self._n]
+        return found
 
     def made(self) -> Columns:
         for column in self._held.values():

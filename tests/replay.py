@@ -102,16 +102,15 @@ class Replay:
         since_ns: Mapping[str, int] | None = None,
         rest_ns: Mapping[str, int] | None = None,
         late: Collection[str] = (),
-        *,
-        is_last: bool = False,
+        last: Collection[str] = (),
     ) -> Window:
         """The last `span_s` seconds, in data time; of these trace tables and these nodes only, where they are given.
 
-        since_ns, rest_ns: table groups of which fewer batches are wanted, as ingest/traces/stored.py has them; late, is_last: as
+        since_ns, rest_ns: table groups of which fewer batches are wanted, as ingest/traces/stored.py has them; late, last: as
         ingest/traces/frame.py.
         """
         end_ns = self.newest_ns + 1 if end_ns is None else end_ns
-        bounds = Bounds(end_ns - int(span_s * SECOND), end_ns, is_last)
+        bounds = Bounds(end_ns - int(span_s * SECOND), end_ns, tuple(last))
         tables, (roster, world_size) = tuple(tables), self._roster_now()
         names = sorted(self.nodes)
         at = [i for i, name in enumerate(names) if only is None or name in only]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, cast
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ingest.columns import Growing
 from ingest.door.arrival import completed_ns
 from ingest.jobs.roster_columns import Roster, place_members, place_ranks
-from ingest.traces.stacked import CHUNK_ROWS, OF_ONE, Stack, is_plain, newest
+from ingest.traces.stacked import CHUNK_ROWS, Stack, is_plain, newest
 from ingest.window import WINDOW_DTYPE, Rows
 from nccl_instrument.planes import PlaneTable
 from nccl_instrument.tables import GROUPS, ROW_TIME, TIME_COLUMNS
@@ -29,38 +29,27 @@ GROUP_OF: Final = {table: group for group, held in GROUPS.items() for table in h
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One table group of one stored batch. packed: opened, or as it is stored, when it may never be asked for."""
+    """One table group of one stored batch, as it is stored."""
 
     node_id: int
     shift_ns: int
     end_ns: int
-    packed: PackedBatch | bytes
-
-    def opened(self) -> Group:
-        """Raises BadBatch."""
-        return replace(self, packed=open_batch(self.packed)) if isinstance(self.packed, bytes) else self
-
-    def n_rows(self, table: str) -> int:
-        """Of an opened group."""
-        return self.packed.n_rows(table) if isinstance(self.packed, PackedBatch) else 0
-
-    def inflate(self) -> dict[str, PlaneTable]:
-        """Of an opened group. Raises BadBatch."""
-        return self.packed.inflate() if isinstance(self.packed, PackedBatch) else {}
+    packed: bytes
 
 
 Groups = Mapping[str, Sequence[Group]]
+Opened = tuple[Group, PackedBatch]
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """A window's time, [start_ns, end_ns). is_last: of what is in progress the newest rows are wanted, and some older
-    ones may be left out. ranks, comms: of what members of communicators did, the rows of these ranks, and of these
+    """A window's time, [start_ns, end_ns). last: tables of OF_ONE of which the newest rows are wanted, and some older ones
+    may be left out. ranks, comms: of what members of communicators did, the rows of these ranks, and of these
     communicators (sorted), alone; None: of all."""
 
     start_ns: int
     end_ns: int
-    is_last: bool = False
+    last: Collection[str] = ()
     ranks: Ints | None = None
     comms: npt.NDArray[np.uint64] | None = None
 
@@ -79,9 +68,9 @@ def cut(
         names = [table for table in GROUPS[group] if table in tables]
         held = _opened(stored_groups, known, unreadable) if names else []
         wanted = [(_NarrowCut if table in narrow else _Cut)(table, held, roster, bounds) for table in names]
-        for one in held:
+        for one, packed in held:
             try:
-                planes = one.inflate()
+                planes = packed.inflate()
             except BadBatch:  # damaged: the rest is still worth a look
                 unreadable[one.node_id] += 1
                 continue
@@ -94,13 +83,13 @@ def cut(
     }, unreadable
 
 
-def _opened(groups: Sequence[Group], known: set[int], unreadable: Counter[int]) -> list[Group]:
+def _opened(groups: Sequence[Group], known: set[int], unreadable: Counter[int]) -> list[Opened]:
     """Those of known nodes, by node and time, without those that cannot be read, which are counted."""
     found = []
     for one in sorted(groups, key=lambda one: (one.node_id, one.end_ns)):
         try:
             if one.node_id in known:
-                found.append(one.opened())
+                found.append((one, open_batch(one.packed)))
         except BadBatch:
             unreadable[one.node_id] += 1
     return found
@@ -109,12 +98,12 @@ def _opened(groups: Sequence[Group], known: set[int], unreadable: Counter[int]) 
 class _Cut:
     """The rows of one table as they become known."""
 
-    def __init__(self, table: str, groups: Sequence[Group], roster: Roster, bounds: Bounds) -> None:
+    def __init__(self, table: str, groups: Sequence[Opened], roster: Roster, bounds: Bounds) -> None:
         self.table, self._roster, self._bounds = table, roster, bounds
         self._waiting: dict[bool, list[tuple[Group, PlaneTable]]] = {True: [], False: []}
         self._n_waiting = {True: 0, False: 0}
         self._is_member = "comm_id" in (WINDOW_DTYPE[table].names or ())
-        self._begin(sum(group.n_rows(table) for group in groups))
+        self._begin(sum(packed.n_rows(table) for _, packed in groups))
 
     def add(self, group: Group, piece: PlaneTable) -> None:
         kind = is_plain(piece)
@@ -163,7 +152,7 @@ class _Cut:
             at = at[_is_in(stack["comm_id"][at], comms)]
         if ranks is not None and self._is_member:
             at = at[np.isin(place_members(self._roster, stack)[at], ranks)]
-        return newest(self.table, stack, at) if self._bounds.is_last and self.table in OF_ONE else at
+        return newest(self.table, stack, at) if self.table in self._bounds.last else at
 
 
 class _NarrowCut(_Cut):

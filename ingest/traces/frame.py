@@ -35,19 +35,21 @@ class Frame:
         unreadable: Mapping[int, int],
         tables: Collection[str] = TRACE_TABLES,
         *,
-        is_last: bool = False,
+        last: Collection[str] = (),
         late: Collection[str] = (),
         ranks: Ints | None = None,
         narrow: Collection[str] = (),
     ) -> Window:
         """The window with the rows of `stored`. unreadable: node id → groups of it that cannot be read.
 
-        is_last: of what is in progress the newest rows are wanted, and some older ones may be left out. late: tables that
-        are cut out of their batches when they are asked for. ranks: of what members of communicators did, their rows alone.
+        last: tables of what is in progress of which the newest rows are wanted, and some older ones may be left out. late:
+        tables that are cut out of their batches when they are asked for. ranks: of what members of communicators did, their
+        rows alone.
         narrow: tables that are Columns instead of rows.
         """
-        bounds = Bounds(self.start_ns, self.end_ns, is_last, ranks)
+        bounds = Bounds(self.start_ns, self.end_ns, last, ranks)
         rows, damaged = cut([table for table in tables if table not in late], stored, self.roster, bounds, narrow)
+        kept = {GROUP_OF[table]: stored.get(GROUP_OF[table], ()) for table in late}
         return Window(
             job=self.attempt.job.name,
             attempt=self.attempt.number,
@@ -58,7 +60,7 @@ class Frame:
             nodes=self.nodes,
             ranks=self.roster.ranks,
             members=self.roster.members,
-            tables=LateTables(rows, late, partial(self._cut_late, stored, bounds)) if late else rows,
+            tables=LateTables(rows, late, partial(self._cut_late, kept, bounds)) if late else rows,
             heard_since_ns=heard_since_ns(self.attempt, self.now_ns),
             unreadable=_by_name(self.roster, self.nodes, Counter(unreadable) + damaged),
         )
@@ -66,12 +68,12 @@ class Frame:
     def _cut_late(
         self, stored: Groups, bounds: Bounds, table: str, nodes: Ints | None, comms: npt.NDArray[np.uint64] | None
     ) -> Rows:
-        groups = stored.get(GROUP_OF[table], ())
+        groups = stored[GROUP_OF[table]]
         if nodes is not None:
             wanted = set(self.roster.node_ids[nodes].tolist())
             groups = [one for one in groups if one.node_id in wanted]
         if comms is not None:
-            bounds = replace(bounds, is_last=True, comms=comms)
+            bounds = replace(bounds, last=(table,), comms=comms)
         return cut([table], {GROUP_OF[table]: groups}, self.roster, bounds)[0][table]
 
 

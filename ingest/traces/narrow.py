@@ -18,6 +18,7 @@ import numpy as np
 from ingest.jobs.endings import some_process
 from ingest.traces.cutting import Group, Groups
 from ingest.traces.frame import Frame, read_frame
+from ingest.traces.stacked import OF_ONE
 from ingest.traces.stored import Reading, read_groups
 from ingest.window import Ints, LateTables, Rows, Window
 from nccl_instrument.tables import GROUPS, PORT_STATES
@@ -38,6 +39,8 @@ SLOW: Final = (*ALL, "traffic")
 """And those of a diagnosis of a slow job."""
 LAST: Final = ("traffic",)
 """What was sent before all stood still."""
+TICKED: Final = ("progress",)
+"""Of which a diagnosis of a slow job asks no more than when each rank was last told of."""
 NARROW: Final = ("op",)
 """Of which a diagnosis has millions of rows."""
 _DOWN: Final = PORT_STATES.index("down")
@@ -71,23 +74,23 @@ def read_evidence(
     frame = read_frame(attempt_id, start_ns, end_ns, now_ns)
     if onset_ns is not None:
         since_ns = {"flow": onset_ns - BEFORE_NS}
-        reading = Reading(attempt_id, start_ns, end_ns, SLOW, since_ns=since_ns, late=("flow", "traffic"))
-        return frame.window(*read_groups(reading), late=LATE, narrow=NARROW)
+        reading = Reading(attempt_id, start_ns, end_ns, SLOW, since_ns=since_ns)
+        return frame.window(*read_groups(reading), last=TICKED, late=LATE, narrow=NARROW)
     found, unreadable = read_groups(_resting(frame, ALL, None))
-    live = frame.window({"live": found["live"]}, unreadable, GROUPS["live"], is_last=True)
+    live = frame.window({"live": found["live"]}, unreadable, GROUPS["live"], last=tuple(OF_ONE))
     whole = _with_a_past(frame, live)
     if not whole:
-        rest = frame.window({group: found[group] for group in ("ops", "flow")}, {}, ("op", "flow"), is_last=True)
+        rest = frame.window({group: found[group] for group in ("ops", "flow")}, {}, ("op", "flow"), last=tuple(OF_ONE))
         damaged = Counter(live.unreadable) + Counter(rest.unreadable)
         return _with_traffic(frame, replace(live, tables={**live.tables, **rest.tables}, unreadable=damaged))
     more, also = read_groups(Reading(attempt_id, start_ns, end_ns, ALL, whole))
     found = {group: [one for one in held if one.node_id not in whole] for group, held in found.items()}
-    return _with_traffic(frame, frame.window(_joined(found, more), Counter({**unreadable, **also}), is_last=True))
+    return _with_traffic(frame, frame.window(_joined(found, more), Counter({**unreadable, **also}), last=tuple(OF_ONE)))
 
 
 def _with_traffic(frame: Frame, window: Window) -> Window:
     """The same, with what had been sent when all stood still, which is opened where nothing else tells who it is."""
-    held, _ = read_groups(Reading(frame.attempt.pk, frame.start_ns, frame.end_ns, LAST, late=LAST))
+    held, _ = read_groups(Reading(frame.attempt.pk, frame.start_ns, frame.end_ns, LAST))
     later = frame.window(held, {}, (), late=LAST).tables
     assert isinstance(later, LateTables)
     return replace(window, tables=LateTables(window.tables, LAST, lambda table, nodes, _: _cut(later, table, nodes)))

@@ -41,7 +41,7 @@ class Stack:
         self._width = DTYPE[table].itemsize
         self._places = layout(table, self._width).columns
         self._bounds = np.append(0, np.cumsum(self.lengths))
-        self._summed: dict[str, npt.NDArray[Any]] = {}
+        self._made: dict[str, npt.NDArray[Any]] = {}
         self._rows = None if is_plain(pieces[0]) else _end_to_end(table, pieces)
         if self._rows is None:
             self._lay(pieces)
@@ -52,28 +52,30 @@ class Stack:
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         if self._rows is not None:
             return self._rows[name]
-        place = self._places[name]
-        if place.is_delta:
-            return self._sum(name)
-        column: npt.NDArray[Any] = np.ascontiguousarray(self._planes[place.start : place.stop].T).view(place.kind)[:, 0]
-        return column
+        if name not in self._made:
+            place = self._places[name]
+            column: npt.NDArray[Any] = np.ascontiguousarray(self._planes[place.start : place.stop].T)
+            self._made[name] = self._sum(column, place.kind) if place.is_delta else column.view(place.kind)[:, 0]
+        return self._made[name]
 
     @property
     def names(self) -> list[str]:
         """The columns that are not 0 in every row."""
         if self._rows is not None:
-            return list(self._rows.dtype.names or ())
+            return [name for name in self._rows.dtype.names or () if self._rows[name].any()]
         used = self._is_used[1:-1]
         return [name for name, place in self._places.items() if used[place.start : place.stop].any()]
 
     def narrow(self, name: str) -> npt.NDArray[Any]:
-        """(n,) a column of one number a row, in as few bytes as its largest takes; negative ones in all of theirs."""
+        """(n,) a column of one number a row, in as few bytes as its numbers take."""
         place = self._places[name]
-        if self._rows is not None or place.is_delta or place.size == 1:
+        if self._rows is not None:
+            return narrowed(self._rows[name])
+        if place.is_delta or place.size == 1:
             return self[name]
         n_low = int(np.flatnonzero(self._is_used[place.start + 1 : place.stop + 1]).max(initial=0)) + 1
         if n_low > place.size // 2:
-            return self[name]
+            return narrowed(self[name])
         width = 1 << (n_low - 1).bit_length()
         column: npt.NDArray[Any] = np.ascontiguousarray(self._planes[place.start : place.start + width].T)
         return column.view(f"<u{width}")[:, 0]
@@ -90,8 +92,7 @@ class Stack:
             flat[:, first:last] = planes.T if at is None else planes[:, at].T
         for name, place in self._places.items():
             if place.is_delta and self._is_used[place.start + 1 : place.stop + 1].any():
-                summed = self._sum(name)
-                rows[name] = summed if at is None else summed[at]
+                rows[name] = self[name] if at is None else self[name][at]
 
     def _lay(self, pieces: Sequence[PlaneTable]) -> None:
         self._planes = np.zeros((self._width, len(self)), np.uint8)
@@ -101,15 +102,21 @@ class Stack:
             self._planes[numbers, start:end] = piece.planes
             self._is_used[numbers + 1] = True
 
-    def _sum(self, name: str) -> npt.NDArray[Any]:
+    def _sum(self, column: Bytes, kind: str) -> npt.NDArray[Any]:
         """(n,) a column sent as differences, summed from the first row of each piece."""
-        if name not in self._summed:
-            place, first = self._places[name], self._bounds[:-1]
-            numbers = np.ascontiguousarray(self._planes[place.start : place.stop].T).view(np.uint64)[:, 0]
-            total = np.cumsum(numbers)
-            total -= np.repeat(total[first] - numbers[first], self.lengths)
-            self._summed[name] = total.view(place.kind)
-        return self._summed[name]
+        numbers, first = column.view(np.uint64)[:, 0], self._bounds[:-1]
+        total = np.cumsum(numbers)
+        total -= np.repeat(total[first] - numbers[first], self.lengths)
+        return total.view(kind)
+
+
+def narrowed(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """(n,) the same whole numbers in as few bytes as they take; text as it is."""
+    if column.dtype.kind not in "iu":
+        return column
+    low, high = int(column.min(initial=0)), int(column.max(initial=0))
+    kind = np.result_type(np.min_scalar_type(low), np.min_scalar_type(high)) if low < 0 else np.min_scalar_type(high)
+    return column.astype(kind) if kind.itemsize < column.itemsize else column
 
 
 def is_plain(piece: PlaneTable) -> bool:
@@ -121,7 +128,7 @@ def newest(table: str, rows: Stack, at: Ints) -> Ints:
     """Those of the positions `at` after which no other tells of the same thing."""
     key = np.zeros(len(at), np.uint64)
     for name in OF_ONE[table]:
-        key = (key ^ rows[name][at].astype(np.uint64)) * _ODD
+        key = (key ^ rows.narrow(name)[at].astype(np.uint64)) * _ODD
         key ^= key >> _SHIFT
     order = np.argsort(key)
     key, tick = key[order], rows["tick_ns"][at][order]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -17,7 +17,7 @@ import psycopg
 from django.db import connection
 
 from ingest.traces.cutting import Group
-from nccl_instrument.wire import BadBatch, checked_batch, open_batch
+from nccl_instrument.wire import BadBatch, checked_batch
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,6 @@ class Reading:
 
     since_ns: group → batches that ended before are left out. rest_ns: group → batches are left out that ended so much
     earlier than the newest told of their own node: what is in progress when a node falls silent is read, and no more.
-    late: groups that may never be asked for: they are opened when they are, and until then only their sum is checked.
     """
 
     attempt_id: int
@@ -43,11 +42,10 @@ class Reading:
     node_ids: Sequence[int] | None = None
     since_ns: Mapping[str, int] = field(default_factory=dict)
     rest_ns: Mapping[str, int] = field(default_factory=dict)
-    late: Collection[str] = ()
 
 
 def read_groups(reading: Reading) -> tuple[dict[str, list[Group]], Counter[int]]:
-    """What is stored, by group, and node id → groups of it that cannot be read. Pinned batches are included once."""
+    """What is stored, by group, and node id → groups of it whose sum is wrong. Pinned batches are included once."""
     found: dict[str, list[Group]] = {group: [] for group in reading.groups}
     unreadable = Counter[int]()
     if not reading.groups or (reading.node_ids is not None and not reading.node_ids):
@@ -58,8 +56,7 @@ def read_groups(reading: Reading) -> tuple[dict[str, list[Group]], Counter[int]]
         for group, raw in zip(reading.groups, packed, strict=True):
             try:
                 if raw is not None:
-                    packed = checked_batch(raw) if group in reading.late else open_batch(raw)
-                    found[group].append(Group(node_id, shift_ns, batch_end_ns, packed))
+                    found[group].append(Group(node_id, shift_ns, batch_end_ns, checked_batch(raw)))
             except BadBatch:  # damaged, or of a version that is no longer read: the rest is still worth a look
                 unreadable[node_id] += 1
     if unreadable:

@@ -28,7 +28,8 @@ from console.incidents.models import Certainty
 from console.incidents.watching import revise, watch
 from console.incidents.watching.over import is_over
 from ingest.door.listening import GAP
-from ingest.traces.narrow import BEFORE_NS, LAST, LATE, REST_NS
+from ingest.traces.narrow import BEFORE_NS, LAST, LATE, REST_NS, TICKED
+from ingest.traces.stacked import OF_ONE
 from ingest.window import TRACE_TABLES, Window
 from nccl_instrument.simulate.agents import Sent
 from rca.diagnose import diagnose
@@ -140,11 +141,11 @@ class Watch:
     def _everything(self, start_ns: int, end_ns: int, onset_ns: int | None = None) -> Window:
         """As ingest.traces.narrow.read_evidence: of what was in progress no more than is compared."""
         if onset_ns is not None:
-            return self._window(start_ns, end_ns, since_ns={"flow": onset_ns - BEFORE_NS}, late=LATE)
+            return self._window(start_ns, end_ns, since_ns={"flow": onset_ns - BEFORE_NS}, last=TICKED, late=LATE)
         process = self._window(start_ns, end_ns, ("process",)).rows("process")
         if not process["alive"].all():
-            return self._window(start_ns, end_ns, STANDING, is_last=True)
-        return self._window(start_ns, end_ns, STANDING, rest_ns=REST_NS, is_last=True)
+            return self._window(start_ns, end_ns, STANDING, last=tuple(OF_ONE))
+        return self._window(start_ns, end_ns, STANDING, rest_ns=REST_NS, last=tuple(OF_ONE))
 
     def _history(self, window: Window) -> Window | None:
         back_ns = history_ns(self.normal.pace, window.end_ns, DEFAULT, window.end_ns - window.start_ns)

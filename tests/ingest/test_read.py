@@ -18,7 +18,7 @@ from ingest.traces.cutting import Bounds, cut
 from ingest.traces.cutting import Group as StoredGroup
 from ingest.window import MEMBER, RANK, TRACE_TABLES, Window
 from nccl_instrument.tables import DTYPE, OP_REOPENED, TIME_COLUMNS, empty_rows
-from nccl_instrument.wire import TraceBatch, encode_batch, open_batch
+from nccl_instrument.wire import TraceBatch, encode_batch
 from tests.builders import (
     FUNC_ALLREDUCE,
     MONO_NS,
@@ -281,7 +281,7 @@ def assert_round_trip(batch: TraceBatch) -> None:
 def cut_without_a_database(batch: TraceBatch) -> np.ndarray:
     arrival = receive_batch(1, encode_batch(batch), batch.wall_ns)
     assert arrival.n_dropped == 0
-    group = StoredGroup(5, SHIFT, batch.wall_ns, open_batch(arrival.groups["flow"] or b""))
+    group = StoredGroup(5, SHIFT, batch.wall_ns, arrival.groups["flow"] or b"")
     rows, unreadable = cut(("flow",), {"flow": [group]}, EMPTY, Bounds(WALL_NS, WALL_NS + 100 * SECOND))
     assert not unreadable
     return rows["flow"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from asgiref.sync import sync_to_async
 
@@ -117,6 +118,11 @@ async def test_the_pace_of_a_job_that_slows_down_is_learned_from_the_sampled_ran
     assert len(seen.normal.pace.recent) > 5
 
 
+def newest_of_ranks(rows: np.ndarray) -> dict[int, int]:
+    """Rank → its newest tick."""
+    return {int(rank): int(rows["tick_ns"][rows["rank"] == rank].max()) for rank in np.unique(rows["rank"])}
+
+
 async def test_a_diagnosis_of_a_slow_job_reads_no_flows_of_the_time_before(
     ingest: Ingest, monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ) -> None:  # fmt: skip
@@ -125,8 +131,10 @@ async def test_a_diagnosis_of_a_slow_job_reads_no_flows_of_the_time_before(
     onset_ns = end_ns - SECOND
     narrow = await sync_to_async(read_evidence)(attempt_id, start_ns, end_ns, onset_ns, end_ns)
     wide = await sync_to_async(read_window)(attempt_id, start_ns, end_ns, now_ns=end_ns)
-    tables = [table for group in ("ops", "live") for table in GROUPS[group] if table != "comm"]
+    tables = [table for group in ("ops", "live") for table in GROUPS[group] if table not in ("comm", "progress")]
     assert all(len(narrow.rows(table)) == len(wide.rows(table)) for table in tables)
+    assert 0 < len(narrow.rows("progress")) < len(wide.rows("progress"))
+    assert newest_of_ranks(narrow.rows("progress")) == newest_of_ranks(wide.rows("progress"))
     assert 0 < len(narrow.rows("flow")) < len(wide.rows("flow"))
     since = wide.rows("flow")["tick_ns"] >= onset_ns - 5 * SECOND
     assert len(narrow.rows("flow")) >= since.sum() > 0
