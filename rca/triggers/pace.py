@@ -2,10 +2,10 @@
 
 The paper compares throughput and op interval with what they were; a training loop does the same ops in every iteration, so
 both are told by how long iterations take, without the gaps inside one confusing them. Four things count: a pace that has
-halved; a small change that stays, told by medians or, where it is not much more than jitter, by blocks (blocks.py); a loss
-that comes and goes; and a normal that has crept away from that of the job's first steady part, each step too small to be
-seen. One long iteration, an evaluation or a checkpoint, is none of
-them. The normal is learned only while nothing is wrong, and kept with the job.
+halved; a small change that stays, told by medians or, where it is not much more than jitter, by blocks (blocks.py), and
+the sooner the clearer it is; a loss that comes and goes; and a normal that has crept away from that of the job's first
+steady part, each step too small to be seen. One long iteration, an evaluation or a checkpoint, is none of them.
+The normal is learned only while nothing is wrong, and kept with the job.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from rca.triggers.blocks import BLOCKS_MIN, lasting_shift, n_compared, n_judged
 
 USUAL_KEPT = 256
 KEPT_MAX = 1024  # of iterations so short that more are needed: a slowdown and what is usual take seconds to be known
+CLEAR_TIMES = 2  # as much slower as a small slowdown must be, for as many iterations, and it is told in half the time
+CLEAR_OF_USUAL = 0.99  # of the usual iterations were shorter, of as many as blocks need
 OFTEN_DEVIATIONS = 3.0  # of a number that comes by chance
 WINDOW_ITERATIONS = 8  # usual ones, so that four of twice the length would still show that they repeat
 
@@ -140,9 +142,20 @@ def _changed(pace: Pace, settings: Settings) -> Slowing | None:
     return (
         _lasting(pace, usual, settings.slow_factor * usual, settings.halved_iterations, settings.delta_min_ns, "halved")
         or _lasting(pace, usual, small, settings.small_iterations, settings.small_ns, "slower")
+        or _clear(pace, usual, small, settings)
         or _shifted(pace, settings)
         or _recurring(pace, usual, max(1.5 * usual, small), settings)
     )
+
+
+def _clear(pace: Pace, usual: int, small: float, settings: Settings) -> Slowing | None:
+    """A small slowdown that usual iterations never show, as far as enough of them are known: half of `small_ns` tells it."""
+    if len(pace.usual_ns) < BLOCKS_MIN * settings.small_iterations:
+        return None
+    longest = sorted(pace.usual_ns)[int(CLEAR_OF_USUAL * (len(pace.usual_ns) - 1))]
+    limit = max(usual + CLEAR_TIMES * (small - usual), longest)
+    n = CLEAR_TIMES * settings.small_iterations
+    return _lasting(pace, usual, limit, n, settings.small_ns // CLEAR_TIMES, "slower")
 
 
 def _shifted(pace: Pace, settings: Settings) -> Slowing | None:

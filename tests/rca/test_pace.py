@@ -69,6 +69,22 @@ def test_an_evaluation_every_minute_is_nobodys_fault() -> None:
     assert not any(slow for _, slow in watched(steps((30, 300), *rounds))[1])
 
 
+@pytest.mark.parametrize(("ms", "after_s"), [(107, 9), (112, 5), (150, 5)])
+def test_a_small_slowdown_is_told_the_sooner_the_clearer_it_is(ms: int, after_s: int) -> None:
+    looks = watched(steps((600, 100), (300, ms)))[1]
+    assert 60 + after_s <= next(second for second, slow in looks if slow) <= 60 + after_s + 2
+
+
+def test_what_is_over_after_four_seconds_is_no_slowdown_however_clear() -> None:
+    assert not any(slow for _, slow in watched(steps((600, 100), (26, 150), (300, 100)))[1])
+
+
+def test_a_stretch_as_slow_as_many_usual_ones_were_is_told_no_sooner() -> None:
+    before = [(98, 100), (2, 120)] * 8
+    looks = watched(steps(*before, (300, 115)))[1]
+    assert next(second for second, slow in looks if slow) >= 80 + 9
+
+
 def hiccups(n: int, one_in: int, seed: int) -> list[tuple[int, int]]:
     """n steps of a second, of which about one in so many takes two and a half."""
     draw = Random(seed)
