@@ -6,6 +6,7 @@ import { act } from "preact/test-utils";
 import { afterEach, describe, expect, it } from "vitest";
 import { TopologyGrid } from "../src/grid/TopologyGrid";
 import { query, setQuery } from "../src/state/address";
+import { serverNow } from "../src/state/clock";
 import type { GridColumns } from "../src/types";
 import { makeGrid } from "./fixtures";
 
@@ -52,7 +53,7 @@ describe("the order of the topology grid", () => {
 
 describe("the age of the topology grid", () => {
   const drawnOf = (source: "jobs/3" | "", msAgo: number, when = "") => {
-    const columns = { ...makeGrid(16, 8), at: new Date(Date.now() - msAgo).toISOString() };
+    const columns = { ...makeGrid(16, 8), at: new Date(serverNow() - msAgo).toISOString() };
     const grid = <TopologyGrid columns={columns} selected={null} onSelect={nothing} source={source} when={when} />;
     act(() => render(<main>{grid}</main>, document.body));
     return document.querySelector(".panel-head .faint")?.textContent ?? "";
