@@ -33,7 +33,7 @@ from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 14
+VERSION = 15
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
@@ -45,6 +45,7 @@ ALONE_LOST_MIN = 0.5  # of what an iteration loses
 ALONE_CONNECTIONS_MIN = 2  # of each NIC: one alone may be the other end's
 BUSY_MIN = 0.6  # of the time of its ops, on the wire: most of it, with late acknowledgements besides
 BUSY_SOCKET_MIN = 0.4  # over sockets, where only what both ends' waits must have in common is counted
+LIES_MAX = 0.1  # of what its sends are on the wire longer: more is its proxy, or what it waits for
 TIED_MAX = 8
 NAMED_MAX = 8
 FOREIGN = "of what the port counts now, not the job's"
@@ -57,7 +58,7 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     """A finding for the NICs that explain what is slow; () when nothing on the wire is."""
     del symptom, settings
     end_of = _ends(slowdown)
-    ends = ends_of(edges_of(slowdown), end_of)
+    ends = ends_of(edges_of(slowdown), end_of, senders=_that_take(slowdown, end_of))
     if not _is_the_wire(slowdown, ends):
         ends = ends_of(edges_of(slowdown), end_of, ALONE_GROWN_MIN)
         if not _is_alone(slowdown, ends):
@@ -76,7 +77,7 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     told = {group: told_apart(slowdown, ends, end_of, group) for group in (*tied, *ends.undecided)}
     sure = tuple(one for one, rivals in zip(ends.chosen, ends.rivals, strict=True) if not rivals)
     sure += tuple(one for those in told.values() for one in those.ends)
-    found = [_nics(slowdown, ends, end_of, sure)] if sure else []
+    found = [_sent_only(ends, sure, _nics(slowdown, ends, end_of, sure))] if sure else []
     found = [_by_credits(one) if any(those.by_credits for those in told.values()) else one for one in found]
     found += [_cannot_be_told(slowdown, ends, end_of, one) for one in tied if not told[one].ends]
     found += [_one_of_several(slowdown, ends, end_of, one) for one in ends.undecided if not told[one].ends]
@@ -124,6 +125,17 @@ def _taken(ends: Ends, end_of: Ints, shares: Floats) -> tuple[int, ...]:
     cost = np.where(ends.is_slow, ends.now_ns - ends.usual_ns, 0.0)
     explained = np.isin(ends.sender, those) | np.isin(ends.receiver, those)
     return tuple(those.tolist()) if cost[explained].sum() >= COVERED * cost.sum() else ()
+
+
+def _that_take(slowdown: Slowdown, end_of: Ints) -> frozenset[int]:
+    """The ends of whose ranks none leaves lying what it was sent: a proxy that is late makes its sends seem long, too. None
+    over sockets, where nobody sees which of two is slow."""
+    if uses_sockets(slowdown.window):
+        return frozenset()
+    lies = slowdown.waits[Wait.COPY].excess_ns > LIES_MAX * np.minimum(
+        slowdown.waits[Wait.NETWORK].excess_ns, slowdown.lost_ns
+    )
+    return frozenset(np.setdiff1d(end_of, end_of[lies]).tolist())
 
 
 def _ends(slowdown: Slowdown) -> Ints:
@@ -195,6 +207,17 @@ def _nics(slowdown: Slowdown, ends: Ends, end_of: Ints, sure: tuple[int, ...]) -
         return _finding(slowdown, ends, end_of, sure, Component.NIC, f"{said}; {ONE_NODES}")
     said = f"{said}; NICs do not break at once, so it is the network they share"
     return _finding(slowdown, ends, end_of, sure, Component.NETWORK, said)
+
+
+def _sent_only(ends: Ends, sure: tuple[int, ...], one: Finding) -> Finding:
+    """As found, and said so where only what they send is slow: less than both ways."""
+    if ends.is_slow[np.isin(ends.receiver, sure)].any():
+        return one
+    is_strong, said = one.grade is Grade.STRONG, one.sentence.replace(" and is sent", "").replace(" and are sent", "")
+    return replace(
+        one, grade=Grade.MODERATE if is_strong else one.grade, score=round(0.8 * one.score, 4) if is_strong else one.score,
+        sentence=f"{said} Only what goes out is slow, whoever it is for; what comes in is taken in time.",
+    )  # fmt: skip
 
 
 def _by_credits(one: Finding) -> Finding:

@@ -22,6 +22,7 @@ SLOW_MIN = 0.3  # of how much the connection grew that costs most: the others of
 COSTS_MIN = 0.5  # of what that one costs: as slow, though what it carried was on the wire for longer before
 COVERED = 0.9  # of what the slow connections cost
 OWN_MIN = 0.6  # of its own connections
+SENT_MIN = 3  # connections to different ends, all slow: two of them may be slow themselves
 BESIDE_MIN = 0.3  # of what the connections of the first end cost
 ELSEWHERE_MIN = 0.5  # of the costliest connection: less, elsewhere, may be how others fell in line with it
 EVERYBODY = 0.85  # of all connections
@@ -57,9 +58,28 @@ class Ends:
         return found
 
 
-def ends_of(edges: Edges, end_of: Ints, grown_min: float = GROWN_MIN) -> Ends:
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """Connections (C,) between ends, which are slow, and the ends that are also judged by what they send."""
+
+    sender: Ints
+    receiver: Ints
+    slow: Mask
+    senders: frozenset[int]
+
+    def own(self, end: int) -> float:
+        """Share of its own connections that are slow; of those it sends, where these go to several and so are told apart."""
+        mine = (self.sender == end) | (self.receiver == end)
+        sent = (self.sender == end) & (self.receiver >= 0)
+        share = float(self.slow[mine].mean()) if mine.any() else 0.0
+        if end not in self.senders or np.count_nonzero(sent) < SENT_MIN or not self.slow[sent].all():
+            return share
+        return 1.0
+
+
+def ends_of(edges: Edges, end_of: Ints, grown_min: float = GROWN_MIN, senders: frozenset[int] = frozenset()) -> Ends:
     """What explains the slow ones of `edges`. end_of: (R,) the end of each rank: its NIC, or itself. grown_min: of their usual
-    time, from which connections are slow.
+    time, from which connections are slow. senders: the ends that may be slow in what they send alone.
     """
     sender = end_of[edges.sender]
     receiver = np.where(edges.receiver >= 0, end_of[np.maximum(edges.receiver, 0)], -1)
@@ -74,7 +94,8 @@ def ends_of(edges: Edges, end_of: Ints, grown_min: float = GROWN_MIN) -> Ends:
     sender, receiver, usual, now, lasted = (one[carries] for one in (sender, receiver, usual, now, lasted))
     slow = _slow(usual, now, grown_min)
     cost = np.where(slow, now - usual, 0.0)
-    chosen, left = _fewest(sender, receiver, slow, cost)
+    share_of = _Shares(sender, receiver, slow, senders)
+    chosen, left = _fewest(sender, receiver, share_of, cost)
     n_ends = len(np.unique(sender[receiver >= 0]))
     if len(chosen) > 1 and n_ends >= EVERYBODY_MIN and slow[receiver >= 0].mean() >= EVERYBODY:
         is_half, nothing = 2 * len(chosen) <= n_ends + 1, np.zeros(0, np.int64)
@@ -83,7 +104,7 @@ def ends_of(edges: Edges, end_of: Ints, grown_min: float = GROWN_MIN) -> Ends:
         return Ends(sender, receiver, usual, now, lasted, slow, (), (), np.zeros(0, np.int64), (), True, False)
     undecided = _undecided(sender, receiver, slow, chosen)
     chosen = [one for one in chosen if not any(one in group for group in undecided)]
-    rivals = tuple(_rivals(sender, receiver, slow, chosen, one) for one in chosen)
+    rivals = tuple(_rivals(sender, receiver, share_of, chosen, one) for one in chosen)
     left = np.where((receiver < 0) & bool(chosen or undecided), 0.0, left)  # it may well go to one of them
     left = np.where(
         left < ELSEWHERE_MIN * cost.max(initial=0.0), 0.0, left
@@ -138,7 +159,7 @@ def _slow(usual: Floats, now: Floats, grown_min: float) -> Mask:
     return found
 
 
-def _fewest(sender: Ints, receiver: Ints, slow: Mask, cost: Floats) -> tuple[list[int], Floats]:
+def _fewest(sender: Ints, receiver: Ints, share_of: _Shares, cost: Floats) -> tuple[list[int], Floats]:
     """Ends that are slow towards nearly all they talk to, the one that touches most first, and what they leave (C,).
 
     Until nothing slow is left that such an end touches: the connection of two slow NICs may cost far more than their others.
@@ -150,26 +171,26 @@ def _fewest(sender: Ints, receiver: Ints, slow: Mask, cost: Floats) -> tuple[lis
         }
         ends = [
             end for end, mine in whole.items()
-            if mine >= BESIDE_MIN * first and _own_share(sender, receiver, slow, end) >= OWN_MIN
+            if mine >= BESIDE_MIN * first and share_of.own(end) >= OWN_MIN
         ]  # fmt: skip
         if not ends:
             return chosen, left
         touched = {end: float(left[(sender == end) | (receiver == end)].sum()) for end in ends}
         most = [end for end in ends if touched[end] >= COVERED * max(touched.values())]
-        best = max(most, key=lambda end: (_own_share(sender, receiver, slow, end), touched[end]))
+        best = max(most, key=lambda end: (share_of.own(end), touched[end]))
         first = first or whole[best]
         chosen.append(best)
         left = np.where((sender == best) | (receiver == best), 0.0, left)
 
 
-def _rivals(sender: Ints, receiver: Ints, slow: Mask, chosen: list[int], one: int) -> tuple[int, ...]:
+def _rivals(sender: Ints, receiver: Ints, share_of: _Shares, chosen: list[int], one: int) -> tuple[int, ...]:
     """Ends not chosen that are as slow, and touch all that only `one` of the chosen explains."""
     rest = [end for end in chosen if end != one]
-    mine = slow & ((sender == one) | (receiver == one)) & ~np.isin(sender, rest) & ~np.isin(receiver, rest)
+    mine = share_of.slow & ((sender == one) | (receiver == one)) & ~np.isin(sender, rest) & ~np.isin(receiver, rest)
     return tuple(
         end for end in _touching(sender, receiver, mine)
         if end not in chosen
-        and _own_share(sender, receiver, slow, end) >= COVERED * _own_share(sender, receiver, slow, one)
+        and share_of.own(end) >= COVERED * share_of.own(one)
         and ((sender == end) | (receiver == end))[mine].all()
     )  # fmt: skip
 
@@ -178,9 +199,3 @@ def _touching(sender: Ints, receiver: Ints, those: Mask) -> list[int]:
     """The ends of these connections."""
     found = np.unique(np.concatenate([sender[those], receiver[those]]))
     return [int(end) for end in found if end != -1]
-
-
-def _own_share(sender: Ints, receiver: Ints, slow: Mask, end: int) -> float:
-    """Share of its own connections that are slow."""
-    mine = (sender == end) | (receiver == end)
-    return float(slow[mine].mean()) if mine.any() else 0.0

@@ -5,16 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rca.findings import Component, FaultKind, Finding, Grade, Subject
+from rca.rules.slow_nic import _sent_only
 from rca.slow.edges import Edges
 from rca.slow.ends import Ends, ends_of
 
 
-def found(*connections: tuple[int, int, float], usual_ms: float | list[float] = 10.0) -> Ends:
-    """Of connections (sender, receiver, ms now); receiver -1: nobody knows."""
+def found(
+    *connections: tuple[int, int, float], usual_ms: float | list[float] = 10.0, senders: frozenset[int] = frozenset()
+) -> Ends:
+    """Of connections (sender, receiver, ms now); receiver -1: nobody knows. senders: who may be slow in what it sends alone."""
     sender, receiver, now_ms = (np.array(column) for column in zip(*connections, strict=True))
     usual = np.broadcast_to(np.array(usual_ms) * 1e6, len(sender))
     edges = Edges(sender.astype(np.int64), receiver.astype(np.int64), usual, now_ms * 1e6, now_ms * 1e6)
-    return ends_of(edges, np.arange(int(max(sender.max(), receiver.max())) + 1))
+    return ends_of(edges, np.arange(int(max(sender.max(), receiver.max())) + 1), senders=senders)
 
 
 def ring(n: int, slow: set[int]) -> list[tuple[int, int, float]]:
@@ -128,3 +132,48 @@ def test_two_slow_ones_of_many_are_not_everybody() -> None:
 def test_everybody_is_slow_where_all_are_touched_and_a_few_do_not_explain_it() -> None:
     ends = found(*waits_elsewhere(8, set(range(8))))
     assert ends.is_everybody and not ends.is_half and not ends.chosen
+
+
+SENT_SLOWLY = [(a, b, 30.0 if a == 2 else 10.0) for a in range(4) for b in range(4) if a != b]
+
+
+def test_one_that_sends_slowly_to_everybody_and_is_sent_as_fast_as_ever_is_chosen_where_it_may_be_so() -> None:
+    ends = found(*SENT_SLOWLY, senders=frozenset(range(4)))
+    assert ends.chosen == (2,) and ends.rivals == ((),) and not len(ends.unexplained)
+
+
+def test_one_whose_proxy_may_be_late_is_not_judged_by_what_it_sends() -> None:
+    ends = found(*SENT_SLOWLY, senders=frozenset({0, 1, 3}))
+    assert not ends.chosen and len(ends.unexplained) == 3
+
+
+def test_one_that_sends_slowly_to_two_may_have_two_slow_neighbours() -> None:
+    two = [
+        (2, 1, 30.0),
+        (2, 3, 30.0),
+        (1, 2, 10.0),
+        (3, 2, 10.0),
+        (0, 1, 10.0),
+        (1, 0, 10.0),
+        (0, 3, 10.0),
+        (3, 0, 10.0),
+    ]
+    assert not found(*two, senders=frozenset(range(4))).chosen
+
+
+def test_one_slow_both_ways_is_chosen_before_the_neighbours_that_send_to_it() -> None:
+    for slow in range(5):
+        ends = found(*ring(5, {slow}), senders=frozenset(range(5)))
+        assert ends.chosen == (slow,) and ends.rivals == ((),)
+
+
+def test_what_only_goes_out_slowly_is_said_so_and_is_moderate_at_most() -> None:
+    both = Finding(
+        rule="slow_nic", version=1, subject=Subject("nic", "rank 2", (2,)), component=Component.NIC,
+        kind=FaultKind.COMMUNICATION_FAIL_SLOW, culprits=(2,), score=0.9, grade=Grade.STRONG,
+        sentence="What rank 2 sends and is sent stays on the wire too long.", evidence=(),
+    )  # fmt: skip
+    assert _sent_only(found(*ring(5, {2})), (2,), both) is both
+    one = _sent_only(found(*SENT_SLOWLY, senders=frozenset(range(4))), (2,), both)
+    assert (one.culprits, one.grade) == ((2,), Grade.MODERATE) and one.score < both.score
+    assert one.sentence.startswith("What rank 2 sends stays on the wire too long. Only what goes out is slow")
