@@ -174,7 +174,7 @@ def hot_ranks(slowdown: Slowdown, measured: Measured) -> tuple[Verdict, ...]:
     """Computation that is uneven by itself: ranks that are sent far more than usual by custom collectives, as experts are that
     many tokens go to. They compute longer and start the next op last (Pulse §7.2.4); the longer way there is no slow network.
     """
-    usual, now = received_bytes(slowdown, measured)
+    usual, now = received_bytes(slowdown)
     known = np.isfinite(usual) & np.isfinite(now) & (usual > 0)
     if known.sum() < 2:
         return ()

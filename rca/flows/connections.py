@@ -190,25 +190,18 @@ def _grown_bytes(slowdown: Slowdown, rows: Rows, cell: Ints, is_seen: Mask) -> F
     return np.where((usual > 0) & (now > 0), now / np.where(usual > 0, usual, 1.0), 1.0)
 
 
-def received_bytes(slowdown: Slowdown, measured: Measured) -> tuple[Floats, Floats]:
-    """(R,) bytes of an iteration that each rank is sent by custom collectives, usually and now; NaN: not measured.
+def received_bytes(slowdown: Slowdown) -> tuple[Floats, Floats]:
+    """(R,) bytes of an iteration that each rank is sent by custom collectives, usually and now; NaN: not known.
 
-    Added up of senders that were measured in both: one that was only in the one would look like tokens that went elsewhere.
+    As their senders enqueued them: known of every iteration, however few are measured on the wire.
     """
-    kept = measured.place >= 0
-    kept[kept] = slowdown.iterations.func[measured.place[kept]] == FUNC_SEND
-    rows, iteration = measured.rows[kept], measured.iteration[kept]
-    receiver = receivers_of(slowdown, rows["comm_id"], rows["peer"].astype(np.int64))
-    n_ranks, n = len(slowdown.iterations.ranks), max(slowdown.iterations.n, 1)
-    known = receiver >= 0
-    sender = slowdown.iterations.rank_at[measured.place[kept]]
-    pairs, of = np.unique(np.stack([sender[known], receiver[known]], axis=1), axis=0, return_inverse=True)
-    cell, n_cells = of.ravel() * n + iteration[known], len(pairs) * n
-    total = np.bincount(cell, weights=rows["n_bytes"][known], minlength=n_cells).astype(np.float64).reshape(-1, n)
-    usual, now = (_mean(total, (total > 0) & those) for those in (slowdown.usual, slowdown.slow))
-    both = np.isfinite(usual) & np.isfinite(now)
-    to, is_sent = pairs[both, 1], np.bincount(pairs[both, 1], minlength=n_ranks) > 0
-    sums = [np.bincount(to, weights=one[both], minlength=n_ranks) for one in (usual, now)]
+    iterations, n_ranks = slowdown.iterations, len(slowdown.iterations.ranks)
+    places = np.flatnonzero(iterations.func == FUNC_SEND)
+    to, sent = receivers_of(slowdown, iterations.comm_id[places], iterations.peer[places]), iterations.column("bytes")
+    usual, now = (_mean(sent[places], np.isfinite(sent[places]) & those) for those in (slowdown.usual, slowdown.slow))
+    both = np.isfinite(usual) & np.isfinite(now) & (to >= 0)
+    is_sent = np.bincount(to[both], minlength=n_ranks) > 0
+    sums = [np.bincount(to[both], weights=one[both], minlength=n_ranks) for one in (usual, now)]
     return np.where(is_sent, sums[0], np.nan), np.where(is_sent, sums[1], np.nan)
 
 

@@ -16,6 +16,7 @@ from nccl_instrument.tables import TRAFFIC_INCOMPLETE, TRAFFIC_SOURCES
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Symptom, SymptomKind
 from rca.flows import analyzer
+from rca.flows.connections import received_bytes
 from rca.flows.measured import measured_in
 from rca.rules import actual_time
 from rca.settings import DEFAULT
@@ -156,6 +157,14 @@ def test_without_waits_a_late_proxy_is_its_groups_and_computation() -> None:
         ("actual_time", FaultKind.GROUP_ANOMALY, ())
     ]
     assert "not the network" in found[0].sentence
+
+
+def test_hot_experts_are_told_by_what_is_enqueued_for_them_where_their_own_bytes_were_not_measured() -> None:
+    seen = window("hot_expert", EXPERTS, 3)
+    one = slow(replace(seen, tables={name: rows for name, rows in seen.tables.items() if name != "traffic"}))
+    usual, now = received_bytes(one)
+    assert int(np.nanargmax(now / usual)) == int(np.flatnonzero(one.iterations.ranks == 3)[0])
+    assert np.nanmax(now / usual) > analyzer.HOT_MIN * np.nanmedian(now / usual)
 
 
 def test_hot_experts_are_computation_and_the_longer_way_to_them_is_no_slow_network() -> None:
