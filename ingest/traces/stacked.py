@@ -115,7 +115,7 @@ def narrowed(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if column.dtype.kind not in "iu":
         return column
     low, high = int(column.min(initial=0)), int(column.max(initial=0))
-    kind = np.result_type(np.min_scalar_type(low), np.min_scalar_type(high)) if low < 0 else np.min_scalar_type(high)
+    kind = np.min_scalar_type(min(low, -high - 1) if low < 0 else high)
     return column.astype(kind) if kind.itemsize < column.itemsize else column
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.traces.stacked import OF_ONE, Stack, is_plain, newest
+from ingest.traces.stacked import OF_ONE, Stack, is_plain, narrowed, newest
 from ingest.window import WINDOW_DTYPE
 from nccl_instrument.planes import PlaneTable
 from nccl_instrument.tables import DTYPE
@@ -63,3 +63,25 @@ def test_of_what_is_in_progress_the_newest_row_of_each_is_kept(table: str, n_tic
     assert kept.tolist() == [len(rows) - 4, len(rows) - 3, len(rows) - 2]
     earlier = newest(table, stack, np.arange(3))
     assert earlier.tolist() == [0, 1, 2], "only what is asked about counts"
+
+
+def test_few_rows_that_travel_by_themselves_do_not_widen_what_comes_in_planes() -> None:
+    rows = np.zeros(90, DTYPE["op"])
+    rows["comm_id"], rows["peer"] = 300, -1
+    by_rows, in_planes = (
+        open_batch(encode_batch(TraceBatch("job", "node", bytes(16), 1, 1, 1, {"op": some}))).inflate()["op"]
+        for some in (rows[:3], rows)
+    )
+    assert not is_plain(by_rows) and is_plain(in_planes)
+    for name, width in (("comm_id", 2), ("peer", 1)):
+        assert Stack("op", [by_rows]).narrow(name).dtype.itemsize == width
+        assert Stack("op", [in_planes]).narrow(name).dtype.itemsize == width
+
+
+@pytest.mark.parametrize(
+    ("numbers", "width"), [([], 1), ([0, 255], 1), ([-1, 127], 1), ([-1, 300], 2), ([-(2**40)], 8)]
+)
+def test_whole_numbers_take_as_few_bytes_as_they_need_and_stay_equal(numbers: list[int], width: int) -> None:
+    column = np.array(numbers, np.int64)
+    assert narrowed(column).tolist() == numbers
+    assert narrowed(column).dtype.itemsize == (width if numbers else 1)
