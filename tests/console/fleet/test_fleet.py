@@ -75,6 +75,7 @@ def test_ops_inside_a_node_are_not_said_to_be_undone() -> None:
 async def test_a_job_over_time_has_figures_in_words_and_its_losses(ingest: Ingest) -> None:
     job = StallingJob(ingest)
     await job.run(25)
+    await ingest.application.stop()  # which writes all roll-ups
     attempt = await Attempt.objects.select_related("job").alatest("pk")
     await Node.objects.filter(attempt=attempt, name="node-2").aupdate(losses={"ring_records": 5, "late_sweeps": 9})
     team = await Team.objects.aget(pk=attempt.job.team_id)
