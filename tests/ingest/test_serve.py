@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import select
+import selectors
 import socket
 
 import pytest
@@ -30,12 +30,15 @@ def test_connections_to_a_shared_port_are_spread_over_those_who_listen() -> None
 def accept(n: int, *listening: socket.socket) -> list[int]:
     """How many of n each took. The kernel may hand a connection over after its client has it."""
     taken = [0] * len(listening)
-    while sum(taken) < n:
-        ready = select.select(listening, [], [], 20)[0]
-        assert ready, f"only {sum(taken)} came"
-        for one in ready:
-            one.accept()[0].close()
-            taken[listening.index(one)] += 1
+    with selectors.DefaultSelector() as waiting:
+        for number, one in enumerate(listening):
+            waiting.register(one, selectors.EVENT_READ, number)
+        while sum(taken) < n:
+            ready = waiting.select(20)
+            assert ready, f"only {sum(taken)} came"
+            for key, _ in ready:
+                listening[key.data].accept()[0].close()
+                taken[key.data] += 1
     return taken
 
 
