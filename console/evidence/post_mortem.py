@@ -19,7 +19,7 @@ from console.incidents.models import ActorKind, ConditionState, Incident, State,
 from console.incidents.pictures.evidence import newest_diagnosis
 from console.incidents.read import TIMELINE_MAX, newest_revision, read_review
 from console.incidents.watching.seen_before import SeenBefore, read_seen_before
-from console.incidents.words import CONDITION, SYMPTOM
+from console.incidents.words import CONDITION, SYMPTOM, word_of
 from console.tickets.telling import address_of
 from ingest.models import Rank
 from rca.findings import Diagnosis, Evidence, Finding
@@ -102,19 +102,14 @@ def _summary(incident: Incident, impact: Impact) -> Iterator[str]:
     ended = _at(impact.until) if impact.until else "not over as far as is known"
     rows = [
         ("Job", f"{_safe(incident.job.name)}, attempt {incident.attempt.number}"),
-        ("What", f"{SYMPTOM.get(incident.symptom, incident.symptom)}, {incident.severity} severity"),
-        ("State", f"{incident.state}, {_goes_on(incident)}"),
+        ("What", f"{word_of(SYMPTOM, incident.symptom)}, {incident.severity} severity"),
+        ("State", f"{incident.state}, {word_of(CONDITION, incident.condition)}"),
         ("First symptom", _at(impact.since)), ("Trigger", _at(_moment(incident.triggered_ns))),
         ("Named", _at(incident.root_caused_at)), ("Acknowledged", _by(incident.acknowledged_at, incident.acknowledged_by)),
         ("Over", ended), ("Resolved", _by(incident.resolved_at, "") + why),
     ]  # fmt: skip
     yield from ("", "## Summary", "", "| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows))
     yield from ("", "**TODO** two sentences for somebody who was not there.")
-
-
-def _goes_on(incident: Incident) -> str:
-    """As the incident's page says it."""
-    return CONDITION.get(incident.condition, incident.condition)
 
 
 def _impact(incident: Incident, impact: Impact) -> Iterator[str]:

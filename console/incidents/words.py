@@ -5,6 +5,7 @@ The same words as the pages' (frontend/src/state/words.ts, parts/bits.tsx); a te
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 SYMPTOM: Final = {
@@ -15,3 +16,8 @@ COMPONENT: Final = {
     "nic": "NIC", "network": "Network", "copy": "GPU copy", "gpu": "GPU", "node": "Node", "proxy": "NCCL proxy thread",
     "process": "Process", "software": "Training code", "unknown": "Unknown component",
 }  # fmt: skip
+
+
+def word_of(words: Mapping[str, str], code: str) -> str:
+    """The word for a code; a code that has none stands for itself."""
+    return words.get(code, code)

@@ -48,7 +48,7 @@ class Place:
 def place_of(url: str, allowed: Collection[str], seconds_max: float = RESOLVE_SECONDS_MAX) -> Place:
     """The checked place that `url` means. Refused when it is not allowed, Again when its name does not resolve in time."""
     scheme, name, port, path = split(url)
-    is_named = name in allowed or f"{name}:{port}" in allowed
+    is_named = _is_named(name, port, allowed)
     if scheme != "https" and not is_named:
         raise Refused(_only_https(name, port))
     addresses = _resolve(name, port, min(seconds_max, RESOLVE_SECONDS_MAX))
@@ -64,7 +64,7 @@ def objection_to(url: str, allowed: Collection[str]) -> str:
         scheme, name, port, _ = split(url)
     except Refused as error:
         return str(error)
-    if name in allowed or f"{name}:{port}" in allowed:
+    if _is_named(name, port, allowed):
         return ""
     if scheme != "https":
         return _only_https(name, port)
@@ -73,6 +73,10 @@ def objection_to(url: str, allowed: Collection[str]) -> str:
     except ValueError:
         return ""
     return "" if is_public(address) else _not_public(name, port, name)
+
+
+def _is_named(name: str, port: int, allowed: Collection[str]) -> bool:
+    return name in allowed or f"{name}:{port}" in allowed
 
 
 def _only_https(name: str, port: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from console.incidents.words import COMPONENT, CONDITION, SYMPTOM
+from console.incidents.words import COMPONENT, CONDITION, SYMPTOM, word_of
 from console.tickets.message import Message
 
 
@@ -13,33 +13,33 @@ def lines_of(message: Message) -> list[str]:
     if message.own_lines:
         return [line for line in message.own_lines if line]
     what = f"{symptom_of(message)}, {message.severity} severity."
-    said = [
+    lines = [
         f"Incident {message.number} of job {message.job}, attempt {message.attempt}: {what}",
         _started_by(message),
         *message.places,
     ]
     if message.component:
-        said.append(f"Component: {component_of(message)}.")
+        lines.append(f"Component: {component_of(message)}.")
     if message.evidence:
-        said.append(f"Evidence: {'; '.join(message.evidence)}.")
+        lines.append(f"Evidence: {'; '.join(message.evidence)}.")
     if message.advice:
-        said.append(f"What to do next: {message.advice}")
+        lines.append(f"What to do next: {message.advice}")
     if message.n_victims:
-        said.append(f"{message.n_victims} {'rank only waits' if message.n_victims == 1 else 'ranks only wait'}.")
-    said.append(f"It is {message.state}, {condition_of(message)}; since {message.opened_at}.")
-    return [*said, *([message.url] if message.url else [])]
+        lines.append(f"{message.n_victims} {'rank only waits' if message.n_victims == 1 else 'ranks only wait'}.")
+    lines.append(f"It is {message.state}, {condition_of(message)}; since {message.opened_at}.")
+    return [*lines, *([message.url] if message.url else [])]
 
 
 def symptom_of(message: Message) -> str:
-    return SYMPTOM.get(message.symptom, message.symptom)
+    return word_of(SYMPTOM, message.symptom)
 
 
 def condition_of(message: Message) -> str:
-    return CONDITION.get(message.condition, message.condition)
+    return word_of(CONDITION, message.condition)
 
 
 def component_of(message: Message) -> str:
-    return COMPONENT.get(message.component, message.component)
+    return word_of(COMPONENT, message.component)
 
 
 def _started_by(message: Message) -> str:
