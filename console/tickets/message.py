@@ -162,7 +162,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A sort of destination. check: refuses bad settings by raising Refused. takes_pictures: holds files or shows images."""
+    """A sort of destination. check: refuses bad settings by raising Refused. takes_pictures: holds files or shows images.
+
+    writes_once: the incident's text is written when its ticket is made there, and never again. bare: acts that say nothing of
+    the incident's evidence.
+    """
 
     name: str
     title: str
@@ -171,6 +175,12 @@ class Kind:
     check: Callable[[Config], None] = field(default=lambda config: None)
     calls_back: bool = False
     takes_pictures: bool = False
+    writes_once: bool = False
+    bare: frozenset[Verb] = frozenset()
+
+    def shows_evidence(self, verb: Verb, external_id: str) -> bool:
+        """Whether such a message shows places, evidence and advice, so that they are to be read. external_id: of its ticket."""
+        return verb not in self.bare and not (self.writes_once and external_id)
 
 
 def as_json(body: Any) -> bytes:

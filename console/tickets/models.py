@@ -29,7 +29,8 @@ class Destination(models.Model):
     title_template, body_template: how its tickets are worded (templates.py), empty for the usual words.
     looks_not_before, n_looks_failed: the same for looking at its tickets, which holds no message back.
     request_key: a hash of the maker's own: a repeated request makes one.
-    n_refused: messages beyond the limit of waiting ones. hooks_refused: calls from outside that changed nothing, by reason.
+    n_refused: messages beyond the limit of waiting ones. n_left_out: incidents that were open when it was made and that it was
+    not told of at once. hooks_refused: calls from outside that changed nothing, by reason.
     """
 
     team = models.ForeignKey("ingest.Team", models.PROTECT, related_name="destinations")
@@ -51,6 +52,7 @@ class Destination(models.Model):
     looks_not_before = models.DateTimeField(null=True, blank=True)
     n_looks_failed = models.PositiveIntegerField(default=0)
     n_refused = models.PositiveBigIntegerField(default=0)
+    n_left_out = models.PositiveIntegerField(default=0, db_default=0)
     n_hooks = models.PositiveBigIntegerField(default=0)
     hooks_refused = models.JSONField(default=dict, blank=True)
     request_key = models.CharField(max_length=100, default="", db_default="", blank=True)

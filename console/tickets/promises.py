@@ -27,9 +27,8 @@ from rca.findings import Grade
 log = logging.getLogger(__name__)
 TELL_AFTER: Final = timedelta(seconds=10)
 WAITING_MAX: Final = 1000
-TOLD_AT_ONCE_MAX: Final = (
-    20  # open incidents a new destination is told of at once; of others when something happens to them
-)
+TOLD_AT_ONCE_MAX: Final = 20
+"""Open incidents a new destination is told of at once, newest first; of the others when something happens to them."""
 VERBS: Final = {
     "acknowledged": "acknowledge", "unacknowledged": "unacknowledge", "resolved": "resolve", "reopened": "reopen",
     "commented": "comment", "diagnosed": "update", "revised": "update", "attached": "update", "assigned": "update",
@@ -120,15 +119,21 @@ def _is_taken_for_over(ticket: Ticket) -> bool:
 
 
 def tell_of_the_open(destination: Destination, now: datetime) -> None:
-    """Somebody makes a destination while a job hangs: it is told of what still is to be told and nobody has taken."""
+    """Somebody makes a destination while a job hangs: it is told of what still is to be told and nobody has taken.
+
+    What is beyond the limit is counted as n_left_out.
+    """
     open_ones = Incident.objects.filter(team=destination.team_id, state=State.OPEN).exclude(
         condition=ConditionState.CLEAR
     )
-    for incident in open_ones.select_related("attached_to").order_by("-pk")[:TOLD_AT_ONCE_MAX]:
-        if is_worth_telling(incident, destination):
-            ticket, is_new = Ticket.objects.get_or_create(incident=incident, destination=destination)
-            if is_new:
-                put(destination, ticket, "open", now, due_at=_due_at(incident, now))
+    n_worth = 0
+    for incident in open_ones.select_related("attached_to").order_by("-pk").iterator():
+        n_worth += (is_worth := is_worth_telling(incident, destination))
+        if is_worth and n_worth <= TOLD_AT_ONCE_MAX:
+            ticket = Ticket.objects.create(incident=incident, destination=destination)
+            put(destination, ticket, "open", now, due_at=_due_at(incident, now))
+    destination.n_left_out = max(n_worth - TOLD_AT_ONCE_MAX, 0)
+    destination.save(update_fields=["n_left_out"])
 
 
 def _due_at(incident: Incident, now: datetime) -> datetime:

@@ -45,6 +45,7 @@ class KindRow:
 class DestinationRow:
     """A destination. has_secrets: whether any are stored; n_*: of the last thirty days. hook_path: whom to call back.
 
+    n_left_out: incidents open when it was made that it was not told of then, but is with their next change.
     not_sent_why: why nothing will be sent there as it is set up, where that shows before it is tried.
     version: for `version` and If-Match; failures that are counted here leave it as it is, switching off for them does not.
     """
@@ -70,6 +71,7 @@ class DestinationRow:
     n_sent: int
     n_dead: int
     n_refused: int
+    n_left_out: int
     hook_path: str
     n_hooks: int
     hooks_refused: dict[str, int]
@@ -156,7 +158,7 @@ def destination_row(one: Any, caller: Caller) -> DestinationRow:
         title_template=one.title_template, body_template=one.body_template, enabled=one.enabled, paused_why=one.paused_why,
         not_sent_why=objection_of(kind, one.settings),
         made_by=one.made_by, not_before=iso(one.not_before), n_failures=one.n_failures, n_waiting=one.n_waiting,
-        n_sent=one.n_sent, n_dead=one.n_dead, n_refused=one.n_refused,
+        n_sent=one.n_sent, n_dead=one.n_dead, n_refused=one.n_refused, n_left_out=one.n_left_out,
         hook_path=f"/hooks/{one.kind}/{one.key}" if kind.calls_back else "", n_hooks=one.n_hooks,
         hooks_refused=one.hooks_refused, may_change=caller.may("administer", one.team_id),
     )  # fmt: skip

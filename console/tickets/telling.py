@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from console.incidents.models import Incident, Severity
 from console.incidents.rows import CULPRITS_SHOWN_MAX, NODES_SHOWN_MAX, iso
+from console.tickets.destinations import KINDS
 from console.tickets.known import known_of
 from console.tickets.message import Message, Verb
 from console.tickets.models import Delivery, Ticket, TicketPicture
@@ -32,7 +33,8 @@ EXAMPLE: Final = Message(
 def message_of(delivery: Delivery) -> Message:
     """What is to be told, in the destination's own words; the incident, its job and attempt should be selected with it."""
     destination = delivery.destination
-    plain = _test_of(delivery) if delivery.ticket is None else _told_of(delivery, delivery.ticket)
+    ticket = delivery.ticket
+    plain = _told_of(delivery, ticket, _known_where_shown(delivery, ticket)) if ticket else _test_of(delivery)
     return with_templates(plain, destination.title_template, destination.body_template)
 
 
@@ -41,10 +43,15 @@ def sample_of(incident: Incident | None) -> Message:
     if incident is None:
         return EXAMPLE
     ticket = Ticket(incident=incident)
-    return _told_of(Delivery(ticket=ticket, verb="open", made_at=incident.opened_at), ticket)
+    return _told_of(Delivery(ticket=ticket, verb="open", made_at=incident.opened_at), ticket, known_of(incident))
 
 
-def _told_of(delivery: Delivery, ticket: Ticket) -> Message:
+def _known_where_shown(delivery: Delivery, ticket: Ticket) -> dict[str, Any]:
+    kind = KINDS[delivery.destination.kind]
+    return known_of(ticket.incident) if kind.shows_evidence(cast(Verb, delivery.verb), ticket.external_id) else {}
+
+
+def _told_of(delivery: Delivery, ticket: Ticket, known: Mapping[str, Any]) -> Message:
     incident, entry = ticket.incident, delivery.entry
     return Message(
         verb=cast(Verb, delivery.verb),
@@ -71,7 +78,7 @@ def _told_of(delivery: Delivery, ticket: Ticket) -> Message:
         actor=entry.actor if entry else "",
         note=entry.note[:NOTE_CHARS_MAX] if entry and delivery.verb != "open" else "",
         url=address_of(incident),
-        **known_of(incident),
+        **known,
         external_id=ticket.external_id,
         **(_pictures(delivery) if delivery.verb == "pictures" else {}),
     )

@@ -23,6 +23,7 @@ const ROW: DestinationRow = {
   n_sent: 0,
   n_dead: 0,
   n_refused: 0,
+  n_left_out: 0,
   hook_path: "",
   n_hooks: 0,
   hooks_refused: {},

@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
-from console.tickets.message import JSON_TYPE, Config, Kind, Message, Post, Sent, Setting, as_json, checked
+from console.tickets.message import JSON_TYPE, Config, Kind, Message, Post, Sent, Setting, Verb, as_json, checked
 from console.tickets.wording import lines_of
 
 NEVER: Final = "0001-01-01T00:00:00Z"  # Go's zero time: has not ended
 SEVERITY: Final = {"high": "critical", "medium": "error", "low": "warning"}
+BARE: Final = frozenset[Verb]({"comment", "acknowledge", "unacknowledge"})
 
 
 def body_of(message: Message, receiver: str) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def body_of(message: Message, receiver: str) -> dict[str, Any]:
 
 
 def send(message: Message, config: Config, post: Post) -> Sent:
-    if message.verb in ("comment", "acknowledge", "unacknowledge"):
+    if message.verb in BARE:
         return Sent(said="an Alertmanager alert only fires and is resolved")
     token = config.secrets.get("token")
     headers = {"Content-Type": JSON_TYPE, **({"Authorization": f"Bearer {token}"} if token else {})}
@@ -54,4 +55,5 @@ KIND: Final = Kind(
         Setting("token", "Bearer token", is_secret=True, is_needed=False),
     ),
     send,
+    bare=BARE,
 )

@@ -87,4 +87,5 @@ KIND: Final = Kind(
     ),
     send,
     check,
+    writes_once=True,
 )

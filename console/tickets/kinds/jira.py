@@ -132,4 +132,5 @@ KIND: Final = Kind(
     send,
     check,
     takes_pictures=True,
+    writes_once=True,
 )

@@ -82,4 +82,5 @@ KIND: Final = Kind(
     send,
     check,
     calls_back=True,
+    bare=frozenset({"acknowledge", "resolve", "comment"}),
 )

@@ -115,4 +115,5 @@ KIND: Final = Kind(
     send,
     check_pictures,
     takes_pictures=True,
+    writes_once=True,
 )

@@ -120,6 +120,11 @@ function Standing({ row }: { row: DestinationRow }) {
       )}
       {row.not_sent_why && <div class="warning standing">nothing will be sent: {row.not_sent_why}</div>}
       {row.n_refused > 0 && <div class="warning">{count(row.n_refused, "message")} refused: too many waited</div>}
+      {row.n_left_out > 0 && (
+        <div class="faint">
+          {count(row.n_left_out, "open incident")} not told of when it was made: told of with the next change of each
+        </div>
+      )}
     </>
   );
 }

@@ -46,6 +46,8 @@ export interface DestinationRow {
   n_sent: number;
   n_dead: number;
   n_refused: number;
+  /** Incidents open when it was made that it was not told of then. */
+  n_left_out: number;
   hook_path: string;
   n_hooks: number;
   hooks_refused: Record<string, number>;
