@@ -21,8 +21,11 @@ from rca.triggers.blocks import BLOCKS_MIN, lasting_shift, n_compared, n_judged
 
 USUAL_KEPT = 256
 KEPT_MAX = 1024  # of iterations so short that more are needed: a slowdown and what is usual take seconds to be known
-CLEAR_TIMES = 2  # as much slower as a small slowdown must be, for as many iterations, and it is told in half the time
-CLEAR_OF_USUAL = 0.99  # of the usual iterations were shorter, of as many as blocks need
+CLEAR_OF_USUAL = 0.99  # of the iterations before were shorter, of CLEAR_KNOWN times `small_iterations` at least
+CLEAR_KNOWN = 5
+CLEAR_ITERATIONS = 2  # times `small_iterations`
+CLEAR_DEVIATIONS = 2.0  # times `small_deviations`
+CLEAR_PART = 0.4  # of `small_ns`: of ports read once a second three readings tell traffic of others from a slow NIC
 OFTEN_DEVIATIONS = 3.0  # of a number that comes by chance
 WINDOW_ITERATIONS = 8  # usual ones, so that four of twice the length would still show that they repeat
 
@@ -95,9 +98,11 @@ def learn(pace: Pace, began: Sequence[tuple[int, int]], settings: Settings) -> P
     recent = [*pace.recent, *fresh[skipped:]][-KEPT_MAX:]
     kept = max(len(_lately(recent, newest, settings)), _n_judged(pace, settings))
     learned = replace(pace, seen_ns=newest, warm_up=pace.warm_up + skipped, recent=tuple(recent[-kept:]))
-    if _changed(learned, settings) is None:
+    slow = _changed(learned, settings)
+    if slow is None:
         return _with_usual(learned, newest, settings)
-    return replace(learned, counted_ns=max(pace.counted_ns, newest))  # nor do they become usual once it has recovered
+    known = _taken_in(learned, [one for one in _unjudged(learned) if sum(one) <= slow.since_ns], settings)
+    return replace(known, counted_ns=max(pace.counted_ns, newest))  # nor do they become usual once it has recovered
 
 
 def _lately(recent: Sequence[tuple[int, int]], newest: int, settings: Settings) -> tuple[tuple[int, int], ...]:
@@ -118,7 +123,16 @@ def _with_usual(pace: Pace, newest: int, settings: Settings) -> Pace:
         judged_ns = max(
             judged_ns, pace.recent[-settings.small_iterations - 1][0]
         )  # there is nothing to judge them by yet
-    old = [one for one in pace.recent if pace.counted_ns < one[0] <= judged_ns]
+    return _taken_in(pace, [one for one in _unjudged(pace) if one[0] <= judged_ns], settings)
+
+
+def _unjudged(pace: Pace) -> list[tuple[int, int]]:
+    """Those of which it is not known yet whether they are usual."""
+    return [one for one in pace.recent if one[0] > pace.counted_ns]
+
+
+def _taken_in(pace: Pace, old: Sequence[tuple[int, int]], settings: Settings) -> Pace:
+    """`pace` with these among what is usual."""
     if not old:
         return pace
     usual = (*pace.usual_ns, *(length for _, length in old))
@@ -142,20 +156,43 @@ def _changed(pace: Pace, settings: Settings) -> Slowing | None:
     return (
         _lasting(pace, usual, settings.slow_factor * usual, settings.halved_iterations, settings.delta_min_ns, "halved")
         or _lasting(pace, usual, small, settings.small_iterations, settings.small_ns, "slower")
-        or _clear(pace, usual, small, settings)
+        or _clear(pace, usual, settings)
         or _shifted(pace, settings)
         or _recurring(pace, usual, max(1.5 * usual, small), settings)
     )
 
 
-def _clear(pace: Pace, usual: int, small: float, settings: Settings) -> Slowing | None:
-    """A small slowdown that usual iterations never show, as far as enough of them are known: half of `small_ns` tells it."""
-    if len(pace.usual_ns) < BLOCKS_MIN * settings.small_iterations:
+def _clear(pace: Pace, usual: int, settings: Settings) -> Slowing | None:
+    """A small slowdown that iterations before it never show, as far as enough of them are known, is told sooner."""
+    span_ns, n = int(CLEAR_PART * settings.small_ns), CLEAR_ITERATIONS * settings.small_iterations
+    slower = (1 + settings.small_share) * usual
+    if median(length for _, length in pace.recent[-n:]) < slower:
         return None
-    longest = sorted(pace.usual_ns)[int(CLEAR_OF_USUAL * (len(pace.usual_ns) - 1))]
-    limit = max(usual + CLEAR_TIMES * (small - usual), longest)
-    n = CLEAR_TIMES * settings.small_iterations
-    return _lasting(pace, usual, limit, n, settings.small_ns // CLEAR_TIMES, "slower")
+    before = _before(pace, usual, n, span_ns)
+    if len(before) < CLEAR_KNOWN * settings.small_iterations:
+        return None
+    longest = sorted(before)[math.ceil(CLEAR_OF_USUAL * len(before)) - 1]
+    far = CLEAR_DEVIATIONS * settings.small_deviations * _deviation(before)
+    limit = max(slower, usual + far, longest)
+    return _lasting(pace, usual, limit, n, span_ns, "slower")
+
+
+def _before(pace: Pace, usual: int, n: int, span_ns: int) -> list[int]:
+    """Lengths of what was before the newest n, or span_ns, and those before that are as long: the usual and the unjudged ones.
+
+    A job that is young, or was looked at lately, has most of what tells its usual in the latter.
+    """
+    lengths = [length for _, length in pace.recent]
+    at = max(len(lengths) - n, 0)
+    taken = sum(lengths[at:])
+    while at > 0 and taken < span_ns:
+        at -= 1
+        taken += lengths[at]
+    halfway = (usual + median(lengths[at:])) / 2
+    while at > 0 and lengths[at - 1] >= halfway:
+        at -= 1
+    first = max(at - 1, 0)  # one straddles the onset
+    return [*pace.usual_ns, *(length for began, length in pace.recent[:first] if began > pace.counted_ns)]
 
 
 def _shifted(pace: Pace, settings: Settings) -> Slowing | None:
@@ -169,9 +206,12 @@ def _shifted(pace: Pace, settings: Settings) -> Slowing | None:
 
 def _small(pace: Pace, usual: int, settings: Settings) -> float:
     """The length from which an iteration is slower than `usual`, by what normal ones vary."""
-    middle = median(pace.usual_ns)
-    deviation = 1.4826 * median(abs(length - middle) for length in pace.usual_ns)
-    return usual + max(settings.small_share * usual, settings.small_deviations * deviation)
+    return usual + max(settings.small_share * usual, settings.small_deviations * _deviation(pace.usual_ns))
+
+
+def _deviation(lengths: Sequence[int]) -> float:
+    middle = median(lengths)
+    return 1.4826 * median(abs(length - middle) for length in lengths)
 
 
 def _crept(pace: Pace, settings: Settings) -> Slowing | None:

@@ -26,7 +26,7 @@ from tests.eval.watching import SECOND, Followed, Watch
 Row = dict[str, Any]
 PATIENCE_SECONDS: Final = 18.0  # of data, for an incident after a fault
 AFTERWARDS_SECONDS: Final = 30.0  # and for its diagnosis to change: what is said then counts too
-PAUSE_SECONDS: Final = 2.0  # between looks
+PAUSE_SECONDS: Final = 1.0  # between looks, as a live job is looked at
 
 
 @dataclass(frozen=True, slots=True)

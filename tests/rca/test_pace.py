@@ -69,14 +69,41 @@ def test_an_evaluation_every_minute_is_nobodys_fault() -> None:
     assert not any(slow for _, slow in watched(steps((30, 300), *rounds))[1])
 
 
-@pytest.mark.parametrize(("ms", "after_s"), [(107, 9), (112, 5), (150, 5)])
-def test_a_small_slowdown_is_told_the_sooner_the_clearer_it_is(ms: int, after_s: int) -> None:
-    looks = watched(steps((600, 100), (300, ms)))[1]
-    assert 60 + after_s <= next(second for second, slow in looks if slow) <= 60 + after_s + 2
+def taking_turns(n: int, *ms: int) -> list[tuple[int, int]]:
+    """n iterations whose lengths take turns."""
+    return [(1, ms[at % len(ms)]) for at in range(n)]
 
 
-def test_what_is_over_after_four_seconds_is_no_slowdown_however_clear() -> None:
-    assert not any(slow for _, slow in watched(steps((600, 100), (26, 150), (300, 100)))[1])
+@pytest.mark.parametrize("n_before", [75, 600])
+@pytest.mark.parametrize(("ms", "after_s"), [(106, 4), (112, 4), (150, 4)])
+def test_a_small_slowdown_that_stands_out_is_told_after_four_seconds_in_a_young_job_too(
+    ms: int, after_s: int, n_before: int
+) -> None:
+    looks = watched(steps((n_before, 100), (300, ms)))[1]
+    onset_s = n_before / 10
+    first = next(second for second, slow in looks if slow)
+    assert onset_s + after_s <= first <= onset_s + after_s + 1.5
+    assert all(slow for second, slow in looks if second >= first), "and it is told from then on"
+
+
+def test_one_that_stands_out_less_needs_longer() -> None:
+    looks = watched(steps(*taking_turns(600, 98, 99, 100, 101, 102), *taking_turns(300, 110, 111, 112, 113, 114)))[1]
+    assert 69 <= next(second for second, slow in looks if slow) <= 72
+
+
+@pytest.mark.parametrize("n_before", [40, 600])
+def test_what_is_over_after_three_seconds_is_no_slowdown_however_clear(n_before: int) -> None:
+    assert not any(slow for _, slow in watched(steps((n_before, 100), (20, 150), (300, 100)))[1])
+
+
+def test_a_job_of_which_little_is_known_is_told_slow_no_sooner() -> None:
+    looks = watched(steps((60, 100), (300, 112)))[1]
+    assert next(second for second, slow in looks if slow) >= 6 + 9
+
+
+def test_what_came_before_an_onset_is_usual_and_what_came_since_is_not() -> None:
+    pace, _ = watched(steps((90, 100), (40, 150)))
+    assert len(pace.usual_ns) >= 65 and set(pace.usual_ns) == {100 * MS}
 
 
 def test_a_stretch_as_slow_as_many_usual_ones_were_is_told_no_sooner() -> None:
