@@ -167,7 +167,7 @@ def node_state(node: Node, unheard: str, has_ended: bool = False) -> str:
 
 
 def _job_state(known: JobKnown, ops_per_s: float | None) -> JobState:
-    """What the machine sees, whatever people have resolved: a hang that goes on is stuck, not idle."""
+    """What the machine sees, whatever people have resolved: a hang that goes on is stuck, not idle; who is slow still runs."""
     if known.state == Attempt.State.ENDED:
         return "ended"
     if not known.n_nodes:
@@ -176,7 +176,7 @@ def _job_state(known: JobKnown, ops_per_s: float | None) -> JobState:
         return "silent" if hears(timezone.now()) else "unknown"
     if _is_unseen(known):
         return "unknown"
-    if known.is_firing:
+    if known.is_hung:
         return "stuck"
     if known.look_kind == LOOK_FAILED:
         return "unknown"
@@ -184,7 +184,9 @@ def _job_state(known: JobKnown, ops_per_s: float | None) -> JobState:
         return "stuck"
     if known.n_catching_up:
         return "catching_up"
-    return "running" if ops_per_s or known.has_steps else "idle"  # of some jobs only stages are known
+    if not ops_per_s and not known.has_steps:  # of some jobs only stages are known
+        return "idle"
+    return "slow" if known.is_slow else "running"
 
 
 def _is_unseen(known: JobKnown) -> bool:

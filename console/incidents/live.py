@@ -22,7 +22,7 @@ IncidentState = Literal["open", "acknowledged", "resolved"]
 ConditionState = Literal["firing", "clearing", "clear"]
 Certainty = Literal["suspected", "diagnosed"]
 Severity = Literal["low", "medium", "high"]
-JobState = Literal["running", "stuck", "silent", "catching_up", "idle", "ended", "unknown"]
+JobState = Literal["running", "stuck", "slow", "silent", "catching_up", "idle", "ended", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,7 @@ describe("a job's incident on Now", () => {
 
   it("is kept in sight while the job stands still, though somebody resolved it", () => {
     expect(incidentOf({ ...job, state: "stuck" }, [resolved])).toBe(1);
+    expect(incidentOf({ ...job, state: "slow" }, [resolved])).toBe(1);
     expect(incidentOf({ ...job, state: "running" }, [resolved])).toBeNull();
     expect(incidentOf({ ...job, state: "stuck", attempt: 2 }, [resolved])).toBeNull();
     expect(incidentOf({ ...job, state: "stuck", incident: 4 }, [resolved])).toBe(4);

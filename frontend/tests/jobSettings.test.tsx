@@ -82,3 +82,28 @@ it("shows who was faster, keeps what was typed, and sends it again with what it 
   expect(sent.map(({ version }) => version)).toEqual([3, 4]);
   expect(document.querySelector("form")).toBeNull();
 });
+
+it("opens what is looked for, hides the rest, and says how many there are", async () => {
+  const one = settings(10, 3).settings[0];
+  const named = (name: string, group: string, about: string) => ({ ...one, name, group, about }) as typeof one;
+  const many = [
+    named("delta_max_s", "failure", "Longest Δ"),
+    named("share_min", "rules", "Least share of a slow NIC"),
+    named("ratio_min", "rules", "Least ratio"),
+  ];
+  vi.stubGlobal("fetch", async () => Response.json({ ...settings(10, 3), settings: many }));
+  vi.stubGlobal("innerWidth", 390);
+  act(() => render(<JobSettingsPage id={1} />, document.body));
+  await settle();
+  const groups = () => [...document.querySelectorAll("details")].map((group) => group.open);
+  expect(groups()).toEqual([false, false]);
+  expect(document.body.textContent).toContain("2 settings");
+  type(".setting-find input", "slow NIC");
+  expect(groups()).toEqual([true]);
+  expect(document.querySelector('[role="status"]')?.textContent).toBe("1 of 3 settings");
+  expect(document.querySelectorAll("tbody tr")).toHaveLength(1);
+  type(".setting-find input", "zzz");
+  expect(document.body.textContent).toContain("No setting has these words.");
+  type(".setting-find input", "");
+  expect(groups()).toEqual([false, false]);
+});

@@ -36,7 +36,7 @@ describe("what is said of an incident nobody can see", () => {
 });
 
 describe("the state of a job", () => {
-  it.each(["running", "stuck", "idle", "catching_up"] as const)("is %s as long as somebody looks", (state) => {
+  it.each(["running", "stuck", "slow", "idle", "catching_up"] as const)("is %s as long as somebody looks", (state) => {
     expect(stateNow(makeJob({ state, looked_at: earlier(29) }), now)).toEqual({ state, why: "" });
   });
 
@@ -71,7 +71,7 @@ describe("all is well", () => {
     expect(wellness(jobs, now)).toMatchObject({ isWell: true, lookedAt: earlier(20) });
   });
 
-  it.each(["stuck", "unknown", "silent", "catching_up"] as const)("not while a job is %s", (state) => {
+  it.each(["stuck", "slow", "unknown", "silent", "catching_up"] as const)("not while a job is %s", (state) => {
     expect(wellness([makeJob(), makeJob({ id: 2, state })], now).isWell).toBe(false);
   });
 

@@ -10,7 +10,7 @@ export type IncidentState = "open" | "acknowledged" | "resolved";
 export type ConditionState = "firing" | "clearing" | "clear";
 export type Certainty = "suspected" | "diagnosed";
 export type Severity = "low" | "medium" | "high";
-export type JobState = "running" | "stuck" | "silent" | "catching_up" | "idle" | "ended" | "unknown";
+export type JobState = "running" | "stuck" | "slow" | "silent" | "catching_up" | "idle" | "ended" | "unknown";
 
 export interface IncidentRow {
   number: number;

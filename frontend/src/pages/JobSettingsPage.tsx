@@ -12,7 +12,7 @@ import { pageTitle } from "../state/badge";
 import { notify } from "../state/notices";
 import { count, readable } from "../state/words";
 import type { JobSettings, Overtaken, Setting, SettingChange } from "../types";
-import { type Edits, overtakenBy, overtakenWords, rangeWords, readEdits, settingValue } from "./settingEdits";
+import { type Edits, isSought, overtakenBy, overtakenWords, rangeWords, readEdits, settingValue } from "./settingEdits";
 
 const GROUP: Record<string, [title: string, about: string]> = {
   failure: ["Hang", "Ops are in progress and none completes."],
@@ -22,6 +22,9 @@ const GROUP: Record<string, [title: string, about: string]> = {
   stages: ["Stages", "Which stage of a training step exposes the group's time."],
   rules: ["Rules", "What the search for the cause goes by."],
 };
+
+/** As wide as a phone: the width at which the style sheets turn tables into cards. */
+const PHONE_PX = 720;
 
 export function JobSettingsPage({ id }: { id: number }) {
   const [answer, setAnswer] = useState<JobSettings | null>(null);
@@ -64,6 +67,8 @@ interface GroupsProps {
 function Groups({ id, answer, onChanged }: GroupsProps) {
   const [edits, setEdits] = useState<Edits>({});
   const [overtaken, setOvertaken] = useState<readonly Overtaken[]>([]);
+  const [sought, setSought] = useState("");
+  const found = answer.settings.filter((one) => isSought(one, sought));
   const mayChange = answer.may.includes("configure");
   const edit = (name: string, text: string | null) => setEdits({ ...edits, [name]: text });
   const columns = columnsOf(mayChange, edits, edit);
@@ -90,26 +95,69 @@ function Groups({ id, answer, onChanged }: GroupsProps) {
   };
   return (
     <>
-      {[...new Set(answer.settings.map((one) => one.group))].map((group) => (
-        <section key={group} class="setting-group" aria-labelledby={`group-${group}`}>
-          <div class="group-head">
-            <h2 id={`group-${group}`}>{GROUP[group]?.[0] ?? readable(group)}</h2>
-            <span class="faint">{GROUP[group]?.[1]}</span>
-          </div>
-          <Table
-            label={GROUP[group]?.[0] ?? group}
-            isCards
-            columns={columns}
-            rows={answer.settings.filter((one) => one.group === group)}
-            rowKey={(one) => one.name}
-            line={(one) => (one.overridden || edits[one.name] !== undefined ? { class: "changed" } : {})}
-          />
-        </section>
+      <label class="setting-find">
+        Find a setting
+        <input
+          type="search"
+          value={sought}
+          placeholder="a word or a name"
+          onInput={(input) => setSought(input.currentTarget.value)}
+        />
+        <span class="faint" role="status">
+          {sought.trim() && `${found.length} of ${count(answer.settings.length, "setting")}`}
+        </span>
+      </label>
+      {[...new Set(found.map((one) => one.group))].map((group) => (
+        <Group
+          key={group}
+          group={group}
+          rows={found.filter((one) => one.group === group)}
+          columns={columns}
+          edits={edits}
+          isSought={sought.trim() !== ""}
+        />
       ))}
+      {found.length === 0 && <Empty title="No setting has these words." />}
       {mayChange && (
         <SaveBar settings={answer.settings} edits={edits} overtaken={overtaken} onSave={save} onDiscard={discard} />
       )}
     </>
+  );
+}
+
+interface GroupProps {
+  group: string;
+  rows: readonly Setting[];
+  columns: Column<Setting>[];
+  edits: Edits;
+  /** These rows are what somebody looked for. */
+  isSought: boolean;
+}
+
+/** A section that can be closed. On a phone it is at first, and says what is in it: all of them are 10,000 px long there. */
+function Group({ group, rows, columns, edits, isSought }: GroupProps) {
+  const [isWide] = useState(() => innerWidth > PHONE_PX);
+  const [title, about] = GROUP[group] ?? [readable(group), ""];
+  const isChanged = (one: Setting) => one.overridden || edits[one.name] !== undefined;
+  const n = rows.filter(isChanged).length;
+  return (
+    <details class="setting-group" open={isSought || isWide}>
+      <summary>
+        <h2>{title}</h2>
+        <span class="faint">
+          {about} {count(rows.length, "setting")}
+          {n > 0 && `, ${n} changed`}
+        </span>
+      </summary>
+      <Table
+        label={title}
+        isCards
+        columns={columns}
+        rows={rows}
+        rowKey={(one) => one.name}
+        line={(one) => (isChanged(one) ? { class: "changed" } : {})}
+      />
+    </details>
   );
 }
 

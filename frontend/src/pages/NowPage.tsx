@@ -145,9 +145,10 @@ export function DemoHint({ jobs, incidents }: { jobs: readonly JobRow[]; inciden
   );
 }
 
-function wellnessWords({ watched, stuck, unsure }: Wellness): string {
+function wellnessWords({ watched, stuck, slow, unsure }: Wellness): string {
   const doubts = [
     stuck.length > 0 ? `${count(stuck.length, "job")} ${stuck.length === 1 ? "is" : "are"} stuck` : "",
+    slow.length > 0 ? `${count(slow.length, "job")} ${slow.length === 1 ? "is" : "are"} slow` : "",
     unsure.length > 0 ? `${count(unsure.length, "job")} cannot be judged` : "",
   ].filter(Boolean);
   if (watched.length === 0) return "No open incidents; no job is running.";
@@ -195,7 +196,7 @@ function Recent({ rows, jobs }: { rows: IncidentRow[]; jobs: JobRow[] }) {
 /** A job's unresolved incident; of one that is still in trouble, else the newest: that resolved it does not end it. */
 export function incidentOf(job: JobRow, incidents: readonly IncidentRow[]): number | null {
   if (job.incident !== null) return job.incident;
-  if (job.state !== "stuck" && job.state !== "silent") return null;
+  if (!["stuck", "slow", "silent"].includes(job.state)) return null;
   const its = incidents.filter((row) => row.job_id === job.id && row.attempt === job.attempt);
   return its.length > 0 ? Math.max(...its.map((row) => row.number)) : null;
 }

@@ -12,6 +12,15 @@ export interface ReadEdits {
   problems: string[];
 }
 
+/** Whether every word that was typed is in its name or in what is said of it. */
+export function isSought({ name, about, group }: Setting, typed: string): boolean {
+  const said = `${name} ${about} ${group}`.toLowerCase();
+  return typed
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => said.includes(word));
+}
+
 export function settingValue(value: number, unit: string): string {
   if (unit === "B/s") return quantity(value, unit);
   const number = value.toLocaleString("en-US", { maximumSignificantDigits: 6 });

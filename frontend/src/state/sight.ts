@@ -71,6 +71,7 @@ export function showsCondition(row: IncidentRow): boolean {
 export interface Wellness {
   watched: JobRow[];
   stuck: JobRow[];
+  slow: JobRow[];
   unsure: JobRow[];
   /** The oldest newest look over jobs that run; null while one of them was never looked at. */
   lookedAt: string | null;
@@ -79,13 +80,14 @@ export interface Wellness {
 
 export function wellness(jobs: readonly JobRow[], nowMs: number): Wellness {
   const watched = jobs.filter((job) => job.state !== "ended");
-  const stuck = watched.filter((job) => job.state === "stuck");
+  const [stuck, slow] = (["stuck", "slow"] as const).map((state) => watched.filter((job) => job.state === state));
   const canBeJudged = (job: JobRow) =>
     (job.state === "running" || job.state === "idle") && age(job.looked_at, nowMs) <= BLIND_MS;
-  const unsure = watched.filter((job) => job.state !== "stuck" && !canBeJudged(job));
+  const unsure = watched.filter((job) => ![...stuck, ...slow].includes(job) && !canBeJudged(job));
   const looks = watched.map((job) => job.looked_at);
   const lookedAt = looks.includes(null) ? null : (looks.filter((at) => at !== null).sort()[0] ?? null);
-  return { watched, stuck, unsure, lookedAt, isWell: watched.length > 0 && stuck.length + unsure.length === 0 };
+  const isWell = watched.length > 0 && stuck.length + slow.length + unsure.length === 0;
+  return { watched, stuck, slow, unsure, lookedAt, isWell };
 }
 
 function age(at: string | null, nowMs: number): number {

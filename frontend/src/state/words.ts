@@ -77,6 +77,7 @@ export const RANK_STATE: Record<string, { word: string; meaning: string }> = {
 export const JOB_STATE: Record<string, string> = {
   running: "Running",
   stuck: "Stuck",
+  slow: "Slow",
   silent: "Silent",
   catching_up: "Catching up",
   idle: "Between ops",

@@ -103,16 +103,37 @@ def test_a_condition_that_fires_is_stuck_though_people_have_resolved_it(attempt:
     assert read_job_row(attempt.job).state == "idle"
 
 
+def test_a_job_that_is_only_slow_is_not_stuck_and_its_ops_are_counted(attempt: Attempt) -> None:
+    heard(attempt)
+    looked(attempt)
+    slow = make_incident(attempt, symptom="straggler")
+    assert read_job_row(attempt.job).state == "idle", "no op ends any more"
+    counted(attempt, time.time_ns() // (10 * SECOND) * 10 * SECOND, 70)
+    row = read_job_row(attempt.job)
+    assert (row.state, row.incident) == ("slow", slow.pk) and row.ops_per_s
+    lifecycle.move(slow.pk, "resolve", lifecycle.DETECTOR, note="known")
+    assert read_job_row(attempt.job).state == "slow", "people resolved it, and it goes on"
+    looked(attempt, "failure")
+    assert read_job_row(attempt.job).state == "stuck", "the newest look saw it hang"
+    looked(attempt)
+    Incident.objects.filter(pk=slow.pk).update(condition=ConditionState.CLEAR)
+    assert read_job_row(attempt.job).state == "running"
+
+
+def counted(attempt: Attempt, bucket_ns: int, n_ops: int) -> None:
+    OpRollup.objects.create(
+        attempt=attempt, comm_id=1, func=5, bucket_ns=bucket_ns, part=1, n_ops=n_ops, n_timed=0, bytes=0,
+        duration_sum_ns=0, duration_max_ns=0,
+    )  # fmt: skip
+
+
 def test_ranks_are_those_of_the_nodes_that_report_and_ops_those_of_the_last_seconds(attempt: Attempt) -> None:
     nodes = [heard(attempt), heard(attempt, "node1", ago_s=60)]
     for rank in range(4):
         Rank.objects.create(attempt=attempt, node=nodes[rank % 2], pid=rank, process_started=1, rank=rank)
     bucket = time.time_ns() // (10 * SECOND) * 10 * SECOND
     for at, n_ops in ((bucket, 70), (bucket - 600 * SECOND, 1000)):
-        OpRollup.objects.create(
-            attempt=attempt, comm_id=1, func=5, bucket_ns=at, part=1, n_ops=n_ops, n_timed=0, bytes=0,
-            duration_sum_ns=0, duration_max_ns=0,
-        )  # fmt: skip
+        counted(attempt, at, n_ops)
     JobNormal.objects.create(attempt=attempt, body={"intervals": {"all": {"100": 9}}}, updated_at=timezone.now())
     row = read_job_row(attempt.job)
     assert (row.n_ranks, row.n_nodes, row.nodes_reporting, row.state) == (2, 2, 1, "running")
