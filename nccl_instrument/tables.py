@@ -181,6 +181,10 @@ def _progress() -> tuple[Column, ...]:
         Column("comm_rank", "<i4"),
         *(Column(name, "<u8") for name in counts),
         *(Column(name, "<i8") for name in ("last_enqueued_ns", "last_done_ns")),
+        # What the GPU itself says, where NCCL was asked to report kernels.
+        Column("kernels_begun", "<u8"),
+        Column("last_kernel_ns", "<i8"),
+        Column("kernels_open", "<u4"),
     )
 
 
@@ -346,7 +350,7 @@ TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "op": _OP_TIMES,
     "live_op": (*_OP_TIMES, "tick_ns"),
     "flow": ("tick_ns",),
-    "progress": ("tick_ns", "last_enqueued_ns", "last_done_ns"),
+    "progress": ("tick_ns", "last_enqueued_ns", "last_done_ns", "last_kernel_ns"),
     "process": ("tick_ns", "last_callback_ns"),
     "nic": ("tick_ns",),
     "loss": (),

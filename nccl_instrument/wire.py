@@ -4,7 +4,7 @@ A frozen dataclass, `encode_batch`, `decode_batch`, and one exception; no I/O. T
 and nothing else, so the byte table here is the whole contract between node and server. Anything wrong with the bytes is
 BadBatch; a row that is well-formed but cannot be true is the receiver's to drop.
 
-Byte table (little-endian), MAJOR.MINOR = 2.4:
+Byte table (little-endian), MAJOR.MINOR = 2.5:
 
 | offset | bytes | field |
 |---|---|---|
@@ -57,7 +57,7 @@ from nccl_instrument.tables import DTYPE, GROUPS, TABLES, empty_rows
 
 MAGIC: Final = b"DGTB"
 MAJOR: Final = 2
-MINOR: Final = 4
+MINOR: Final = 5
 BATCH_BYTES_MAX: Final = 4 * 2**20
 ROWS_BYTES_MAX: Final = 64 * 2**20
 ROWS_MAX: Final = 500_000

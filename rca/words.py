@@ -10,6 +10,7 @@ import numpy as np
 from ingest.window import Window
 from nccl_instrument.tables import PORT_STATES
 from rca.findings import Component, Cover, Evidence, FaultKind, Grade, Subject, SymptomKind
+from rca.hang.kernels import unbegun
 from rca.hang.pairs import ABSENT, FINISHED, NO_FLOWS, SEEN, UNHEARD
 from rca.hang.progress import Progress
 from rca.settings import SECOND_NS, Settings
@@ -169,6 +170,15 @@ def entered_evidence(state: Progress, at: int, settings: Settings) -> list[Evide
             what = f"ops entered in {comm_name(state, comm)}, others {most}"
             found.append(Evidence(what, int(members.entered[mine]), "ops", "progress", int(state.ranks.rank[at])))
     return found[: settings.evidence_max]
+
+
+def kernel_evidence(state: Progress, at: int) -> list[Evidence]:
+    """What the rank's GPU was given, has not begun, and is waited for in; [] where NCCL reports no kernels."""
+    found = unbegun(state.kernels, state.members, at)
+    if found is None:
+        return []
+    what = f"kernels begun in {comm_name(state, found.comm)}, given {found.given}, mates inside one {found.n_inside}"
+    return [Evidence(what, found.begun, "ops", "progress", int(state.ranks.rank[at]))]
 
 
 def flow_evidence(state: Progress, mask: np.ndarray[tuple[int], np.dtype[np.bool_]], limit: int) -> list[Evidence]:

@@ -95,6 +95,7 @@ static inline uint64_t start_any(void *context, const Descriptor *what, uint64_t
     case TYPE_PROXY_OP: return start_proxy_op(context, what);
     case TYPE_COLL: return abi == 3 ? start_coll_v3(context, what) : start_coll(context, what, abi);
     case TYPE_P2P: return abi == 3 ? start_p2p_v3(context, what) : start_p2p(context, what, abi);
+    case TYPE_KERNEL_CH: return kernel_start(as_integer(what->parent));
     default: return start_other(what, type, abi);
     }
 }
@@ -132,6 +133,7 @@ int own_stop(void *handle) {
     case HANDLE_STEP: step_stop(what); break;
     case HANDLE_FLOW: flow_stop(what); break;
     case HANDLE_OP: op_stop(what); break;
+    case HANDLE_KERNEL: kernel_stop(what); break;
     case HANDLE_GROUP:
     case HANDLE_API: break;
     default:
@@ -157,7 +159,7 @@ static void record_other(uint64_t handle, unsigned state) {
     unsigned kind = handle_kind(handle);
     if (!handle) {
         COUNT(null_handles);
-    } else if (kind < HANDLE_GROUP || kind > HANDLE_STEP) {
+    } else if (kind < HANDLE_GROUP || kind > HANDLE_KERNEL) {
         COUNT(bad_handles);
     } else if (state >= STATES_KNOWN || state < STATE_SEND_GPU_WAIT) {
         COUNT(unknown_states);
@@ -219,7 +221,7 @@ static int record_v3(void *handle, int state, const void *arguments) {
 static int join(void **context, int *mask, int mask_default, const CommJoin *comm) {
     uint64_t joined = comm_join(comm);
     int32_t wanted = identity_number("DIOGENES_PROFILER_MASK");
-    int chosen = !plugin.header ? 0 : wanted >= 0 ? wanted : mask_default;
+    int chosen = !plugin.header ? 0 : wanted >= 0 ? wanted : mask_default | (kernels_wanted(comm) ? TYPE_KERNEL_CH : 0);
     if (context) *context = (void *)(uintptr_t)joined; /* NOLINT: contexts are integers */
     if (mask) *mask = chosen;
     if (plugin.header) STORE(plugin.header->mask, (uint32_t)chosen);

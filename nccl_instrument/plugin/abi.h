@@ -14,6 +14,7 @@ enum EventType {
     TYPE_P2P = 4,
     TYPE_PROXY_OP = 8,
     TYPE_PROXY_STEP = 16,
+    TYPE_KERNEL_CH = 64,
     TYPE_NET_PLUGIN = 128,
     TYPE_GROUP_API = 256,
     TYPE_COLL_API = 512,

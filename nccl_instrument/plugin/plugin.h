@@ -24,7 +24,8 @@
 #define COUNT(name) COUNT_N(name, 1)
 
 /* handle = kind:4 | generation:20 | row:16 | step:24 */
-enum HandleKind { HANDLE_CONTEXT = 1, HANDLE_GROUP, HANDLE_API, HANDLE_OP, HANDLE_FLOW, HANDLE_STEP, HANDLE_CHAINED };
+enum HandleKind { HANDLE_CONTEXT = 1, HANDLE_GROUP, HANDLE_API, HANDLE_OP, HANDLE_FLOW, HANDLE_STEP, HANDLE_KERNEL,
+                  HANDLE_CHAINED };
 #define GENERATION_MAX 0xFFFFFu
 #define STEP_MAX 0xFFFFFFu
 #define NCCL_STEPS 8    /* chunks a flow can have in flight */
@@ -254,6 +255,11 @@ static inline int step_repeats(uint64_t handle) {
     STORE(flow->repeats, flow->repeats + 1);
     return 1;
 }
+
+/* kernels.c */
+PRIVATE int kernels_wanted(const CommJoin *join); /* whether to ask NCCL for them; counted and said where it is refused */
+PRIVATE uint64_t kernel_start(uint64_t op);
+PRIVATE void kernel_stop(uint64_t handle);
 
 /* ring.c */
 PRIVATE void ring_append(const OpRow *op);

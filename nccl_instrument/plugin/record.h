@@ -30,7 +30,7 @@
 #define SEGMENT_MAGIC "DGNSEG1\n"
 #define SEGMENT_BYTE_ORDER 0x01020304u
 #define SEGMENT_MAJOR 1
-#define SEGMENT_MINOR 1
+#define SEGMENT_MINOR 2
 #define SEGMENT_HEADER_BYTES 4096
 #define SEGMENT_SECTIONS 7
 #define SEGMENT_COMMS 256
@@ -104,7 +104,9 @@ enum Stage {
     X(api_unknown_comms)    /* API shim: calls on communicators that were not seen being made */   \
     X(api_failed_calls)     /* API shim: calls NCCL refused; their op did not take place */        \
     X(api_groups_full)      /* API shim: ops of a group that were not kept together */             \
-    X(transfers_busy)       /* record of a transfer dropped: its row was being written */
+    X(transfers_busy)       /* record of a transfer dropped: its row was being written */          \
+    X(orphan_kernels)       /* KernelChs whose op is not, or no longer, in the table */            \
+    X(kernels_refused)      /* init calls at which DIOGENES_KERNELS was not granted */
 
 enum CounterIndex {
 #define X(name) COUNTER_##name,
@@ -197,7 +199,11 @@ typedef struct CommRow {
     uint64_t n_p2p_done;
     uint64_t n_no_network; /* ops of both kinds closed without network flows */
     int64_t last_done_ns;
-    uint64_t reserved_done[4];
+    uint64_t kernels_begun;  /* ops of both kinds of which the GPU has begun a kernel; 0: none, or not asked for */
+    int64_t last_kernel_ns;  /* newest begin or end of a channel's kernel, as the callback came */
+    uint32_t kernels_open;   /* channels whose kernel has begun and not ended */
+    uint32_t reserved_kernel;
+    uint64_t reserved_done[1];
     char name[48];
     char gpu_bus_id[20];
     char gpu_uuid[44];
@@ -246,7 +252,7 @@ typedef struct OpRow {
     uint64_t user_tag;
     uint64_t ordinal;         /* place among all ops, of both kinds, this rank enqueued on the communicator */
     uint32_t n_flows_begun;   /* of n_flows, those that made progress */
-    uint32_t reserved_count;
+    uint32_t channels_begun;  /* channels of which the GPU has begun the kernel */
     uint64_t reserved[3];
 } OpRow;
 

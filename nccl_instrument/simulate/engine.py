@@ -78,6 +78,7 @@ FLOW: Final = _struct(
 PROGRESS: Final = _struct(
     *_all("i4", "rank group place is_networked"),
     *_all("i8", "n_enqueued n_done n_p2p_enqueued n_p2p_done last_enqueued_ns last_done_ns"),
+    *_all("i8", "kernels_begun kernels_open last_kernel_ns"),
 )
 PROCESS: Final = _struct(*_all("i4", "rank is_frozen is_killed iteration"), *_all("i8", "last_callback_ns io_bytes"))
 STEP: Final = _struct(*_all("i4", "rank step"), ("ended_ns", "i8"), ("stage_ns", "i8", (5,)))

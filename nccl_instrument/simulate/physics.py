@@ -65,6 +65,7 @@ class Physics:
     warmup_factor: float = 3.0
     gpu_dies_with_process: bool = False
     credits_queue: bool = True
+    kernels: bool = False  # whether the plugin asks NCCL to report kernels (DIOGENES_KERNELS)
     traffic_rows: int = (
         0  # of `traffic` a second that the agent of a node may send (a real one: 150); 0: none is measured
     )

@@ -35,6 +35,7 @@ ABI: Final = 5
 CPU_SHARE: Final = 0.25
 N_THREADS: Final = 14
 _WAITS: Final = ("gpu_wait_ns", "peer_wait_ns", "net_wait_ns")
+_OF_KERNELS: Final = ("kernels_begun", "kernels_open", "last_kernel_ns")
 _OP_DURATIONS: Final = (*_WAITS, *(f"receive_{name}" for name in _WAITS))
 _OP_COPIED: Final = tuple(name for name in DTYPE["op"].names or () if name in (OP.names or ()))
 Rows = npt.NDArray[np.void]
@@ -166,6 +167,8 @@ def progress_rows(roster: Roster, raw: Rows, tick_ns: int) -> tuple[Rows, Ints]:
     rows, ranks = empty_rows("progress", len(raw)), raw["rank"].astype(np.int64)
     rows["comm_id"], rows["comm_rank"], rows["tick_ns"] = roster.comm_ids[raw["group"]], raw["place"], tick_ns
     for name in ("n_enqueued", "n_done", "n_p2p_enqueued", "n_p2p_done", "last_enqueued_ns", "last_done_ns"):
+        rows[name] = raw[name]
+    for name in _OF_KERNELS if roster.physics.kernels else ():
         rows[name] = raw[name]
     _to_node_clocks(roster, "progress", rows, ranks)
     return rows, ranks

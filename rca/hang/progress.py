@@ -23,6 +23,7 @@ from rca.hang.fronts import Fronts, can_wait_for_data, known_fronts, ran_ns
 from rca.hang.graph import Graph
 from rca.hang.innode import hidden_in_node, late_in_node, ring_hop_edges, stops_in_receive
 from rca.hang.innode_pairs import late_pairs, local_pairs
+from rca.hang.kernels import Kernels, kernels_of
 from rca.hang.known import Known, last_known
 from rca.hang.mates import Mates
 from rca.hang.members import Members, known_members
@@ -59,6 +60,7 @@ class Progress:
     behind: (N + 1,) nodes last heard of before the job came to rest, as nodes_behind; their ranks are cut as well.
     vertices: ranks, then NICs, then links, then ops; `n_*` say how many. links: (L, 2) rank positions.
     certain: edges that follow from counters; hidden: edges inside a node that may exist. ran_ns: as fronts.ran_ns.
+    kernels: what GPUs say of theirs.
     """
 
     known: Known
@@ -75,6 +77,7 @@ class Progress:
     certain: Edges
     hidden: Edges
     ran_ns: Ints
+    kernels: Kernels
     graph: Graph
 
     @property
@@ -135,20 +138,21 @@ def _made(window: Window, settings: Settings) -> Progress:
     op_edges, ops = _entry_edges(fronts, members, len(ranks.rank) + len(ranks.nics) + len(links), is_cut)
     inside, mates, ran = local_pairs(known, members), Mates(known, members), ran_ns(known, fronts)
     late = [*late_in_node(known, members, fronts), late_pairs(inside, fronts, len(ranks.rank))]
-    certain = joined([*flow_edges, *op_edges, *late])
+    kernels = kernels_of(known, members, settings)
+    certain = kernels.waiting(joined([*flow_edges, *op_edges, *late]))
     certain = certain.where(~_of_rank(is_cut, certain.waiter))
     hops = joined(
         [edges_to_unheard(known, members, fronts, pairs, is_unheard), ring_hop_edges(members, mates, fronts, pairs)]
     )
     is_dead, seen = stops_in_receive(pairs, len(ranks.rank), settings), joined([certain, hops])
     hidden = joined([hops, hidden_in_node(known, members, mates, fronts, inside, seen, ran, is_dead)])
-    hidden = hidden.where(~_of_rank(is_cut, hidden.waiter))
+    hidden = kernels.waiting(hidden.where(~_of_rank(is_cut, hidden.waiter)))
     hidden = joined([hidden, followers(known, members, fronts, joined([certain, hidden]), is_cut)])
     both = joined([certain, hidden])
     n = len(ranks.rank) + len(ranks.nics) + len(links) + len(ops)
     return Progress(
         known, members, pairs, fronts, stalls, disputed, is_cut, is_deaf, behind, links, ops, certain, hidden,
-        ran, Graph(n, both.waiter, both.target),
+        ran, kernels, Graph(n, both.waiter, both.target),
     )  # fmt: skip
 
 

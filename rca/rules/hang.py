@@ -17,6 +17,7 @@ import numpy as np
 from rca import advice
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from rca.hang.extent import with_extent
+from rca.hang.kernels import unbegun
 from rca.hang.progress import Progress
 from rca.hang.sinks import Sink, sinks
 from rca.hang.table4 import conditions
@@ -26,8 +27,10 @@ from rca.settings import Settings
 from rca.settled import settled
 from rca.words import (
     capitalised,
+    comm_name,
     entered_evidence,
     flow_evidence,
+    kernel_evidence,
     named,
     nic_name,
     nic_ranks,
@@ -39,7 +42,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 5
+VERSION = 6
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 
@@ -135,6 +138,14 @@ def _answer(state: Progress, sink: Sink) -> Answer:
     for is_so, answer in _direct(state, who, sink.ranks).items():
         if is_so(at):
             return answer
+    unheeded = None if sink.tied else unbegun(state.kernels, state.members, at)
+    if unheeded:
+        sentence = (
+            f"The GPU of {who} has not begun the kernel it was given in {comm_name(state, unheeded.comm)}, as the GPU itself "
+            f"tells, and {unheeded.n_inside} of {unheeded.n_mates} mates are inside theirs: launched and not scheduled; its "
+            "process lives"
+        )
+        return Component.GPU, stop, Grade.MODERATE, sentence, advice.for_gpu(state, sink.ranks)
     in_op = [one for one in sink.tied if (state.fronts.is_front & (state.fronts.at == one)).any()]
     at = in_op[0] if in_op else at  # of ranks that may wait for each other in an op, all have entered it
     place = state.fronts.is_front & (state.fronts.at == at)
@@ -222,7 +233,7 @@ def _touching(state: Progress, ranks: tuple[int, ...]) -> np.ndarray[tuple[int],
 def _evidence(state: Progress, sink: Sink, settings: Settings) -> tuple[Evidence, ...]:
     found = []
     for at in sink.ranks[: settings.evidence_max]:
-        found += process_evidence(state, at) + entered_evidence(state, at, settings)
+        found += process_evidence(state, at) + kernel_evidence(state, at) + entered_evidence(state, at, settings)
     found += flow_evidence(state, _telling(state, sink.ranks), settings.evidence_max)
     return tuple(found[: settings.evidence_max])
 

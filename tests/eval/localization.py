@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nccl_instrument.simulate.bar import Bar
-from tests.eval.localization_cases import CASES_AT, draw_case, planned
+from tests.eval.localization_cases import CASES_AT, draw_case, planned, with_kernels
 from tests.eval.localization_report import is_miss, summary, table, told
 from tests.eval.localization_run import run_case
 from tests.eval.localization_server import run_through
@@ -34,7 +34,8 @@ def main() -> int:
     plans = plans_of(chosen)
     if chosen.through_server:
         return compare(chosen.seed, [plan for plan in plans if plan[2] != "healthy"][: chosen.through_server])
-    kept = chosen.results or ROOT / "var" / "eval" / f"localization-{chosen.seed}.jsonl"
+    name = f"localization-{chosen.seed}{'-kernels' if chosen.kernels else ''}.jsonl"
+    kept = chosen.results or ROOT / "var" / "eval" / name
     known = {} if chosen.only else read_results(kept, code_version())
     todo = [plan for plan in plans if plan[:2] not in known]
     print(
@@ -72,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--cases", type=int, help="faulty cases at each size, and as many healthy ones")
     made.add_argument("--faults", default="", help="of these faults (or rows of the fault table) only")
     made.add_argument("--only", type=int, action="append", help="the case of this number; may be given again")
+    made.add_argument("--kernels", action="store_true", help="the plugin has NCCL report kernels (DIOGENES_KERNELS)")
     made.add_argument("--windows", type=Path, help="folder for the window of each case's newest diagnosis")
     made.add_argument("--results", type=Path, help="file to keep cases in, and to go on from")
     made.add_argument(
@@ -95,6 +97,7 @@ def run_all(chosen: argparse.Namespace, plans: Sequence[Plan], kept: Path) -> di
     for done, (gpus, number, row, fault) in enumerate(plans):
         bar.tell(done, f"{fault} at {gpus}")
         case = draw_case(chosen.seed, gpus, number, row, fault)
+        case = with_kernels(case) if chosen.kernels else case
         found = run_case(case, lambda share, done=done: bar.tell(done + share), chosen.windows)  # type: ignore[misc]
         rows[gpus, number] = found
         with kept.open("a") as file:

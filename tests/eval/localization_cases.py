@@ -80,7 +80,13 @@ class Case:
     @property
     def command(self) -> str:
         """Repeats this case alone."""
-        return f"python -m tests.eval.localization --seed {self.seed} --sizes {self.gpus} --only {self.number}"
+        more = " --kernels" if self.physics.kernels else ""
+        return f"python -m tests.eval.localization --seed {self.seed} --sizes {self.gpus} --only {self.number}{more}"
+
+
+def with_kernels(case: Case) -> Case:
+    """The same job, whose plugin has NCCL report kernels: nothing but `progress` rows differs."""
+    return replace(case, physics=replace(case.physics, kernels=True))
 
 
 def planned(gpus: int, n_cases: int, faults: tuple[str, ...] = ()) -> list[tuple[int, str, str]]:

@@ -17,11 +17,12 @@ from nccl_instrument import tables, wire
 
 BOOT = bytes(range(16))
 FOLDER = Path(__file__).parents[1] / "golden"
-GOLDEN = FOLDER / "trace-batch-2.4.bin"
+GOLDEN = FOLDER / "trace-batch-2.5.bin"
 TABLES_2_0 = ("comm", "op", "live_op", "flow", "progress", "process", "nic", "loss")
 TABLES_2_1 = (*TABLES_2_0, "status")
 TABLES_2_2 = (*TABLES_2_1, "schema", "recorder", "stage", "side")
-OLDER = {"2.0": TABLES_2_0, "2.1": TABLES_2_1, "2.2": TABLES_2_2, "2.3": (*TABLES_2_2, "traffic")}
+OLDER = {"2.0": TABLES_2_0, "2.1": TABLES_2_1, "2.2": TABLES_2_2, "2.3": (*TABLES_2_2, "traffic"),
+         "2.4": (*TABLES_2_2, "traffic")}  # fmt: skip
 
 
 SECTION_AT = 60 + 9
@@ -46,7 +47,7 @@ def loss_batch() -> bytes:
 
 def test_an_empty_batch_is_these_bytes() -> None:
     rest = BOOT + struct.pack("<QqqHH", 7, 1_000, 2_000, 3, 6) + b"jobnode-a"
-    head = b"DGTB\x02\x04\x00\x00" + struct.pack("<II", 0, zlib.crc32(rest))
+    head = b"DGTB\x02\x05\x00\x00" + struct.pack("<II", 0, zlib.crc32(rest))
     assert wire.encode_batch(make()) == head + rest
     assert wire.decode_batch(head + rest) == make()
 
@@ -74,10 +75,11 @@ def test_many_rows_are_sent_as_these_byte_planes() -> None:
 
 
 ADDED_SINCE = {
-    "2.0": {"nic": 2, "comm": 2},
-    "2.1": {"nic": 2, "comm": 2},
-    "2.2": {"nic": 2, "comm": 2},
-    "2.3": {"comm": 2},
+    "2.0": {"nic": 2, "comm": 2, "progress": 3},
+    "2.1": {"nic": 2, "comm": 2, "progress": 3},
+    "2.2": {"nic": 2, "comm": 2, "progress": 3},
+    "2.3": {"comm": 2, "progress": 3},
+    "2.4": {"progress": 3},
 }
 """Columns at the end of tables that older versions have, too: these are sent without them, and read as unknown."""
 
@@ -130,6 +132,13 @@ def test_golden_batches_of_older_versions_are_still_read(version: str) -> None:
     assert {name: rows.tobytes() for name, rows in decoded.tables.items()} == {
         name: batch.tables[name].tobytes() for name in OLDER[version]
     }
+
+
+def test_an_agent_that_knows_no_kernels_says_nothing_of_them() -> None:
+    """0 is unknown: never "not begun"."""
+    progress = wire.decode_batch((FOLDER / "trace-batch-2.4.bin").read_bytes()).tables["progress"]
+    assert len(progress) and progress["n_enqueued"].all()
+    assert not any(progress[name].any() for name in ("kernels_begun", "last_kernel_ns", "kernels_open"))
 
 
 def test_how_a_table_was_sent_is_read_from_its_bytes_not_from_the_number_of_rows(

@@ -32,7 +32,7 @@ COUNTERS: Final = (
     "stale_handles", "bad_handles", "bad_contexts", "null_args", "ignored_types", "unknown_types", "unknown_states",
     "comm_table_full", "op_table_full", "flow_table_full", "ring_busy", "p2p_unnumbered",
     "chain_full", "ops_unseen", "api_unknown_comms", "api_failed_calls", "api_groups_full",
-    "transfers_busy",
+    "transfers_busy", "orphan_kernels", "kernels_refused",
 )  # fmt: skip
 
 SECTION: Final = np.dtype([("name", "S8"), ("offset", "u8"), ("row_bytes", "u4"), ("n_rows", "u4"), ("reserved", "u8")])
@@ -92,7 +92,11 @@ COMM: Final = np.dtype(
         ("reserved_launch", "V40"),
         *_fields("u8", "n_done n_p2p_done n_no_network"),
         ("last_done_ns", "i8"),
-        ("reserved_done", "V32"),
+        ("kernels_begun", "u8"),
+        ("last_kernel_ns", "i8"),
+        ("kernels_open", "u4"),
+        ("reserved_kernel", "V4"),
+        ("reserved_done", "V8"),
         ("name", "S48"),
         ("gpu_bus_id", "S20"),
         ("gpu_uuid", "S44"),
@@ -116,8 +120,7 @@ OP: Final = np.dtype(
         *_fields("u8", "receive_gpu_wait_ns receive_peer_wait_ns receive_net_wait_ns n_refused"),
         *_fields("i8", "first_ready_ns fastest_done_ns slowest_ns launched_ns"),
         *_fields("u8", "user_tag ordinal"),
-        ("n_flows_begun", "u4"),
-        ("reserved_count", "V4"),
+        *_fields("u4", "n_flows_begun channels_begun"),
         ("reserved", "V24"),
     ]
 )

@@ -181,6 +181,19 @@ void *call_queue_pair(void *context, void *step, int number) {
     return call_start(context, NET_PLUGIN, step, 0, body.bytes, sizeof body.bytes);
 }
 
+void *call_kernel(void *context, void *op, int channel) {
+    Body body = garbage();
+    put_u8(&body, 24, channel);
+    if (profiler.abi >= 4) put_u64(&body, 32, 1234567);
+    return call_start(context, KERNEL_CH, op, 0, body.bytes, sizeof body.bytes);
+}
+
+void call_kernel_stop(void *kernel) {
+    uint64_t gpu_time = 1234999;
+    call_record(kernel, KERNEL_CH_STOP, profiler.abi >= 4 ? &gpu_time : NULL);
+    call_stop(kernel);
+}
+
 void call_stop(void *handle) { must(table()->stop(handle), "stopEvent"); }
 
 void call_record(void *handle, int state, const void *arguments) {

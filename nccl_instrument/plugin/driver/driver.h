@@ -15,10 +15,10 @@
 #define FLOWS (2 * CHANNELS)
 #define CHUNK_BYTES 4096
 
-enum { GROUP = 1, COLL = 2, P2P = 4, PROXY_OP = 8, PROXY_STEP = 16, NET_PLUGIN = 128, GROUP_API = 256,
+enum { GROUP = 1, COLL = 2, P2P = 4, PROXY_OP = 8, PROXY_STEP = 16, KERNEL_CH = 64, NET_PLUGIN = 128, GROUP_API = 256,
        COLL_API = 512, P2P_API = 1024 };
 enum { SEND_GPU_WAIT = 8, SEND_WAIT = 9, RECV_WAIT = 10, RECV_FLUSH_WAIT = 11, RECV_GPU_WAIT = 12, IN_PROGRESS = 19,
-       SEND_PEER_WAIT = 20 };
+       SEND_PEER_WAIT = 20, KERNEL_CH_STOP = 22 };
 
 /* The profiler under test, whatever its version. */
 typedef struct Profiler {
@@ -66,6 +66,8 @@ void *call_api(void *context, int is_coll, int is_graph);
 void *call_proxy_op(void *context, void *parent, int rank, const FlowSpec *flow);
 void *call_step(void *context, void *flow, int step);
 void *call_queue_pair(void *context, void *step, int number);
+void *call_kernel(void *context, void *op, int channel);
+void call_kernel_stop(void *kernel); /* as NCCL: the GPU's time as a state, then the stop */
 void call_stop(void *handle);
 void call_record(void *handle, int state, const void *arguments);
 void call_size(void *handle, int state, uint64_t size);
@@ -106,7 +108,7 @@ typedef struct Script {
     void (*run)(void);
 } Script;
 
-extern const Script quirk_scripts[], safety_scripts[]; /* the last has no name */
+extern const Script quirk_scripts[], safety_scripts[], kernel_scripts[]; /* the last has no name */
 
 /* What scripts are made of: the communicator they use, an op, one of its flows, its way to the end, all of it at once. */
 extern const CommSpec spread;

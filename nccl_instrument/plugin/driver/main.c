@@ -35,7 +35,8 @@ int main(int argc, char **argv) {
         return 2;
     }
     profiler_load(argv[1], atoi(argv[2]));
-    if (script_run(quirk_scripts, argv[3]) || script_run(safety_scripts, argv[3])) return 0;
+    if (script_run(quirk_scripts, argv[3]) || script_run(safety_scripts, argv[3]) ||
+        script_run(kernel_scripts, argv[3])) return 0;
     fprintf(stderr, "no script %s\n", argv[3]);
     return 2;
 }

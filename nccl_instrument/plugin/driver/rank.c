@@ -92,6 +92,10 @@ static void flows_open(Rank *rank, Flow *flows, void *op, int is_halting) {
 
 static void op_progress(Rank *rank, void *op, int is_halting) {
     Flow flows[FLOWS];
+    void *kernels[CHANNELS] = {0};
+    int is_asked = __atomic_load_n(&profiler.mask, __ATOMIC_RELAXED) & KERNEL_CH;
+    for (int channel = 0; channel < CHANNELS && is_asked; channel++)
+        kernels[channel] = call_kernel(rank->context, op, channel);
     flows_open(rank, flows, op, is_halting);
     for (int n_over = 0; n_over < FLOWS;) {
         n_over = 0;
@@ -101,6 +105,7 @@ static void op_progress(Rank *rank, void *op, int is_halting) {
         if (rank->spec->pace_us) usleep((useconds_t)rank->spec->pace_us);
     }
     for (int at = 0; at < FLOWS && !is_halting; at++) call_stop(flows[at].handle);
+    for (int channel = 0; channel < CHANNELS && is_asked && !is_halting; channel++) call_kernel_stop(kernels[channel]);
 }
 
 static void *progress_thread(void *argument) {

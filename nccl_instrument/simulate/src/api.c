@@ -315,7 +315,8 @@ int64_t sim_progress(struct sim *sim, const int32_t *ranks, int64_t n_ranks, str
             if (n < rows_max)
                 rows[n] = (struct progress_row){m->spec.rank, m->spec.group, m->spec.place, m->network_seen,
                                                 (int64_t)m->n_enqueued, (int64_t)m->n_done, (int64_t)m->n_p2p_enqueued,
-                                                (int64_t)m->n_p2p_done, m->last_enqueued_ns, m->last_done_ns};
+                                                (int64_t)m->n_p2p_done, m->last_enqueued_ns, m->last_done_ns,
+                                                m->heard.n_begun, m->heard.n_open, m->heard.last_ns};
         }
     }
     return n;

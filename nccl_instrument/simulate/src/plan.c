@@ -202,6 +202,7 @@ void kernel_start(struct sim *sim, int32_t at, int32_t stream, const struct task
 {
     struct rank *rank = &sim->ranks[at];
     int32_t n_lanes = 0;
+    kernel_begins(sim, at, stream, task);
     for (int is_going = 0; is_going < 2; is_going++) {
         for (int32_t i = 0; i < task->n_ops; i++) {
             const struct op_spec *spec = &sim->specs[task->first_op + i];

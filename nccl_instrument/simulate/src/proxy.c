@@ -303,4 +303,5 @@ void proxy_look(struct sim *sim, int32_t at)
         return;
     for (int32_t i = sim->rank_ends_first[at]; i < sim->rank_ends_first[at + 1]; i++)
         look(sim, sim->rank_ends[i] / 2, sim->rank_ends[i] % 2);
+    kernels_hear(sim, at);
 }

@@ -172,6 +172,12 @@ struct nic {
 struct stream {
     int32_t n_queued, n_done, n_lanes;
     uint8_t is_running;
+    const struct task_spec *kernel; /* what it runs, NULL: no kernel of communication */
+};
+
+/* Ops whose kernel the GPU has begun, channels inside one now, and the newest change. */
+struct kernels {
+    int64_t n_begun, n_open, last_ns;
 };
 
 struct rank {
@@ -204,6 +210,7 @@ struct member {
     uint32_t seq[16];
     int32_t recent[RECENT_OPS];
     uint8_t network_seen;
+    struct kernels kernels, heard; /* as they are, and as the proxy's thread knows them */
 };
 
 /* An op of one rank; rows of Python's OP_DTYPE begin with the same fields. */
@@ -239,6 +246,7 @@ struct flow_row {
 struct progress_row {
     int32_t rank, group, place, is_networked;
     int64_t n_enqueued, n_done, n_p2p_enqueued, n_p2p_done, last_enqueued_ns, last_done_ns;
+    int64_t kernels_begun, kernels_open, last_kernel_ns;
 };
 
 struct process_row {
@@ -343,6 +351,10 @@ void stream_run(struct sim *sim, int32_t rank, int32_t stream);
 void stream_task_done(struct sim *sim, int32_t rank, int32_t stream);
 void barrier_done(struct sim *sim, int32_t group);
 void kernel_start(struct sim *sim, int32_t rank, int32_t stream, const struct task_spec *task);
+/* kernels.c: what is reported of them */
+void kernel_begins(struct sim *sim, int32_t rank, int32_t stream, const struct task_spec *task);
+void kernel_ends(struct sim *sim, int32_t rank, int32_t stream);
+void kernels_hear(struct sim *sim, int32_t rank);
 /* The task a rank enqueues and runs in the place of this one: another when it errs about the order. */
 const struct task_spec *task_in_place_of(const struct sim *sim, const struct rank *rank, const struct task_spec *task);
 /* moe.c: how popular each expert rank of a group is; the mean is 1 */

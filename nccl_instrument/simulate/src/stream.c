@@ -90,6 +90,7 @@ void stream_task_done(struct sim *sim, int32_t at, int32_t number)
         defer(sim, C_COMPUTE, at * N_STREAMS + number);
         return;
     }
+    kernel_ends(sim, at, number);
     rank->streams[number].is_running = 0;
     rank->streams[number].n_done++;
     stage_look(sim, rank);

@@ -14,6 +14,7 @@ SCRIPTS = (
     "inside_node", "reopened", "mixed", "silent", "abandoned", "graph", "queue_pair", "reinit", "many_comms",
     "many_ops", "many_flows", "many_local_ops", "many_lost_ops", "forked", "concurrent", "early",
     "refused_flows", "many_foreign_flows", "reopened_done", "crowd", "churn", "forks", "reloads", "ticks", "steady",
+    "kernels", "late_kernels",
 )  # fmt: skip
 THREADED = ("normal", "hang", "p2p", "lost_stops", "concurrent", "many_lost_ops", "crowd", "reloads", "ticks")
 SMALL = str(2 << 20)
