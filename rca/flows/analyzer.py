@@ -195,8 +195,9 @@ def hot_ranks(slowdown: Slowdown, measured: Measured) -> tuple[Verdict, ...]:
 
 
 def _sent_longer_ns(slowdown: Slowdown, measured: Measured) -> Floats:
-    """(R,) by how much longer the slowest connection to each rank takes in an iteration, with the bytes it moves now."""
-    edges = wire_edges(slowdown, measured, for_bytes=False)
+    """(R,) by how much longer the slowest connection to each rank takes in an iteration, with the bytes it moves now; by its
+    waits where too few iterations were measured."""
+    edges = wire_edges(slowdown, measured, for_bytes=False) if is_measured(slowdown, measured) else edges_of(slowdown)
     found, known = np.zeros(len(slowdown.iterations.ranks)), edges.receiver >= 0
     np.maximum.at(found, edges.receiver[known], (edges.now_ns - edges.usual_ns)[known])
     return found

@@ -28,7 +28,7 @@ from rca.slow.slowdown import Slowdown
 from rca.words import communicator_names, lower, named
 
 RULE = "actual_time"
-VERSION = 10
+VERSION = 11
 
 TOLD_NIC = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `lspci -vv | grep -i lnksta`"
 TOLD_PROXY = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`"
@@ -53,15 +53,13 @@ SAID_OF_SEVERAL = {
 
 
 def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
-    """A finding for each verdict about ranks; () when nothing was measured, or nothing of it is unusual."""
+    """A finding for each verdict about ranks; () when nothing is unusual. What ranks are sent is known without measuring."""
     del symptom
     measured = measured_in(slowdown)
-    if not analyzer.is_measured(slowdown, measured):
-        return ()
-    found = (
-        *analyzer.hot_ranks(slowdown, measured), *analyzer.proxies(slowdown, measured),
-        *analyzer.communications(slowdown, measured, settings),
-    )  # fmt: skip
+    found = analyzer.hot_ranks(slowdown, measured)
+    if analyzer.is_measured(slowdown, measured):
+        wire = analyzer.communications(slowdown, measured, settings)
+        found = (*found, *analyzer.proxies(slowdown, measured), *wire)
     return tuple(_told(slowdown, one) for one in _agreeing(found))
 
 
@@ -141,7 +139,8 @@ def _told(slowdown: Slowdown, one: Verdict) -> Finding:
         RULE, VERSION, slowdown, who, component, kind, one.excess_ns, f"in {one.n} of {one.of} of {whose} {_counted(one)}",
         said[one.by], f"{one.by.value}, more than usual", told, (one.n, one.of),
     )  # fmt: skip
-    found = _graded(slowdown, replace(found, evidence=(*found.evidence, *_sight(slowdown, one))))
+    found = replace(found, evidence=(*found.evidence, *_sight(slowdown, one)))
+    found = found if one.by is By.BYTES else _graded(slowdown, found)
     return _tied(found) if one.rivals else found
 
 
@@ -214,6 +213,8 @@ def _graded(slowdown: Slowdown, found: Finding) -> Finding:
 
 def _sight(slowdown: Slowdown, one: Verdict) -> tuple[Evidence, ...]:
     """By which of what was measured, and what these epochs hide."""
+    if one.by is By.BYTES:
+        return (Evidence(TOLD_BY, one.by.value, "", "op"),)
     said = (Evidence(TOLD_BY, one.by.value, "", "traffic"),)
     sight = sight_of(_own_rows(slowdown, one), slowdown.window.rows("nic"))
     if sight is None:

@@ -34,11 +34,11 @@ def with_measured(
     found: list[Finding], slowdown: Slowdown, symptom: Symptom, settings: Settings
 ) -> tuple[list[Finding], tuple[str, ...]]:
     """(findings, what was not measured). found: what the other rules say, best first."""
-    if not len(slowdown.window.rows("traffic")):
-        return found, actual_time.missing(slowdown)
     measured = [
         one for one in actual_time.explain(slowdown, symptom, settings) if not _is_noticed_late(one, found, slowdown)
     ]
+    if not measured and not len(slowdown.window.rows("traffic")):
+        return found, actual_time.missing(slowdown)
     is_named = any(one.culprits or _is_sure(one) for one in found)
     group = [] if is_named or measured else list(actual_time.explain_group(slowdown, symptom, settings))
     if is_named or measured or group:

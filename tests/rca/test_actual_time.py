@@ -167,6 +167,17 @@ def test_hot_experts_are_told_by_what_is_enqueued_for_them_where_their_own_bytes
     assert np.nanmax(now / usual) > analyzer.HOT_MIN * np.nanmedian(now / usual)
 
 
+def test_hot_experts_are_named_where_nothing_was_measured_on_the_wire_and_no_nic_is() -> None:
+    found = diagnosed(without(window("hot_expert", EXPERTS, 3), "traffic")).findings
+    assert [(one.culprits, one.kind) for one in found] == [((3,), FaultKind.COMPUTATION_FAIL_SLOW)]
+    assert found[0].grade is not Grade.WEAK
+
+
+def test_a_slow_nic_to_experts_that_are_sent_as_much_as_ever_is_no_hot_expert() -> None:
+    one = without(window("nic_limited", EXPERTS, 3, 0.5), "traffic")
+    assert not by_wire(one)
+
+
 def test_hot_experts_are_computation_and_the_longer_way_to_them_is_no_slow_network() -> None:
     found = diagnosed(window("hot_expert", EXPERTS, 3)).findings
     assert [(one.culprits, one.kind) for one in found] == [((3,), FaultKind.COMPUTATION_FAIL_SLOW)]
