@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from console.accounts.grants import oidc_app, origins_of, read_grants
 from console.operations.logs import logging_settings
+from ingest.process import NAME
 
 VERSION = "0.1.0"
 BASE_DIR = Path(__file__).resolve().parents[1]
@@ -38,6 +39,11 @@ def _noted(name: str) -> str:
         return ""
 
 
+POOL = {"min_size": 1, "max_size": 20, "timeout": 5.0, "reconnect_timeout": 0.0, "max_idle": 60.0}
+"""Connections of the web process, which answers each request in a thread of its own: making one takes longer than most of
+what is asked. Seconds. A request that gets none in time is answered 503; nobody goes on knocking at a database that is away."""
+
+
 def _database(url: str) -> dict[str, Any]:
     """Django's entry for a libpq URL; what Django has no key for (sslmode, …) is handed to the driver."""
     try:
@@ -47,7 +53,10 @@ def _database(url: str) -> dict[str, Any]:
     named = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
     taken = {key: str(parts.pop(name, "") or "") for key, name in named.items()}
     options = parts if taken["HOST"].startswith("/") else {**_NOTICE_DEATH, **parts}
-    return {"ENGINE": "django.db.backends.postgresql", "CONN_MAX_AGE": 0, "OPTIONS": options, **taken}
+    pooled: dict[str, Any] = {"CONN_HEALTH_CHECKS": True} if NAME == "web" else {}
+    if pooled:
+        options = {**options, "pool": POOL}
+    return {"ENGINE": "django.db.backends.postgresql", "CONN_MAX_AGE": 0, "OPTIONS": options, **pooled, **taken}
 
 
 def _mail_server(url: str) -> dict[str, Any]:
@@ -162,12 +171,6 @@ TEMPLATES = [
 DATABASES = {"default": _database(DATABASE_URL)}
 CACHES = {
     "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL, "KEY_PREFIX": "dgs"}
-}
-CHANNEL_LAYERS = {
-    "default": {
-        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        "CONFIG": {"hosts": [REDIS_URL], "prefix": "dgs"},
-    }
 }
 
 # ---- safety of the pages ---------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ nothing else. What belongs to another team is not forbidden but absent.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from django.contrib.auth.models import AnonymousUser, User
@@ -103,10 +103,19 @@ NOBODY: Final = Caller(name="", kind="user", roles={})
 
 def caller_of(user: User | AnonymousUser | TokenUser) -> Caller:
     """The caller behind a request's user."""
+    known = known_as(user)
     if isinstance(user, TokenUser):
-        token = user.token
-        return Caller(token.label, "api", {token.team_id: Role(token.role)}, token.pk, frozenset(token.scopes))
+        return replace(known, roles={user.token.team_id: Role(user.token.role)}, scopes=frozenset(user.token.scopes))
+    if known is NOBODY:
+        return NOBODY
+    memberships = Membership.objects.filter(user=user.pk).values_list("team_id", "role")
+    return replace(known, roles={team_id: Role(role) for team_id, role in memberships})
+
+
+def known_as(user: User | AnonymousUser | TokenUser) -> Caller:
+    """Who that is, without roles: nobody needs to be asked."""
+    if isinstance(user, TokenUser):
+        return Caller(user.token.label, "api", {}, user.token.pk)
     if not isinstance(user, User) or not user.is_active:
         return NOBODY
-    memberships = Membership.objects.filter(user=user).values_list("team_id", "role")
-    return Caller(user.get_username(), "user", {team_id: Role(role) for team_id, role in memberships}, user.pk)
+    return Caller(user.get_username(), "user", {}, user.pk)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import getpass
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any, Final
 
@@ -17,12 +18,12 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connection, transaction
 from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
 from rest_framework.request import Request
 
-from console.accounts.access import Caller, caller_of
+from console.accounts.access import Caller, caller_of, known_as
 from console.accounts.models import AuditEntry, Membership
 from ingest.log_context import current_fields
 
@@ -80,7 +81,8 @@ def note(
         "request_id": str(current_fields().get("request_id", ""))[:64],
     }  # fmt: skip
     try:
-        with transaction.atomic():  # of its own: what fails here undoes nothing around it
+        # What fails here undoes nothing around it; where nothing is around it, one statement is one transaction.
+        with transaction.atomic() if connection.in_atomic_block else nullcontext():
             AuditEntry.objects.create(**said)
     except (DatabaseError, ValueError):  # ValueError: a text the database does not take
         log.exception("not in the audit: %s", said)
@@ -103,9 +105,9 @@ def drop_old_entries() -> int:
 
 
 def _note_request(request: HttpRequest, route: str, team_id: int | None) -> None:
-    caller: Caller = caller_of(request.user)  # REST framework has put there who the token is of
+    caller: Caller = known_as(request.user)  # REST framework has put there who the token is of
     subject = request.__dict__.get("audit_subject") or request.path.removeprefix(f"/{API}")
-    team_ids = [team_id] if team_id is not None else caller.team_ids
+    team_ids = [team_id] if team_id is not None else caller_of(request.user).team_ids
     act = f"{request.method} {route}"
     if route in PREVIEWS and _is_noted(caller, act):
         return

@@ -1,17 +1,19 @@
 """The live socket: a browser joins streams, gets what it missed (or "fetch the snapshot"), then what happens.
 
 The socket pulls from the streams, rung by the doorbell and once a second anyway, so a slow browser holds back only
-itself and a lost ring costs a second. The heartbeat is honest: while the streams cannot be read there is none, and the
-page calls itself stale. Who may listen is asked again while the socket lives; when that cannot be answered, it closes.
+itself and a lost ring costs a second: the hub says what there is to do, one task does it, and rings that come meanwhile
+are one. The heartbeat is honest: while the streams cannot be read there is none, and the page calls itself stale. Who may
+listen is asked again while the socket lives; when that cannot be answered, it closes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import logging
+import secrets
+import time
 from typing import Any, Final
 
 from channels.db import database_sync_to_async
@@ -21,18 +23,15 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from console.accounts.access import NOBODY, Caller, caller_of
+from console.incidents.hub import Hub
 from console.incidents.models import Incident
-from console.incidents.presence import Looker
-from console.incidents.publish import group_of
 from console.incidents.rows import iso
-from console.incidents.shared import FRESH_SECONDS, Hub
+from console.incidents.shared import FRESH_SECONDS
 from console.incidents.streams import UNREACHABLE, Heard, Position
 from console.operations.metrics import LIVE_MESSAGES, LIVE_SOCKETS, RESYNCS
 
 log = logging.getLogger(__name__)
-BEAT_SECONDS: Final = 1.0
 BEATS_PER_ACCESS_CHECK: Final = 30
-BEATS_PER_PRESENCE: Final = 4
 STREAMS_MAX: Final = 32
 FRAME_CHARS_MAX: Final = 4096
 EPOCH_CHARS_MAX: Final = 64
@@ -43,38 +42,57 @@ OUT_OF_ORDER: Final = 1011
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """One browser's socket. `positions`: what it has been sent of each stream it follows."""
+    """One browser's socket. `positions`: what it has been sent of each stream it follows.
+
+    rings: streams that grew and were not pulled since, with when that was heard. A beat is due while n_beats < n_ticks.
+    """
 
     async def connect(self) -> None:
         self.positions: dict[str, Position] = {}
-        self.seen_looking: dict[str, list[str]] = {}
+        self.seen_looking: dict[int, list[str]] = {}
         self.pulling = asyncio.Lock()
-        self.beating: asyncio.Task[None] | None = None
+        self.rings: dict[str, float] = {}
+        self.looks: set[int] = set()
+        self.n_ticks = self.n_beats = 0
+        self.woken = asyncio.Event()
+        self.living: asyncio.Task[None] | None = None
         self.caller: Caller = await _caller(self.scope.get("user"))
         if not self.caller.team_ids:
             await self.accept()  # only an accepted socket can say why it closes
             await self.close(NOT_SIGNED_IN)
             return
         await self.accept()
-        self.hub = Hub.join()  # a socket that was never accepted has nothing to leave
-        self.looker = Looker(self.hub.client, self.caller.name, self.channel_name)
-        self.beating = asyncio.create_task(self._beat())
+        self.name = secrets.token_hex(8)
+        self.hub = Hub.join(self)  # a socket that was never accepted has nothing to leave
+        self.living = asyncio.create_task(self._live())
         LIVE_SOCKETS.inc()
 
     async def disconnect(self, code: int) -> None:
-        if self.beating is None:
+        if self.living is None:
             return
         LIVE_SOCKETS.dec()
-        self.beating.cancel()
+        self.living.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await self.beating
+            await self.living
         for stream in list(self.positions):
             await self._unsubscribe(stream)
-        await self.hub.leave()
+        await self.hub.leave(self)
+
+    def rung(self, stream: str, at: float) -> None:
+        self.rings[stream] = at
+        self.woken.set()
+
+    def others_changed(self, number: int) -> None:
+        self.looks.add(number)
+        self.woken.set()
+
+    def tick(self) -> None:
+        self.n_ticks += 1
+        self.woken.set()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         frame = _frame(text_data)
-        if frame is None or self.beating is None:
+        if frame is None or self.living is None:
             await self.close(BAD_FRAME)
         elif "ping" in frame:
             await self._say({"pong": frame["ping"]})
@@ -87,16 +105,6 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 log.exception("a live socket ends: nobody could say what it may follow")
                 await self._end(OUT_OF_ORDER)
 
-    async def stream_rang(self, message: dict[str, Any]) -> None:
-        """The doorbell: a stream grew."""
-        with contextlib.suppress(*UNREACHABLE):
-            await self._pull(message["stream"])
-
-    async def presence_changed(self, message: dict[str, Any]) -> None:
-        """The doorbell: somebody opened or left an incident that this browser shows."""
-        with contextlib.suppress(*UNREACHABLE):
-            await self._look(message["stream"])
-
     async def _subscribe(self, stream: str, epoch: str, offset: Any) -> None:
         if not await _may_follow(self.caller, stream):
             return await self._say({"refused": stream, "reason": "There is no such stream."})
@@ -104,8 +112,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return await self._say({"refused": stream, "reason": f"At most {STREAMS_MAX} streams on one socket."})
         asked = Position(stream, epoch, offset if isinstance(offset, int) and 0 <= offset < OFFSET_MAX else 0)
         async with self.pulling:
+            self.hub.follow(stream, self)
             try:
-                await self.channel_layer.group_add(group_of(stream), self.channel_name)
                 heard = await self.hub.read(asked)
             except UNREACHABLE:
                 self.positions[stream] = asked  # the beat goes on asking
@@ -116,38 +124,33 @@ class LiveConsumer(AsyncWebsocketConsumer):
             answer = {"subscribed": stream, "epoch": said.epoch, "offset": said.offset, "recovered": recovered}
             await self._say(answer)
             await self._relay(stream, heard, heard.gap if epoch else "")
-        with contextlib.suppress(*UNREACHABLE):
-            await self._look(stream, tell=True)
+        if (number := incident_of(stream)) is not None:
+            with contextlib.suppress(*UNREACHABLE):
+                await self.hub.enter(number, self.name, self.caller.name)
+            await self._say_who_looks(number)
 
     async def _unsubscribe(self, stream: str) -> None:
-        self.seen_looking.pop(stream, None)
-        if self.positions.pop(stream, None) is not None:
-            with contextlib.suppress(*UNREACHABLE):
-                await self.channel_layer.group_discard(group_of(stream), self.channel_name)
-                if (number := incident_of(stream)) is not None:
-                    await self.looker.leave(number)
-                    await self._tell_presence(stream)
-
-    async def _look(self, stream: str, tell: bool = False) -> None:
-        """Be seen looking at an incident, and say who else is when that has changed."""
-        if (number := incident_of(stream)) is None or stream not in self.positions:
+        if self.positions.pop(stream, None) is None:
             return
-        people = await self.looker.look(number)
-        if self.seen_looking.get(stream) != people:
-            self.seen_looking[stream] = people
+        self.hub.unfollow(stream, self)
+        if (number := incident_of(stream)) is not None:
+            self.seen_looking.pop(number, None)
+            with contextlib.suppress(*UNREACHABLE):
+                await self.hub.looking.leave(number, self.name)
+
+    async def _say_who_looks(self, number: int) -> None:
+        """Say who has an incident open when that has changed."""
+        stream, people = f"incident:{number}", self.hub.looking.names(number)
+        if stream in self.positions and self.seen_looking.get(number) != people:
+            self.seen_looking[number] = people
             await self._say({"presence": stream, "people": people})
-        if tell:
-            await self._tell_presence(stream)
 
-    async def _tell_presence(self, stream: str) -> None:
-        await self.channel_layer.group_send(group_of(stream), {"type": "presence.changed", "stream": stream})
-
-    async def _pull(self, stream: str, fresh_s: float = 0.0) -> None:
-        """Send what the stream has beyond the browser's position, as known at most fresh_s ago."""
+    async def _pull(self, stream: str, since: float) -> None:
+        """Send what the stream has beyond the browser's position, as known at `since` or later."""
         async with self.pulling:
             if (after := self.positions.get(stream)) is None:
                 return
-            heard = await self.hub.read(after, fresh_s)
+            heard = await self.hub.read(after, since)
             self.positions[stream] = heard.position
             await self._relay(stream, heard, heard.gap)
 
@@ -161,23 +164,38 @@ class LiveConsumer(AsyncWebsocketConsumer):
             RESYNCS.inc()
             await self._say({"resync": stream, "reason": gap})
 
-    async def _beat(self) -> None:
-        """Heartbeats until the socket ends. Without them nobody re-checks access, so their failure ends the socket."""
+    async def _live(self) -> None:
+        """What the hub says there is to do, until the socket ends. Nobody else re-checks access: its failure ends the socket."""
         try:
-            for number in itertools.count(1):
-                await asyncio.sleep(BEAT_SECONDS)
-                if number % BEATS_PER_ACCESS_CHECK == 0 and not await self._check_access():
+            while True:
+                await self.woken.wait()
+                self.woken.clear()
+                if self.n_beats < self.n_ticks and not await self._is_allowed():
                     return await self._end(NOT_SIGNED_IN)
                 with contextlib.suppress(*UNREACHABLE):
-                    await self.hub.check()
-                    for stream in list(self.positions):
-                        await self._pull(stream, FRESH_SECONDS)
-                        if number % BEATS_PER_PRESENCE == 0:
-                            await self._look(stream)
-                    await self._say({"beat": number, "at": iso(timezone.now())})
+                    await self._catch_up()
         except Exception:
-            log.exception("a live socket ends: its beat failed")
+            log.exception("a live socket ends: it could not go on")
             await self._end(OUT_OF_ORDER)
+
+    async def _catch_up(self) -> None:
+        """Pull what rang; when a second is over, also what has not, and beat. Raises one of UNREACHABLE, instead of a beat."""
+        rings, self.rings = self.rings, {}
+        looks, self.looks = self.looks, set()
+        for stream, at in rings.items():
+            await self._pull(stream, at)
+        for number in looks:
+            await self._say_who_looks(number)
+        if self.n_beats < self.n_ticks:
+            self.n_beats = self.n_ticks
+            await self.hub.check()
+            for stream in list(self.positions):
+                await self._pull(stream, time.monotonic() - FRESH_SECONDS)
+            await self._say({"beat": self.n_ticks, "at": iso(timezone.now())})
+
+    async def _is_allowed(self) -> bool:
+        due = self.n_beats // BEATS_PER_ACCESS_CHECK < self.n_ticks // BEATS_PER_ACCESS_CHECK
+        return not due or await self._check_access()
 
     async def _check_access(self) -> bool:
         """A role taken away ends what it let one follow; False when nothing may be followed any more."""
@@ -193,8 +211,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _end(self, code: int) -> None:
         """Close, and send nothing that the doorbell still brings."""
         self.caller = NOBODY
-        if self.beating is not None and self.beating is not asyncio.current_task():
-            self.beating.cancel()
+        if self.living is not None and self.living is not asyncio.current_task():
+            self.living.cancel()
         for stream in list(self.positions):
             await self._unsubscribe(stream)
         await self.close(code)

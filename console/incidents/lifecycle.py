@@ -161,7 +161,7 @@ def observe(
         given["nodes_known"] &= blamed is not None or given.get("n_culprits", 0) <= len(given["culprits"])
     with transaction.atomic():
         now = timezone.now()
-        incident.version = Incident.objects.select_for_update().get(pk=incident.pk).version
+        incident.refresh_from_db(from_queryset=Incident.objects.select_for_update())
         record(incident, DETECTOR, verb, given, now, before=before, after=after, note=note)
         if why := why_worse(incident):
             _move(incident, "unacknowledge", DETECTOR, _marks(incident, "unacknowledge", DETECTOR, "", now), now, why)

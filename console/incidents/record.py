@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from django.db.models import F, QuerySet
+from django.db.models import QuerySet
 
 from console.incidents.models import ActorKind, Incident, OutboxRow, TimelineEntry
 from console.incidents.publish import relay_on_commit
@@ -104,9 +104,11 @@ def record(
 def _compare_and_set(incident: Incident, fields: Mapping[str, Any], now: datetime) -> None:
     """Write `fields` if nobody else has since `incident` was read, else StaleVersion with what it is now."""
     same = Incident.objects.filter(pk=incident.pk, version=incident.version)
-    if not same.update(**fields, version=F("version") + 1, updated_at=now):
+    written = {**fields, "version": incident.version + 1, "updated_at": now}
+    if not same.update(**written):
         raise StaleVersion(Incident.objects.get(pk=incident.pk))
-    incident.refresh_from_db()
+    for name, value in written.items():
+        setattr(incident, name, value)
 
 
 def note_entry(

@@ -19,6 +19,8 @@ import redis.asyncio
 from django.conf import settings
 
 UNREACHABLE: Final = (redis.RedisError, OSError)
+STREAMS_RANG: Final = "dgs:rang:streams"
+"""Pub/sub channel, the doorbell: names of streams that grew."""
 KEEP_SECONDS: Final = 24 * 3600
 REPLAY_MAX: Final = 500  # further behind than this, the snapshot is the shorter way
 
@@ -38,6 +40,7 @@ _APPEND: Final = (
 local offset = redis.call('HINCRBY', KEYS[1], 'offset', 1)
 redis.call('XADD', KEYS[2], 'MAXLEN', ARGV[3], offset .. '-0', 'm', ARGV[4])
 redis.call('EXPIRE', KEYS[2], ARGV[2])
+redis.call('PUBLISH', ARGV[5], ARGV[6])
 return {epoch, offset}
 """
 )
@@ -81,12 +84,26 @@ def incident_stream(number: int) -> str:
     return f"incident:{number}"
 
 
-def append(name: str, kind: str, at: str, row: dict[str, Any]) -> Position:
-    """Add a message to a stream. Raises one of UNREACHABLE when Valkey is away."""
-    body = json.dumps({"at": at, "type": kind, "row": row}, separators=(",", ":"))
-    arguments = [_new_epoch(), KEEP_SECONDS, settings.STREAM_MESSAGES_KEPT, body]
-    epoch, offset = _scripts(settings.REDIS_URL)[0](keys=_keys(name), args=arguments)
-    return Position(name, epoch.decode(), offset)
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a stream shall carry. at: ISO 8601 UTC."""
+
+    stream: str
+    kind: str
+    at: str
+    row: dict[str, Any]
+
+
+def append(*messages: Message) -> None:
+    """Add each message to its stream, and ring. Raises one of UNREACHABLE when Valkey is away, with some of them added."""
+    script = _scripts(settings.REDIS_URL)[0]
+    with script.registered_client.pipeline(transaction=False) as pipe:
+        for one in messages:
+            body = json.dumps({"at": one.at, "type": one.kind, "row": one.row}, separators=(",", ":"))
+            kept = settings.STREAM_MESSAGES_KEPT
+            arguments = [_new_epoch(), KEEP_SECONDS, kept, body, STREAMS_RANG, one.stream]
+            script(keys=_keys(one.stream), args=arguments, client=pipe)
+        pipe.execute()
 
 
 def position(name: str) -> Position:
@@ -99,7 +116,7 @@ def position(name: str) -> Position:
 
 
 class Reader:
-    """Reads streams on an event loop. One per socket: connections are pooled below it."""
+    """Reads streams on an event loop."""
 
     def __init__(self, client: redis.asyncio.Redis) -> None:
         self._script = client.register_script(_READ)

@@ -12,7 +12,7 @@ import pytest
 from tests.architecture.sources import PACKAGES, ROOT, python_files, tracked_files, tree_of
 
 SERVER_PACKAGES = {
-    "django", "rest_framework", "drf_spectacular", "channels", "channels_redis", "celery", "kombu", "redis", "psycopg",
+    "django", "rest_framework", "drf_spectacular", "channels", "celery", "kombu", "redis", "psycopg",
     "psycopg_pool", "plotly", "uvicorn", "whitenoise", "asgiref",
 }  # fmt: skip
 SEAMS = ("nccl_instrument.wire", "ingest.window", "rca.findings", "console.incidents.live")

@@ -134,8 +134,8 @@ class _Act(APIView):
         given.is_valid(raise_exception=True)
         asked = given.validated_data
         seen = seen_by(request, asked) if "version" in given.fields else UNSEEN
-        _, entry = self.call(number, actor_of(caller), request_key(request), asked, seen)
-        changed = read.find_incident(number, caller.team_ids)
+        changed, entry = self.call(number, actor_of(caller), request_key(request), asked, seen)
+        changed.job, changed.attempt = incident.job, incident.attempt
         body = {"incident": dataclasses.asdict(incident_row(changed)), "entry": dataclasses.asdict(timeline_row(entry))}
         return Response(body, headers={"ETag": f'"{changed.version}"'})
 

@@ -33,8 +33,7 @@ from console.incidents.pictures.evidence import SECOND, incident_grid, unheard_n
 from console.incidents.pictures.grid import Grid
 from console.incidents.pictures.layers import Numbered
 from console.incidents.pictures.topology_frames import States, frame_between, frame_of_age, frame_of_all
-from console.incidents.publish import ring
-from console.incidents.streams import UNREACHABLE, Heard, Position
+from console.incidents.streams import STREAMS_RANG, UNREACHABLE, Heard, Position
 from console.operations.metrics import GRID_FRAMES, GRIDS_FAILED
 from ingest.read import latest_data_ns
 
@@ -209,7 +208,6 @@ def publish_grid(number: int, grid: Grid, shows: str = "") -> None:
     _keep(client, number, {"places": places, "shows": shows}, after, frame, packed, is_new)
     if frame is not None or is_new:
         GRID_FRAMES.inc()
-        ring(topology_stream(number))
 
 
 def pack(number: int, grid: Grid, states: States, epoch: str | None = None) -> bytes:
@@ -296,6 +294,8 @@ def _keep(
             pipe.rpush(_frames_key(number), frame)
             pipe.ltrim(_frames_key(number), -FRAMES_KEPT, -1)
             pipe.expire(_frames_key(number), KEEP_SECONDS)
+        if frame is not None or is_new:
+            pipe.publish(STREAMS_RANG, topology_stream(number))
         pipe.execute()
 
 

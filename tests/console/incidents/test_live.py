@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,7 +22,7 @@ from django.test import override_settings
 from pytest_django import Settings
 
 from console.accounts.models import Membership
-from console.incidents import lifecycle, publish, streams
+from console.incidents import hub, lifecycle, publish, streams
 from console.incidents.live import IncidentRow, decode_message
 from console.incidents.models import ActorKind, Incident, OutboxRow
 from console.incidents.routing import websocket_urlpatterns
@@ -103,6 +105,46 @@ async def test_a_lost_valkey_means_fetch_the_snapshot(incident: Incident, respon
         await _subscribe(socket, **place)
         await sync_to_async(_forget_streams)()
         assert (await _frame(socket, "resync"))["resync"] == place["subscribe"]
+
+
+async def test_a_ring_is_heard_at_once(incident: Incident, responder: Persona, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "TICK_SECONDS", 3600.0)
+    place = _place(await _get(responder, f"/api/v1/incidents/{incident.pk}"))
+    async with _socket(responder) as first, _socket(responder) as second:
+        for socket in (first, second):
+            await _subscribe(socket, **place)
+            await _frame(socket, "presence")  # by then its process listens
+        await _comment(incident, "looking")
+        for socket in (first, second):
+            assert (await _messages(socket, 1))[0]["row"]["note"] == "looking"
+
+
+async def test_a_lost_ring_costs_a_second(
+    incident: Incident, responder: Persona, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = _place(await _get(responder, f"/api/v1/incidents/{incident.pk}"))
+    async with _socket(responder) as socket:
+        await _subscribe(socket, **place)
+        monkeypatch.setattr(streams, "STREAMS_RANG", "nobody listens here")
+        await _comment(incident, "looking")
+        assert (await _messages(socket, 1))[0]["row"]["note"] == "looking"
+
+
+def test_nobody_who_acts_waits_until_everybody_is_told(incident: Incident, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_tell = threading.Event()
+    append = streams.append
+
+    def late(*messages: streams.Message) -> None:
+        assert may_tell.wait(30)
+        append(*messages)
+
+    with ThreadPoolExecutor(1) as apart:
+        monkeypatch.setattr(publish, "_APART", apart)
+        monkeypatch.setattr(publish, "append", late)
+        lifecycle.move(incident.pk, "acknowledge", RITA)
+        assert OutboxRow.objects.filter(relayed_at=None).count() == 1
+        may_tell.set()
+    assert not OutboxRow.objects.filter(relayed_at=None).exists()
 
 
 async def test_a_team_hears_of_its_incidents(attempt: Attempt, responder: Persona) -> None:

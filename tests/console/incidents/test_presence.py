@@ -13,7 +13,7 @@ from django.conf import settings
 from console.accounts.models import Role
 from console.incidents import presence
 from console.incidents.models import Incident
-from console.incidents.presence import Looker, looking_at
+from console.incidents.presence import Looking, looking_at
 from console.incidents.streams import connect_reader
 from ingest.models import Attempt
 from tests.console.conftest import Persona, make_persona
@@ -90,9 +90,15 @@ async def test_a_socket_that_died_without_a_word_is_forgotten(
     client = connect_reader()
     now = 1_000_000.0
     monkeypatch.setattr(presence.time, "time", lambda: now)
-    assert await Looker(client, "rita", "a").look(incident.pk) == ["rita"]
-    now += presence.LOOKING_SECONDS + 1
-    assert await Looker(client, "olaf", "b").look(incident.pk) == ["olaf"]
+    died, lives = Looking(client), Looking(client)
+    assert await died.enter(incident.pk, "a", "rita") == [incident.pk]
+    now += presence.LOOKING_SECONDS / 2
+    await lives.enter(incident.pk, "b", "olaf")
+    assert lives.names(incident.pk) == ["olaf", "rita"]
+    now += presence.LOOKING_SECONDS / 2 + 1
+    assert await lives.refresh() == [incident.pk]
+    assert lives.names(incident.pk) == ["olaf"]
+    assert await lives.refresh() == []
     await client.aclose()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,8 @@ from console.accounts.access import Caller
 from console.accounts.models import Role
 from console.incidents import shared as shared_module
 from console.incidents.consumers import LiveConsumer
-from console.incidents.shared import Hub, Shared
+from console.incidents.hub import Hub
+from console.incidents.shared import Shared
 
 
 class Slow:
@@ -45,8 +47,19 @@ async def test_who_asks_after_an_answer_gets_a_new_one_unless_a_fresh_one_will_d
     slow.may_answer.set()
     assert await shared.ask("a", slow.ask) == 1
     assert await shared.ask("a", slow.ask) == 2
-    assert await shared.ask("a", slow.ask, fresh_s=1000) == 2
-    assert await shared.ask("b", slow.ask, fresh_s=1000) == 3
+    assert await shared.ask("a", slow.ask, since=0.0) == 2
+    assert await shared.ask("b", slow.ask, since=0.0) == 3
+
+
+async def test_who_was_rung_before_a_question_began_takes_its_answer() -> None:
+    shared, slow = Shared(), Slow()
+    rung_at = time.monotonic()
+    asking = [asyncio.create_task(shared.ask("a", slow.ask, since=rung_at)) for _ in range(200)]
+    await asyncio.sleep(0)
+    slow.may_answer.set()
+    assert set(await asyncio.gather(*asking)) == {1}
+    assert await shared.ask("a", slow.ask, since=rung_at) == 1
+    assert await shared.ask("a", slow.ask, since=time.monotonic()) == 2
 
 
 async def test_who_leaves_takes_nobodys_answer_away() -> None:
@@ -68,7 +81,7 @@ async def test_a_failure_is_everybodys_and_is_not_kept() -> None:
 
     for _ in range(2):
         with pytest.raises(ConnectionError):
-            await shared.ask("a", fail, fresh_s=1000)
+            await shared.ask("a", fail, since=0.0)
 
 
 async def test_answers_that_nobody_can_take_any_more_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,9 +106,9 @@ async def test_a_socket_that_was_never_accepted_leaves_nothing_behind(monkeypatc
 
     monkeypatch.setattr("console.incidents.consumers._caller", allowed)
     monkeypatch.setattr(LiveConsumer, "accept", gone)
-    monkeypatch.setattr(Hub, "join", lambda: joined.append(1))
+    monkeypatch.setattr(Hub, "join", lambda socket: joined.append(1))
     socket = LiveConsumer()
-    socket.scope, socket.channel_name = {}, "one"  # type: ignore[typeddict-item]
+    socket.scope = {}  # type: ignore[typeddict-item]
     with pytest.raises(ConnectionError):
         await socket.connect()
     assert not joined
