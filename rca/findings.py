@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 Json = dict[str, Any]
+HABIT = "iterations_of_habit"  # a number of symptoms: long iterations of which it is not known whether they are new
 NOBODY_ASKED = "Nobody stands out in what was looked at."
 
 
@@ -167,6 +168,11 @@ class Symptom:
     ranks: tuple[int, ...]
     sentence: str
     numbers: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def may_be_habit(self) -> bool:
+        """Whether the job may always have been so: then it is nobody's fault unless somebody is caught in the act."""
+        return HABIT in self.numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from rca.triggers.look import Look
 
 def seen_in_stages(attempt: Attempt, window: Window, seen: Look) -> Look:
     """The look with the symptom of the newest window of stages, where ops show none and nothing excuses the job."""
-    if seen.symptoms or seen.held or seen.excused:
+    if any(not symptom.may_be_habit for symptom in seen.symptoms) or seen.held or seen.excused:
         return seen
     symptom = stage_symptom(attempt, window.end_ns)
     return dataclasses.replace(seen, symptoms=(symptom,)) if symptom is not None else seen
@@ -24,7 +24,7 @@ def seen_in_stages(attempt: Attempt, window: Window, seen: Look) -> Look:
 def staged(attempt_id: int, diagnosis: Diagnosis, window: Window, thresholds: Settings) -> Diagnosis:
     """The diagnosis of a slowdown with what the windows of stages of that time say; of a hang it is unchanged, for a step
     that does not end has no stages."""
-    if diagnosis.symptom.kind not in (SymptomKind.STRAGGLER, SymptomKind.EXTERNAL):
+    if diagnosis.symptom.kind not in (SymptomKind.STRAGGLER, SymptomKind.EXTERNAL) or diagnosis.symptom.may_be_habit:
         return diagnosis
     told = told_around(attempt_id, diagnosis.symptom.at_ns - AROUND_NS // 9, window.end_ns)
     return with_stages(diagnosis, told, window, thresholds)

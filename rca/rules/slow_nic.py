@@ -33,7 +33,7 @@ from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 15
+VERSION = 16
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
@@ -49,9 +49,16 @@ LIES_MAX = 0.1  # of what its sends are on the wire longer: more is its proxy, o
 TIED_MAX = 8
 NAMED_MAX = 8
 FOREIGN = "of what the port counts now, not the job's"
+WHOLE_MIN = 2  # NICs of a node, all slow: one alone may be broken
+EVERY_MIN = 0.9  # of the connections between it and other nodes
 ONE_NODES = "all of it is one node's and no other node's is slow, so it is what its NICs share: their way to its memory"
+BY_CPUS = (
+    "Whatever {who} send and are sent stays on the way too long, on every NIC of the node and of no other node; over "
+    "sockets a node's CPUs carry all of it, and NICs do not break at once, so its proxies are late"
+)
 EACH_OTHER = "What {who} send each other stays on the wire too long"
 TOLD = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `ibstat`"
+TOLD_OF_CPUS = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`"
 
 
 def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
@@ -70,6 +77,9 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
         return (_taken_by_others(slowdown, ends, end_of, taken, shares),)
     if ends.is_everybody:
         return (_everybody(slowdown, ends),)
+    node = _whole_node(slowdown, ends, end_of)
+    if node is not None:
+        return (_by_cpus(slowdown, ends, end_of, node),)
     left = _unexplained(slowdown, ends, end_of) if len(ends.unexplained) else ()
     if left and int((ends.now_ns - ends.usual_ns).argmax()) in ends.unexplained:
         return left  # an end that explains the rest does not explain what matters most
@@ -182,6 +192,38 @@ def _is_alone(slowdown: Slowdown, ends: Ends) -> bool:
     rest = float(grown[~mine].max())
     is_apart = rest < grown[mine].min() and rest <= ALONE_REST_MAX * float(np.median(grown[mine]))
     return is_apart and _waits_for_it(slowdown, ends, ALONE_LOST_MIN, 1 + ALONE_GROWN_MIN, BUSY_MIN)
+
+
+def _whole_node(slowdown: Slowdown, ends: Ends, end_of: Ints) -> int | None:
+    """The only node of which every NIC is slow with whatever node it talks to, if that explains what is slow; None where there
+    is none. Over sockets alone: with InfiniBand no CPU carries data, and a late proxy shows otherwise."""
+    if not uses_sockets(slowdown.window):
+        return None
+    node_of = np.full(int(end_of.max()) + 1, -1)
+    node_of[end_of] = slowdown.nodes
+    sender, receiver = (np.where(one >= 0, node_of[one], -1) for one in (ends.sender, ends.receiver))
+    between = (sender >= 0) & (receiver >= 0) & (sender != receiver)
+    found = []
+    for node in np.unique(sender[between & ends.is_slow]):
+        mine = between & ((sender == node) | (receiver == node))
+        nics = np.intersect1d(np.concatenate([ends.sender[mine], ends.receiver[mine]]), end_of[slowdown.nodes == node])
+        if len(nics) >= WHOLE_MIN and ends.is_slow[mine].mean() >= EVERY_MIN:
+            found.append((int(node), mine))
+    cost = np.where(ends.is_slow, ends.now_ns - ends.usual_ns, 0.0)
+    return found[0][0] if len(found) == 1 and cost[found[0][1]].sum() >= COVERED * cost.sum() else None
+
+
+def _by_cpus(slowdown: Slowdown, ends: Ends, end_of: Ints, node: int) -> Finding:
+    """All ranks of the node: what its NICs share over sockets is who carries the data."""
+    users = np.flatnonzero(slowdown.nodes == node)
+    mine = np.any([ends.touched(end) for end in np.unique(end_of[users])], axis=0)
+    excess = min(float((ends.now_ns - ends.usual_ns)[mine & ends.is_slow].max()), slowdown.lost_ns)
+    shown = int((mine & ends.is_slow).sum()), int(mine.sum())
+    return finding_of(
+        RULE, VERSION, slowdown, tuple(users.tolist()), Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW, excess,
+        f"on {shown[0]} of {shown[1]} connections", BY_CPUS, "chunks stayed on their way, more than usual", TOLD_OF_CPUS,
+        shown,
+    )  # fmt: skip
 
 
 def _users(end_of: Ints, ends: tuple[int, ...]) -> Ints:

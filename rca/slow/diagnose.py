@@ -83,6 +83,8 @@ def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[
     found: list[Finding] = []
     lacking = absent(slowdown.window)
     inside, asleep, before = ([rule for rule in rules if is_able(rule, lacking)] for rules in RULES)
+    if symptom.may_be_habit:
+        return [finding for rule in asleep for finding in rule(slowdown, symptom, settings)]
     for rule in inside:
         told = {rank for finding in found for rank in finding.culprits}
         found += [finding for finding in rule(slowdown, symptom, settings) if not told & set(finding.culprits)]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ingest.window import Window
-from rca.findings import Symptom, SymptomKind
+from rca.findings import HABIT, Symptom, SymptomKind
 from rca.hang.progress import Progress, state_of
 from rca.hang.sinks import Sink, sinks
 from rca.hang.stuck import Watched, resumed_ranks, watched_ranks
@@ -29,6 +29,7 @@ from rca.slow.iterations import iteration_lengths
 from rca.triggers import pace
 from rca.triggers.idle import file_traffic, idle_of, idle_symptom, learn_pause
 from rca.triggers.kinds import Halved, halved_kind, learn_kinds
+from rca.triggers.may_recur import may_recur
 from rca.triggers.no_progress import AGES, held_by_files, idle_by_counts, learn_ages, no_progress
 from rca.triggers.normal import ALL, Normal, learn
 from rca.triggers.sampling import sampled_ranks
@@ -155,6 +156,9 @@ def _slow(window: Window, ranks: Ints, learned: Normal, settings: Settings) -> t
     if slow is not None:
         return (_straggler(window, ranks, slow),), ""
     kind = halved_kind(learned.kinds, settings)
+    maybe = may_recur(learned.pace, settings) if kind is None else None
+    if maybe is not None:
+        return (_of_habit(_straggler(window, ranks, maybe), maybe),), ""
     if kind is None:
         return (), ""
     stretch = pace.stretch(learned.pace, kind.since_ns, settings)
@@ -186,11 +190,18 @@ def _straggler(window: Window, ranks: Ints, slow: pace.Slowing) -> Symptom:
     )  # fmt: skip
 
 
+def _of_habit(symptom: Symptom, slow: pace.Slowing) -> Symptom:
+    said = f"{symptom.sentence} The job is not known for long enough to say that it did not always."
+    return replace(symptom, sentence=said, numbers={**symptom.numbers, HABIT: float(slow.n_iterations)})
+
+
 def is_halved(symptom: Symptom, settings: Settings) -> bool:
     """Whether a straggler symptom reaches the paper's own threshold: half the throughput, twice the interval.
 
-    That of an op kind always does.
+    That of an op kind always does; what may be the job's habit never.
     """
+    if symptom.may_be_habit:
+        return False
     usual = symptom.numbers.get("iteration_usual_s")
     return usual is None or symptom.numbers["iteration_s"] >= settings.slow_factor * usual
 

@@ -192,6 +192,8 @@ def _is_due(incident: Followed, now_ns: int) -> bool:
 
 
 def _store(incident: Followed, diagnosis: Diagnosis, now_ns: int) -> None:
+    if incident.answer is None and revise.is_early(diagnosis, incident.triggered_ns, now_ns):
+        return
     incident.analysed_ns = now_ns
     if not _is_news(incident, diagnosis):
         return

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
+from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, Symptom, SymptomKind
-from tests.nccl_instrument.simulate.jobs import window_after
+from tests.nccl_instrument.simulate.jobs import run, window_after, window_of
 
 STAGES = Layout(tp=2, pp=2, dp=8, ranks_per_node=4)
 AT_S = 8.0
@@ -39,3 +41,32 @@ def test_a_node_whose_sends_and_receives_all_wait_for_its_proxies_is_named(amoun
 def test_a_proxy_that_sleeps_is_caught_by_what_it_leaves_unnoticed(victim: int) -> None:
     best = diagnosed("proxy_sleeps", victim, 1.0).findings[0]
     assert (best.component, best.culprits) == (Component.PROXY, (victim,))
+
+
+FOUR_NODES = Layout(tp=4, pp=1, dp=4, ranks_per_node=4)
+
+
+def on_nics(nics: tuple[int, ...], transport: str) -> Diagnosis:
+    """The NICs of these ranks become slow at once."""
+    one = make_fault("nic_limited", FOUR_NODES, AT_S, victim=nics[0], amount=0.4)
+    fault = replace(one, ranks=nics, nics=nics)
+    window = window_of(run(FOUR_NODES, fault, seconds=18.0, transport=transport))
+    onset_ns = ORIGIN_NS + int(AT_S * 1e9)
+    return diagnose(window, Symptom(SymptomKind.STRAGGLER, window.job, 1, onset_ns, window.end_ns, 0, (0,), "slow"))
+
+
+@pytest.mark.parametrize(
+    ("nics", "transport"), [((4,), "Socket"), ((4, 5), "Socket"), ((4, 5, 6, 7), "IB")],
+    ids=["one of four", "two of four", "all, and no CPU carries data"],
+)  # fmt: skip
+def test_nics_of_a_node_of_which_others_are_as_fast_as_ever_or_that_need_no_cpu_are_not_its_proxies(
+    nics: tuple[int, ...], transport: str
+) -> None:
+    found = on_nics(nics, transport).findings
+    assert found and not any(one.component is Component.PROXY for one in found)
+
+
+def test_where_every_nic_of_a_node_is_slow_over_sockets_it_is_who_carries_the_data() -> None:
+    best = on_nics((4, 5, 6, 7), "Socket").findings[0]
+    assert (best.component, best.culprits, best.subject.node) == (Component.PROXY, (4, 5, 6, 7), "node1")
+    assert "CPUs" in best.sentence

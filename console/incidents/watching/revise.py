@@ -28,12 +28,14 @@ from ingest.read import has_new_batches
 from ingest.traces.narrow import read_evidence
 from ingest.window import Window
 from rca.diagnose import diagnose
-from rca.findings import Diagnosis, Grade, Symptom, SymptomKind, diagnosis_from_json, to_json
+from rca.findings import Diagnosis, Finding, Grade, Symptom, SymptomKind, diagnosis_from_json, to_json
 from rca.settings import Settings
 from rca.triggers.look import is_halved
 
 SECOND: Final = 1_000_000_000
 EAGER_NS: Final = 10 * SECOND  # until so long after the trigger every look revises
+EARLY_ITERATIONS: Final = 8  # slow ones: of fewer neither their mean nor how they vary tells much
+LINK_SURE_MIN: Final = 0.75  # score of a link, by half of what is lost: only which of its ends it is is not sure
 FROZEN_NS: Final = 45 * SECOND  # data later than this after the trigger is not analysed
 BEFORE_NS: Final = 5 * SECOND
 SLOWDOWN_BEFORE_NS: Final = 20 * SECOND  # what is slow is compared with the iterations before
@@ -112,8 +114,10 @@ def _diagnose(
 ) -> None:
     found = staged(incident.attempt_id, diagnose(window, symptom, thresholds), window, thresholds)
     diagnosis = dumps.fused(incident, found, thresholds) if with_dumps else found
-    Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
     newest = incident.revisions.order_by("-number").first()
+    if newest is None and is_early(diagnosis, incident.triggered_ns, window.end_ns):
+        return
+    Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
     number = newest.number + 1 if newest else 1
     if number <= settings.REVISIONS_MAX and _is_news(incident, newest, diagnosis):
         store(incident, diagnosis, number, window, newest)
@@ -157,13 +161,30 @@ def is_worth(symptom: Symptom, diagnosis: Diagnosis, thresholds: Settings) -> bo
     """Whether a slowdown that has not halved the pace should be handled.
 
     One to `large_factor` times the usual or more is, with a tie too, and without anybody in sight once it has lasted
-    twice as long as it takes to be seen. A smaller one has to be surely somebody's: it is not worth a search.
+    twice as long as it takes to be seen. A smaller one has to be surely somebody's, or one link's: it is not worth a search.
     """
-    if any(finding.grade is not Grade.WEAK for finding in diagnosis.findings):
+    if any(finding.grade is not Grade.WEAK or _is_one_link(finding) for finding in diagnosis.findings):
         return True
+    if symptom.may_be_habit:
+        return False
     if symptom.numbers["iteration_s"] < thresholds.large_factor * symptom.numbers["iteration_usual_s"]:
         return False
     return bool(diagnosis.findings) or symptom.seen_ns - symptom.at_ns >= 2 * thresholds.small_ns
+
+
+def _is_one_link(finding: Finding) -> bool:
+    return finding.subject.kind == "link" and len(finding.tied) == 2 and finding.score >= LINK_SURE_MIN
+
+
+def is_early(diagnosis: Diagnosis, triggered_ns: int, end_ns: int) -> bool:
+    """Whether a first diagnosis of a slowdown is kept back: it names nobody surely, and few slow iterations were seen. The
+    incident stands as suspected meanwhile, for EAGER_NS at most."""
+    symptom = diagnosis.symptom
+    if symptom.kind is not SymptomKind.STRAGGLER or end_ns - triggered_ns >= EAGER_NS:
+        return False
+    if any(finding.grade is not Grade.WEAK for finding in diagnosis.findings):
+        return False
+    return end_ns - symptom.at_ns < EARLY_ITERATIONS * symptom.numbers.get("iteration_s", 0.0) * SECOND
 
 
 def _is_due(incident: Incident) -> bool:

@@ -12,9 +12,9 @@ from django.utils import timezone
 from console.incidents.models import Incident
 from console.incidents.watching import revise
 from ingest.models import Attempt, Node
-from rca.findings import Diagnosis, Grade
+from rca.findings import Diagnosis, Grade, Symptom, SymptomKind
 from rca.settings import DEFAULT
-from tests.console.incidents.making import make_diagnosis, make_incident, make_symptom
+from tests.console.incidents.making import SECOND, make_diagnosis, make_incident, make_symptom
 from tests.windows import make_window
 
 
@@ -90,3 +90,40 @@ def test_a_strong_verdict_is_not_taken_back_by_evidence_that_scrolled_away(
     strong = revise_as(incident, make_diagnosis(make_symptom(incident.attempt)), monkeypatch)
     nobody = dataclasses.replace(make_diagnosis(make_symptom(incident.attempt)), findings=())
     assert revise_as(strong, nobody, monkeypatch).culprits == [3]
+
+
+def slower(incident: Incident, lasted_s: float) -> Symptom:
+    """A slowdown to iterations of a second that began so long before the trigger."""
+    numbers = {"iteration_usual_s": 0.4, "iteration_s": 1.0}
+    at_ns = incident.triggered_ns - int(lasted_s * SECOND)
+    return make_symptom(incident.attempt, kind=SymptomKind.STRAGGLER, at_ns=at_ns, numbers=numbers)
+
+
+@pytest.mark.parametrize(("grade", "culprits"), [(Grade.STRONG, ()), (Grade.WEAK, (3,))], ids=["nobody", "weak"])
+@pytest.mark.parametrize(
+    ("lasted_s", "since_s", "is_kept_back"), [(3, 1, True), (3, 10, False), (7, 1, False)],
+    ids=["three iterations", "ten seconds later", "eight iterations"],
+)  # fmt: skip
+def test_a_first_diagnosis_that_names_nobody_surely_waits_for_some_slow_iterations_and_not_for_ever(
+    incident: Incident, grade: Grade, culprits: tuple[int, ...], lasted_s: float, since_s: int, is_kept_back: bool
+) -> None:
+    found = make_diagnosis(slower(incident, lasted_s), culprits=culprits, grade=grade)
+    assert revise.is_early(found, incident.triggered_ns, incident.triggered_ns + since_s * SECOND) is is_kept_back
+
+
+def test_a_name_that_is_sure_and_a_standstill_do_not_wait(incident: Incident) -> None:
+    sure = make_diagnosis(slower(incident, 3))
+    standing = make_diagnosis(make_symptom(incident.attempt), culprits=())
+    now_ns = incident.triggered_ns + SECOND
+    assert not any(revise.is_early(one, incident.triggered_ns, now_ns) for one in (sure, standing))
+
+
+def test_an_incident_whose_first_diagnosis_is_kept_back_stands_as_suspected_and_is_diagnosed_in_the_next_look(
+    incident: Incident, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revise, "is_early", lambda *_: True)
+    waiting = revise_as(incident, make_diagnosis(slower(incident, 3), culprits=()), monkeypatch)
+    assert (waiting.certainty, waiting.revisions.count(), waiting.analysed_at) == ("suspected", 0, None)
+    monkeypatch.setattr(revise, "is_early", lambda *_: False)
+    named = revise_as(waiting, make_diagnosis(slower(incident, 3)), monkeypatch)
+    assert (named.certainty, named.culprits, named.revisions.count()) == ("diagnosed", [3], 1)
