@@ -13,12 +13,17 @@ import numpy as np
 from ingest.window import Window
 from nccl_instrument.tables import DATA_LOSSES, LOSSES
 from rca.findings import Finding, Grade
+from rca.keys import Mask
 from rca.ranks import Ranks
 from rca.settings import SECOND_NS
 from rca.words import lower, named
 
 GAP_TICKS = 3.5
 """Usual distances between a node's ticks: less apart is a late sweep, or one batch of many."""
+NOT_READ = (
+    "Of most nodes one slow iteration was read and no more: in it none of them was unlike its replicas. Asking for the "
+    "diagnosis again reads all."
+)
 _HOLES = [LOSSES.index(name) for name in DATA_LOSSES]
 _GRADES = list(Grade)
 
@@ -81,7 +86,9 @@ def unseen(window: Window, ranks: Ranks) -> tuple[str, ...]:
     late = window.nodes["name"][window.nodes["catching_up"]]
     if len(late):
         found.append(f"Still catching up: {', '.join(map(str, late[:8]))}.")
-    nothing = (ranks.seen_ns == 0) & ~ranks.is_silent
+    if window.unread:
+        found.append(NOT_READ)
+    nothing = (ranks.seen_ns == 0) & ~ranks.is_silent & ~_is_unread(window, ranks)
     if nothing.any():
         nothing &= ~np.isin(ranks.rank, window.rows("op")["rank"])
     if nothing.any():
@@ -89,6 +96,12 @@ def unseen(window: Window, ranks: Ranks) -> tuple[str, ...]:
     if window.world_size > len(ranks.rank):
         found.append(f"{window.world_size - len(ranks.rank)} of {window.world_size} ranks never reported.")
     return tuple(found)
+
+
+def _is_unread(window: Window, ranks: Ranks) -> Mask:
+    """(R,) whose node's rows were left out."""
+    found = np.append(np.isin(window.nodes["name"], list(window.unread)), False)
+    return found[ranks.node]
 
 
 def unread(window: Window) -> str:

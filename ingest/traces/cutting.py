@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, cast
 
 import numpy as np
@@ -55,9 +56,14 @@ class Bounds:
 
 
 def cut(
-    tables: Collection[str], stored: Groups, roster: Roster, bounds: Bounds, narrow: Collection[str] = ()
+    tables: Collection[str],
+    stored: Groups,
+    roster: Roster,
+    bounds: Bounds,
+    narrow: Mapping[str, Collection[str] | None] = MappingProxyType({}),
 ) -> tuple[dict[str, Rows], Counter[int]]:
-    """The rows of each table, of those in `narrow` as Columns, and node id → groups of it that do not inflate.
+    """The rows of each table, of those in `narrow` as Columns (of these columns; None: all), and node id → groups of it that
+    do not inflate.
 
     Nodes that joined since the roster was read are left out: the next window will have them. Rows come node by node, in
     each in the order of time: what is of one rank then lies together, and is found in the caches.
@@ -67,7 +73,12 @@ def cut(
     for group, stored_groups in stored.items():
         names = [table for table in GROUPS[group] if table in tables]
         held = _opened(stored_groups, known, unreadable) if names else []
-        wanted = [(_NarrowCut if table in narrow else _Cut)(table, held, roster, bounds) for table in names]
+        wanted = [
+            _NarrowCut(table, held, roster, bounds, narrow[table])
+            if table in narrow
+            else _Cut(table, held, roster, bounds)
+            for table in names
+        ]
         for one, packed in held:
             try:
                 planes = packed.inflate()
@@ -156,14 +167,20 @@ class _Cut:
 
 
 class _NarrowCut(_Cut):
-    """The same as Columns, of a table whose rows are of communicators."""
+    """The same as Columns, of a table whose rows are of communicators. columns: no others are kept; None: all."""
+
+    def __init__(
+        self, table: str, groups: Sequence[Opened], roster: Roster, bounds: Bounds, columns: Collection[str] | None
+    ) -> None:
+        self._columns = columns
+        super().__init__(table, groups, roster, bounds)
 
     def _begin(self, n_rows: int) -> None:
         self._made = Growing(WINDOW_DTYPE[self.table], n_rows)
 
     def _keep(self, stack: Stack, at: Ints, shift_ns: Ints, node: Ints) -> None:
         is_all, found = len(at) == len(stack), dict[str, npt.NDArray[np.generic]]()
-        for name in stack.names:
+        for name in stack.names if self._columns is None else [one for one in stack.names if one in self._columns]:
             column = stack.narrow(name) if is_all else stack.narrow(name)[at]
             if name in TIME_COLUMNS[self.table]:
                 column = np.where(column != 0, column + shift_ns, 0)

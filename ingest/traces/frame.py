@@ -38,17 +38,17 @@ class Frame:
         last: Collection[str] = (),
         late: Collection[str] = (),
         ranks: Ints | None = None,
-        narrow: Collection[str] = (),
+        narrow: Mapping[str, Collection[str] | None] | None = None,
     ) -> Window:
         """The window with the rows of `stored`. unreadable: node id → groups of it that cannot be read.
 
         last: tables of what is in progress of which the newest rows are wanted, and some older ones may be left out. late:
         tables that are cut out of their batches when they are asked for. ranks: of what members of communicators did, their
         rows alone.
-        narrow: tables that are Columns instead of rows.
+        narrow: tables that are Columns instead of rows, with these columns alone (None: all).
         """
         bounds = Bounds(self.start_ns, self.end_ns, last, ranks)
-        rows, damaged = cut([table for table in tables if table not in late], stored, self.roster, bounds, narrow)
+        rows, damaged = cut([table for table in tables if table not in late], stored, self.roster, bounds, narrow or {})
         kept = {GROUP_OF[table]: stored.get(GROUP_OF[table], ()) for table in late}
         return Window(
             job=self.attempt.job.name,

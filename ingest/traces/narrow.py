@@ -9,7 +9,7 @@ answers as wide ones (tests/console/incidents/test_narrow.py).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -41,8 +41,8 @@ LAST: Final = ("traffic",)
 """What was sent before all stood still."""
 TICKED: Final = ("progress",)
 """Of which a diagnosis of a slow job asks no more than when each rank was last told of."""
-NARROW: Final = ("op",)
-"""Of which a diagnosis has millions of rows."""
+NARROW: Final[Mapping[str, Collection[str] | None]] = {"op": None}
+"""Of which a diagnosis has millions of rows: with all columns."""
 _DOWN: Final = PORT_STATES.index("down")
 
 
@@ -67,15 +67,54 @@ def read_glance(
     return frame.window(found, unreadable, ranks=ranks)
 
 
+class SlowEvidence:
+    """What is stored of a slow job in [start_ns, end_ns), read node by node as it is asked for (rca/narrowed.py).
+
+    onset_ns: since when the job is slow. What was read is kept, and read once.
+    """
+
+    def __init__(self, attempt_id: int, start_ns: int, end_ns: int, onset_ns: int, now_ns: int | None = None) -> None:
+        self._frame = read_frame(attempt_id, start_ns, end_ns, now_ns)
+        self._since_ns = {"flow": onset_ns - BEFORE_NS}
+        self._groups: dict[str, list[Group]] = {group: [] for group in SLOW}
+        self._unreadable = Counter[int]()
+        self._known = np.zeros(len(self._frame.roster.node_ids), bool)
+
+    def frame(self) -> Window:
+        """The window without rows."""
+        return self._frame.window({}, {}, ())
+
+    def glimpse(self, start_ns: int, end_ns: int, columns: Collection[str]) -> Window:
+        """These columns of the ops of all nodes in [start_ns, end_ns)."""
+        part = replace(self._frame, start_ns=start_ns, end_ns=end_ns)
+        found, _ = read_groups(Reading(self._frame.attempt.pk, start_ns, end_ns, ("ops",)))
+        return part.window(found, {}, ("op",), narrow={"op": columns})
+
+    def whole(self, nodes: Ints | None) -> Window:
+        """All that these nodes (indices) told; None: all of them."""
+        wanted = np.arange(len(self._known)) if nodes is None else nodes
+        self._read(wanted[~self._known[wanted]])
+        ids = set(self._frame.roster.node_ids[wanted].tolist())
+        held = {group: [one for one in told if one.node_id in ids] for group, told in self._groups.items()}
+        return self._frame.window(held, self._unreadable, last=TICKED, late=LATE, narrow=NARROW)
+
+    def _read(self, nodes: Ints) -> None:
+        frame, ids = self._frame, self._frame.roster.node_ids[nodes].tolist()
+        reading = Reading(frame.attempt.pk, frame.start_ns, frame.end_ns, SLOW, ids, since_ns=self._since_ns)
+        found, unreadable = read_groups(reading)
+        for group, told in found.items():
+            self._groups[group] += told
+        self._unreadable += unreadable
+        self._known[nodes] = True
+
+
 def read_evidence(
     attempt_id: int, start_ns: int, end_ns: int, onset_ns: int | None = None, now_ns: int | None = None
 ) -> Window:
     """A window for a diagnosis. onset_ns: since when the job is slow, and its late tables are LATE; None: it stands still."""
-    frame = read_frame(attempt_id, start_ns, end_ns, now_ns)
     if onset_ns is not None:
-        since_ns = {"flow": onset_ns - BEFORE_NS}
-        reading = Reading(attempt_id, start_ns, end_ns, SLOW, since_ns=since_ns)
-        return frame.window(*read_groups(reading), last=TICKED, late=LATE, narrow=NARROW)
+        return SlowEvidence(attempt_id, start_ns, end_ns, onset_ns, now_ns).whole(None)
+    frame = read_frame(attempt_id, start_ns, end_ns, now_ns)
     found, unreadable = read_groups(_resting(frame, ALL, None))
     live = frame.window({"live": found["live"]}, unreadable, GROUPS["live"], last=tuple(OF_ONE))
     whole = _with_a_past(frame, live)

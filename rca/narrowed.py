@@ -1,0 +1,83 @@
+"""The diagnosis of a slow job, from the nodes that matter where there are many (Mycroft §5: communicators, ranks, flows).
+
+Some nodes are read whole as the norm, of all others one slow iteration; who stands out in it is read whole too, with the peers
+(slow/suspects.py). What the rules make of that is the answer when they are sure. When they are not, or too many nodes
+stand out, everything is read: an answer may take longer, and is never guessed from a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Final, Protocol
+
+import numpy as np
+
+from ingest.window import Window
+from rca.diagnose import diagnose
+from rca.findings import Diagnosis, FaultKind, Grade, Symptom
+from rca.keys import Ints
+from rca.settings import Settings
+from rca.slow.suspects import CLOCKED_NODES, GLIMPSED, norm_nodes, peers, slow_span, suspects
+
+LARGE_NODES: Final = 160
+"""Of fewer, everything is read in about the time that choosing takes."""
+PART_MAX: Final = 0.4
+"""Of the nodes: to read more of them first saves nothing."""
+
+
+class Source(Protocol):
+    """What is stored of the time of a slowdown."""
+
+    def frame(self) -> Window:
+        """The window without rows."""
+
+    def glimpse(self, start_ns: int, end_ns: int, columns: Collection[str]) -> Window:
+        """The ops of all nodes in that time, with at least these columns."""
+
+    def whole(self, nodes: Ints | None) -> Window:
+        """All that these nodes told; None: all nodes."""
+
+
+def diagnose_slow(
+    source: Source, symptom: Symptom, settings: Settings, large_nodes: int = LARGE_NODES
+) -> tuple[Window, Diagnosis]:
+    """The diagnosis of a slowdown, and the window that it was made from."""
+    window = _part(source, symptom, large_nodes)
+    if window is not None:
+        found = diagnose(window, symptom, settings)
+        if is_sure(found):
+            return window, found
+    window = source.whole(None)
+    return window, diagnose(window, symptom, settings)
+
+
+def is_sure(found: Diagnosis) -> bool:
+    """Whether what a part of the nodes told is enough: somebody is seen to be slow, or everybody alike."""
+    if not found.findings:
+        return False
+    best = found.findings[0]
+    if best.kind is FaultKind.GROUP_ANOMALY:
+        return best.grade is not Grade.WEAK
+    return bool(best.culprits) and best.grade is Grade.STRONG
+
+
+def _part(source: Source, symptom: Symptom, large_nodes: int) -> Window | None:
+    """The window of the nodes that matter; None where everything is to be read."""
+    frame = source.frame()
+    norm, n_nodes = norm_nodes(frame), len(frame.nodes)
+    if n_nodes < large_nodes or len(norm) > PART_MAX / 2 * n_nodes:
+        return None
+    span = slow_span(source.whole(norm[:CLOCKED_NODES]), symptom.at_ns)
+    if span is None:
+        return None
+    start_ns, end_ns, lost_ns = span
+    odd = suspects(source.glimpse(start_ns, end_ns, GLIMPSED), lost_ns)
+    if odd is None:
+        return None
+    chosen = np.union1d(np.union1d(norm, odd), peers(source.whole(odd), odd))
+    if len(chosen) > PART_MAX * n_nodes:
+        return None
+    window = source.whole(chosen)
+    others = np.setdiff1d(np.arange(n_nodes), chosen)
+    return replace(window, unread=tuple(window.nodes["name"][others].tolist()))
