@@ -54,6 +54,7 @@ class InComm:
     """A communicator of the rank and how far it is in it; counts are None where they are not known.
 
     Collectives, then sends and receives. Of a communicator inside one node, whose ops show no network flow, none is seen done.
+    kernel: what the GPU tells of its newest op there, "begun" (and not ended), "not begun" or "ended"; None where it does not.
     """
 
     comm_id: str
@@ -65,6 +66,7 @@ class InComm:
     n_p2p_enqueued: int | None
     n_p2p_done: int | None
     last_done_at: str | None
+    kernel: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +141,17 @@ def _in_comm(member: CommMember, progress: dict[int, Any], inside: set[int]) -> 
     return InComm(
         f"{comm_id:016x}", comm.name, member.comm_rank, comm.n_ranks,
         counted("n_enqueued"), counted("n_done"), counted("n_p2p_enqueued"), counted("n_p2p_done"),
-        None if seen is None else iso_from_ns(int(seen["last_done_ns"])),
+        None if seen is None else iso_from_ns(int(seen["last_done_ns"])), None if seen is None else _kernel(seen),
     )  # fmt: skip
+
+
+def _kernel(seen: Any) -> str | None:
+    if not seen["kernels_begun"]:
+        return None
+    if seen["kernels_open"]:
+        return "begun"
+    given = int(seen["n_enqueued"]) + int(seen["n_p2p_enqueued"])
+    return "not begun" if int(seen["kernels_begun"]) < given else "ended"
 
 
 def _flows(window: Window, rank: int) -> tuple[list[FlowNow], int]:

@@ -16,8 +16,9 @@ from typing import Final
 import numpy as np
 
 from rca.hang.known import Known
+from rca.hang.mates import Mates
 from rca.hang.members import Members
-from rca.hang.waits import Edges, Why
+from rca.hang.waits import Edges, Why, edges
 from rca.keys import Index, Ints, Mask, mix
 from rca.settings import SECOND_NS, Settings
 
@@ -29,13 +30,14 @@ APART_NS: Final = 60 * SECOND_NS
 class Kernels:
     """(M,) of the members. begun: ops whose kernel the GPU has begun, 0 unknown. is_outside: surely in none there now.
 
-    given: ops of both kinds enqueued, as told with `begun`.
+    given: ops of both kinds enqueued, as told with `begun`. is_held: inside a collective that is over as far as flows tell.
     """
 
     begun: Ints
     given: Ints
     is_inside: Mask
     is_outside: Mask
+    is_held: Mask
     by_rank: Index
 
     def of(self, at: Ints, comm: Ints) -> Ints:
@@ -66,9 +68,21 @@ def kernels_of(known: Known, members: Members, settings: Settings) -> Kernels:
     is_told[mine] = (begun[mine] > 0) & is_fresh & (tick - last[mine] >= settings.still_ns)
     keeps_up = np.where(is_alike, begun >= _most(members, begun) - 1, last >= _most(members, last) - APART_NS)
     keeps_up &= np.bincount(members.comm[begun > 0], minlength=len(members.comm_ids) + 1)[members.comm] > 1
-    return Kernels(
-        begun, given, is_told & is_open, is_told & ~is_open & keeps_up, Index(mix(members.rank_at, members.comm))
-    )
+    is_over = np.zeros(n, bool)
+    is_over[mine] = (rows["n_done"] >= rows["n_enqueued"]) & (rows["n_p2p_enqueued"] == 0)
+    inside, outside = is_told & is_open, is_told & ~is_open & keeps_up
+    return Kernels(begun, given, inside, outside, inside & is_over, Index(mix(members.rank_at, members.comm)))
+
+
+def held_edges(kernels: Kernels, members: Members, mates: Mates) -> Edges:
+    """Possible edges of ranks whose flows of a collective are through and whose kernel is not: to mates on the node inside it."""
+    held = np.flatnonzero(kernels.is_held)
+    asked, mate = mates.find(members.comm[held], members.rank_at[held])
+    held = held[asked]
+    keep = kernels.is_inside[mate] & (kernels.begun[mate] == kernels.begun[held])
+    held, mate = held[keep], mate[keep]
+    at, target = members.rank_at[held], members.rank_at[mate]
+    return edges(at, target, Why.IN_NODE, members.comm[held], members.entered[held])
 
 
 def _most(members: Members, values: Ints) -> Ints:
@@ -77,6 +91,12 @@ def _most(members: Members, values: Ints) -> Ints:
         return values
     found: Ints = np.maximum.reduceat(values, members.first[:-1])[members.comm]
     return found
+
+
+def inside_of(kernels: Kernels, members: Members, at: int) -> int:
+    """The communicator (a position) inside whose kernel this rank's GPU is; -1 where it is in none or does not tell."""
+    found = np.flatnonzero((members.rank_at == at) & kernels.is_inside)
+    return int(members.comm[found[0]]) if len(found) else -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from rca.hang.fronts import Fronts, can_wait_for_data, known_fronts, ran_ns
 from rca.hang.graph import Graph
 from rca.hang.innode import hidden_in_node, late_in_node, ring_hop_edges, stops_in_receive
 from rca.hang.innode_pairs import late_pairs, local_pairs
-from rca.hang.kernels import Kernels, kernels_of
+from rca.hang.kernels import Kernels, held_edges, kernels_of
 from rca.hang.known import Known, last_known
 from rca.hang.mates import Mates
 from rca.hang.members import Members, known_members
@@ -142,8 +142,9 @@ def _made(window: Window, settings: Settings) -> Progress:
     certain = kernels.waiting(joined([*flow_edges, *op_edges, *late]))
     certain = certain.where(~_of_rank(is_cut, certain.waiter))
     hops = joined(
-        [edges_to_unheard(known, members, fronts, pairs, is_unheard), ring_hop_edges(members, mates, fronts, pairs)]
-    )
+        [edges_to_unheard(known, members, fronts, pairs, is_unheard), ring_hop_edges(members, mates, fronts, pairs),
+         held_edges(kernels, members, mates)]
+    )  # fmt: skip
     is_dead, seen = stops_in_receive(pairs, len(ranks.rank), settings), joined([certain, hops])
     hidden = joined([hops, hidden_in_node(known, members, mates, fronts, inside, seen, ran, is_dead)])
     hidden = kernels.waiting(hidden.where(~_of_rank(is_cut, hidden.waiter)))

@@ -17,7 +17,7 @@ import numpy as np
 from rca import advice
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from rca.hang.extent import with_extent
-from rca.hang.kernels import unbegun
+from rca.hang.kernels import inside_of, unbegun
 from rca.hang.progress import Progress
 from rca.hang.sinks import Sink, sinks
 from rca.hang.table4 import conditions
@@ -144,6 +144,13 @@ def _answer(state: Progress, sink: Sink) -> Answer:
             f"The GPU of {who} has not begun the kernel it was given in {comm_name(state, unheeded.comm)}, as the GPU itself "
             f"tells, and {unheeded.n_inside} of {unheeded.n_mates} mates are inside theirs: launched and not scheduled; its "
             "process lives"
+        )
+        return Component.GPU, stop, Grade.MODERATE, sentence, advice.for_gpu(state, sink.ranks)
+    inside = inside_of(state.kernels, state.members, at)
+    if inside >= 0 and not (state.fronts.is_front & (state.fronts.at == at)).any():
+        sentence = (
+            f"The GPU of {who} does not come out of a kernel of {comm_name(state, inside)}, as the GPU itself tells, and nothing "
+            "is seen that it waits for; its process lives"
         )
         return Component.GPU, stop, Grade.MODERATE, sentence, advice.for_gpu(state, sink.ranks)
     in_op = [one for one in sink.tied if (state.fronts.is_front & (state.fronts.at == one)).any()]

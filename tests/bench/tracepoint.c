@@ -14,6 +14,7 @@
 #define FLOWS 16
 #define STEPS (1 << 23)
 #define REPEATS 32
+#define CHANNELS 8
 
 typedef struct Table {
     const char *name;
@@ -34,6 +35,7 @@ typedef struct Descriptor {
                  uint8_t channels, warps; const char *algo, *proto; void *group; const char *variant; uint8_t symmetric;
                  uint64_t tag; } coll;
         int32_t step;
+        struct { uint8_t channel; uint64_t timer; } kernel;
     };
 } Descriptor;
 
@@ -129,6 +131,20 @@ static void time_ops(Series *series, int n_rounds) {
     }
 }
 
+/* The kernel of an op inside the node, by channel: begun, the GPU's time of its end, ended. */
+static void time_kernels(Series *series, void *op) {
+    void *kernels[CHANNELS];
+    uint64_t timer = 0;
+    int64_t began = now_ns();
+    for (int at = 0; at < CHANNELS; at++)
+        kernels[at] = start(64, op, (Descriptor){.kernel = {.channel = (uint8_t)at}});
+    for (int at = 0; at < CHANNELS; at++) {
+        table->record(kernels[at], 22, &timer);
+        table->stop(kernels[at]);
+    }
+    add(series, began, now_ns(), CHANNELS);
+}
+
 static Series series_new(int n) { return (Series){malloc((size_t)n * sizeof(double)), 0}; }
 
 int main(int argc, char **argv) {
@@ -138,7 +154,7 @@ int main(int argc, char **argv) {
     int n_rounds = argc == 3 ? atoi(argv[2]) : 0, mask;
     if (!table || table->init(&context, 1, &mask, "bench", 2, 2, 0, NULL)) return 2;
     Series states = series_new(2 * n_rounds), polls = series_new(n_rounds), starts = series_new(n_rounds);
-    Series ops = series_new(n_rounds / 10);
+    Series ops = series_new(n_rounds / 10), kernels = series_new(n_rounds);
     void *op = start_coll(), *flows[FLOWS];
     for (int at = 0; at < FLOWS; at++) flows[at] = start_flow(op, at);
     for (int round = 0; round < n_rounds; round++) {
@@ -148,10 +164,16 @@ int main(int argc, char **argv) {
         time_starts(&starts, flows[1], round + 1);
     }
     time_ops(&ops, n_rounds / 10);
+    for (int round = 0; round < n_rounds; round++) {
+        void *inside = start_coll();
+        table->stop(inside);
+        time_kernels(&kernels, inside);
+    }
     printf("{");
     print("state_ns", &states, ", ");
     print("repeat_ns", &polls, ", ");
     print("repeat_start_ns", &starts, ", ");
-    print("op_ns", &ops, "}\n");
+    print("op_ns", &ops, ", ");
+    print("kernel_ns", &kernels, "}\n");
     return 0;
 }

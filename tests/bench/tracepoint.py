@@ -2,8 +2,9 @@
 
 `python -m tests.bench.tracepoint`. A C loop (tracepoint.c) makes the calls; the figures are medians of RUNS runs of its
 own percentiles. state: the first call of a state or step stop; repeat: the same SendPeerWait again; repeat_start: the
-same receive step started again; op: one op with 16 flows, start to completion record, without its steps. api_call: what the
-shim in front of NCCL's API adds to one call of ncclAllReduce, a library that does nothing behind it.
+same receive step started again; op: one op with 16 flows, start to completion record, without its steps. kernel: one
+channel's kernel begun and ended (three calls), where NCCL reports them. api_call: what the shim in front of NCCL's API
+adds to one call of ncclAllReduce, a library that does nothing behind it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, FaultKind, Grade
-from rca.hang.kernels import unbegun
+from rca.hang.kernels import held_edges, inside_of, unbegun
+from rca.hang.mates import Mates
 from rca.hang.progress import Progress, state_of
 from rca.settings import DEFAULT
 from rca.triggers.look import look
@@ -95,6 +96,10 @@ def test_where_all_have_begun_and_nobody_ends_nothing_new_is_said() -> None:
     assert len(set(last["kernels_begun"].tolist())) == 1 and (last["kernels_open"] > 0).all()
     assert blamed(diagnosed(cut)) == blamed(diagnosed(untold(at_s=2.15)))
     assert diagnosed(cut).culprits == ()
+    state = state_of(cut, DEFAULT)
+    assert {int(state.members.comm_ids[inside_of(state.kernels, state.members, at)]) for at in range(16)} == {
+        int(world)
+    }
 
 
 def test_a_rank_whose_kernels_went_unreported_for_long_is_not_taken_for_one_that_stands() -> None:
@@ -115,6 +120,32 @@ def test_one_rank_that_tells_of_kernels_alone_proves_nothing() -> None:
 def test_what_was_begun_a_moment_ago_is_not_at_rest() -> None:
     moving = changed(window(), last_kernel_ns=lambda rows: rows["tick_ns"] - 10**8)
     assert blamed(diagnosed(moving)) == blamed(diagnosed(untold()))
+
+
+# ---- inside a kernel whose flows are through ----
+
+
+def world_rows(rows: Rows, cut: Window, ranks: tuple[int, ...]) -> Rows:
+    """(n,) mask: of the world's communicator, of these ranks."""
+    world = cut.members["comm_id"][cut.members["name"] == "world"][0]
+    found: Rows = (rows["comm_id"] == world) & np.isin(rows["rank"], ranks)
+    return found
+
+
+def test_who_is_through_with_its_flows_and_still_inside_may_wait_for_mates_inside_and_for_no_other() -> None:
+    cut = window(at_s=2.15)  # all are inside the world's kernel; ranks 8 to 11 share a node
+    held = changed(
+        cut,
+        n_done=lambda rows: np.where(world_rows(rows, cut, (11,)), rows["n_enqueued"], rows["n_done"]),
+        kernels_open=lambda rows: np.where(world_rows(rows, cut, (9,)), 0, rows["kernels_open"]),
+    )
+    for found, waited_for in ((cut, set()), (held, {8, 10})):
+        state = state_of(found, DEFAULT)
+        assert set(state.ranks.rank[state.members.rank_at[state.kernels.is_held]].tolist()) == (
+            {11} if waited_for else set()
+        )
+        edges = held_edges(state.kernels, state.members, Mates(state.known, state.members))
+        assert set(state.ranks.rank[edges.target].tolist()) == waited_for
 
 
 # ---- whose GPU stands ----

@@ -178,6 +178,11 @@ const IN_COMM: Column<InComm>[] = [
   { word: "Ops queued", isNumber: true, cell: (row) => opsWords(row.n_enqueued, row.n_p2p_enqueued) ?? unknown },
   { word: "Ops done", isNumber: true, cell: (row) => opsWords(row.n_done, row.n_p2p_done) ?? unseen(row) },
   { word: "Last done", cell: (row) => <Ago at={row.last_done_at} never="unknown" /> },
+  {
+    word: "Kernel",
+    title: "what the GPU itself tells of its newest op, where NCCL reports kernels (DIOGENES_KERNELS)",
+    cell: (row) => row.kernel ?? unknown,
+  },
 ];
 
 function flowColumns(id: number): Column<FlowNow>[] {

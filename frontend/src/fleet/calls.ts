@@ -77,6 +77,7 @@ export interface InComm {
   n_p2p_enqueued: number | null;
   n_p2p_done: number | null;
   last_done_at: string | null;
+  kernel: "begun" | "not begun" | "ended" | null;
 }
 
 export interface FlowNow {

@@ -62,9 +62,26 @@ async def test_a_hanging_jobs_ranks_and_nodes_say_where_they_are(ingest: Ingest)
     assert (await got(browser, "nodes/node-2"))["blamed"]["rows"] == []
 
 
+def member_row(begun: int, n_open: int) -> dict[str, int]:
+    """A progress row of 676 collectives and 4 sends and receives."""
+    ops = {"n_enqueued": 676, "n_done": 0, "n_p2p_enqueued": 4, "n_p2p_done": 0, "last_done_ns": 0}
+    return {**ops, "kernels_begun": begun, "kernels_open": n_open}
+
+
+@pytest.mark.parametrize(
+    ("begun", "n_open", "word"), [(0, 0, None), (680, 2, "begun"), (679, 0, "not begun"), (680, 0, "ended")]
+)
+def test_what_the_gpu_tells_of_its_newest_kernel_is_said_and_nothing_where_it_does_not_tell(
+    begun: int, n_open: int, word: str | None
+) -> None:
+    member: Any = SimpleNamespace(comm_rank=1, communicator=SimpleNamespace(comm_id=7, name="tp_0", n_ranks=2))
+    assert ranks._in_comm(member, {7: member_row(begun, n_open)}, {7}).kernel == word
+    assert ranks._in_comm(member, {}, {7}).kernel is None
+
+
 def test_ops_inside_a_node_are_not_said_to_be_undone() -> None:
     member: Any = SimpleNamespace(comm_rank=1, communicator=SimpleNamespace(comm_id=7, name="tp_0", n_ranks=2))
-    seen = {"n_enqueued": 676, "n_done": 0, "n_p2p_enqueued": 4, "n_p2p_done": 0, "last_done_ns": 0}
+    seen = member_row(0, 0)
     inside = ranks._in_comm(member, {7: seen}, {7})
     assert (inside.n_enqueued, inside.n_p2p_enqueued, inside.n_done, inside.n_p2p_done) == (676, 4, None, None)
     between = ranks._in_comm(member, {7: seen}, set())
