@@ -31,6 +31,14 @@ static void kernels(void) {
     say_ready("finalized");
 }
 
+/* The same ops where NCCL was not asked. */
+static void launches(void) {
+    void *context = call_init(&local);
+    for (uint64_t seq = 0; seq < 4; seq++) launched(context, seq);
+    say_ready("stands");
+    call_finalize(context);
+}
+
 /* The GPU comes to its ops so late that the rows of the first have been others' for long; ops nobody traced. */
 static void late_kernels(void) {
     void *context = call_init(&local), *first = launched(context, 0);
@@ -41,4 +49,5 @@ static void late_kernels(void) {
     say_ready("done");
 }
 
-const Script kernel_scripts[] = {{"kernels", kernels}, {"late_kernels", late_kernels}, {0, 0}};
+const Script kernel_scripts[] = {{"kernels", kernels}, {"late_kernels", late_kernels},
+                                 {"launches", launches}, {0, 0}};

@@ -39,3 +39,18 @@ def test_a_rank_that_hangs_and_is_killed_is_told_by_every_interface_version(
         assert last.rows("live_op")["op"].tolist() == hanging
         assert len(last.rows("flow")) == 8
         assert (last.rows("flow")["stuck_ns"] > 0).all()
+
+
+@pytest.mark.parametrize(("mask", "told"), [("94", (4, 3, 1)), ("30", (4, 0, 0))])
+def test_what_the_gpu_tells_of_its_kernels_reaches_the_wire_where_nccl_was_asked(
+    mask: str, told: tuple[int, int, int], node: Node, plugin: Built
+) -> None:
+    node.segments.mkdir()
+    script = "kernels" if mask == "94" else "launches"
+    environment = {"DIOGENES_JOB": "job", "RANK": "3", "DIOGENES_PROFILER_MASK": mask}
+    with Driver(plugin, 7, script, node.segments, **environment) as driver:
+        driver.until("stands")
+        node.start_agent()
+        (row,) = node.next_batches(2)[-1].rows("progress")
+        assert (row["n_enqueued"], row["kernels_begun"], row["kernels_open"]) == told
+        assert (row["last_kernel_ns"] > row["last_enqueued_ns"]) == (mask == "94")

@@ -51,6 +51,15 @@ def test_the_other_plugin_sees_what_it_would_see_alone(
 
 
 @pytest.mark.parametrize("abi", ABIS)
+def test_kernels_are_counted_beside_another_plugin_too(drive: Drive, recorder: str, tmp_path: Path, abi: int) -> None:
+    environment = {"DIOGENES_CHAIN_PLUGIN": recorder, "RECORDER_FOLDER": str(tmp_path), "RANK": "0"}
+    driver = drive(abi, "kernels", **environment, DIOGENES_PROFILER_MASK="94")
+    driver.until("stands")
+    (row,) = driver.segment().comms()
+    assert (row["n_enqueued"], row["kernels_begun"], row["kernels_open"]) == (4, 3, 1)
+
+
+@pytest.mark.parametrize("abi", ABIS)
 def test_what_we_trace_does_not_depend_on_the_other_plugin(
     drive: Drive, recorder: str, tmp_path: Path, abi: int
 ) -> None:
