@@ -26,6 +26,7 @@ FLOW: Final = np.dtype([("qpn", "<u4"), ("n_cells", "<u4"), ("bytes", "<u8")])
 PACKED_CELL: Final = np.dtype([("skip", "<u2"), ("units", "<u2")])
 """As it leaves the core: epochs since the flow's cell before it; without units it only bridges a pause."""
 CELL: Final = np.dtype([("epoch", "<u4"), ("units", "<u4")])
+SENT: Final = np.dtype([("now_ns", "<u8"), ("bytes", "<u8"), ("qpn", "<u4"), ("reserved", "<u4")])
 COUNTS: Final = (
     "transfers", "events", "bytes", "lost_bytes", "flows_refused", "late_events", "early_events", "flows_aged", "bad_qpns",
     "pool_bytes", "flows", "handed_over", "handed_lost",
@@ -96,6 +97,11 @@ class Meter:
         """A queue pair handed bytes to the wire."""
         self._library.dgm_transfer(self._meter, qpn, now_ns, n_bytes)
 
+    def transfers(self, sent: npt.NDArray[np.void]) -> None:
+        """A burst, (n,) SENT, in order."""
+        sent = np.ascontiguousarray(sent, SENT)
+        self._library.dgm_transfers(self._meter, sent.ctypes.data, len(sent))
+
     def poll(self, now_ns: int) -> Polled:
         """Take what was measured since the last poll."""
         first = ctypes.c_uint64()
@@ -144,6 +150,7 @@ def _load() -> ctypes.CDLL:
     library.dgm_unit_bytes.argtypes = [ctypes.c_void_p]
     library.dgm_unit_bytes.restype = ctypes.c_uint32
     library.dgm_transfer.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64]
+    library.dgm_transfers.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
     library.dgm_poll.argtypes = [ctypes.c_void_p, ctypes.c_uint64, *[ctypes.c_void_p] * 5]
     library.dgm_counts.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     return library

@@ -11,11 +11,17 @@ bool free_rows_make(struct free_rows *rows, uint32_t n_max) {
 
 void free_rows_free(struct free_rows *rows) { free((void *)rows->next); }
 
-void free_rows_give(struct free_rows *rows, uint32_t at) {
+void free_rows_give(struct free_rows *rows, uint32_t at) { free_rows_give_all(rows, &at, 1); }
+
+void free_rows_give_all(struct free_rows *rows, const uint32_t *at, uint32_t n) {
+    if (!n)
+        return;
+    for (uint32_t i = 0; i + 1 < n; i++)
+        atomic_store_explicit(&rows->next[at[i]], at[i + 1] + 1, memory_order_relaxed);
     uint64_t head = atomic_load_explicit(&rows->head, memory_order_relaxed);
     do
-        atomic_store_explicit(&rows->next[at], (uint32_t)head, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&rows->head, &head, ((head >> 32) + 1) << 32 | (at + 1), memory_order_release,
+        atomic_store_explicit(&rows->next[at[n - 1]], (uint32_t)head, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&rows->head, &head, ((head >> 32) + 1) << 32 | (at[0] + 1), memory_order_release,
                                                   memory_order_relaxed));
 }
 

@@ -5,6 +5,7 @@
 #ifndef DG_FREE_ROWS_H
 #define DG_FREE_ROWS_H
 
+#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,7 +13,7 @@
 #define FREE_ROWS_TRIES_MAX 8 /* of a thread that must not wait */
 
 struct free_rows {
-    _Atomic uint64_t head; /* changes << 32 | number + 1 */
+    alignas(64) _Atomic uint64_t head; /* changes << 32 | number + 1 */
     _Atomic uint32_t *next;
     _Atomic uint32_t n_made; /* rows that were ever taken */
     uint32_t n_max;
@@ -21,6 +22,7 @@ struct free_rows {
 bool free_rows_make(struct free_rows *rows, uint32_t n_max);
 void free_rows_free(struct free_rows *rows);
 void free_rows_give(struct free_rows *rows, uint32_t at);
+void free_rows_give_all(struct free_rows *rows, const uint32_t *at, uint32_t n);
 uint32_t free_rows_take(struct free_rows *rows); /* number + 1; 0: there is none */
 
 #endif

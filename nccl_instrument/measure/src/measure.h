@@ -17,7 +17,7 @@
 
 #define DGM_QPN_BITS 24
 #define DGM_UNIT_BYTES 32u
-#define DGM_CHUNK_EPOCHS 512u
+#define DGM_CHUNK_EPOCHS 128u
 
 struct dgm;
 
@@ -65,17 +65,28 @@ void dgm_destroy(struct dgm *m);
 /* A queue pair handed `bytes` to the wire at now_ns. Any thread; takes no lock, allocates nothing, calls nobody. */
 void dgm_transfer(struct dgm *m, uint32_t qpn, uint64_t now_ns, uint64_t bytes);
 
+struct dgm_sent {
+    uint64_t now_ns, bytes;
+    uint32_t qpn;
+};
+
+/* dgm_transfer for each of n, in order: cheaper, as the memory of the next ones is on its way meanwhile. */
+void dgm_transfers(struct dgm *m, const struct dgm_sent *sent, uint32_t n);
+
 /* Bytes per unit of a cell: 32, more where epochs are so long that two bytes could not count them. */
 uint32_t dgm_unit_bytes(const struct dgm *m);
 
 /*
- * One thread at a time. Ends the poll period at now_ns: writes flows and cells, ages flows that sent nothing since the last poll. Returns 0, or
- * -1 when either array is too small; then nothing is taken. Either way *n_flows and *n_cells say how many there are, and
- * *first_epoch what the cells' epochs count from. An epoch that two polls share has a cell in both.
+ * One thread at a time. Ends the poll period at now_ns: writes flows and cells, ages flows that sent nothing since the last poll. Takes one
+ * flow after the other, each for as long as its chunks change hands, so that feeding goes on; what a flow is fed until its turn comes is in
+ * this answer. Returns 0, and *n_flows and *n_cells say how many there are; or -1 when either array is too small, and they say how much
+ * room is needed; then nothing is taken. A flow that outgrew the room since it was counted is left for the next poll. *first_epoch: what
+ * the cells' epochs count from. An epoch that two polls share has a cell in both.
  */
 int dgm_poll(struct dgm *m, uint64_t now_ns, uint64_t *first_epoch, struct dgm_flow *flows, uint32_t *n_flows,
              struct dgm_cell *cells, uint64_t *n_cells);
 
+/* By the thread that polls. */
 void dgm_counts(struct dgm *m, struct dgm_counts *counts);
 
 #endif

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nccl_instrument.measure.meter import Meter, MeterError, Polled
+from nccl_instrument.measure.meter import SENT, Meter, MeterError, Polled
 
 US = 1_000
 EPOCH = 32 * US
 SECOND = 1_000_000_000
+CHUNK = 256  # bytes: as many epochs as a flow takes from the pool at once
 
 
 def by_epoch(polled: Polled) -> dict[tuple[int, int], int]:
@@ -57,7 +58,7 @@ def test_a_poll_takes_what_is_no_event_yet() -> None:
 
 
 def test_a_silent_flow_is_aged_and_its_memory_serves_another() -> None:
-    with Meter(0, flows_max=1, pool_bytes_max=2048) as meter:
+    with Meter(0, flows_max=1, pool_bytes_max=CHUNK) as meter:
         meter.transfer(1, 0, 4096)
         assert len(meter.poll(SECOND).flows) == 1
         meter.transfer(2, SECOND, 4096)
@@ -65,7 +66,7 @@ def test_a_silent_flow_is_aged_and_its_memory_serves_another() -> None:
         meter.poll(2 * SECOND)
         meter.transfer(2, 2 * SECOND, 4096)
         assert by_epoch(meter.poll(3 * SECOND)) == {(2, 2 * SECOND // EPOCH): 4096}
-        assert (meter.counts()["flows_aged"], meter.counts()["pool_bytes"]) == (1, 1024)
+        assert (meter.counts()["flows_aged"], meter.counts()["pool_bytes"]) == (1, CHUNK)
 
 
 def test_more_than_an_epoch_can_hold_goes_on_in_the_next() -> None:
@@ -94,7 +95,7 @@ def test_late_and_early_events_are_counted_and_kept() -> None:
 
 
 def test_without_memory_for_epochs_bytes_are_lost_and_counted_and_the_total_still_exact() -> None:
-    with Meter(0, aggregated_bytes=0, pool_bytes_max=1024) as meter:
+    with Meter(0, aggregated_bytes=0, pool_bytes_max=CHUNK) as meter:
         meter.transfer(1, 0, 64)
         meter.transfer(1, SECOND, 96)
         polled = meter.poll(2 * SECOND)
@@ -176,3 +177,45 @@ def test_pauses_longer_than_a_cell_can_tell_are_bridged() -> None:
         polled = meter.poll(2 * SECOND)
         assert by_epoch(polled) == {(1, 3): 64, (1, 70_000): 64, (1, 249_999): 64, (2, 140_000): 64}
         assert polled.flows["n_cells"].tolist() == [3, 1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 2, 3, 2**24]), st.integers(0, 3_000), st.integers(1, 70_000)), max_size=150),
+    st.sampled_from([0, 4096]),
+)
+def test_a_burst_counts_like_its_transfers_one_by_one(transfers: list[tuple[int, int, int]], aggregated: int) -> None:
+    with (
+        Meter(0, aggregated_bytes=aggregated, flows_max=2) as one,
+        Meter(0, aggregated_bytes=aggregated, flows_max=2) as burst,
+    ):
+        for qpn, at_us, n_bytes in transfers:
+            one.transfer(qpn, at_us * US, n_bytes)
+        burst.transfers(np.array([(at * US, n_bytes, qpn, 0) for qpn, at, n_bytes in transfers], SENT))
+        alone, together = one.poll(SECOND), burst.poll(SECOND)
+        assert (alone.flows == together.flows).all() and (alone.cells == together.cells).all()
+        assert one.counts() == burst.counts()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(8_000, 1_000_000), st.integers(0, 2**63 - 1), st.integers(-2, 2))
+def test_an_event_is_in_the_epoch_that_division_says_whatever_the_epoch_and_the_time(
+    epoch_ns: int, near_ns: int, off_ns: int
+) -> None:
+    at_ns = min(max(near_ns // epoch_ns * epoch_ns + off_ns, 0), 2**63 - 1)
+    with Meter(0, epoch_ns=epoch_ns, aggregated_bytes=0, poll_ns=epoch_ns, flows_max=1) as meter:
+        meter.poll(max(at_ns - epoch_ns, 0))
+        meter.transfer(1, at_ns, 2048)
+        assert list(by_epoch(meter.poll(at_ns))) == [(1, at_ns // epoch_ns)]
+        assert meter.counts()["late_events"] == meter.counts()["early_events"] == 0
+
+
+def test_flows_that_share_a_chunk_of_time_keep_their_epochs_across_many_polls() -> None:
+    with Meter(0, aggregated_bytes=0, poll_ns=10_000_000, flows_max=50, pool_bytes_max=50 * 8 * CHUNK) as meter:
+        for poll in range(30):
+            begin = poll * 10_000_000 // EPOCH
+            expected = {(qpn, begin + 1 + (qpn * 7 + poll) % 300): 32 * (qpn + 1) for qpn in range(50)}
+            for (qpn, epoch), n_bytes in expected.items():
+                meter.transfer(qpn, epoch * EPOCH, n_bytes)
+            assert by_epoch(meter.poll((poll + 1) * 10_000_000)) == expected
+        assert meter.counts()["lost_bytes"] == 0 and meter.counts()["pool_bytes"] <= 50 * CHUNK
