@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from console.dumps.models import DumpSummary
@@ -18,7 +19,7 @@ from console.incidents.live import DumpsRow
 from console.incidents.models import Incident
 from console.incidents.publish import publish_dumps
 from ingest.door.dumps import LATE, LIFE, progress_of
-from ingest.models import DumpRequest
+from ingest.models import DumpAnswer, DumpRequest
 from ingest.traces.retention import pin_window
 from ingest.window import Window
 from nccl_instrument.dumps import RECORDER, STACKS
@@ -31,6 +32,8 @@ from rca.words import named
 
 PARTIAL_AFTER: Final = timedelta(seconds=12)
 """So long after it was asked a request is taken as it is: whoever has not answered by then may not."""
+UNREAD_FOR: Final = timedelta(minutes=15)
+"""Dumps that have come are read as long as this after they were asked for, however full the queue was."""
 SUMMARY_APART_S: Final = 2.0
 SUMMARY_SHARE: Final = 3.0  # of the time; a summary that takes long is made less often
 FRESH: Final = timedelta(seconds=180)
@@ -44,9 +47,22 @@ def attempts_asked(request_ids: set[int]) -> set[int]:
 
 
 def has_dumps(attempt_id: int) -> bool:
-    """Whether dumps of this attempt were asked for so lately that some may come, or a look has left them to be read."""
-    lately = timezone.now() - LIFE - LATE
-    return bool(debt_of(attempt_id)) or DumpRequest.objects.filter(attempt=attempt_id, asked_at__gte=lately).exists()
+    """Whether dumps of this attempt may still come, have come unread, or a look has left them to be read."""
+    return bool(debt_of(attempt_id)) or attempt_id in attempts_dumping()
+
+
+def attempts_dumping() -> set[int]:
+    """Attempts, ended ones too, of which dumps may still come, or of which answers lie that nobody has summed up yet.
+
+    Who is told to read them comes too late when the queue is full, and nothing else looks at an attempt that has ended.
+    """
+    now = timezone.now()
+    recent = DumpRequest.objects.filter(asked_at__gte=now - UNREAD_FOR)
+    unread = Exists(DumpAnswer.objects.filter(request=OuterRef("pk"))) & ~Exists(
+        DumpSummary.objects.filter(request=OuterRef("pk"), is_ripe=True)
+    )
+    waiting = recent.filter(Q(asked_at__gte=now - LIFE - LATE) | unread)
+    return set(waiting.values_list("attempt_id", flat=True))
 
 
 def follow_dumps(attempt_id: int) -> Incident | None:
@@ -54,7 +70,7 @@ def follow_dumps(attempt_id: int) -> Incident | None:
 
     That is owed before it is noted that the dumps have come, and until the diagnosis is stored: a worker may end in between.
     """
-    requests = asked_since(attempt_id, timezone.now() - LIFE - LATE)
+    requests = asked_since(attempt_id, timezone.now() - UNREAD_FOR)
     n_answers = answers_of(one.pk for one in requests)
     made = {one.request_id: one for one in DumpSummary.objects.filter(request__in=requests).defer("stacks", "recorder")}
     incident = Incident.objects.filter(attempt=attempt_id).order_by("-id").first()

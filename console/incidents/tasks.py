@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from console.dumps.news import attempts_asked, has_dumps
+from console.dumps.news import attempts_asked, attempts_dumping, has_dumps
 from console.incidents import lifecycle, publish, retention
 from console.incidents.acts.again import attempts_asked_for
 from console.incidents.health import publish_health
@@ -17,9 +17,12 @@ from ingest.read import running_attempts
 
 @shared_task
 def watch_all_jobs() -> None:
-    """The regular look at every job; also notices attempts that ended, and those somebody asks a diagnosis of."""
+    """The regular look at every job; also notices attempts that ended, and those somebody asks a diagnosis of or that have
+    dumps to be read.
+    """
     watch.close_ended()
-    for attempt_id in {*(attempt.id for attempt in running_attempts()), *attempts_asked_for()}:
+    running = {attempt.id for attempt in running_attempts()}
+    for attempt_id in running.union(attempts_asked_for(), attempts_dumping()):
         watch_job.delay(attempt_id)
     publish_health()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rest_framework.test import APIClient
 
 from console.accounts.models import Role
 from console.dumps import news, reading, taken_away
+from console.dumps.models import DumpSummary
 from console.incidents import tasks
 from console.incidents.models import Incident, Look, SettingChange
 from console.incidents.watching import watch
@@ -210,6 +212,28 @@ async def test_a_worker_that_ends_before_the_diagnosis_is_stored_leaves_it_due(
     newest = await incident.revisions.alast()
     assert newest is not None and newest.body["agreement"]
     assert not await sync_to_async(reading.debt_of)(incident.attempt_id)
+
+
+async def test_dumps_of_an_ended_attempt_are_read_though_who_was_told_to_came_too_late(
+    job: StallingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    incident = await stall(job)
+    (request,) = await of(incident)
+    await answer(request, stuck=3)
+    await Attempt.objects.aupdate(state=Attempt.State.ENDED, ended_at=timezone.now())
+    await DumpRequest.objects.aupdate(asked_at=timezone.now() - news.LIFE - news.LATE - timedelta(seconds=60))
+    looked: list[int] = []
+    told: list[int] = []
+    monkeypatch.setattr(tasks.watch_job, "delay", looked.append)
+    monkeypatch.setattr(tasks.watch_dumps, "delay", told.append)
+    await sync_to_async(tasks.watch_all_jobs)()
+    await sync_to_async(tasks.watch_job)(incident.attempt_id)
+    assert (looked, told) == ([incident.attempt_id], [incident.attempt_id])
+    await sync_to_async(watch.watch_dumps)(incident.attempt_id)
+    assert (await DumpSummary.objects.aget(request=request.pk)).is_ripe
+    await sync_to_async(tasks.watch_all_jobs)()
+    await sync_to_async(tasks.watch_job)(incident.attempt_id)
+    assert (looked, told) == ([incident.attempt_id], [incident.attempt_id]), "they were read"
 
 
 async def test_what_is_owed_while_a_diagnosis_is_made_stays_due(
