@@ -67,7 +67,8 @@ def shown(lanes: Lanes, diagnosis: Diagnosis | None) -> tuple[list[tuple[str, li
 
 
 def _weights(lanes: Lanes, diagnosis: Diagnosis | None) -> Iterator[tuple[int, tuple[object, ...], Row]]:
-    """What the verdict rests on first, then what else stands, then what moves, flows without an op last; then by name."""
+    """What the verdict rests on first, then what else stands, then what moves, flows without an op last; of those alike but not
+    cited the ones with a culprit at the other end; then by name."""
     cited = _cited(diagnosis)
     culprits = set(diagnosis.culprits) if diagnosis else set()
     affected = _affected(diagnosis)
@@ -85,7 +86,8 @@ def _weights(lanes: Lanes, diagnosis: Diagnosis | None) -> Iterator[tuple[int, t
             weight = 3
         else:
             weight = 1 if lane.rank in culprits else 2
-        yield weight, (lane.rank, lane.peer_rank, lane.comm_name, lane.channel, lane.direction), row
+        is_far = weight > 0 and lane.peer_rank not in culprits
+        yield weight, (is_far, lane.rank, lane.peer_rank, lane.comm_name, lane.channel, lane.direction), row
 
 
 def _cited(diagnosis: Diagnosis | None) -> set[tuple[int, int, int, str, str]]:

@@ -133,6 +133,16 @@ describe("the order of lanes", () => {
     expect(ids).toEqual(["cited by a condition", "cited by evidence", "other", "victim", "moving", "idle"]);
   });
 
+  it("puts those with a culprit at the other end before others that are alike", () => {
+    const moves = (id: string, rank: number, peer_rank: number) =>
+      makeLane({ id, rank, peer_rank, stuck_ms: makeLane().stuck_ms.map(() => 0) });
+    const slow = makeLanes([moves("far", 1, 2), moves("at the culprit", 6, 7)]);
+    const blamed = { culprits: [7], victims: [1, 6], finding: null, affected: [] };
+    expect(tellingFirst(slow, blamed).map((lane) => lane.id)).toEqual(["at the culprit", "far"]);
+    expect(endWords(slow)).toContain("None of them stands still");
+    expect(endWords(makeLanes())).not.toContain("None of them");
+  });
+
   it("does not depend on the order in which they came", () => {
     const turned = { ...lanes, lanes: lanes.lanes.toReversed() };
     expect(tellingFirst(turned, verdict)).toEqual(tellingFirst(lanes, verdict));

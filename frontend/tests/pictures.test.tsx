@@ -194,6 +194,15 @@ describe("comparisons, evidence and questions", () => {
     expect(await complaints()).toEqual([]);
   });
 
+  it("mark where a rank loses time of its own, and not that it waits for others longer still", () => {
+    const rows = [
+      { what: "NIC and network", usual: 76, now: 388, unit: "ms" },
+      { what: "peers' data", usual: 346, now: 723, unit: "ms" },
+    ];
+    const page = drawn(<ComparedPanel id="parts" title="Parts" hint="" rows={rows} marksWorst />);
+    expect(page.querySelector("tr:has(.worst)")?.textContent).toContain("NIC and network");
+  });
+
   it("tell the clocks of the nodes, the farthest off first, and fold them", async () => {
     const page = drawn(<EvidenceTab diagnosis={slow} revisions={[]} />);
     const clocks = [...page.querySelectorAll("details")].find((one) => one.textContent?.includes("Clocks of 2 nodes"));

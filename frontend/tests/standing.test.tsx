@@ -125,6 +125,13 @@ const picture = (shown: Standing) => (
 );
 
 describe("the picture", () => {
+  it("is a sentence where nobody stood still, as in a job that is only slow", () => {
+    const slow = { ...standing(), spans: [0, 1, 2].map((rank) => moved(rank, 10)) };
+    const page = drawn(picture(slow));
+    expect(page.textContent).toContain("Nobody: 3 ranks moved from");
+    expect(page.querySelectorAll(".track")).toHaveLength(0);
+  });
+
   it("puts a bar where a span lies and a word beside it, and axe has nothing to say", async () => {
     const page = drawn(picture(standing()));
     const bars = [...page.querySelectorAll<HTMLElement>(".track .bar")].slice(0, 2);

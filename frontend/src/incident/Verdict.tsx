@@ -217,7 +217,8 @@ function Names({
   const isNew =
     subject &&
     !["rank", "process", "job"].includes(subject.kind) &&
-    !names.some(([, name]) => subject.name.endsWith(name));
+    !names.some(([, name]) => subject.name.endsWith(name)) &&
+    !/^ranks? [\d,–\- and]+$/.test(subject.name); // named by its rank: its own name stands above, where it is known
   if (isNew)
     names.unshift([
       subject.kind === "nic" || subject.kind === "gpu" ? subject.kind.toUpperCase() : subject.kind,

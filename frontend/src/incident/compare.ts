@@ -11,12 +11,14 @@ export interface BarRow extends Compared {
   usualShare: number;
   nowShare: number;
   change: string;
-  /** What grew most, and by more than a quarter: where to look first. */
+  /** What grew most of its own, and by more than a quarter: where to look first. */
   isWorst: boolean;
 }
 
 const WORTH_SAYING = 1.1;
 const WORST_FROM = 1.25;
+/** Waiting for others grows at every rank of a slow job: it is never where the time is lost, however long it is. */
+const WAITS = new Set(["peers' data", "receiver's credits"]);
 
 export function barRows(rows: readonly Compared[], marksWorst: boolean): BarRow[] {
   const longest = new Map<string, number>();
@@ -24,7 +26,7 @@ export function barRows(rows: readonly Compared[], marksWorst: boolean): BarRow[
     longest.set(unit, Math.max(longest.get(unit) ?? 0, Math.abs(usual), Math.abs(now)));
   }
   const growth = (row: Compared) =>
-    row.now > row.usual * WORST_FROM ? (row.now - row.usual) / (longest.get(row.unit) || 1) : 0;
+    !WAITS.has(row.what) && row.now > row.usual * WORST_FROM ? (row.now - row.usual) / (longest.get(row.unit) || 1) : 0;
   const most = Math.max(...rows.map(growth));
   return rows.map((row) => ({
     ...row,

@@ -7,7 +7,7 @@ import { useMemo, useState } from "preact/hooks";
 import { type Column, Table } from "../parts/Table";
 import { useWidth } from "../parts/useWidth";
 import { query, setQuery } from "../state/address";
-import { spanWords, timeOfDay } from "../state/clock";
+import { spanWords, timeOfDay, zoneLabel } from "../state/clock";
 import { pointAt, pointedRanks } from "../state/pointed";
 import { count, FLOW_STATE } from "../state/words";
 import type { Diagnosis, Lanes, Span, Standing } from "../types";
@@ -20,6 +20,7 @@ import {
   doingWords,
   flowWords,
   frameOf,
+  GOES_ON,
   isStanding,
   type StandingGroup,
   type StandingRow,
@@ -55,6 +56,7 @@ export function StandingPicture({ standing, lanes, culprits, diagnosis, nodeOf, 
   const rows = groups.flatMap((group) => group.rows);
   const folded = standing.ranks.length - rows.length;
   const n = standing.ranks.length + standing.omitted;
+  const nobody = standing.spans.length > 0 && standing.spans.every(({ doing }) => GOES_ON.includes(doing));
   return (
     <section class="panel wide" aria-labelledby="standing">
       <div class="panel-head">
@@ -71,6 +73,12 @@ export function StandingPicture({ standing, lanes, culprits, diagnosis, nodeOf, 
       </div>
       {asTable ? (
         <StandingTable rows={rows} nodeOf={nodeOf} />
+      ) : nobody ? (
+        <p>
+          Nobody: {count(standing.ranks.length, "rank")} moved from {timeOfDay(standing.from_ns / 1e6)} to{" "}
+          {timeOfDay(standing.to_ns / 1e6)} {zoneLabel()}, or were between two ops. What is slow shows below, in the
+          flows.
+        </p>
       ) : (
         <>
           <StandingLegend spans={rows.flatMap((row) => row.spans)} />
@@ -84,7 +92,7 @@ export function StandingPicture({ standing, lanes, culprits, diagnosis, nodeOf, 
           />
         </>
       )}
-      {folded > 0 && (
+      {folded > 0 && (asTable || !nobody) && (
         <button type="button" class="more" onClick={() => setAll(true)}>
           Show {folded} more
         </button>

@@ -4,6 +4,7 @@
 
 import { spanWords, timeOfDay, zoneLabel } from "../state/clock";
 import type { Lanes } from "../types";
+import { isStuck, tellingTickAt } from "./scale";
 
 /** Data comes once a second: lanes that end so little before it are as new as it is. */
 const END_SHOWN_NS = 6e9;
@@ -34,7 +35,13 @@ export function endWords(lanes: Lanes): string {
     later > 0
       ? `Ends at ${end}: ${spanWords((lanes.to_ns - lanes.from_ns) / 1e6)} are drawn, what is known goes on for ${spanWords(later)}.`
       : `Ends at ${end}: nothing newer is known.`;
+  const at = isKnownAt(lanes, lanes.to_ns) ? lanes.to_ns : lanes.newest_ns;
+  const moves = lanes.lanes.length > 0 && !lanes.lanes.some((lane) => isStuck(lane, tellingTickAt(lane, at)));
   const last = lastTickNs(lanes);
   const isQuiet = last !== null && lanes.to_ns - last > QUIET_NS;
-  return isQuiet ? `${why} After ${timeOfDay(last / 1e6)} none of these flows was in progress.` : why;
+  return isQuiet
+    ? `${why} After ${timeOfDay(last / 1e6)} none of these flows was in progress.`
+    : moves
+      ? `${why} None of them stands still: the words beside a flow are of that one moment.`
+      : why;
 }

@@ -1,7 +1,7 @@
 /*
  * The order of the lanes: culprits, then who only waits, then others; within each what the verdict rests on first, then
- * what else stands still, flows without an op last. Ties fall to the flow's name, so that a lane keeps its place while
- * its counters move.
+ * what else stands still, flows without an op last; of those alike, unless cited, the ones with a culprit at the other end. Ties fall to
+ * the flow's name, so that a lane keeps its place while its counters move.
  */
 
 import type { Finding, Lane, Lanes } from "../types";
@@ -57,7 +57,10 @@ export function tellingFirst(lanes: Lanes, { culprits, finding, affected }: Verd
     return culprits.includes(lane.rank) ? 1 : 2;
   };
   const weights = new Map(lanes.lanes.map((lane) => [lane, weight(lane)]));
-  return lanes.lanes.toSorted((a, b) => (weights.get(a) ?? 0) - (weights.get(b) ?? 0) || byName(a, b));
+  const towards = (lane: Lane) => (weights.get(lane) === 0 || culprits.includes(lane.peer_rank) ? 0 : 1);
+  return lanes.lanes.toSorted(
+    (a, b) => (weights.get(a) ?? 0) - (weights.get(b) ?? 0) || towards(a) - towards(b) || byName(a, b),
+  );
 }
 
 export interface LaneGroup {

@@ -67,6 +67,9 @@ export const DOING: Record<string, string> = {
 
 export const CONDITIONS = ["not_started", "not_transmitted", "not_delivered", "gpu_not_ready"];
 
+/** Rows of these alone are no picture: nobody stood still. */
+export const GOES_ON = ["moves", "between_ops"];
+
 const SIDE: Record<string, string> = { local: "its own side", remote: "the other side" };
 
 export function isStanding(span: Span | null): span is Span {

@@ -59,7 +59,7 @@ export function ParallelismPanel({ jobId, beat }: { jobId: number; beat: string 
         </p>
       )}
       {value.doubts.length > 0 && (
-        <ul class="doubts">
+        <ul class="network-doubts">
           {value.doubts.map((doubt) => (
             <li key={doubt} class="warning">
               {doubt}

@@ -228,10 +228,17 @@ function besides(detail: IncidentDetail, culprits: readonly number[]): string {
 /** Where the time of the slow op goes, and the job's usual against now, side by side. */
 function UsualAndNow({ diagnosis: { findings, compared } }: { diagnosis: Diagnosis }) {
   const parts = findings[0]?.parts ?? [];
+  const whose = findings[0]?.culprits[0];
   if (parts.length + compared.length === 0) return null;
   return (
     <div class="usual-and-now">
-      <ComparedPanel id="parts" title="Where the slow op’s time goes" hint="part by part" rows={parts} marksWorst />
+      <ComparedPanel
+        id="parts"
+        title="Where the slow op’s time goes"
+        hint={whose === undefined ? "part by part" : `of rank ${whose} in an iteration, part by part`}
+        rows={parts}
+        marksWorst
+      />
       <ComparedPanel id="compared" title="Normal against now" hint="of the whole job" rows={compared} />
     </div>
   );

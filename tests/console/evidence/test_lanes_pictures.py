@@ -19,6 +19,8 @@ from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, NodeClock
 from rca.hang.standing import Span, Standing, standing
+from rca.slow.breakdown import PARTS
+from rca.slow.inside import Wait
 from rca.triggers.look import look
 from tests.windows import make_window
 
@@ -107,6 +109,19 @@ def test_of_many_flows_none_of_a_role_are_crowded_out_and_the_rest_is_counted(di
     assert n_folded == 11 and lanes_svg(lanes, diagnosis, "t", {})[1] == 11
     few = lanes_of(*(make_lane(victim, (8, 5, 4, 4), channel=n) for n in range(90)))
     assert len(shown(few, None)[0][0][1]) == lanes_order.ROWS_MAX
+
+
+def test_of_flows_alike_those_with_a_culprit_at_the_other_end_come_first(diagnosis: Diagnosis) -> None:
+    culprit, (first, *_, last) = diagnosis.culprits[0], diagnosis.victims
+    far, near = make_lane(first, (8, 5, 4, 4), peer_rank=last), make_lane(last, (8, 5, 4, 4), peer_rank=culprit)
+    ((_, rows),), _ = shown(lanes_of(far, near), diagnosis)
+    assert [row.lane for row in rows] == [near, far]
+
+
+def test_the_page_knows_which_parts_of_a_slow_op_only_wait() -> None:
+    page = re.search(r"WAITS = new Set\(\[(.*)\]\)", (FRONTEND / "incident/compare.ts").read_text())
+    assert page is not None
+    assert set(re.findall(r'"([^"]+)"', page[1])) == {PARTS[Wait.DATA], PARTS[Wait.CREDIT]}
 
 
 def test_flows_that_stand_come_before_those_that_move_and_those_without_an_op() -> None:
