@@ -43,8 +43,8 @@ def job_figures(attempt: Attempt, minutes: int) -> dict[str, Any]:
     span = f"the last {minutes} minutes" if minutes < 120 else f"the last {minutes // 60} hours"
     return {
         "steps": _steps(attempt, start_ns, newest, span),
-        "communication": _communication(attempt, found, step_s, newest, span),
-        "bandwidth": _bandwidth(found, newest, span),
+        "communication": _communication(attempt, found, step_s, (start_ns, newest), span),
+        "bandwidth": _bandwidth(found, (start_ns, newest), span),
     }
 
 
@@ -59,7 +59,7 @@ def _steps(attempt: Attempt, start_ns: int, until_ns: int, span: str) -> dict[st
         for role, end_ns, step_s in reversed(packets):
             series.setdefault(role or "step", []).append((iso_from_ns(end_ns), round(step_s * 1e3, 2)))
         said = f"{len(packets):,} windows of stages in {span}, as the training loop records them."
-        return _drawn(series, "ms of a step", f"{said} {_newest(series, 'ms')}", until_ns=until_ns, markers=True)
+        return _drawn(series, "ms of a step", f"{said} {_newest(series, 'ms')}", (start_ns, until_ns), markers=True)
     normal = JobNormal.objects.filter(attempt=attempt).first()
     pace = normal_from_json(normal.body).pace if normal else None
     if pace is None or not pace.recent:
@@ -67,10 +67,14 @@ def _steps(attempt: Attempt, start_ns: int, until_ns: int, span: str) -> dict[st
     recent: Series = {"iteration": [(iso_from_ns(began), round(length / 1e6, 2)) for began, length in pace.recent]}
     usual = f" Usual are {median(pace.usual_ns) / 1e6:.0f} ms." if pace.usual_ns else " What is usual is not known yet."
     said = "Iterations of the last minute, read off the ops: the training loop records no stages."
-    return _drawn(recent, "ms of an iteration", f"{said}{usual} {_newest(recent, 'ms')}", markers=True)
+    since_ns = min(began for began, _ in pace.recent)  # on a week's axis their minute would be a line
+    text = f"{said}{usual} {_newest(recent, 'ms')}"
+    return _drawn(recent, "ms of an iteration", text, (since_ns, until_ns), markers=True)
 
 
-def _communication(attempt: Attempt, found: Sequence[Summed], step_s: int, until_ns: int, span: str) -> dict[str, Any]:
+def _communication(
+    attempt: Attempt, found: Sequence[Summed], step_s: int, asked: tuple[int, int], span: str
+) -> dict[str, Any]:
     """Time in ops per rank and second, by family of communicators: more than one second where they overlap."""
     names = dict(Communicator.objects.filter(attempt=attempt).values_list("comm_id", "name"))
     n_ranks = Rank.objects.filter(attempt=attempt, rank__gte=0, replaced=False).count() or attempt.world_size
@@ -85,10 +89,10 @@ def _communication(attempt: Attempt, found: Sequence[Summed], step_s: int, until
         per = max(n_ranks, 1) * step_s * SECOND
         series[family] = [(iso_from_ns(at), round(took / per, 4)) for at, took in sorted(sums[family].items())]
     said = f"Seconds that a rank spends in ops, per second, in {span}, waiting inside them included; ops side by side count each."
-    return _drawn(series, "s per s of a rank", f"{said} {_newest(series, 's')}", until_ns=until_ns)
+    return _drawn(series, "s per s of a rank", f"{said} {_newest(series, 's')}", asked)
 
 
-def _bandwidth(found: Sequence[Summed], until_ns: int, span: str) -> dict[str, Any]:
+def _bandwidth(found: Sequence[Summed], asked: tuple[int, int], span: str) -> dict[str, Any]:
     """Bus bandwidth by kind of op, over all communicators; only of those whose size is known."""
     sums: dict[int, dict[int, tuple[float, int]]] = {}
     for one in found:
@@ -101,7 +105,7 @@ def _bandwidth(found: Sequence[Summed], until_ns: int, span: str) -> dict[str, A
         for func, of in sorted(sums.items())[:SERIES_MAX]
     }
     said = f"Bus bandwidth by kind of op in {span}, bytes that a link carries over the time the ops took."
-    return _drawn(series, "GB/s", f"{said} {_newest(series, 'GB/s')}", until_ns=until_ns)
+    return _drawn(series, "GB/s", f"{said} {_newest(series, 'GB/s')}", asked)
 
 
 def _newest(series: Series, unit: str) -> str:
@@ -116,15 +120,15 @@ def _newest(series: Series, unit: str) -> str:
 
 
 def _drawn(
-    series: Series, unit: str, text: str, *, until_ns: int | None = None, markers: bool = False
+    series: Series, unit: str, text: str, asked: tuple[int, int] = (0, 0), *, markers: bool = False
 ) -> dict[str, Any]:
-    """until_ns: where the time axis ends, so that a time in which nothing came is seen; None: with the newest point."""
+    """asked: the stretch of time that was asked for, ns; the axis is as long, so that a time in which nothing came is seen."""
     axes: dict[str, Any] = {
         "xaxis": {"type": "date", "title": {"text": "UTC"}},
         "yaxis": {"rangemode": "tozero", "title": {"text": unit}},
     }
-    if until_ns is not None and series:
-        axes["xaxis"]["range"] = [min(points[0][0] or "" for points in series.values()), iso_from_ns(until_ns)]
+    if series:
+        axes["xaxis"]["range"] = [iso_from_ns(at) for at in asked]
     figure = go.Figure(layout={**BARE, **axes, "uirevision": unit})
     markers = markers or all(len(points) <= FEW for points in series.values())  # a line of one point is nothing
     for number, (name, points) in enumerate(series.items()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,6 +105,8 @@ async def test_a_job_over_time_has_figures_in_words_and_its_losses(ingest: Inges
         assert newest[:19].replace("T", " ") + " UTC" in figure["text"], "of when the newest is"
         first, last = figure["layout"]["xaxis"]["range"]
         assert first <= newest < last, "a time in which nothing came is seen"
+        asked = datetime.fromisoformat(last) - datetime.fromisoformat(first)
+        assert asked == timedelta(minutes=10_080), "the axis is as long as what was asked for"
     losses = page["losses"]
     assert (losses["n_nodes"], losses["n_nodes_losing"], losses["kinds"]["ring_records"]) == (4, 1, 5)
     assert losses["nodes"][0]["node"] == "node-2"
@@ -115,8 +117,10 @@ def test_iterations_are_drawn_where_no_stages_are_recorded(attempt: Attempt, vie
     assert "Neither a recorder" in viewer.browser.get(at).json()["steps"]["text"]
     pace = Pace(recent=((10**18, 200_000_000), (10**18 + 1, 300_000_000)), usual_ns=(200_000_000,))
     JobNormal.objects.create(attempt=attempt, body=normal_to_json(Normal(pace=pace)), updated_at=timezone.now())
-    text = viewer.browser.get(at).json()["steps"]["text"]
-    assert "Usual are 200 ms." in text and "iteration 300 ms" in text
+    steps = viewer.browser.get(at).json()["steps"]
+    assert "Usual are 200 ms." in steps["text"] and "iteration 300 ms" in steps["text"]
+    first, last = (datetime.fromisoformat(one) for one in steps["layout"]["xaxis"]["range"])
+    assert first.year == 2001 and timezone.now() - last < timedelta(minutes=5), "nothing came since, and that is seen"
 
 
 def test_too_many_roll_ups_are_refused_and_odd_minutes_too(
