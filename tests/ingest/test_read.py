@@ -71,6 +71,19 @@ async def test_a_window_has_every_row_that_was_sent(ingest: Ingest) -> None:
     assert (window.job, window.attempt, window.world_size) == ("llama", 1, 8)
 
 
+async def test_kernels_of_nodes_that_tell_come_back_beside_nodes_that_do_not(ingest: Ingest) -> None:
+    job = FakeJob()
+    told = job.batch(0).rows("progress").copy()
+    told["kernels_begun"], told["kernels_open"], told["last_kernel_ns"] = 41, 2, MONO_NS - SECOND
+    for batch in (with_rows(job.batch(0), progress=told), job.batch(1)):
+        await ingest.send(batch)
+    rows = (await whole()).rows("progress")
+    names = ("kernels_begun", "kernels_open", "last_kernel_ns")
+    assert {(int(row["node"]), *(int(row[name]) for name in names)) for row in rows} == {
+        (0, 41, 2, WALL_NS - SECOND), (1, 0, 0, 0),
+    }  # fmt: skip
+
+
 async def test_rows_carry_the_global_rank_and_the_node(ingest: Ingest) -> None:
     job = FakeJob()
     for node in range(job.nodes):
