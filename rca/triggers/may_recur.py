@@ -8,6 +8,8 @@ somebody is caught in the act. It ends by itself: what is usual learns the long 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Final
 
@@ -18,21 +20,23 @@ LONG: Final = 1.5  # times as long as usual
 
 
 def may_recur(pace: Pace, settings: Settings) -> Slowing | None:
-    """Long iterations apart from each other that cost a part of the time, of a job whose usual holds fewer than make a symptom;
-    asked where `pace.slowing` says nothing."""
+    """Long iterations apart from each other that cost a part of the time, of a job whose usual holds fewer such spells than make
+    a symptom; asked where `pace.slowing` says nothing."""
     if len(pace.usual_ns) < settings.usual_iterations_min:
         return None
     usual = int(median(pace.usual_ns))
-    limit = LONG * usual
-    if sum(length >= limit for length in pace.usual_ns) >= settings.recurring_min:
-        return None
     recent = [one for one in pace.recent if one[0] >= pace.seen_ns - settings.pace_ns]
-    long = [(at, one) for at, one in enumerate(recent) if one[1] >= limit]
-    spells = [one for i, (at, one) in enumerate(long) if i == 0 or at > long[i - 1][0] + 1]
-    if len(spells) < settings.recurring_min:
+    lengths = [length for _, length in recent]
+    spells = _spells(lengths, LONG * usual)
+    if len(spells) < settings.recurring_min or len(_spells(pace.usual_ns, LONG * usual)) >= settings.recurring_min:
         return None
-    span = sum(recent[-1]) - recent[0][0]
-    if sum(length - usual for _, (_, length) in long) < settings.recurring_share * span:
+    long = [length for length in lengths if length >= LONG * usual]
+    if sum(long) - usual * len(long) < settings.recurring_share * (sum(recent[-1]) - recent[0][0]):
         return None
-    mean = sum(length for _, length in recent) // len(recent)
-    return Slowing("recurring", spells[0][0], usual, mean, len(long))
+    return Slowing("recurring", recent[spells[0]][0], usual, sum(lengths) // len(lengths), len(long))
+
+
+def _spells(lengths: Sequence[int], limit: float) -> list[int]:
+    """Where long ones begin, each after one that is not."""
+    long = [False, *(length >= limit for length in lengths)]
+    return [at for at, (before, one) in enumerate(pairwise(long)) if one and not before]

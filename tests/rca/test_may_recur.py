@@ -38,7 +38,7 @@ SPELLS = (500, 1500, 500, 500, 1500, 500, 500, 1500, 500)
 
 @pytest.mark.parametrize(
     "usual",
-    [(*(500,) * 57, 1500, 1500, 1500), (500,) * 10],
+    [(*(500,) * 51, *(1500, 500, 500) * 3), (500,) * 10],
     ids=["as many were always there", "hardly anything is known"],
 )
 def test_long_iterations_of_a_job_that_has_them_or_is_not_known_are_nothing(usual: tuple[int, ...]) -> None:
@@ -54,8 +54,9 @@ def test_what_does_not_come_back_or_costs_little_is_nothing(lengths: tuple[int, 
     assert after(*lengths) is None
 
 
-def test_spells_that_a_young_job_has_had_two_of_may_recur_from_the_first_on() -> None:
-    found = after(*SPELLS, usual=(*(500,) * 58, 1500, 1500))
+@pytest.mark.parametrize("before", [(500,), (1500, 500, 1500), (1500, 500, 1500, 2400, 1500)])
+def test_spells_of_which_a_young_job_has_had_two_may_recur_from_the_first_on(before: tuple[int, ...]) -> None:
+    found = after(*SPELLS, usual=(*(500,) * 50, *before))
     assert found is not None and (found.kind, found.since_ns, found.n_iterations) == ("recurring", 500 * MS, 3)
 
 
