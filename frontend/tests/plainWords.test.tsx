@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { act } from "preact/test-utils";
-import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { expect, it, vi } from "vitest";
 import { Actions } from "../src/incident/Actions";
 import { ActivityTab, carried } from "../src/incident/ActivityTab";
 import { EvidenceTable } from "../src/incident/EvidenceTable";
@@ -12,17 +12,8 @@ import type { TimelineRow } from "../src/live/rows";
 import { Until } from "../src/parts/bits";
 import { session } from "../src/state/team";
 import type { Diagnosis, Evidence } from "../src/types";
+import { box } from "./box";
 import { makeDiagnosis, makeIncident } from "./fixtures";
-
-let box: HTMLDivElement;
-beforeEach(() => {
-  box = document.body.appendChild(document.createElement("div"));
-});
-afterEach(() => {
-  render(null, box);
-  box.remove();
-  vi.unstubAllGlobals();
-});
 
 const entry = (id: number, note: string): TimelineRow => ({
   id,

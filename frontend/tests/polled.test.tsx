@@ -4,18 +4,15 @@ import { render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { usePolled } from "../src/parts/usePolled";
+import { box } from "./box";
 
-let box: HTMLDivElement;
 let asked: { about: string; answer: (text: string) => void; fail: () => void }[];
 
 beforeEach(() => {
   vi.useFakeTimers();
-  box = document.body.appendChild(document.createElement("div"));
   asked = [];
 });
 afterEach(() => {
-  render(null, box);
-  box.remove();
   vi.useRealTimers();
 });
 

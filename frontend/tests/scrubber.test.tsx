@@ -2,10 +2,11 @@
 
 import { render } from "preact";
 import { act } from "preact/test-utils";
-import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { beforeEach, expect, it, vi } from "vitest";
 import type { Moment } from "../src/grid/past";
 import { Scrubber } from "../src/grid/Scrubber";
 import { Scrub } from "../src/grid/scrub";
+import { box } from "./box";
 
 const FROM_NS = 1_800_000_000_000_000_000;
 const mark = (after_s: number, word: string): Moment => ({
@@ -15,17 +16,9 @@ const mark = (after_s: number, word: string): Moment => ({
   number: 0,
 });
 
-let box: HTMLDivElement;
 beforeEach(() => {
-  box = document.body.appendChild(document.createElement("div"));
   vi.stubGlobal("fetch", () => new Promise(() => {}));
 });
-afterEach(() => {
-  render(null, box);
-  box.remove();
-  vi.unstubAllGlobals();
-});
-
 it("offers what came after the minutes, but not what came after all that is known", async () => {
   const scrub = new Scrub("incidents/1");
   scrub.moments.value = {

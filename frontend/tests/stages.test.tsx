@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { act } from "preact/test-utils";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { StagesPanel } from "../src/stages/StagesPanel";
 import {
   beforeWords,
@@ -16,6 +16,7 @@ import {
   short,
   standingWords,
 } from "../src/stages/shapes";
+import { box } from "./box";
 
 const FIGURE = { data: [], layout: {}, config: {}, text: "In words." };
 
@@ -155,16 +156,6 @@ it("says labels in words", () => {
 });
 
 describe("the tab", () => {
-  let box: HTMLDivElement;
-  beforeEach(() => {
-    box = document.body.appendChild(document.createElement("div"));
-  });
-  afterEach(() => {
-    render(null, box);
-    box.remove();
-    vi.unstubAllGlobals();
-  });
-
   async function shown(answers: Record<string, unknown>) {
     const fetched = (path: string) => {
       const found = Object.entries(answers).find(([end]) => String(path).endsWith(end));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -60,20 +61,26 @@ def files_of(asked: Asked) -> list[tuple[str, bytes]]:
     return [(part.get_filename(), part.get_payload(decode=True)) for part in parts]
 
 
+@dataclass
+class Tracker:
+    """A ticket system that takes files and keeps what was uploaded."""
+
+    system: System
+    uploads: list[Asked] = field(default_factory=list)
+
+    def __call__(self, asked: Asked) -> Said:
+        if not any(word in asked.path for word in ("/attachments", "/attachment/", "/uploads")):
+            return self.system(asked)
+        self.uploads.append(asked)
+        return 201, {}, {"markdown": f"![p](/uploads/{len(self.uploads)}.png)"}
+
+
 @pytest.mark.parametrize("kind", TAKERS)
 def test_each_that_holds_files_gets_the_pictures_once_as_they_were_drawn(
     kind: str, attempt: Attempt, settings: Any, drawn: list[int]
 ) -> None:
-    there = System(ANSWERS[kind])
-    uploads: list[Asked] = []
-
-    def answer(asked: Asked) -> Said:
-        if any(word in asked.path for word in ("/attachments", "/attachment/", "/uploads")):
-            uploads.append(asked)
-            return 201, {}, {"markdown": f"![p](/uploads/{len(uploads)}.png)"}
-        return there(asked)
-
-    with place(answer) as here:
+    there = Tracker(System(ANSWERS[kind]))
+    with place(there) as here:
         settings.TICKETS_HOSTS = {here.name}
         make_destination(attempt.job.team_id, "tracker", kind, {**SETTINGS[kind], "url": here.url}, "ada", "low")
         make_incident(attempt)
@@ -82,16 +89,16 @@ def test_each_that_holds_files_gets_the_pictures_once_as_they_were_drawn(
         assert draw_due() == 1
         settle()
         assert draw_due() == 0 and drawn == [Ticket.objects.get().incident_id]
-        assert [one for asked in uploads for one in files_of(asked)] == FILES
+        assert [one for asked in there.uploads for one in files_of(asked)] == FILES
         assert list(Delivery.objects.values_list("verb", "state").order_by("id")) == [
             ("open", "sent"),
             ("pictures", "sent"),
         ]
         if kind == "jira":
-            assert uploads[0].headers["x-atlassian-token"] == "no-check"
+            assert there.uploads[0].headers["x-atlassian-token"] == "no-check"
         if kind == "gitlab":
-            assert [text.count("![p](/uploads/") for _, _, text in there.issue.remarks] == [2]
-            assert Ticket.objects.get().own_remarks == [there.issue.remarks[0][0]]
+            assert [text.count("![p](/uploads/") for _, _, text in there.system.issue.remarks] == [2]
+            assert Ticket.objects.get().own_remarks == [there.system.issue.remarks[0][0]]
 
 
 def test_pictures_wake_nobody_once_the_incident_is_silenced(attempt: Attempt) -> None:
@@ -183,16 +190,13 @@ def test_a_failed_upload_is_tried_again_and_a_replay_sends_the_same_until_they_a
 def test_what_was_uploaded_before_a_failure_is_not_uploaded_again(
     attempt: Attempt, settings: Any, kind: str, word: str, n_before: int, n_there: int
 ) -> None:
-    there, uploads, asked_of = System(ANSWERS[kind]), list[Asked](), list[str]()
+    there, asked_of = Tracker(System(ANSWERS[kind])), list[str]()
 
     def answer(asked: Asked) -> Said:
         if asked.method == "POST" and word in asked.path:
             asked_of.append(asked.path)
             if len(asked_of) == n_before + 1:
                 return 503, {}, {}
-        if any(name in asked.path for name in ("/attachment/", "/uploads")):
-            uploads.append(asked)
-            return 201, {}, {"markdown": f"![p](/uploads/{len(uploads)}.png)"}
         return there(asked)
 
     with place(answer) as here:
@@ -208,13 +212,13 @@ def test_what_was_uploaded_before_a_failure_is_not_uploaded_again(
         settle()
         delivery.refresh_from_db()
         assert delivery.state == "sent"
-        assert [one for asked in uploads for one in files_of(asked)] == FILES  # each once
+        assert [one for asked in there.uploads for one in files_of(asked)] == FILES  # each once
         if kind == "gitlab":
-            (note,) = [text for _, _, text in there.issue.remarks]
+            (note,) = [text for _, _, text in there.system.issue.remarks]
             assert "![p](/uploads/1.png)" in note and "![p](/uploads/2.png)" in note
         replay(delivery)  # somebody wants all of it once more
         settle()
-        assert [one for asked in uploads for one in files_of(asked)] == FILES * 2
+        assert [one for asked in there.uploads for one in files_of(asked)] == FILES * 2
 
 
 def test_a_name_that_cannot_be_kept_is_not_noted_and_stops_nothing(attempt: Attempt) -> None:
