@@ -134,6 +134,7 @@ def _read_roster(attempt_id: int, version: int, node_ids: tuple[int, ...]) -> Ro
     processes = np.array(places, np.int64).reshape(-1, 3)
     members = np.array(_member_rows(attempt_id), MEMBER)
     members.sort(order=("comm_id", "comm_rank"))
+    ranks.flags.writeable = members.flags.writeable = False  # every window of the layout has these very arrays
     return Roster(attempt_id, np.array(node_ids, np.int64), ranks, members, processes)
 
 

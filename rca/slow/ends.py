@@ -9,11 +9,11 @@ are slow and no one end explains them: of a ring, every second end, the others, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rca.keys import Ints, Mask
+from rca.keys import Ints, Mask, distinct
 from rca.slow.edges import Edges
 from rca.slow.streams import Floats
 
@@ -60,21 +60,44 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class _Shares:
-    """Connections (C,) between ends, which are slow, and the ends that are also judged by what they send."""
+    """The ends (N,), ascending; and of each connection (C,) which of them it goes from and to, -1 where that is not known.
 
-    sender: Ints
-    receiver: Ints
+    own: (N,) share of an end's connections that are slow; of those it sends, where these go to several and so are told
+    apart, and it may be slow in them alone. slow: (C,).
+    """
+
+    ends: Ints
+    of_sender: Ints
+    of_receiver: Ints
+    own: Floats
     slow: Mask
-    senders: frozenset[int]
 
-    def own(self, end: int) -> float:
-        """Share of its own connections that are slow; of those it sends, where these go to several and so are told apart."""
-        mine = (self.sender == end) | (self.receiver == end)
-        sent = (self.sender == end) & (self.receiver >= 0)
-        share = float(self.slow[mine].mean()) if mine.any() else 0.0
-        if end not in self.senders or np.count_nonzero(sent) < SENT_MIN or not self.slow[sent].all():
-            return share
-        return 1.0
+    def of(self, end: int) -> float:
+        return float(self.own[np.searchsorted(self.ends, end)])
+
+    def summed(self, values: Floats | Mask) -> Floats:
+        """(N,) of each end the sum of its connections' values."""
+        known = self.of_receiver >= 0
+        return _by_end(values, self.of_sender, len(self.ends)) + _by_end(
+            values[known], self.of_receiver[known], len(self.ends)
+        )
+
+
+def _by_end(values: Floats | Mask, of: Ints, n: int) -> Floats:
+    return np.bincount(of, weights=values, minlength=n).astype(np.float64)
+
+
+def _shares(sender: Ints, receiver: Ints, slow: Mask, senders: frozenset[int]) -> _Shares:
+    """senders: the ends that are also judged by what they send."""
+    ends = distinct(np.concatenate([sender, receiver[receiver != -1]])).astype(np.int64)
+    of_sender, n = np.searchsorted(ends, sender).astype(np.int64), len(ends)
+    of_receiver = np.where(receiver != -1, np.searchsorted(ends, receiver), -1).astype(np.int64)
+    found = _Shares(ends, of_sender, of_receiver, np.zeros(n), slow)
+    share = found.summed(slow) / np.maximum(found.summed(np.ones(len(slow))), 1.0)
+    known = receiver >= 0
+    n_sent, n_slow = (_by_end(one[known], of_sender[known], n) for one in (np.ones(len(slow)), slow))
+    alone = np.isin(ends, list(senders)) & (n_sent >= SENT_MIN) & (n_slow == n_sent)
+    return replace(found, own=np.where(alone, 1.0, share))
 
 
 def ends_of(edges: Edges, end_of: Ints, grown_min: float = GROWN_MIN, senders: frozenset[int] = frozenset()) -> Ends:
@@ -94,8 +117,8 @@ def ends_of(edges: Edges, end_of: Ints, grown_min: float = GROWN_MIN, senders: f
     sender, receiver, usual, now, lasted = (one[carries] for one in (sender, receiver, usual, now, lasted))
     slow = _slow(usual, now, grown_min)
     cost = np.where(slow, now - usual, 0.0)
-    share_of = _Shares(sender, receiver, slow, senders)
-    chosen, left = _fewest(sender, receiver, share_of, cost)
+    share_of = _shares(sender, receiver, slow, senders)
+    chosen, left = _fewest(share_of, cost)
     n_ends = len(np.unique(sender[receiver >= 0]))
     if len(chosen) > 1 and n_ends >= EVERYBODY_MIN and slow[receiver >= 0].mean() >= EVERYBODY:
         is_half, nothing = 2 * len(chosen) <= n_ends + 1, np.zeros(0, np.int64)
@@ -159,28 +182,23 @@ def _slow(usual: Floats, now: Floats, grown_min: float) -> Mask:
     return found
 
 
-def _fewest(sender: Ints, receiver: Ints, share_of: _Shares, cost: Floats) -> tuple[list[int], Floats]:
+def _fewest(share_of: _Shares, cost: Floats) -> tuple[list[int], Floats]:
     """Ends that are slow towards nearly all they talk to, the one that touches most first, and what they leave (C,).
 
     Until nothing slow is left that such an end touches: the connection of two slow NICs may cost far more than their others.
     """
     chosen, left, first = list[int](), cost.copy(), 0.0
+    own, whole = share_of.own, share_of.summed(cost)
     while True:
-        whole = {
-            end: float(cost[(sender == end) | (receiver == end)].sum()) for end in _touching(sender, receiver, left > 0)
-        }
-        ends = [
-            end for end, mine in whole.items()
-            if mine >= BESIDE_MIN * first and share_of.own(end) >= OWN_MIN
-        ]  # fmt: skip
-        if not ends:
+        touched = share_of.summed(left)
+        able = np.flatnonzero((touched > 0) & (whole >= BESIDE_MIN * first) & (own >= OWN_MIN))
+        if not len(able):
             return chosen, left
-        touched = {end: float(left[(sender == end) | (receiver == end)].sum()) for end in ends}
-        most = [end for end in ends if touched[end] >= COVERED * max(touched.values())]
-        best = max(most, key=lambda end: (share_of.own(end), touched[end]))
-        first = first or whole[best]
-        chosen.append(best)
-        left = np.where((sender == best) | (receiver == best), 0.0, left)
+        most = able[touched[able] >= COVERED * touched[able].max()]
+        best = most[np.lexsort((-touched[most], -own[most]))[0]]
+        first = first or float(whole[best])
+        chosen.append(int(share_of.ends[best]))
+        left[(share_of.of_sender == best) | (share_of.of_receiver == best)] = 0.0
 
 
 def _rivals(sender: Ints, receiver: Ints, share_of: _Shares, chosen: list[int], one: int) -> tuple[int, ...]:
@@ -190,7 +208,7 @@ def _rivals(sender: Ints, receiver: Ints, share_of: _Shares, chosen: list[int], 
     return tuple(
         end for end in _touching(sender, receiver, mine)
         if end not in chosen
-        and share_of.own(end) >= COVERED * share_of.own(one)
+        and share_of.of(end) >= COVERED * share_of.of(one)
         and ((sender == end) | (receiver == end))[mine].all()
     )  # fmt: skip
 

@@ -9,19 +9,48 @@ so that it stays the same from look to look.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from ingest.window import Window
-from rca.keys import Ints, Keys, mix
+from rca.keys import Ints, Keys, Rows, mix
 from rca.settings import Settings
 
 GROUPS_MAX = 20  # of one kind; with more than there are ranks to watch, some are evenly left out
 NODES = 5  # as many may fall silent or late and leave somebody to watch by
+KEPT_MAX: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Whom a job with this layout is watched by: looks at it have the same arrays until the layout changes, which nobody
+    can write to, and each look asks twice."""
+
+    ranks: Rows
+    members: Rows
+    found: Ints
+
+
+_KEPT: Final[dict[tuple[int, int, int], _Kept]] = {}
 
 
 def sampled_ranks(window: Window, settings: Settings) -> Ints:
     """Sorted global ranks to watch."""
+    if window.ranks.flags.writeable or window.members.flags.writeable:
+        return _sampled(window, settings)
+    key = id(window.ranks), id(window.members), settings.sampled_ranks_max
+    kept = _KEPT.get(key)
+    if kept is None or kept.ranks is not window.ranks or kept.members is not window.members:
+        kept = _Kept(window.ranks, window.members, _sampled(window, settings))
+        while len(_KEPT) >= KEPT_MAX:
+            _KEPT.pop(next(iter(_KEPT)), None)
+        _KEPT[key] = kept
+    return kept.found.copy()
+
+
+def _sampled(window: Window, settings: Settings) -> Ints:
     rank, limit = window.ranks["rank"].astype(np.int64), settings.sampled_ranks_max
     if (rank >= 0).sum() <= limit:
         return np.sort(rank[rank >= 0])

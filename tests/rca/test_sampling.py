@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from rca.settings import DEFAULT
-from rca.triggers.sampling import NODES, sampled_ranks
+from rca.triggers.sampling import NODES, _sampled, sampled_ranks
 from tests.windows import make_window
 
 
@@ -72,3 +74,13 @@ def test_more_nodes_are_taken_where_no_fewer_cover_the_groups() -> None:
 def test_the_choice_stays_the_same_from_look_to_look() -> None:
     a, b = make_window(16, tp=2, pp=2, at_ms=50), make_window(16, tp=2, pp=2, at_ms=90, seed=4)
     assert sampled_ranks(a, DEFAULT).tolist() == sampled_ranks(b, DEFAULT).tolist()
+
+
+def test_a_layout_that_nobody_can_write_to_is_worked_out_once_and_another_one_anew() -> None:
+    window = make_window(64, tp=2, pp=2, at_ms=50)
+    window.ranks.flags.writeable = window.members.flags.writeable = False
+    first = sampled_ranks(window, DEFAULT)
+    first[:] = -1  # what is handed out may be written to
+    other = dataclasses.replace(window, ranks=window.ranks[:32])
+    assert sampled_ranks(window, DEFAULT).tolist() == _sampled(window, DEFAULT).tolist()
+    assert sampled_ranks(other, DEFAULT).tolist() == _sampled(other, DEFAULT).tolist()
