@@ -6,6 +6,7 @@
 #include "collectives.h"
 #include "gpu.h"
 #include "proxy.h"
+#include "reported.h"
 
 static const char *const FUNC_NAMES[] = {"Broadcast", "AllGather", "ReduceScatter", "AllReduce", "Send", "Recv"};
 
@@ -25,8 +26,8 @@ static int list_posts(const struct kernel *kernel, struct call call, struct prox
 }
 
 /* hostStreamPlanTask: group and op are announced, the proxy gets its part, op and group stop. */
-static void announce_and_post(struct rank *self, struct comm *comm, struct profiled_op *op, struct proxy_post *posts,
-                              int n_posts)
+static void announce_and_post(struct rank *self, struct comm *comm, struct profiled_op *op, struct report *report,
+                              struct proxy_post *posts, int n_posts)
 {
     op->group_handle = profiler_start_group(&comm->profiled);
     void *handle = profiler_start_op(&comm->profiled, op);
@@ -34,6 +35,7 @@ static void announce_and_post(struct rank *self, struct comm *comm, struct profi
         posts[i].op_handle = handle;
     if (n_posts > 0)
         proxy_post(self, posts, n_posts);
+    report_announced(report, handle);
     profiler_stop(handle);
     profiler_stop(op->group_handle);
 }
@@ -51,9 +53,10 @@ static void launch(struct rank *self, struct comm *comm, struct profiled_op *op,
     profiler_stop(op->api_handle);
     profiler_record_group(group_api, GROUP_END_API_START);
     void *launched = profiler_start_kernel_launch(&comm->profiled, group_api, stream);
+    struct report *report = kernel->report = report_new(&comm->profiled, op->n_channels);
     gpu_queue_kernel(self, (int)comm->stream, kernel);
     profiler_stop(launched);
-    announce_and_post(self, comm, op, posts, n_posts);
+    announce_and_post(self, comm, op, report, posts, n_posts);
     profiler_stop(group_api);
     atomic_fetch_add(&self->page->n_ops_enqueued, 1);
 }

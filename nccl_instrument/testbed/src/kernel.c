@@ -9,6 +9,7 @@
 #include "gpu.h"
 #include "pattern.h"
 #include "proxy.h"
+#include "reported.h"
 
 #define SHORT_COPY_NS 20000 /* not worth a sleep */
 #define ACTIONS_AT_FIRST 32
@@ -164,7 +165,9 @@ void kernel_run(struct rank *self, struct kernel *kernel, struct bell *bell)
 {
     for (int i = 0; i < kernel->n_ops; i++)
         pattern_fill(&kernel->ops[i]);
+    report_begun(kernel->report);
     run_lanes(self, kernel, bell);
+    report_ended(kernel->report);
     for (int i = 0; i < kernel->n_ops; i++)
         pattern_check(self, &kernel->ops[i]);
     for (int i = 0; i < kernel->n_lanes; i++) {

@@ -37,6 +37,7 @@ struct kernel {
     int n_lanes, n_ops;
     struct checked_op ops[2];
     struct lane *lanes[MAX_LANES];
+    struct report *report; /* NULL: nobody asks */
 };
 
 struct kernel *kernel_new(void);

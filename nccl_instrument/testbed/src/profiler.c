@@ -8,13 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define DESCRIPTOR_BYTES 136
 #define ARGS_BYTES 16
 
 enum type_bit {
-    T_GROUP = 1, T_COLL = 2, T_P2P = 4, T_PROXY_OP = 8, T_PROXY_STEP = 16, T_GROUP_API = 256, T_COLL_API = 512,
+    T_GROUP = 1, T_COLL = 2, T_P2P = 4, T_PROXY_OP = 8, T_PROXY_STEP = 16, T_KERNEL_CH = 64, T_GROUP_API = 256, T_COLL_API = 512,
     T_P2P_API = 1024, T_KERNEL_LAUNCH = 2048,
 };
 
@@ -196,13 +197,14 @@ static void descriptor_init(struct descriptor *d, enum type_bit type, void *pare
 static int is_wanted(enum type_bit type)
 {
     static const int WITH_CHILDREN[][2] = {
-        {T_GROUP, T_GROUP | T_COLL | T_P2P | T_PROXY_OP | T_PROXY_STEP},
-        {T_COLL, T_COLL | T_PROXY_OP | T_PROXY_STEP},
-        {T_P2P, T_P2P | T_PROXY_OP | T_PROXY_STEP},
+        {T_GROUP, T_GROUP | T_COLL | T_P2P | T_PROXY_OP | T_PROXY_STEP | T_KERNEL_CH},
+        {T_COLL, T_COLL | T_PROXY_OP | T_PROXY_STEP | T_KERNEL_CH},
+        {T_P2P, T_P2P | T_PROXY_OP | T_PROXY_STEP | T_KERNEL_CH},
         {T_PROXY_OP, T_PROXY_OP | T_PROXY_STEP},
-        {T_GROUP_API, T_GROUP_API | T_COLL_API | T_P2P_API | T_KERNEL_LAUNCH | T_COLL | T_P2P | T_PROXY_OP | T_PROXY_STEP},
-        {T_COLL_API, T_COLL_API | T_COLL | T_PROXY_OP | T_PROXY_STEP},
-        {T_P2P_API, T_P2P_API | T_P2P | T_PROXY_OP | T_PROXY_STEP},
+        {T_GROUP_API, T_GROUP_API | T_COLL_API | T_P2P_API | T_KERNEL_LAUNCH | T_COLL | T_P2P | T_PROXY_OP | T_PROXY_STEP |
+                          T_KERNEL_CH},
+        {T_COLL_API, T_COLL_API | T_COLL | T_PROXY_OP | T_PROXY_STEP | T_KERNEL_CH},
+        {T_P2P_API, T_P2P_API | T_P2P | T_PROXY_OP | T_PROXY_STEP | T_KERNEL_CH},
     };
     if (plugin->table == NULL || (plugin->version < 5 && type >= T_GROUP_API))
         return 0;
@@ -339,6 +341,38 @@ void *profiler_start_step(struct profiled_comm *comm, void *proxy_op_handle, int
     descriptor_init(&d, T_PROXY_STEP, proxy_op_handle, comm->rank);
     put_i32(&d, 24, step);
     return start(comm, &d);
+}
+
+int profiler_wants_kernels(void)
+{
+    return is_wanted(T_KERNEL_CH);
+}
+
+static uint64_t gpu_time_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+void *profiler_start_kernel(struct profiled_comm *comm, void *op_handle, int channel)
+{
+    struct descriptor d;
+    descriptor_init(&d, T_KERNEL_CH, op_handle, 0);
+    put_u8(&d, 24, channel);
+    if (plugin->version >= 4)
+        put_u64(&d, 32, gpu_time_ns());
+    return start(comm, &d);
+}
+
+void profiler_stop_kernel(void *handle)
+{
+    uint64_t args[ARGS_BYTES / 8] = {gpu_time_ns(), 0};
+    if (plugin->table == NULL || handle == NULL)
+        return;
+    if (plugin->version >= 4)
+        plugin->table->record(handle, KERNEL_STOP, args);
+    plugin->table->stop(handle);
 }
 
 void profiler_stop(void *handle)

@@ -10,7 +10,7 @@ enum proxy_state {
     OP_SEND_POSTED = 0, OP_SEND_REM_FIFO_WAIT = 1, OP_SEND_TRANSMITTED = 2, OP_SEND_DONE = 3,
     OP_RECV_POSTED = 4, OP_RECV_RECEIVED = 5, OP_RECV_TRANSMITTED = 6, OP_RECV_DONE = 7,
     STEP_SEND_GPU_WAIT = 8, STEP_SEND_WAIT = 9, STEP_RECV_WAIT = 10, STEP_RECV_FLUSH_WAIT = 11,
-    STEP_RECV_GPU_WAIT = 12, OP_IN_PROGRESS = 19, STEP_SEND_PEER_WAIT = 20,
+    STEP_RECV_GPU_WAIT = 12, OP_IN_PROGRESS = 19, STEP_SEND_PEER_WAIT = 20, KERNEL_STOP = 22,
     GROUP_START_API_STOP = 23, GROUP_END_API_START = 24,
 };
 
@@ -52,6 +52,9 @@ void *profiler_start_group(struct profiled_comm *comm);
 void *profiler_start_op(struct profiled_comm *comm, const struct profiled_op *op);
 void *profiler_start_proxy_op(struct profiled_comm *comm, void *op_handle, const struct profiled_flow *flow);
 void *profiler_start_step(struct profiled_comm *comm, void *proxy_op_handle, int step);
+int profiler_wants_kernels(void);
+void *profiler_start_kernel(struct profiled_comm *comm, void *op_handle, int channel);
+void profiler_stop_kernel(void *handle);
 void profiler_stop(void *handle);
 void profiler_record_group(void *handle, enum proxy_state state);
 void profiler_record_op(void *handle, enum proxy_state state);
