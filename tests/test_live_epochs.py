@@ -17,24 +17,20 @@ import pytest
 
 from console.supervisor.demo import LiveJob
 from tests.eval.stack import RunningStack
+from tests.live import looked_for, own_stack, train
 from tests.nccl_instrument.testbed.sent import read_sent
-from tests.servers import SETTINGS
 
 pytestmark = pytest.mark.live
 
-TRAIN_SECONDS = 15.0
 GIVE_UP_SECONDS = 120.0
 VICTIM = 2
 
 
 @pytest.fixture
 def stack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RunningStack]:
-    """A stack with servers of its own, not those of the tests."""
-    for name in SETTINGS:
-        monkeypatch.delenv(name, raising=False)
     (tmp_path / "sent").mkdir()
     monkeypatch.setenv("DIOGENES_TESTBED_SENT", str(tmp_path / "sent"))
-    with RunningStack() as running:
+    with own_stack(monkeypatch) as running:
         yield running
 
 
@@ -42,10 +38,7 @@ def test_epochs_of_a_slow_job_are_fetched_and_drawn_as_they_were_sent(stack: Run
     job = LiveJob(stack.ingest_url, stack.agent_token_file, tmp_path, "epochs-test")
     try:
         job.start()
-        trained_until = time.monotonic() + TRAIN_SECONDS
-        while time.monotonic() < trained_until:
-            job.look()
-            time.sleep(0.25)
+        train(job)
         job.inject("nic_limit", VICTIM)
         drawn = wait_for_epochs(stack, job)
     finally:
@@ -60,16 +53,14 @@ def test_epochs_of_a_slow_job_are_fetched_and_drawn_as_they_were_sent(stack: Run
 
 def wait_for_epochs(stack: RunningStack, job: LiveJob) -> dict[str, Any]:
     """The answer of the incident's first request once all nodes of the group have answered."""
-    give_up_at = time.monotonic() + GIVE_UP_SECONDS
-    said: dict[str, Any] = {}
-    while time.monotonic() < give_up_at:
-        job.look()
-        for incident in stack.incidents(job.job):
-            said = stack.get(f"incidents/{incident['number']}/network/epochs?rank={VICTIM}")
-            if said["request"] is not None and not said["silent"]:
-                return said
-        time.sleep(0.5)
-    raise AssertionError(f"no epochs within {GIVE_UP_SECONDS:.0f} s: {said}")
+    said: list[dict[str, Any]] = []
+
+    def answered() -> dict[str, Any] | None:
+        numbers = [incident["number"] for incident in stack.incidents(job.job)]
+        said[:] = [stack.get(f"incidents/{number}/network/epochs?rank={VICTIM}") for number in numbers]
+        return next((one for one in said if one["request"] is not None and not one["silent"]), None)
+
+    return looked_for(job, answered, GIVE_UP_SECONDS, lambda: said)
 
 
 def sent_in(drawn: dict[str, Any], folder: Path) -> list[int]:
