@@ -25,6 +25,7 @@ from django.utils import timezone
 from console.accounts.access import NOBODY, Caller, caller_of
 from console.incidents.hub import Hub
 from console.incidents.models import Incident
+from console.incidents.pictures.topology import topology_number
 from console.incidents.rows import iso
 from console.incidents.shared import FRESH_SECONDS
 from console.incidents.streams import UNREACHABLE, Heard, Position
@@ -191,7 +192,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.hub.check()
             for stream in list(self.positions):
                 await self._pull(stream, time.monotonic() - FRESH_SECONDS)
-            await self._say({"beat": self.n_ticks, "at": iso(timezone.now())})
+            await self._say({"beat": self.n_ticks, "at": iso(timezone.now()), "offsets": self._offsets()})
+
+    def _offsets(self) -> dict[str, int]:
+        """Of each stream of messages how far the browser should be: of a lost last message nothing else tells."""
+        known = self.positions.items()
+        return {name: at.offset for name, at in known if at.epoch and topology_number(name) is None}
 
     async def _is_allowed(self) -> bool:
         due = self.n_beats // BEATS_PER_ACCESS_CHECK < self.n_ticks // BEATS_PER_ACCESS_CHECK

@@ -78,6 +78,8 @@ describe("frames", () => {
     expect(decodeFrame(JSON.stringify(subscribed))).toMatchObject({ kind: "subscribed", recovered: false, offset: 4 });
     expect(decodeFrame('{"resync":"team:1","reason":"trimmed"}').kind).toBe("resync");
     expect(decodeFrame('{"refused":"team:9","reason":"none"}').kind).toBe("refused");
-    expect(decodeFrame('{"beat":3,"at":"2026-11-21T13:02:11.200Z"}').kind).toBe("beat");
+    expect(decodeFrame('{"beat":3,"at":"2026-11-21T13:02:11.200Z"}')).toEqual({ kind: "beat", offsets: {} });
+    const odd = '{"beat":3,"at":"","offsets":{"team:1":7,"team:2":"8","team:3":1.5}}';
+    expect(decodeFrame(odd)).toEqual({ kind: "beat", offsets: { "team:1": 7 } });
   });
 });

@@ -2,7 +2,7 @@
 
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { IncidentDetail, tileOf } from "../src/incident/detail";
-import { makeGrid, makeLanes, SECOND } from "./fixtures";
+import { makeGrid, makeIncident, makeLanes, SECOND } from "./fixtures";
 
 let asked: string[] = [];
 let lanes = makeLanes();
@@ -59,7 +59,7 @@ it("asks for another rank's lanes at once", async () => {
   stop();
 });
 
-it("asks no more for lanes that have come whole, until the incident changes or another rank is chosen", async () => {
+it("asks no more for lanes that have come whole, until the machine finds something or another rank is chosen", async () => {
   lanes = { ...makeLanes(), to_ns: 60 * SECOND };
   const detail = new IncidentDetail(12);
   const stop = detail.follow(null);
@@ -71,9 +71,20 @@ it("asks no more for lanes that have come whole, until the incident changes or a
   for (let n = 0; n < 6; n++) await answeredAfter(5000);
   expect(lanesAsked()).toEqual(["/lanes", "/lanes"]);
   expect(asked.filter((path) => path === "/topology").length).toBeGreaterThan(4);
-  detail.refreshMay();
-  await answeredAfter(1000);
+  detail.hear(makeIncident());
+  await answeredAfter(1500);
   expect(lanesAsked()).toHaveLength(3);
+  for (let n = 0; n < 2; n++) await answeredAfter(5000);
+  const before = lanesAsked().length;
+  detail.hear(makeIncident({ state: "acknowledged", acknowledged_by: "rita", version: 9 }));
+  detail.refreshMay();
+  const answers = asked.filter((path) => path === "").length;
+  await answeredAfter(1500);
+  expect(asked.filter((path) => path === "")).toHaveLength(answers + 1);
+  expect(lanesAsked()).toHaveLength(before);
+  detail.hear(makeIncident({ headline: "NIC nic1 of node1 is down" }));
+  await answeredAfter(1500);
+  expect(lanesAsked()).toHaveLength(before + 1);
   detail.showRank(5);
   await answeredAfter(1000);
   expect(lanesAsked().at(-1)).toBe("/lanes?ranks=5");

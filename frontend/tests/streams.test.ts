@@ -255,6 +255,28 @@ describe("what a page follows", () => {
     expect(OpenSocket.newest.subscribed.sort()).toEqual(["incident:5", "topology:5"]);
   });
 
+  it("is asked for from where it is when a beat says that more was sent, then as a whole, and no oftener", async () => {
+    const { fetches, loaded } = following();
+    await loaded;
+    const socket = OpenSocket.newest;
+    const asked = () => socket.said.filter((frame) => frame.subscribe === "incident:5");
+    const beat = async (offset: number) => {
+      socket.hear({ beat: 1, at: "2026-01-01T00:00:00Z", offsets: { "incident:5": offset, "team:9": 40 } });
+      await settle().then(settle);
+    };
+    await beat(1);
+    expect(asked()).toHaveLength(1);
+    await beat(2);
+    expect(asked().at(-1)).toEqual({ subscribe: "incident:5", epoch: "a", offset: 1 });
+    expect([asked().length, fetches.stream]).toEqual([2, 1]);
+    await beat(2);
+    expect([asked().length, fetches.stream]).toEqual([2, 1]);
+    vi.advanceTimersByTime(5000);
+    await beat(2);
+    await beat(2);
+    expect([asked().length, fetches.stream], "what was asked for was of no use").toEqual([2, 2]);
+  });
+
   it("is nothing when it was left before they came", async () => {
     const { loaded, leave } = following();
     leave();

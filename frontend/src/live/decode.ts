@@ -13,7 +13,7 @@ export type Frame =
   | { kind: "resync"; stream: string; reason: string }
   | { kind: "refused"; stream: string; reason: string }
   | { kind: "presence"; stream: string; people: string[] }
-  | { kind: "beat" }
+  | { kind: "beat"; offsets: Readonly<Record<string, number>> }
   | { kind: "unknown" };
 
 const ENVELOPE = ["v", "stream", "epoch", "offset", "at", "type", "row"];
@@ -37,8 +37,14 @@ export function decodeFrame(text: string): Frame {
     return { kind: "refused", stream: raw.refused, reason: String(raw.reason ?? "") };
   if (typeof raw.presence === "string" && Array.isArray(raw.people))
     return { kind: "presence", stream: raw.presence, people: raw.people.map(String) };
-  if ("beat" in raw || "pong" in raw) return { kind: "beat" };
+  if ("beat" in raw || "pong" in raw) return { kind: "beat", offsets: offsetsOf(raw.offsets) };
   return { kind: "unknown" };
+}
+
+/** Stream → how far the page should be; what is no whole number says nothing. */
+function offsetsOf(said: unknown): Record<string, number> {
+  const pairs = typeof said === "object" && said !== null ? Object.entries(said) : [];
+  return Object.fromEntries(pairs.filter(([, offset]) => Number.isInteger(offset)));
 }
 
 export function decodeMessage(text: string): LiveMessage {

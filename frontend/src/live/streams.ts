@@ -39,6 +39,8 @@ export class LiveStream {
   heardAt = 0;
   /** The server does not tell of it (too many are followed), so it is asked. */
   isRefused = false;
+  /** The offset from which what came since was asked for last. */
+  private resumedAt = -1;
   private loading = false;
   private again = false;
   private waiting: LiveMessage[] = [];
@@ -90,6 +92,19 @@ export class LiveStream {
     if (this.options.isPartial?.()) return true;
     if (!this.options.isTalkative) return false;
     return this.failure.value !== null || Date.now() - this.heardAt >= POLL_MS;
+  }
+
+  /**
+   * What to do when the server says how far the page should be: a message was lost on the way and none after it told. What
+   * came since is asked for once; where that was of no use (a message that this page refuses), all of it.
+   */
+  lag(offset: number): "none" | "resume" | "load" {
+    const at = this.snapshot.value?.stream.offset;
+    if (at === undefined || at >= offset || this.loading) return "none";
+    const isNew = this.resumedAt !== at;
+    this.resumedAt = at;
+    if (isNew) return "resume";
+    return Date.now() - this.askedAt >= POLL_MS ? "load" : "none";
   }
 
   take(message: LiveMessage): void {
@@ -185,12 +200,21 @@ export class Connection {
 
   private read(frame: Frame): void {
     if (frame.kind === "message") this.eachNamed((stream) => stream.take(frame.message), frame.message.stream);
+    if (frame.kind === "beat") this.catchUp(frame.offsets);
     if (frame.kind === "resync") this.eachGrid((grid) => grid.loadSoon(), frame.stream);
     if (frame.kind === "presence") looking.value = { ...looking.value, [frame.stream]: frame.people };
     if (frame.kind === "refused") this.each((one) => refuse(one), frame.stream);
     if (frame.kind === "subscribed") this.each((one) => (one.isRefused = false), frame.stream);
     if (frame.kind === "resync" || (frame.kind === "subscribed" && !frame.recovered))
       this.eachNamed((stream) => void stream.load(), frame.stream);
+  }
+
+  private catchUp(offsets: Readonly<Record<string, number>>): void {
+    this.eachNamed((stream) => {
+      const todo = stream.lag(offsets[stream.name ?? ""] ?? -1);
+      if (todo === "resume") this.subscribe(stream);
+      if (todo === "load") void stream.load();
+    });
   }
 
   private each(act: (one: LiveStream | TopologyFeed) => void, name: string): void {

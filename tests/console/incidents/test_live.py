@@ -175,6 +175,20 @@ async def test_the_socket_answers_pings_and_beats(responder: Persona) -> None:
         assert (await _frame(socket, "beat"))["beat"] >= 1
 
 
+async def test_a_beat_says_how_far_the_page_should_be_in_each_stream_of_messages(
+    incident: Incident, responder: Persona
+) -> None:
+    place = _place(await _get(responder, f"/api/v1/incidents/{incident.pk}"))
+    async with _socket(responder) as socket:
+        await _subscribe(socket, **place)
+        await _comment(incident, "looking")
+        newest = (await _messages(socket, 1))[0]["offset"]
+        beat = await _frame(socket, "beat")
+        while beat["offsets"].get(place["subscribe"], 0) < newest:
+            beat = await _frame(socket, "beat")
+        assert list(beat["offsets"]) == [place["subscribe"]]
+
+
 async def test_a_membership_taken_away_closes_the_socket(
     incident: Incident, responder: Persona, monkeypatch: pytest.MonkeyPatch
 ) -> None:
