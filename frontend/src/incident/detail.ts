@@ -1,14 +1,15 @@
 /*
  * One incident kept current: the REST answer, its live stream, and the pictures that belong to it. A newer
- * version fetches the answer again (after a breath, several changes often come at once); they follow while
- * the fault is still happening.
+ * version fetches the answer again, after a breath: several changes often come at once, and many pages hear of them. What
+ * people do leaves the pictures as they are; they are read anew when the machine finds something, and while the fault is
+ * still happening.
  */
 
-import { type Signal, signal } from "@preact/signals";
+import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { type IncidentAnswer, readIncident, readIncidentTopology, readLanes, readStanding } from "../api";
 import { Scrub } from "../grid/scrub";
 import { emptySnapshot } from "../live/apply";
-import type { DumpsRow } from "../live/rows";
+import type { DumpsRow, IncidentRow } from "../live/rows";
 import { phase } from "../live/socket";
 import { LiveStream } from "../live/streams";
 import { TopologyFeed } from "../live/topology";
@@ -17,6 +18,8 @@ import { connection } from "../state/team";
 import type { GridColumns, Lanes, Standing } from "../types";
 
 const BREATH_MS = 250;
+/** Pages that hear of what others did do not all ask in the same moment. */
+const SPREAD_MS = 1000;
 const REFRESH_MS = 5000;
 const GRID_MS = 30_000;
 /** The server draws no longer a time of the lanes: then they stay as they are until the incident changes. */
@@ -36,6 +39,8 @@ export type LanesTime = "fault" | "newest";
 export class IncidentDetail {
   readonly answer: Signal<IncidentAnswer | null> = signal(null);
   readonly grid: Signal<GridColumns | null> = signal(null);
+  /** Where the ranks are: the same object while frames change their states alone. */
+  readonly places: ReadonlySignal<GridColumns | null>;
   readonly lanes: Signal<Lanes | null> = signal(null);
   /** How many flows of the ranks shown are asked for. */
   readonly flowsAsked: Signal<number> = signal(FLOWS_AT_FIRST);
@@ -61,6 +66,10 @@ export class IncidentDetail {
   /** Which pictures have come whole since the incident last changed, and how often: the first time some nodes may be late. */
   private readonly whole = new Map<string, number>();
   private reload: ReturnType<typeof setTimeout> | undefined;
+  private reloadAt = 0;
+  /** What the machine had found when the pictures were last asked for because of it. */
+  private found: string | null = null;
+  private arePicturesDue = false;
 
   constructor(readonly number: number) {
     this.scrub = new Scrub(`incidents/${number}`);
@@ -72,15 +81,21 @@ export class IncidentDetail {
         this.grid.value = columns;
       },
     });
+    let places: GridColumns | null = null;
+    this.places = computed(() => {
+      if (this.grid.value?.rank !== places?.rank) places = this.grid.value;
+      return places;
+    });
     this.stream = new LiveStream(connection, {
       fetchSnapshot: async () => {
         const answer = await readIncident(number);
         this.answer.value = answer;
+        this.found ??= foundIn(answer.incident);
         this.scrub.blameAsBy(answer.diagnosis_id);
         return { ...emptySnapshot(answer.stream), incidents: [answer.incident], timeline: answer.timeline };
       },
       onMessage: (message) => {
-        if (message.type === "incident.changed") this.soon();
+        if (message.type === "incident.changed") this.hear(message.row);
         if (message.type === "dumps") this.dumps.value = message.row;
       },
     });
@@ -105,6 +120,7 @@ export class IncidentDetail {
       release();
       clearInterval(timer);
       clearTimeout(this.reload);
+      this.reload = undefined;
     };
   }
 
@@ -145,16 +161,30 @@ export class IncidentDetail {
   }
 
   refreshMay(): void {
-    this.soon();
+    this.soon(BREATH_MS);
   }
 
-  private soon(): void {
+  /** The incident has changed. */
+  hear(row: IncidentRow): void {
+    const found = foundIn(row);
+    this.arePicturesDue ||= found !== this.found;
+    this.found = found;
+    this.soon(BREATH_MS + Math.random() * SPREAD_MS);
+  }
+
+  private soon(ms: number): void {
+    const dueAt = Date.now() + ms;
+    if (this.reload !== undefined && this.reloadAt <= dueAt) return;
     clearTimeout(this.reload);
+    this.reloadAt = dueAt;
     this.reload = setTimeout(() => {
+      this.reload = undefined;
       void this.stream.load();
+      if (!this.arePicturesDue) return;
+      this.arePicturesDue = false;
       this.whole.clear();
       void this.readPictures();
-    }, BREATH_MS);
+    }, ms);
   }
 
   private isLive(): boolean {
@@ -238,6 +268,14 @@ export class IncidentDetail {
     if (this.lanesTime.value === "fault" && this.moment >= own && this.moment <= own + LANES_MS) return null;
     return tileOf(this.moment);
   }
+}
+
+/** All of a row that pictures show: not what people did, nor when. */
+function foundIn(row: IncidentRow): string {
+  const { symptom, attempt, condition, certainty, headline, component, fault_kind, grade } = row;
+  const { culprits, n_culprits, n_victims, first_symptom_at, triggered_at, root_caused_at } = row;
+  const words = [symptom, attempt, condition, certainty, headline, component, fault_kind, grade];
+  return JSON.stringify([words, culprits, n_culprits, n_victims, first_symptom_at, triggered_at, root_caused_at]);
 }
 
 /** The minute of the lanes in whose middle half the moment lies, unix ms. */

@@ -89,11 +89,10 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
   const blind = row.state === "resolved" ? null : blindWords(row, job, serverNow());
   const culprits = row.culprits.length > 0 ? row.culprits : (diagnosis?.findings[0]?.culprits ?? []);
   const tabs = tabsOf({ row, answer, snapshot, isCommentAsked, askComment, rank, dumps: detail.dumps.value });
-  const grid = detail.grid.value;
-  const then = useGridShown(detail.scrub, grid);
+  const places = detail.places.value;
   const at = detail.scrub.at.value;
   const pin = at === null ? null : at * 1e6;
-  const nodeOf = useMemo(() => nodeNames(grid), [grid]);
+  const nodeOf = useMemo(() => nodeNames(places), [places]);
   const comment = () => {
     showTab(tabs, "activity");
     askComment(true);
@@ -113,7 +112,7 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
         <Verdict
           row={row}
           diagnosis={diagnosis}
-          grid={grid}
+          grid={places}
           seenBefore={answer.seen_before}
           onSelect={selectRank}
           links={<RankLinks jobId={row.job_id} ranks={shownRanks(culprits, rank)} nodeOf={nodeOf} />}
@@ -154,15 +153,7 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
       <Scrubber scrub={detail.scrub} beat={beatOf(answer, snapshot, detail.dumps.value)} />
       <div class={`pictures ${besides(detail, culprits)} ${blind && at === null ? "blind" : ""}`}>
         {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} nodeOf={nodeOf} pin={at} />}
-        {then.columns && (
-          <TopologyGrid
-            columns={then.columns}
-            selected={rank}
-            onSelect={selectRank}
-            when={then.when}
-            source={detail.scrub.source}
-          />
-        )}
+        <Topology detail={detail} rank={rank} />
         {diagnosis && <UsualAndNow diagnosis={diagnosis} />}
         {detail.standing.value && (
           <StandingPicture
@@ -200,6 +191,15 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
   );
 }
 
+/** By itself, as frames change it ten times as often as the rest of the page. */
+function Topology({ detail, rank }: { detail: IncidentDetail; rank: number | null }) {
+  const { columns, when } = useGridShown(detail.scrub, detail.grid.value);
+  if (!columns) return null;
+  return (
+    <TopologyGrid columns={columns} selected={rank} onSelect={selectRank} when={when} source={detail.scrub.source} />
+  );
+}
+
 /** Another moment may have come to mark on the time scrubber. */
 function beatOf(answer: IncidentAnswer, { timeline }: Snapshot, dumps: DumpsRow | null): string {
   return `${answer.diagnosis_id} ${timeline.length} ${dumps?.request ?? ""}`;
@@ -218,7 +218,7 @@ const SIDE_BY_SIDE_MAX = 64;
 
 /** A small job's path and grid fit side by side: the farther out the waiting goes, the more of the width is the path's. */
 function besides(detail: IncidentDetail, culprits: readonly number[]): string {
-  const [grid, diagnosis] = [detail.grid.value, detail.answer.value?.diagnosis];
+  const [grid, diagnosis] = [detail.places.value, detail.answer.value?.diagnosis];
   const isAlone = query.value.get("grid") === "table" || !diagnosis || diagnosis.path.length === 0;
   if (isAlone || !grid || grid.rank.length > SIDE_BY_SIDE_MAX) return "";
   const depth = pathDepth(culprits, diagnosis.path);
