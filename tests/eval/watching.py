@@ -8,13 +8,14 @@ ingest and the look, and people. It makes an accuracy suite of hundreds of jobs 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, Final
 
 import django
 import numpy as np
+import numpy.typing as npt
 from django.apps import apps
 
 if not apps.ready:
@@ -34,6 +35,7 @@ from ingest.window import TRACE_TABLES, Window
 from nccl_instrument.simulate.agents import Sent
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Symptom, SymptomKind, to_json
+from rca.narrowed import LARGE_NODES, diagnose_slow
 from rca.settings import DEFAULT
 from rca.triggers import look as triggers
 from rca.triggers.normal import Normal
@@ -138,10 +140,13 @@ class Watch:
         nodes = frame.ranks["node"][np.isin(frame.ranks["rank"], sampled_ranks(frame, DEFAULT))]
         return set(frame.nodes["name"][nodes].tolist())
 
-    def _everything(self, start_ns: int, end_ns: int, onset_ns: int | None = None) -> Window:
+    def _everything(
+        self, start_ns: int, end_ns: int, onset_ns: int | None = None, only: Collection[str] | None = None
+    ) -> Window:
         """As ingest.traces.narrow.read_evidence: of what was in progress no more than is compared."""
         if onset_ns is not None:
-            return self._window(start_ns, end_ns, since_ns={"flow": onset_ns - BEFORE_NS}, last=TICKED, late=LATE)
+            since_ns = {"flow": onset_ns - BEFORE_NS}
+            return self._window(start_ns, end_ns, since_ns=since_ns, last=TICKED, late=LATE, only=only)
         process = self._window(start_ns, end_ns, ("process",)).rows("process")
         if not process["alive"].all():
             return self._window(start_ns, end_ns, STANDING, last=tuple(OF_ONE))
@@ -162,23 +167,50 @@ class Watch:
         self.incident.last_seen_ns = window.end_ns
         if _is_due(self.incident, window.end_ns):
             since = replace(symptom, at_ns=min(symptom.at_ns, self.incident.symptom.at_ns))
-            self.evidence = self._evidence(since, window)
-            _store(self.incident, diagnose(self.evidence, since, DEFAULT), window.end_ns)
+            self.evidence, found = self._evidence(since, window)
+            _store(self.incident, found, window.end_ns)
 
     def _is_worth_an_incident(self, symptom: Symptom, seen: Window) -> bool:
         if symptom.kind is not SymptomKind.STRAGGLER or triggers.is_halved(symptom, DEFAULT):
             return True
         start_ns = min(revise.evidence_start_ns(symptom, seen.end_ns), seen.start_ns)
-        found = diagnose(self._everything(start_ns, seen.end_ns, symptom.at_ns), symptom, DEFAULT)
+        _, found = self._read_and_diagnose(start_ns, seen.end_ns, symptom)
         return revise.is_worth(symptom, found, DEFAULT)
 
-    def _evidence(self, symptom: Symptom, seen: Window) -> Window:
+    def _evidence(self, symptom: Symptom, seen: Window) -> tuple[Window, Diagnosis]:
         assert self.incident is not None
         start_ns = revise.evidence_start_ns(symptom, self.incident.triggered_ns)
         end_ns = self.incident.triggered_ns + revise.FROZEN_NS
         if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
-            return seen
-        return self._everything(min(start_ns, seen.start_ns), min(seen.end_ns, end_ns), revise.onset_ns(symptom))
+            return seen, diagnose(seen, symptom, DEFAULT)
+        return self._read_and_diagnose(min(start_ns, seen.start_ns), min(seen.end_ns, end_ns), symptom)
+
+    def _read_and_diagnose(self, start_ns: int, end_ns: int, symptom: Symptom) -> tuple[Window, Diagnosis]:
+        """As revise.read_and_diagnose."""
+        if symptom.kind is SymptomKind.STRAGGLER and len(self.replay.nodes) >= LARGE_NODES:
+            return diagnose_slow(_Slow(self, start_ns, end_ns, symptom.at_ns), symptom, DEFAULT)
+        window = self._everything(start_ns, end_ns, revise.onset_ns(symptom))
+        return window, diagnose(window, symptom, DEFAULT)
+
+
+@dataclass(frozen=True)
+class _Slow:
+    """As ingest.traces.narrow.SlowEvidence."""
+
+    watch: Watch
+    start_ns: int
+    end_ns: int
+    onset_ns: int
+
+    def frame(self) -> Window:
+        return self.watch._window(self.start_ns, self.end_ns, ())
+
+    def glimpse(self, start_ns: int, end_ns: int, columns: Collection[str]) -> Window:
+        return self.watch._window(start_ns, end_ns, ("op",))
+
+    def whole(self, nodes: npt.NDArray[np.int64] | None) -> Window:
+        only = None if nodes is None else set(self.frame().nodes["name"][nodes].tolist())
+        return self.watch._everything(self.start_ns, self.end_ns, self.onset_ns, only)
 
 
 def _is_due(incident: Followed, now_ns: int) -> bool:

@@ -7,8 +7,10 @@ sight. Batches that come later still, from a spool, revise the diagnosis whose w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from django.conf import settings
@@ -25,10 +27,11 @@ from console.incidents.watching.thresholds import settings_of
 from console.stages.joining import staged
 from ingest.models import Node
 from ingest.read import has_new_batches
-from ingest.traces.narrow import read_evidence
+from ingest.traces.narrow import SlowEvidence, read_evidence
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Finding, Grade, Symptom, SymptomKind, diagnosis_from_json, to_json
+from rca.narrowed import LARGE_NODES, diagnose_slow
 from rca.settings import Settings
 from rca.triggers.look import is_halved
 
@@ -46,6 +49,9 @@ PATIENT_SECONDS: Final = 5.0
 COMMIT_SECONDS: Final = 10.0  # a batch may be received before a diagnosis reads, and committed so long afterwards
 LATE_INCIDENTS_MAX: Final = 3  # of an attempt, the newest
 
+Found = Callable[[], tuple[Window, Diagnosis]]
+"""The evidence and its diagnosis, once they are wanted."""
+
 
 def revise(incident: Incident, symptom: Symptom, seen: Window, thresholds: Settings) -> None:
     """Diagnose the incident again if it is time to, and store the answer if it is another one.
@@ -54,7 +60,7 @@ def revise(incident: Incident, symptom: Symptom, seen: Window, thresholds: Setti
     """
     if _is_due(incident):
         since = replace(symptom, at_ns=min(symptom.at_ns, incident.first_symptom_ns))  # later looks see less far back
-        _diagnose_in_look(incident, since, _evidence(incident, since, seen), thresholds)
+        _diagnose_in_look(incident, partial(_evidence, incident, since, seen, thresholds), thresholds)
 
 
 def revise_late(attempt_id: int) -> None:
@@ -66,8 +72,9 @@ def revise_late(attempt_id: int) -> None:
         symptom = diagnosis_from_json(newest.body).symptom
         span = evidence_span(incident, symptom)
         if _has_late_news(newest, incident.analysed_at, span):
-            window = read_evidence(attempt_id, *span, onset_ns(symptom), now_ns=span[1])
-            _diagnose_in_look(incident, symptom, window, settings_of(incident.job_id))
+            thresholds = settings_of(incident.job_id)
+            found = partial(read_and_diagnose, attempt_id, span, symptom, thresholds, now_ns=span[1])
+            _diagnose_in_look(incident, found, thresholds)
 
 
 def _has_late_news(newest: DiagnosisRevision, analysed_at: datetime, span: tuple[int, int]) -> bool:
@@ -96,24 +103,35 @@ def revise_dumped(incident: Incident) -> None:
     if newest is not None:
         symptom = diagnosis_from_json(newest.body).symptom
         span = evidence_span(incident, symptom)
-        window = read_evidence(incident.attempt_id, *span, onset_ns(symptom), now_ns=span[1])
-        _diagnose(incident, symptom, window, settings_of(incident.job_id))
+        thresholds = settings_of(incident.job_id)
+        found = partial(read_and_diagnose, incident.attempt_id, span, symptom, thresholds, now_ns=span[1])
+        _diagnose(incident, found, thresholds)
 
 
-def _diagnose_in_look(incident: Incident, symptom: Symptom, window: Window, thresholds: Settings) -> None:
+def read_and_diagnose(
+    attempt_id: int, span: tuple[int, int], symptom: Symptom, thresholds: Settings, now_ns: int | None = None
+) -> tuple[Window, Diagnosis]:
+    """What is stored of the evidence in `span`, and the diagnosis; of a large slow job what was needed to be sure."""
+    if symptom.kind is SymptomKind.STRAGGLER and Node.objects.filter(attempt=attempt_id).count() >= LARGE_NODES:
+        return diagnose_slow(SlowEvidence(attempt_id, *span, symptom.at_ns, now_ns), symptom, thresholds)
+    window = read_evidence(attempt_id, *span, onset_ns(symptom), now_ns=now_ns)
+    return window, diagnose(window, symptom, thresholds)
+
+
+def _diagnose_in_look(incident: Incident, found: Found, thresholds: Settings) -> None:
     """As `_diagnose`; where dumps take long to read the first answer does without, and the next are left to who reads them."""
     is_at_hand = dumps.is_at_hand(incident)
     if not is_at_hand:
         dumps.owe(incident.attempt_id)
     if is_at_hand or not incident.revisions.exists():
-        _diagnose(incident, symptom, window, thresholds, with_dumps=is_at_hand)
+        _diagnose(incident, found, thresholds, with_dumps=is_at_hand)
 
 
-def _diagnose(
-    incident: Incident, symptom: Symptom, window: Window, thresholds: Settings, *, with_dumps: bool = True
-) -> None:
-    found = staged(incident.attempt_id, diagnose(window, symptom, thresholds), window, thresholds)
-    diagnosis = dumps.fused(incident, found, thresholds) if with_dumps else found
+def _diagnose(incident: Incident, found: Found, thresholds: Settings, *, with_dumps: bool = True) -> None:
+    window, traced = found()
+    diagnosis = staged(incident.attempt_id, traced, window, thresholds)
+    if with_dumps:
+        diagnosis = dumps.fused(incident, diagnosis, thresholds)
     newest = incident.revisions.order_by("-number").first()
     if newest is None and is_early(diagnosis, incident.triggered_ns, window.end_ns):
         return
@@ -123,14 +141,14 @@ def _diagnose(
         store(incident, diagnosis, number, window, newest)
 
 
-def _evidence(incident: Incident, symptom: Symptom, seen: Window) -> Window:
+def _evidence(incident: Incident, symptom: Symptom, seen: Window, thresholds: Settings) -> tuple[Window, Diagnosis]:
     """From shortly before the first sign (but no longer back than is bearable to read) to when the picture is frozen."""
     start_ns = evidence_start_ns(symptom, incident.triggered_ns)
     end_ns = incident.triggered_ns + FROZEN_NS
     if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
-        return seen
+        return seen, diagnose(seen, symptom, thresholds)
     span = min(start_ns, seen.start_ns), min(seen.end_ns, end_ns)
-    return read_evidence(incident.attempt_id, *span, onset_ns(symptom))
+    return read_and_diagnose(incident.attempt_id, span, symptom, thresholds)
 
 
 def onset_ns(symptom: Symptom) -> int | None:
@@ -152,9 +170,8 @@ def is_worth_an_incident(attempt_id: int, symptom: Symptom, seen: Window, thresh
     if symptom.kind is not SymptomKind.STRAGGLER or is_halved(symptom, thresholds):
         return True
     start_ns = min(evidence_start_ns(symptom, seen.end_ns), seen.start_ns)
-    window = read_evidence(attempt_id, start_ns, seen.end_ns, symptom.at_ns)
-    diagnosis = staged(attempt_id, diagnose(window, symptom, thresholds), window, thresholds)
-    return is_worth(symptom, diagnosis, thresholds)
+    window, found = read_and_diagnose(attempt_id, (start_ns, seen.end_ns), symptom, thresholds)
+    return is_worth(symptom, staged(attempt_id, found, window, thresholds), thresholds)
 
 
 def is_worth(symptom: Symptom, diagnosis: Diagnosis, thresholds: Settings) -> bool:

@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from console.incidents.watching.watch import _asks_for_more
 from ingest.models import Attempt
 from ingest.read import latest_data_ns, read_window
-from ingest.traces.narrow import read_evidence, read_glance
+from ingest.traces.narrow import SlowEvidence, read_evidence, read_glance
 from ingest.window import Window
 from nccl_instrument.simulate.faults import Fault, make_fault
 from nccl_instrument.simulate.layout import Layout
@@ -138,3 +138,26 @@ async def test_a_diagnosis_of_a_slow_job_reads_no_flows_of_the_time_before(
     assert 0 < len(narrow.rows("flow")) < len(wide.rows("flow"))
     since = wide.rows("flow")["tick_ns"] >= onset_ns - 5 * SECOND
     assert len(narrow.rows("flow")) >= since.sum() > 0
+
+
+async def test_the_evidence_of_a_slow_job_comes_node_by_node_and_what_was_read_is_kept(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:  # fmt: skip
+    attempt_id = await sent(ingest, monkeypatch, 8.0)
+    await sync_to_async(_node_by_node)(attempt_id)
+
+
+def _node_by_node(attempt_id: int) -> None:
+    start_ns, end_ns, _ = _span(attempt_id, 0.0)
+    source = SlowEvidence(attempt_id, start_ns, end_ns, end_ns - 2 * SECOND, end_ns)
+    wide = read_evidence(attempt_id, start_ns, end_ns, end_ns - 2 * SECOND, end_ns)
+    some = source.whole(np.array([2, 7]))
+    for table in ("op", "process", "flow"):
+        assert len(some.rows(table)) == np.isin(wide.rows(table)["node"], [2, 7]).sum() > 0
+    everything = source.whole(None)
+    assert all(len(everything.rows(table)) == len(wide.rows(table)) for table in ("op", "process", "flow", "nic"))
+    glimpse = source.glimpse(end_ns - 3 * SECOND, end_ns - SECOND, ("rank", "done_ns", "net_wait_ns"))
+    done_ns, told = glimpse.rows("op")["done_ns"], wide.rows("op")
+    assert len(told) > len(done_ns) > 0 and done_ns[done_ns > 0].min() >= end_ns - 3 * SECOND
+    assert set(glimpse.rows("op")["rank"]) == set(told["rank"])
+    assert told["bytes"].any() and not glimpse.rows("op")["bytes"].any()  # not asked for, so not kept

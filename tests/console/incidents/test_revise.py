@@ -25,8 +25,7 @@ def incident(attempt: Attempt) -> Incident:
 
 def revise_as(incident: Incident, diagnosis: Diagnosis, monkeypatch: pytest.MonkeyPatch) -> Incident:
     """A revision with this diagnosis, whatever the rules would say."""
-    monkeypatch.setattr(revise, "diagnose", lambda *_: diagnosis)
-    monkeypatch.setattr(revise, "_evidence", lambda *_: make_window())
+    monkeypatch.setattr(revise, "_evidence", lambda *_: (make_window(), diagnosis))
     revise.revise(incident, diagnosis.symptom, make_window(), DEFAULT)
     return Incident.objects.get(pk=incident.pk)
 
