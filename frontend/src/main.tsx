@@ -16,6 +16,7 @@ import "./styles/parts.css";
 import "./styles/shell.css";
 import "./styles/narrow.css";
 import "./styles/pages.css";
+import "./styles/job.css";
 import "./styles/incident.css";
 import "./styles/panels.css";
 import "./styles/answers.css";

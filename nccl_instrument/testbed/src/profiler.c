@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "profiler.h"
 
+#include "descriptor.h"
+
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DESCRIPTOR_BYTES 136
 #define ARGS_BYTES 16
 
 enum type_bit {
@@ -33,10 +34,6 @@ struct vtable {
     int (*stop)(void *handle);
     int (*record)(void *handle, int state, void *args);
     int (*finalize)(void *context);
-};
-
-struct descriptor {
-    _Alignas(8) uint8_t bytes[DESCRIPTOR_BYTES];
 };
 
 /* A job has one plugin, as NCCL has. Two (a and b in "a:b") are for comparing them within one process. */
@@ -162,26 +159,6 @@ void profiler_finalize_comm(struct profiled_comm *comm)
     for (int which = 0; which < N_PROFILERS; which++)
         if (plugins[which].table != NULL)
             plugins[which].table->finalize(comm->contexts[which]);
-}
-
-static void put_u64(struct descriptor *d, size_t offset, uint64_t value)
-{
-    memcpy(d->bytes + offset, &value, sizeof value);
-}
-
-static void put_pointer(struct descriptor *d, size_t offset, const void *value)
-{
-    memcpy(d->bytes + offset, &value, sizeof value);
-}
-
-static void put_i32(struct descriptor *d, size_t offset, int32_t value)
-{
-    memcpy(d->bytes + offset, &value, sizeof value);
-}
-
-static void put_u8(struct descriptor *d, size_t offset, int value)
-{
-    d->bytes[offset] = (uint8_t)value;
 }
 
 /* A u64 type also serves v3 and v4, whose u8 type is its first byte; types above 255 do not exist there. */
