@@ -130,7 +130,7 @@ def _victims(slowdown: Slowdown, culprits: tuple[int, ...], limit: int) -> tuple
                 fresh = [other for other in ranks_of[comm_id] if other not in reached]
                 reached.update(fresh)
                 following += fresh
-                edges += [WaitEdge(other, rank, comm_id, 0, "is kept waiting in every iteration") for other in fresh]
+                edges += [WaitEdge(other, rank, comm_id, 0, "kept waiting in every iteration") for other in fresh]
         front = following
     return tuple(sorted(reached - set(culprits))), tuple(edges[:limit])
 
