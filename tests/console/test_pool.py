@@ -22,7 +22,7 @@ SESSION = "SELECT pg_backend_pid()"
 def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConnectionHandler]:
     """Connections as the web process makes them, at most two."""
     monkeypatch.setattr(settings, "NAME", "web")
-    monkeypatch.setattr(settings, "POOL", {**settings.POOL, "max_size": 2, "timeout": 0.5})
+    monkeypatch.setattr(settings, "POOL", {**settings.POOL, "max_size": 2, "timeout": 60.0})
     handler = ConnectionHandler({"default": settings._database(os.environ["DATABASE_URL"])})
     yield handler
     handler["default"].close_pool()  # type: ignore[attr-defined]
@@ -58,11 +58,13 @@ def test_a_session_the_database_ended_is_not_handed_out(kept: ConnectionHandler)
 def test_a_request_that_gets_no_connection_in_time_hears_that_the_database_is_away(kept: ConnectionHandler) -> None:
     request(kept)  # opens it
     pool = kept["default"].pool  # type: ignore[attr-defined]
+    pool.timeout = 0.1
     held = [pool.getconn() for _ in range(2)]
     with pytest.raises(OperationalError):
         request(kept)
     for connection in held:
         pool.putconn(connection)
+    pool.timeout = 60.0
     assert request(kept)
 
 
