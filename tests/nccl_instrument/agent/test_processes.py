@@ -46,5 +46,5 @@ def test_a_name_with_spaces_and_brackets_does_not_shift_the_fields(tmp_path: Pat
     state = read_process(child.pid, started(child.pid))
     child.kill()
     child.wait()
-    assert chr(state.state) in "RS"
+    assert chr(state.state) in "RSD"  # D: the disk is busy
     assert state.n_threads == 1

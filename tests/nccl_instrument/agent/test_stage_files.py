@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from nccl_instrument import stage_ring
+from nccl_instrument.agent.processes.trainer import Bookmark
 from nccl_instrument.agent.sending.bookmarks import load_bookmarks, save_bookmarks
 from nccl_instrument.agent.stages import files as stage_files
 from nccl_instrument.agent.stages.declared import Declaration
@@ -45,6 +46,15 @@ class Desk:
         self.stages = Stages(schema, **options)  # type: ignore[arg-type]
         self.ring = Ring(self.stages, folder, n_slots)
         self.files = StageFiles([folder], self._count)
+
+    def read_anew(self, *bookmarks: dict[str, Bookmark]) -> None:
+        """Another agent takes over."""
+        self.files.close()
+        self.files = StageFiles([self.folder], self._count, *bookmarks)
+
+    def close(self) -> None:
+        self.files.close()
+        os.close(self.ring._file)  # a trainer never does: here its descriptors would be those of all tests
 
     def _count(self, job: str, kind: str, n: int, pid: int) -> None:
         self.lost[kind] += n
@@ -74,7 +84,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def desk(folder: Path) -> Iterator[Desk]:
     desk = Desk(folder, role="pp0")
     yield desk
-    desk.files.close()
+    desk.close()
 
 
 def test_every_step_is_read_once_and_in_order(desk: Desk) -> None:
@@ -255,7 +265,7 @@ def test_the_next_agent_goes_on_where_the_last_one_stopped(desk: Desk, tmp_path:
     desk.read()
     save_bookmarks(tmp_path, desk.files.bookmarks(), 1)
     desk.write(50, 70)
-    desk.files = StageFiles([desk.folder], desk._count, load_bookmarks(tmp_path)[0])
+    desk.read_anew(load_bookmarks(tmp_path)[0])
     tables = desk.read()
     assert tables["stage"]["step"].tolist() == list(range(56, 120))
     assert desk.lost == {"stage_records": 6}
@@ -267,7 +277,7 @@ def test_a_bookmark_of_another_file_by_the_same_name_means_nothing(desk: Desk) -
     desk.read()
     ((name, mark),) = desk.files.bookmarks().items()
     for other in (replace(mark, inode=mark.inode + 1), replace(mark, position=6), replace(mark, position=-1)):
-        desk.files = StageFiles([desk.folder], desk._count, {name: other})
+        desk.read_anew({name: other})
         assert desk.read()["stage"]["step"].tolist() == [0, 1, 2, 3, 4]
     assert not desk.lost
 

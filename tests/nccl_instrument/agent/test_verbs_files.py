@@ -79,7 +79,8 @@ def holding(path: Path) -> Iterator[None]:
         os.close(until)
         yield
     finally:
-        os.close(go)
+        for end in (go, ready, told):
+            os.close(end)
         os.waitpid(pid, 0)
 
 
