@@ -70,7 +70,10 @@ class _Channel:
     head: _Part = NOTHING
 
     def add(self, epochs: Ints, n_bytes: Ints, shares: Floats) -> None:
-        """Later epochs."""
+        """Later epochs. The arrays may be kept as they are: nobody writes into them."""
+        if not len(self.epochs):
+            self.epochs, self.n_bytes, self.shares = epochs, n_bytes, shares
+            return
         self.epochs = np.concatenate([self.epochs, epochs])
         self.n_bytes = np.concatenate([self.n_bytes, n_bytes])
         self.shares = np.concatenate([self.shares, shares])
@@ -95,6 +98,9 @@ class _Channel:
             has = ends > begins
             found["first"][has], found["last"][has] = self.epochs[begins[has]], self.epochs[ends[has] - 1]
             for name, values in (("n_bytes", self.n_bytes), ("share", self.shares)):
+                if len(untils) == 1:
+                    found[name] = values[: ends[0]].sum()
+                    continue
                 total = np.concatenate([[0], np.cumsum(values[: ends[-1]])])
                 found[name] = total[ends] - total[begins]
         if self.head.n_epochs:
@@ -182,11 +188,15 @@ class PeerStream:
     def feed(self, channel: int, epochs: Ints, n_bytes: Ints, n_active: Ints | None = None) -> None:
         """Bytes of one channel by epoch number, rising, later than what this channel was fed before.
 
-        n_active: (n,) how many flows of the communicator have bytes in the epoch, in this direction, see `active_counts`.
+        n_active: (n,) how many flows of the communicator have bytes in the epoch, in this direction, see `active_counts`. Nobody
+        may write into the arrays afterwards.
         """
         kept = n_bytes > 0
-        shares = np.ones(int(kept.sum())) if n_active is None else 1.0 / np.maximum(n_active[kept], 1)
-        self._fed.append((channel, epochs[kept].astype(np.int64), n_bytes[kept].astype(np.int64), shares))
+        if np.count_nonzero(kept) < len(kept):
+            epochs, n_bytes, n_active = epochs[kept], n_bytes[kept], None if n_active is None else n_active[kept]
+        shares = np.ones(len(n_bytes)) if n_active is None else 1.0 / np.maximum(n_active, 1)
+        whole, whole_bytes = (one.astype(np.int64, copy=False) for one in (epochs, n_bytes))
+        self._fed.append((channel, whole, whole_bytes, shares))
 
     def poll(self, now_ns: int) -> Rows:
         """(n,) MOVED rows of the ops that are over. now_ns: until when all channels were seen; all before it has been fed."""

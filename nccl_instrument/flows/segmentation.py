@@ -86,8 +86,11 @@ class Segmenter:
 
     def feed(self, epochs: Ints, n_bytes: Ints) -> None:
         """Bytes by epoch number, rising, later than what was fed before; zeros are left out."""
-        kept = n_bytes > 0
-        self._fed.append((np.asarray(epochs)[kept].astype(np.int64), np.asarray(n_bytes)[kept].astype(np.int64)))
+        kept = np.asarray(n_bytes) > 0
+        if np.count_nonzero(kept) < len(kept):
+            epochs, n_bytes = np.asarray(epochs)[kept], np.asarray(n_bytes)[kept]
+        # Of the bytes a copy, which is written into where an epoch holds the end of one op and the begin of the next.
+        self._fed.append((np.asarray(epochs).astype(np.int64, copy=False), np.asarray(n_bytes).astype(np.int64)))
 
     def poll(self, now_ns: int) -> list[Segment]:
         """The ops that are over, in order. now_ns: until when the flow was seen; all before it has been fed."""
@@ -146,10 +149,11 @@ class Segmenter:
         fed = [(epochs, n_bytes) for epochs, n_bytes in self._fed if len(epochs)]
         self._fed = []
         if fed:
-            epochs, n_bytes = (np.concatenate(one) for one in zip(*fed, strict=True))
+            epochs, n_bytes = fed[0] if len(fed) == 1 else (np.concatenate(one) for one in zip(*fed, strict=True))
             self.n_refused += max(len(epochs) - room, 0)
-            self._epochs = np.concatenate([self._epochs, epochs[:room]])
-            self._bytes = np.concatenate([self._bytes, n_bytes[:room]])
+            is_first = not len(self._epochs)
+            self._epochs = epochs[:room] if is_first else np.concatenate([self._epochs, epochs[:room]])
+            self._bytes = n_bytes[:room] if is_first else np.concatenate([self._bytes, n_bytes[:room]])
 
     def _end(self, total: Ints, gaps: Ints, first: int, is_silent: bool) -> tuple[int, int, int]:
         """(where the op that begins at `first` ends, -1 while that is open; the bytes before there that are the next op's, -1

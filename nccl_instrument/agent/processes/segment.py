@@ -84,10 +84,12 @@ class Segment:
         self._reach = FLOWS_AT_FIRST
         self._descriptor = descriptor
         self._pages, self._view = pages, pages.view
+        self._is_copied = isinstance(pages, Copied)
         self._header = np.frombuffer(pages.view, HEADER, 1)
         pages.fetch(self._header)
         _check_header(self._header[0], len(pages.view))
         self._tables = {name: self._section(name, dtype) for name, dtype in _SECTIONS.items()}
+        self._flows = self._tables["flwstate"][:0], self._tables["flow"][:0]  # those within reach
         for states, rows in (("opstate", "op"), ("flwstate", "flow")):
             if len(self._tables[states]) != len(self._tables[rows]):
                 raise SegmentError(f"sections {states} and {rows} differ in length")
@@ -114,6 +116,7 @@ class Segment:
     def close(self) -> None:
         """Let go of the mapping and the descriptor; rows already returned stay valid, they are copies."""
         self._tables.clear()
+        self._flows = np.zeros(0, _STATE), np.zeros(0, FLOW)
         self._header = np.zeros(1, HEADER)
         with suppress(BufferError):  # an OpRing still holds it: unmapped when that goes
             self._view.close()
@@ -164,6 +167,11 @@ class Segment:
         self._pages.fetch(self._header)
         return dict(zip(COUNTERS, self._header["counters"][0].tolist(), strict=False))
 
+    def counters_at(self, places: npt.NDArray[np.intp]) -> bytes:
+        """Some of the counters as they lie there: whether they changed is told without taking all of them apart."""
+        self._pages.fetch(self._header)
+        return bytes(self._header["counters"][0][places].tobytes())
+
     def comm_generations(self) -> npt.NDArray[np.uint32]:
         """How often each row of the communicator table was taken, counted from an arbitrary number."""
         stamps: npt.NDArray[np.uint32] = self._tables["comm"]["stamp"]
@@ -187,7 +195,9 @@ class Segment:
         """
         self._pages.check()
         reach = self._reach_of_flows()
-        flows = self._copy_rows(self._tables["flwstate"][:reach], self._tables["flow"][:reach], _live)
+        if len(self._flows[0]) != reach:
+            self._flows = self._tables["flwstate"][:reach], self._tables["flow"][:reach]
+        flows = self._copy_rows(*self._flows, _live)
         if not len(flows):
             return flows
         still_before = time.monotonic_ns() - ALL_MOVE_NS
@@ -233,7 +243,8 @@ class Segment:
         for _ in range(TRIES):
             if not len(pending):
                 break
-            self._pages.fetch(table[pending[0] : pending[-1] + 1])
+            if self._is_copied:
+                self._pages.fetch(table[pending[0] : pending[-1] + 1])
             rows = _copy_in_order(table, pending)
             self._pages.fetch(states)
             after = states[pending]

@@ -20,6 +20,7 @@ from nccl_instrument.agent.processes.proc import GONE, Living, ProcessFiles, Pro
 from nccl_instrument.agent.processes.ring import OpRing
 from nccl_instrument.agent.processes.rows import Owner, Taken, single_nic
 from nccl_instrument.agent.processes.segment import Segment
+from nccl_instrument.agent.processes.segment_layout import COUNTERS
 from nccl_instrument.agent.traffic.sampling import Sampling
 from nccl_instrument.agent.traffic.traffic import Traffic
 from nccl_instrument.tables import empty_rows
@@ -34,6 +35,7 @@ _LOSS_COUNTERS: Final = {
     "unfinished_ops": ("ops_lost",),
     "unknown_calls": ("unknown_types", "unknown_states", "null_args", "bad_steps", "api_unknown_comms"),
 }
+_LOSSES_AT: Final = np.array([COUNTERS.index(name) for names in _LOSS_COUNTERS.values() for name in names], np.intp)
 
 
 @dataclass
@@ -63,7 +65,7 @@ class Trainer:
         self._files = ProcessFiles(seen.number or owner.pid)  # in a container it calls itself otherwise
         self._ring: OpRing | None = segment.op_ring(bookmark.position)
         self._ticks: list[tuple[int, Rows]] = []
-        self._comm_stamps: bytes = b""
+        self._comm_stamps = self._loss_counters = b""
         self._generations: npt.NDArray[np.int64] | None = None
         self._is_known = bookmark.position is not None
         self._lost_records = self._lost_comms = 0
@@ -120,14 +122,19 @@ class Trainer:
 
     def losses(self) -> dict[str, int]:
         """Loss kind → how many more since this was last asked."""
-        counters = self.segment.counters()
-        totals = {kind: sum(counters[name] for name in names) for kind, names in _LOSS_COUNTERS.items()}
-        more = {kind: max(0, total - self._told.get(kind, 0)) for kind, total in totals.items()}
-        self._told.update(totals)
+        before, self._loss_counters = self._loss_counters, self.segment.counters_at(_LOSSES_AT)
+        more = self._counted_more() if self._loss_counters != before else {}
         more["ring_records"] = self._lost_records  # those of ring_busy among them: their place in the ring stays empty
         more["torn_rows"], self.segment.torn_rows, self._lost_records = self.segment.torn_rows, 0, 0
         more["rows_over_limit"], self._lost_comms = self._lost_comms + self._too_large(), 0
         return {kind: count for kind, count in more.items() if count}
+
+    def _counted_more(self) -> dict[str, int]:
+        counters = self.segment.counters()
+        totals = {kind: sum(counters[name] for name in names) for kind, names in _LOSS_COUNTERS.items()}
+        more = {kind: max(0, total - self._told.get(kind, 0)) for kind, total in totals.items()}
+        self._told.update(totals)
+        return more
 
     def _too_large(self) -> int:
         """Iterations without rows of `traffic` because they had too many epochs, since this was last asked."""
@@ -168,14 +175,21 @@ class Trainer:
 
     def _passed_comms(self) -> int:
         """Communicators that gave their row to another one before they were seen."""
-        counters, before = self.segment.counters(), self._generations
-        self._generations = now = self.segment.comm_generations().astype(np.int64)
-        if before is None and self._is_known:
-            return 0  # an earlier agent saw them, or counted them
+        before = self._generations
         if before is None or not before.any():
-            return max(0, counters["comms_joined"] - counters["comm_table_full"] - int((now > 0).sum()))
+            return self._passed_at_first(is_known=before is None and self._is_known)
+        self._generations = now = self.segment.comm_generations().astype(np.int64)
+        if np.array_equal(before, now):
+            return 0
         before[before == 0] = before.max() - 1  # as long as a row is free none is taken twice
         return int(np.maximum(now - before - 1, 0).sum())
+
+    def _passed_at_first(self, *, is_known: bool) -> int:
+        """The same while none had been seen. is_known: an earlier agent saw them, or counted them."""
+        counters = self.segment.counters()  # read before the rows: one that joins in between has not passed
+        self._generations = self.segment.comm_generations().astype(np.int64)
+        n_seen = int((self._generations > 0).sum())
+        return 0 if is_known else max(0, counters["comms_joined"] - counters["comm_table_full"] - n_seen)
 
     def _are_new(self, comms: Any) -> bool:
         """Whether a communicator appeared, was finalized or first showed network progress since the last cut."""

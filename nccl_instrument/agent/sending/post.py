@@ -12,7 +12,6 @@ import json
 import socket
 import ssl
 import struct
-import threading
 import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from nccl_instrument.agent.sending.watchdog import Watchdog
 from nccl_instrument.dumps import ALL_KINDS, LOOKS_MAX, NUMBER_MAX
 
 PATH: Final = "/ingest/batches"
@@ -99,6 +99,7 @@ class Door:
         self._token_file, self._timeout_s = token_file, timeout_s
         self._tls = None if self.is_plain else _trust(ca_file)
         self._connection: http.client.HTTPConnection | None = None
+        self._watchdog = Watchdog(timeout_s * EXCHANGE_TIMEOUTS, timeout_s, self.interrupt)
 
     def post(self, encoded: bytes) -> Answer:
         """Send a body. An idle connection the server has closed meanwhile is opened again, once: no body is kept twice."""
@@ -145,13 +146,8 @@ class Door:
 
     def _exchange(self, encoded: bytes | None, headers: dict[str, str], query: str = "") -> Answer:
         """The timeout is between two bytes; a server that drips its answer is cut off by the watchdog."""
-        watchdog = threading.Timer(self._timeout_s * EXCHANGE_TIMEOUTS, self.interrupt)
-        watchdog.daemon = True
-        watchdog.start()
-        try:
+        with self._watchdog.guarding():
             return self._ask(encoded, headers, query)
-        finally:
-            watchdog.cancel()
 
     def _ask(self, encoded: bytes | None, headers: dict[str, str], query: str) -> Answer:
         try:

@@ -94,6 +94,13 @@ def test_the_epoch_in_which_one_op_ends_and_the_next_begins_counts_at_both() -> 
     assert [one.is_joined for one in found] == [True, False]
 
 
+def test_what_was_fed_is_not_written_into() -> None:
+    epochs, n_bytes = np.arange(20), np.full(20, 100)
+    found = segment(epochs, n_bytes, [950.0, 1050.0], epoch_ns=1000, now_ns=10**9)
+    assert [one.n_bytes for one in found] == [950, 1050]
+    assert (n_bytes == 100).all() and (epochs == np.arange(20)).all()
+
+
 def test_an_op_that_follows_at_once_and_then_pauses_is_not_headers() -> None:
     size = 100_000
     found = cut((0, 10, size), (10, 5, size), (200, 5, size), expected=[10.0 * size, 10.0 * size])
