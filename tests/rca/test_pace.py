@@ -11,6 +11,7 @@ import pytest
 
 from rca.settings import DEFAULT
 from rca.triggers.pace import Pace, Slowing, history_ns, learn, pace_from_json, pace_to_json, slowing
+from rca.triggers.pieces import were_pieces
 
 BEGAN_US: dict[str, list[int]] = json.loads((Path(__file__).parent / "recorded_slow" / "began_us.json").read_text())
 HEALTHY = ("healthy", "pause", "checkpoint_0")
@@ -134,6 +135,30 @@ def test_a_warm_up_that_gets_faster_is_no_slowdown_and_no_normal() -> None:
     pace, looks = watched(steps((10, 4000), (10, 2500), (100, 500)))
     assert not any(slow for _, slow in looks)
     assert max(pace.usual_ns) == 500 * MS
+
+
+def test_pieces_of_a_long_step_that_first_looks_took_for_iterations_are_forgotten() -> None:
+    bursts = [at for step in range(3) for at in range(step * 1800 * MS, (step * 1800 + 330) * MS, 30 * MS)]
+    steps_ms = [(n * 1800 * MS, 1800 * MS) for n in range(60)]
+    pace = learn(Pace(), [(SECOND + first, then - first) for first, then in pairwise(bursts)], DEFAULT)
+    assert pace.recent, "more of them than a warm-up leaves out"
+    for n in range(4, len(steps_ms)):
+        pace = learn(pace, [(SECOND + began, length) for began, length in steps_ms[:n]], DEFAULT)
+        assert slowing(pace, DEFAULT) is None
+    assert set(pace.usual_ns) == {1800 * MS}
+
+
+@pytest.mark.parametrize("times", [2, 5])
+def test_a_job_that_becomes_slow_soon_does_not_forget_how_fast_it_was(times: int) -> None:
+    _, looks = watched(steps((45, 300), (40, 300 * times)))
+    assert any(slow is not None and slow.usual_ns == 300 * MS for _, slow in looks)
+
+
+def test_what_another_rank_counts_a_moment_earlier_or_later_is_the_same_loop() -> None:
+    began = [SECOND + n * 300 * MS for n in range(6)]
+    theirs = [one + (-1) ** n * 20 * MS for n, one in enumerate(began)]
+    assert not were_pieces(began, began[-1], [(first, then - first) for first, then in pairwise(theirs)])
+    assert were_pieces(began, began[-1], [(began[0] + 10 * MS, 900 * MS)])
 
 
 def test_what_is_slow_does_not_become_normal() -> None:
