@@ -42,6 +42,7 @@ from tests.eval.stack import RunningStack
 
 CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SIZES: Final = (10_000, 100_000)
+LANES_OF: Final = 10  # ranks
 STALLED_LAPS: Final = {10_000: 7}
 STALLED_LAPS_BEYOND: Final = 2
 """Enough to be noticed; what it takes to draw lanes does not depend on the ranks, so only the smaller job fills their minute."""
@@ -108,7 +109,8 @@ class Scene:
         self._run_job()
         say(f"{self.job.n_ranks} ranks: waiting for the diagnosis")
         if not wait_until(self._is_named, 180, 1.0):
-            raise SystemExit("no incident names a culprit: this would measure something else")
+            titles = [f"{row['title']} {row['culprits'][:8]}" for row in self.stack.incidents(NAME)]
+            raise SystemExit(f"rank {self.job.culprit} is not named, but {titles}: this would measure something else")
 
     @property
     def base(self) -> str:
@@ -171,7 +173,7 @@ def measure_pages(scene: Scene, browser: Browser, chosen: argparse.Namespace) ->
         "first_contentful_ms": round(median(one["contentful"] for one in paints), 1),
         "first_paint_max_ms": round(max(one["grid"] for one in paints), 1),
         "first_open_bytes": sizes,
-        **measure_lanes(scene.url, scene.cookie, browser),
+        **measure_lanes(scene.url, scene.cookie, browser, scene.job.waiting()[:LANES_OF]),
     }
 
 

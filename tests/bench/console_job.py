@@ -52,6 +52,13 @@ class HangingJob:
         stages = n_stages(self.n_nodes)
         return (self.n_nodes // stages * (stages // 2) + 1) * RANKS + LOCAL
 
+    def waiting(self) -> list[int]:
+        """Members of the group that the culprit keeps waiting."""
+        size = self.n_nodes // n_stages(self.n_nodes)
+        first = self.culprit // RANKS // size * size
+        ranks = [node * RANKS + LOCAL for node in range(first, first + size)]
+        return [rank for rank in ranks if rank != self.culprit]
+
     def lap_of_all(self) -> Iterator[tuple[int, bytes]]:
         """(node, encoded batch) of every node."""
         if self.lap == HEALTHY:

@@ -7,7 +7,9 @@ the seconds and tables a picture needs are read.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Final
 
 from django.utils import timezone
@@ -18,7 +20,7 @@ from console.incidents.read import newest_revision
 from console.incidents.rows import iso, iso_from_ns
 from ingest.models import Attempt, Job, Node, Rank
 from ingest.read import latest_data_ns, read_window
-from rca.findings import Diagnosis, diagnosis_from_json
+from rca.findings import Diagnosis, WaitEdge, diagnosis_from_json
 from rca.hang.standing import TABLES as STANDING_TABLES
 from rca.hang.standing import Standing, standing
 
@@ -83,7 +85,7 @@ def incident_lanes(
     Only the nodes of these ranks are read, and no longer a time than lanes can show.
     """
     start_ns, end_ns, newest_ns = _times(incident, from_ns, to_ns)
-    chosen = list(ranks) or _interesting(newest_diagnosis(incident), incident.attempt_id)
+    chosen = list(ranks) or interesting(newest_diagnosis(incident), incident.attempt_id)
     shown = chosen[:RANKS_MAX]
     window = read_window(incident.attempt_id, start_ns, end_ns, lanes.TABLES, ranks=shown)
     drawn = lanes.make_lanes(window, shown, incident.first_symptom_ns, incident.triggered_ns, limit)
@@ -97,7 +99,7 @@ def incident_standing(incident: Incident, from_ns: int | None = None, to_ns: int
     """
     start_ns, end_ns, _ = _times(incident, from_ns, to_ns)
     diagnosis = newest_diagnosis(incident)
-    chosen, n_ranks = _with_their_nodes(_interesting(diagnosis, incident.attempt_id), incident.attempt_id)
+    chosen, n_ranks = _with_their_nodes(interesting(diagnosis, incident.attempt_id), incident.attempt_id)
     window = read_window(incident.attempt_id, start_ns, end_ns, STANDING_TABLES, ranks=chosen)
     drawn = standing(window, chosen, diagnosis.clocks if diagnosis else ())
     return dataclasses.replace(drawn, omitted=n_ranks - len(chosen))
@@ -121,11 +123,23 @@ def _with_their_nodes(first: list[int], attempt_id: int) -> tuple[list[int], int
     return ranks[:RANKS_MAX], len(ranks)
 
 
-def _interesting(diagnosis: Diagnosis | None, attempt_id: int) -> list[int]:
-    """Culprits, then those who wait for them first, then other victims; without a diagnosis the first ranks."""
+def interesting(diagnosis: Diagnosis | None, attempt_id: int) -> list[int]:
+    """Culprits, then those who wait for them, of one communicator after the other, then other victims; without a diagnosis
+    the first ranks.
+    """
     if diagnosis is None:
         known = Rank.objects.filter(attempt=attempt_id, rank__gte=0, replaced=False).order_by("rank")
         return list(known.values_list("rank", flat=True).distinct()[:VICTIMS_SHOWN])
     culprits = list(diagnosis.culprits)
-    near = [edge.waiter for edge in diagnosis.path if edge.waits_for in culprits]
+    near = _by_turns(edge for edge in diagnosis.path if edge.waits_for in culprits)
     return list(dict.fromkeys([*culprits, *near, *diagnosis.victims]))[: len(culprits) + VICTIMS_SHOWN]
+
+
+def _by_turns(edges: Iterable[WaitEdge]) -> list[int]:
+    """Who waits: the first of each communicator, then the second of each. What a node's own ranks do, the network does not
+    see: they alone would leave the lanes empty.
+    """
+    waiting: dict[int, list[int]] = defaultdict(list)
+    for edge in edges:
+        waiting[edge.comm_id].append(edge.waiter)
+    return [one for turn in zip_longest(*waiting.values()) for one in turn if one is not None]

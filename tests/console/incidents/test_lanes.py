@@ -6,10 +6,12 @@ import dataclasses
 
 import numpy as np
 
+from console.incidents.pictures.evidence import interesting
 from console.incidents.pictures.lanes import LANES_MAX, TICKS_MAX, Lanes, make_lanes
 from ingest.window import Window
 from rca.diagnose import diagnose
-from rca.findings import Symptom, SymptomKind
+from rca.findings import Symptom, SymptomKind, WaitEdge
+from tests.console.incidents.making import make_diagnosis
 from tests.windows import make_window
 
 SECOND = 10**9
@@ -114,3 +116,13 @@ def test_the_flows_of_the_extent_are_those_of_the_lanes_though_several_ops_are_i
     symptom = Symptom(SymptomKind.FAILURE, "job", 1, window.end_ns - 10**10, window.end_ns, 0, (), "No op completed.")
     (flows,) = [part for part in diagnose(window, symptom).findings[0].cover if part.kind == "flow in progress"]
     assert (flows.n, flows.of) == (len(lanes_of(window, 3).lanes),) * 2
+
+
+def test_those_who_wait_are_shown_by_turns_of_their_communicators() -> None:
+    """A node's own ranks, which the network does not see, would else be all there is to see."""
+    inside = [WaitEdge(rank, 3, 0xA, 7, "waits") for rank in (0, 1, 2, 4, 5, 6, 7)]
+    across = [WaitEdge(rank, 3, 0xB, 7, "waits") for rank in (11, 19)]
+    path = (*inside, *across, WaitEdge(8, 11, 0xC, 7, "waits"))
+    symptom = Symptom(SymptomKind.FAILURE, "job", 1, 0, 10**10, 0xA, (0, 1), "No op completed.")
+    found = dataclasses.replace(make_diagnosis(symptom, (3,)), path=path)
+    assert interesting(found, attempt_id=0) == [3, 0, 11, 1, 19, 2, 4, 5, 6]
