@@ -44,7 +44,7 @@ CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-bro
 SIZES: Final = (10_000, 100_000)
 LANES_OF: Final = 10  # ranks
 STALLED_LAPS: Final = {10_000: 7}
-STALLED_LAPS_BEYOND: Final = 2
+STALLED_LAPS_BEYOND: Final = 3  # the last of them 16 s after the stall: more than delta_s
 """Enough to be noticed; what it takes to draw lanes does not depend on the ranks, so only the smaller job fills their minute."""
 LAP_S: Final = 8.0
 """Of the job's clock between two batches of a node: less than after what a node is silent."""
