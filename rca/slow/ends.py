@@ -22,6 +22,7 @@ SLOW_MIN = 0.3  # of how much the connection grew that costs most: the others of
 COSTS_MIN = 0.5  # of what that one costs: as slow, though what it carried was on the wire for longer before
 COVERED = 0.9  # of what the slow connections cost
 OWN_MIN = 0.6  # of its own connections
+ALL_MIN = 0.9  # of them, of an end that is asked for little besides what others explain
 SENT_MIN = 3  # connections to different ends, all slow: two of them may be slow themselves
 BESIDE_MIN = 0.3  # of what the connections of the first end cost
 ELSEWHERE_MIN = 0.5  # of the costliest connection: less, elsewhere, may be how others fell in line with it
@@ -186,12 +187,16 @@ def _fewest(share_of: _Shares, cost: Floats) -> tuple[list[int], Floats]:
     """Ends that are slow towards nearly all they talk to, the one that touches most first, and what they leave (C,).
 
     Until nothing slow is left that such an end touches: the connection of two slow NICs may cost far more than their others.
+    For little that is left an end must be slow towards nearly all itself: what waits for a slow NIC slows a few others down.
     """
     chosen, left, first = list[int](), cost.copy(), 0.0
     own, whole = share_of.own, share_of.summed(cost)
     while True:
         touched = share_of.summed(left)
-        able = np.flatnonzero((touched > 0) & (whole >= BESIDE_MIN * first) & (own >= OWN_MIN))
+        is_much = touched > (1 - COVERED) * cost.sum()
+        able = np.flatnonzero(
+            (touched > 0) & (whole >= BESIDE_MIN * first) & (own >= np.where(is_much, OWN_MIN, ALL_MIN))
+        )
         if not len(able):
             return chosen, left
         most = able[touched[able] >= COVERED * touched[able].max()]

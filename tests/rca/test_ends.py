@@ -73,6 +73,15 @@ def test_two_slow_ones_whose_connection_costs_most_are_both_chosen() -> None:
     assert set(ends.chosen) == {0, 1} and not any(ends.rivals)
 
 
+def test_a_partner_into_which_one_more_way_is_slow_and_the_way_back_is_not_is_not_chosen_too() -> None:
+    usual_ms = [94.0, 94.0, 4.4, 7.6, 4.4, 7.6, 94.0, 94.0]
+    rest = ((0, 1, 436), (1, 0, 678), (2, 1, 47), (1, 2, 70), (3, 0, 37))
+    ends = found(*rest, (0, 3, 7.8), (2, 3, 94), (3, 2, 94), usual_ms=usual_ms)
+    assert ends.chosen == (1,) and not ends.rivals[0] and not len(ends.unexplained)
+    both = found(*rest, (0, 3, 60), (2, 3, 94), (3, 2, 94), usual_ms=usual_ms)
+    assert set(both.chosen) == {0, 1}
+
+
 def test_of_two_partners_the_one_that_is_as_fast_as_ever_elsewhere_is_not_to_blame() -> None:
     ends = found((0, 1, 30), (1, 0, 30), (0, 2, 30), (2, 0, 30), (1, 3, 10), (3, 1, 10), (2, 3, 10), (3, 2, 10))
     assert ends.chosen == (0,) and ends.rivals == ((),)
