@@ -103,10 +103,10 @@ def _timed(stack: RunningStack, one: Experiment, name: str) -> Row:
 
 
 def _await_names(stack: RunningStack, number: int, deadline: float) -> Row | None:
-    """The first diagnosis with a finding."""
+    """The first diagnosis with a finding. The incident was read a moment before it, and may not say yet when it was made."""
     while time.time() < deadline:
         seen: Row = stack.get(f"incidents/{number}")
-        if seen["diagnosis"] is not None and seen["diagnosis"]["findings"]:
+        if seen["diagnosis"] is not None and seen["diagnosis"]["findings"] and seen["incident"]["root_caused_at"]:
             return seen
         time.sleep(0.1)
     return None
