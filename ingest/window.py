@@ -98,6 +98,7 @@ class Window:
     of the job has been heard at any time, unix ns on the server's clock; before that the server, its database or the network
     was away. 0: always. unreadable: node → table groups of it that are stored and cannot be read: what they said is unknown.
     unread: nodes of which all rows are left out, as nothing in one slow iteration of theirs stood out (rca/narrowed.py).
+    racks: node → the rack it stands in, of those whose agents declare one.
     """
 
     job: str
@@ -113,6 +114,7 @@ class Window:
     heard_since_ns: int = 0
     unreadable: Mapping[str, int] = field(default_factory=dict)
     unread: Collection[str] = ()
+    racks: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self, table: str) -> Rows:
         """(n,) rows of a trace table, empty when nothing was seen. KeyError for a table that does not exist."""
@@ -181,6 +183,7 @@ def save_window(path: Path, window: Window, asked: Mapping[str, Any] | None = No
         "job": window.job,
         "unreadable": dict(window.unreadable),
         "unread": list(window.unread),
+        **({"racks": dict(window.racks)} if window.racks else {}),
         **({"asked": dict(asked)} if asked else {}),
     }
     head = np.array(json.dumps({"format": FORMAT, **named, **numbers}))
@@ -220,13 +223,15 @@ def load_question(path: Path, bytes_max: int = BYTES_MAX) -> tuple[Window, dict[
 
 def _checked(path: Path, head: Mapping[str, Any]) -> dict[str, Any]:
     """The head's fields, each of its type."""
-    found = {name: head[name] for name in ("job", "unreadable", "unread", *_NUMBERS) if name in head}
+    found = {name: head[name] for name in ("job", "unreadable", "unread", "racks", *_NUMBERS) if name in head}
     is_whole = {"job", *_NUMBERS[:5]} <= found.keys() and head.keys() <= {*found, "format"}
     are_numbers = all(type(found[name]) is int and abs(found[name]) < 2**62 for name in _NUMBERS if name in found)
     unreadable = found.get("unreadable", {})
     is_said = isinstance(unreadable, dict) and all(type(n) is int for n in unreadable.values())
     unread = found.get("unread", [])
     is_said &= isinstance(unread, list) and all(type(name) is str for name in unread)
+    racks = found.get("racks", {})
+    is_said &= isinstance(racks, dict) and all(type(rack) is str for rack in racks.values())
     if not (is_whole and are_numbers and is_said and isinstance(found["job"], str)):
         raise BadWindow(f"{path} does not say of which job and time it is.")
     return found

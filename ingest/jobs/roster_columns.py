@@ -24,7 +24,7 @@ ROSTERS_KEPT: Final = 32
 _RANK_FIELDS = (
     "pid", "local_rank", "tp", "pp", "dp", "ep", "rank_inferred", "coordinates_inferred", "transport", "counters_seen",
 )  # fmt: skip
-_NODE_FIELDS = ("name", "watermark_ns", "received_ns", "first_ns", "clock_offset_ns", "losses", "catching_up")
+_NODE_FIELDS = ("name", "watermark_ns", "received_ns", "first_ns", "clock_offset_ns", "losses", "catching_up", "rack")
 _RANK_TEXTS = ("gpu_bus_id", "gpu_uuid", "nic", "ip")
 
 Ints = npt.NDArray[np.int64]
@@ -85,6 +85,11 @@ def read_node_values(attempt_id: int) -> list[tuple[Any, ...]]:
     return list(Node.objects.filter(attempt_id=attempt_id).order_by("pk").values_list("pk", *_NODE_FIELDS))
 
 
+def racks_of(known: Sequence[tuple[Any, ...]]) -> dict[str, str]:
+    """Name → rack of the nodes whose agents declare one. known: as `read_node_values` reads them."""
+    return {row[1]: row[-1] for row in known if row[-1]}
+
+
 def read_roster(attempt_id: int, version: int, known: Sequence[tuple[Any, ...]] | None = None) -> Roster:
     """The roster of an attempt; nodes may join without a new version, so they are part of the key. known: its nodes."""
     nodes = read_node_values(attempt_id) if known is None else known
@@ -141,7 +146,7 @@ def _read_roster(attempt_id: int, version: int, node_ids: tuple[int, ...]) -> Ro
 def _node_row(node: tuple[Any, ...] | None, n_ranks: int) -> tuple[Any, ...]:
     if node is None:
         return ("", 0, 0, 0, 0, 0, False, n_ranks)
-    *known, losses, catching_up = node
+    *known, losses, catching_up, _ = node
     lost = sum(int(losses.get(kind, 0)) for kind in DATA_LOSSES) if losses else 0
     return (*known, lost, catching_up, n_ranks)
 

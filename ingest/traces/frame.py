@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.door.listening import heard_since_ns
-from ingest.jobs.roster_columns import Roster, read_node_values, read_roster
+from ingest.jobs.roster_columns import Roster, racks_of, read_node_values, read_roster
 from ingest.models import Attempt
 from ingest.traces.cutting import GROUP_OF, Bounds, Groups, cut
 from ingest.window import TRACE_TABLES, Ints, LateTables, Rows, Window
@@ -20,7 +20,7 @@ from ingest.window import TRACE_TABLES, Ints, LateTables, Rows, Window
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A window of [start_ns, end_ns) before its rows are read. nodes: (N,) NODE."""
+    """A window of [start_ns, end_ns) before its rows are read. nodes: (N,) NODE. racks: as Window."""
 
     attempt: Attempt
     roster: Roster
@@ -28,6 +28,7 @@ class Frame:
     start_ns: int
     end_ns: int
     now_ns: int
+    racks: Mapping[str, str]
 
     def window(
         self,
@@ -63,6 +64,7 @@ class Frame:
             tables=LateTables(rows, late, partial(self._cut_late, kept, bounds)) if late else rows,
             heard_since_ns=heard_since_ns(self.attempt, self.now_ns),
             unreadable=_by_name(self.roster, self.nodes, Counter(unreadable) + damaged),
+            racks=self.racks,
         )
 
     def _cut_late(
@@ -83,7 +85,7 @@ def read_frame(attempt_id: int, start_ns: int, end_ns: int, now_ns: int | None =
     known = read_node_values(attempt_id)
     roster = read_roster(attempt_id, attempt.roster_version, known)
     now_ns = time.time_ns() if now_ns is None else now_ns
-    return Frame(attempt, roster, roster.nodes(known), start_ns, end_ns, now_ns)
+    return Frame(attempt, roster, roster.nodes(known), start_ns, end_ns, now_ns, racks_of(known))
 
 
 def _by_name(roster: Roster, nodes: Rows, counts: Mapping[int, int]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""How far a finding of something that stopped reaches, and since when: flow → NIC or rank → node → job.
+"""How far a finding of something that stopped reaches, and since when: flow → NIC or rank → node → rack → job.
 
     3 of 32 flows stand still, 1 of 8 ranks of node2, 1 of 128 nodes of the job
 
@@ -17,6 +17,7 @@ from rca.findings import Component, Cover, Finding, Subject
 from rca.hang.pairs import Pairs
 from rca.hang.progress import Progress
 from rca.keys import Ints, Mask, distinct, mix
+from rca.racks import rack_cover
 from rca.ranks import PORT_DOWN
 from rca.settings import Settings
 from rca.words import named, score, waiting
@@ -91,6 +92,7 @@ def _steps(state: Progress, one: Finding, at: Ints, settings: Settings) -> tuple
         n_here = int((state.ranks.node == node[0]).sum())
         found.append(Cover("rank", len(at), n_here, str(state.window.nodes["name"][int(node[0])])))
     if len(node):
+        found += rack_cover(state.window, node)
         found.append(Cover("node", len(node), len(state.window.nodes), "the job"))
     return tuple(found)
 

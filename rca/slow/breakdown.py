@@ -11,6 +11,7 @@ import numpy as np
 from nccl_instrument.tables import FUNCS
 from rca.findings import Compared, Cover
 from rca.keys import Ints
+from rca.racks import rack_cover
 from rca.slow.inside import Wait
 from rca.slow.slowdown import Slowdown, lengths_ns
 
@@ -59,13 +60,14 @@ def compared_of(slowdown: Slowdown) -> tuple[Compared, ...]:
 
 
 def cover_of(slowdown: Slowdown, who: Ints, shown: tuple[int, int]) -> tuple[Cover, ...]:
-    """How far it goes: ops of the worst rank, ranks of its node, nodes of the job. shown: ops that show it, of all."""
+    """How far it goes: ops of the worst rank, ranks of its node, nodes of the rack and the job. shown: ops that show it, of all."""
     node = slowdown.nodes
     found = [Cover("op", *shown, f"an iteration of rank {int(slowdown.iterations.ranks[who[0]])}")]
     mine = np.unique(node[who])
     if len(mine) == 1 and mine[0] >= 0:
         name = str(slowdown.window.nodes["name"][mine[0]])
         found.append(Cover("rank", len(who), int((node == mine[0]).sum()), name))
+    found += rack_cover(slowdown.window, mine[mine >= 0])
     found.append(Cover("node", len(mine), len(np.unique(node)), "the job"))
     return tuple(found)
 

@@ -71,6 +71,8 @@ async def test_a_node_stands_where_its_agent_last_said_it_does(ingest: Ingest) -
     await ingest.send(job.batch(2, 0))
     places = [(n.cluster, n.rack) async for n in Node.objects.order_by("name")]
     assert places == [("north", "r1"), ("ab\ufffd", ""), ("", "")]
+    window = await sync_to_async(read_window)((await Attempt.objects.aget()).pk, 0, 10, ())
+    assert list(window.racks.values()) == ["r1"]
     await ingest.send(standing(job.batch(0, 1), b"south", b"r1"))
     assert (await Node.objects.order_by("name").afirst()).cluster == "south"  # type: ignore[union-attr]
 
