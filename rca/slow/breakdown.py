@@ -60,7 +60,7 @@ def compared_of(slowdown: Slowdown) -> tuple[Compared, ...]:
 
 
 def cover_of(slowdown: Slowdown, who: Ints, shown: tuple[int, int]) -> tuple[Cover, ...]:
-    """How far it goes: ops of the worst rank, ranks of its node, nodes of the rack and the job. shown: ops that show it, of all."""
+    """How far it goes: ops of the worst rank, ranks of its node, nodes of the rack and job. shown: ops that show it, of all."""
     node = slowdown.nodes
     found = [Cover("op", *shown, f"an iteration of rank {int(slowdown.iterations.ranks[who[0]])}")]
     mine = np.unique(node[who])
