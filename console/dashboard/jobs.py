@@ -184,9 +184,9 @@ def _job_state(known: JobKnown, ops_per_s: float | None) -> JobState:
         return "stuck"
     if known.n_catching_up:
         return "catching_up"
-    if not ops_per_s and not known.has_steps:  # of some jobs only stages are known
-        return "idle"
-    return "slow" if known.is_slow else "running"
+    if known.is_slow:
+        return "slow"
+    return "running" if ops_per_s or known.has_steps else "idle"  # of some jobs only stages are known
 
 
 def _is_unseen(known: JobKnown) -> bool:

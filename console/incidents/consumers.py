@@ -46,6 +46,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     """One browser's socket. `positions`: what it has been sent of each stream it follows.
 
     rings: streams that grew and were not pulled since, with when that was heard. A beat is due while n_beats < n_ticks.
+    pulling: held by whoever changes `positions`.
     """
 
     async def connect(self) -> None:
@@ -54,7 +55,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.pulling = asyncio.Lock()
         self.rings: dict[str, float] = {}
         self.looks: set[int] = set()
-        self.n_ticks = self.n_beats = 0
+        self.n_ticks = self.n_beats = self.n_checks = 0
         self.woken = asyncio.Event()
         self.living: asyncio.Task[None] | None = None
         self.caller: Caller = await _caller(self.scope.get("user"))
@@ -107,12 +108,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 await self._end(OUT_OF_ORDER)
 
     async def _subscribe(self, stream: str, epoch: str, offset: Any) -> None:
-        if not await _may_follow(self.caller, stream):
-            return await self._say({"refused": stream, "reason": "There is no such stream."})
-        if stream not in self.positions and len(self.positions) >= STREAMS_MAX:
-            return await self._say({"refused": stream, "reason": f"At most {STREAMS_MAX} streams on one socket."})
         asked = Position(stream, epoch, offset if isinstance(offset, int) and 0 <= offset < OFFSET_MAX else 0)
         async with self.pulling:
+            if not await _may_follow(self.caller, stream):
+                return await self._say({"refused": stream, "reason": "There is no such stream."})
+            if stream not in self.positions and len(self.positions) >= STREAMS_MAX:
+                return await self._say({"refused": stream, "reason": f"At most {STREAMS_MAX} streams on one socket."})
             self.hub.follow(stream, self)
             try:
                 heard = await self.hub.read(asked)
@@ -131,6 +132,11 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._say_who_looks(number)
 
     async def _unsubscribe(self, stream: str) -> None:
+        async with self.pulling:
+            await self._let_go(stream)
+
+    async def _let_go(self, stream: str) -> None:
+        """Of a stream that nobody is pulling: `pulling` is held."""
         if self.positions.pop(stream, None) is None:
             return
         self.hub.unfollow(stream, self)
@@ -171,15 +177,16 @@ class LiveConsumer(AsyncWebsocketConsumer):
             while True:
                 await self.woken.wait()
                 self.woken.clear()
-                if self.n_beats < self.n_ticks and not await self._is_allowed():
+                ticks = self.n_ticks  # more may come meanwhile: they are the next round's
+                if not await self._is_allowed(ticks):
                     return await self._end(NOT_SIGNED_IN)
                 with contextlib.suppress(*UNREACHABLE):
-                    await self._catch_up()
+                    await self._catch_up(ticks)
         except Exception:
             log.exception("a live socket ends: it could not go on")
             await self._end(OUT_OF_ORDER)
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self, ticks: int) -> None:
         """Pull what rang; when a second is over, also what has not, and beat. Raises one of UNREACHABLE, instead of a beat."""
         rings, self.rings = self.rings, {}
         looks, self.looks = self.looks, set()
@@ -187,21 +194,25 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self._pull(stream, at)
         for number in looks:
             await self._say_who_looks(number)
-        if self.n_beats < self.n_ticks:
-            self.n_beats = self.n_ticks
+        if self.n_beats < ticks:
+            self.n_beats = ticks
             await self.hub.check()
             for stream in list(self.positions):
                 await self._pull(stream, time.monotonic() - FRESH_SECONDS)
-            await self._say({"beat": self.n_ticks, "at": iso(timezone.now()), "offsets": self._offsets()})
+            await self._say({"beat": ticks, "at": iso(timezone.now()), "offsets": self._offsets()})
 
     def _offsets(self) -> dict[str, int]:
         """Of each stream of messages how far the browser should be: of a lost last message nothing else tells."""
         known = self.positions.items()
         return {name: at.offset for name, at in known if at.epoch and topology_number(name) is None}
 
-    async def _is_allowed(self) -> bool:
-        due = self.n_beats // BEATS_PER_ACCESS_CHECK < self.n_ticks // BEATS_PER_ACCESS_CHECK
-        return not due or await self._check_access()
+    async def _is_allowed(self, ticks: int) -> bool:
+        n_checks = ticks // BEATS_PER_ACCESS_CHECK
+        if self.n_checks == n_checks:
+            return True
+        self.n_checks = n_checks
+        async with self.pulling:  # whoever subscribes meanwhile is asked as who they are now
+            return await self._check_access()
 
     async def _check_access(self) -> bool:
         """A role taken away ends what it let one follow; False when nothing may be followed any more."""
@@ -210,7 +221,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.caller = NOBODY if has_ended else await _caller(self.scope.get("user"))
         for stream in list(self.positions):
             if not await _may_follow(self.caller, stream):
-                await self._unsubscribe(stream)
+                await self._let_go(stream)
                 await self._say({"refused": stream, "reason": "There is no such stream."})
         return bool(self.caller.team_ids)
 

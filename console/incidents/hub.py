@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol, Self
 from weakref import WeakKeyDictionary
 
@@ -57,7 +58,10 @@ class Hub:
         self._shared = Shared()
         self._sockets: set[Follower] = set()
         self._followers: dict[str, set[Follower]] = {}
-        self._tasks = [asyncio.create_task(one) for one in (self._listen(), self._ticking())]
+        self._came: set[int] = set()
+        self._has_come = asyncio.Event()
+        acts = (self._listen, self._ticking, self._seeing)
+        self._tasks = [asyncio.create_task(_for_ever(act)) for act in acts]
 
     @classmethod
     def join(cls, socket: Follower) -> Self:
@@ -116,19 +120,31 @@ class Hub:
                     await bell.subscribe(STREAMS_RANG, LOOKS_RANG)
                     while not _is_cancelled():
                         if said := await bell.get_message(timeout=LISTEN_SECONDS):
-                            await self._hear(said)
+                            self._hear(said)
             except UNREACHABLE as error:
                 log.info("the doorbell is not heard: %s", error)
                 await asyncio.sleep(AWAY_SECONDS)
 
-    async def _hear(self, said: dict[str, Any]) -> None:
+    def _hear(self, said: dict[str, Any]) -> None:
         name = said["data"].decode(errors="replace")
         if said["channel"] == STREAMS_RANG.encode():
             at = time.monotonic()
             for socket in list(self._followers.get(name, ())):
                 socket.rung(name, at)
         elif name.isdecimal():
-            self._tell(await self.looking.heard(int(name)))
+            self._came.add(int(name))
+            self._has_come.set()
+
+    async def _seeing(self) -> None:
+        """Ask who looks, of the incidents that people opened or left meanwhile: of many who come at once, once."""
+        while True:
+            await self._has_come.wait()
+            self._has_come.clear()
+            numbers, self._came = self._came, set()
+            try:
+                self._tell(await self.looking.heard(numbers))
+            except UNREACHABLE as error:
+                log.info("who came is seen later: %s", error)
 
     async def _ticking(self) -> None:
         for number in itertools.count(1):
@@ -145,6 +161,16 @@ class Hub:
         for number in numbers:
             for socket in list(self._followers.get(incident_stream(number), ())):
                 socket.others_changed(number)
+
+
+async def _for_ever(act: Callable[[], Awaitable[None]]) -> None:
+    """Neither the doorbell nor the clock ends by a bug: every page of this process would be stale until it is started anew."""
+    while not _is_cancelled():
+        try:
+            await act()
+        except Exception:
+            log.exception("the hub goes on")
+            await asyncio.sleep(AWAY_SECONDS)
 
 
 def _is_cancelled() -> bool:

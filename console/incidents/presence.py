@@ -70,9 +70,10 @@ class Looking:
         await self._client.zrem(presence_key(number), _member(socket, name))
         await self._client.publish(LOOKS_RANG, number)
 
-    async def heard(self, number: int) -> list[int]:
-        """Somebody came or went; the number if that changes who is seen. Raises one of UNREACHABLE."""
-        return await self._write({number: {}}) if number in self._members else []
+    async def heard(self, numbers: set[int]) -> list[int]:
+        """People came to these or went; those of them where that changes who is seen. Raises one of UNREACHABLE."""
+        ours: dict[int, dict[str, str]] = {number: {} for number in numbers if number in self._members}
+        return await self._write(ours) if ours else []
 
     async def refresh(self) -> list[int]:
         """Say that all are still looking; the incidents where others have come or gone. Raises one of UNREACHABLE."""

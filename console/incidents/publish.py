@@ -68,6 +68,9 @@ def _relay_and_let_go(number: int) -> None:
         _relay_safely(number)
     except DatabaseError as error:
         log.warning("not announced now, but later: %s", error, extra={"incident": number})
+    except Exception:
+        UNPUBLISHED.inc()
+        log.exception("could not be announced", extra={"incident": number})
     finally:
         connection.close()
 

@@ -56,7 +56,7 @@ class Shared:
         if not ended.cancelled() and ended.exception() is None:
             self._known.pop(key, None)
             self._known[key] = (began, ended.result())
-            while len(self._known) > ANSWERS_MAX or self._is_first_old():
+            while self._known and (len(self._known) > ANSWERS_MAX or self._is_first_old()):
                 del self._known[next(iter(self._known))]
 
     def _is_first_old(self) -> bool:

@@ -29,7 +29,10 @@ KEPT_ANSWERS: Final = Counter(
     ["outcome"],
 )
 PUBLISHED: Final = Counter("diogenes_messages_published", "Live messages put on streams.", ["type"])
-UNPUBLISHED: Final = Counter("diogenes_messages_unpublished", "Live messages that could not be: Valkey was away.")
+UNPUBLISHED: Final = Counter(
+    "diogenes_messages_unpublished",
+    "Live messages that could not be sent at once: Valkey was away, or the relay failed.",
+)
 
 TASKS: Final = Counter("diogenes_tasks", "Tasks run, by outcome.", ["task", "outcome"])
 TASK_SECONDS: Final = Histogram("diogenes_task_seconds", "How long a task took.", ["task"], buckets=SLOW)

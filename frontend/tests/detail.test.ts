@@ -91,6 +91,32 @@ it("asks no more for lanes that have come whole, until the machine finds somethi
   stop();
 });
 
+it("asks for pictures anew when a snapshot, and no message, brought what the machine found", async () => {
+  let found = makeIncident();
+  const others = fetch;
+  vi.stubGlobal("fetch", (url: string) => {
+    if (!url.endsWith("/incidents/12")) return others(url);
+    const stream = { name: "incident:12", epoch: "e", offset: 3 };
+    return Promise.resolve(Response.json({ incident: found, timeline: [], stream, diagnosis: null, diagnosis_id: 1 }));
+  });
+  lanes = { ...makeLanes(), to_ns: 60 * SECOND };
+  const detail = new IncidentDetail(12);
+  const stop = detail.follow(null);
+  for (let n = 0; n < 6; n++) {
+    answerLanes();
+    await vi.advanceTimersByTimeAsync(5000);
+  }
+  const settled = lanesAsked().length;
+  detail.refreshMay();
+  await vi.advanceTimersByTimeAsync(5000);
+  expect(lanesAsked()).toHaveLength(settled);
+  found = makeIncident({ headline: "another verdict" });
+  detail.refreshMay();
+  await vi.advanceTimersByTimeAsync(5000);
+  expect(lanesAsked()).toHaveLength(settled + 1);
+  stop();
+});
+
 it("asks for flows that were left out, and for the newest minute, once each is wanted", async () => {
   lanes = { ...makeLanes(), to_ns: 60 * SECOND, newest_ns: 600 * SECOND };
   const detail = new IncidentDetail(12);

@@ -90,7 +90,7 @@ export class IncidentDetail {
       fetchSnapshot: async () => {
         const answer = await readIncident(number);
         this.answer.value = answer;
-        this.found ??= foundIn(answer.incident);
+        this.find(answer.incident);
         this.scrub.blameAsBy(answer.diagnosis_id);
         return { ...emptySnapshot(answer.stream), incidents: [answer.incident], timeline: answer.timeline };
       },
@@ -172,6 +172,19 @@ export class IncidentDetail {
     this.soon(BREATH_MS + Math.random() * SPREAD_MS);
   }
 
+  /** What a snapshot brings is heard no more: its messages are as old as it is. */
+  private find(row: IncidentRow): void {
+    const [before, found] = [this.found, foundIn(row)];
+    this.found = found;
+    if (before !== null && found !== before) this.readPicturesAnew();
+  }
+
+  private readPicturesAnew(): void {
+    this.arePicturesDue = false;
+    this.whole.clear();
+    void this.readPictures();
+  }
+
   private soon(ms: number): void {
     const dueAt = Date.now() + ms;
     if (this.reload !== undefined && this.reloadAt <= dueAt) return;
@@ -180,10 +193,7 @@ export class IncidentDetail {
     this.reload = setTimeout(() => {
       this.reload = undefined;
       void this.stream.load();
-      if (!this.arePicturesDue) return;
-      this.arePicturesDue = false;
-      this.whole.clear();
-      void this.readPictures();
+      if (this.arePicturesDue) this.readPicturesAnew();
     }, ms);
   }
 

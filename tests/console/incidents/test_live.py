@@ -19,6 +19,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import OperationalError
 from django.test import override_settings
+from prometheus_client import REGISTRY
 from pytest_django import Settings
 
 from console.accounts.models import Membership
@@ -144,6 +145,23 @@ def test_nobody_who_acts_waits_until_everybody_is_told(incident: Incident, monke
         lifecycle.move(incident.pk, "acknowledge", RITA)
         assert OutboxRow.objects.filter(relayed_at=None).count() == 1
         may_tell.set()
+    assert not OutboxRow.objects.filter(relayed_at=None).exists()
+
+
+def test_a_relay_that_fails_is_counted_and_relayed_later(
+    incident: Incident, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: streams.Message) -> None:
+        raise KeyError("a bug of ours")
+
+    before = REGISTRY.get_sample_value("diogenes_messages_unpublished_total") or 0.0
+    with monkeypatch.context() as broken, ThreadPoolExecutor(1) as apart:
+        broken.setattr(publish, "_APART", apart)
+        broken.setattr(publish, "append", fail)
+        lifecycle.move(incident.pk, "acknowledge", RITA)
+    assert REGISTRY.get_sample_value("diogenes_messages_unpublished_total") == before + 1
+    assert "could not be announced" in caplog.text
+    assert publish.relay_waiting() == 1
     assert not OutboxRow.objects.filter(relayed_at=None).exists()
 
 
