@@ -21,7 +21,7 @@ static const char *reason_against(const CommJoin *join) {
     if (join->abi == 4) return "NCCL 2.27 may lose the job with them";
     if (statvfs("/dev/shm", &room)) return "/dev/shm cannot be read";
     unsigned long long wanted = ROOM_BYTES_PER_RANK * (unsigned)(n_ranks > 0 ? n_ranks : RANKS_WHEN_UNKNOWN);
-    return (unsigned long long)room.f_frsize * room.f_blocks < wanted ? "/dev/shm may be too small for NCCL's queues" : NULL;
+    return (unsigned long long)room.f_frsize * room.f_bavail < wanted ? "/dev/shm may be too small for NCCL's queues" : NULL;
 }
 
 int kernels_wanted(const CommJoin *join) {
@@ -42,7 +42,8 @@ static CommRow *comm_of(const OpRow *op, uint64_t handle) {
     return NULL;
 }
 
-/* A channel's kernel has begun; the first of an op counts the op. The handle names the communicator: its op's row may be
+/* A channel's kernel has begun; the first of an op counts the op. Should the row pass to another op between the look and
+ * the addition, that one's kernel is not counted: its rank counts one less from then on, which readers bear once. The handle names the communicator: its op's row may be
  * another's by the time the kernel ends. */
 uint64_t kernel_start(uint64_t handle) {
     OpRow *op = op_find(handle);
