@@ -43,8 +43,8 @@ static CommRow *comm_of(const OpRow *op, uint64_t handle) {
 }
 
 /* A channel's kernel has begun; the first of an op counts the op. Should the row pass to another op between the look and
- * the addition, that one's kernel is not counted: its rank counts one less from then on, which readers bear once. The handle names the communicator: its op's row may be
- * another's by the time the kernel ends. */
+ * the addition, that one's kernel is not counted: its rank counts one less from then on, which readers bear once. The
+ * handle names the communicator: its op's row may be another's by the time the kernel ends. */
 uint64_t kernel_start(uint64_t handle) {
     OpRow *op = op_find(handle);
     CommRow *comm = comm_of(op, handle);
