@@ -284,8 +284,12 @@ export async function ask<T>(
     throw notAnswered(method, cause);
   });
   if (response.status === 401) location.assign(`/signin?next=${encodeURIComponent(location.pathname)}`);
-  const answer = response.status === 204 ? {} : await response.json().catch(() => ({}));
-  if (!response.ok) throw refusal(response.status, answer);
+  if (!response.ok) throw refusal(response.status, await response.json().catch(() => ({})));
+  // A server that dies amid its answer leaves half of one behind a good status: that is no answer.
+  const read = response.status === 204 ? Promise.resolve({}) : response.json();
+  const answer = await read.catch((cause) => {
+    throw notAnswered(method, cause);
+  });
   if (typeof answer.server_at === "string") clockSkewMs = Date.parse(answer.server_at) - Date.now();
   return answer as T;
 }
