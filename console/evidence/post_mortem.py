@@ -105,7 +105,7 @@ def _summary(incident: Incident, impact: Impact) -> Iterator[str]:
         ("What", f"{word_of(SYMPTOM, incident.symptom)}, {incident.severity} severity"),
         ("State", f"{incident.state}, {word_of(CONDITION, incident.condition)}"),
         ("First symptom", _at(impact.since)), ("Trigger", _at(_moment(incident.triggered_ns))),
-        ("Named", _at(incident.root_caused_at)), ("Acknowledged", _by(incident.acknowledged_at, incident.acknowledged_by)),
+        ("Named", _at(incident.root_caused_at)), ("First acknowledged", _by(incident.acknowledged_at, incident.acknowledged_by)),
         ("Over", ended), ("Resolved", _by(incident.resolved_at, "") + why),
     ]  # fmt: skip
     yield from ("", "## Summary", "", "| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows))

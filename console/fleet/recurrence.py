@@ -1,7 +1,8 @@
 """Who is blamed again and again: incidents of the last weeks by node, GPU and NIC, across all jobs of the teams.
 
 Counted is what stays with the machine: the node's name, the GPU by its own identity (else by its number on the node), the NIC
-by its name on the node. An incident that people found to be a false alarm counts for nobody. Every query is bounded, and what
+by its name on the node; GPU and NIC only where the fault's component can be theirs, so that nobody swaps the GPU of a rank whose
+NIC was down. An incident that people found to be a false alarm counts for nobody. Every query is bounded, and what
 was left out is counted.
 """
 
@@ -23,6 +24,14 @@ INCIDENTS_MAX: Final = 500
 RANKS_MAX: Final = 20_000
 SHOWN_MAX: Final = 100
 NUMBERS_SHOWN: Final = 20
+OF_COMPONENT: Final = {
+    **dict.fromkeys(
+        ("gpu", "copy", "process"), ("node", "gpu")
+    ),  # a process whose GPU reported an error looks like any other
+    **dict.fromkeys(("nic", "network"), ("node", "nic")),
+    **dict.fromkeys(("node", "proxy", "software"), ("node",)),
+}
+"""Which places a fault of that component counts for; of an unknown one, for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,9 @@ def read_recurrences(team_ids: Sequence[int], days: int, nodes: Sequence[str] | 
     at: dict[Place, list[Incident]] = {}
     places = _places(newest)
     for incident in newest:
-        mine = [place for rank in incident.culprits for place in places.get((incident.attempt_id, rank), ())]
+        kinds = OF_COMPONENT.get(incident.component, ("node", "gpu", "nic"))
+        ran = [place for rank in incident.culprits for place in places.get((incident.attempt_id, rank), ())]
+        mine = [place for place in ran if place[0] in kinds]
         mine += [("node", node, node) for node in incident.culprit_nodes]
         for place in dict.fromkeys(mine):
             at.setdefault(place, []).append(incident)

@@ -165,7 +165,7 @@ class Kind:
     """A sort of destination. check: refuses bad settings by raising Refused. takes_pictures: holds files or shows images.
 
     writes_once: the incident's text is written when its ticket is made there, and never again. bare: acts that say nothing of
-    the incident's evidence.
+    the incident's evidence. untold: acts it has no place for, and why.
     """
 
     name: str
@@ -177,6 +177,7 @@ class Kind:
     takes_pictures: bool = False
     writes_once: bool = False
     bare: frozenset[Verb] = frozenset()
+    untold: Mapping[str, str] = field(default_factory=dict)
 
     def shows_evidence(self, verb: Verb, external_id: str) -> bool:
         """Whether such a message shows places, evidence and advice, so that they are to be read. external_id: of its ticket."""

@@ -18,7 +18,7 @@ class DeliveryState(models.TextChoices):
     WAITING = "waiting"
     SENT = "sent"
     DEAD = "dead"  # given up; a person may replay it
-    SKIPPED = "skipped"  # there was nothing to say any more: silenced, or over before anybody was told
+    SKIPPED = "skipped"  # there was nothing to say: silenced, over before anybody was told, or nothing it takes
 
 
 class Destination(models.Model):

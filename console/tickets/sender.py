@@ -215,6 +215,8 @@ def _hold(delivery: Delivery) -> bool:
 def _pointless(delivery: Delivery) -> str:
     """Why there is nothing to say any more; empty when there is."""
     ticket = delivery.ticket
+    if why := KINDS[delivery.destination.kind].untold.get(delivery.verb):
+        return why
     if delivery.verb == "reopen" and ticket and not delivery.replay_of_id and is_quiet(ticket.incident):
         return "silenced or attached: told when that ends"
     if delivery.verb == "pictures" and not pictures_of(delivery).exists():

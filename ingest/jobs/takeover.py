@@ -41,8 +41,10 @@ def split_if_taken_over(attempt: Attempt, at: datetime) -> Attempt | None:
         return None
     moved = list(successors.select_related("node"))
     new = start_attempt(attempt.job, Declared(attempt.restart_count, attempt.world_size), at)
-    nodes = {old.node.name for old in moved}
-    Node.objects.bulk_create([Node(attempt=new, name=name) for name in sorted(nodes)])
+    nodes = {old.node.name: old.node for old in moved}
+    Node.objects.bulk_create(
+        [Node(attempt=new, name=name, cluster=old.cluster, rack=old.rack) for name, old in sorted(nodes.items())]
+    )
     by_name = {node.name: node for node in new.nodes.all()}
     for rank in moved:
         rank.attempt, rank.node, rank.replaces = new, by_name[rank.node.name], False

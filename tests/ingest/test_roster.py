@@ -104,6 +104,16 @@ async def test_most_processes_changing_starts_an_attempt_of_those_that_changed(i
     assert (await stored_by_attempt())[2] >= 5
 
 
+async def test_the_nodes_of_an_attempt_that_was_taken_over_stand_where_they_stood(ingest: Ingest) -> None:
+    job = FakeJob()
+    for number, life in enumerate((job, job.restarted())):
+        for node in range(job.nodes):
+            await ingest.send(standing(life.batch(node, number), b"south", b"r1"))
+    assert [number for number, *_ in await attempts()] == [1, 2]
+    places = [(n.cluster, n.rack) async for n in Node.objects.filter(attempt__number=2)]
+    assert places == [("south", "r1")] * job.nodes
+
+
 async def test_a_minority_of_changed_processes_stays_in_the_attempt(ingest: Ingest) -> None:
     job = FakeJob()
     await send_second(ingest, job, 0)

@@ -47,8 +47,6 @@ def _payload(message: Message) -> dict[str, Any]:
 
 
 def send(message: Message, config: Config, post: Post) -> Sent:
-    if message.verb == "comment":
-        return Sent(said="PagerDuty's events take no comments")
     body = as_json(body_of(message, config.secrets["routing_key"]))
     url = config.settings.get("url") or URL
     answer = checked(post("POST", url, body, {"Content-Type": JSON_TYPE}))
@@ -83,4 +81,5 @@ KIND: Final = Kind(
     check,
     calls_back=True,
     bare=frozenset({"acknowledge", "resolve", "comment"}),
+    untold={"comment": "PagerDuty's events take no comments"},
 )

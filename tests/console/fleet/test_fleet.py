@@ -17,6 +17,7 @@ from console.incidents.models import Incident, JobNormal, Look
 from console.incidents.watching import watch
 from ingest.models import Attempt, Job, Node, Rank, Team
 from ingest.sums import summed
+from rca.findings import Component
 from rca.triggers.normal import Normal, normal_to_json
 from rca.triggers.pace import Pace
 from tests.console.conftest import Persona, make_persona
@@ -164,6 +165,7 @@ def blamed(team: Team, node: str, day: int, **changes: Any) -> Incident:
         "culprits": [3],
         "n_culprits": 1,
         "culprit_nodes": [node],
+        "component": "unknown",
         "opened_at": now - timedelta(days=day),
         **changes,
     }
@@ -189,6 +191,22 @@ def test_who_is_blamed_again_is_counted_by_node_gpu_and_nic_across_jobs(
     assert viewer.browser.get(f"{API}/nodes/n2").json()["blamed"]["rows"][0]["n_incidents"] == 1
     assert stranger.browser.get(f"{API}/recurrence").json()["blamed"]["rows"] == []
     assert stranger.browser.get(f"{API}/nodes/n1").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("component", "kinds"),
+    [("nic", ["nic", "node"]), ("copy", ["gpu", "node"]), ("process", ["gpu", "node"]), ("proxy", ["node"])],
+)
+def test_a_fault_counts_for_the_places_its_component_can_be_in(
+    team: Team, viewer: Persona, component: str, kinds: list[str]
+) -> None:
+    blamed(team, "n1", 0, component=component)
+    rows = viewer.browser.get(f"{API}/recurrence").json()["blamed"]["rows"]
+    assert [row["kind"] for row in rows] == kinds
+
+
+def test_every_component_says_where_it_counts() -> None:
+    assert {*recurrence.OF_COMPONENT, "unknown"} == {*Component}
 
 
 def test_recurrence_counts_what_it_left_out(team: Team, viewer: Persona, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,8 @@ def test_what_happens_is_sent_in_order_and_news_is_merged(attempt: Attempt, sett
         send_due()
         assert actions(here) == ["trigger", "acknowledge", "resolve"]
         assert len({one.json["dedup_key"] for one in here.asked}) == 1
+        comments = Delivery.objects.filter(verb="comment").values_list("state", "said")
+        assert list(comments) == [("skipped", "PagerDuty's events take no comments")]
         assert [one for one, _ in states()] == ["open", "acknowledge", "comment", "resolve"]
         assert Delivery.objects.get(verb="open").n_merged == 1
 

@@ -37,7 +37,9 @@ class Command(BaseCommand):
             reason = str(error).strip().splitlines()[0]
             raise CommandError(f"The database does not answer; is Diogenes running? ({reason})") from None
         if person is None:
-            raise CommandError(f"There is no active user named {user}. Run `manage.py bootstrap` first.")
+            is_first = not User.objects.exists()
+            hint = "Run `manage.py bootstrap` first." if is_first else f"Make one with `manage.py add_user {user}`."
+            raise CommandError(f"There is no active user named {user}. {hint}")
         secret = make_signin_link(person, timedelta(seconds=settings.SIGNIN_LINK_SECONDS))
         note_command(
             "made a sign-in link", user, Membership.objects.filter(user=person).values_list("team_id", flat=True)
