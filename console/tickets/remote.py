@@ -160,7 +160,7 @@ def _look_at(ticket: Ticket, config: Config) -> Look | Again | Refused:
         return error
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         log.warning("an answer of %s was not understood", kind, exc_info=error)
-        return Again(f"its answer was not understood ({type(error).__name__})")
+        return Again("its answer was not understood: see this process's log")
 
 
 def _is_theirs(result: Look | Again | Refused) -> bool:

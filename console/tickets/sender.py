@@ -241,7 +241,7 @@ def _try(message: Message, config: Config, kind: str) -> Outcome:
         result = error
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         log.warning("an answer of %s was not understood", kind, exc_info=error)
-        result = Again(f"its answer was not understood ({type(error).__name__})")
+        result = Again("its answer was not understood: see this process's log")
     return Outcome(result, round((time.monotonic() - began) * 1000), message.uploaded)
 
 
