@@ -83,9 +83,11 @@ def stops_in_receive(pairs: Pairs, n_ranks: int, settings: Settings) -> Mask:
 
 def _behind_over(known: Known, members: Members, mates: Mates, fronts: Fronts, is_asked: Mask) -> Edges:
     """Edges to mates still in an op that is over here as far as flows tell: its kernel may wait for them inside."""
-    # A kernel that has begun and waits for nobody visibly is stuck by itself: the rank is not in anything enqueued after it.
+    # What keeps a kernel from starting was enqueued before it, and one that has begun and waits for nobody visibly is stuck by
+    # itself: nothing that was enqueued after either holds the rank.
+    holds = fronts.has_begun | fronts.sends_first & ~fronts.is_mute
     stuck = np.full(len(known.ranks.rank), NEVER, np.int64)
-    np.minimum.at(stuck, fronts.at[fronts.has_begun], fronts.enqueued_ns[fronts.has_begun])
+    np.minimum.at(stuck, fronts.at[holds], fronts.enqueued_ns[holds])
     front = np.flatnonzero(fronts.is_front & ~fronts.p2p & (fronts.comm >= 0))
     asked, mate = mates.find(fronts.comm[front], fronts.at[front])
     front, at = front[asked], members.rank_at[mate]

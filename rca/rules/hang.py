@@ -42,7 +42,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 6
+VERSION = 7
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +15,12 @@ from rca.findings import Finding
 from rca.hang.earliest import earliest_of
 from rca.triggers.look import look
 from rca.triggers.normal import Normal
+from tests.eval.pulse_cases import SETTINGS
 from tests.nccl_instrument.simulate.jobs import window_after
 
 DEEP = Layout(tp=2, pp=4, dp=2, ranks_per_node=4)
+EXPERTS = Layout(tp=4, pp=1, dp=4, ep=4, ranks_per_node=4)
+WIDE = Layout(tp=8, pp=1, dp=4, ep=4, ranks_per_node=8)
 ALONE = Layout(tp=1, pp=4, dp=4, ranks_per_node=4)
 ROW = np.dtype([("comm_id", "u8"), ("comm_rank", "i4"), ("n_p2p_enqueued", "u8"), ("n_p2p_done", "u8")])
 
@@ -86,3 +90,12 @@ def test_a_gpu_that_stops_while_its_mates_send_on_is_named(layout: Layout, victi
 def test_mates_of_a_tensor_group_that_stop_together_stay_tied_and_the_others_are_not() -> None:
     found = best(DEEP, 13, 2.12)
     assert (found.culprits, {rank for one in found.tied for rank in one.ranks}) == ((), {12, 13})
+
+
+@pytest.mark.parametrize(("layout", "victim", "at_s"), [(EXPERTS, 6, 2.6154), (WIDE, 18, 1.8312)])
+def test_nothing_enqueued_later_is_taken_for_what_holds_a_kernel_that_never_started(
+    layout: Layout, victim: int, at_s: float
+) -> None:
+    physics = replace(SETTINGS["Mixtral"].physics, traffic_rows=0)
+    cut = window_after("gpu_error", layout, victim, at_s=at_s, seconds=at_s + 11.5, physics=physics)
+    assert diagnose(cut, look(cut, Normal()).symptoms[0]).findings[0].culprits == (victim,)
