@@ -62,6 +62,8 @@ export interface NewSilence {
   reason: string;
   kind: SilenceRow["kind"];
   team?: string;
+  /** ISO; now where left out. */
+  starts_at?: string;
 }
 
 export interface ViewRow {

@@ -6,6 +6,7 @@ import { Dialog } from "../parts/Dialog";
 import { Failure } from "../parts/Failure";
 import { type Column, Table } from "../parts/Table";
 import { useAnswer } from "../parts/useAnswer";
+import { Refused, useSaying } from "../parts/useSaying";
 import { notify, settle } from "../state/notices";
 import { count } from "../state/words";
 import { ApiTokenForm } from "./ApiTokenForm";
@@ -36,21 +37,27 @@ const STATE: Record<ApiTokenRow["state"], string> = {
 export function ApiTokens() {
   const { value, failure, again } = useAnswer("api-tokens", readApiTokens);
   const [fresh, setFresh] = useState("");
-  /** Whether it was done; the secret of a new token is shown. */
-  const attempt = async (what: string, act: () => Promise<{ token?: string } | unknown>): Promise<boolean> => {
+  /** The secret of a new token is shown. */
+  const run = async (act: () => Promise<{ token?: string } | unknown>) => {
     try {
       const done = (await act()) as { token?: string };
       if (done.token) setFresh(done.token);
-      settle(what);
-      return true;
-    } catch (error) {
-      notify((error as Error).message, "bad", what);
-      return false;
     } finally {
       again();
     }
   };
-  const create = (wanted: NewApiToken) => attempt("new API token", () => makeApiToken(wanted));
+  /** Whether it was done. */
+  const create = (wanted: NewApiToken) =>
+    run(() => makeApiToken(wanted)).then(
+      () => {
+        settle("new API token");
+        return true;
+      },
+      (error: Error) => {
+        notify(error.message, "bad", "new API token");
+        return false;
+      },
+    );
   return (
     <>
       <p>
@@ -62,9 +69,7 @@ export function ApiTokens() {
       {value && <ApiTokenForm answer={value} onCreate={create} />}
       {fresh && <FreshToken token={fresh} tryPath="/api/v1/incidents" onClose={() => setFresh("")} />}
       {value?.tokens.length === 0 && <Empty title="There is no API token yet." />}
-      {value && value.tokens.length > 0 && (
-        <Tokens tokens={value.tokens} hasTeams={value.teams.length > 1} attempt={attempt} />
-      )}
+      {value && value.tokens.length > 0 && <Tokens tokens={value.tokens} hasTeams={value.teams.length > 1} run={run} />}
       {value && value.left_out > 0 && (
         <p class="faint">{count(value.left_out, "more token")} that ended or were made earlier are not listed.</p>
       )}
@@ -75,10 +80,11 @@ export function ApiTokens() {
 interface TokensProps {
   tokens: ApiTokenRow[];
   hasTeams: boolean;
-  attempt: (what: string, act: () => Promise<unknown>) => Promise<boolean>;
+  /** Rejects with why it was refused. */
+  run: (act: () => Promise<unknown>) => Promise<void>;
 }
 
-function Tokens({ tokens, hasTeams, attempt }: TokensProps) {
+function Tokens({ tokens, hasTeams, run }: TokensProps) {
   const [doomed, setDoomed] = useState<ApiTokenRow | null>(null);
   const [turning, setTurning] = useState<ApiTokenRow | null>(null);
   const columns: Column<ApiTokenRow>[] = [
@@ -122,17 +128,13 @@ function Tokens({ tokens, hasTeams, attempt }: TokensProps) {
   return (
     <Table label="API tokens" isCards columns={columns} rows={tokens} rowKey={(row) => row.id}>
       {doomed && (
-        <Revoking
-          row={doomed}
-          onClose={() => setDoomed(null)}
-          revoke={() => attempt("revoke", () => revokeApiToken(doomed.id))}
-        />
+        <Revoking row={doomed} onClose={() => setDoomed(null)} revoke={() => run(() => revokeApiToken(doomed.id))} />
       )}
       {turning && (
         <Rotating
           row={turning}
           onClose={() => setTurning(null)}
-          rotate={(grace) => attempt("rotate", () => rotateApiToken(turning.id, grace))}
+          rotate={(grace) => run(() => rotateApiToken(turning.id, grace))}
         />
       )}
     </Table>
@@ -170,13 +172,8 @@ interface AskProps {
   onClose: () => void;
 }
 
-function Revoking({ row, onClose, revoke }: AskProps & { revoke: () => Promise<boolean> }) {
-  const [busy, setBusy] = useState(false);
-  const go = async () => {
-    setBusy(true);
-    await revoke();
-    onClose();
-  };
+function Revoking({ row, onClose, revoke }: AskProps & { revoke: () => Promise<void> }) {
+  const { busy, refused, say } = useSaying(onClose);
   return (
     <Dialog title={`Revoke “${row.label}”?`} onClose={onClose}>
       <p>Scripts that use it will be refused from now on. This cannot be taken back.</p>
@@ -186,11 +183,12 @@ function Revoking({ row, onClose, revoke }: AskProps & { revoke: () => Promise<b
           made with it, and the secrets it had before.
         </p>
       )}
+      <Refused words={refused} />
       <div class="dialog-actions">
         <button type="button" onClick={onClose}>
           Keep it
         </button>
-        <button type="button" class="primary" disabled={busy} onClick={() => void go()}>
+        <button type="button" class="primary" disabled={busy} onClick={() => void say(revoke)}>
           Revoke
         </button>
       </div>
@@ -198,14 +196,9 @@ function Revoking({ row, onClose, revoke }: AskProps & { revoke: () => Promise<b
   );
 }
 
-function Rotating({ row, onClose, rotate }: AskProps & { rotate: (graceMinutes: number) => Promise<boolean> }) {
+function Rotating({ row, onClose, rotate }: AskProps & { rotate: (graceMinutes: number) => Promise<void> }) {
   const [grace, setGrace] = useState(60);
-  const [busy, setBusy] = useState(false);
-  const go = async () => {
-    setBusy(true);
-    await rotate(grace);
-    onClose();
-  };
+  const { busy, refused, say } = useSaying(onClose);
   return (
     <Dialog title={`Rotate “${row.label}”`} onClose={onClose}>
       <p>A new token with the same rights takes its place.</p>
@@ -217,11 +210,12 @@ function Rotating({ row, onClose, rotate }: AskProps & { rotate: (graceMinutes: 
           </option>
         ))}
       </select>
+      <Refused words={refused} />
       <div class="dialog-actions">
         <button type="button" onClick={onClose}>
           Cancel
         </button>
-        <button type="button" class="primary" disabled={busy} onClick={() => void go()}>
+        <button type="button" class="primary" disabled={busy} onClick={() => void say(() => rotate(grace))}>
           Rotate
         </button>
       </div>

@@ -8,7 +8,8 @@ import type { Review } from "../api";
 import type { IncidentRow } from "../live/rows";
 import { Dialog, ReasonDialog } from "../parts/Dialog";
 import { later } from "../parts/later";
-import { actOn, isMine, isUnderWay } from "../state/actions";
+import { Refused, useSaying } from "../parts/useSaying";
+import { actFirst, actOn, isMine, isUnderWay } from "../state/actions";
 import { useKeys } from "../state/keys";
 import { type Offer, useOffers } from "../state/offered";
 import { session } from "../state/team";
@@ -188,11 +189,8 @@ interface QuestionsProps {
 }
 
 function Questions({ row, asking, assignable, review, onActed, close }: QuestionsProps) {
-  const say = (verb: "resolve" | "reopen" | "unacknowledge") => (text: string) => {
-    close();
-    const body = verb === "resolve" ? { reason: text } : { note: text };
-    void actOn(row, verb, body).then(onActed);
-  };
+  const say = (verb: "resolve" | "reopen" | "unacknowledge") => (text: string) =>
+    actFirst(row, verb, verb === "resolve" ? { reason: text } : { note: text }).finally(onActed);
   switch (asking) {
     case "resolve":
       return <ResolveDialog row={row} onClose={close} onSay={say("resolve")} />;
@@ -251,15 +249,38 @@ function offers(row: IncidentRow, isViewer: boolean) {
   };
 }
 
-function TakeBackDialog({ row, onClose, onSay }: { row: IncidentRow; onClose: () => void; onSay: () => void }) {
+interface TakeBackDialogProps {
+  row: IncidentRow;
+  onClose: () => void;
+  onSay: () => Promise<unknown>;
+}
+
+export function TakeBackDialog({ row, onClose, onSay }: TakeBackDialogProps) {
+  const { busy, refused, say } = useSaying(onClose);
+  // While ours is under way its answer comes here too: that is no news.
+  const gone = busy ? "" : goneWords(row);
+  const had = useRef(row.acknowledged_by);
+  if (row.acknowledged_by) had.current = row.acknowledged_by;
+  if (gone)
+    return (
+      <Dialog title={gone} onClose={onClose}>
+        <p>That changed while you were asked: there is nothing left to take back.</p>
+        <div class="dialog-actions">
+          <button type="button" class="primary" onClick={onClose}>
+            Close
+          </button>
+        </div>
+      </Dialog>
+    );
   return (
-    <Dialog title={`${row.acknowledged_by} has incident ${row.number}`} onClose={onClose}>
+    <Dialog title={`${had.current} has incident ${row.number}`} onClose={onClose}>
       <p>Without the acknowledgement nobody has it, and it counts as open again.</p>
+      <Refused words={refused} />
       <div class="dialog-actions">
         <button type="button" onClick={onClose}>
-          Leave it to {row.acknowledged_by}
+          Leave it to {had.current}
         </button>
-        <button type="button" class="primary" onClick={onSay}>
+        <button type="button" class="primary" disabled={busy} onClick={() => void say(onSay)}>
           Un-acknowledge
         </button>
       </div>
@@ -267,10 +288,16 @@ function TakeBackDialog({ row, onClose, onSay }: { row: IncidentRow; onClose: ()
   );
 }
 
+/** Why nobody needs to take it from anybody any more; "" while somebody has it. */
+function goneWords(row: IncidentRow): string {
+  if (row.state === "resolved") return `Incident ${row.number} is resolved`;
+  return row.state === "acknowledged" && row.acknowledged_by ? "" : `Nobody has incident ${row.number} any more`;
+}
+
 interface ResolveDialogProps {
   row: IncidentRow;
   onClose: () => void;
-  onSay: (text: string) => void;
+  onSay: (text: string) => Promise<unknown>;
 }
 
 function ResolveDialog({ row, onClose, onSay }: ResolveDialogProps) {

@@ -6,7 +6,8 @@ import { useState } from "preact/hooks";
 import type { Review } from "../api";
 import type { IncidentRow } from "../live/rows";
 import { Dialog, Missing } from "../parts/Dialog";
-import { actOn } from "../state/actions";
+import { Refused, type Saying, useSaying } from "../parts/useSaying";
+import { actFirst } from "../state/actions";
 import { session, unresolvedIncidents } from "../state/team";
 import { COMPONENT } from "../state/words";
 
@@ -23,18 +24,17 @@ interface HandlingDialogProps {
 
 export function HandlingDialog(props: HandlingDialogProps) {
   const { question, row, onClose, onActed } = props;
-  const act = (verb: Question) => (body: Record<string, unknown>) => {
-    onClose();
-    void actOn(row, verb, body).then(onActed);
-  };
-  if (question === "assign") return <AssignDialog {...props} onSay={act("assign")} />;
-  if (question === "attach") return <AttachDialog {...props} onSay={act("attach")} />;
-  return <ReviewDialog {...props} onSay={act("review")} />;
+  const saying = useSaying(onClose);
+  const onSay = (body: Record<string, unknown>) =>
+    void saying.say(() => actFirst(row, question, body).finally(onActed));
+  if (question === "assign") return <AssignDialog {...props} saying={saying} onSay={onSay} />;
+  if (question === "attach") return <AttachDialog {...props} saying={saying} onSay={onSay} />;
+  return <ReviewDialog {...props} saying={saying} onSay={onSay} />;
 }
 
-type SayProps = HandlingDialogProps & { onSay: (body: Record<string, unknown>) => void };
+type SayProps = HandlingDialogProps & { saying: Saying; onSay: (body: Record<string, unknown>) => void };
 
-function AssignDialog({ row, assignable, onClose, onSay }: SayProps) {
+function AssignDialog({ row, assignable, saying, onClose, onSay }: SayProps) {
   const me = session.value?.user ?? "";
   const [who, setWho] = useState(row.assignee || (assignable.includes(me) ? me : ""));
   return (
@@ -54,13 +54,18 @@ function AssignDialog({ row, assignable, onClose, onSay }: SayProps) {
             </option>
           ))}
         </select>
-        <Buttons action="Assign" missing={[who === row.assignee && "somebody else"]} onClose={onClose} />
+        <Buttons
+          action="Assign"
+          saying={saying}
+          missing={[who === row.assignee && "somebody else"]}
+          onClose={onClose}
+        />
       </form>
     </Dialog>
   );
 }
 
-function AttachDialog({ row, onClose, onSay }: SayProps) {
+function AttachDialog({ row, saying, onClose, onSay }: SayProps) {
   const [root, setRoot] = useState("");
   const others = unresolvedIncidents.value.filter((one) => one.number !== row.number && one.attached_to === null);
   return (
@@ -91,7 +96,7 @@ function AttachDialog({ row, onClose, onSay }: SayProps) {
             </option>
           ))}
         </datalist>
-        <Buttons action="Attach" missing={[!/^\d+$/.test(root) && "a number"]} onClose={onClose} />
+        <Buttons action="Attach" saying={saying} missing={[!/^\d+$/.test(root) && "a number"]} onClose={onClose} />
       </form>
     </Dialog>
   );
@@ -123,7 +128,7 @@ export function ranksOf(text: string): number[] | null {
   return found.length <= 64 ? found : null;
 }
 
-function ReviewDialog({ row, review, onClose, onSay }: SayProps) {
+function ReviewDialog({ row, review, saying, onClose, onSay }: SayProps) {
   const [alarm, setAlarm] = useState<string>(review?.alarm ?? "");
   const [verdict, setVerdict] = useState<string>(review?.verdict ?? "");
   const [cause, setCause] = useState(review?.cause ?? "");
@@ -183,6 +188,7 @@ function ReviewDialog({ row, review, onClose, onSay }: SayProps) {
         <p class="faint">It counts for the scorecard. A later answer replaces it; all are kept in the activity.</p>
         <Buttons
           action="Save"
+          saying={saying}
           missing={[
             !alarm && "was it worth telling",
             !verdict && "was the verdict right",
@@ -219,21 +225,25 @@ function Radios({ legend, name, choices, chosen, onChoose }: RadiosProps) {
 
 interface ButtonsProps {
   action: string;
+  saying: Saying;
   /** What it waits for, in words. */
   missing: readonly (string | false)[];
   onClose: () => void;
 }
 
-function Buttons({ action, missing, onClose }: ButtonsProps) {
+function Buttons({ action, saying, missing, onClose }: ButtonsProps) {
   return (
-    <div class="dialog-actions">
-      <Missing what={missing} />
-      <button type="button" onClick={onClose}>
-        Cancel
-      </button>
-      <button type="submit" class="primary" disabled={missing.some(Boolean)}>
-        {action}
-      </button>
-    </div>
+    <>
+      <Refused words={saying.refused} />
+      <div class="dialog-actions">
+        <Missing what={missing} />
+        <button type="button" onClick={onClose}>
+          Cancel
+        </button>
+        <button type="submit" class="primary" disabled={saying.busy || missing.some(Boolean)}>
+          {action}
+        </button>
+      </div>
+    </>
   );
 }

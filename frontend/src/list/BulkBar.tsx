@@ -1,7 +1,7 @@
 /* What can be done to the marked rows together. Shown while rows are marked; disabled while an act is under way. */
 
 import { ReasonDialog } from "../parts/Dialog";
-import { bulkUnderWay, doToMany } from "../state/bulk";
+import { bulkUnderWay, doFirst, doToMany } from "../state/bulk";
 import type { Marks } from "../state/marks";
 import { session } from "../state/team";
 import { count } from "../state/words";
@@ -18,11 +18,12 @@ interface BulkBarProps {
 export function BulkBar({ marks, asking, ask, onDone }: BulkBarProps) {
   if (marks.rows.length === 0) return null;
   const busy = bulkUnderWay.value;
-  const act = (verb: "acknowledge" | "assign" | "resolve" | "comment", more: Record<string, unknown> = {}) =>
-    void doToMany(verb, marks.rows, more).then((isWhole) => {
-      if (isWhole) marks.clear();
-      onDone();
-    });
+  const done = (isWhole: boolean) => {
+    if (isWhole) marks.clear();
+    onDone();
+  };
+  const act = (verb: "acknowledge" | "assign", more: Record<string, unknown> = {}) =>
+    void doToMany(verb, marks.rows, more).then(done);
   return (
     <section class="bulk-bar" aria-label="Marked incidents">
       <b>{count(marks.rows.length, "incident")} marked</b>
@@ -49,9 +50,10 @@ export function BulkBar({ marks, asking, ask, onDone }: BulkBarProps) {
           action={asking === "resolve" ? "Resolve" : "Comment"}
           warning={stillFiring(marks, asking)}
           onClose={() => ask(null)}
-          onSay={(note) => {
-            ask(null);
-            act(asking, { note });
+          onSay={async (note) => {
+            const isWhole = await doFirst(asking, marks.rows, { note });
+            ask(null); // before the bar goes with its marks
+            done(isWhole);
           }}
         />
       )}

@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { deleteView, readViews, saveView, type ViewRow } from "../handling";
 import { Dialog, Missing } from "../parts/Dialog";
 import { useAnswer } from "../parts/useAnswer";
+import { Refused, useSaying } from "../parts/useSaying";
 import { query } from "../state/address";
 import { filtersOf } from "../state/list";
 import { notify, settle } from "../state/notices";
@@ -59,22 +60,18 @@ export function Views() {
 function NameDialog({ filters, onClose, onSaved }: { filters: string; onClose: () => void; onSaved: () => void }) {
   const [name, setName] = useState("");
   const [shared, setShared] = useState(false);
+  const { busy, refused, say } = useSaying(onClose);
   const save = async () => {
-    try {
-      await saveView(name.trim(), filters, shared);
-      settle("views");
-      onSaved();
-      onClose();
-    } catch (error) {
-      notify((error as Error).message, "bad", "views");
-    }
+    await saveView(name.trim(), filters, shared);
+    settle("views");
+    onSaved();
   };
   return (
     <Dialog title="Save this view" onClose={onClose}>
       <form
         onSubmit={(submit) => {
           submit.preventDefault();
-          if (name.trim()) void save();
+          if (name.trim()) void say(save);
         }}
       >
         <label for="view-name">Name</label>
@@ -91,12 +88,13 @@ function NameDialog({ filters, onClose, onSaved }: { filters: string; onClose: (
             For the whole team
           </label>
         )}
+        <Refused words={refused} />
         <div class="dialog-actions">
           <button type="button" onClick={onClose}>
             Cancel
           </button>
           <Missing what={[!name.trim() && "a name"]} />
-          <button type="submit" class="primary" disabled={!name.trim()}>
+          <button type="submit" class="primary" disabled={busy || !name.trim()}>
             Save
           </button>
         </div>

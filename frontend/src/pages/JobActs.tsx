@@ -8,6 +8,7 @@ import { declarePause, declareWantedPace, endPause, type Pause, reportProblem, t
 import type { JobRow } from "../live/rows";
 import { Ago } from "../parts/bits";
 import { Dialog } from "../parts/Dialog";
+import { Refused, type Saying, useSaying } from "../parts/useSaying";
 import { go } from "../state/address";
 import { absolute, serverNow, spanWords } from "../state/clock";
 import { notify, settle } from "../state/notices";
@@ -26,26 +27,23 @@ export function JobActs({ job, may, pause, wanted, onActed }: JobActsProps) {
   const [asking, setAsking] = useState<Asking>(null);
   const [busy, setBusy] = useState(false);
   const close = () => setAsking(null);
-  const attempt = async (act: () => Promise<void>) => {
+  const end = async () => {
     setBusy(true);
-    const done = () => {
-      settle("job act");
-      close();
-    };
-    await act().then(done, (error: Error) => notify(error.message, "bad", "job act"));
+    await endPause(job.id).then(
+      () => settle("job act"),
+      (error: Error) => notify(error.message, "bad", "job act"),
+    );
     setBusy(false);
     onActed();
   };
-  const report = (note: string, since: string) =>
-    attempt(async () => {
-      const { incident, opened } = await reportProblem(job.id, note, since);
-      notify(
-        opened
-          ? `Incident ${incident.number} is open; it is being diagnosed.`
-          : `Added to incident ${incident.number}.`,
-      );
-      go(`/incidents/${incident.number}`);
-    });
+  const report = async (note: string, since: string) => {
+    const { incident, opened } = await reportProblem(job.id, note, since);
+    notify(
+      opened ? `Incident ${incident.number} is open; it is being diagnosed.` : `Added to incident ${incident.number}.`,
+    );
+    go(`/incidents/${incident.number}`);
+  };
+  const dialog = { job, onClose: close, onActed };
   return (
     <>
       <div class="job-acts">
@@ -66,35 +64,16 @@ export function JobActs({ job, may, pause, wanted, onActed }: JobActsProps) {
         )}
         <a href={`/jobs/${job.id}/settings`}>Settings of this job</a>
       </div>
-      {pause && (
-        <PauseNote
-          pause={pause}
-          onEnd={may.includes("pause") && !busy ? () => void attempt(async () => void (await endPause(job.id))) : null}
-        />
-      )}
+      {pause && <PauseNote pause={pause} onEnd={may.includes("pause") && !busy ? () => void end() : null} />}
       {wanted && (
         <p class="faint">
           The pace since {absolute(wanted.since, false)} is taken as normal, said {wanted.declared_by}{" "}
           <Ago at={wanted.declared_at} />: {wanted.reason}
         </p>
       )}
-      {asking === "pace" && (
-        <WantedPaceDialog
-          job={job}
-          busy={busy}
-          onClose={close}
-          onSay={(why) => attempt(async () => void (await declareWantedPace(job.id, why)))}
-        />
-      )}
-      {asking === "report" && <ReportDialog job={job} busy={busy} onClose={close} onSay={report} />}
-      {asking === "pause" && (
-        <PauseDialog
-          job={job}
-          busy={busy}
-          onClose={close}
-          onSay={(why, minutes) => attempt(async () => void (await declarePause(job.id, why, minutes)))}
-        />
-      )}
+      {asking === "pace" && <WantedPaceDialog {...dialog} onSay={(why) => declareWantedPace(job.id, why)} />}
+      {asking === "report" && <ReportDialog {...dialog} onSay={report} />}
+      {asking === "pause" && <PauseDialog {...dialog} onSay={(why, minutes) => declarePause(job.id, why, minutes)} />}
     </>
   );
 }
@@ -123,8 +102,10 @@ function PauseNote({ pause, onEnd }: { pause: Pause; onEnd: (() => void) | null 
 
 interface AskProps<Say> {
   job: JobRow;
-  busy: boolean;
   onClose: () => void;
+  /** After every try: what stands on the page may have changed. */
+  onActed: () => void;
+  /** Rejects with why it was refused. */
   onSay: Say;
 }
 
@@ -138,7 +119,8 @@ const BEGAN: [minutes: number, word: string][] = [
   [1430, "a day ago"],
 ];
 
-function ReportDialog({ job, busy, onClose, onSay }: AskProps<(note: string, since: string) => void>) {
+function ReportDialog({ job, onClose, onActed, onSay }: AskProps<(note: string, since: string) => Promise<unknown>>) {
+  const saying = useSaying(onClose);
   const [note, setNote] = useState("");
   const [ago, setAgo] = useState(0);
   const since = () => (ago === 0 ? "" : new Date(serverNow() - ago * MINUTE_MS).toISOString());
@@ -147,7 +129,7 @@ function ReportDialog({ job, busy, onClose, onSay }: AskProps<(note: string, sin
       <form
         onSubmit={(submit) => {
           submit.preventDefault();
-          if (note.trim()) onSay(note.trim(), since());
+          if (note.trim()) void saying.say(() => onSay(note.trim(), since()).finally(onActed));
         }}
       >
         <p>It is diagnosed at once: in an incident of its own, or in the one that is open for this attempt.</p>
@@ -161,7 +143,7 @@ function ReportDialog({ job, busy, onClose, onSay }: AskProps<(note: string, sin
           onInput={(input) => setNote(input.currentTarget.value)}
         />
         <Choice id="report-since" word="Since when?" options={BEGAN} value={ago} onChoose={setAgo} />
-        <Buttons word="Report" busy={busy} onClose={onClose} />
+        <Buttons word="Report" saying={saying} onClose={onClose} />
       </form>
     </Dialog>
   );
@@ -176,7 +158,8 @@ const LONG: [minutes: number, word: string][] = [
   [10_080, "a week"],
 ];
 
-function PauseDialog({ job, busy, onClose, onSay }: AskProps<(why: string, minutes: number) => void>) {
+function PauseDialog({ job, onClose, onActed, onSay }: AskProps<(why: string, minutes: number) => Promise<unknown>>) {
+  const saying = useSaying(onClose);
   const [why, setWhy] = useState("");
   const [minutes, setMinutes] = useState(60);
   return (
@@ -184,7 +167,7 @@ function PauseDialog({ job, busy, onClose, onSay }: AskProps<(why: string, minut
       <form
         onSubmit={(submit) => {
           submit.preventDefault();
-          if (why.trim()) onSay(why.trim(), minutes);
+          if (why.trim()) void saying.say(() => onSay(why.trim(), minutes).finally(onActed));
         }}
       >
         <p>Until the pause is over an idle job opens no incident. Hangs and silent nodes still do.</p>
@@ -198,20 +181,21 @@ function PauseDialog({ job, busy, onClose, onSay }: AskProps<(why: string, minut
           onInput={(input) => setWhy(input.currentTarget.value)}
         />
         <Choice id="pause-long" word="For how long?" options={LONG} value={minutes} onChoose={setMinutes} />
-        <Buttons word="Declare the pause" busy={busy} onClose={onClose} />
+        <Buttons word="Declare the pause" saying={saying} onClose={onClose} />
       </form>
     </Dialog>
   );
 }
 
-function WantedPaceDialog({ job, busy, onClose, onSay }: AskProps<(why: string) => void>) {
+function WantedPaceDialog({ job, onClose, onActed, onSay }: AskProps<(why: string) => Promise<unknown>>) {
+  const saying = useSaying(onClose);
   const [why, setWhy] = useState("");
   return (
     <Dialog title={`${job.name} was changed on purpose`} onClose={onClose}>
       <form
         onSubmit={(submit) => {
           submit.preventDefault();
-          if (why.trim()) onSay(why.trim());
+          if (why.trim()) void saying.say(() => onSay(why.trim()).finally(onActed));
         }}
       >
         <p>
@@ -227,7 +211,7 @@ function WantedPaceDialog({ job, busy, onClose, onSay }: AskProps<(why: string) 
           value={why}
           onInput={(input) => setWhy(input.currentTarget.value)}
         />
-        <Buttons word="Take it as normal" busy={busy} onClose={onClose} />
+        <Buttons word="Take it as normal" saying={saying} onClose={onClose} />
       </form>
     </Dialog>
   );
@@ -256,15 +240,18 @@ function Choice({ id, word, options, value, onChoose }: ChoiceProps) {
   );
 }
 
-function Buttons({ word, busy, onClose }: { word: string; busy: boolean; onClose: () => void }) {
+function Buttons({ word, saying, onClose }: { word: string; saying: Saying; onClose: () => void }) {
   return (
-    <div class="dialog-actions">
-      <button type="button" onClick={onClose}>
-        Cancel
-      </button>
-      <button type="submit" class="primary" disabled={busy}>
-        {word}
-      </button>
-    </div>
+    <>
+      <Refused words={saying.refused} />
+      <div class="dialog-actions">
+        <button type="button" onClick={onClose}>
+          Cancel
+        </button>
+        <button type="submit" class="primary" disabled={saying.busy}>
+          {word}
+        </button>
+      </div>
+    </>
   );
 }

@@ -9,6 +9,7 @@ import { Dialog } from "../parts/Dialog";
 import { Failure } from "../parts/Failure";
 import { KeyboardMap } from "../parts/Help";
 import { type Column, Table } from "../parts/Table";
+import { Refused, useSaying } from "../parts/useSaying";
 import { pageTitle } from "../state/badge";
 import { setZone, zone } from "../state/clock";
 import { setShortcuts, shortcuts } from "../state/keys";
@@ -192,16 +193,6 @@ interface TableProps {
 
 function TokenTable({ tokens, hasTeams, onGone }: TableProps) {
   const [doomed, setDoomed] = useState<TokenRow | null>(null);
-  const remove = async (token: TokenRow) => {
-    setDoomed(null);
-    try {
-      await deleteToken(token.id);
-      notify(`Token “${token.label}” no longer works.`, "calm", "delete token");
-    } catch (error) {
-      notify((error as Error).message, "bad", "delete token");
-    }
-    onGone();
-  };
   const columns: Column<TokenRow>[] = [
     { word: "Label", cell: (token) => token.label },
     ...(hasTeams ? [{ word: "Team", cell: (token: TokenRow) => token.team }] : []),
@@ -219,19 +210,29 @@ function TokenTable({ tokens, hasTeams, onGone }: TableProps) {
   ];
   return (
     <Table label="Agent tokens" columns={columns} rows={tokens} rowKey={(token) => token.id}>
-      {doomed && (
-        <Dialog title={`Delete “${doomed.label}”?`} onClose={() => setDoomed(null)}>
-          <p>Agents that use it will be refused from now on.</p>
-          <div class="dialog-actions">
-            <button type="button" onClick={() => setDoomed(null)}>
-              Keep it
-            </button>
-            <button type="button" class="primary" onClick={() => void remove(doomed)}>
-              Delete
-            </button>
-          </div>
-        </Dialog>
-      )}
+      {doomed && <DeleteDialog token={doomed} onClose={() => setDoomed(null)} onGone={onGone} />}
     </Table>
+  );
+}
+
+function DeleteDialog({ token, onClose, onGone }: { token: TokenRow; onClose: () => void; onGone: () => void }) {
+  const { busy, refused, say } = useSaying(onClose);
+  const remove = async () => {
+    await deleteToken(token.id).finally(onGone);
+    notify(`Token “${token.label}” no longer works.`);
+  };
+  return (
+    <Dialog title={`Delete “${token.label}”?`} onClose={onClose}>
+      <p>Agents that use it will be refused from now on.</p>
+      <Refused words={refused} />
+      <div class="dialog-actions">
+        <button type="button" onClick={onClose}>
+          Keep it
+        </button>
+        <button type="button" class="primary" disabled={busy} onClick={() => void say(remove)}>
+          Delete
+        </button>
+      </div>
+    </Dialog>
   );
 }

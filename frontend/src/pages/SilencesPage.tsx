@@ -10,11 +10,11 @@ import { Dialog } from "../parts/Dialog";
 import { Failure } from "../parts/Failure";
 import { type Column, Table } from "../parts/Table";
 import { useAnswer } from "../parts/useAnswer";
+import { Refused, useSaying } from "../parts/useSaying";
 import { SilenceDialog } from "../silences/SilenceDialog";
 import { query, setQuery } from "../state/address";
 import { pageTitle } from "../state/badge";
 import { useKeys } from "../state/keys";
-import { notify, settle } from "../state/notices";
 import { lastTeamMessage, mayAct } from "../state/team";
 import { count } from "../state/words";
 
@@ -22,23 +22,12 @@ export function SilencesPage() {
   const beat = lastTeamMessage.value?.type.startsWith("incident.") ? lastTeamMessage.value.offset : 0;
   const { value, failure, again } = useAnswer("silences", readSilences, beat);
   const making = query.value.get("new");
-  const [busy, setBusy] = useState<number | null>(null);
   useEffect(() => {
     pageTitle.value = "Silences";
   }, []);
   const make = (kind: SilenceRow["kind"] | null) => setQuery({ new: kind, node: null, minutes: null });
   useKeys(mayAct.value ? { n: () => make("silence") } : {});
   const [ending, setEnding] = useState<SilenceRow | null>(null);
-  const end = async (row: SilenceRow) => {
-    setEnding(null);
-    setBusy(row.id);
-    const done = () => {
-      settle("end silence");
-      again();
-    };
-    await endSilence(row.id).then(done, (error: Error) => notify(error.message, "bad", "end silence"));
-    setBusy(null);
-  };
   const rows = value?.silences ?? [];
   return (
     <div class="page">
@@ -60,11 +49,9 @@ export function SilencesPage() {
       </p>
       {failure && !value && <Failure error={failure} again={again} />}
       {!value && !failure && <Loading what="silences" />}
-      {value && (
-        <Group title="In force" rows={rows.filter((one) => one.state === "in force")} busy={busy} end={setEnding} />
-      )}
-      {value && <Group title="Ahead" rows={rows.filter((one) => one.state === "ahead")} busy={busy} end={setEnding} />}
-      {value && <Group title="Over" rows={rows.filter((one) => one.state === "over")} busy={busy} end={setEnding} />}
+      {value && <Group title="In force" rows={rows.filter((one) => one.state === "in force")} end={setEnding} />}
+      {value && <Group title="Ahead" rows={rows.filter((one) => one.state === "ahead")} end={setEnding} />}
+      {value && <Group title="Over" rows={rows.filter((one) => one.state === "over")} end={setEnding} />}
       {(making === "silence" || making === "maintenance") && (
         <SilenceDialog
           kind={making}
@@ -74,7 +61,9 @@ export function SilencesPage() {
           onMade={again}
         />
       )}
-      {ending && <EndDialog row={ending} onClose={() => setEnding(null)} onEnd={() => void end(ending)} />}
+      {ending && (
+        <EndDialog row={ending} onClose={() => setEnding(null)} onEnd={() => endSilence(ending.id).finally(again)} />
+      )}
     </div>
   );
 }
@@ -82,11 +71,10 @@ export function SilencesPage() {
 interface GroupProps {
   title: "In force" | "Ahead" | "Over";
   rows: SilenceRow[];
-  busy: number | null;
   end: (row: SilenceRow) => void;
 }
 
-function Group({ title, rows, busy, end }: GroupProps) {
+function Group({ title, rows, end }: GroupProps) {
   if (rows.length === 0) {
     return title === "In force" ? <Empty title="Nothing is silenced." /> : null;
   }
@@ -100,12 +88,7 @@ function Group({ title, rows, busy, end }: GroupProps) {
       word: "",
       cell: (row) =>
         row.may_end && (
-          <button
-            type="button"
-            disabled={busy === row.id}
-            onClick={() => end(row)}
-            aria-label={`End silence ${row.id}`}
-          >
+          <button type="button" onClick={() => end(row)} aria-label={`End silence ${row.id}`}>
             End …
           </button>
         ),
@@ -128,8 +111,16 @@ function Group({ title, rows, busy, end }: GroupProps) {
   );
 }
 
+interface EndDialogProps {
+  row: SilenceRow;
+  onClose: () => void;
+  /** Rejects with why it was refused. */
+  onEnd: () => Promise<unknown>;
+}
+
 /** It pages people again: not by one click too many. */
-function EndDialog({ row, onClose, onEnd }: { row: SilenceRow; onClose: () => void; onEnd: () => void }) {
+function EndDialog({ row, onClose, onEnd }: EndDialogProps) {
+  const { busy, refused, say } = useSaying(onClose);
   return (
     <Dialog title={row.kind === "maintenance" ? "End this maintenance?" : "End this silence?"} onClose={onClose}>
       <p>
@@ -140,11 +131,12 @@ function EndDialog({ row, onClose, onEnd }: { row: SilenceRow; onClose: () => vo
           ? `${count(row.n_incidents, "incident")} it silences now can page people again.`
           : "It silences no incident now; what it matches from now on pages people."}
       </p>
+      <Refused words={refused} />
       <div class="dialog-actions">
         <button type="button" onClick={onClose}>
           Keep it
         </button>
-        <button type="button" class="primary" onClick={onEnd}>
+        <button type="button" class="primary" disabled={busy} onClick={() => void say(onEnd)}>
           End it
         </button>
       </div>

@@ -4,6 +4,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { Refused, useSaying } from "./useSaying";
 
 interface DialogProps {
   title: string;
@@ -54,19 +55,21 @@ interface ReasonDialogProps {
   action: string;
   warning?: string;
   onClose: () => void;
-  onSay: (reason: string) => void;
+  /** Rejects with why it was refused. */
+  onSay: (reason: string) => Promise<unknown>;
 }
 
-/** Asks for a sentence; Ctrl+Enter sends it. */
+/** Asks for a sentence; Ctrl+Enter sends it. It stays open until the answer is good. */
 export function ReasonDialog({ title, hint, required, action, warning, onClose, onSay }: ReasonDialogProps) {
   const field = useRef<HTMLTextAreaElement>(null);
+  const { busy, refused, say } = useSaying(onClose);
   const send = () => {
     const text = field.current?.value.trim() ?? "";
     if (required && !text) {
       field.current?.reportValidity();
       return;
     }
-    onSay(text);
+    void say(() => onSay(text));
   };
   return (
     <Dialog title={title} onClose={onClose}>
@@ -86,11 +89,12 @@ export function ReasonDialog({ title, hint, required, action, warning, onClose, 
           maxLength={2000}
           onKeyDown={(press) => (press.ctrlKey || press.metaKey) && press.key === "Enter" && send()}
         />
+        <Refused words={refused} />
         <div class="dialog-actions">
           <button type="button" onClick={onClose}>
             Cancel
           </button>
-          <button type="submit" class="primary">
+          <button type="submit" class="primary" disabled={busy}>
             {action}
           </button>
         </div>

@@ -8,6 +8,7 @@ import { type Facets, readIncidents } from "../api";
 import { type Matcher, makeSilence, previewSilence, type SilencePreview, type SilenceRow } from "../handling";
 import type { IncidentRow } from "../live/rows";
 import { Dialog, Missing } from "../parts/Dialog";
+import { Refused, useSaying } from "../parts/useSaying";
 import { serverNow, zone, zoneLabel } from "../state/clock";
 import { notify } from "../state/notices";
 import { session, team } from "../state/team";
@@ -41,24 +42,19 @@ export function SilenceDialog(props: SilenceDialogProps) {
   const [begins, setBegins] = useState("");
   const [reason, setReason] = useState("");
   const [team, setTeam] = useState<string>();
-  const [busy, setBusy] = useState(false);
-  const isAhead = Date.parse(beginsAt(begins, zone.value === "utc") ?? "") > serverNow();
+  const { busy, refused, say } = useSaying(onClose);
+  const starts_at = beginsAt(begins, zone.value === "utc");
+  const isAhead = starts_at !== null && Date.parse(starts_at) > serverNow();
+  const isOfBegins = starts_at !== null && /\bbegin/i.test(refused);
   const asked = filled(matchers);
   const preview = usePreview(asked, team);
-  const send = async () => {
-    setBusy(true);
-    try {
-      const starts_at = isAhead ? beginsAt(begins, zone.value === "utc") : null;
+  const send = () =>
+    say(async () => {
       const wanted = { matchers: asked, minutes, reason: reason.trim(), kind };
       await makeSilence({ ...wanted, ...(team ? { team } : {}), ...(starts_at ? { starts_at } : {}) });
       notify(doneWords(kind, isAhead), "calm", "silence");
       onMade?.();
-      onClose();
-    } catch (error) {
-      notify((error as Error).message, "bad", "silence");
-      setBusy(false);
-    }
-  };
+    });
   return (
     <Dialog title={titleOf(kind, row)} onClose={onClose}>
       <form
@@ -75,8 +71,11 @@ export function SilenceDialog(props: SilenceDialogProps) {
           id="silence-begins"
           type="datetime-local"
           value={begins}
+          aria-describedby={isOfBegins ? "silence-begins-refused" : undefined}
+          aria-invalid={isOfBegins}
           onInput={(input) => setBegins(input.currentTarget.value)}
         />
+        {isOfBegins && <Refused words={refused} id="silence-begins-refused" />}
         <label for="silence-minutes">How long</label>
         <select
           id="silence-minutes"
@@ -101,6 +100,7 @@ export function SilenceDialog(props: SilenceDialogProps) {
           onKeyDown={(press) => (press.ctrlKey || press.metaKey) && press.key === "Enter" && void send()}
         />
         <Preview {...preview} isAhead={isAhead} />
+        {!isOfBegins && <Refused words={refused} />}
         <div class="dialog-actions">
           <button type="button" onClick={onClose}>
             Cancel

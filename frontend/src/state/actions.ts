@@ -36,20 +36,37 @@ export function holdIncident(stream: LiveStream): () => void {
   return () => holders.delete(stream);
 }
 
+/** Whether it was done. It shows at once; why it was refused is a notice. */
 export async function actOn(row: IncidentRow, verb: Act, body: Record<string, unknown> = {}): Promise<boolean> {
+  if (isUnderWay(row.number, verb)) return false;
+  if (!BARE.includes(verb)) show(expected(row, verb));
+  const refused = await attempt(row, verb, body);
+  if (refused) notify(refused.words, refused.isMine ? "calm" : "bad", aboutAct(row.number, verb));
+  return refused === null;
+}
+
+/** For a dialog, which waits for the answer: nothing shows before it, and a refusal is thrown as its sentence. */
+export async function actFirst(row: IncidentRow, verb: Act, body: Record<string, unknown> = {}): Promise<void> {
+  if (isUnderWay(row.number, verb)) throw new Error("Another act on this incident waits for its answer.");
+  const refused = await attempt(row, verb, body);
+  if (refused) throw new Error(refused.words);
+}
+
+interface Refusal {
+  words: string;
+  isMine: boolean;
+}
+
+async function attempt(row: IncidentRow, verb: Act, body: Record<string, unknown>): Promise<Refusal | null> {
   const lane = laneOf(row.number, verb);
-  if (underWay.value.has(lane)) return false;
   underWay.value = new Set([...underWay.value, lane]);
-  const isBare = BARE.includes(verb);
-  if (!isBare) show(expected(row, verb));
   try {
-    const answer = await act(row.number, verb, isBare ? body : { version: row.version, ...body });
+    const answer = await act(row.number, verb, BARE.includes(verb) ? body : { version: row.version, ...body });
     showAnswer(answer);
     settle(aboutAct(row.number, verb));
-    return true;
+    return null;
   } catch (error) {
-    await takeBack(row, verb, error as Error);
-    return false;
+    return await takeBack(row, verb, error as Error);
   } finally {
     underWay.value = new Set([...underWay.value].filter((other) => other !== lane));
   }
@@ -105,11 +122,11 @@ export function isMine(row: IncidentRow): boolean {
   return row.state === "acknowledged" && me !== null && [me.user, me.name].includes(row.acknowledged_by ?? "");
 }
 
-async function takeBack(row: IncidentRow, verb: Act, error: Error): Promise<void> {
+async function takeBack(row: IncidentRow, verb: Act, error: Error): Promise<Refusal> {
   const current = error instanceof ApiError && error.status === 409 ? (error.answer.incident as IncidentRow) : null;
   if (!BARE.includes(verb)) show(current ?? row);
   const words = current ? whoWasFirst(current, await timelineOf(row.number)) : error.message;
-  notify(words, current && isMine(current) ? "calm" : "bad", aboutAct(row.number, verb));
+  return { words, isMine: current !== null && isMine(current) };
 }
 
 function showAnswer({ incident, entry }: ActAnswer): void {

@@ -23,8 +23,20 @@ const DONE: Record<BulkVerb, string> = {
   detach: "detached",
 };
 
-/** Whether all of it was done. */
+/** Whether all of it was done; a refusal of all is a notice. */
 export async function doToMany(
+  verb: BulkVerb,
+  rows: readonly IncidentRow[],
+  more: Record<string, unknown> = {},
+): Promise<boolean> {
+  return doFirst(verb, rows, more).catch((error: Error) => {
+    notify(error.message, "bad", "bulk");
+    return false;
+  });
+}
+
+/** For a dialog, which waits for the answer: a refusal of all is thrown. */
+export async function doFirst(
   verb: BulkVerb,
   rows: readonly IncidentRow[],
   more: Record<string, unknown> = {},
@@ -36,9 +48,6 @@ export async function doToMany(
     for (const { incident } of outcomes) if (incident) show(incident);
     notify(bulkWords(verb, n_done, outcomes), n_done === outcomes.length ? "calm" : "bad", "bulk");
     return n_done === outcomes.length;
-  } catch (error) {
-    notify((error as Error).message, "bad", "bulk");
-    return false;
   } finally {
     bulkUnderWay.value = false;
   }
