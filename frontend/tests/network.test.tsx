@@ -52,7 +52,7 @@ const answer = (...ranks: RankOnWire[]): NetworkAnswer => ({
 
 describe("the sentence of the network tab", () => {
   it("names nobody while all are alike or nothing was measured", () => {
-    expect(headline(answer(row(1, 1.1), row(2, 0.9)))).toBe("On the wire all ranks of this group are alike.");
+    expect(headline(answer(row(1, 1.05), row(2, 0.95)))).toBe("On the wire all ranks of this group are alike.");
     expect(headline(answer())).toContain("Nothing of this group was measured");
     expect(headline(answer(row(1, null)))).toContain("Nothing of this group was measured");
   });
@@ -62,11 +62,16 @@ describe("the sentence of the network tab", () => {
       group: "0a",
       groups: [{ comm_id: "0a", name: "dp", n_ranks: 64 }],
     });
-    expect(headline(of(row(1, 1.1), row(2, 0.9)))).toBe(
+    expect(headline(of(row(1, 1.05), row(2, 0.95)))).toBe(
       "On the wire the 2 of 64 ranks of this group that were measured are alike.",
     );
     expect(headline(of(row(1, 1)))).toBe("Of 1 of 64 ranks bytes were measured: there is nobody to compare it with.");
     expect(headline(of(row(1, 2), row(2, 1), row(3, 1)))).toContain("the 3 of 64 ranks that were measured.");
+  });
+  it("calls nobody alike who is not, though nobody stands out", () => {
+    expect(headline(answer(row(7, 1.249), row(3, 0.751)))).toBe(
+      "On the wire no rank of this group stands out: bytes move 0.75 to 1.25 times as long as at the median rank.",
+    );
   });
   it("names who stands out, the farthest first, and counts the rest", () => {
     expect(headline(answer(row(3, 2.1), row(1, 1), row(2, 0.9)))).toBe(

@@ -12,7 +12,6 @@ import { type Column, Table } from "../parts/Table";
 import { useAnswer } from "../parts/useAnswer";
 import { query, selectedRank, selectRank, setQuery } from "../state/address";
 import { timeOfDay, zoneLabel } from "../state/clock";
-import { count } from "../state/words";
 import { EpochsPanel } from "./EpochsPanel";
 import { ParallelismPanel } from "./ParallelismPanel";
 import {
@@ -76,7 +75,7 @@ function Chosen({ answer }: { answer: NetworkAnswer }) {
           {answer.groups.map((group) => (
             <option key={group.comm_id} value={group.comm_id} selected={group.comm_id === answer.group}>
               {group.name || group.comm_id}, {group.n_ranks.toLocaleString("en")} ranks
-              {group.unfinished ? `: ${count(group.unfinished, "op")} not ended` : ""}
+              {group.unfinished ? ": ops not ended" : ""}
             </option>
           ))}
         </select>

@@ -96,6 +96,8 @@ function isUnheard({ n_read, n_unheard }: Unfinished): boolean {
 }
 
 export const APART = 1.25;
+/** Within this of the median on both sides ranks are alike. */
+const ALIKE = 1.1;
 
 /** What does not end, in words; "" where every op ends. It stands above what moved: a hang is no network that is fine. */
 export function unfinishedWords({ unfinished, groups, group }: NetworkAnswer): string {
@@ -157,10 +159,15 @@ export function headline(answer: NetworkAnswer): string {
   const of = `${measured.length.toLocaleString("en")} of ${total.toLocaleString("en")} ranks`;
   if (measured.length === 1 && missed) return `Of ${of} bytes were measured: there is nobody to compare it with.`;
   const [then, are] = isPast(answer) ? ["Until then, on the wire,", "were"] : ["On the wire", "are"];
-  if (apart.length === 0)
-    return missed
-      ? `${then} the ${of} of this group that were measured ${are} alike.`
-      : `${then} all ranks of this group ${are} alike.`;
+  if (apart.length === 0) {
+    const times = measured.map((row) => row.times_median ?? 1);
+    const [least, most] = [Math.min(...times), Math.max(...times)];
+    const who = missed ? `the ${of} of this group that were measured` : "all ranks of this group";
+    if (most <= ALIKE && least >= 1 / ALIKE) return `${then} ${who} ${are} alike.`;
+    const none = missed ? `none of ${who}` : "no rank of this group";
+    const [stands, move] = isPast(answer) ? ["stood", "moved"] : ["stands", "move"];
+    return `${then} ${none} ${stands} out: bytes ${move} ${least.toFixed(2)} to ${most.toFixed(2)} times as long as at the median rank.`;
+  }
   const named = apart
     .slice(0, 4)
     .map((row) => row.rank)
