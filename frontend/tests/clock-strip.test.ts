@@ -21,6 +21,11 @@ it("does not say that somebody has it who has it no longer", () => {
   expect(acknowledgedWord(row(null), [])).toBe("Acknowledged");
 });
 
+it("says that the first is not the one that holds", () => {
+  const timeline = [entry("acknowledged", "T2"), entry("unacknowledged", "T3"), entry("acknowledged", "T4")];
+  expect(acknowledgedWord(row("T4"), timeline)).toBe("First acknowledged");
+});
+
 it("says not yet before anybody did", () => {
   expect(firstAcknowledged(row(null), [entry("opened", "T1")])).toBe(null);
 });

@@ -13,9 +13,9 @@ export function firstAcknowledged(row: IncidentRow, timeline: readonly TimelineR
   return timeline.find((entry) => entry.verb === "acknowledged")?.at ?? row.acknowledged_at;
 }
 
-/** Who reads "acknowledged" takes it that somebody has it: what was taken back is called the first. */
+/** Who reads "acknowledged" takes it that it holds since then: one that was taken back is called the first. */
 export function acknowledgedWord(row: IncidentRow, timeline: readonly TimelineRow[]): string {
-  return !row.acknowledged_at && firstAcknowledged(row, timeline) ? "First acknowledged" : "Acknowledged";
+  return firstAcknowledged(row, timeline) === row.acknowledged_at ? "Acknowledged" : "First acknowledged";
 }
 
 export function ClockStrip({ row, timeline = [] }: { row: IncidentRow; timeline?: readonly TimelineRow[] }) {
