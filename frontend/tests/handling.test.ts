@@ -12,7 +12,7 @@ import { bulkUnderWay, bulkWords, doToMany } from "../src/state/bulk";
 import { cameFrom, filtersOf, incidentHref, listQuery } from "../src/state/list";
 import { toggled } from "../src/state/marks";
 import { notices } from "../src/state/notices";
-import { isLoud, shownState, whoHandles } from "../src/state/status";
+import { isLoud, shownState } from "../src/state/status";
 import { makeIncident, makeJob } from "./fixtures";
 
 const NOW = Date.parse("2026-11-22T12:00:00Z");
@@ -38,13 +38,6 @@ describe("the state that is shown", () => {
   it("is loud while somebody is to handle it", () => {
     expect(isLoud(makeIncident(), NOW)).toBe(true);
     expect(isLoud(makeIncident({ attached_to: 7 }), NOW)).toBe(false);
-  });
-
-  it("says who handles it: whom it is assigned to, before who acknowledged it", () => {
-    expect(whoHandles(makeIncident())).toBe("");
-    const taken = makeIncident({ state: "acknowledged", acknowledged_by: "rita" });
-    expect(whoHandles(taken)).toBe("rita");
-    expect(whoHandles({ ...taken, assignee: "olaf" })).toBe("olaf");
   });
 });
 

@@ -6,7 +6,7 @@ import { Ago, ConditionChip, GradeMark, StateChip } from "../parts/bits";
 import { incidentHref } from "../state/list";
 import type { Marks } from "../state/marks";
 import type { Selection } from "../state/selection";
-import { whoHandles } from "../state/status";
+import { assignedTo, whoHas } from "../state/status";
 import { liveJob, mayAct } from "../state/team";
 import { COMPONENT, count, REVIEW, rankRanges, SYMPTOM, worded } from "../state/words";
 
@@ -81,7 +81,7 @@ function Row({ row, filters, chosen, marked, onChoose, onMark }: RowProps) {
 }
 
 function RowFacts({ row }: { row: IncidentRow }) {
-  const who = whoHandles(row);
+  const [who, assigned] = [whoHas(row), assignedTo(row)];
   return (
     <div class="row-facts">
       <span>{worded(SYMPTOM, row.symptom)}</span>
@@ -98,7 +98,8 @@ function RowFacts({ row }: { row: IncidentRow }) {
       {row.attached_to !== null && <span class="tag">part of #{row.attached_to}</span>}
       {row.n_attached > 0 && <span class="tag">{row.n_attached} attached</span>}
       {row.review && <span class="tag">{worded(REVIEW, row.review)}</span>}
-      {who && row.state !== "resolved" && <span>{who} has it</span>}
+      {who && <span>{who} has it</span>}
+      {assigned && <span>assigned to {assigned}</span>}
     </div>
   );
 }

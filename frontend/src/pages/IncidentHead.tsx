@@ -14,7 +14,7 @@ import { permalink } from "../state/address";
 import { serverNow, timeOfDay, zone, zoneLabel } from "../state/clock";
 import { cameFrom, incidentHref } from "../state/list";
 import { announce } from "../state/notices";
-import { isSilenced } from "../state/status";
+import { assignedTo, isSilenced, whoHas } from "../state/status";
 import { session } from "../state/team";
 import { REVIEW, SYMPTOM, worded } from "../state/words";
 import type { Lanes } from "../types";
@@ -46,19 +46,21 @@ export function Head({ row, answer, job, previous, next, lanes }: HeadProps) {
   const filters = cameFrom();
   return (
     <div class="incident-head">
-      <StateChip row={row} />
-      <ConditionChip row={row} job={job} />
-      <span>
-        <b>#{row.number}</b> {worded(SYMPTOM, row.symptom)} in <a href={`/jobs/${row.job_id}`}>{row.job}</a>{" "}
-        <span class="faint">attempt {row.attempt}</span>
-      </span>
-      <span class="faint">
-        opened <Ago at={row.opened_at} />
-      </span>
-      <Handled row={row} />
-      <Belongs row={row} answer={answer} />
-      {answer.review && <Reviewed review={answer.review} />}
-      <Looking number={row.number} first={answer.looking} />
+      <div class="incident-facts">
+        <StateChip row={row} />
+        <ConditionChip row={row} job={job} />
+        <span>
+          <b>#{row.number}</b> {worded(SYMPTOM, row.symptom)} in <a href={`/jobs/${row.job_id}`}>{row.job}</a>{" "}
+          <span class="faint">attempt {row.attempt}</span>
+        </span>
+        <span class="faint">
+          opened <Ago at={row.opened_at} />
+        </span>
+        <Handled row={row} />
+        <Belongs row={row} answer={answer} />
+        {answer.review && <Reviewed review={answer.review} />}
+        <Looking number={row.number} first={answer.looking} />
+      </div>
       <nav class="neighbours" aria-label="Other incidents">
         <CopyLink lanes={lanes} />
         {filters && <a href={`/incidents?${filters}`}>List</a>}
@@ -72,9 +74,9 @@ export function Head({ row, answer, job, previous, next, lanes }: HeadProps) {
 function Handled({ row }: { row: IncidentRow }) {
   return (
     <>
-      {row.state === "acknowledged" && (
+      {whoHas(row) && (
         <span>
-          <b>{row.acknowledged_by}</b> has it, <Ago at={row.acknowledged_at} />
+          <b>{whoHas(row)}</b> has it, <Ago at={row.acknowledged_at} />
           {row.acknowledged_until && (
             <>
               , <For until={row.acknowledged_until} />
@@ -82,9 +84,9 @@ function Handled({ row }: { row: IncidentRow }) {
           )}
         </span>
       )}
-      {row.assignee && row.state !== "resolved" && row.assignee !== row.acknowledged_by && (
+      {assignedTo(row) && (
         <span>
-          assigned to <b>{row.assignee}</b>
+          assigned to <b>{assignedTo(row)}</b>
         </span>
       )}
       {row.silenced_until && isSilenced(row, serverNow()) && (

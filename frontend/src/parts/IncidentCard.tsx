@@ -5,6 +5,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import type { IncidentRow, JobRow } from "../live/rows";
 import { actOn, isUnderWay } from "../state/actions";
+import { assignedTo, whoHas } from "../state/status";
 import { mayAct } from "../state/team";
 import { COMPONENT, count, rankRanges, SYMPTOM, worded } from "../state/words";
 import { Ago, ConditionChip, FaultWords, GradeMark, StateChip } from "./bits";
@@ -51,12 +52,12 @@ export function IncidentCard({ row, job, chosen, onChoose }: IncidentCardProps) 
             Acknowledge
           </button>
         )}
-        {row.state === "acknowledged" && (
+        {whoHas(row) && (
           <span>
-            {row.acknowledged_by} has it, <Ago at={row.acknowledged_at} />
+            {whoHas(row)} has it, <Ago at={row.acknowledged_at} />
           </span>
         )}
-        {row.assignee && row.assignee !== row.acknowledged_by && <span>assigned to {row.assignee}</span>}
+        {assignedTo(row) && <span>assigned to {assignedTo(row)}</span>}
         <a href={`/incidents/${row.number}`} class="open-link" aria-label={`Open incident ${row.number}`}>
           #{row.number} →
         </a>

@@ -18,9 +18,14 @@ export function isSilenced(row: IncidentRow, nowMs: number): boolean {
   return row.silenced_until !== null && Date.parse(row.silenced_until) > nowMs;
 }
 
-/** Who handles it: whom it is assigned to, else who acknowledged it; "" nobody. */
-export function whoHandles(row: IncidentRow): string {
-  return row.assignee || (row.state === "acknowledged" ? (row.acknowledged_by ?? "") : "");
+/** Who has it: who acknowledged it; "" nobody. */
+export function whoHas(row: IncidentRow): string {
+  return row.state === "acknowledged" ? (row.acknowledged_by ?? "") : "";
+}
+
+/** Whom it is assigned to beside who has it; "" nobody. */
+export function assignedTo(row: IncidentRow): string {
+  return row.state === "resolved" || row.assignee === whoHas(row) ? "" : row.assignee;
 }
 
 /** Whether it waits for somebody, or somebody has it: neither silenced nor part of another. */
