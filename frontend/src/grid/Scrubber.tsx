@@ -4,10 +4,12 @@
  * for now.
  */
 
-import { useEffect, useLayoutEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+import { phase } from "../live/socket";
 import { pinMoment, pinnedMoment } from "../state/address";
 import { serverNow, spanWords, timeOfDay, zoneLabel } from "../state/clock";
 import { BLIND_MS } from "../state/sight";
+import { away } from "../state/team";
 import { count } from "../state/words";
 import {
   agoWords,
@@ -92,9 +94,9 @@ function Shown({ scrub, moments }: { scrub: Scrub; moments: Moments }) {
   );
 }
 
-/** Of a job that nobody hears any more the newest is old. */
+/** Of a job that nobody hears any more the newest is old, and so it is on a page that hears nothing. */
 function isLive({ is_live, newest_ns }: Moments): boolean {
-  return is_live && serverNow() - newest_ns / 1e6 < BLIND_MS;
+  return is_live && phase.value !== "stale" && !away.value && serverNow() - newest_ns / 1e6 < BLIND_MS;
 }
 
 function BackToNewest({ live }: { live: boolean }) {
@@ -121,10 +123,19 @@ function isWithin(moments: Moments, ms: number): boolean {
 function Beside({ moments, at }: { moments: Moments; at: number | null }) {
   const [before, after] = [momentBeside(moments.moments, at, -1), momentBeside(moments.moments, at, 1)];
   const listed = [...moments.moments, ...moments.after];
-  const value = listed.findIndex((one) => whole(one) === at);
-  const jump = (moment: Moment | null) => moment && pinMoment(whole(moment));
+  // Several may be of the same moment: the one that was chosen is named.
+  const [picked, pick] = useState("");
+  const isThere = (one: Moment) => whole(one) === at;
+  const chosen = listed.findIndex((one) => isThere(one) && keyOf(one) === picked);
+  const value = chosen >= 0 ? chosen : listed.findIndex(isThere);
+  const jump = (moment: Moment | null) => {
+    if (!moment) return;
+    pick(keyOf(moment));
+    pinMoment(whole(moment));
+  };
   return (
     <div class="scrubber-jump">
+      <LeftOut moments={moments} />
       <button type="button" class="small" disabled={!before} onClick={() => jump(before)} title={before?.word}>
         <span aria-hidden="true">‹</span>
         <span class="visually-hidden">Moment before</span>
@@ -136,16 +147,16 @@ function Beside({ moments, at }: { moments: Moments; at: number | null }) {
           onChange={(change) => jump(listed[Number((change.target as HTMLSelectElement).value)] ?? null)}
         >
           <option value="-1" disabled>
-            {count(moments.moments.length, "moment")}
+            {count(listed.length, "moment")}
           </option>
           {moments.moments.map((one, n) => (
-            <Choice key={`${one.kind} ${one.at_ns} ${one.word}`} moment={one} value={n} />
+            <Choice key={keyOf(one)} moment={one} value={n} />
           ))}
           {moments.after.length > 0 && (
             <optgroup label={`After ${timeOfDay(moments.to_ns / 1e6)}`}>
               {moments.after.map((one, n) => (
                 <Choice
-                  key={`${one.kind} ${one.at_ns} ${one.word}`}
+                  key={keyOf(one)}
                   moment={one}
                   value={moments.moments.length + n}
                   isUnknown={one.at_ns > moments.newest_ns}
@@ -159,10 +170,11 @@ function Beside({ moments, at }: { moments: Moments; at: number | null }) {
         <span aria-hidden="true">›</span>
         <span class="visually-hidden">Moment after</span>
       </button>
-      <LeftOut moments={moments} />
     </div>
   );
 }
+
+const keyOf = (one: Moment) => `${one.kind} ${one.at_ns} ${one.word}`;
 
 interface ChoiceProps {
   moment: Moment;
@@ -255,7 +267,7 @@ function Ticks({ moments, minutes, at }: { moments: Moments; minutes: Minutes; a
       {at !== null && <i class="scrubber-passed" style={{ left: percent(placeAt(minutes, at)) }} />}
       {moments.moments.map((one) => (
         <i
-          key={`${one.kind} ${one.at_ns} ${one.word}`}
+          key={keyOf(one)}
           class={`tick tick-${one.kind}`}
           style={{ left: percent(placeAt(minutes, one.at_ns / 1e6)) }}
         />
