@@ -81,7 +81,7 @@ def test_a_job_over_time_and_every_look(stack: Stack, incident: Incident, open_a
     picture(phone, "job-phone")
     assert fits(phone)
     nodes = open_as("vera", "/nodes")
-    expect(nodes.get_by_role("heading", name="Blamed again and again")).to_be_visible()
+    expect(nodes.get_by_role("heading", name="Blamed in thirty days")).to_be_visible()
     picture(nodes, "nodes-light")
     assert violations_in_both_themes(nodes) == []
 

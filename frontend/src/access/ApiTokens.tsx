@@ -108,7 +108,7 @@ function Tokens({ tokens, hasTeams, run }: TokensProps) {
       ),
     },
     {
-      word: "Acts",
+      word: "",
       cell: (row) => (
         <span class="cell-acts">
           {row.state === "live" && (

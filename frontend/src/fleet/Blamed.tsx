@@ -1,4 +1,4 @@
-/* Who is blamed again and again: a row per node, GPU or NIC, with a calendar of the last thirty days. */
+/* Who was blamed, the most often first: a row per node, GPU or NIC, with a calendar of the last thirty days. */
 
 import { Ago } from "../parts/bits";
 import { type Column, Table } from "../parts/Table";

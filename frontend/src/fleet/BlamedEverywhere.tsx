@@ -1,4 +1,4 @@
-/* Who is blamed again and again, on all nodes: below the list of nodes. */
+/* Who was blamed in thirty days, on all nodes: below the list of nodes. */
 
 import { useAnswer } from "../parts/useAnswer";
 import { Blamed } from "./Blamed";
@@ -7,5 +7,5 @@ import { readRecurrence } from "./calls";
 export function BlamedEverywhere() {
   const { value, failure } = useAnswer("recurrence", readRecurrence);
   if (failure) return <p class="warning">{failure.message}</p>;
-  return value && <Blamed blamed={value.blamed} title="Blamed again and again" />;
+  return value && <Blamed blamed={value.blamed} />;
 }

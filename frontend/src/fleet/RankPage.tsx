@@ -104,9 +104,14 @@ function Facts({ place, at }: { place: RankPlace; at: string | null }) {
         <a href={nodeHref(place.node)}>{place.node}</a>
       </Fact>
       {place.local_rank >= 0 && <Fact word="GPU">{place.local_rank}</Fact>}
-      {(place.gpu_uuid || place.gpu) && (
-        <Fact word="GPU address">
-          <Copy text={place.gpu_uuid || place.gpu} label="GPU" />
+      {place.gpu && (
+        <Fact word="GPU bus id">
+          <Copy text={place.gpu} label="GPU bus id" />
+        </Fact>
+      )}
+      {place.gpu_uuid && (
+        <Fact word="GPU UUID">
+          <Copy text={place.gpu_uuid} label="GPU UUID" />
         </Fact>
       )}
       <Fact word="NIC">{place.nic ? <Copy text={place.nic} label="NIC" /> : <span class="faint">unknown</span>}</Fact>

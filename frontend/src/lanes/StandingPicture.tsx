@@ -62,8 +62,7 @@ export function StandingPicture({ standing, lanes, culprits, diagnosis, nodeOf, 
       <div class="panel-head">
         <h2 id="standing">Who stood still when</h2>
         <span class="faint">
-          {rows.length === n ? `all ${count(n, "rank")}` : `${rows.length} of ${count(n, "rank")}`}, in Table 4’s
-          conditions
+          {rows.length === n ? `all ${count(n, "rank")}` : `${rows.length} of ${count(n, "rank")}`}, by what each did
         </span>
         <div class="panel-tools">
           <button type="button" aria-pressed={asTable} onClick={() => setQuery({ standing: asTable ? null : "table" })}>

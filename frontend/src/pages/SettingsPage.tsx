@@ -199,7 +199,7 @@ function TokenTable({ tokens, hasTeams, onGone }: TableProps) {
     { word: "Created", cell: (token) => <Ago at={token.created_at} /> },
     { word: "Last used", cell: (token) => <Ago at={token.last_used_at} /> },
     {
-      word: "Acts",
+      word: "",
       isNumber: true,
       cell: (token) => (
         <button type="button" onClick={() => setDoomed(token)} aria-label={`Delete token ${token.label}`}>

@@ -7,6 +7,7 @@ import type { ComponentChildren } from "preact";
 import { ScrollBox } from "./ScrollBox";
 
 export interface Column<Row> {
+  /** "" of buttons, which say what they are. */
   word: string;
   cell: (row: Row) => ComponentChildren;
   isNumber?: boolean;
@@ -36,11 +37,15 @@ export function Table<Row>(props: TableProps<Row>) {
         {caption && <caption>{caption}</caption>}
         <thead>
           <tr>
-            {columns.map((column) => (
-              <th key={column.word} scope="col" class={classOf(column)} title={column.title}>
-                {column.word}
-              </th>
-            ))}
+            {columns.map((column) =>
+              column.word ? (
+                <th key={column.word} scope="col" class={classOf(column)} title={column.title}>
+                  {column.word}
+                </th>
+              ) : (
+                <td key="" />
+              ),
+            )}
           </tr>
         </thead>
         <tbody>

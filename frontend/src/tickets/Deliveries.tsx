@@ -7,6 +7,7 @@ import { type Column, Table } from "../parts/Table";
 import { useAnswer } from "../parts/useAnswer";
 import { query, setQuery } from "../state/address";
 import { notify } from "../state/notices";
+import { count } from "../state/words";
 import { type DeliveryRow, type DestinationRow, readDeliveries, replayDelivery } from "./calls";
 
 const STATES = ["waiting", "sent", "dead", "skipped"];
@@ -85,7 +86,7 @@ function Rows({ rows, again }: { rows: DeliveryRow[]; again: () => void }) {
     { word: "When", cell: (row) => <Ago at={row.done_at ?? row.made_at} /> },
     { word: "Tries", isNumber: true, cell: (row) => row.n_attempts },
     { word: "Said", cell: (row) => row.said || <span class="faint">–</span> },
-    { word: "Act", cell: (row) => row.may_replay && <Replay row={row} again={again} /> },
+    { word: "", cell: (row) => row.may_replay && <Replay row={row} again={again} /> },
   ];
   return <Table label="Newest deliveries" isCards columns={columns} rows={rows} rowKey={(row) => row.id} />;
 }
@@ -99,7 +100,7 @@ function What({ row }: { row: DeliveryRow }) {
           #{row.incident}
         </a>
       )}
-      {row.n_merged > 0 && <span class="faint"> with {row.n_merged} more</span>}
+      {row.n_merged > 0 && <span class="faint"> and {count(row.n_merged, "later change")}</span>}
       {row.replay_of !== null && <span class="tag">replay</span>}
     </>
   );

@@ -93,7 +93,7 @@ function Destinations({ answer, again, edit, show }: DestinationsProps) {
     { word: "Sent", isNumber: true, cell: (row) => row.n_sent.toLocaleString("en-US") },
     { word: "Dead", isNumber: true, cell: (row) => row.n_dead.toLocaleString("en-US") },
     { word: "Back", isWideOnly: true, cell: (row) => <Back row={row} /> },
-    { word: "Act", cell: (row) => row.may_change && <Acts row={row} again={again} edit={edit} show={show} /> },
+    { word: "", cell: (row) => row.may_change && <Acts row={row} again={again} edit={edit} show={show} /> },
   ];
   const mayChange = answer.destinations.some((row) => row.may_change);
   return (
