@@ -1,8 +1,9 @@
 """The diagnosis of a slow job, from the nodes that matter where there are many (Mycroft §5: communicators, ranks, flows).
 
 Some nodes are read whole as the norm, of all others one slow iteration; who stands out in it is read whole too, with the peers
-(slow/suspects.py). What the rules make of that is the answer when they are sure. When they are not, or too many nodes
-stand out, everything is read: an answer may take longer, and is never guessed from a part.
+(slow/suspects.py). What the rules make of that is the answer when they are sure. When they are not, or blame a node that
+was only read as the norm, or too many nodes stand out, everything is read: an answer may take longer, and is never guessed
+from a part.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, FaultKind, Grade, Symptom
+from rca.holes import NOT_READ
 from rca.keys import Ints
 from rca.settings import Settings
 from rca.slow.suspects import CLOCKED_NODES, GLIMPSED, norm_nodes, peers, slow_span, suspects
@@ -43,10 +45,11 @@ def diagnose_slow(
     source: Source, symptom: Symptom, settings: Settings, large_nodes: int = LARGE_NODES
 ) -> tuple[Window, Diagnosis]:
     """The diagnosis of a slowdown, and the window that it was made from."""
-    window = _part(source, symptom, large_nodes)
-    if window is not None:
+    part = _part(source, symptom, large_nodes)
+    if part is not None:
+        window, near = part
         found = diagnose(window, symptom, settings)
-        if is_sure(found):
+        if is_sure(found) and not blames_norm(found, window, near):
             return window, found
     window = source.whole(None)
     return window, diagnose(window, symptom, settings)
@@ -62,8 +65,26 @@ def is_sure(found: Diagnosis) -> bool:
     return bool(best.culprits) and best.grade is Grade.STRONG
 
 
-def _part(source: Source, symptom: Symptom, large_nodes: int) -> Window | None:
-    """The window of the nodes that matter; None where everything is to be read."""
+def blames_norm(found: Diagnosis, window: Window, near: Ints) -> bool:
+    """Whether somebody is blamed, first or beside others, who was read as the norm alone. near: nodes that stand out, and
+    their peers."""
+    blamed = [rank for one in found.findings if one.grade is not Grade.WEAK for rank in one.culprits]
+    return bool(np.isin(blamed, window.ranks["rank"][~np.isin(window.ranks["node"], near)]).any())
+
+
+def is_part(found: Diagnosis) -> bool:
+    """Whether a diagnosis was made from a part of the nodes."""
+    return NOT_READ in found.missing
+
+
+def unseen_of(found: Diagnosis) -> tuple[str, ...]:
+    """What was missing; what was not asked for is not."""
+    return tuple(one for one in found.missing if one != NOT_READ)
+
+
+def _part(source: Source, symptom: Symptom, large_nodes: int) -> tuple[Window, Ints] | None:
+    """The window of the nodes that matter, and those of them that stand out, with their peers; None where everything is to
+    be read."""
     frame = source.frame()
     norm, n_nodes = norm_nodes(frame), len(frame.nodes)
     if n_nodes < large_nodes or len(norm) > PART_MAX / 2 * n_nodes:
@@ -75,9 +96,10 @@ def _part(source: Source, symptom: Symptom, large_nodes: int) -> Window | None:
     odd = suspects(source.glimpse(start_ns, end_ns, GLIMPSED), lost_ns)
     if odd is None:
         return None
-    chosen = np.union1d(np.union1d(norm, odd), peers(source.whole(odd), odd))
+    near = np.union1d(odd, peers(source.whole(odd), odd))
+    chosen = np.union1d(norm, near)
     if len(chosen) > PART_MAX * n_nodes:
         return None
     window = source.whole(chosen)
     others = np.setdiff1d(np.arange(n_nodes), chosen)
-    return replace(window, unread=tuple(window.nodes["name"][others].tolist()))
+    return replace(window, unread=tuple(window.nodes["name"][others].tolist())), near

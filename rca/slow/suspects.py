@@ -26,7 +26,7 @@ GLIMPSE_NS: Final = 2_000_000_000  # at least: the shortest iterations differ by
 GROUP_MIN: Final = 4  # replicas with a median
 DEVIATIONS: Final = 4.0  # of a group's usual, by its median deviation
 LEAST: Final = 0.1  # of the lost time: the rules ask for twice as much
-BESIDE: Final = 0.5  # of what the one that stands out most has
+BESIDE: Final = 0.5  # of what the one that stands out most has: where more than SUSPECTS_MAX stand out
 ALIKE: Final = 0.7  # of that: as much as it
 FEW: Final = 8  # nodes that stand out as much: more are no matter of a few
 SUSPECTS_MAX: Final = 4 * FEW
@@ -71,7 +71,8 @@ def slow_span(some: Window, onset_ns: int) -> tuple[int, int, float] | None:
 
 
 def suspects(glimpse: Window, lost_ns: float) -> Ints | None:
-    """(k,) nodes with a rank that is unlike its replicas, ascending; None when there are many.
+    """(k,) nodes with a rank that is unlike its replicas or has too few to be compared with, ascending; None when there are
+    many.
 
     glimpse: the ops of all nodes of as long as lost_ns were lost in.
     """
@@ -81,18 +82,17 @@ def suspects(glimpse: Window, lost_ns: float) -> Ints | None:
     group, node = _replicas(glimpse, of, n_ranks), _nodes(glimpse, n_ranks)
     n_ops = np.bincount(of[known], minlength=n_ranks)
     found = np.zeros(len(glimpse.nodes), bool)
-    found[node[_says_less(n_ops, group) & (node >= 0)]] = True
+    found[node[(_says_less(n_ops, group) | _is_alone(group)) & (node >= 0)]] = True
     for values in _measures(glimpse, of, n_ranks):
         more = _beyond(values, group)
         worst = np.zeros(len(glimpse.nodes))
         np.maximum.at(worst, node[node >= 0], more[node >= 0])
-        most = float(worst.max(initial=0.0))
-        if most < LEAST * lost_ns:
-            continue
-        if np.count_nonzero(worst >= ALIKE * most) > FEW:
+        is_odd = worst >= LEAST * lost_ns
+        if np.count_nonzero(is_odd & (worst >= ALIKE * worst.max(initial=0.0))) > FEW:
             return None
-        first = np.argsort(-worst, kind="stable")[:FEW]
-        found[first[worst[first] >= max(LEAST * lost_ns, BESIDE * most)]] = True
+        if np.count_nonzero(is_odd) > SUSPECTS_MAX:  # hundreds follow one culprit by some of what it costs
+            is_odd &= worst >= BESIDE * worst.max(initial=0.0)
+        found |= is_odd
     chosen = np.flatnonzero(found)
     return chosen if len(chosen) <= SUSPECTS_MAX else None
 
@@ -147,6 +147,14 @@ def _says_less(n_ops: Ints, group: Ints) -> Mask:
     found = np.zeros(len(n_ops), bool)
     for at in _members(group):
         found[at] = 2 * n_ops[at] < np.median(n_ops[at])
+    return found
+
+
+def _is_alone(group: Ints) -> Mask:
+    """(n,) who exists and has too few replicas for a median: nobody can say that it is like them."""
+    found = group >= 0
+    for at in _members(group):
+        found[at] = False
     return found
 
 

@@ -8,6 +8,7 @@ so that it stays the same from look to look.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -26,11 +27,14 @@ KEPT_MAX: Final = 32
 @dataclass(frozen=True, slots=True)
 class _Kept:
     """Whom a job with this layout is watched by: looks at it have the same arrays until the layout changes, which nobody
-    can write to, and each look asks twice."""
+    can write to, and each look asks twice. It does not keep them: they are 96 MB at 100,000 ranks."""
 
-    ranks: Rows
-    members: Rows
+    ranks: weakref.ref[Rows]
+    members: weakref.ref[Rows]
     found: Ints
+
+    def is_of(self, window: Window) -> bool:
+        return self.ranks() is window.ranks and self.members() is window.members
 
 
 _KEPT: Final[dict[tuple[int, int, int], _Kept]] = {}
@@ -42,8 +46,8 @@ def sampled_ranks(window: Window, settings: Settings) -> Ints:
         return _sampled(window, settings)
     key = id(window.ranks), id(window.members), settings.sampled_ranks_max
     kept = _KEPT.get(key)
-    if kept is None or kept.ranks is not window.ranks or kept.members is not window.members:
-        kept = _Kept(window.ranks, window.members, _sampled(window, settings))
+    if kept is None or not kept.is_of(window):
+        kept = _Kept(weakref.ref(window.ranks), weakref.ref(window.members), _sampled(window, settings))
         while len(_KEPT) >= KEPT_MAX:
             _KEPT.pop(next(iter(_KEPT)), None)
         _KEPT[key] = kept

@@ -12,6 +12,7 @@ import pytest
 
 from ingest.columns import Columns
 from ingest.window import Window
+from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
 from rca.diagnose import diagnose
@@ -20,8 +21,8 @@ from rca.holes import NOT_READ
 from rca.keys import Ints, Rows
 from rca.narrowed import diagnose_slow, is_sure
 from rca.settings import DEFAULT
-from rca.slow.suspects import GLIMPSED, norm_nodes, suspects
-from tests.nccl_instrument.simulate.jobs import window_after
+from rca.slow.suspects import GLIMPSED, norm_nodes, slow_span, suspects
+from tests.nccl_instrument.simulate.jobs import run, window_after, window_of
 
 LAYOUT = Layout(tp=2, pp=1, dp=24, ranks_per_node=2)
 N_NODES, VICTIM = 24, 33
@@ -54,9 +55,9 @@ class Whole:
 
 
 @cache
-def slow(fault: str, amount: float) -> Window:
-    victim = {"links_slow": None, "gpus_slow": None, "cpu_contention": VICTIM // 2}.get(fault, VICTIM)
-    return window_after(fault, LAYOUT, victim, amount, at_s=AT_S, seconds=SECONDS)
+def slow(fault: str, amount: float, layout: Layout = LAYOUT, victim: int = VICTIM, seconds: float = SECONDS) -> Window:
+    named = {"links_slow": None, "gpus_slow": None, "cpu_contention": victim // 2}.get(fault, victim)
+    return window_after(fault, layout, named, amount, at_s=AT_S, seconds=seconds)
 
 
 def symptom(window: Window) -> Symptom:
@@ -67,17 +68,89 @@ def answered(found: Diagnosis) -> tuple[object, ...]:
     return tuple((one.rule, one.component, one.kind, one.grade, one.culprits) for one in found.findings[:1])
 
 
-@pytest.mark.parametrize(("fault", "amount"), [("gpu_slow", 2.0), ("nic_limited", 0.2), ("gpu_pcie_slow", 4.0)])
-def test_one_slow_rank_is_named_from_a_part_of_the_nodes_as_from_all(fault: str, amount: float) -> None:
-    source = Whole(slow(fault, amount))
-    window, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=N_NODES)
+@pytest.mark.parametrize(
+    ("fault", "amount", "n_nodes"),
+    [("gpu_slow", 2.0, 28), ("nic_limited", 0.2, N_NODES), ("gpu_pcie_slow", 4.0, N_NODES)],
+)
+def test_one_slow_rank_is_named_from_a_part_of_the_nodes_as_from_all(fault: str, amount: float, n_nodes: int) -> None:
+    source = Whole(slow(fault, amount, replace(LAYOUT, dp=n_nodes)))
+    window, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=n_nodes)
     assert answered(found) == answered(diagnose(source.window, symptom(source.window)))
     assert found.culprits == (VICTIM,)
-    assert None not in source.asked and len(window.unread) > N_NODES / 2
+    assert None not in source.asked and len(window.unread) > n_nodes / 2
+
+
+EXPERTS = Layout(tp=2, pp=1, dp=24, ep=12, ranks_per_node=2)
+PAIRS = Layout(tp=2, pp=12, dp=2, ranks_per_node=2)
+
+
+@pytest.mark.parametrize(
+    ("layout", "fault", "amount", "victim"),
+    [(EXPERTS, "gpu_pcie_slow", 4.0, 11), (PAIRS, "nic_limited", 0.2, 7)],
+    ids=["experts", "two replicas"],
+)
+def test_of_a_job_with_too_few_replicas_to_compare_everything_is_read(
+    layout: Layout, fault: str, amount: float, victim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rca.slow.suspects.NORM_NODES", 4)
+    source = Whole(slow(fault, amount, layout, victim, 14.0))
+    window, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=N_NODES)
+    assert found.culprits == (victim,) and not window.unread
+
+
+def test_a_node_with_a_rank_that_has_no_replicas_is_looked_at() -> None:
+    whole = slow("gpus_slow", 2.0)
+    ranks = whole.ranks.copy()
+    ranks["ep"][ranks["rank"] == 9] = 5
+    window = replace(Whole(whole).glimpse(ONSET_NS, ONSET_NS + 2 * 10**9, GLIMPSED), ranks=ranks)
+    found = suspects(window, 1e12)
+    assert found is not None and found.tolist() == ranks["node"][ranks["rank"] == 9].tolist()
+
+
+@cache
+def slow_twice() -> Window:
+    """A slow NIC, and one that costs a third of it."""
+    faults = (
+        make_fault("nic_limited", LAYOUT, AT_S, victim=rank, amount=by) for rank, by in ((VICTIM, 0.2), (10, 0.4))
+    )
+    return window_of(run(LAYOUT, *faults, seconds=SECONDS))
+
+
+def test_a_second_culprit_is_named_beside_one_that_stands_out_three_times_as_much() -> None:
+    source = Whole(slow_twice())
+    _, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=N_NODES)
+    assert found.culprits == diagnose(source.window, symptom(source.window)).culprits == (10, VICTIM)
+
+
+def test_where_more_follow_than_can_be_read_those_count_that_have_half_of_what_the_first_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = Whole(slow_twice())
+    span = slow_span(source.whole(norm_nodes(source.window)), ONSET_NS)
+    assert span is not None
+    glimpse, nodes = source.glimpse(span[0], span[1], GLIMPSED), source.window.ranks["node"]
+    first, second = (int(nodes[source.window.ranks["rank"] == rank][0]) for rank in (VICTIM, 10))
+    every = suspects(glimpse, span[2])
+    assert every is not None and {first, second} <= set(every.tolist())
+    monkeypatch.setattr("rca.slow.suspects.SUSPECTS_MAX", len(every) - 1)
+    some = suspects(glimpse, span[2])
+    assert some is not None and first in some and second not in some
+
+
+def test_when_somebody_is_blamed_who_was_read_as_the_norm_everything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Whole(slow("nic_limited", 0.2))
+    home = int(source.window.ranks["node"][source.window.ranks["rank"] == VICTIM][0])
+    nobody = np.zeros(0, np.int64)
+    monkeypatch.setattr("rca.narrowed.norm_nodes", lambda _: np.arange(home - 2, home + 2))
+    monkeypatch.setattr("rca.narrowed.suspects", lambda *_: nobody)
+    monkeypatch.setattr("rca.narrowed.peers", lambda *_: nobody)
+    window, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=N_NODES)
+    assert found.culprits == (VICTIM,) and not window.unread
+    assert source.asked == [4, 0, 4, None]
 
 
 def test_that_most_nodes_were_not_read_is_said_and_their_ranks_are_not_called_silent() -> None:
-    source = Whole(slow("gpu_slow", 2.0))
+    source = Whole(slow("nic_limited", 0.2))
     _, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=N_NODES)
     assert NOT_READ in found.missing and not any("Nothing in this window" in said for said in found.missing)
 
@@ -97,7 +170,7 @@ def test_of_a_job_that_is_not_large_everything_is_read() -> None:
 
 
 def test_when_the_rules_are_not_sure_of_what_a_part_says_everything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Whole(slow("gpu_slow", 2.0))
+    source = Whole(slow("nic_limited", 0.2))
     monkeypatch.setattr("rca.narrowed.is_sure", lambda _: False)
     window, _ = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=N_NODES)
     assert source.asked[-1] is None and not window.unread

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -84,3 +86,13 @@ def test_a_layout_that_nobody_can_write_to_is_worked_out_once_and_another_one_an
     other = dataclasses.replace(window, ranks=window.ranks[:32])
     assert sampled_ranks(window, DEFAULT).tolist() == _sampled(window, DEFAULT).tolist()
     assert sampled_ranks(other, DEFAULT).tolist() == _sampled(other, DEFAULT).tolist()
+
+
+def test_a_layout_that_nobody_else_keeps_is_not_kept_for_who_watches_it() -> None:
+    window = make_window(64, tp=2, pp=2, at_ms=50)
+    window.ranks.flags.writeable = window.members.flags.writeable = False
+    sampled_ranks(window, DEFAULT)
+    ranks, members = weakref.ref(window.ranks), weakref.ref(window.members)
+    del window
+    gc.collect()
+    assert ranks() is None and members() is None

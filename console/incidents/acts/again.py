@@ -1,4 +1,5 @@
-"""Diagnoses that somebody asked for: of an incident once more, or of a job that was only reported.
+"""Diagnoses that somebody asked for: of an incident once more, or of a job that was only reported; and those that an
+incident still waits for when it is over.
 
 Made from the pinned traces by today's rules and today's thresholds of the job. Another answer is a new revision; the same
 answer is said too, since whoever asked waits for one. A report names no trigger's symptom: its evidence lies around the
@@ -31,6 +32,7 @@ from ingest.traces.retention import pin_window
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Symptom, SymptomKind, diagnosis_from_json
+from rca.narrowed import is_part
 
 GIVEN_UP_AFTER: Final = timedelta(minutes=5)
 REPORT_AFTER_NS: Final = 60 * SECOND  # of the time after the reported beginning
@@ -43,6 +45,13 @@ def attempts_asked_for() -> list[int]:
     """Attempts with an incident that waits for a diagnosis, ended ones too."""
     waiting = Incident.objects.filter(asked_at__isnull=False)
     return list(waiting.order_by("attempt").values_list("attempt_id", flat=True).distinct())
+
+
+def ask_if_never_diagnosed(incident: Incident) -> None:
+    """A slowdown that is over before its first diagnosis was sure enough to be shown (watching/revise.py: is_early) is
+    diagnosed from all it left."""
+    never = Incident.objects.filter(pk=incident.pk, symptom=SymptomKind.STRAGGLER, revisions=None, asked_at=None)
+    never.update(asked_at=timezone.now())
 
 
 def diagnose_asked(attempt_id: int) -> None:
@@ -76,8 +85,10 @@ def _answer_one(incident: Incident) -> None:
         note = f"What was reported names nobody; revision {newest.number} stands."
         return lifecycle.observe(incident, "confirmed", {}, note=note)
     number = newest.number + 1 if newest else 1
-    if newest is not None and answer(diagnosis) == answer(diagnosis_from_json(newest.body)):
-        note = f"Diagnosed again: the same answer as revision {newest.number}."
+    before = diagnosis_from_json(newest.body) if newest is not None else None
+    if newest is not None and before is not None and answer(diagnosis) == answer(before):
+        of_all = " from all nodes" if is_part(before) else ""
+        note = f"Diagnosed again{of_all}: the same answer as revision {newest.number}."
         return lifecycle.observe(incident, "confirmed", {}, note=note)
     if number > settings.REVISIONS_MAX:
         note = f"Another answer, but {settings.REVISIONS_MAX} revisions are kept already: {diagnosis.verdict}"

@@ -12,6 +12,7 @@ from typing import Final
 from rca.dumps.dump_parts import NOT_ANSWERED
 from rca.dumps.fusion import RECORDER, STACKS
 from rca.findings import Diagnosis
+from rca.narrowed import is_part, unseen_of
 from rca.words import capitalised
 
 _NO_DUMP: Final = re.compile(rf"No ({STACKS}|{RECORDER}) of (ranks? |no rank)")
@@ -23,7 +24,8 @@ def changes(before: Diagnosis, after: Diagnosis) -> str:
         after.verdict if after.verdict != before.verdict else "",
         _grade(before, after),
         _victims(before, after),
-        _unseen(before.missing, after.missing),
+        "All nodes were read." if is_part(before) and not is_part(after) else "",
+        _unseen(unseen_of(before), unseen_of(after)),
         _sentences("Grade lowered:", after.downgraded, before.downgraded),
         _sentences("No longer lowers the grade:", before.downgraded, after.downgraded),
     ]

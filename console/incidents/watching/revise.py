@@ -7,11 +7,10 @@ sight. Batches that come later still, from a spool, revise the diagnosis whose w
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from django.conf import settings
 from django.db import transaction
@@ -31,7 +30,7 @@ from ingest.traces.narrow import SlowEvidence, read_evidence
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Finding, Grade, Symptom, SymptomKind, diagnosis_from_json, to_json
-from rca.narrowed import LARGE_NODES, diagnose_slow
+from rca.narrowed import LARGE_NODES, diagnose_slow, is_part, unseen_of
 from rca.settings import Settings
 from rca.triggers.look import is_halved
 
@@ -49,8 +48,11 @@ PATIENT_SECONDS: Final = 5.0
 COMMIT_SECONDS: Final = 10.0  # a batch may be received before a diagnosis reads, and committed so long afterwards
 LATE_INCIDENTS_MAX: Final = 3  # of an attempt, the newest
 
-Found = Callable[[], tuple[Window, Diagnosis]]
-"""The evidence and its diagnosis, once they are wanted."""
+
+class Found(Protocol):
+    """The evidence and its diagnosis, once they are wanted; `everything`: of no part of the nodes."""
+
+    def __call__(self, *, everything: bool = ...) -> tuple[Window, Diagnosis]: ...
 
 
 def revise(incident: Incident, symptom: Symptom, seen: Window, thresholds: Settings) -> None:
@@ -86,7 +88,7 @@ def _has_late_news(newest: DiagnosisRevision, analysed_at: datetime, span: tuple
     nodes = Node.objects.filter(attempt=attempt_id)
     if not nodes.filter(late_received_ns__gt=int(since.timestamp() * 1e9)).exists():
         return False
-    has_caught_up = bool(newest.body["missing"]) and not nodes.filter(catching_up=True).exists()
+    has_caught_up = bool(unseen_of(diagnosis_from_json(newest.body))) and not nodes.filter(catching_up=True).exists()
     return has_caught_up or has_new_batches(attempt_id, *span, since)
 
 
@@ -109,10 +111,13 @@ def revise_dumped(incident: Incident) -> None:
 
 
 def read_and_diagnose(
-    attempt_id: int, span: tuple[int, int], symptom: Symptom, thresholds: Settings, now_ns: int | None = None
-) -> tuple[Window, Diagnosis]:
-    """What is stored of the evidence in `span`, and the diagnosis; of a large slow job what was needed to be sure."""
-    if symptom.kind is SymptomKind.STRAGGLER and Node.objects.filter(attempt=attempt_id).count() >= LARGE_NODES:
+    attempt_id: int, span: tuple[int, int], symptom: Symptom, thresholds: Settings, now_ns: int | None = None,
+    *, everything: bool = False,
+) -> tuple[Window, Diagnosis]:  # fmt: skip
+    """What is stored of the evidence in `span`, and the diagnosis; of a large slow job what was needed to be sure, unless
+    `everything` is wanted."""
+    is_slow = symptom.kind is SymptomKind.STRAGGLER and not everything
+    if is_slow and Node.objects.filter(attempt=attempt_id).count() >= LARGE_NODES:
         return diagnose_slow(SlowEvidence(attempt_id, *span, symptom.at_ns, now_ns), symptom, thresholds)
     window = read_evidence(attempt_id, *span, onset_ns(symptom), now_ns=now_ns)
     return window, diagnose(window, symptom, thresholds)
@@ -128,27 +133,41 @@ def _diagnose_in_look(incident: Incident, found: Found, thresholds: Settings) ->
 
 
 def _diagnose(incident: Incident, found: Found, thresholds: Settings, *, with_dumps: bool = True) -> None:
-    window, traced = found()
-    diagnosis = staged(incident.attempt_id, traced, window, thresholds)
-    if with_dumps:
-        diagnosis = dumps.fused(incident, diagnosis, thresholds)
+    window, diagnosis = _joined(incident, found(), thresholds, with_dumps)
     newest = incident.revisions.order_by("-number").first()
     if newest is None and is_early(diagnosis, incident.triggered_ns, window.end_ns):
         return
     Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
     number = newest.number + 1 if newest else 1
-    if number <= settings.REVISIONS_MAX and _is_news(incident, newest, diagnosis):
-        store(incident, diagnosis, number, window, newest)
+    if number > settings.REVISIONS_MAX or not _is_news(incident, newest, diagnosis):
+        return
+    if newest is not None and is_part(diagnosis) and not is_part(diagnosis_from_json(newest.body)):
+        # what all nodes told is not taken back by what some of them tell
+        window, diagnosis = _joined(incident, found(everything=True), thresholds, with_dumps)
+        if not _is_news(incident, newest, diagnosis):
+            return
+    store(incident, diagnosis, number, window, newest)
 
 
-def _evidence(incident: Incident, symptom: Symptom, seen: Window, thresholds: Settings) -> tuple[Window, Diagnosis]:
+def _joined(
+    incident: Incident, traced: tuple[Window, Diagnosis], thresholds: Settings, with_dumps: bool
+) -> tuple[Window, Diagnosis]:
+    """With what stages say, and dumps."""
+    window, found = traced
+    diagnosis = staged(incident.attempt_id, found, window, thresholds)
+    return window, dumps.fused(incident, diagnosis, thresholds) if with_dumps else diagnosis
+
+
+def _evidence(
+    incident: Incident, symptom: Symptom, seen: Window, thresholds: Settings, *, everything: bool = False
+) -> tuple[Window, Diagnosis]:
     """From shortly before the first sign (but no longer back than is bearable to read) to when the picture is frozen."""
     start_ns = evidence_start_ns(symptom, incident.triggered_ns)
     end_ns = incident.triggered_ns + FROZEN_NS
     if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
         return seen, diagnose(seen, symptom, thresholds)
     span = min(start_ns, seen.start_ns), min(seen.end_ns, end_ns)
-    return read_and_diagnose(incident.attempt_id, span, symptom, thresholds)
+    return read_and_diagnose(incident.attempt_id, span, symptom, thresholds, everything=everything)
 
 
 def onset_ns(symptom: Symptom) -> int | None:
@@ -195,7 +214,7 @@ def _is_one_link(finding: Finding) -> bool:
 
 def is_early(diagnosis: Diagnosis, triggered_ns: int, end_ns: int) -> bool:
     """Whether a first diagnosis of a slowdown is kept back: it names nobody surely, and few slow iterations were seen. The
-    incident stands as suspected meanwhile, for EAGER_NS at most."""
+    incident stands as suspected meanwhile, for EAGER_NS at most; if it is over before, it is diagnosed then (acts/again.py)."""
     symptom = diagnosis.symptom
     if symptom.kind is not SymptomKind.STRAGGLER or end_ns - triggered_ns >= EAGER_NS:
         return False
@@ -224,10 +243,10 @@ def _is_news(incident: Incident, newest: DiagnosisRevision | None, diagnosis: Di
 
 
 def answer(diagnosis: Diagnosis) -> tuple[Any, ...]:
-    """What makes two diagnoses the same answer."""
+    """What makes two diagnoses the same answer; of how many nodes it was made does not."""
     best = diagnosis.findings[0] if diagnosis.findings else None
     said = (best.rule, best.component, best.kind, best.grade, best.culprits, best.tied) if best else None
-    return said, frozenset(diagnosis.victims), diagnosis.missing, diagnosis.downgraded, diagnosis.layer
+    return said, frozenset(diagnosis.victims), unseen_of(diagnosis), diagnosis.downgraded, diagnosis.layer
 
 
 def store(

@@ -24,7 +24,7 @@ from console.dumps.news import death_of, explanation_of, follow_dumps, is_held
 from console.dumps.reading import debt_of, settle
 from console.dumps.wanted import ask_for
 from console.incidents import lifecycle
-from console.incidents.acts.again import diagnose_asked
+from console.incidents.acts.again import ask_if_never_diagnosed, diagnose_asked
 from console.incidents.acts.pauses import pause_sentence
 from console.incidents.acts.wanted_pace import with_wanted
 from console.incidents.models import ConditionState, Incident, State
@@ -101,6 +101,7 @@ def close_ended(job_id: int | None = None) -> None:
     for incident in left.filter(job=job_id) if job_id is not None else left:
         if incident.condition != ConditionState.CLEAR:
             _set_condition(incident, ConditionState.CLEAR, "the attempt ended")
+            ask_if_never_diagnosed(incident)
         _resolve(incident, "job ended")
 
 
@@ -222,6 +223,7 @@ def _calm(incident: Incident, window: Window) -> None:
     _mark(incident, clean_looks=incident.clean_looks + 1, clean_look_at=now)
     if incident.clean_looks >= settings.CLEAN_LOOKS_TO_CLEAR:
         _set_condition(incident, ConditionState.CLEAR, "ops complete again", cleared_at=now)
+        ask_if_never_diagnosed(incident)
     elif incident.clean_looks > 1 and incident.condition == ConditionState.FIRING:
         _set_condition(incident, ConditionState.CLEARING, "ops complete again")
 

@@ -18,6 +18,7 @@ from console.incidents.watching import thresholds, watch
 from ingest.door.marks import take_heard
 from ingest.models import Attempt, Job
 from rca.findings import diagnosis_from_json
+from rca.holes import NOT_READ
 from tests.console.incidents.stalling import StallingJob
 from tests.ingest.conftest import Ingest, ingest, no_traces
 
@@ -51,6 +52,17 @@ async def test_the_same_answer_is_said_and_no_revision_is_stored(stalled: Stalli
     assert await said(incident) == ("confirmed", "Diagnosed again: the same answer as revision 1.")
     assert await incident.revisions.acount() == before
     assert (await Incident.objects.aget()).asked_at is None
+
+
+async def test_all_nodes_that_say_what_a_part_of_them_said_are_no_other_answer(stalled: StallingJob) -> None:
+    incident = await ask()
+    part = await incident.revisions.alatest("number")
+    part.pk, part.number = None, part.number + 1
+    part.body = {**part.body, "missing": [*part.body["missing"], NOT_READ]}
+    await part.asave(force_insert=True)
+    await look()
+    assert await said(incident) == ("confirmed", "Diagnosed again from all nodes: the same answer as revision 2.")
+    assert await incident.revisions.acount() == 2
 
 
 async def test_another_answer_is_a_revision_with_the_thresholds_of_now(

@@ -9,10 +9,12 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from console.incidents.models import Incident
+from console.incidents.models import DiagnosisRevision, Incident
 from console.incidents.watching import revise
 from ingest.models import Attempt, Node
+from ingest.window import Window
 from rca.findings import Diagnosis, Grade, Symptom, SymptomKind
+from rca.holes import NOT_READ
 from rca.settings import DEFAULT
 from tests.console.incidents.making import SECOND, make_diagnosis, make_incident, make_symptom
 from tests.windows import make_window
@@ -126,3 +128,61 @@ def test_an_incident_whose_first_diagnosis_is_kept_back_stands_as_suspected_and_
     monkeypatch.setattr(revise, "is_early", lambda *_: False)
     named = revise_as(waiting, make_diagnosis(slower(incident, 3)), monkeypatch)
     assert (named.certainty, named.culprits, named.revisions.count()) == ("diagnosed", [3], 1)
+
+
+def part_of(whole: Diagnosis) -> Diagnosis:
+    return dataclasses.replace(whole, missing=(*whole.missing, NOT_READ))
+
+
+def revise_reading(
+    incident: Incident, part: Diagnosis, whole: Diagnosis, monkeypatch: pytest.MonkeyPatch
+) -> list[DiagnosisRevision]:
+    """The revisions after one more, of which a part of the nodes says `part` and all of them `whole`."""
+
+    def read(*_: object, everything: bool = False) -> tuple[Window, Diagnosis]:
+        return make_window(), whole if everything else part
+
+    monkeypatch.setattr(revise, "_evidence", read)
+    revise.revise(Incident.objects.get(pk=incident.pk), whole.symptom, make_window(), DEFAULT)
+    return list(incident.revisions.order_by("number"))
+
+
+def test_how_many_nodes_were_read_is_no_other_answer(incident: Incident, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = make_diagnosis(make_symptom(incident.attempt))
+    part = part_of(whole)
+    assert revise.answer(part) == revise.answer(whole)
+    assert len(revise_reading(incident, part, whole, monkeypatch)) == 1
+    assert len(revise_reading(incident, whole, whole, monkeypatch)) == 1
+
+
+def test_what_all_nodes_told_is_taken_back_by_all_of_them_only(
+    incident: Incident, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    symptom = make_symptom(incident.attempt)
+    first, other, third = (make_diagnosis(symptom, culprits=(rank,)) for rank in (3, 5, 6))
+    revise_as(incident, first, monkeypatch)
+    assert len(revise_reading(incident, part_of(other), first, monkeypatch)) == 1
+    kept = revise_reading(incident, part_of(other), third, monkeypatch)
+    assert [(one.culprits, NOT_READ in one.body["missing"]) for one in kept] == [([3], False), ([6], False)]
+
+
+def test_an_entry_says_that_all_nodes_were_read_for_another_answer_than_a_part_gave(
+    incident: Incident, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make_diagnosis(make_symptom(incident.attempt))
+    revise_as(incident, part_of(first), monkeypatch)
+    revise_as(incident, dataclasses.replace(first, victims=(0, 1)), monkeypatch)
+    assert incident.timeline.get(verb="revised").note == "2 ranks wait instead of 3. All nodes were read."
+
+
+def test_nodes_that_were_left_out_are_not_waited_for_like_late_ones(
+    incident: Incident, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part, late_ns = part_of(make_diagnosis(make_symptom(incident.attempt))), time.time_ns()
+    revise_as(incident, part, monkeypatch)
+    Node.objects.create(attempt=incident.attempt, name="n3", late_received_ns=late_ns, received_ns=late_ns)
+    before = timezone.now() - timedelta(seconds=6)
+    Incident.objects.update(analysed_at=before)
+    monkeypatch.setattr(revise, "read_evidence", lambda *_, **__: pytest.fail("diagnosed again"))
+    revise.revise_late(incident.attempt_id)
+    assert Incident.objects.get(pk=incident.pk).analysed_at == before

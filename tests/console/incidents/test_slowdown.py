@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.utils import timezone
 
+from console.incidents import tasks
 from console.incidents.models import Incident, JobNormal, Look
-from console.incidents.watching import watch
+from console.incidents.watching import revise, watch
 from ingest.models import Attempt
 from nccl_instrument.simulate.agents import Sent
 from nccl_instrument.simulate.faults import make_fault
@@ -26,8 +28,8 @@ def quick(settings: Any) -> None:
     settings.CLEAN_LOOK_SECONDS = 0.0
 
 
-def simulated(name: str, **fault: Any) -> list[Sent]:
-    return run(EIGHT, make_fault(name, EIGHT, ONSET_S, **fault), seconds=42)
+def simulated(name: str, seconds: float = 42, **fault: Any) -> list[Sent]:
+    return run(EIGHT, make_fault(name, EIGHT, ONSET_S, **fault), seconds=seconds)
 
 
 async def live_through(ingest: Ingest, sent: list[Sent], every_s: int = 3) -> None:
@@ -68,3 +70,30 @@ async def test_an_evaluation_pause_opens_nothing_and_the_usual_pace_is_kept_with
     assert not await Look.objects.filter(kind="straggler").aexists()
     normal = await JobNormal.objects.aget()
     assert len(normal.body["pace"]["usual_us"]) >= 20
+
+
+async def test_a_slowdown_whose_first_diagnosis_was_kept_back_is_diagnosed_when_the_job_ends(
+    ingest: Ingest, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revise, "is_early", lambda *_: True)
+    await live_through(ingest, simulated("nic_limited", victim=3, amount=0.25))
+    incident = await Incident.objects.aget()
+    assert (incident.certainty, await incident.revisions.acount()) == ("suspected", 0)
+    await Attempt.objects.aupdate(state=Attempt.State.ENDED, ended_at=timezone.now())
+    looked: list[int] = []
+    monkeypatch.setattr(tasks.watch_job, "delay", looked.append)
+    await sync_to_async(tasks.watch_all_jobs)()
+    assert looked == [incident.attempt_id]
+    await sync_to_async(watch.watch_job)(incident.attempt_id)
+    await incident.arefresh_from_db()
+    assert (incident.state, incident.certainty, incident.culprits) == ("resolved", "diagnosed", [3])
+    assert (await incident.revisions.acount(), incident.asked_at) == (1, None)
+
+
+async def test_a_slowdown_whose_first_diagnosis_was_kept_back_is_diagnosed_when_it_clears(
+    ingest: Ingest, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revise, "is_early", lambda *_: True)
+    await live_through(ingest, simulated("nic_limited", victim=3, amount=0.25, end_s=36.0, seconds=66))
+    incident = await Incident.objects.aget()
+    assert (incident.condition, incident.certainty, incident.culprits) == ("clear", "diagnosed", [3])
