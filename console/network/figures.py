@@ -18,6 +18,7 @@ LINES_MAX: Final = 8
 DASHES: Final = ("solid", "dash", "dot", "dashdot")
 UPPER: Final = 0.75
 APART: Final = 1.25
+ALIKE: Final = 1.1
 """Times the median rank: a rank with more stands out."""
 
 
@@ -178,10 +179,10 @@ def _times_text(ranks: Any, actual: Floats, lasted: Floats, n_shown: int, n_rank
     )
     if middle and actual[worst] >= APART * middle:
         said += f" Longest on rank {ranks[worst]}: {actual[worst] / 1e6:.3g} ms, {actual[worst] / middle:.1f} times the median."
-    elif len(ranks) >= n_ranks:
-        said += " All ranks are alike."
-    elif len(ranks) > 1:
-        said += " They are alike."
+    elif len(ranks) > 1 or n_ranks <= 1:
+        is_alike = float(actual.max()) <= ALIKE * middle and float(actual.min()) * ALIKE >= middle
+        all_of = "All ranks are alike." if len(ranks) >= n_ranks else "They are alike."
+        said += f" {all_of}" if is_alike else " Nobody stands out."
     if len(ranks) < n_ranks:
         said = f"Of the {len(ranks):,} of {n_ranks:,} ranks that were measured: {said[:1].lower()}{said[1:]}"
     return (

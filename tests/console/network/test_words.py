@@ -28,6 +28,12 @@ def test_all_ranks_are_alike_only_where_all_were_measured() -> None:
     assert "alike" not in times_figure(alike(1), 0, 64)["text"]
 
 
+def test_nobody_is_called_alike_who_is_not_though_nobody_stands_out() -> None:
+    uneven = replace(alike(4), actual_ns=1e6 * np.array([0.76, 1.0, 1.0, 1.24]))
+    said = times_figure(uneven, 0, 4)["text"]
+    assert said.endswith("Nobody stands out.") and "alike" not in said
+
+
 def test_a_path_is_slower_than_its_rank_where_a_rank_has_several() -> None:
     assert "together" not in paths_figure(paths(4), 4, by_peer=False)["text"]
     two = Paths(np.arange(4), np.arange(2), np.full((4, 2), 1e9), np.full((4, 2), 1e6), np.full((4, 2), -1))
