@@ -17,6 +17,7 @@ import "./styles/shell.css";
 import "./styles/narrow.css";
 import "./styles/pages.css";
 import "./styles/job.css";
+import "./styles/clock.css";
 import "./styles/incident.css";
 import "./styles/panels.css";
 import "./styles/answers.css";
