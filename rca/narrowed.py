@@ -2,8 +2,7 @@
 
 Some nodes are read whole as the norm, of all others one slow iteration; who stands out in it is read whole too, with the peers
 (slow/suspects.py). What the rules make of that is the answer when they are sure. When they are not, or blame a node that
-was only read as the norm, or too many nodes stand out, everything is read: an answer may take longer, and is never guessed
-from a part.
+did not stand out itself, or too many nodes do, everything is read: an answer may take longer, and is never guessed from a part.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ def diagnose_slow(
     """The diagnosis of a slowdown, and the window that it was made from."""
     part = _part(source, symptom, large_nodes)
     if part is not None:
-        window, near = part
+        window, odd = part
         found = diagnose(window, symptom, settings)
-        if is_sure(found) and not blames_norm(found, window, near):
+        if is_sure(found) and not blames_others(found, window, odd):
             return window, found
     window = source.whole(None)
     return window, diagnose(window, symptom, settings)
@@ -65,11 +64,11 @@ def is_sure(found: Diagnosis) -> bool:
     return bool(best.culprits) and best.grade is Grade.STRONG
 
 
-def blames_norm(found: Diagnosis, window: Window, near: Ints) -> bool:
-    """Whether somebody is blamed, first or beside others, who was read as the norm alone. near: nodes that stand out, and
-    their peers."""
+def blames_others(found: Diagnosis, window: Window, odd: Ints) -> bool:
+    """Whether somebody is blamed, first or beside others, whose node did not stand out: read as the norm, or as a peer, of
+    which other peers might tell more. odd: nodes that stand out."""
     blamed = [rank for one in found.findings if one.grade is not Grade.WEAK for rank in one.culprits]
-    return bool(np.isin(blamed, window.ranks["rank"][~np.isin(window.ranks["node"], near)]).any())
+    return bool(np.isin(blamed, window.ranks["rank"][~np.isin(window.ranks["node"], odd)]).any())
 
 
 def is_part(found: Diagnosis) -> bool:
@@ -83,8 +82,7 @@ def unseen_of(found: Diagnosis) -> tuple[str, ...]:
 
 
 def _part(source: Source, symptom: Symptom, large_nodes: int) -> tuple[Window, Ints] | None:
-    """The window of the nodes that matter, and those of them that stand out, with their peers; None where everything is to
-    be read."""
+    """The window of the nodes that matter, and which of them stand out; None where everything is to be read."""
     frame = source.frame()
     norm, n_nodes = norm_nodes(frame), len(frame.nodes)
     if n_nodes < large_nodes or len(norm) > PART_MAX / 2 * n_nodes:
@@ -96,10 +94,9 @@ def _part(source: Source, symptom: Symptom, large_nodes: int) -> tuple[Window, I
     odd = suspects(source.glimpse(start_ns, end_ns, GLIMPSED), lost_ns)
     if odd is None:
         return None
-    near = np.union1d(odd, peers(source.whole(odd), odd))
-    chosen = np.union1d(norm, near)
+    chosen = np.union1d(np.union1d(norm, odd), peers(source.whole(odd), odd))
     if len(chosen) > PART_MAX * n_nodes:
         return None
     window = source.whole(chosen)
     others = np.setdiff1d(np.arange(n_nodes), chosen)
-    return replace(window, unread=tuple(window.nodes["name"][others].tolist())), near
+    return replace(window, unread=tuple(window.nodes["name"][others].tolist())), odd

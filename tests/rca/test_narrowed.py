@@ -69,15 +69,31 @@ def answered(found: Diagnosis) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize(
-    ("fault", "amount", "n_nodes"),
-    [("gpu_slow", 2.0, 28), ("nic_limited", 0.2, N_NODES), ("gpu_pcie_slow", 4.0, N_NODES)],
+    ("fault", "amount", "culprits"),
+    [("nic_limited", 0.2, (VICTIM,)), ("gpu_pcie_slow", 4.0, (VICTIM,)), ("cpu_contention", 0.8, (VICTIM - 1, VICTIM))],
 )
-def test_one_slow_rank_is_named_from_a_part_of_the_nodes_as_from_all(fault: str, amount: float, n_nodes: int) -> None:
-    source = Whole(slow(fault, amount, replace(LAYOUT, dp=n_nodes)))
-    window, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=n_nodes)
+def test_who_stands_out_is_named_from_a_part_of_the_nodes_as_from_all(
+    fault: str, amount: float, culprits: tuple[int, ...]
+) -> None:
+    source = Whole(slow(fault, amount))
+    window, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=N_NODES)
     assert answered(found) == answered(diagnose(source.window, symptom(source.window)))
+    assert found.culprits == culprits
+    assert None not in source.asked and len(window.unread) > N_NODES / 2
+
+
+@pytest.mark.parametrize("n_nodes", [24, 28])
+def test_a_slow_gpu_that_waits_hardly_less_than_its_replicas_is_named_all_the_same(n_nodes: int) -> None:
+    source = Whole(slow("gpu_slow", 2.0, replace(LAYOUT, dp=n_nodes)))
+    _, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=n_nodes)
     assert found.culprits == (VICTIM,)
-    assert None not in source.asked and len(window.unread) > n_nodes / 2
+
+
+def test_peers_that_did_not_stand_out_are_blamed_by_all_nodes_or_not_at_all() -> None:
+    """Of the two partners of this NIC not all partners are read: its slow connections could be theirs."""
+    source = Whole(slow("nic_limited", 0.5, LAYOUT, 23))
+    window, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=N_NODES)
+    assert found.culprits == (23,) and not window.unread
 
 
 EXPERTS = Layout(tp=2, pp=1, dp=24, ep=12, ranks_per_node=2)
@@ -137,7 +153,7 @@ def test_where_more_follow_than_can_be_read_those_count_that_have_half_of_what_t
     assert some is not None and first in some and second not in some
 
 
-def test_when_somebody_is_blamed_who_was_read_as_the_norm_everything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_somebody_is_blamed_who_did_not_stand_out_everything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Whole(slow("nic_limited", 0.2))
     home = int(source.window.ranks["node"][source.window.ranks["rank"] == VICTIM][0])
     nobody = np.zeros(0, np.int64)
