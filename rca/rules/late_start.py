@@ -29,12 +29,13 @@ from rca.slow.streams import Floats
 from rca.words import named
 
 RULE = "late_start"
-VERSION = 9
+VERSION = 10
 NEEDS = frozenset({GPU_READY_NAME})
 
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"
 TOLD_NODE = "`top -b -n 1 | head -30`, `nvidia-smi`, `nvidia-smi dmon -c 5`"
 SENDS_MIN = 2
+SHOWN_MIN = 0.5  # of the slow iterations
 LONGER, ALL_LONGER = "{who} takes longer for its own work", "All of {who} take longer for their own work"
 
 
@@ -93,7 +94,7 @@ def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
     """About the ranks of one node that are late: the one that leads, the whole node, or whoever of them it may be."""
     seen, there = mates_of(slowdown, at)
     hidden = np.setdiff1d(there, slowdown.iterations.ranks[seen])
-    veiled = np.setdiff1d(seen[_is_veiled(slowdown, seen)], at)
+    veiled = np.setdiff1d(seen[_is_veiled(slowdown, own, seen)], at)
     # Some see less of it than others.
     is_all = bool((own[np.setdiff1d(seen, veiled)] >= SHARE_MIN * slowdown.lost_ns).all())
     if len(there) == 1:
@@ -119,10 +120,14 @@ def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
     return _tied(_blaming(slowdown, own, at, Component.GPU, LONGER), hidden)
 
 
-def _is_veiled(slowdown: Slowdown, at: Ints) -> Mask:
-    """(n,) which of these ranks have tree ops of which nobody can say whether they begin late, in any slow iteration."""
-    launches, unknown = slowdown.delays.launches, ~np.isfinite(slowdown.delays.own_ns[:, slowdown.slow]).any(axis=1)
-    return np.array([bool((launches.is_tree & unknown)[launches.places_of(int(one))].any()) for one in at], bool)
+def _is_veiled(slowdown: Slowdown, own: Floats, at: Ints) -> Mask:
+    """(n,) which of these ranks may be late unseen: of a tree op of theirs nobody can say, in any slow iteration, whether it
+    begins late, and no other op shows that they are on time."""
+    launches, known = slowdown.delays.launches, np.isfinite(slowdown.delays.own_ns[:, slowdown.slow])
+    veils, shows = launches.is_tree & ~known.any(axis=1), ~launches.is_tree & (known.mean(axis=1) > SHOWN_MIN)
+    places = [launches.places_of(int(one)) for one in at]
+    is_on_time = np.array([bool(shows[mine].any()) for mine in places], bool) & (own[at] < SHARE_MIN * slowdown.lost_ns)
+    return np.array([bool(veils[mine].any()) for mine in places], bool) & ~is_on_time
 
 
 def _together(slowdown: Slowdown, at: Ints, hidden: Ints) -> Ints:

@@ -21,6 +21,7 @@ from tests.nccl_instrument.simulate.jobs import window_after
 AT_S, SECONDS = 6.0, 14.0
 ONSET_NS = ORIGIN_NS + int(AT_S * 1e9)
 WIDE = Layout(tp=2, pp=1, dp=16, ranks_per_node=8)
+EXPERTS = Layout(tp=2, pp=2, dp=8, ep=2, ranks_per_node=8)
 FOLLOWS = 4  # tasks that a host runs ahead of its GPU
 IN_TREES = replace(TESTBED, n_microbatches=4, dp_reduce="tree", tree_from=2, optimizer_ms=8.0)
 
@@ -66,3 +67,22 @@ def test_a_node_whose_gpus_are_all_slow_launches_less_evenly_than_it_used_to() -
     assert uneven_nodes(slow(window)) == (0,)
     best = diagnosed(window).findings[0]
     assert (best.culprits, best.component) == (tuple(range(8)), Component.NODE)
+
+
+@pytest.mark.parametrize("ahead", [1, FOLLOWS, 16])
+def test_mates_of_a_slow_gpu_who_are_seen_on_time_are_not_late_with_it(ahead: int) -> None:
+    """Behind a pipeline's sends and receives it shows who is late, though no tree op tells: half of the node is not."""
+    best = diagnosed(with_experts("gpu_slow", 20, 2.3, ahead)).findings[0]
+    assert best.culprits == ()
+    assert 20 in {rank for one in best.tied for rank in one.ranks} and len(best.tied) < 8
+
+
+def test_a_node_that_computes_something_else_is_late_as_a_whole_behind_a_pipeline_too() -> None:
+    best = diagnosed(with_experts("background_compute", 2, 0.7, FOLLOWS)).findings[0]
+    assert (best.culprits, best.component) == (tuple(range(16, 24)), Component.NODE)
+
+
+@cache
+def with_experts(fault: str, victim: int, amount: float, ahead: int) -> Window:
+    physics = replace(TESTBED, n_microbatches=4, dp_reduce="tree", tree_from=2, ahead=ahead)
+    return window_after(fault, EXPERTS, victim, amount, at_s=AT_S, seconds=SECONDS, physics=physics)
