@@ -80,6 +80,6 @@ KIND: Final = Kind(
     send,
     check,
     calls_back=True,
-    bare=frozenset({"acknowledge", "resolve", "comment"}),
+    bare=frozenset({"acknowledge", "resolve"}),
     untold={"comment": "PagerDuty's events take no comments"},
 )
