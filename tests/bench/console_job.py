@@ -2,8 +2,8 @@
 
 Laid out as ingest_batches.py does. After HEALTHY laps one rank never enters its next data-parallel op: the other members
 wait in it, their nodes' ranks wait for them in a tensor-parallel one, and the other pipeline stages in theirs. A lap is one
-batch of every node, all cut at the same moment of the job's own clock, which is behind the machine's: sending a lap may take
-longer than the time between two, and late is not silent. The culprit's group has flows on every channel and for every tick,
+batch of every node, all cut at the same moment: sending them may take longer than the time between two, and each says how old it
+is, so late is neither silent nor a wrong clock. The culprit's group has flows on every channel and for every tick,
 as many as 256,000 segments of lanes need; all others have two.
 """
 

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Iterable
 
+from nccl_instrument.agent.sending.post import AGE_HEADER
+
 CONNECTIONS = 48
 WAITING_MAX = 8
 TRIES_MAX = (
@@ -20,7 +22,9 @@ class Senders:
 
     def __init__(self, port: int, token: str) -> None:
         self._port, self._token = port, token
-        self._queues: list[queue.Queue[bytes | None]] = [queue.Queue(WAITING_MAX) for _ in range(CONNECTIONS)]
+        self._queues: list[queue.Queue[tuple[bytes, float] | None]] = [
+            queue.Queue(WAITING_MAX) for _ in range(CONNECTIONS)
+        ]
         self._threads = [threading.Thread(target=self._run, args=(one,), daemon=True) for one in self._queues]
         self.refused: list[str] = []
 
@@ -41,8 +45,9 @@ class Senders:
             self.send_one(node, encoded)
         self.settle()
 
-    def send_one(self, node: int, encoded: bytes) -> None:
-        self._queues[node % CONNECTIONS].put(encoded)
+    def send_one(self, node: int, encoded: bytes, cut_at: float | None = None) -> None:
+        """cut_at: monotonic seconds, now when left out. Each batch says how old it is, as an agent's does."""
+        self._queues[node % CONNECTIONS].put((encoded, time.monotonic() if cut_at is None else cut_at))
 
     def settle(self) -> None:
         """Returns once all are acknowledged."""
@@ -51,20 +56,20 @@ class Senders:
         if self.refused:
             raise SystemExit(f"ingest refused a batch: {self.refused[0]}")
 
-    def _run(self, waiting: queue.Queue[bytes | None]) -> None:
+    def _run(self, waiting: queue.Queue[tuple[bytes, float] | None]) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
-        while (encoded := waiting.get()) is not None:
-            if said := self._refusal(connection, encoded):
+        while (batch := waiting.get()) is not None:
+            if said := self._refusal(connection, *batch):
                 self.refused.append(said)
             waiting.task_done()
         connection.close()
 
-    def _refusal(self, connection: http.client.HTTPConnection, encoded: bytes) -> str:
+    def _refusal(self, connection: http.client.HTTPConnection, encoded: bytes, cut_at: float) -> str:
         said = ""
         for again in range(TRIES_MAX):
             time.sleep(again)
             try:
-                status, said = self._post(connection, encoded)
+                status, said = self._post(connection, encoded, cut_at)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()  # the next request opens it again
                 said = repr(error)
@@ -75,7 +80,8 @@ class Senders:
                 break
         return said
 
-    def _post(self, connection: http.client.HTTPConnection, encoded: bytes) -> tuple[int, str]:
-        connection.request("POST", "/ingest/batches", encoded, {"Authorization": f"Bearer {self._token}"})
+    def _post(self, connection: http.client.HTTPConnection, encoded: bytes, cut_at: float) -> tuple[int, str]:
+        headers = {"Authorization": f"Bearer {self._token}", AGE_HEADER: str(int((time.monotonic() - cut_at) * 1e9))}
+        connection.request("POST", "/ingest/batches", encoded, headers)
         answer = connection.getresponse()
         return answer.status, f"{answer.status} {answer.read()[:200]!r}"
