@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from console.dumps.models import DumpSummary
@@ -48,7 +48,7 @@ def attempts_asked(request_ids: set[int]) -> set[int]:
 
 def has_dumps(attempt_id: int) -> bool:
     """Whether dumps of this attempt may still come, have come unread, or a look has left them to be read."""
-    return bool(debt_of(attempt_id)) or attempt_id in attempts_dumping()
+    return bool(debt_of(attempt_id)) or _waited_for().filter(attempt=attempt_id).exists()
 
 
 def attempts_dumping() -> set[int]:
@@ -56,13 +56,16 @@ def attempts_dumping() -> set[int]:
 
     Who is told to read them comes too late when the queue is full, and nothing else looks at an attempt that has ended.
     """
+    return set(_waited_for().values_list("attempt_id", flat=True))
+
+
+def _waited_for() -> QuerySet[DumpRequest]:
     now = timezone.now()
     recent = DumpRequest.objects.filter(asked_at__gte=now - UNREAD_FOR)
     unread = Exists(DumpAnswer.objects.filter(request=OuterRef("pk"))) & ~Exists(
         DumpSummary.objects.filter(request=OuterRef("pk"), is_ripe=True)
     )
-    waiting = recent.filter(Q(asked_at__gte=now - LIFE - LATE) | unread)
-    return set(waiting.values_list("attempt_id", flat=True))
+    return recent.filter(Q(asked_at__gte=now - LIFE - LATE) | unread)
 
 
 def follow_dumps(attempt_id: int) -> Incident | None:

@@ -18,18 +18,22 @@ from django.utils import timezone
 from console.incidents.models import Alarm, Incident
 from console.incidents.rows import iso
 from ingest.models import Rank
+from rca.findings import Component
 
 DAYS_MAX: Final = 90
 INCIDENTS_MAX: Final = 500
 RANKS_MAX: Final = 20_000
 SHOWN_MAX: Final = 100
 NUMBERS_SHOWN: Final = 20
-OF_COMPONENT: Final = {
-    **dict.fromkeys(
-        ("gpu", "copy", "process"), ("node", "gpu")
-    ),  # a process whose GPU reported an error looks like any other
-    **dict.fromkeys(("nic", "network"), ("node", "nic")),
-    **dict.fromkeys(("node", "proxy", "software"), ("node",)),
+OF_COMPONENT: Final[dict[str, tuple[str, ...]]] = {
+    Component.GPU: ("node", "gpu"),
+    Component.COPY: ("node", "gpu"),
+    Component.PROCESS: ("node", "gpu"),  # one whose GPU reported an error looks like any other
+    Component.NIC: ("node", "nic"),
+    Component.NETWORK: ("node", "nic"),
+    Component.NODE: ("node",),
+    Component.PROXY: ("node",),
+    Component.SOFTWARE: ("node",),
 }
 """Which places a fault of that component counts for; of an unknown one, for all."""
 

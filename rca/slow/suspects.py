@@ -8,6 +8,7 @@ that; why it is so is left to the rules, which get all that these nodes, their p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -82,9 +83,12 @@ def suspects(glimpse: Window, lost_ns: float) -> Ints | None:
     group, node = _replicas(glimpse, of, n_ranks), _nodes(glimpse, n_ranks)
     n_ops = np.bincount(of[known], minlength=n_ranks)
     found = np.zeros(len(glimpse.nodes), bool)
-    found[node[(_says_less(n_ops, group) | _is_alone(group)) & (node >= 0)]] = True
+    groups, has_mates = _members(group), np.zeros(n_ranks, bool)
+    has_mates[np.concatenate([*groups, np.zeros(0, np.int64)])] = True
+    is_alone = (group >= 0) & ~has_mates  # nobody can say that it is like its replicas: they are too few for a median
+    found[node[(_says_less(n_ops, groups) | is_alone) & (node >= 0)]] = True
     for values in _measures(glimpse, of, n_ranks):
-        more = _beyond(values, group)
+        more = _beyond(values, groups)
         worst = np.zeros(len(glimpse.nodes))
         np.maximum.at(worst, node[node >= 0], more[node >= 0])
         is_odd = worst >= LEAST * lost_ns
@@ -131,10 +135,10 @@ def _measures(glimpse: Window, of: Ints, n_ranks: int) -> tuple[Floats, ...]:
     return -others, summed(wait["gpu"]), summed(wire)
 
 
-def _beyond(values: Floats, group: Ints) -> Floats:
+def _beyond(values: Floats, groups: Sequence[Ints]) -> Floats:
     """(n,) by how much each value exceeds the median of its group, where it clearly does."""
     found = np.zeros(len(values))
-    for at in _members(group):
+    for at in groups:
         middle = np.median(values[at])
         more = values[at] - middle
         noise = 1.4826 * np.median(np.abs(more))
@@ -142,19 +146,11 @@ def _beyond(values: Floats, group: Ints) -> Floats:
     return found
 
 
-def _says_less(n_ops: Ints, group: Ints) -> Mask:
+def _says_less(n_ops: Ints, groups: Sequence[Ints]) -> Mask:
     """(n,) who told of less than half of the ops that its replicas told of: why is to be seen."""
     found = np.zeros(len(n_ops), bool)
-    for at in _members(group):
+    for at in groups:
         found[at] = 2 * n_ops[at] < np.median(n_ops[at])
-    return found
-
-
-def _is_alone(group: Ints) -> Mask:
-    """(n,) who exists and has too few replicas for a median: nobody can say that it is like them."""
-    found = group >= 0
-    for at in _members(group):
-        found[at] = False
     return found
 
 
