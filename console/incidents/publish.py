@@ -67,6 +67,7 @@ def _relay_and_let_go(number: int) -> None:
     try:
         _relay_safely(number)
     except DatabaseError as error:
+        UNPUBLISHED.inc()
         log.warning("not announced now, but later: %s", error, extra={"incident": number})
     except Exception:
         UNPUBLISHED.inc()
