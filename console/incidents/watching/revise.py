@@ -213,13 +213,16 @@ def _is_one_link(finding: Finding) -> bool:
 
 
 def is_early(diagnosis: Diagnosis, triggered_ns: int, end_ns: int) -> bool:
-    """Whether a first diagnosis of a slowdown is kept back: it names nobody surely, and few slow iterations were seen. The
-    incident stands as suspected meanwhile, for EAGER_NS at most; if it is over before, it is diagnosed then (acts/again.py)."""
+    """Whether a first diagnosis of a slowdown is kept back: it names nobody at all, or nobody surely and few slow iterations were
+    seen. The incident stands as suspected meanwhile, for EAGER_NS at most; if it is over before, it is diagnosed then
+    (acts/again.py)."""
     symptom = diagnosis.symptom
     if symptom.kind is not SymptomKind.STRAGGLER or end_ns - triggered_ns >= EAGER_NS:
         return False
     if any(finding.grade is not Grade.WEAK for finding in diagnosis.findings):
         return False
+    if not any(finding.culprits or finding.tied for finding in diagnosis.findings):
+        return True
     return end_ns - symptom.at_ns < EARLY_ITERATIONS * symptom.numbers.get("iteration_s", 0.0) * SECOND
 
 

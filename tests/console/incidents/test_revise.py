@@ -100,15 +100,17 @@ def slower(incident: Incident, lasted_s: float) -> Symptom:
     return make_symptom(incident.attempt, kind=SymptomKind.STRAGGLER, at_ns=at_ns, numbers=numbers)
 
 
-@pytest.mark.parametrize(("grade", "culprits"), [(Grade.STRONG, ()), (Grade.WEAK, (3,))], ids=["nobody", "weak"])
+@pytest.mark.parametrize(("lasted_s", "since_s", "kept_back"), [
+    (3, 1, ("nobody", "weak")), (3, 10, ()), (7, 1, ("nobody",)), (7, 9, ("nobody",)), (7, 10, ()),
+], ids=["three iterations", "ten seconds later", "eight iterations", "nine seconds", "ten seconds"])  # fmt: skip
 @pytest.mark.parametrize(
-    ("lasted_s", "since_s", "is_kept_back"), [(3, 1, True), (3, 10, False), (7, 1, False)],
-    ids=["three iterations", "ten seconds later", "eight iterations"],
-)  # fmt: skip
-def test_a_first_diagnosis_that_names_nobody_surely_waits_for_some_slow_iterations_and_not_for_ever(
-    incident: Incident, grade: Grade, culprits: tuple[int, ...], lasted_s: float, since_s: int, is_kept_back: bool
-) -> None:
-    found = make_diagnosis(slower(incident, lasted_s), culprits=culprits, grade=grade)
+    ("named", "grade", "culprits"), [("nobody", Grade.STRONG, ()), ("weak", Grade.WEAK, (3,))], ids=["nobody", "weak"]
+)
+def test_a_first_diagnosis_without_a_name_waits_ten_seconds_and_a_weak_one_for_some_slow_iterations(
+    incident: Incident, named: str, grade: Grade, culprits: tuple[int, ...], lasted_s: float, since_s: int,
+    kept_back: tuple[str, ...],
+) -> None:  # fmt: skip
+    found, is_kept_back = make_diagnosis(slower(incident, lasted_s), culprits=culprits, grade=grade), named in kept_back
     assert revise.is_early(found, incident.triggered_ns, incident.triggered_ns + since_s * SECOND) is is_kept_back
 
 
