@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from rca.findings import Component, FaultKind
 from rca.hang.progress import Progress
 from rca.words import named, nic_name, node_name
 
@@ -130,6 +131,33 @@ def for_silent_node(node: str) -> str:
         f"If the node is lost: drain {node} and restart the job without it. If only the agent is: start it again, the job "
         "need not stop."
     )
+
+
+def for_rack(rack: str, nodes: Sequence[str], component: Component, kind: FaultKind, told: str) -> str:
+    """All nodes of a rack. told: what is said of one of them."""
+    shown = ", ".join(f"`ping -c 3 {node}`" for node in nodes[:_PLACES_SHOWN])
+    rest = f" and {len(nodes) - _PLACES_SHOWN} more" if len(nodes) > _PLACES_SHOWN else ""
+    is_lost = kind in (FaultKind.SILENCE, FaultKind.COMMUNICATION_FAIL_STOP)
+    lines = [f"From a node elsewhere: {shown}{rest}. If none answers, look first at what rack {rack} has in common."]
+    if component in (Component.NIC, Component.NETWORK, Component.NODE):
+        lines += [
+            "At its switch: is it up, and do errors or discards grow at its uplinks and its ports to these nodes? InfiniBand: "
+            f"`ibqueryerrors`, `iblinkinfo -l`; Ethernet: its interface counters. On {nodes[0]}: `ip -s link`, `ibstat`."
+        ]
+    is_slow = kind in (FaultKind.COMPUTATION_FAIL_SLOW, FaultKind.COMMUNICATION_FAIL_SLOW)
+    power = "Power cap and cooling" if is_slow else "PDU and breaker"
+    lines.append(
+        f"{power} of the rack: `ipmitool -H BMC chassis power status`, `ipmitool -H BMC sdr type Temperature`, for each BMC."
+    )
+    if kind is FaultKind.COMPUTATION_FAIL_SLOW:
+        lines.append(
+            "Where the rack holds one pipeline stage or the same experts, more work in that stage looks the same."
+        )
+    if is_lost:
+        return "\n".join(
+            [*lines, f"If rack {rack} is lost: drain its {len(nodes)} nodes and restart the job without them."]
+        )
+    return "\n".join([*lines, told])
 
 
 def for_unheard(state: Progress, at: int) -> str:

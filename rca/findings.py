@@ -86,7 +86,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a finding is about. `kind`: rank, node, gpu, nic, link, flow, process, communicator or job."""
+    """What a finding is about. `kind`: rank, node, gpu, nic, link, flow, process, communicator, rack or job."""
 
     kind: str
     name: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rca.findings import Alternative, Compared, Diagnosis, Evidence, Finding, SymptomKind
+from rca.findings import Alternative, Compared, Diagnosis, Evidence, Finding, Subject, SymptomKind
 from rca.words import COMPONENT_WORDS, SYMPTOM_WORDS, cover_words, kind_words
 
 PATH_SHOWN = 16
@@ -39,8 +39,13 @@ def text(diagnosis: Diagnosis, occasion: str = "") -> str:
 
 def alternative_lines(other: Alternative) -> list[str]:
     """Why somebody else was not blamed."""
-    lines = [f"Why not {other.subject.name}{_of_node(other)}? {other.why_not}"]
+    lines = [f"Why not {_named(other.subject)}{_of_node(other)}? {other.why_not}"]
     return [*lines, *(f"  - {_fact(fact)}" for fact in other.evidence[:FACTS_SHOWN])]
+
+
+def _named(subject: Subject) -> str:
+    """A rack's name says nothing without the word."""
+    return f"rack {subject.name}" if subject.kind == "rack" else subject.name
 
 
 def _of_node(other: Alternative) -> str:
@@ -49,7 +54,7 @@ def _of_node(other: Alternative) -> str:
 
 def _finding(number: int, finding: Finding, symptom: SymptomKind) -> Iterator[str]:
     yield (
-        f"  {number}. {finding.subject.name}: {COMPONENT_WORDS[finding.component]}, {kind_words(finding.kind, symptom)}; "
+        f"  {number}. {_named(finding.subject)}: {COMPONENT_WORDS[finding.component]}, {kind_words(finding.kind, symptom)}; "
         f"{finding.grade} evidence, score {finding.score:.2f} (rule {finding.rule}, version {finding.version})"
     )
     if number > 1:

@@ -89,6 +89,11 @@ def capitalised(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
+def lowered(words: str) -> str:
+    """The sentence as the rest of another one: "NIC eth0 is down" stays, "The process" does not."""
+    return words if words[1:2].isupper() else words[:1].lower() + words[1:]
+
+
 def communicator_names(window: Window, comm_ids: Iterable[int]) -> dict[str, str]:
     """Number → name of these communicators, '' where it is not known."""
     rows = window.members

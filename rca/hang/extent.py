@@ -2,30 +2,36 @@
 
     3 of 32 flows stand still, 1 of 8 ranks of node2, 1 of 128 nodes of the job
 
-Findings about all ranks of one node are one finding about the node; a tie among ranks of one node names the node, which is
-as far as the evidence goes. The count at each step says how large a part of the next larger whole is touched.
+Findings about all ranks of one node are one finding about the node, those about all nodes of a rack one about the rack. A tie
+among ranks of one node names the node, which is as far as the evidence goes. The count at each step says how large a part of
+the next larger whole is touched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from rca.findings import Component, Cover, Finding, Subject
+from rca.findings import Component, Cover, Finding, Grade, Subject
+from rca.hang.behind import heard_ns
 from rca.hang.pairs import Pairs
+from rca.hang.paths import vertices_of
 from rca.hang.progress import Progress
 from rca.keys import Ints, Mask, distinct, mix
-from rca.racks import rack_cover
+from rca.racks import by_rack, rack_cover
 from rca.ranks import PORT_DOWN
 from rca.settings import Settings
-from rca.words import named, score, waiting
+from rca.words import lowered, named, score, waiting
 
 
 def with_extent(state: Progress, findings: Sequence[Finding], settings: Settings) -> tuple[Finding, ...]:
     """`findings`, those that cover a node as one, each with the count at every step and when it began."""
-    found = [_counted(state, _at_node(state, one), settings) for one in _by_node(state, findings)]
+    at_nodes = [_at_node(state, one) for one in _by_node(state, findings)]
+    at_racks = by_rack(state.window, state.ranks, at_nodes, partial(_alike, state), partial(_weighed, state))
+    found = [_counted(state, one, settings) for one in at_racks]
     return tuple(sorted(found, key=lambda finding: -finding.score))
 
 
@@ -45,15 +51,40 @@ def _by_node(state: Progress, findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _joined(state: Progress, group: list[Finding], ranks: tuple[int, ...], node: int) -> Finding:
-    name, places = str(state.window.nodes["name"][node]), _at(state, ranks).tolist()
-    n_waiters = len({at for at in state.graph.reaching(places) if at < state.n_ranks} - set(places))
-    said = group[0].sentence.rsplit(";", 1)[0]
+    name, weight = str(state.window.nodes["name"][node]), _weighed(state, group[0].grade, _at(state, ranks))
+    said = lowered(group[0].sentence.rsplit(";", 1)[0])
     return replace(
         group[0], subject=Subject("node", name, ranks, name), culprits=ranks,
-        score=score(group[0].grade, n_waiters, state.n_ranks),
-        sentence=f"All {len(ranks)} ranks of {name}: {said[:1].lower()}{said[1:]}, and so for the others; {waiting(n_waiters)}.",
+        score=weight[0], sentence=f"All {len(ranks)} ranks of {name}: {said}, and so for the others; {weight[1]}.",
         evidence=tuple(fact for one in group for fact in one.evidence[:2])[:16],
     )  # fmt: skip
+
+
+def _weighed(state: Progress, grade: Grade, at: Ints) -> tuple[float, str]:
+    """Score and last words of a finding about the ranks at these positions, by who waits for any of them."""
+    reached = state.graph.reaching(vertices_of(state, at.tolist()))
+    n_waiters = len({vertex for vertex in reached if vertex < state.n_ranks} - set(at.tolist()))
+    return score(grade, n_waiters, state.n_ranks), waiting(n_waiters)
+
+
+def _alike(state: Progress, one: Finding) -> Mask | None:
+    """(R,) of whom the same is seen directly as of all this finding blames: the sinks may be too many to have one each."""
+    ranks, at = state.ranks, _at(state, one.culprits)
+    seen = {
+        Component.NIC: ((ranks.port == PORT_DOWN) | (ranks.fallen >= 0),),
+        Component.NODE: (unheard(state),),
+        Component.PROCESS: (ranks.is_gone, ranks.is_stopped),
+        Component.PROXY: (state.is_deaf,),
+    }
+    return next((mask for mask in seen.get(one.component, ()) if mask[at].all()), None)
+
+
+def unheard(state: Progress) -> Mask:
+    """(R,) whose node is silent, or was last heard of before the job came to rest and is not known to be late."""
+    nodes, ranks = state.window.nodes, state.ranks
+    is_away = np.append((nodes["watermark_ns"] <= heard_ns(state.known)) & ~nodes["catching_up"], False)
+    found: Mask = ranks.is_silent | (state.behind & is_away)[ranks.node]
+    return found
 
 
 def _at_node(state: Progress, one: Finding) -> Finding:

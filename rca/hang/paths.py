@@ -5,6 +5,7 @@ The graph also has vertices for ops, links and NICs; they are folded into the ed
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,8 +47,8 @@ class Paths:
 
 def paths_to(state: Progress, best: Finding | None) -> Paths:
     """Everything that waits for what `best` names."""
-    vertices, edges = _vertices(state, best), joined([state.certain, state.hidden])
-    blamed = frozenset(vertex for vertex in vertices if vertex < state.n_ranks) | _ranks_of(state, best)
+    blamed, edges = frozenset(_ranks_of(state, best)), joined([state.certain, state.hidden])
+    vertices = vertices_of(state, blamed)
     return Paths(state, blamed, state.graph.next_hops(vertices), edges, _oldest(edges, len(state.certain)))
 
 
@@ -72,13 +73,12 @@ def _ranks_of(state: Progress, best: Finding | None) -> set[int]:
     return {int(at) for at in state.ranks.position(np.array(best.culprits or best.subject.ranks, np.int64)) if at >= 0}
 
 
-def _vertices(state: Progress, best: Finding | None) -> list[int]:
-    """Vertices the finding is about: its ranks, their NICs and the lossy links that touch them."""
-    ranks = _ranks_of(state, best)
-    places = {int(place) for at in ranks for place in (state.ranks.nic[at], state.ranks.fallen[at]) if place >= 0}
-    nics = {state.n_ranks + place for place in places}
-    links = {state.first_link + i for i, ends in enumerate(state.links.tolist()) if ranks & set(ends)}
-    return sorted(ranks | nics | links)
+def vertices_of(state: Progress, ranks: Collection[int]) -> list[int]:
+    """Vertices of the ranks at these positions: they, their NICs and the lossy links that touch them."""
+    at = np.array(sorted(ranks), np.int64)
+    places = np.concatenate([state.ranks.nic[at], state.ranks.fallen[at]])
+    links = np.flatnonzero(np.isin(state.links, at).any(axis=1))
+    return sorted({*at.tolist(), *(state.n_ranks + places[places >= 0]).tolist(), *(state.first_link + links).tolist()})
 
 
 def _edge(

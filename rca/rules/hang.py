@@ -42,7 +42,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 7
+VERSION = 8
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 

@@ -2,6 +2,7 @@
 
     lost: 3→7, 7→3, 3→1        all touch rank 3: rank 3's side
     lost: 3→7, 7→3 only        the link 3–7; the two ends cannot be told apart
+    lost: 3→7, 9→4, 4→12       all touch the rack of ranks 3 and 4, and nothing smaller: that rack
 
 A NIC that is dead loses data both ways; a proxy that sleeps only leaves incoming data lying. One rank that every lossy
 link touches is named; a single link with the same losses both ways is named as a link and blames no rank. Part of the
@@ -15,23 +16,24 @@ from dataclasses import replace
 import numpy as np
 
 from nccl_instrument.tables import SEND, SOCKET
-from rca.advice import for_link, for_proxy
+from rca.advice import for_link, for_proxy, for_rack
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, State, Subject
 from rca.hang.pairs import SEEN
 from rca.hang.progress import Progress
 from rca.hang.sinks import Sink
 from rca.hang.table4 import REMOTE, conditions, holds, verdicts
-from rca.keys import Mask
+from rca.keys import Ints, Mask
+from rca.racks import shared, whole_racks
 from rca.ranks import PORT_UP
 from rca.settings import Settings
 from rca.words import flow_evidence, named, nic_name, node_name, process_evidence, rank_subject, score, waiting
 
 RULE = "hang"
-VERSION = 3
+VERSION = 4
 
 
 def explain(state: Progress, lossy: list[Sink], settings: Settings) -> list[Finding]:
-    """Findings that cover all lossy links: one when a rank or NIC is common to all, else one per link."""
+    """Findings that cover all lossy links: one when a rank, NIC or rack is common to all, else one per link."""
     if not lossy:
         return []
     ends = state.links[[sink.link for sink in lossy]]
@@ -42,6 +44,9 @@ def explain(state: Progress, lossy: list[Sink], settings: Settings) -> list[Find
     users = _common_nic(state, ends)
     if users:
         return [_one_side(state, users, waiters, settings)]
+    rack = _common_rack(state, ends)
+    if rack:
+        return [_one_rack(state, *rack, waiters, settings)]
     return [_one_pair(state, state.links[sink.link], sink.waiters, settings) for sink in lossy[: settings.findings_max]]
 
 
@@ -56,6 +61,29 @@ def _common_nic(state: Progress, ends: np.ndarray[tuple[int, int], np.dtype[np.i
     nics = state.ranks.nic[ends]
     common = [int(nic) for nic in np.unique(nics) if nic >= 0 and (nics == nic).any(axis=1).all()]
     return tuple(int(at) for at in np.flatnonzero(state.ranks.nic == common[0])) if len(common) == 1 else ()
+
+
+def _common_rack(state: Progress, ends: Ints) -> tuple[str, Ints] | None:
+    """The one rack that all these links touch, and its nodes, where each of these loses data; None where one node would explain
+    as much, two racks, or less than the rack. ends: (L, 2) rank positions."""
+    nodes = state.ranks.node[ends]
+    if any((nodes == node).any(axis=1).all() for node in np.unique(nodes)):
+        return None
+    lossy = np.unique(state.ranks.node[state.links])
+    found = [(rack, those) for rack, those in whole_racks(state.window, lossy[lossy >= 0]).items()
+             if np.isin(nodes, those).any(axis=1).all()]  # fmt: skip
+    return found[0] if len(found) == 1 and not _gets_out(state, found[0][1]) else None
+
+
+def _gets_out(state: Progress, nodes: Ints) -> bool:
+    """Whether what some of these nodes send out of their rack, or are sent, has passed and none of it is lost: then they are only
+    neighbours of those that lose data."""
+    pairs, stalls = state.pairs, state.stalls
+    sender, receiver = (np.append(state.ranks.node, -1)[end] for end in (pairs.sender, pairs.receiver))
+    is_out = (sender >= 0) & (receiver >= 0) & (np.isin(sender, nodes) != np.isin(receiver, nodes))
+    inside = np.where(np.isin(sender, nodes), sender, receiver)
+    has_moved = (pairs.sent[:, 2] > 0) | (pairs.taken[:, 1] > 0)
+    return bool(len(np.setdiff1d(inside[is_out & has_moved], inside[is_out & stalls.is_lost])))
 
 
 def _lost(state: Progress, users: tuple[int, ...]) -> tuple[Mask, Mask]:
@@ -86,6 +114,27 @@ def _one_side(state: Progress, users: tuple[int, ...], waiters: frozenset[int], 
         sentence=f"{what}; {waiting(len(victims))}.", evidence=_evidence(state, users, incoming | outgoing, settings),
         conditions=conditions(state.pairs.where(incoming | outgoing), state.ranks, settings.conditions_max),
         tied=(other,), advice=for_proxy(state, users) if is_proxy else for_link(state, users),
+    )  # fmt: skip
+
+
+def _one_rack(state: Progress, rack: str, nodes: Ints, waiters: frozenset[int], settings: Settings) -> Finding:
+    """What the nodes of a rack have in common lets nothing through: surer where each of them loses both ways."""
+    at = np.flatnonzero(np.isin(state.ranks.node, nodes))
+    incoming, outgoing = _lost(state, tuple(at.tolist()))
+    ways = (state.pairs.receiver[incoming], state.pairs.sender[outgoing])
+    both = all(np.isin(nodes, state.ranks.node[those]).all() for those in ways)
+    grade = Grade.MODERATE if both else Grade.WEAK
+    ranks, victims = state.ranks.names(at), waiters - set(at.tolist())
+    losing = tuple(np.intersect1d(at, np.concatenate(ways)).tolist())
+    names = state.window.nodes["name"][nodes].tolist()
+    return Finding(
+        rule=RULE, version=VERSION, subject=Subject("rack", rack, ranks), component=Component.NETWORK,
+        kind=FaultKind.COMMUNICATION_FAIL_STOP, culprits=ranks, score=score(grade, len(victims), state.n_ranks), grade=grade,
+        sentence=f"All {len(nodes)} nodes of rack {rack} ({named(ranks)}) lose what they send or are sent, and every link that "
+        f"loses data is one of theirs; {waiting(len(victims))}. {shared(len(nodes))}",
+        evidence=_evidence(state, losing, incoming | outgoing, settings),
+        conditions=conditions(state.pairs.where(incoming | outgoing), state.ranks, settings.conditions_max),
+        advice=for_rack(rack, names, Component.NETWORK, FaultKind.COMMUNICATION_FAIL_STOP, ""),
     )  # fmt: skip
 
 

@@ -13,16 +13,17 @@ import numpy as np
 from rca.advice import for_silent_node, for_unheard
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from rca.hang.behind import heard_ns
-from rca.hang.extent import with_extent
+from rca.hang.extent import unheard, with_extent
 from rca.hang.progress import Progress
 from rca.hang.sinks import sinks
 from rca.keys import Ints
+from rca.racks import one_per_rack
 from rca.ranks import silent_nodes
 from rca.settings import SECOND_NS, Settings
 from rca.words import named, node_name, rank_subject, score, waiting
 
 RULE = "silence"
-VERSION = 2
+VERSION = 3
 
 
 def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
@@ -36,7 +37,7 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     if symptom.kind not in (SymptomKind.SILENCE, SymptomKind.EXTERNAL):
         last = [at for sink in sinks(state) for at in sink.ranks]
         nodes = np.intersect1d(nodes, state.ranks.node[last])
-    found = tuple(_silent_node(state, int(node)) for node in nodes[: settings.findings_max]) + lone
+    found = tuple(_silent_node(state, int(node)) for node in _first(state, nodes, settings)) + lone
     return with_extent(state, found + behind, settings)
 
 
@@ -46,7 +47,13 @@ def _behind(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
         return ()
     last = [at for sink in sinks(state) for at in sink.ranks if not state.ranks.is_silent[at]]
     nodes = np.intersect1d(np.flatnonzero(state.behind[:-1]), state.ranks.node[last])
-    return tuple(_node_behind(state, int(node)) for node in nodes[: settings.findings_max])
+    return tuple(_node_behind(state, int(node)) for node in _first(state, nodes, settings))
+
+
+def _first(state: Progress, nodes: Ints, settings: Settings) -> Ints:
+    """At most `findings_max` of these nodes; of racks that are all silent one, which stands for the rack."""
+    away = np.unique(state.ranks.node[unheard(state)])
+    return one_per_rack(state.window, nodes, away[away >= 0])[: settings.findings_max]
 
 
 def silent_ranks(state: Progress, settings: Settings) -> Ints:

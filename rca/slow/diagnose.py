@@ -15,6 +15,7 @@ from rca.counters import absent, abstentions, is_able
 from rca.findings import Diagnosis, Finding, Grade, Symptom, WaitEdge
 from rca.holes import downgrade, ranked, unseen
 from rca.keys import Rows
+from rca.racks import by_rack
 from rca.ranks import TICKED_ONCE, known_ranks
 from rca.rules import late_start, slow_copy, slow_nic, slow_proxy
 from rca.settings import Settings
@@ -73,9 +74,10 @@ def _why_none(window: Window) -> str:
 
 
 def _all_findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[list[Finding], tuple[str, ...]]:
-    """What the rules say, with what was measured on the wire, where it was; and what was not."""
+    """What the rules say, with what was measured on the wire, where it was, about racks where they touch all of one; and what
+    was not measured."""
     found, unmeasured = with_measured(_findings(slowdown, symptom, settings), slowdown, symptom, settings)
-    return ranked(found), unmeasured
+    return ranked(by_rack(slowdown.window, slowdown.ranks, found)), unmeasured
 
 
 def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[Finding]:
