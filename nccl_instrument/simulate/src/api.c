@@ -119,6 +119,7 @@ struct sim *sim_new(const struct settings *settings, const struct rank_spec *ran
     sim->settings = *settings;
     sim->free_op = sim->free_proxy_op = NONE;
     sim->pause_at = NONE;
+    calls_new(&sim->calls);
     sim->ranks = zeroed(settings->n_ranks, sizeof *sim->ranks);
     sim->nics = zeroed(settings->n_nics, sizeof *sim->nics);
     sim->groups = zeroed(settings->n_groups, sizeof *sim->groups);
@@ -142,12 +143,13 @@ struct sim *sim_new(const struct settings *settings, const struct rank_spec *ran
 
 void sim_free(struct sim *sim)
 {
-    void *parts[] = {sim->calls, sim->deferred, sim->ranks, sim->nics, sim->groups, sim->members, sim->links, sim->lanes, sim->classes,
+    void *parts[] = {sim->deferred, sim->ranks, sim->nics, sim->groups, sim->members, sim->links, sim->lanes, sim->classes,
                      sim->tasks, sim->stream_tasks, sim->specs, sim->actions, sim->rank_ends, sim->rank_ends_first,
                      sim->rank_members, sim->rank_members_first, sim->ops, sim->proxy_ops, sim->finished, sim->steps, sim->slices, sim->parts,
                      sim->weights};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         free(parts[i]);
+    calls_free(&sim->calls);
     free(sim);
 }
 
@@ -194,26 +196,34 @@ static void serve(struct sim *sim, enum call_kind kind, int32_t what)
     }
 }
 
+#define LOOK_AHEAD 4 /* calls */
+
 static void prefetch(const void *memory, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += 64)
         __builtin_prefetch((const char *)memory + at);
 }
 
-/* What is served next is in another corner of memory: fetched while the present call is served. */
+/* What is served next is in another corner of memory: fetched while the calls before it are served, a lane before its
+ * links, which it names. */
 static void prefetch_next(const struct sim *sim)
 {
-    for (int64_t i = 0; i < 5 && i < sim->n_calls; i++) {
-        enum call_kind kind = (enum call_kind)(sim->calls[i].code >> 28);
-        int32_t what = (int32_t)(sim->calls[i].code & 0xfffffff);
-        if (kind == C_COPY) {
-            const struct lane *lane = &sim->lanes[what];
-            prefetch(lane, sizeof *lane);
-            if (i == 0 && lane->spec.in[0] != NONE)
-                prefetch(&sim->links[lane->spec.in[0]], sizeof(struct link));
-            if (i == 0 && lane->spec.out[0] != NONE)
-                prefetch(&sim->links[lane->spec.out[0]], sizeof(struct link));
-        } else if (kind == C_START || kind == C_ARRIVE || kind == C_ACK) {
+    const struct calls *calls = &sim->calls;
+    for (int64_t i = 1; i <= LOOK_AHEAD; i += LOOK_AHEAD - 1) {
+        if (calls->next_due + i >= calls->n_due)
+            return;
+        uint32_t code = calls->due[calls->next_due + i].code;
+        enum call_kind kind = (enum call_kind)(code >> 28);
+        int32_t what = (int32_t)(code & 0xfffffff);
+        if (kind == C_COPY && i == LOOK_AHEAD) {
+            prefetch(&sim->lanes[what], sizeof(struct lane));
+        } else if (kind == C_COPY) {
+            const struct lane_spec *lane = &sim->lanes[what].spec;
+            if (lane->in[0] != NONE)
+                prefetch(&sim->links[lane->in[0]], sizeof(struct link));
+            if (lane->out[0] != NONE)
+                prefetch(&sim->links[lane->out[0]], sizeof(struct link));
+        } else if (i == 1 && (kind == C_START || kind == C_ARRIVE || kind == C_ACK || kind == C_CREDIT || kind == C_FLUSH)) {
             prefetch(&sim->links[what], sizeof(struct link));
         }
     }

@@ -13,6 +13,8 @@
 
 #include <stdint.h>
 
+#include "calls.h"
+
 #define N_SLOTS 8 /* NCCL_STEPS */
 #define N_STREAMS 4
 #define N_COMM_SLOTS 6 /* world, tp, dp, pp, ep, edp: a rank's communicators by kind */
@@ -278,19 +280,13 @@ struct transfer_row {
     uint8_t channel, is_p2p, reserved[2];
 };
 
-struct call {
-    int64_t ns;
-    uint32_t order, code; /* kind << 28 | what */
-};
-
 enum call_kind { C_COPY, C_START, C_ARRIVE, C_ACK, C_CREDIT, C_FLUSH, C_COMPUTE, C_BARRIER, C_HOST, C_WAKE, C_SLEEP, C_ACTION };
 
 struct sim {
     struct settings settings;
     int64_t now;
     uint32_t order;
-    struct call *calls;
-    int64_t n_calls, calls_size;
+    struct calls calls;
     struct rank *ranks;
     struct nic *nics;
     struct group *groups;
