@@ -39,6 +39,16 @@ class Columns:
         """`self[name][at]`, without the rest of the column."""
         return self._typed(name, at)
 
+    def floats(self, name: str, at: Ints, since: int = 0) -> npt.NDArray[np.float64]:
+        """`self[name][at] - since` as floats; of whole numbers."""
+        held = self._held.get(name)
+        if held is None or since or held.dtype.kind not in "iu":
+            values = self._typed(name, at)
+            return (values - since if since else values).astype(np.float64)
+        return held.take(at, mode="wrap").astype(
+            np.float64
+        )  # bounds are not checked one by one; -1 is the last, as usual
+
     def where(self, at: Ints, names: Collection[str]) -> Columns:
         """The rows at these positions with these columns alone."""
         dtype = np.dtype([(name, self.dtype[name]) for name in names])
@@ -65,6 +75,14 @@ def taken(rows: Rows | Columns, name: str, at: npt.NDArray[Any]) -> npt.NDArray[
     """`rows[name][at]` of either kind."""
     found: npt.NDArray[Any] = rows.taken(name, at) if isinstance(rows, Columns) else rows[name][at]
     return found
+
+
+def floats(rows: Rows | Columns, name: str, at: Ints, since: int = 0) -> npt.NDArray[np.float64]:
+    """`rows[name][at] - since` as floats, of either kind."""
+    if isinstance(rows, Columns):
+        return rows.floats(name, at, since)
+    values = rows[name][at]
+    return (values - since if since else values).astype(np.float64)
 
 
 def picked(rows: Rows | Columns, at: Ints, names: Collection[str]) -> Columns:

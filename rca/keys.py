@@ -79,6 +79,15 @@ def grouped(keys: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Ints, Ints]:
     return keys[order[starts]], np.minimum.reduceat(order, starts), of
 
 
+def firsts(keys: npt.NDArray[Any]) -> Ints:
+    """Where each of the distinct keys, as they are sorted, comes first."""
+    if not len(keys):
+        return np.zeros(0, np.int64)
+    order = np.argsort(keys)
+    found: Ints = np.minimum.reduceat(order, np.flatnonzero(_begins(keys[order])))
+    return found
+
+
 def medians(group: Ints, values: Ints, n_groups: int) -> npt.NDArray[np.float64]:
     """(G,) the (lower) median of the values of each group; groups without any have that of what lies beside them."""
     if not len(values):

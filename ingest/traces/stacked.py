@@ -54,7 +54,7 @@ class Stack:
             return self._rows[name]
         if name not in self._made:
             place = self._places[name]
-            column: npt.NDArray[Any] = np.ascontiguousarray(self._planes[place.start : place.stop].T)
+            column = self._laid_together(place.start, place.stop - place.start)
             self._made[name] = self._sum(column, place.kind) if place.is_delta else column.view(place.kind)[:, 0]
         return self._made[name]
 
@@ -77,8 +77,7 @@ class Stack:
         if n_low > place.size // 2:
             return narrowed(self[name])
         width = 1 << (n_low - 1).bit_length()
-        column: npt.NDArray[Any] = np.ascontiguousarray(self._planes[place.start : place.start + width].T)
-        return column.view(f"<u{width}")[:, 0]
+        return self._laid_together(place.start, width).view(f"<u{width}")[:, 0]
 
     def write(self, rows: Rows, at: Ints | None) -> None:
         """Writes the rows at these positions, all where None, into `rows`, of the window's dtype; its bytes are 0."""
@@ -101,6 +100,13 @@ class Stack:
             numbers = np.array(piece.sent.planes, np.intp)
             self._planes[numbers, start:end] = piece.planes
             self._is_used[numbers + 1] = True
+
+    def _laid_together(self, start: int, width: int) -> Bytes:
+        """(n, width) some neighbouring bytes of each row: plane by plane, which is faster than turning them around at once."""
+        found = np.zeros((len(self), width), np.uint8)
+        for k in np.flatnonzero(self._is_used[start + 1 : start + width + 1]).tolist():
+            found[:, k] = self._planes[start + k]
+        return found
 
     def _sum(self, column: Bytes, kind: str) -> npt.NDArray[Any]:
         """(n,) a column sent as differences, summed from the first row of each piece."""

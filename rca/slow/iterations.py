@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ingest.columns import Columns, picked, taken
+from ingest.columns import Columns, floats, picked, taken
 from ingest.window import Window
 from rca.keys import Ints, Keys, Mask, Rows, Told, grouped, in_order, is_p2p, medians, mix
 from rca.slow.streams import Floats, known_streams
@@ -121,8 +121,7 @@ def _laid(ops: Told, name: str, rows: Ints, since: int = 0) -> Floats:
     """A column of the ops at these positions, less `since`; NaN for -1."""
     if not len(ops):
         return np.full(rows.shape, np.nan)
-    values = taken(ops, name, rows)
-    found: Floats = (values - since if since else values).astype(np.float64)
+    found: Floats = floats(ops, name, rows, since)
     found[rows < 0] = np.nan
     return found
 

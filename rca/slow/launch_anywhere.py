@@ -9,10 +9,16 @@ enqueues the ops inside it less evenly, as far as its hosts follow their GPUs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
-from rca.keys import Index, Ints, Keys, Mask, distinct, is_p2p, mix
+from ingest.columns import picked, taken
+from rca.keys import Index, Ints, Keys, Mask, grouped, is_p2p, mix
 from rca.slow.launch_lead import LEAD_MIN_NS, before_and_since, leads_ns, meetings_of
+from rca.slow.ops_of import ops_of, ranks_told
 from rca.slow.slowdown import Slowdown
 from rca.slow.streams import Floats
 
@@ -22,11 +28,29 @@ UNEVEN_TIMES = 2.0  # as uneven as before
 BESIDE_TIMES = 1.5  # as much so as half of the other nodes that are asked
 
 
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """Collectives as their ranks enqueued them, (n,). rank, and at_ns since the window's start. of: the op each is of; first:
+    (O,) where each op comes first. comm: position in `comms`, (C,), which are sorted."""
+
+    rank: Ints
+    at_ns: Floats
+    of: Ints
+    first: Ints
+    comm: Ints
+    comms: Keys
+
+
+_ENQUEUED: Final[WeakKeyDictionary[Slowdown, Enqueued]] = WeakKeyDictionary()
+"""Made for one question, kept for the next, which takes it out: it is as long as the ops."""
+
+
 def leads_anywhere_ns(slowdown: Slowdown) -> dict[int, float]:
     """leads_ns of all nodes of the job, of those who take longer from what ends last on their node to their next step: asked
     of the NODES_ASKED nodes where somebody stands out most at first sight."""
-    node = np.append(slowdown.ranks.node, -1)[slowdown.ranks.position(_ranks_of(slowdown))]
-    later = _at_first_sight_ns(slowdown)
+    node = np.append(slowdown.ranks.node, -1)[slowdown.ranks.position(ranks_told(slowdown.window))]
+    enqueued = _ENQUEUED[slowdown] = _enqueued_of(slowdown)
+    later = _at_first_sight_ns(slowdown, enqueued)
     known = (node >= 0) & (later >= LEAD_MIN_NS)
     most = np.zeros(int(node.max(initial=-1)) + 1)
     np.maximum.at(most, node[known], later[known])
@@ -36,13 +60,15 @@ def leads_anywhere_ns(slowdown: Slowdown) -> dict[int, float]:
         there = slowdown.ranks.rank[slowdown.ranks.node == one]
         leads = leads_ns(slowdown, there)
         found |= {rank: lead for rank, lead in leads.items() if _takes_ns(slowdown, rank, there) >= OWN_MIN * lead}
+    if found:
+        del _ENQUEUED[slowdown]
     return found
 
 
 def uneven_nodes(slowdown: Slowdown) -> tuple[int, ...]:
     """Nodes (positions) all of whose ranks now enqueue their ops less evenly than they used to, where most of the job do not:
     what is inherited is inherited alike, work that takes longer also varies by more."""
-    comms, times = _spreads(slowdown)
+    comms, times = _spreads(slowdown, _ENQUEUED.pop(slowdown) if slowdown in _ENQUEUED else _enqueued_of(slowdown))
     least = np.full(len(slowdown.window.nodes), np.inf)
     np.minimum.at(least, _nodes_of(slowdown, comms), times)
     least[~np.isfinite(least)] = 0.0
@@ -65,19 +91,28 @@ def _unevenness(slowdown: Slowdown, node: int) -> tuple[float, float]:
     return (min(times) if is_whole else 0.0), float(np.median(times)) if times else 0.0
 
 
-def _spreads(slowdown: Slowdown) -> tuple[Keys, Floats]:
+def _enqueued_of(slowdown: Slowdown) -> Enqueued:
+    rows = slowdown.window.rows("op")
+    at = np.flatnonzero((rows["enqueued_ns"] > 0) & (rows["rank"] >= 0) & ~is_p2p(rows))
+    comms, _, comm = grouped(taken(rows, "comm_id", at))
+    at_ns = taken(rows, "enqueued_ns", at).astype(np.float64) - slowdown.iterations.start_ns
+    _, first, of = grouped(mix(comms[comm], taken(rows, "op", at)))
+    return Enqueued(taken(rows, "rank", at).astype(np.int64), at_ns, of, first, comm, comms)
+
+
+def _spreads(slowdown: Slowdown, enqueued: Enqueued) -> tuple[Keys, Floats]:
     """(C,) communicators that do not leave their node, and how many times as far apart their members now enqueue an op."""
-    rows, members = slowdown.window.rows("op"), slowdown.window.members
+    members = slowdown.window.members
     local = np.unique(members["comm_id"][(members["n_nodes"] == 1) & (members["n_ranks"] > 1)])
-    at = np.flatnonzero(
-        (rows["enqueued_ns"] > 0) & (rows["rank"] >= 0) & ~is_p2p(rows) & np.isin(rows["comm_id"], local)
-    )
-    comm, enqueued = rows["comm_id"][at], rows["enqueued_ns"][at].astype(np.float64) - slowdown.iterations.start_ns
-    _, first, of = np.unique(mix(comm, rows["op"][at]), return_index=True, return_inverse=True)
-    begin, end = np.full(len(first), np.inf), np.full(len(first), -np.inf)
-    np.minimum.at(begin, of, enqueued)
-    np.maximum.at(end, of, enqueued)
-    comms, of_comm = np.unique(comm[first], return_inverse=True)
+    is_local = np.isin(enqueued.comms, local)
+    those = is_local[enqueued.comm[enqueued.first]]
+    first = np.flatnonzero(those)
+    begin, end = np.full(len(those), np.inf), np.full(len(those), -np.inf)
+    np.minimum.at(begin, enqueued.of, enqueued.at_ns)
+    np.maximum.at(end, enqueued.of, enqueued.at_ns)
+    begin, end = begin[first], end[first]
+    nth = np.cumsum(is_local) - 1
+    of_comm, comms = nth[enqueued.comm[enqueued.first[first]]], enqueued.comms[is_local]
     means = [_mean_of(of_comm, end - begin, those, len(comms)) for those in before_and_since(slowdown, begin)]
     known = (means[0] > 0) & (means[1] > 0)
     return comms[known], means[1][known] / means[0][known]
@@ -94,8 +129,7 @@ def _nodes_of(slowdown: Slowdown, comms: Keys) -> Ints:
 def _takes_ns(slowdown: Slowdown, rank: int, there: Ints) -> float:
     """By how much longer a rank now takes to begin its steps, from the last end that any of `there`, its node, has seen. What
     lets mates go may itself end later for one of them."""
-    rows = slowdown.window.rows("op")
-    rows = rows[np.isin(rows["rank"], there)]
+    rows = picked(slowdown.window.rows("op"), ops_of(slowdown.window, there), ("rank", "done_ns", "enqueued_ns"))
     start_ns = slowdown.iterations.start_ns
     ends = np.sort(rows["done_ns"][rows["done_ns"] > 0]) - start_ns
     mine = np.unique(rows["enqueued_ns"][(rows["rank"] == rank) & (rows["enqueued_ns"] > 0)]) - start_ns
@@ -111,25 +145,16 @@ def _takes_ns(slowdown: Slowdown, rank: int, there: Ints) -> float:
     return float(np.median(took[since]) - np.median(took[before])) if before.any() and since.any() else 0.0
 
 
-def _ranks_of(slowdown: Slowdown) -> Ints:
-    """(n,) the ranks that have enqueued collectives, sorted."""
-    found: Ints = distinct(slowdown.window.rows("op")["rank"].astype(np.int64))
-    return found[found >= 0]
-
-
-def _at_first_sight_ns(slowdown: Slowdown) -> Floats:
-    """(n,) by how much later each of `_ranks_of` enqueues than the mean of those it does so with, less what it used to: of
+def _at_first_sight_ns(slowdown: Slowdown, enqueued: Enqueued) -> Floats:
+    """(n,) by how much later each of `ranks_told` enqueues than the mean of those it does so with, less what it used to: of
     all communicators that do not leave their node, at once."""
-    rows, ranks = slowdown.window.rows("op"), _ranks_of(slowdown)
-    at = np.flatnonzero((rows["enqueued_ns"] > 0) & (rows["rank"] >= 0) & ~is_p2p(rows))
-    comm, enqueued = rows["comm_id"][at], rows["enqueued_ns"][at].astype(np.float64) - slowdown.iterations.start_ns
-    rank_at = np.searchsorted(ranks, rows["rank"][at])
-    _, of = np.unique(mix(comm, rows["op"][at]), return_inverse=True)
+    ranks, of, at_ns, members = ranks_told(slowdown.window), enqueued.of, enqueued.at_ns, slowdown.window.members
+    rank_at = np.searchsorted(ranks, enqueued.rank)
     n = np.bincount(of)
-    later = enqueued - (np.bincount(of, weights=enqueued) / n)[of]
-    local = Index(slowdown.window.members["comm_id"].astype(np.uint64)).find(comm)
-    is_local = (local >= 0) & (slowdown.window.members["n_nodes"][local] == 1) & (n[of] > 1)
-    before, since = before_and_since(slowdown, enqueued)
+    later = at_ns - (np.bincount(of, weights=at_ns) / n)[of]
+    local = Index(members["comm_id"].astype(np.uint64)).find(enqueued.comms)
+    is_local = ((local >= 0) & (members["n_nodes"][local] == 1))[enqueued.comm] & (n[of] > 1)
+    before, since = before_and_since(slowdown, at_ns)
     means = [_mean_of(rank_at, later, those & is_local, len(ranks)) for those in (since, before)]
     return means[0] - means[1]
 

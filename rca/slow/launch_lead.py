@@ -13,11 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ingest.columns import Columns, picked
 from rca.keys import Ints, Mask, Rows, distinct, is_p2p
 from rca.slow.cover import SHARE_MIN
+from rca.slow.ops_of import ops_of
 from rca.slow.slowdown import ITERATIONS_MIN, Slowdown
 from rca.slow.streams import Floats
 
@@ -32,6 +36,7 @@ ALONE_MIN_NS = (
 MADE_UP_MIN = 0.5  # of a lead
 ALIKE_MAX = 0.25  # of what an iteration loses, divided among its ops: one slow GPU alone leads by nearly all of it
 DEVIATION = 1.4826  # times a median deviation
+_TOLD: Final = ("rank", "node", "comm_id", "op", "func", "flags", "enqueued_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def last_to_launch(slowdown: Slowdown, ranks: Ints) -> Ints:
 def leads_ns(slowdown: Slowdown, ranks: Ints) -> dict[int, float]:
     """Rank → by how much it enqueues later than its mates, on average over the ops of an iteration; see last_to_launch."""
     leads: dict[int, float] = {}
-    meetings = list(meetings_of(slowdown, ranks))
+    meetings = meetings_of(slowdown, ranks)
     for meeting in meetings:
         grown = meeting.own_ns()
         leader = leader_of(slowdown.lost_ns, meeting)
@@ -138,8 +143,18 @@ def leader_of(lost_ns: float, meeting: Meeting) -> int:
     return int(order[-1]) if grown[order[-1]] - others[-1] >= least else -1
 
 
-def meetings_of(slowdown: Slowdown, ranks: Ints) -> Iterator[Meeting]:
-    """The communicators in which two of these ranks are, and enqueue collectives."""
+def meetings_of(slowdown: Slowdown, ranks: Ints) -> tuple[Meeting, ...]:
+    """The communicators in which two of these ranks are, and enqueue collectives. Kept, as several questions begin with them."""
+    kept, key = _MEETINGS.setdefault(slowdown, {}), ranks.astype(np.int64).tobytes()
+    if key not in kept:
+        kept[key] = tuple(_meetings_of(slowdown, ranks))
+    return kept[key]
+
+
+_MEETINGS: Final[WeakKeyDictionary[Slowdown, dict[bytes, tuple[Meeting, ...]]]] = WeakKeyDictionary()
+
+
+def _meetings_of(slowdown: Slowdown, ranks: Ints) -> Iterator[Meeting]:
     told = _told_of(slowdown, ranks)
     rows = told[0][~is_p2p(told[0])]
     for comm in np.unique(rows["comm_id"]):
@@ -208,10 +223,13 @@ def _is_let_go(slowdown: Slowdown, members: Ints, enqueued: Floats, nth: Ints, t
 def _told_of(slowdown: Slowdown, ranks: Ints) -> tuple[Rows, Rows]:
     """What is told of the ops that these ranks, of a node, enqueued: those that are over, and, as some are not as far as rows
     tell, those in progress on that node."""
-    ops = slowdown.window.rows("op")
-    ops = ops[np.isin(ops["rank"], ranks)]
+    ops = _narrow(slowdown.window.rows("op"), ops_of(slowdown.window, ranks))
     live = slowdown.window.rows_on("live_op", distinct(ops["node"].astype(np.int64)))
-    return ops[ops["enqueued_ns"] > 0], live[live["enqueued_ns"] > 0]
+    return ops[ops["enqueued_ns"] > 0], _narrow(live, np.flatnonzero(live["enqueued_ns"] > 0))
+
+
+def _narrow(rows: Rows | Columns, at: Ints) -> Rows:
+    return np.asarray(picked(rows, at, _TOLD))
 
 
 def _within(slowdown: Slowdown, at_ns: Floats) -> tuple[Ints, Floats]:

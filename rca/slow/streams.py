@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.columns import taken
-from rca.keys import Ints, Keys, Mask, Told, grouped, mix, stream_keys
+from rca.keys import Ints, Keys, Mask, Told, firsts, grouped, mix, stream_keys
 
 PATTERN_MAX = 512
 REPEATS_MIN = 4
@@ -66,7 +66,7 @@ def _one_of_each(stream: Ints, op: npt.NDArray[np.uint64], n_streams: int) -> In
         return np.zeros(0, np.int64)
     span = int(op.max()) - int(op.min()) + 1
     if n_streams * span < 2**62:
-        return grouped(stream * span + (op - op.min()).astype(np.int64))[1]
+        return firsts(stream * span + (op - op.min()).astype(np.int64))
     order = np.lexsort((op, stream))
     is_first = np.ones(len(order), bool)
     is_first[1:] = (stream[order][1:] != stream[order][:-1]) | (op[order][1:] != op[order][:-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ingest.columns import Columns, Growing, picked, taken
+from ingest.columns import Columns, Growing, floats, picked, taken
 from ingest.window import WINDOW_DTYPE, Rows
 
 
@@ -86,3 +86,16 @@ def test_a_column_that_nobody_has_is_unknown() -> None:
 def test_no_rows_are_columns_too() -> None:
     columns = Growing(WINDOW_DTYPE["op"], 0).made()
     assert len(columns) == 0 and len(columns["op"]) == 0 and len(columns[np.zeros(0, bool)]) == 0
+
+
+def test_floats_are_the_numbers_less_what_they_count_from_and_minus_one_is_the_last_row() -> None:
+    dtype = np.dtype([("at_ns", "<i8"), ("peer", "<i4"), ("n", "<u2"), ("left_out_ns", "<i8")])
+    rows = np.zeros(5, dtype)
+    rows["at_ns"], rows["peer"], rows["n"] = np.arange(5) + 10**18, [-1, 3, 2, -7, 4], [5, 4, 3, 2, 1]
+    held = {"at_ns": rows["at_ns"].copy(), "peer": rows["peer"].astype(np.int8), "n": rows["n"].astype(np.uint8)}
+    at = np.array([[0, 4], [-1, 2]])
+    for name in dtype.names or ():
+        for since in (0, 10**18) if name.endswith("_ns") else (0,):
+            expected = (rows[name][at].astype(np.int64) - since).astype(np.float64)
+            for told in (rows, Columns(dtype, 5, held)):
+                assert floats(told, name, at, since).tolist() == expected.tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rca.keys import SORTED_MIN, Groups, Index, among, distinct, grouped, in_order, latest, medians, places
+from rca.keys import SORTED_MIN, Groups, Index, among, distinct, firsts, grouped, in_order, latest, medians, places
 
 SIZES = (0, 1, 7, 3 * SORTED_MIN)
 
@@ -76,3 +76,9 @@ def test_a_median_is_the_lower_of_the_middle_two(most: int) -> None:
     group, values = random.integers(0, 5, 400), random.integers(-9, most, 400)
     said = [np.sort(values[group == one])[((group == one).sum() - 1) // 2] for one in range(5)]
     assert medians(group, values, 5).tolist() == [float(one) for one in said]
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_where_keys_come_first_is_said_in_their_order(n: int) -> None:
+    keys = keys_of(n, n // 3 + 1)
+    assert firsts(keys).tolist() == np.unique(keys, return_index=True)[1].tolist()
