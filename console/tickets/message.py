@@ -45,7 +45,8 @@ class Message:
     pictures: (name of the file, PNG), in a message of that verb alone. uploaded: which of them are there already, and what they
     are called there; a try adds to it as it goes, so that the next one goes on from there however this one ends.
     own_title, own_lines: as the team's templates have them; empty for the usual words. places: of each culprit shown, where it
-    runs; evidence: the first facts against them; advice: what to do next; empty where nothing is known.
+    runs; n_culprits: how many there are, of whom `culprits` are the first; evidence: the first facts against them; advice: what
+    to do next; empty where nothing is known.
     """
 
     verb: Verb
@@ -67,6 +68,7 @@ class Message:
     n_victims: int
     opened_at: str
     at: str
+    n_culprits: int = 0
     places: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     advice: str = ""

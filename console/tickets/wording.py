@@ -47,7 +47,11 @@ def _started_by(message: Message) -> str:
         return "Nobody is blamed yet."
     ranks = "rank" if len(message.culprits) == 1 else "ranks"
     where = f" on {', '.join(message.nodes)}" if message.nodes else ""
-    return f"Started by {ranks} {', '.join(map(str, message.culprits))}{where} ({message.grade or 'no'} evidence)."
+    rest = message.n_culprits - len(message.culprits)
+    more = f" and {rest} more" if rest > 0 else ""
+    return (
+        f"Started by {ranks} {', '.join(map(str, message.culprits))}{more}{where} ({message.grade or 'no'} evidence)."
+    )
 
 
 def what_happened(message: Message) -> str:

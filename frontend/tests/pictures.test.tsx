@@ -145,6 +145,18 @@ describe("what the verdict shows", () => {
     expect(await complaints()).toEqual([]);
   });
 
+  it("names the rack before its ranks, and says what it is where it is an alternative", async () => {
+    const rack = { kind: "rack", name: "r3", ranks: [4, 5], node: "" };
+    const diagnosis = makeDiagnosis({ findings: [makeFinding({ subject: rack, culprits: [4, 5] })] });
+    const page = drawn(verdict({ diagnosis, row: makeIncident({ culprits: [4, 5], n_culprits: 32 }) }));
+    expect(page.querySelector(".culprit-card .big")?.textContent).toBe("Rack r3");
+    expect(page.querySelector(".culprit-card")?.textContent).toContain("Ranks 4–5 of 32");
+    expect(await complaints()).toEqual([]);
+    const other = makeDiagnosis({ alternatives: [{ subject: rack, why_not: "It is weaker.", evidence: [] }] });
+    const asked = drawn(<WhyNot number={1} diagnosis={other} revision={1} rank={null} onSelect={nothing} />);
+    expect(asked.querySelector(".alternatives")?.textContent).toContain("Why not rack r3?");
+  });
+
   it("offers another diagnosis to who may ask for one, and says while it is made", () => {
     const button = (page: HTMLElement) =>
       [...page.querySelectorAll("button")].some((one) => one.textContent === "Diagnose again");

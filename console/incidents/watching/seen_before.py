@@ -22,6 +22,7 @@ LOOKED_BACK: Final = timedelta(days=30)
 EARLIER_MAX: Final = 200
 SHOWN_MAX: Final = 20
 PLACES_MAX: Final = 20_000
+NO_RANK: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Place:
 def read_seen_before(incident: Incident) -> list[SeenBefore]:
     """Newest first, at most SHOWN_MAX; [] while nobody is blamed."""
     mine = list(_places([incident.attempt_id], incident.culprits).get(incident.attempt_id, []))
+    mine += _beyond(incident, mine)
     if not mine:
         return []
     earlier = list(_candidates(incident, mine))
@@ -56,9 +58,18 @@ def read_seen_before(incident: Incident) -> list[SeenBefore]:
     found = []
     for one in earlier:
         then = [place for place in places.get(one.attempt_id, []) if place.rank in one.culprits]
+        then += _beyond(one, then)
         if (what := _shared(mine, then)) is not None:
             found.append(SeenBefore(one.pk, iso(one.opened_at) or "", *what))
     return found[:SHOWN_MAX]
+
+
+def _beyond(incident: Incident, known: Sequence[Place]) -> list[Place]:
+    """Nodes of culprits that an incident has more of than it keeps, as of a whole rack: of these no rank is told."""
+    if incident.n_culprits <= len(incident.culprits):
+        return []
+    told = {place.node for place in known}
+    return [Place(NO_RANK, node, -1, "", "") for node in incident.culprit_nodes if node not in told]
 
 
 def _candidates(incident: Incident, mine: Sequence[Place]) -> QuerySet[Incident]:
@@ -90,7 +101,7 @@ def _shared(mine: Sequence[Place], then: Sequence[Place]) -> tuple[str, list[int
         for was in then:
             if not _is_near(now, was):
                 continue
-            ranks.add(was.rank)
+            ranks.update({was.rank} - {NO_RANK})
             if _is_same_gpu(now, was):
                 moved = f", then in {was.node}" if was.node != now.node else ""
                 gpus[f"GPU {now.local_rank if now.local_rank >= 0 else now.gpu_uuid} of {now.node}{moved}"] = None

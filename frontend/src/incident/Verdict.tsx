@@ -8,7 +8,7 @@ import type { SeenBefore } from "../api";
 import type { IncidentRow } from "../live/rows";
 import { Ago, Copy, GradeMark } from "../parts/bits";
 import { actOn, isUnderWay } from "../state/actions";
-import { COMPONENT, count, faultWords, inOrder, LAYER, rankRanges, worded } from "../state/words";
+import { COMPONENT, count, faultWords, inOrder, LAYER, rankRanges, subjectWords, worded } from "../state/words";
 import type { Cover, Diagnosis, Finding, GridColumns } from "../types";
 import { coverWords } from "./compare";
 import { adviceLines, stanceOf } from "./reading";
@@ -111,7 +111,7 @@ function HowSure({ row, finding }: { row: VerdictRow; finding: Finding | null })
       <span class="faint">
         {worded(COMPONENT, finding.component)}, {faultWords(finding.kind, row.symptom)}
         {finding.tied.length > 0 &&
-          `; cannot be told from ${finding.tied.map((one) => one.name).join(", ")} by what was seen`}
+          `; cannot be told from ${finding.tied.map(subjectWords).join(", ")} by what was seen`}
       </span>
     </>
   );
@@ -133,7 +133,7 @@ function Culprit({ row, finding, grid, seenBefore, onSelect, links }: CulpritPro
       <div class="card culprit-card nobody">
         <h2>Started by</h2>
         <p class="big">{row.certainty === "suspected" ? "Looking …" : "Nobody named"}</p>
-        {finding && <p>{finding.subject.name}</p>}
+        {finding && <p>{subjectWords(finding.subject)}</p>}
         <CoverSteps steps={finding?.cover ?? []} />
       </div>
     );
@@ -141,7 +141,8 @@ function Culprit({ row, finding, grid, seenBefore, onSelect, links }: CulpritPro
   return (
     <div class="card culprit-card">
       <h2>Started by</h2>
-      <p class="big">
+      {finding?.subject.kind === "rack" && <p class="big">Rack {finding.subject.name}</p>}
+      <p class={finding?.subject.kind === "rack" ? "" : "big"}>
         <button type="button" class="link" onClick={() => onSelect(ranks[0])} title="Show its flows">
           {ranks.length === 1 ? "Rank" : "Ranks"} {rankRanges(ranks, 4)}
         </button>
@@ -216,7 +217,7 @@ function Names({
   const subject = finding?.subject;
   const isNew =
     subject &&
-    !["rank", "process", "job"].includes(subject.kind) &&
+    !["rank", "process", "job", "rack"].includes(subject.kind) &&
     !names.some(([, name]) => subject.name.endsWith(name)) &&
     !/^ranks? [\d,–\- and]+$/.test(subject.name); // named by its rank: its own name stands above, where it is known
   if (isNew)

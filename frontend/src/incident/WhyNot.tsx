@@ -7,7 +7,7 @@ import { useEffect, useState } from "preact/hooks";
 import { readWhyNot } from "../api";
 import { Loading } from "../parts/bits";
 import { Failure } from "../parts/Failure";
-import { count } from "../state/words";
+import { count, subjectWords } from "../state/words";
 import type { Alternative, Diagnosis } from "../types";
 import { EvidenceTable } from "./EvidenceTable";
 
@@ -122,12 +122,12 @@ function Because({
   return (
     <>
       <p>
-        <b>Why not {subject.name}?</b> {why_not}
+        <b>Why not {subjectWords(subject)}?</b> {why_not}
       </p>
       {evidence.length > 0 && (
         <details open={open}>
           <summary>{count(evidence.length, "measurement")}</summary>
-          <EvidenceTable rows={evidence} caption={`Evidence about ${subject.name}`} />
+          <EvidenceTable rows={evidence} caption={`Evidence about ${subjectWords(subject)}`} />
         </details>
       )}
     </>

@@ -45,6 +45,11 @@ export function inOrder(names: readonly string[]): string[] {
   return [...names].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
 }
 
+/** What a finding is about; a rack's name says nothing without the word. */
+export function subjectWords(subject: { kind: string; name: string }): string {
+  return subject.kind === "rack" ? `rack ${subject.name}` : subject.name;
+}
+
 export function faultWords(kind: string, symptom: string): string {
   return (symptom === "failure" && STALLED[kind]) || worded(FAULT_KIND, kind);
 }

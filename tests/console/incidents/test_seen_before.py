@@ -119,6 +119,19 @@ def test_other_teams_incidents_are_not_told(attempt: Attempt) -> None:
     assert whats(blamed(attempt, 3)) == []
 
 
+def test_a_node_of_a_rack_of_whose_ranks_not_all_are_kept_is_told(attempt: Attempt, team: Team) -> None:
+    before = other_attempt(team)
+    place(before, 0, "node-1", 0)
+    place(before, 8, "node-7", 0)
+    place(attempt, 3, "node-7", 0)
+    rack = make_incident(before, culprits=[0], n_culprits=32, culprit_nodes=["node-1", "node-7"])
+    node = blamed(attempt, 3)
+    assert whats(node) == [(rack.pk, "node node-7", [])]
+    assert whats(make_incident(attempt, culprits=[9], n_culprits=32, culprit_nodes=["node-7"])) == [
+        (node.pk, "node node-7", [3]), (rack.pk, "node node-7", []),
+    ]  # fmt: skip
+
+
 def test_no_more_are_told_than_fit(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seen_before, "SHOWN_MAX", 2)
     place(attempt, 3, "node-7", 2)

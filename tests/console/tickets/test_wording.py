@@ -35,6 +35,11 @@ def test_of_many_culprits_it_says_how_many_more(attempt: Attempt) -> None:
     assert "and 3 more" in lines_of(sample_of(diagnosed(attempt, tuple(range(7)), "")))
 
 
+def test_of_a_rack_of_which_the_first_ranks_are_kept_it_says_how_many_there_are(attempt: Attempt) -> None:
+    rack = make_incident(attempt, culprits=[4, 5], n_culprits=32, culprit_nodes=["node-1"], grade="strong")
+    assert "Started by ranks 4, 5 and 30 more on node-1 (strong evidence)." in lines_of(sample_of(rack))
+
+
 def test_while_nobody_is_named_it_says_neither_where_nor_what_to_do(attempt: Attempt) -> None:
     nobody = lines_of(dataclasses.replace(sample_of(make_incident(attempt)), culprits=()))
     assert "Nobody is blamed yet." in nobody
