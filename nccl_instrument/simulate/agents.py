@@ -19,6 +19,7 @@ from nccl_instrument.simulate.engine import Engine
 from nccl_instrument.simulate.rows import (
     Roster,
     flow_rows,
+    joined,
     nic_rows,
     op_rows,
     process_rows,
@@ -184,11 +185,13 @@ class Agents:
 
     def _take(self, waiting: list[list[Rows]], new: Rows, here: _Phase) -> Rows:
         """The engine hands out what ended on all ranks: what belongs to other phases waits for their cuts."""
-        phase_of = self._phase_of[new["rank"]]
-        for phase in range(len(self.phases)):
-            waiting[phase].append(new[phase_of == phase])
+        phase_of = self._phase_of[new["rank"]].astype(np.uint8)
+        new = new.take(np.argsort(phase_of, kind="stable"))
+        ends = np.cumsum(np.bincount(phase_of, minlength=len(self.phases)))
+        for phase, rows in enumerate(np.split(new, ends[:-1])):
+            waiting[phase].append(rows)
         mine, waiting[here.number] = waiting[here.number], []
-        return np.concatenate(mine)
+        return joined(mine)
 
     def _comm_rows(self, now_ns: int, here: _Phase, progress: Rows) -> Rows:
         """All communicators at the first cut and every 30 s; also when a network was first seen on one."""
@@ -209,10 +212,10 @@ class Agents:
             self._numbers[node] = 0
             self._unread.setdefault(node, []).append({name: tables[name] for name in _KEPT if name in tables})
             return None
-        unread = self._unread.pop(node, [])
-        tables |= {
-            name: np.concatenate([*(one[name] for one in unread), tables[name]]) for name in _KEPT if name in tables
-        }
+        if unread := self._unread.pop(node, []):
+            tables |= {
+                name: np.concatenate([*(one[name] for one in unread), tables[name]]) for name in _KEPT if name in tables
+            }
         if self.missing and self._random.random() < self.missing:
             self._lost[node] += 1
             self._numbers[node] += 1

@@ -191,21 +191,21 @@ class Engine:
     def finished(self) -> Rows:
         """(n,) OP: what has ended since the last call, oldest first."""
         n = self._library.sim_finished(self._sim, None, ctypes.c_int64(0))
-        rows = np.zeros(n, OP)
+        rows = np.empty(n, OP)
         self._library.sim_finished(self._sim, _pointer(rows), ctypes.c_int64(n))
         return rows
 
     def steps(self) -> Rows:
         """(n,) STEP: what stage recorders wrote since the last call, oldest first."""
         n = self._library.sim_steps(self._sim, None, ctypes.c_int64(0))
-        rows = np.zeros(n, STEP)
+        rows = np.empty(n, STEP)
         self._library.sim_steps(self._sim, _pointer(rows), ctypes.c_int64(n))
         return rows
 
     def slices(self) -> Rows:
         """(n,) SLICE: what left a NIC since the last call, in the order in which it was taken; of steps that are recorded."""
         n = self._library.sim_slices(self._sim, None, ctypes.c_int64(0))
-        rows = np.zeros(n, SLICE)
+        rows = np.empty(n, SLICE)
         self._library.sim_slices(self._sim, _pointer(rows), ctypes.c_int64(n))
         return rows
 

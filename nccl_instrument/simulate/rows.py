@@ -130,9 +130,15 @@ def _coarsen(rows: Rows, names: tuple[str, ...]) -> None:
         rows[name] -= rows[name] % rows[name].dtype.type(STEP_NS)
 
 
+def joined(parts: list[Rows]) -> Rows:
+    """One after the other, of one dtype; moved as bytes, since numpy copies rows field by field, five times as slowly."""
+    dtype = parts[0].dtype
+    return np.concatenate([part.view((np.void, dtype.itemsize)) for part in parts]).view(dtype)
+
+
 def op_rows(roster: Roster, table: str, raw: Rows, tick_ns: int = 0) -> tuple[Rows, Ints]:
     """Rows of `op` or `live_op`, and the rank of each; communicator by communicator, in each in the order of time."""
-    raw = raw[np.lexsort((raw["enqueued_ns"], raw["group"], raw["rank"]))]
+    raw = raw.take(np.lexsort((raw["enqueued_ns"], raw["group"], raw["rank"])))
     rows, ranks = empty_rows(table, len(raw)), raw["rank"].astype(np.int64)
     rows["comm_id"], rows["comm_rank"], rows["op"] = roster.comm_ids[raw["group"]], raw["place"], raw["number"]
     for name in _OP_COPIED:
@@ -147,10 +153,10 @@ def op_rows(roster: Roster, table: str, raw: Rows, tick_ns: int = 0) -> tuple[Ro
 
 def flow_rows(roster: Roster, sweeps: list[tuple[int, Rows]]) -> tuple[Rows, Ints]:
     """Rows of `flow` for all sweeps (tick, FLOW rows) of a second, and the rank of each."""
-    raw = np.concatenate([rows for _, rows in sweeps])
+    raw = joined([rows for _, rows in sweeps])
     ticks = np.repeat([tick for tick, _ in sweeps], [len(rows) for _, rows in sweeps])
     order = np.argsort(raw["rank"].astype(np.int64) << 32 | raw["group"], kind="stable")
-    raw, ticks = raw[order], ticks[order]
+    raw, ticks = raw.take(order), ticks[order]
     rows, ranks = empty_rows("flow", len(raw)), raw["rank"].astype(np.int64)
     rows["comm_id"], rows["comm_rank"], rows["op"] = roster.comm_ids[raw["group"]], raw["place"], raw["number"]
     rows["tick_ns"], rows["total_chunks"], rows["transport"] = ticks, raw["total"], roster.transport
