@@ -65,25 +65,27 @@ def _common_nic(state: Progress, ends: np.ndarray[tuple[int, int], np.dtype[np.i
 
 def _common_rack(state: Progress, ends: Ints) -> tuple[str, Ints] | None:
     """The one rack that all these links touch, and its nodes, where each of these loses data; None where one node would explain
-    as much, two racks, or less than the rack. ends: (L, 2) rank positions."""
-    nodes = state.ranks.node[ends]
-    if any((nodes == node).any(axis=1).all() for node in np.unique(nodes)):
+    as much, or nodes of another rack, or that declare none, or less than the rack. ends: (L, 2) rank positions."""
+    nodes, lossy = state.ranks.node[ends], np.unique(state.ranks.node[state.links])
+    whole = whole_racks(state.window, lossy[lossy >= 0])
+    if not whole or any((nodes == node).any(axis=1).all() for node in np.unique(nodes)):
         return None
-    lossy = np.unique(state.ranks.node[state.links])
-    found = [(rack, those) for rack, those in whole_racks(state.window, lossy[lossy >= 0]).items()
-             if np.isin(nodes, those).any(axis=1).all()]  # fmt: skip
-    return found[0] if len(found) == 1 and not _gets_out(state, found[0][1]) else None
+    names = [state.window.racks.get(name, "") for name in state.window.nodes["name"].tolist()]
+    rack = np.array([*names, ""])[nodes]
+    common = [str(one) for one in np.unique(rack) if (rack == one).any(axis=1).all()]
+    if len(common) != 1 or common[0] not in whole or _are_neighbours(state, whole[common[0]]):
+        return None
+    return common[0], whole[common[0]]
 
 
-def _gets_out(state: Progress, nodes: Ints) -> bool:
-    """Whether what some of these nodes send out of their rack, or are sent, has passed and none of it is lost: then they are only
-    neighbours of those that lose data."""
+def _are_neighbours(state: Progress, nodes: Ints) -> bool:
+    """Whether some of these nodes have flows out of their rack, none of which loses anything: they may just be those that the
+    others of the rack send to."""
     pairs, stalls = state.pairs, state.stalls
     sender, receiver = (np.append(state.ranks.node, -1)[end] for end in (pairs.sender, pairs.receiver))
     is_out = (sender >= 0) & (receiver >= 0) & (np.isin(sender, nodes) != np.isin(receiver, nodes))
     inside = np.where(np.isin(sender, nodes), sender, receiver)
-    has_moved = (pairs.sent[:, 2] > 0) | (pairs.taken[:, 1] > 0)
-    return bool(len(np.setdiff1d(inside[is_out & has_moved], inside[is_out & stalls.is_lost])))
+    return bool(len(np.setdiff1d(inside[is_out], inside[is_out & stalls.is_lost])))
 
 
 def _lost(state: Progress, users: tuple[int, ...]) -> tuple[Mask, Mask]:

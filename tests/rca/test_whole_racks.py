@@ -19,6 +19,7 @@ from nccl_instrument.simulate.layout import Layout
 from rca.diagnose import diagnose
 from rca.findings import Component, Cover, Diagnosis, FaultKind, Finding, Grade, Symptom, SymptomKind
 from rca.hang import sinks
+from rca.hang.progress import state_of
 from rca.printed import text
 from rca.racks import one_per_rack, racks_apart
 from rca.settings import DEFAULT
@@ -117,6 +118,21 @@ def test_ranks_that_are_tied_inside_their_nodes_make_no_rack() -> None:
 def test_one_node_that_loses_everything_is_not_its_rack() -> None:
     found = diagnosed(in_twos(window("nic_limited", nodes=(2,), amount=NOTHING_PASSES)))
     assert found.findings and not about_racks(found)
+
+
+@pytest.mark.parametrize("racks", [["a", "a", *[""] * 6], ["a", "a", "b", "b", *["c"] * 4], ["a", "a", *["b"] * 6]])
+def test_of_two_racks_between_which_all_is_lost_none_is_named(racks: list[str]) -> None:
+    """The moment is one in which only sends between the first four nodes were under way; undeclared nodes may be a rack, too."""
+    cut = window("nic_limited", "stages", amount=NOTHING_PASSES, at_s=2.148, seconds=13.65)
+    state = state_of(cut, DEFAULT)
+    names = cut.nodes["name"][state.ranks.node[state.links]]
+    assert {tuple(sorted(pair)) for pair in names.tolist()} == {("node0", "node2"), ("node1", "node3")}
+    assert not about_racks(diagnose(standing(cut, racks), STALL))
+
+
+def test_a_neighbour_of_nodes_that_lose_data_makes_no_rack_with_them() -> None:
+    cut = window("nic_limited", "stages", amount=NOTHING_PASSES)
+    assert not about_racks(diagnose(standing(cut, ["a", "b", "b", "b", *["c"] * 4]), STALL))
 
 
 def test_one_rank_on_each_node_of_a_rack_is_no_rack() -> None:
