@@ -77,6 +77,18 @@ def taken(rows: Rows | Columns, name: str, at: npt.NDArray[Any]) -> npt.NDArray[
     return found
 
 
+def rows_at(rows: Rows | Columns, which: npt.NDArray[Any]) -> Rows:
+    """`rows[which]`, of positions or a mask, row by row: numpy copies structured rows column by column, ten times as slowly."""
+    at = np.flatnonzero(which) if which.dtype == bool else which
+    return rows[at] if isinstance(rows, Columns) else rows.take(at)
+
+
+def of_ranks(rows: Rows | Columns, ranks: npt.NDArray[Any]) -> Rows:
+    """The rows of these ranks; all of them uncopied where no others are there."""
+    is_theirs = np.isin(rows["rank"], ranks)
+    return rows if is_theirs.all() and not isinstance(rows, Columns) else rows_at(rows, is_theirs)
+
+
 def floats(rows: Rows | Columns, name: str, at: Ints, since: int = 0) -> npt.NDArray[np.float64]:
     """`rows[name][at] - since` as floats, of either kind."""
     if isinstance(rows, Columns):

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ingest.columns import rows_at
 from ingest.traces.saved import BYTES_MAX, read_arrays
 from nccl_instrument.tables import DTYPE
 
@@ -126,7 +127,7 @@ class Window:
         if isinstance(self.tables, LateTables):
             return self.tables.on(table, nodes)
         rows = self.rows(table)
-        return rows[np.isin(rows["node"], nodes)]
+        return rows_at(rows, np.isin(rows["node"], nodes))
 
     def newest_on(self, table: str, nodes: Ints, comms: npt.NDArray[np.uint64]) -> Rows:
         """(n,) rows on these nodes of these communicators (sorted) that say what was in progress. Of a late table some rows
@@ -134,7 +135,7 @@ class Window:
         if isinstance(self.tables, LateTables) and not self.tables.is_cut(table):
             return self.tables.newest(table, nodes, comms)
         rows = self.rows_on(table, nodes)
-        return rows[np.isin(rows["comm_id"], comms)]
+        return rows_at(rows, np.isin(rows["comm_id"], comms))
 
 
 class LateTables(Mapping[str, Rows]):
@@ -168,7 +169,7 @@ class LateTables(Mapping[str, Rows]):
         if table in self._late and table not in self._known:
             return self._cut(table, nodes, None)
         rows = self[table]
-        return rows[np.isin(rows["node"], nodes)]
+        return rows_at(rows, np.isin(rows["node"], nodes))
 
     def newest(self, table: str, nodes: Ints, comms: npt.NDArray[np.uint64]) -> Rows:
         """See Window.newest_on; of a table that has not been cut."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ingest.columns import rows_at, taken
 from ingest.window import Window
 from nccl_instrument.tables import ALGOS, OP_NO_NETWORK
 from rca.findings import NodeClock
@@ -56,19 +57,21 @@ def _ends(window: Window) -> Rows:
     """The newest ends of collectives that several nodes took part in, of communicators that connect most nodes."""
     ops = window.rows("op")
     chosen = _connecting(window, ops)
-    rows = ops[np.isin(ops["comm_id"], chosen)] if len(chosen) else ops[:0]
-    rows = rows[(rows["done_ns"] > 0) & (rows["node"] >= 0) & ((rows["flags"] & OP_NO_NETWORK) == 0) & ~is_p2p(rows)]
-    if len(rows) > ROWS_MAX:
-        rows = rows[rows["done_ns"] >= np.partition(rows["done_ns"], -ROWS_MAX)[-ROWS_MAX]]
-    key = mix(rows["comm_id"], rows["op"])
-    order = np.lexsort((rows["node"], key))
-    rows, key = rows[order], key[order]
+    if not len(chosen):
+        return rows_at(ops, np.zeros(0, np.int64))
+    is_end = (ops["done_ns"] > 0) & (ops["node"] >= 0) & ((ops["flags"] & OP_NO_NETWORK) == 0) & ~is_p2p(ops)
+    at = np.flatnonzero(is_end & np.isin(ops["comm_id"], chosen))
+    if len(at) > ROWS_MAX:
+        done_ns = taken(ops, "done_ns", at)
+        at = at[done_ns >= np.partition(done_ns, -ROWS_MAX)[-ROWS_MAX]]
+    key, node = mix(taken(ops, "comm_id", at), taken(ops, "op", at)), taken(ops, "node", at)
+    order = np.lexsort((node, key))
+    at, key, node = at[order], key[order], node[order]
     _, first, op = np.unique(key, return_index=True, return_inverse=True)
-    is_other = np.ones(len(rows), bool)
-    is_other[1:] = (key[1:] != key[:-1]) | (rows["node"][1:] != rows["node"][:-1])
+    is_other = np.ones(len(at), bool)
+    is_other[1:] = (key[1:] != key[:-1]) | (node[1:] != node[:-1])
     n_nodes = np.bincount(op, weights=is_other, minlength=len(first))
-    shared: Rows = rows[n_nodes[op] > 1]
-    return shared
+    return rows_at(ops, at[n_nodes[op] > 1])
 
 
 def _connecting(window: Window, ops: Rows) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ingest.columns import rows_at
 from ingest.window import Window
 from nccl_instrument.tables import PORT_STATES, PROCESS_GONE
 from rca.keys import Index, Ints, Mask, Rows, latest, mix
@@ -79,7 +80,7 @@ def known_ranks(window: Window, settings: Settings, ticked: Sequence[str] = TICK
         place = np.searchsorted(rank, of_rank)
         seen[place] = np.maximum(seen[place], tick)
     process = window.rows("process")
-    state, is_alive, last_callback, io_rate = _processes(process[process["rank"] >= 0], rank)
+    state, is_alive, last_callback, io_rate = _processes(rows_at(process, process["rank"] >= 0), rank)
     nics, nic = _nics(window, at, len(rank))
     port = np.where(nic >= 0, nics["port_state"][nic] if len(nics) else 0, PORT_UNKNOWN)
     return Ranks(
@@ -110,8 +111,8 @@ def silent_nodes(window: Window, settings: Settings) -> Mask:
 def _living(window: Window) -> tuple[Mask, Mask]:
     """(N,) nodes with process rows in the window, and those whose newest rows show a process that lives."""
     rows = window.rows("process")
-    rows = rows[rows["node"] >= 0]
-    rows = rows[latest(mix(rows["node"], rows["pid"]), rows["tick_ns"])]
+    rows = rows_at(rows, rows["node"] >= 0)
+    rows = rows_at(rows, latest(mix(rows["node"], rows["pid"]), rows["tick_ns"]))
     has_rows, lives = np.zeros(len(window.nodes), bool), np.zeros(len(window.nodes), bool)
     has_rows[rows["node"]] = True
     lives[rows["node"][rows["alive"] != 0]] = True
@@ -134,7 +135,7 @@ def _processes(rows: Rows, rank: Ints) -> tuple[Ints, Mask, Ints, Ints]:
     """State letter, alive, last callback and I/O rate of every rank, from its newest row in the window."""
     state, callback = np.zeros(len(rank), np.int64), np.zeros(len(rank), np.int64)
     is_alive, io_rate = np.ones(len(rank), bool), np.zeros(len(rank), np.int64)
-    newest = rows[latest(mix(rows["rank"]), rows["tick_ns"])]
+    newest = rows_at(rows, latest(mix(rows["rank"]), rows["tick_ns"]))
     at = np.searchsorted(rank, newest["rank"])
     state[at] = newest["state"]
     is_alive[at] = newest["alive"] != 0
@@ -160,7 +161,7 @@ def _io_rate(rows: Rows, newest: Rows) -> Ints:
 def _nics(window: Window, at: Ints, n_ranks: int) -> tuple[Rows, Ints]:
     """Newest row of every NIC, and which of them each rank uses: by name, else the only NIC of its node."""
     rows = window.rows("nic")
-    rows = rows[latest(mix(rows["node"], rows["index"]), rows["tick_ns"])]
+    rows = rows_at(rows, latest(mix(rows["node"], rows["index"]), rows["tick_ns"]))
     places = window.ranks
     names = np.concatenate([np.char.decode(rows["name"], "ascii", "replace"), places["nic"]])
     _, word = np.unique(names, return_inverse=True)

@@ -181,7 +181,7 @@ class _NarrowCut(_Cut):
     def _keep(self, stack: Stack, at: Ints, shift_ns: Ints, node: Ints) -> None:
         is_all, found = len(at) == len(stack), dict[str, npt.NDArray[np.generic]]()
         for name in stack.names if self._columns is None else [one for one in stack.names if one in self._columns]:
-            column = stack.narrow(name) if is_all else stack.narrow(name)[at]
+            column = stack.narrow(name) if is_all else stack.narrow(name).take(at)
             if name in TIME_COLUMNS[self.table]:
                 column = np.where(column != 0, column + shift_ns, 0)
             found[name] = column

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ingest.columns import rows_at
 from ingest.window import Window
 from rca.keys import Ints, Keys, Mask, Rows, in_sorted, is_p2p, latest, mix, op_keys
 from rca.ranks import Ranks, known_ranks
@@ -53,7 +54,7 @@ class _Newest:
 
     def without(self, finished: Keys) -> _Newest:
         keep = np.flatnonzero(~in_sorted(mix(self.at, self.key), finished))
-        return _Newest(self.rows[keep], self.at[keep], self.key[keep])
+        return _Newest(rows_at(self.rows, keep), self.at[keep], self.key[keep])
 
 
 def last_known(window: Window, settings: Settings) -> Known:
@@ -63,14 +64,15 @@ def last_known(window: Window, settings: Settings) -> Known:
     op_at, op_p2p = ranks.position(ops["rank"]), is_p2p(ops)
     flow, live = (_newest(window.rows(table), ranks, settings) for table in ("flow", "live_op"))
     recent = _recent(ops, flow, live)
-    recent_key = op_keys(ops[recent], op_p2p[recent])
+    recent_key = op_keys(rows_at(ops, recent), op_p2p[recent])
     done_ns, at = ops["done_ns"][recent].astype(np.int64), op_at[recent]
     done = np.flatnonzero((done_ns > 0) & (at >= 0))
     finished, first = np.unique(mix(at[done], recent_key[done]), return_index=True)
     flow, live = flow.without(finished), live.without(finished)
     progress = window.rows("progress")
-    progress = progress[progress["rank"] >= 0]
-    progress = progress[latest(mix(progress["rank"], progress["comm_id"]), progress["tick_ns"])]
+    seen = np.flatnonzero(progress["rank"] >= 0)
+    rank, comm_id, tick_ns = (progress[name][seen] for name in ("rank", "comm_id", "tick_ns"))
+    progress = rows_at(progress, seen[latest(mix(rank, comm_id), tick_ns)])
     return Known(
         window, ranks, flow.rows, flow.at, flow.key, live.rows, live.at, live.key,
         progress, ranks.position(progress["rank"]), finished, done_ns[done[first]], op_at, op_p2p, recent, recent_key,
@@ -85,7 +87,7 @@ def _newest(rows: Rows, ranks: Ranks, settings: Settings) -> _Newest:
     own = mix(at, key, rows["channel"], rows["peer"], rows["direction"]) if is_flow else mix(at, key)
     fresh = np.flatnonzero(is_fresh)
     keep = fresh[latest(own[fresh], tick_ns[fresh])]
-    return _Newest(rows[keep], at[keep], key[keep])
+    return _Newest(rows_at(rows, keep), at[keep], key[keep])
 
 
 def _recent(ops: Rows, *in_progress: _Newest) -> Ints:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ingest.columns import of_ranks
 from ingest.window import WINDOW_DTYPE, Window
 from rca.hang.fronts import NEVER, known_fronts
 from rca.hang.known import last_known
@@ -80,5 +81,5 @@ def _only(window: Window, ranks: Ints) -> Window:
     tables = {}
     for name in WINDOW_DTYPE:
         rows = window.rows(name)
-        tables[name] = rows[np.isin(rows["rank"], ranks)] if name not in ("nic", "loss") else rows
+        tables[name] = of_ranks(rows, ranks) if name not in ("nic", "loss") else rows
     return replace(window, tables=tables)

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ingest.columns import rows_at
 from nccl_instrument.tables import FUNC_RECV, FUNC_SEND, FUNCS, RDMA_DONE, RECEIVE, RECEIVED, SEND, SOCKET
 from rca.keys import Index, Ints, Keys, Mask, Rows, distinct, in_sorted, is_p2p, latest, mix
 from rca.slow.inside import EXCESS_MIN_NS, Inside, Wait
@@ -262,11 +263,9 @@ def _flow_rows(slowdown: Slowdown, direction: int, comms: Keys) -> Rows:
     passed = RDMA_DONE if direction == SEND else RECEIVED
     those = (rows["direction"] == direction) & (rows["counters"][:, passed] > 0)
     those &= np.isin(rows["rank"], slowdown.iterations.ranks)
-    rows = rows[those]
-    rows = rows[~is_p2p(rows)]
+    rows = rows_at(rows, those & ~is_p2p(rows))
     key = mix(rows["rank"], rows["comm_id"], rows["func"], rows["channel"], rows["peer"], rows["op"])
-    found: Rows = rows[latest(key, rows["tick_ns"])]
-    return found
+    return rows_at(rows, latest(key, rows["tick_ns"]))
 
 
 def _per_chunk(rows: Rows, of: Ints, n: int, those: Mask, direction: int) -> Floats:

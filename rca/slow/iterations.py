@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ingest.columns import Columns, floats, picked, taken
+from ingest.columns import Columns, floats, of_ranks, picked, taken
 from ingest.window import Window
 from rca.keys import Ints, Keys, Mask, Rows, Told, grouped, in_order, is_p2p, medians, mix
 from rca.slow.streams import Floats, known_streams
@@ -133,8 +133,7 @@ def _by_number(place: Ints, number: Ints, index: Ints, n_places: int) -> Ints:
 
 def iteration_lengths(window: Window, ranks: Ints) -> list[tuple[int, int]]:
     """(began_ns, length_ns) of the iterations of one of `ranks`, oldest first, in unix ns: of the one best known."""
-    seen = np.isin(window.rows("op")["rank"], ranks)
-    iterations = iterations_of(replace(window, tables={"op": window.rows("op")[seen]}))
+    iterations = iterations_of(replace(window, tables={"op": of_ranks(window.rows("op"), ranks)}))
     if not iterations.n:
         return []
     best = iterations.began[int(np.isfinite(iterations.began).sum(axis=1).argmax())]

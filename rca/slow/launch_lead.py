@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ingest.columns import Columns, picked
+from ingest.columns import Columns, picked, rows_at
 from rca.keys import Ints, Mask, Rows, distinct, is_p2p
 from rca.slow.cover import SHARE_MIN
 from rca.slow.ops_of import ops_of
@@ -156,9 +156,9 @@ _MEETINGS: Final[WeakKeyDictionary[Slowdown, dict[bytes, tuple[Meeting, ...]]]] 
 
 def _meetings_of(slowdown: Slowdown, ranks: Ints) -> Iterator[Meeting]:
     told = _told_of(slowdown, ranks)
-    rows = told[0][~is_p2p(told[0])]
+    rows = rows_at(told[0], ~is_p2p(told[0]))
     for comm in np.unique(rows["comm_id"]):
-        mine = rows[rows["comm_id"] == comm]
+        mine = rows_at(rows, rows["comm_id"] == comm)
         members = np.unique(mine["rank"]).astype(np.int64)
         if len(members) > 1:
             found = _meeting(slowdown, members, _table(mine, members, slowdown.iterations.start_ns), told)
@@ -206,7 +206,7 @@ def _is_let_go(slowdown: Slowdown, members: Ints, enqueued: Floats, nth: Ints, t
     """See Meeting. enqueued: (M, ops); nth: (ops,) the how many-th of its iteration each is. told: see _told_of."""
     pause, before = np.zeros(enqueued.shape), np.zeros(enqueued.shape, np.uint64)
     for at, rank in enumerate(members.tolist()):
-        mine = [rows[rows["rank"] == rank] for rows in told]
+        mine = [rows_at(rows, rows["rank"] == rank) for rows in told]
         since, first = np.unique(np.concatenate([rows["enqueued_ns"] for rows in mine]), return_index=True)
         since = since - slowdown.iterations.start_ns
         last = np.maximum(np.searchsorted(since, enqueued[at]) - 1, 0)
@@ -225,7 +225,7 @@ def _told_of(slowdown: Slowdown, ranks: Ints) -> tuple[Rows, Rows]:
     tell, those in progress on that node."""
     ops = _narrow(slowdown.window.rows("op"), ops_of(slowdown.window, ranks))
     live = slowdown.window.rows_on("live_op", distinct(ops["node"].astype(np.int64)))
-    return ops[ops["enqueued_ns"] > 0], _narrow(live, np.flatnonzero(live["enqueued_ns"] > 0))
+    return rows_at(ops, ops["enqueued_ns"] > 0), _narrow(live, np.flatnonzero(live["enqueued_ns"] > 0))
 
 
 def _narrow(rows: Rows | Columns, at: Ints) -> Rows:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ingest.columns import rows_at, taken
 from nccl_instrument.tables import FUNC_RECV, FUNC_SEND, RDMA_TRANSMITTED, RECEIVE, RECEIVED, SEND
 from rca.keys import Index, Ints, Keys, Mask, Rows, distinct, is_p2p, mix
 from rca.slow.slowdown import Slowdown
@@ -97,13 +98,13 @@ def _of_flows(slowdown: Slowdown, direction: int, asked: Mask) -> Floats:
     iterations = slowdown.iterations
     rows = slowdown.window.rows_on("flow", distinct(slowdown.ranks.nics["node"][asked].astype(np.int64)))
     passed = rows["counters"][:, CARRIED[direction]]
-    rows = rows[(rows["direction"] == direction) & (passed > 0) & ~is_p2p(rows)]
+    rows = rows_at(rows, (rows["direction"] == direction) & (passed > 0) & ~is_p2p(rows))
     place, iteration = np.nonzero(iterations.row >= 0)
     op = iterations.row[place, iteration]
     ops = iterations.ops
-    keys = mix(ops["rank"][op], ops["comm_id"][op], ops["op"][op], iterations.func[place])
+    keys = mix(*(taken(ops, name, op) for name in ("rank", "comm_id", "op")), iterations.func[place])
     at = Index(keys).find(mix(rows["rank"], rows["comm_id"], rows["op"], rows["func"]))
-    rows, of = rows[at >= 0], place[at[at >= 0]]
+    rows, of = rows_at(rows, at >= 0), place[at[at >= 0]]
     _, flow, of_flow = np.unique(mix(of, rows["channel"], rows["peer"]), return_index=True, return_inverse=True)
     passed = rows["counters"][:, CARRIED[direction]]
     carried, chunks = (np.bincount(of_flow, weights=one, minlength=len(flow)) for one in (rows["bytes"], passed))

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ingest.columns import picked, rows_at
 from ingest.window import Window
 from nccl_instrument.tables import DATA_LOSSES, FUNCS, LOSSES, OP_NO_NETWORK
 from rca.keys import Ints, Rows, mix
@@ -189,6 +190,11 @@ def _steady(values: list[float] | list[int]) -> float:
     return usual if ordered[0] > 0 and ordered[int(0.9 * len(ordered))] <= STEADY * usual else 0.0
 
 
+_COLUMNS: Final = (
+    "rank", "comm_id", "func", "flags", "bytes", "enqueued_ns", "first_ready_ns", "done_ns",
+)  # fmt: skip
+
+
 def _usual_min(settings: Settings) -> int:
     return min(settings.usual_iterations_min, USUAL_KEPT)
 
@@ -203,12 +209,15 @@ def _by_kind(window: Window, ranks: Ints, seen_ns: Mapping[int, int]) -> Iterato
 
     What a node sends is in order, so no op of the rank that was over before is still to come.
     """
-    done = window.rows("op")
+    told = window.rows("op")
+    done = np.asarray(picked(told, np.flatnonzero(np.isin(told["rank"], ranks)), _COLUMNS))
     names = dict(zip(window.members["comm_id"].tolist(), window.members["name"].tolist(), strict=True))
     for rank in ranks.tolist():
-        mine = done[(done["rank"] == rank) & (done["done_ns"] > seen_ns.get(rank, 0))]
-        mine = mine[(mine["flags"] & OP_NO_NETWORK) == 0]
-        mine = mine[np.argsort(mine["done_ns"], kind="stable")]
+        is_new = (
+            (done["rank"] == rank) & (done["done_ns"] > seen_ns.get(rank, 0)) & ((done["flags"] & OP_NO_NETWORK) == 0)
+        )
+        at = np.flatnonzero(is_new)
+        mine = rows_at(done, at[np.argsort(done["done_ns"][at], kind="stable")])
         is_small = mine["bytes"] < SMALL_BYTES
         kinds, first, of_row = np.unique(
             mix(mine["comm_id"], mine["func"], is_small), return_index=True, return_inverse=True
@@ -218,7 +227,7 @@ def _by_kind(window: Window, ranks: Ints, seen_ns: Mapping[int, int]) -> Iterato
             one = mine[first[at]]
             comm_id, func = int(one["comm_id"]), int(one["func"])
             said = f"{names.get(comm_id) or f'{comm_id:x}'} {FUNCS[min(func, len(FUNCS) - 1)]} on rank {rank}"
-            yield f"{rank}:{comm_id:x}:{func}:{int(is_small[first[at]])}", said, mine[of_row == at]
+            yield f"{rank}:{comm_id:x}:{func}:{int(is_small[first[at]])}", said, rows_at(mine, of_row == at)
 
 
 def _size(done: Rows) -> int:

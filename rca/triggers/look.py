@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ingest.columns import of_ranks
 from ingest.window import Window
 from rca.findings import HABIT, Symptom, SymptomKind
 from rca.hang.progress import Progress, state_of
@@ -129,8 +130,7 @@ def _idle(
 
 def _learned(normal: Normal, window: Window, history: Window | None, ranks: Ints, settings: Settings) -> Normal:
     """What is usual, with what this look adds to it."""
-    done = window.rows("op")
-    theirs = replace(window, tables={**window.tables, "op": done[np.isin(done["rank"], ranks)]})
+    theirs = replace(window, tables={**window.tables, "op": of_ranks(window.rows("op"), ranks)})
     return replace(
         learn_ages(learn(normal, theirs, ranks), window, ranks),
         pace=_paced(normal.pace, theirs, history, ranks, settings),
@@ -270,8 +270,8 @@ def _is_busy(state: Progress, sink: Sink, at: int, settings: Settings) -> bool:
 def _has_ended(window: Window) -> bool:
     """Whether the newest row of every known rank says that its process is gone; agents go on sending what those left."""
     rows = window.rows("process")
-    newest = rows[latest(mix(rows["rank"]), rows["tick_ns"])]
-    gone = newest["rank"][newest["alive"] == 0]
+    newest = latest(mix(rows["rank"]), rows["tick_ns"])
+    gone = rows["rank"][newest][rows["alive"][newest] == 0]
     known = window.ranks["rank"][window.ranks["rank"] >= 0]
     return len(known) > 0 and bool(np.isin(known, gone).all())
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ingest.window import Window
 from nccl_instrument.tables import OP_NO_NETWORK
-from rca.keys import Ints, Rows
+from rca.keys import Ints
 from rca.triggers.kinds import Kind, kinds_from_json, kinds_to_json
 from rca.triggers.pace import Pace, pace_from_json, pace_to_json
 
@@ -91,14 +91,15 @@ def normal_from_json(raw: Mapping[str, Any]) -> Normal:
 def learn(normal: Normal, window: Window, ranks: Ints) -> Normal:
     """`normal` with the completions of `ranks` that are newer than it; ops inside a node have no completion."""
     done = window.rows("op")
-    done = done[np.isin(done["rank"], ranks) & (done["done_ns"] > 0) & ((done["flags"] & OP_NO_NETWORK) == 0)]
-    if not len(done) or int(done["done_ns"].max()) <= normal.seen_ns:
+    is_known = np.isin(done["rank"], ranks) & (done["done_ns"] > 0) & ((done["flags"] & OP_NO_NETWORK) == 0)
+    rank, done_ns = done["rank"][is_known], done["done_ns"][is_known].astype(np.int64)
+    if not len(done_ns) or int(done_ns.max()) <= normal.seen_ns:
         return normal
     intervals = {ALL: dict(normal.intervals.get(ALL, {}))}
-    for rank in np.unique(done["rank"]):
-        _count(intervals, ALL, done[done["rank"] == rank], normal.seen_ns)
+    for one in np.unique(rank):
+        _count(intervals, ALL, done_ns[rank == one], normal.seen_ns)
     aged = {kind: _aged(buckets) for kind, buckets in intervals.items() if buckets}
-    return replace(normal, seen_ns=int(done["done_ns"].max()), intervals={**normal.intervals, **aged})
+    return replace(normal, seen_ns=int(done_ns.max()), intervals={**normal.intervals, **aged})
 
 
 def counted(normal: Normal, kind: str, durations_ns: Ints) -> Normal:
@@ -110,8 +111,8 @@ def counted(normal: Normal, kind: str, durations_ns: Ints) -> Normal:
     return replace(normal, intervals={**normal.intervals, kind: _aged(intervals[kind])})
 
 
-def _count(intervals: dict[str, dict[int, int]], kind: str, done: Rows, seen_ns: int) -> None:
-    times = np.sort(done["done_ns"].astype(np.int64))
+def _count(intervals: dict[str, dict[int, int]], kind: str, done_ns: Ints, seen_ns: int) -> None:
+    times = np.sort(done_ns)
     _count_durations(intervals.setdefault(kind, {}), np.diff(times)[times[1:] > seen_ns])
 
 

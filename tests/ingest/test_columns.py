@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ingest.columns import Columns, Growing, floats, picked, taken
+from ingest.columns import Columns, Growing, floats, of_ranks, picked, rows_at, taken
 from ingest.window import WINDOW_DTYPE, Rows
 
 
@@ -99,3 +99,18 @@ def test_floats_are_the_numbers_less_what_they_count_from_and_minus_one_is_the_l
             expected = (rows[name][at].astype(np.int64) - since).astype(np.float64)
             for told in (rows, Columns(dtype, 5, held)):
                 assert floats(told, name, at, since).tolist() == expected.tolist()
+
+
+def test_rows_at_positions_or_of_a_mask_are_those_that_indexing_says() -> None:
+    rows = some_rows(300)
+    for which in (rows["rank"] < 90, np.array([5, 5, -1, 0]), np.zeros(0, np.int64)):
+        for told in (rows, grown(rows, [300])):
+            assert rows_at(told, which).tobytes() == rows[which].tobytes()
+
+
+def test_the_rows_of_some_ranks_are_copied_only_where_there_are_others() -> None:
+    rows = some_rows(300)
+    for ranks in (np.array([3, 7, 8]), np.arange(120), np.zeros(0, np.int64)):
+        for told in (rows, grown(rows, [300])):
+            assert of_ranks(told, ranks).tobytes() == rows[np.isin(rows["rank"], ranks)].tobytes()
+    assert of_ranks(rows, np.arange(200)) is rows
