@@ -29,7 +29,7 @@ from rca.slow.streams import Floats
 from rca.words import named
 
 RULE = "late_start"
-VERSION = 10
+VERSION = 11
 NEEDS = frozenset({GPU_READY_NAME})
 
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"

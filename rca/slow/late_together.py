@@ -24,6 +24,7 @@ LEAD_SPREAD = 3.0  # times as much as the others differ among themselves
 SPREAD_OF = 3
 LEAD_MIN_NS = 300_000.0
 LEAD_NOISE = 4.0  # deviations of a mean over the slow iterations
+LEAD_OWN_MIN = 0.5  # of a lead: who comes later than its mates by its own work has at least that delay before the op
 LEADS_MIN = 0.75  # of all leads: what else they share, the NIC say, may put another one last once
 AS_OFTEN = 0.9  # of the leads of the one that leads most: who leads less often was kept late by it
 MANY = 4
@@ -105,8 +106,8 @@ def _lead_ns(slowdown: Slowdown, places: list[int]) -> tuple[float, Mask]:
     """By how much some of the ranks that begin an op at these places come later than all others did not use to, and which.
 
     Ranks of one node have one clock, so their starts are compared as they are: delays since each one's own last end would
-    make a rank that came early to one op seem late at the next. Of ranks that are all slow some come last too, but by no
-    more than they differ among themselves.
+    make a rank that came early to one op seem late at the next. Whose work takes longer is late of its own before that op;
+    of ranks that are all slow some come last too, but by no more than they differ among themselves.
     """
     nobody = np.zeros(len(places), bool)
     if len(places) < 2:
@@ -118,13 +119,14 @@ def _lead_ns(slowdown: Slowdown, places: list[int]) -> tuple[float, Mask]:
     split = first + int(gaps[first:].argmax())
     early, late = order[: split + 1], order[split + 1 :]
     ahead = [places[one] for one in late]
-    noise = float(slowdown.delays.noise_ns[ahead].max()) / math.sqrt(slowdown.slow.sum())
+    noise = max(float(slowdown.delays.noise_ns[ahead].max()), _varies_ns(slowdown, places)) / math.sqrt(
+        slowdown.slow.sum()
+    )
+    own_ns = _mean(slowdown.delays.own_ns[ahead][:, slowdown.slow])
     spread = max(float(np.ptp(later[early])), float(np.ptp(later[late])))
-    if len(early) >= SPREAD_OF:
-        least = LEAD_SPREAD * spread
-    else:  # too few to tell by how much they differ
-        least = max(LEAD_MIN * float(_mean(slowdown.delays.own_ns[ahead][:, slowdown.slow]).max()), spread)
-    if gaps[split] < max(least, LEAD_MIN_NS, LEAD_NOISE * noise):
+    is_told = len(early) >= SPREAD_OF  # else too few to tell by how much they differ
+    least = LEAD_SPREAD * spread if is_told else max(LEAD_MIN * float(own_ns.max()), spread)
+    if gaps[split] < max(least, LEAD_MIN_NS, LEAD_NOISE * noise) or own_ns.max() < LEAD_OWN_MIN * gaps[split]:
         return 0.0, nobody
     nobody[late] = True
     return float(gaps[split]), nobody
@@ -142,6 +144,14 @@ def _later_ns(slowdown: Slowdown, places: list[int]) -> Floats:
     ready = slowdown.delays.launches.ready[places]
     apart = ready - _median(ready)
     return _mean(apart[:, slowdown.slow]) - _mean(apart[:, slowdown.usual])
+
+
+def _varies_ns(slowdown: Slowdown, places: list[int]) -> float:
+    """How much the one of these varies most that does, among slow iterations, against the middle of them."""
+    ready = slowdown.delays.launches.ready[places][:, slowdown.slow]
+    apart = ready - _median(ready)
+    known = np.isfinite(apart).all(axis=0)
+    return float(apart[:, known].std(axis=1).max()) if known.any() else 0.0
 
 
 def _by_op(slowdown: Slowdown, rank_at: int) -> dict[Op, int]:

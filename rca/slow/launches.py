@@ -2,7 +2,8 @@
 
 NCCL runs the sends and receives of a group in one kernel, so they start together, and whoever waits for one of them waits
 for all. An all-to-all of experts is then one launch instead of a dozen ops, and the other half of a fused exchange says
-when a receive could have begun.
+when a receive could have begun. A host that is a step ahead enqueues a whole pipeline's exchanges at once too: what usually
+begins well after all before it was over is another launch.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from rca.slow.streams import Floats
 
 TREE, RING = ALGOS.index("TREE"), ALGOS.index("RING")
 WAITS = ("gpu", "peer", "net")
+APART_NS = 200_000.0  # between the end of all that was enqueued with an op and its own beginning; ops of a kernel follow at once
+APART_MIN = 0.9  # of the iterations of which both are known
 SYMMETRIC = [FUNCS.index(name) for name in ("AllGather", "ReduceScatter", "AllReduce")]
 
 
@@ -82,7 +85,21 @@ def _begins(iterations: Iterations, group_ns: int) -> Mask:
     known = np.isfinite(later)
     together = (known & (later <= group_ns)).sum(axis=1) > 0.5 * known.sum(axis=1)
     begins[1:] = ~(sends[1:] & sends[:-1] & together & (iterations.rank[1:] == iterations.rank[:-1]))
-    return begins
+    return begins | _are_apart(iterations, begins)
+
+
+def _are_apart(iterations: Iterations, begins: Mask) -> Mask:
+    """(P,) which places begin only when all before them in what was enqueued at once were over."""
+    at = np.arange(len(begins))
+    depth = at - np.maximum.accumulate(np.where(begins, at, 0))
+    found, over = np.zeros(len(begins), bool), iterations.end.copy()
+    for deep in range(1, int(depth.max(initial=0)) + 1):
+        places = np.flatnonzero(depth == deep)
+        gap = iterations.ready[places] - over[places - 1]
+        known = np.isfinite(gap)
+        found[places] = (known & (gap > APART_NS)).sum(axis=1) > APART_MIN * np.maximum(known.sum(axis=1), 1)
+        over[places] = np.fmax(over[places], over[places - 1])
+    return found
 
 
 def _sends(iterations: Iterations) -> Mask:

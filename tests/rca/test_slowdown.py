@@ -24,6 +24,7 @@ TRUTH = {
     "slow_compute_3": ((3,), Component.GPU, SLOW),
     "slow_compute_5": ((5,), Component.GPU, SLOW),
     "slow_compute_4_5": ((4, 5), Component.NODE, SLOW),
+    "slow_compute_2_3": ((2, 3), Component.NODE, SLOW),
     "slow_copies_2": ((2,), Component.COPY, SLOW),
     "slow_copies_7": ((7,), Component.COPY, SLOW),
     "all_compute": ((), Component.GPU, FaultKind.GROUP_ANOMALY),
