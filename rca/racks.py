@@ -159,9 +159,7 @@ def _sentence(rack: str, n_nodes: int, culprits: tuple[int, ...], best: Finding,
 
 def shared(n_nodes: int) -> str:
     """Why it is the rack that is named."""
-    return (
-        f"What the nodes of a rack share, such as its switch or its power, is likelier than {n_nodes} faults at once."
-    )
+    return f"A switch or power that they share is likelier than {n_nodes} faults at once."
 
 
 def _cover(best: Finding, rack: str, n_nodes: int) -> tuple[Cover, ...]:

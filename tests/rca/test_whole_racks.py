@@ -154,7 +154,10 @@ def test_a_rack_whose_nodes_are_all_silent_is_one_finding(layout: str, kind: Sym
     assert (rack.subject.kind, rack.subject.name, rack.subject.ranks, rack.culprits) == ("rack", "r1", ranks, ranks)
     assert (rack.component, rack.kind, rack.grade) == (Component.NODE, FaultKind.SILENCE, Grade.STRONG)
     assert rack.sentence.startswith("All 2 nodes of rack r1 (")
-    assert f"; {len(cut.ranks) - len(ranks)} ranks wait for it. What the nodes of a rack share" in rack.sentence
+    assert (
+        f"; {len(cut.ranks) - len(ranks)} ranks wait for it. A switch or power that they share is likelier"
+        in rack.sentence
+    )
     assert [(one.n, one.of, one.whole) for one in rack.cover[-2:]] == [(2, 2, "rack r1"), (2, 8, "the job")]
     assert "ping -c 3 node2" in rack.advice and "ping -c 3 node3" in rack.advice
     assert set(found.victims) == {int(rank) for rank in cut.ranks["rank"]} - set(ranks)
