@@ -153,6 +153,10 @@ def for_rack(rack: str, nodes: Sequence[str], component: Component, kind: FaultK
         lines.append(
             "Where the rack holds one pipeline stage or the same experts, more work in that stage looks the same."
         )
+    if kind is FaultKind.SILENCE:
+        lines.append(
+            "If they run and only their agents cannot reach the server (a management network): the job need not stop."
+        )
     if is_lost:
         return "\n".join(
             [*lines, f"If rack {rack} is lost: drain its {len(nodes)} nodes and restart the job without them."]
