@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.columns import rows_at, taken
+from ingest.columns import picked, rows_at, taken
 from ingest.window import Window
 from nccl_instrument.tables import ALGOS, OP_NO_NETWORK
 from rca.findings import NodeClock
@@ -59,8 +59,9 @@ def _ends(window: Window) -> Rows:
     chosen = _connecting(window, ops)
     if not len(chosen):
         return rows_at(ops, np.zeros(0, np.int64))
-    is_end = (ops["done_ns"] > 0) & (ops["node"] >= 0) & ((ops["flags"] & OP_NO_NETWORK) == 0) & ~is_p2p(ops)
-    at = np.flatnonzero(is_end & np.isin(ops["comm_id"], chosen))
+    at = np.flatnonzero(np.isin(ops["comm_id"], chosen))
+    some = picked(ops, at, ("done_ns", "node", "flags", "func"))
+    at = at[(some["done_ns"] > 0) & (some["node"] >= 0) & ((some["flags"] & OP_NO_NETWORK) == 0) & ~is_p2p(some)]
     if len(at) > ROWS_MAX:
         done_ns = taken(ops, "done_ns", at)
         at = at[done_ns >= np.partition(done_ns, -ROWS_MAX)[-ROWS_MAX]]
