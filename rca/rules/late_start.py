@@ -29,7 +29,7 @@ from rca.slow.streams import Floats
 from rca.words import named
 
 RULE = "late_start"
-VERSION = 11
+VERSION = 12
 NEEDS = frozenset({GPU_READY_NAME})
 
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"
@@ -43,7 +43,8 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     """A finding per rank, or node, that is late of its own; () when nobody is."""
     del symptom, settings
     own = own_delay_ns(slowdown)
-    is_blamed, is_everybody = blamed_of(slowdown.iterations, slowdown.nodes, own, slowdown.lost_ns)
+    told = slowdown.delays.is_told(slowdown.slow)
+    is_blamed, is_everybody = blamed_of(slowdown.iterations, slowdown.nodes, own, slowdown.lost_ns, told)
     if is_everybody:
         return (for_everybody(RULE, VERSION, slowdown, Component.GPU, own, "takes longer for its own work"),)
     if not is_blamed.any():

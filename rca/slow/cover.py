@@ -21,6 +21,7 @@ SHARE_MIN = 0.2
 BESIDE_MIN = 0.4
 EVERYBODY = 0.6
 EVERYBODY_MIN = 4
+TOLD_MIN = 0.25  # of all ranks: of fewer what is known says nothing of the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +45,15 @@ def covered(iterations: Iterations, node: Ints, excess: Floats, counts: Mask, lo
     n = np.bincount(rank_at[counts], weights=excess[counts] > 0, minlength=n_ranks).astype(np.int64)
     of = np.bincount(rank_at[counts], minlength=n_ranks).astype(np.int64)
     is_covered = (of > 0) & (n >= COVERED_MIN * of) & (total >= SHARE_MIN * lost_ns) & (total > 0)
-    return Covered(total, n, of, *_blamed(iterations, node, is_covered, total))
+    return Covered(total, n, of, *_blamed(iterations, node, is_covered, total, np.ones(n_ranks, bool)))
 
 
-def blamed_of(iterations: Iterations, node: Ints, total: Floats, lost_ns: float) -> tuple[Mask, bool]:
-    """(R,) which ranks an own excess is to be blamed on, and whether it is everybody's."""
-    return _blamed(iterations, node, (total >= SHARE_MIN * lost_ns) & (total > 0), total)
+def blamed_of(iterations: Iterations, node: Ints, total: Floats, lost_ns: float, told: Mask) -> tuple[Mask, bool]:
+    """(R,) which ranks an own excess is to be blamed on, and whether it is everybody's. told: (R,) of whom it is known."""
+    return _blamed(iterations, node, (total >= SHARE_MIN * lost_ns) & (total > 0), total, told)
 
 
-def _blamed(iterations: Iterations, node: Ints, is_candidate: Mask, total: Floats) -> tuple[Mask, bool]:
+def _blamed(iterations: Iterations, node: Ints, is_candidate: Mask, total: Floats, told: Mask) -> tuple[Mask, bool]:
     most = float(total[is_candidate].max(initial=0.0))
     is_blamed = is_candidate & (total >= BESIDE_MIN * most)
     if is_blamed.sum() < EVERYBODY_MIN or not is_beyond_a_node(node, is_blamed):
@@ -61,7 +62,8 @@ def _blamed(iterations: Iterations, node: Ints, is_candidate: Mask, total: Float
     n_blamed = np.bincount(programs[is_blamed], minlength=len(sizes))
     struck = n_blamed > 0
     is_every_replica = bool((n_blamed[struck] == sizes[struck]).all() and (sizes[struck] >= EVERYBODY_MIN).all())
-    return is_blamed, bool(is_blamed.sum() >= EVERYBODY * len(total)) or is_every_replica
+    is_most = is_blamed.sum() >= EVERYBODY * max(told.sum(), TOLD_MIN * len(total))
+    return is_blamed, bool(is_most) or is_every_replica
 
 
 def is_beyond_a_node(node: Ints, those: Mask) -> bool:

@@ -53,6 +53,12 @@ class Delays:
         found: Mask = is_late.sum(axis=1) >= 0.5 * n_known
         return found
 
+    def is_told(self, those: Mask) -> Mask:
+        """(R,) of whom it is known whether a launch is late; not where all of them begin with others' data, in trees."""
+        is_known = np.isfinite(self.own_ns[:, those]).any(axis=1)
+        found: Mask = self._sum(np.where(is_known, 1.0, 0.0)) > 0
+        return found
+
     def shown(self, rank_at: int, those: Mask) -> tuple[int, int]:
         """(launches of the rank that are late of their own, of how many), on average over the iterations of `those`."""
         late = self._beyond_noise(those)[self.launches.places_of(rank_at)] > 0

@@ -109,9 +109,19 @@ def _beside(slowdown: Slowdown, found: list[Finding], late: Finding) -> list[Fin
         return found
     group = _groups(slowdown, late)
     same = [finding for finding in found if _groups(slowdown, finding) & group]
-    if any(excess_ms(finding) >= OWN_OVER_INSIDE * excess_ms(late) for finding in same):
+    if any(
+        excess_ms(finding) >= OWN_OVER_INSIDE * excess_ms(late) for finding in same if not _is_passed_on(finding, late)
+    ):
         return found
     return [*(finding for finding in found if finding not in same), late]
+
+
+def _is_passed_on(inside: Finding, late: Finding) -> bool:
+    """Whether a tie of the ranks by which a ring enters and leaves a node is what they pass on of another there, who begins late
+    by as much."""
+    tied = {rank for subject in inside.tied for rank in subject.ranks}
+    is_sure = late.grade is Grade.STRONG and bool(late.culprits) and not inside.culprits
+    return is_sure and not tied & set(late.culprits) and excess_ms(late) >= excess_ms(inside)
 
 
 def _groups(slowdown: Slowdown, finding: Finding) -> set[int]:

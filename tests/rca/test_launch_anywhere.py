@@ -12,7 +12,7 @@ from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
-from rca.findings import Component, Diagnosis, Symptom, SymptomKind
+from rca.findings import Component, Diagnosis, FaultKind, Symptom, SymptomKind
 from rca.settings import DEFAULT
 from rca.slow.launch_anywhere import leads_anywhere_ns, uneven_nodes
 from rca.slow.slowdown import Slowdown, slowdown_of
@@ -35,6 +35,18 @@ def in_trees(fault: str, victim: int | None, amount: float, ahead: int = IN_TREE
 @pytest.mark.parametrize(("fault", "victim", "amount"), [("nic_limited", 8, 0.3), ("gpu_pcie_slow", 8, 3.0)])
 def test_nobody_launches_late_where_the_network_or_copies_are_slow(fault: str, victim: int, amount: float) -> None:
     assert not leads_anywhere_ns(slow(in_trees(fault, victim, amount)))
+
+
+@pytest.mark.parametrize(
+    "layout", [Layout(tp=4, pp=1, dp=8, ranks_per_node=8), Layout(tp=1, pp=1, dp=8, ranks_per_node=2)]
+)
+def test_that_all_gpus_are_slower_is_nobodys_doing_though_half_of_a_trees_ranks_begin_with_others_data(
+    layout: Layout,
+) -> None:
+    physics = replace(TESTBED, dp_reduce="tree", tree_from=2)
+    window = window_after("gpus_slow", layout, None, 2.0, at_s=AT_S, seconds=SECONDS, physics=physics)
+    found = diagnosed(window)
+    assert [(one.culprits, one.tied, one.kind) for one in found.findings] == [((), (), FaultKind.GROUP_ANOMALY)]
 
 
 @pytest.mark.parametrize("victim", [0, 10])

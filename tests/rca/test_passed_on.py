@@ -1,0 +1,40 @@
+"""What stands inside a ring's ops and what comes before them: which of two findings of one group explains the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject
+from rca.slow.diagnose import _is_passed_on
+from rca.slow.slow_words import PER_ITERATION
+
+SLOW = FaultKind.COMPUTATION_FAIL_SLOW
+LATE = Finding(
+    "late_start", 1, Subject("gpu", "rank 18", (18,)), Component.GPU, SLOW, (18,), 1.0, Grade.STRONG, "late",
+    evidence=(Evidence("own delay", 181.0, PER_ITERATION),),
+)  # fmt: skip
+ENDS = Finding(
+    "slow_copy", 1, Subject("rank", "ranks 16 and 22", (16, 22)), Component.COPY, SLOW, (), 0.8, Grade.MODERATE, "chunks wait",
+    evidence=(Evidence("waited", 149.0, PER_ITERATION),), tied=(Subject("gpu", "16", (16,)), Subject("gpu", "22", (22,))),
+)  # fmt: skip
+
+
+def test_chunks_that_wait_where_a_ring_enters_and_leaves_a_node_wait_for_the_rank_between_that_begins_late() -> None:
+    assert _is_passed_on(ENDS, LATE)
+
+
+@pytest.mark.parametrize(
+    ("inside", "late"),
+    [
+        (replace(ENDS, culprits=(16,), tied=()), LATE),
+        (ENDS, replace(LATE, culprits=(16,))),
+        (ENDS, replace(LATE, grade=Grade.MODERATE)),
+        (ENDS, replace(LATE, culprits=())),
+        (ENDS, replace(LATE, evidence=(Evidence("own delay", 120.0, PER_ITERATION),))),
+    ],
+    ids=["one is named", "one of the tied is late", "not surely late", "who is late is not known", "late by less"],
+)
+def test_else_what_is_seen_inside_stands(inside: Finding, late: Finding) -> None:
+    assert not _is_passed_on(inside, late)
