@@ -103,18 +103,20 @@ class Replay:
         rest_ns: Mapping[str, int] | None = None,
         late: Collection[str] = (),
         last: Collection[str] = (),
+        ranks: npt.NDArray[np.int64] | None = None,
+        narrow: Mapping[str, Collection[str] | None] | None = None,
     ) -> Window:
         """The last `span_s` seconds, in data time; of these trace tables and these nodes only, where they are given.
 
-        since_ns, rest_ns: table groups of which fewer batches are wanted, as ingest/traces/stored.py has them; late, last: as
-        ingest/traces/frame.py.
+        since_ns, rest_ns: table groups of which fewer batches are wanted, as ingest/traces/stored.py has them; late, last, ranks,
+        narrow: as ingest/traces/frame.py.
         """
         end_ns = self.newest_ns + 1 if end_ns is None else end_ns
-        bounds = Bounds(end_ns - int(span_s * SECOND), end_ns, tuple(last))
+        bounds = Bounds(end_ns - int(span_s * SECOND), end_ns, tuple(last), ranks)
         tables, (roster, world_size) = tuple(tables), self._roster_now()
         names = sorted(self.nodes)
         at = [i for i, name in enumerate(names) if only is None or name in only]
-        cutting = partial(self._cut, roster, names, bounds, since_ns or {}, rest_ns or {})
+        cutting = partial(self._cut, roster, names, bounds, since_ns or {}, rest_ns or {}, narrow or {})
         known = cutting([table for table in tables if table not in late], at)
 
         def of_nodes(table: str, nodes: npt.NDArray[np.int64] | None, comms: npt.NDArray[np.uint64] | None) -> Rows:
@@ -140,7 +142,7 @@ class Replay:
 
     def _cut(
         self, roster: Roster, names: list[str], bounds: Bounds, since_ns: Mapping[str, int], rest_ns: Mapping[str, int],
-        tables: list[str], nodes: Iterable[int],
+        narrow: Mapping[str, Collection[str] | None], tables: list[str], nodes: Iterable[int],
     ) -> dict[str, Rows]:  # fmt: skip
         found: dict[str, list[Group]] = {GROUP_OF[table]: [] for table in tables}
         for at in nodes:
@@ -152,7 +154,7 @@ class Replay:
                     for group in found.keys() & one.groups.keys():
                         if one.end_ns >= least_ns.get(group, 0):
                             found[group].append(Group(at, one.shift_ns, one.end_ns, one.groups[group]))
-        return cut(tables, found, roster, bounds)[0]
+        return cut(tables, found, roster, bounds, narrow)[0]
 
     def _node_row(self, name: str, n_ranks: int) -> tuple[Any, ...]:
         node = self.nodes[name]

@@ -29,7 +29,7 @@ from console.incidents.models import Certainty
 from console.incidents.watching import revise, watch
 from console.incidents.watching.over import is_over
 from ingest.door.listening import GAP
-from ingest.traces.narrow import BEFORE_NS, LAST, LATE, REST_NS, TICKED
+from ingest.traces.narrow import BEFORE_NS, LAST, LATE, NARROW, REST_NS, TICKED
 from ingest.traces.stacked import OF_ONE
 from ingest.window import TRACE_TABLES, Window
 from nccl_instrument.simulate.agents import Sent
@@ -129,16 +129,18 @@ class Watch:
         return replace(window, now_ns=max(self.now_ns, end_ns), heard_since_ns=self._heard_since_ns)
 
     def _glance(self, start_ns: int, end_ns: int) -> Window:
-        """As ingest.traces.narrow.read_glance: the nodes of the sampled ranks, and everybody's processes."""
-        glance = self._window(start_ns, end_ns, only=self._sampled(start_ns, end_ns))
+        """As ingest.traces.narrow.read_glance: the sampled ranks, what else their nodes tell, and everybody's processes."""
+        ranks, nodes = self._sampled(start_ns, end_ns)
+        glance = self._window(start_ns, end_ns, only=nodes, ranks=ranks)
         processes = self._window(end_ns - REST_NS["live"], end_ns, ("process",)).tables
         return replace(glance, tables={**glance.tables, **processes})
 
-    def _sampled(self, start_ns: int, end_ns: int) -> set[str]:
-        """Names of the nodes of the sampled ranks."""
+    def _sampled(self, start_ns: int, end_ns: int) -> tuple[npt.NDArray[np.int64], set[str]]:
+        """The sampled ranks, and the names of their nodes."""
         frame = self._window(start_ns, end_ns, ())
-        nodes = frame.ranks["node"][np.isin(frame.ranks["rank"], sampled_ranks(frame, DEFAULT))]
-        return set(frame.nodes["name"][nodes].tolist())
+        ranks = np.array(sorted(sampled_ranks(frame, DEFAULT)), np.int64)
+        nodes = frame.ranks["node"][np.isin(frame.ranks["rank"], ranks)]
+        return ranks, set(frame.nodes["name"][nodes].tolist())
 
     def _everything(
         self, start_ns: int, end_ns: int, onset_ns: int | None = None, only: Collection[str] | None = None
@@ -146,7 +148,7 @@ class Watch:
         """As ingest.traces.narrow.read_evidence: of what was in progress no more than is compared."""
         if onset_ns is not None:
             since_ns = {"flow": onset_ns - BEFORE_NS}
-            return self._window(start_ns, end_ns, since_ns=since_ns, last=TICKED, late=LATE, only=only)
+            return self._window(start_ns, end_ns, since_ns=since_ns, last=TICKED, late=LATE, only=only, narrow=NARROW)
         process = self._window(start_ns, end_ns, ("process",)).rows("process")
         if not process["alive"].all():
             return self._window(start_ns, end_ns, STANDING, last=tuple(OF_ONE))
@@ -157,7 +159,8 @@ class Watch:
         if not back_ns:
             return None
         start_ns = window.end_ns - back_ns
-        return self._window(start_ns, window.end_ns, ("op",), only=self._sampled(start_ns, window.end_ns))
+        ranks, nodes = self._sampled(start_ns, window.end_ns)
+        return self._window(start_ns, window.end_ns, ("op",), only=nodes, ranks=ranks)
 
     def _fire(self, symptom: Symptom, window: Window) -> None:
         if self.incident is None:
@@ -206,7 +209,7 @@ class _Slow:
         return self.watch._window(self.start_ns, self.end_ns, ())
 
     def glimpse(self, start_ns: int, end_ns: int, columns: Collection[str]) -> Window:
-        return self.watch._window(start_ns, end_ns, ("op",))
+        return self.watch._window(start_ns, end_ns, ("op",), narrow={"op": columns})
 
     def whole(self, nodes: npt.NDArray[np.int64] | None) -> Window:
         only = None if nodes is None else set(self.frame().nodes["name"][nodes].tolist())
