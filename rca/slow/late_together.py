@@ -24,7 +24,6 @@ LEAD_SPREAD = 3.0  # times as much as the others differ among themselves
 SPREAD_OF = 3
 LEAD_MIN_NS = 300_000.0
 LEAD_NOISE = 4.0  # deviations of a mean over the slow iterations
-LEAD_OWN_MIN = 0.5  # of a lead: who comes later than its mates by its own work has at least that delay before the op
 LEADS_MIN = 0.75  # of all leads: what else they share, the NIC say, may put another one last once
 AS_OFTEN = 0.9  # of the leads of the one that leads most: who leads less often was kept late by it
 MANY = 4
@@ -106,8 +105,8 @@ def _lead_ns(slowdown: Slowdown, places: list[int]) -> tuple[float, Mask]:
     """By how much some of the ranks that begin an op at these places come later than all others did not use to, and which.
 
     Ranks of one node have one clock, so their starts are compared as they are: delays since each one's own last end would
-    make a rank that came early to one op seem late at the next. Whose work takes longer is late of its own before that op;
-    of ranks that are all slow some come last too, but by no more than they differ among themselves.
+    make a rank that came early to one op seem late at the next. Of ranks that are all
+    slow some come last too, but by no more than they differ among themselves, or than chance makes of how they vary now.
     """
     nobody = np.zeros(len(places), bool)
     if len(places) < 2:
@@ -126,7 +125,7 @@ def _lead_ns(slowdown: Slowdown, places: list[int]) -> tuple[float, Mask]:
     spread = max(float(np.ptp(later[early])), float(np.ptp(later[late])))
     is_told = len(early) >= SPREAD_OF  # else too few to tell by how much they differ
     least = LEAD_SPREAD * spread if is_told else max(LEAD_MIN * float(own_ns.max()), spread)
-    if gaps[split] < max(least, LEAD_MIN_NS, LEAD_NOISE * noise) or own_ns.max() < LEAD_OWN_MIN * gaps[split]:
+    if gaps[split] < max(least, LEAD_MIN_NS, LEAD_NOISE * noise):
         return 0.0, nobody
     nobody[late] = True
     return float(gaps[split]), nobody

@@ -29,7 +29,7 @@ from ingest.read import has_new_batches
 from ingest.traces.narrow import SlowEvidence, read_evidence
 from ingest.window import Window
 from rca.diagnose import diagnose
-from rca.findings import Diagnosis, Finding, Grade, Symptom, SymptomKind, diagnosis_from_json, to_json
+from rca.findings import Diagnosis, FaultKind, Finding, Grade, Symptom, SymptomKind, diagnosis_from_json, to_json
 from rca.narrowed import LARGE_NODES, diagnose_slow, is_part, unseen_of
 from rca.settings import Settings
 from rca.triggers.look import is_halved
@@ -37,6 +37,9 @@ from rca.triggers.look import is_halved
 SECOND: Final = 1_000_000_000
 EAGER_NS: Final = 10 * SECOND  # until so long after the trigger every look revises
 EARLY_ITERATIONS: Final = 8  # slow ones: of fewer neither their mean nor how they vary tells much
+COUNTED_NS: Final = (
+    4 * SECOND
+)  # NICs count about once a second; of fewer than three readings whose bytes fill them is not known
 LINK_SURE_MIN: Final = 0.75  # score of a link, by half of what is lost: only which of its ends it is is not sure
 FROZEN_NS: Final = 45 * SECOND  # data later than this after the trigger is not analysed
 BEFORE_NS: Final = 5 * SECOND
@@ -213,13 +216,16 @@ def _is_one_link(finding: Finding) -> bool:
 
 
 def is_early(diagnosis: Diagnosis, triggered_ns: int, end_ns: int) -> bool:
-    """Whether a first diagnosis of a slowdown is kept back: it names nobody at all, or nobody surely and few slow iterations were
-    seen. The incident stands as suspected meanwhile, for EAGER_NS at most; if it is over before, it is diagnosed then
-    (acts/again.py)."""
+    """Whether a first diagnosis of a slowdown is kept back: it names nobody at all, or nobody strongly and few slow iterations
+    were seen, or a NIC before it is known for long enough whose bytes fill it. The incident stands as suspected meanwhile, for
+    EAGER_NS at most; if it is over before, it is diagnosed then (acts/again.py)."""
     symptom = diagnosis.symptom
     if symptom.kind is not SymptomKind.STRAGGLER or end_ns - triggered_ns >= EAGER_NS:
         return False
-    if any(finding.grade is not Grade.WEAK for finding in diagnosis.findings):
+    is_network = any(one.kind is FaultKind.COMMUNICATION_FAIL_SLOW for one in diagnosis.findings[:1])
+    if is_network and end_ns - symptom.at_ns < COUNTED_NS:
+        return True
+    if any(finding.grade is Grade.STRONG for finding in diagnosis.findings):
         return False
     if not any(finding.culprits or finding.tied for finding in diagnosis.findings):
         return True

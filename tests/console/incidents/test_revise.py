@@ -13,7 +13,7 @@ from console.incidents.models import DiagnosisRevision, Incident
 from console.incidents.watching import revise
 from ingest.models import Attempt, Node
 from ingest.window import Window
-from rca.findings import Diagnosis, Grade, Symptom, SymptomKind
+from rca.findings import Diagnosis, FaultKind, Grade, Symptom, SymptomKind
 from rca.holes import NOT_READ
 from rca.settings import DEFAULT
 from tests.console.incidents.making import SECOND, make_diagnosis, make_incident, make_symptom
@@ -101,17 +101,29 @@ def slower(incident: Incident, lasted_s: float) -> Symptom:
 
 
 @pytest.mark.parametrize(("lasted_s", "since_s", "kept_back"), [
-    (3, 1, ("nobody", "weak")), (3, 10, ()), (7, 1, ("nobody",)), (7, 9, ("nobody",)), (7, 10, ()),
+    (3, 1, ("nobody", "weak", "moderate")), (3, 10, ()), (7, 1, ("nobody",)), (7, 9, ("nobody",)), (7, 10, ()),
 ], ids=["three iterations", "ten seconds later", "eight iterations", "nine seconds", "ten seconds"])  # fmt: skip
 @pytest.mark.parametrize(
-    ("named", "grade", "culprits"), [("nobody", Grade.STRONG, ()), ("weak", Grade.WEAK, (3,))], ids=["nobody", "weak"]
+    ("named", "grade", "culprits"),
+    [("nobody", Grade.STRONG, ()), ("weak", Grade.WEAK, (3,)), ("moderate", Grade.MODERATE, (3,))],
+    ids=["nobody", "weak", "moderate"],
 )
-def test_a_first_diagnosis_without_a_name_waits_ten_seconds_and_a_weak_one_for_some_slow_iterations(
+def test_a_first_diagnosis_without_a_name_waits_ten_seconds_and_one_that_is_not_strong_for_some_slow_iterations(
     incident: Incident, named: str, grade: Grade, culprits: tuple[int, ...], lasted_s: float, since_s: int,
     kept_back: tuple[str, ...],
 ) -> None:  # fmt: skip
     found, is_kept_back = make_diagnosis(slower(incident, lasted_s), culprits=culprits, grade=grade), named in kept_back
     assert revise.is_early(found, incident.triggered_ns, incident.triggered_ns + since_s * SECOND) is is_kept_back
+
+
+@pytest.mark.parametrize(("lasted_s", "is_kept_back"), [(2.5, True), (4, False)])
+def test_a_slow_nic_is_named_first_when_its_counters_were_read_often_enough_to_tell_others_traffic(
+    incident: Incident, lasted_s: float, is_kept_back: bool
+) -> None:
+    sure = make_diagnosis(slower(incident, lasted_s))
+    kind = FaultKind.COMMUNICATION_FAIL_SLOW
+    slow_nic = dataclasses.replace(sure, findings=(dataclasses.replace(sure.findings[0], kind=kind),))
+    assert revise.is_early(slow_nic, incident.triggered_ns, incident.triggered_ns) is is_kept_back
 
 
 def test_a_name_that_is_sure_and_a_standstill_do_not_wait(incident: Incident) -> None:
