@@ -28,6 +28,7 @@ class Sink:
 
     is_deadlock: `ranks` wait for each other in different ops. tied: ranks inside a cycle that cannot be told apart from
     `ranks`. is_least: chosen because it has sent least. crossing: the two ops of a deadlock that the order of enqueueing shows.
+    is_in_node: stopped together behind an op that has a part inside their node (rca/hang/together.py).
     """
 
     vertex: int
@@ -39,6 +40,7 @@ class Sink:
     is_least: bool = False
     tied: tuple[int, ...] = ()
     crossing: Crossing | None = None
+    is_in_node: bool = False
 
 
 _FOUND: WeakKeyDictionary[Progress, list[Sink]] = WeakKeyDictionary()

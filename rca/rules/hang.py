@@ -21,6 +21,7 @@ from rca.hang.kernels import inside_of, unbegun
 from rca.hang.progress import Progress
 from rca.hang.sinks import Sink, sinks
 from rca.hang.table4 import conditions
+from rca.hang.together import once_together
 from rca.ranks import PORT_DOWN
 from rca.rules import links, silence
 from rca.settings import Settings
@@ -42,7 +43,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 8
+VERSION = 9
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 
@@ -55,7 +56,9 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
         # Nobody said that ops stand still: what a moment of a running job looks like is no evidence, what is seen directly is.
         found, lost = [sink for sink in found if sink.ranks and state.is_cut[list(sink.ranks)].all()], []
     findings = [
-        _explain_sink(state, sink, settings) for sink in _once_unseen(state, found, settings) if _is_ours(state, sink)
+        _explain_sink(state, sink, settings)
+        for sink in once_together(state, _once_unseen(state, found, settings))
+        if _is_ours(state, sink)
     ]
     by_link = links.explain(state, lost, settings)
     disputing = set(state.ranks.names(np.unique(state.disputed.at[~state.disputed.is_done])))
@@ -156,7 +159,7 @@ def _answer(state: Progress, sink: Sink) -> Answer:
     in_op = [one for one in sink.tied if (state.fronts.is_front & (state.fronts.at == one)).any()]
     at = in_op[0] if in_op else at  # of ranks that may wait for each other in an op, all have entered it
     place = state.fronts.is_front & (state.fronts.at == at)
-    if not place.any() and _may_be_in_node(state, at):
+    if not place.any() and (sink.is_in_node or _may_be_in_node(state, at)):
         sentence = (
             f"{capitalised(who)} has not entered the op the others wait in, and nothing shows that its GPU has run what it "
             "enqueued last inside its node: either that does not start or end, or its program stopped there"
