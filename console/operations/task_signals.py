@@ -6,6 +6,7 @@ tasks and counts them, so it opens a door of its own. Imported by console/celery
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import Any
 
@@ -30,6 +31,7 @@ def open_door(**_: Any) -> None:
 
 @signals.worker_process_init.connect
 def open_childs_door(**_: Any) -> None:
+    gc.freeze()  # what is loaded by now stays: a look makes enough of its own to have it gone through again and again
     listen(is_child=True)
 
 
