@@ -34,6 +34,7 @@ ALONE_MIN_NS = (
     50_000.0  # by which those differ whose GPUs come to an op by themselves; a host's own pace varies by less
 )
 MADE_UP_MIN = 0.5  # of a lead
+ABOUT_AS_MUCH = 0.8  # of a lead
 ALIKE_MAX = 0.25  # of what an iteration loses, divided among its ops: one slow GPU alone leads by nearly all of it
 DEVIATION = 1.4826  # times a median deviation
 _TOLD: Final = ("rank", "node", "comm_id", "op", "func", "flags", "enqueued_ns")
@@ -80,6 +81,7 @@ def last_to_launch(slowdown: Slowdown, ranks: Ints) -> Ints:
 def leads_ns(slowdown: Slowdown, ranks: Ints) -> dict[int, float]:
     """Rank → by how much it enqueues later than its mates, on average over the ops of an iteration; see last_to_launch."""
     leads: dict[int, float] = {}
+    led = set[tuple[int, int]]()
     meetings = meetings_of(slowdown, ranks)
     for meeting in meetings:
         grown = meeting.own_ns()
@@ -87,14 +89,24 @@ def leads_ns(slowdown: Slowdown, ranks: Ints) -> dict[int, float]:
         if leader >= 0:
             rank = int(meeting.members[leader])
             leads[rank] = max(leads.get(rank, 0.0), float(grown[leader] - np.delete(grown, leader).max()))
+            led |= {(int(other), rank) for other in meeting.members if other != rank}
     members = slowdown.window.members
     found = list[int]()
-    for rank in sorted(leads, key=lambda one: -leads[one]):
+    for rank in sorted(leads, key=lambda one: (_is_kept_late(one, leads, led), -leads[one])):
         shared = members["rank"][np.isin(members["comm_id"], members["comm_id"][members["rank"] == rank])]
         in_node = np.intersect1d(shared, ranks)  # whom it meets elsewhere does not make it later than its mates
         if not np.isin(found, in_node).any() and not is_made_up_for(meetings, rank, leads[rank], in_node):
             found.append(rank)
     return {rank: leads[rank] for rank in found}
+
+
+def _is_kept_late(rank: int, leads: dict[int, float], led: set[tuple[int, int]]) -> bool:
+    """Whether a mate leads it where they meet, and elsewhere by about as much as this one leads others: which of such two leads
+    is the larger is chance."""
+    return any(
+        (rank, other) in led and (other, rank) not in led and lead_ns >= ABOUT_AS_MUCH * leads[rank]
+        for other, lead_ns in leads.items()
+    )
 
 
 def is_made_up_for(meetings: Sequence[Meeting], rank: int, lead_ns: float, mates: Ints) -> bool:

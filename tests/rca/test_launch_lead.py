@@ -16,7 +16,7 @@ from nccl_instrument.tables import OP_NO_NETWORK
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, Grade, Symptom, SymptomKind
 from rca.settings import DEFAULT
-from rca.slow.launch_lead import Meeting, is_made_up_for, last_to_launch, launch_alike, leader_of
+from rca.slow.launch_lead import Meeting, _is_kept_late, is_made_up_for, last_to_launch, launch_alike, leader_of
 from rca.slow.slowdown import Slowdown, slowdown_of
 from tests.nccl_instrument.simulate.jobs import window_after
 
@@ -57,6 +57,27 @@ def test_hosts_that_run_ahead_freely_say_nothing_where_each_is_let_go_by_ops_of_
 
 def test_of_hosts_let_go_together_the_one_with_most_work_left_in_the_step_begins_the_next_last() -> None:
     assert last_to_launch(slow(window_of("gpu_slow", 6, 3.0, TESTBED.ahead)), MATES).tolist() == [6]
+
+
+LED_BY_23 = {(22, 23), (17, 23), (19, 23)}
+
+
+@pytest.mark.parametrize(
+    ("leads", "led", "is_kept"),
+    [
+        ({22: 51.9, 23: 51.8}, LED_BY_23, True),
+        ({22: 51.9, 23: 20.0}, LED_BY_23, False),
+        ({22: 51.9}, LED_BY_23, False),
+        ({22: 51.9, 23: 51.8}, {*LED_BY_23, (23, 22)}, False),
+        ({22: 51.9, 23: 51.8}, set(), False),
+    ],
+    ids=["led where they meet", "who leads by far less", "who leads nobody", "each leads once", "they do not meet"],
+)
+def test_of_two_who_lead_by_as_much_elsewhere_the_one_that_the_other_leads_is_kept_late(
+    leads: dict[int, float], led: set[tuple[int, int]], is_kept: bool
+) -> None:
+    assert _is_kept_late(22, leads, led) is is_kept
+    assert not _is_kept_late(23, {23: 51.8, **leads}, LED_BY_23)
 
 
 def test_of_what_is_in_progress_only_the_asked_node_is_made_into_rows() -> None:
