@@ -5,8 +5,8 @@
     rank 52  op 74 ▮▮▮ nobody sees whether it is over          no op entered since
     rank 53  op 74 ▮▮▮ nobody sees whether it is over          no op entered since
 
-Programs that stop of their own do so one by one, and their mates go on until they need them. Hosts that wait for their
-GPUs at the end of a step stop together when one GPU keeps its mates in an op's part inside the node, which has no flows.
+Hosts that wait for their GPUs at the end of a step stop together when one GPU keeps its mates in an op's part inside the
+node, which has no flows; so do programs that wait for something of their node, a file system say. Traces do not tell which.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 
 from rca.hang.progress import Progress
 from rca.hang.sinks import Sink
-from rca.keys import Ints
 from rca.ranks import PORT_DOWN
 
 Place = tuple[int, int, int]
@@ -25,16 +24,18 @@ Place = tuple[int, int, int]
 
 
 def once_together(state: Progress, found: list[Sink]) -> list[Sink]:
-    """The sinks, those of ranks that stopped behind the same op on their node as one: a tie of those not seen to be through."""
-    places = [_last_op(state, sink) for sink in found]
-    kept = list[Sink]()
-    for at, sink in enumerate(found):
-        group = [other for other, place in zip(found, places, strict=True) if place is not None and place == places[at]]
-        if len(group) < 2:
-            kept.append(sink)
-        elif sink is group[0]:
-            kept.append(_joined(state, group, places[at]))
-    return kept
+    """The sinks, those of ranks that stopped behind the same op on their node as one tie, unless all are seen to be through."""
+    groups: dict[Place, list[Sink]] = {}
+    for sink in found:
+        place = _last_op(state, sink)
+        if place is not None:
+            groups.setdefault(place, []).append(sink)
+    joined = dict[int, Sink]()
+    for place, group in groups.items():
+        if len(group) > 1 and not _are_through(state, group, place):
+            joined |= {sink.vertex: _joined(state, group) for sink in group}
+    kept = [joined.get(sink.vertex, sink) for sink in found]
+    return [sink for at, sink in enumerate(kept) if sink not in kept[:at]]
 
 
 def _last_op(state: Progress, sink: Sink) -> Place | None:
@@ -51,26 +52,15 @@ def _last_op(state: Progress, sink: Sink) -> Place | None:
     return int(ranks.node[at]), int(members.comm[last]), int(members.entered[last])
 
 
-def _joined(state: Progress, group: list[Sink], place: Place | None) -> Sink:
-    assert place is not None
-    ranks = np.array(sorted(sink.ranks[0] for sink in group), np.int64)
-    through = _through(state, ranks, place)
-    left = ranks if through.all() else ranks[~through]
-    tied = tuple(left.tolist())
-    reached = frozenset().union(*(sink.waiters for sink in group)) | frozenset(ranks[through].tolist())
-    return replace(
-        group[0],
-        vertex=tied[0],
-        ranks=tied,
-        tied=tied if len(tied) > 1 else (),
-        waiters=reached - set(tied),
-        is_in_node=True,
-    )
+def _joined(state: Progress, group: list[Sink]) -> Sink:
+    tied = tuple(sorted(sink.ranks[0] for sink in group))
+    reached = frozenset().union(*(sink.waiters for sink in group))
+    return replace(group[0], vertex=tied[0], ranks=tied, tied=tied, waiters=reached - set(tied), is_in_node=True)
 
 
-def _through(state: Progress, ranks: Ints, place: Place) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """(n,) who is seen to be through the op, by the flows it has in it."""
+def _are_through(state: Progress, group: list[Sink], place: Place) -> bool:
+    """Whether all of them are seen to be through the op, by the flows they have in it: then no GPU keeps them there."""
     _, comm, entered = place
     rows, at = state.known.progress, state.known.progress_at
     those = (state.members.comm_of(rows["comm_id"]) == comm) & (rows["n_done"].astype(np.int64) >= entered)
-    return np.isin(ranks, at[those])
+    return bool(np.isin([sink.ranks[0] for sink in group], at[those]).all())

@@ -20,7 +20,7 @@ from rca.keys import Ints, Mask
 from rca.settings import Settings
 from rca.slow.cover import BESIDE_MIN, COVERED_MIN, SHARE_MIN, blamed_of
 from rca.slow.inside import Wait
-from rca.slow.late_together import are_late_alike, are_less_even, leaders, mates_of
+from rca.slow.late_together import LEAD_MIN, are_late_alike, are_less_even, leaders, mates_of
 from rca.slow.launch_anywhere import leads_anywhere_ns, uneven_nodes
 from rca.slow.launch_lead import last_to_launch, launch_alike
 from rca.slow.slow_words import finding_of, for_everybody
@@ -29,7 +29,7 @@ from rca.slow.streams import Floats
 from rca.words import named
 
 RULE = "late_start"
-VERSION = 12
+VERSION = 13
 NEEDS = frozenset({GPU_READY_NAME})
 
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"
@@ -104,13 +104,13 @@ def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
     last = last_to_launch(slowdown, _together(slowdown, at, hidden))
     if len(last) == 1:
         return _last(slowdown, own, at, last)
-    if is_all and are_less_even(slowdown, seen):
+    if is_all and not _stands_out(slowdown, own, seen) and are_less_even(slowdown, seen):
         return _of(whole, there)
     ranks = np.union1d(slowdown.iterations.ranks[np.union1d(at, veiled)], hidden)
     if len(ranks) > 1 and not len(last) and launch_alike(slowdown, ranks):
         return _of(whole, there)
     at, hidden = np.setdiff1d(seen, veiled) if is_all else at, np.setdiff1d(ranks, slowdown.iterations.ranks[at])
-    is_hidden = len(seen) == 1 and len(hidden) > 0
+    is_hidden = len(at) == 1 and len(hidden) > 0
     leading = at[:0] if is_hidden else leaders(slowdown, at)
     if len(leading) == 1:
         return _blaming(slowdown, own, leading, Component.GPU, LONGER)
@@ -119,6 +119,13 @@ def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
     if len(leading):
         return _tied(_blaming(slowdown, own, leading, Component.GPU, LONGER), hidden[:0])
     return _tied(_blaming(slowdown, own, at, Component.GPU, LONGER), hidden)
+
+
+def _stands_out(slowdown: Slowdown, own: Floats, at: Ints) -> bool:
+    """Whether one of these ranks leads all others and is later of its own by a good part more: then it makes them uneven."""
+    leading = leaders(slowdown, at)
+    others = np.setdiff1d(at, leading)
+    return len(leading) == 1 and bool(own[leading[0]] >= (1 + LEAD_MIN) * own[others].max(initial=0.0))
 
 
 def _is_veiled(slowdown: Slowdown, own: Floats, at: Ints) -> Mask:

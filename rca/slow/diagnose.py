@@ -12,7 +12,7 @@ import numpy as np
 
 from ingest.window import Window
 from rca.counters import absent, abstentions, is_able
-from rca.findings import Diagnosis, Finding, Grade, Symptom, WaitEdge
+from rca.findings import Component, Diagnosis, Finding, Grade, Symptom, WaitEdge
 from rca.holes import downgrade, ranked, unseen
 from rca.keys import Rows
 from rca.racks import by_rack
@@ -120,8 +120,9 @@ def _is_passed_on(inside: Finding, late: Finding) -> bool:
     """Whether a tie of the ranks by which a ring enters and leaves a node is what they pass on of another there, who begins late
     by as much."""
     tied = {rank for subject in inside.tied for rank in subject.ranks}
-    is_sure = late.grade is Grade.STRONG and bool(late.culprits) and not inside.culprits
-    return is_sure and not tied & set(late.culprits) and excess_ms(late) >= excess_ms(inside)
+    is_copy = inside.component is Component.COPY and bool(tied) and not inside.culprits
+    is_sure = late.grade is Grade.STRONG and bool(late.culprits) and inside.subject.node == late.subject.node
+    return is_copy and is_sure and not tied & set(late.culprits) and excess_ms(late) >= excess_ms(inside)
 
 
 def _groups(slowdown: Slowdown, finding: Finding) -> set[int]:

@@ -118,9 +118,8 @@ def _lead_ns(slowdown: Slowdown, places: list[int]) -> tuple[float, Mask]:
     split = first + int(gaps[first:].argmax())
     early, late = order[: split + 1], order[split + 1 :]
     ahead = [places[one] for one in late]
-    noise = max(float(slowdown.delays.noise_ns[ahead].max()), _varies_ns(slowdown, places)) / math.sqrt(
-        slowdown.slow.sum()
-    )
+    usual_ns = float(slowdown.delays.noise_ns[ahead].max()) / math.sqrt(slowdown.slow.sum())
+    noise = max(usual_ns, _chance_ns(slowdown, places))
     own_ns = _mean(slowdown.delays.own_ns[ahead][:, slowdown.slow])
     spread = max(float(np.ptp(later[early])), float(np.ptp(later[late])))
     is_told = len(early) >= SPREAD_OF  # else too few to tell by how much they differ
@@ -145,12 +144,14 @@ def _later_ns(slowdown: Slowdown, places: list[int]) -> Floats:
     return _mean(apart[:, slowdown.slow]) - _mean(apart[:, slowdown.usual])
 
 
-def _varies_ns(slowdown: Slowdown, places: list[int]) -> float:
-    """How much the one of these varies most that does, among slow iterations, against the middle of them."""
+def _chance_ns(slowdown: Slowdown, places: list[int]) -> float:
+    """Deviation of the mean place, against the middle of them, of the one of these that varies most, over the slow iterations
+    that are known; ∞ where fewer than two are."""
     ready = slowdown.delays.launches.ready[places][:, slowdown.slow]
     apart = ready - _median(ready)
     known = np.isfinite(apart).all(axis=0)
-    return float(apart[:, known].std(axis=1).max()) if known.any() else 0.0
+    n = int(known.sum())
+    return float(apart[:, known].std(axis=1, ddof=1).max()) / math.sqrt(n) if n > 1 else math.inf
 
 
 def _by_op(slowdown: Slowdown, rank_at: int) -> dict[Op, int]:

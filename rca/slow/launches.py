@@ -93,8 +93,8 @@ def _are_apart(iterations: Iterations, begins: Mask) -> Mask:
     at = np.arange(len(begins))
     depth = at - np.maximum.accumulate(np.where(begins, at, 0))
     found, over = np.zeros(len(begins), bool), iterations.end.copy()
-    for deep in range(1, int(depth.max(initial=0)) + 1):
-        places = np.flatnonzero(depth == deep)
+    order = np.argsort(depth, kind="stable")
+    for places in np.split(order, np.cumsum(np.bincount(depth)))[1:]:
         gap = iterations.ready[places] - over[places - 1]
         known = np.isfinite(gap)
         found[places] = (known & (gap > APART_NS)).sum(axis=1) > APART_MIN * np.maximum(known.sum(axis=1), 1)

@@ -19,6 +19,7 @@ from tests.windows import make_window
 ALONE = Layout(tp=1, pp=1, dp=4, ranks_per_node=1)
 STAGES = Layout(tp=2, pp=2, dp=4, ranks_per_node=4)
 TENSOR = Layout(tp=4, pp=1, dp=3, ranks_per_node=4)
+LONGER_RINGS = Layout(tp=4, pp=1, dp=8, ranks_per_node=4)
 AT_S, SECONDS = 6.0, 14.0
 
 
@@ -33,13 +34,15 @@ def blamed(diagnosis: Diagnosis) -> set[int]:
     return {rank for finding in diagnosis.findings for rank in finding.culprits}
 
 
-@pytest.mark.parametrize(("layout", "victim"), [(STAGES, 15), (STAGES, 5), (TENSOR, 6)])
-def test_a_slow_gpu_is_named_though_its_mates_are_late_with_it(layout: Layout, victim: int) -> None:
-    found = diagnosed("gpu_slow", layout, victim, 3.0)
+@pytest.mark.parametrize(
+    ("layout", "victim", "amount"), [(STAGES, 15, 3.0), (STAGES, 5, 3.0), (TENSOR, 6, 3.0), (LONGER_RINGS, 4, 4.0)]
+)
+def test_a_slow_gpu_is_named_though_its_mates_are_late_with_it(layout: Layout, victim: int, amount: float) -> None:
+    found = diagnosed("gpu_slow", layout, victim, amount)
     assert blamed(found) == {victim} and found.findings[0].component is Component.GPU
 
 
-@pytest.mark.parametrize("layout", [STAGES, TENSOR])
+@pytest.mark.parametrize("layout", [STAGES, TENSOR, LONGER_RINGS])
 def test_all_ranks_of_a_node_on_which_something_else_computes_are_named(layout: Layout) -> None:
     found = diagnosed("background_compute", layout, 1, 0.7)
     assert blamed(found) == {4, 5, 6, 7} and found.findings[0].component is Component.NODE

@@ -49,6 +49,16 @@ def test_that_all_gpus_are_slower_is_nobodys_doing_though_half_of_a_trees_ranks_
     assert [(one.culprits, one.tied, one.kind) for one in found.findings] == [((), (), FaultKind.GROUP_ANOMALY)]
 
 
+@pytest.mark.parametrize(("fault", "victim", "amount"), [("background_compute", 1, 0.7), ("gpu_slow", 2, 3.0)])
+def test_one_who_is_seen_to_be_late_is_not_named_before_a_mate_of_whom_nothing_is_seen(
+    fault: str, victim: int, amount: float
+) -> None:
+    physics, layout = replace(TESTBED, dp_reduce="tree", tree_from=2), Layout(tp=1, pp=1, dp=8, ranks_per_node=2)
+    found = diagnosed(window_after(fault, layout, victim, amount, at_s=AT_S, seconds=SECONDS, physics=physics))
+    assert not any(rank not in (2, 3) for one in found.findings for rank in one.culprits)
+    assert fault == "gpu_slow" or not any(len(one.culprits) == 1 for one in found.findings)
+
+
 @pytest.mark.parametrize("victim", [0, 10])
 def test_who_launches_last_is_found_among_all_nodes_where_trees_hide_who_begins_late(victim: int) -> None:
     """Rank 0 is at the root of its tree and begins with others' data; rank 10 has no part in the network at all."""

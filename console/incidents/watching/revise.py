@@ -227,7 +227,7 @@ def is_early(diagnosis: Diagnosis, triggered_ns: int, end_ns: int) -> bool:
         return True
     if any(finding.grade is Grade.STRONG for finding in diagnosis.findings):
         return False
-    if not any(finding.culprits or finding.tied for finding in diagnosis.findings):
+    if not any(one.culprits or one.tied or one.kind is FaultKind.GROUP_ANOMALY for one in diagnosis.findings):
         return True
     return end_ns - symptom.at_ns < EARLY_ITERATIONS * symptom.numbers.get("iteration_s", 0.0) * SECOND
 
