@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rca.findings import Alternative, Compared, Diagnosis, Evidence, Finding, Subject, SymptomKind
-from rca.words import COMPONENT_WORDS, SYMPTOM_WORDS, cover_words, kind_words
+from rca.words import COMPONENT_WORDS, SYMPTOM_WORDS, cover_words, kind_words, subject_words
 
 PATH_SHOWN = 16
 VICTIMS_SHOWN = 32
@@ -62,7 +62,7 @@ def _finding(number: int, finding: Finding, symptom: SymptomKind) -> Iterator[st
     yield from (f"     {cover_words(part)}" for part in finding.cover)
     yield from (f"     {_compared(part)}" for part in finding.parts)
     yield from (f"     - {_fact(fact)}" for fact in finding.evidence)
-    yield from (f"     could also be: {tied.kind} {tied.name}" for tied in finding.tied)
+    yield from (f"     could also be: {subject_words(tied)}" for tied in finding.tied)
     yield from (f"     next: {line}" for line in finding.advice.splitlines())
 
 

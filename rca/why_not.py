@@ -21,7 +21,7 @@ from rca.slow.slowdown import Slowdown, slowdown_of
 from rca.slow.why_not_slow import cleared as cleared_of_slowness
 from rca.slow.why_not_slow import shares_of, slow_alternatives
 from rca.triggers.external import taken_as
-from rca.words import named
+from rca.words import named, subject_words
 
 ALTERNATIVES_MAX = 6
 
@@ -90,8 +90,8 @@ def _said(diagnosis: Diagnosis, rank: int) -> str:
 
 def _tied(finding: Finding) -> str:
     if finding.culprits:
-        return f"It may be the one: the evidence does not rule it out beside {finding.subject.kind} {finding.subject.name}."
-    others = " from ".join(f"{one.kind} {one.name}" for one in finding.tied[:4])
+        return f"It may be the one: the evidence does not rule it out beside {subject_words(finding.subject)}."
+    others = " from ".join(subject_words(one) for one in finding.tied[:4])
     return f"It may be the one: the evidence cannot tell {others}, so none is blamed."
 
 

@@ -84,6 +84,13 @@ def named(ranks: Iterable[int]) -> str:
     return f"rank {shown[0]}" if len(shown) == 1 else f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
 
 
+def subject_words(subject: Subject) -> str:
+    """'GPU rank 4', 'node gx-17', and the name alone where it says itself what it is: 'rank 4', 'nic0 of node1'."""
+    kind = {"gpu": "GPU", "nic": "NIC"}.get(subject.kind, subject.kind)
+    is_said = subject.kind in ("process", "job") or subject.name.casefold().startswith(subject.kind)
+    return subject.name if is_said else f"{kind} {subject.name}"
+
+
 def capitalised(words: str) -> str:
     """The sentence with its first letter large, and nothing else changed."""
     return words[:1].upper() + words[1:]

@@ -13,9 +13,9 @@ import pytest
 
 from ingest.window import save_window
 from rca.diagnose import diagnose
-from rca.findings import Cover, FaultKind, NodeClock, Symptom, SymptomKind
+from rca.findings import Cover, FaultKind, NodeClock, Subject, Symptom, SymptomKind
 from rca.printed import text
-from rca.words import COMPONENT_WORDS, KIND_WORDS, STALLED_WORDS, SYMPTOM_WORDS, cover_words, kind_words
+from rca.words import COMPONENT_WORDS, KIND_WORDS, STALLED_WORDS, SYMPTOM_WORDS, cover_words, kind_words, subject_words
 from tests.windows import make_window
 
 PAGE = Path(__file__).parents[2] / "frontend/src/state/words.ts"
@@ -76,3 +76,21 @@ def test_clocks_are_told_as_the_page_tells_them_and_how_well_they_are_known() ->
     assert "Clocks of 2 nodes agree: apart by 0.0157 ms at most, known to ±0.7 ms." in text(
         replace(found, clocks=clocks)
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        ("rank", "rank 4", "rank 4"),
+        ("rank", "ranks 4 and 5", "ranks 4 and 5"),
+        ("gpu", "rank 4", "GPU rank 4"),
+        ("nic", "rank 4", "NIC rank 4"),
+        ("nic", "nic0 of node1", "nic0 of node1"),
+        ("node", "node1", "node1"),
+        ("node", "gx-17", "node gx-17"),
+        ("link", "link 3–4", "link 3–4"),
+        ("process", "rank 4", "rank 4"),
+    ],
+)
+def test_a_subject_says_once_what_it_is(kind: str, name: str, words: str) -> None:
+    assert subject_words(Subject(kind, name)) == words

@@ -158,11 +158,15 @@ def _follow(attempt: Attempt, window: Window, seen: triggers.Look, thresholds: S
         symptoms, excuse = (), explained
     following = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED, condition=ConditionState.CLEAR)
     incident = following.order_by("-id").first()
+    over = incident if incident is not None and symptoms and _is_another(incident, symptoms[0]) else None
+    incident = None if over else incident
     if symptoms and incident is None and is_held(attempt.pk, symptoms[0]):
         return
     if symptoms and incident is None and not is_worth_an_incident(attempt.pk, symptoms[0], window, thresholds):
         return
     if symptoms:
+        if over:
+            _resolve(over, "clear; another trouble began")
         incident = _fire(incident, symptoms, window) if incident else _raise(attempt, symptoms[0], window)
         page_if_due(incident, symptoms[0], window.end_ns, thresholds)
         keep_evidence(incident)
@@ -172,6 +176,13 @@ def _follow(attempt: Attempt, window: Window, seen: triggers.Look, thresholds: S
         _excuse(incident, excuse)
     elif incident is not None:
         _calm(incident, window)
+
+
+def _is_another(incident: Incident, symptom: Symptom) -> bool:
+    """Whether this is no return of what the incident was about: it stood still, went on, and is slow now; or the reverse."""
+    if incident.condition != ConditionState.CLEAR or SymptomKind.EXTERNAL in (incident.symptom, symptom.kind):
+        return False
+    return (incident.symptom == SymptomKind.STRAGGLER) != (symptom.kind is SymptomKind.STRAGGLER)
 
 
 def _excuse(incident: Incident, why: str) -> None:
