@@ -11,7 +11,7 @@ that never has to wait enqueues at its own pace: then nothing is said.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -95,7 +95,7 @@ def leads_ns(slowdown: Slowdown, ranks: Ints) -> dict[int, float]:
     for rank in sorted(leads, key=lambda one: (_is_kept_late(one, leads, led), -leads[one])):
         shared = members["rank"][np.isin(members["comm_id"], members["comm_id"][members["rank"] == rank])]
         in_node = np.intersect1d(shared, ranks)  # whom it meets elsewhere does not make it later than its mates
-        if not np.isin(found, in_node).any() and not is_made_up_for(meetings, rank, leads[rank], in_node):
+        if not np.isin(found, in_node).any() and not is_made_up_for(meetings, rank, leads[rank], in_node, led):
             found.append(rank)
     return {rank: leads[rank] for rank in found}
 
@@ -109,15 +109,20 @@ def _is_kept_late(rank: int, leads: dict[int, float], led: set[tuple[int, int]])
     )
 
 
-def is_made_up_for(meetings: Sequence[Meeting], rank: int, lead_ns: float, mates: Ints) -> bool:
+def is_made_up_for(
+    meetings: Sequence[Meeting], rank: int, lead_ns: float, mates: Ints, led: Set[tuple[int, int]] = frozenset()
+) -> bool:
     """Whether one of these mates is ahead of its own, in a meeting without the rank, by as much as the rank is behind: what the
-    experts of one have more to do, those of the other have less, and on a node that is slower all of it takes longer."""
+    experts of one have more to do, those of the other have less, and on a node that is slower all of it takes longer. Not where
+    those it is ahead of are led by the rank, which keeps them late. led: who is led, and by whom."""
     for meeting in meetings:
         if (meeting.members == rank).any():
             continue
         own = meeting.own_ns()
+        is_kept = np.array([(int(one), rank) in led for one in meeting.members], bool)
         for at in np.flatnonzero(np.isin(meeting.members, mates)):
-            if np.delete(own, at).min(initial=np.inf) - own[at] >= MADE_UP_MIN * lead_ns:
+            is_ahead = np.delete(own, at).min(initial=np.inf) - own[at] >= MADE_UP_MIN * lead_ns
+            if is_ahead and not np.delete(is_kept, at).any():
                 return True
     return False
 

@@ -164,3 +164,12 @@ def test_a_partner_who_is_not_ahead_by_as_much_excuses_nobody(ahead_ms: float) -
 
 def test_a_mate_who_is_ahead_in_the_same_meeting_excuses_nobody() -> None:
     assert not is_made_up_for((meeting(0.0, 2.8, -2.0, 0.0),), 1, 2.8e6, np.arange(4))
+
+
+def test_nor_does_one_who_is_ahead_of_those_whom_the_rank_itself_keeps_late() -> None:
+    """Rank 79 of pairs (78, 79) and (74, 75) and of 73, 75, 77 and 79: all odd ranks are late with it, and 74 is on time."""
+    pair = replace(meeting(0.0, 1.0), members=np.array([74, 75]))
+    found = (replace(meeting(0.0, 1.0), members=np.array([78, 79])), pair)
+    assert is_made_up_for(found, 79, 1e6, np.array([74, 75, 78, 79]))
+    assert not is_made_up_for(found, 79, 1e6, np.array([74, 75, 78, 79]), {(75, 79)})
+    assert is_made_up_for(found, 79, 1e6, np.array([74, 75, 78, 79]), {(74, 79)})
