@@ -28,7 +28,7 @@ from console.supervisor.children import Child, Recipe
 
 DATABASE: Final = "diogenes"
 SOCKET_PATH_BYTES_MAX: Final = 107
-READY_SECONDS: Final = 120.0  # two busy cores need a minute
+READY_SECONDS: Final = 300.0  # two busy cores need a minute, and more for what a crash left to be recovered
 POSTGRES_SETTINGS: Final[Mapping[str, str]] = {
     "listen_addresses": "",
     "shared_buffers": "64MB",
