@@ -13,7 +13,8 @@ import json
 import os
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from tests.eval.localization_cases import CASES_AT, draw_case, planned, with_ker
 from tests.eval.localization_report import is_miss, summary, table, told
 from tests.eval.localization_run import run_case
 from tests.eval.localization_server import run_through
+from tests.eval.parallel import in_parallel
 from tests.eval.stack import ROOT, RunningStack
 
 Row = dict[str, Any]
@@ -76,6 +78,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--kernels", action="store_true", help="the plugin has NCCL report kernels (DIOGENES_KERNELS)")
     made.add_argument("--windows", type=Path, help="folder for the window of each case's newest diagnosis")
     made.add_argument("--results", type=Path, help="file to keep cases in, and to go on from")
+    made.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="cases at a time")
     made.add_argument(
         "--through-server", type=int, default=0, help="so many cases through a running stack, and compare"
     )
@@ -93,19 +96,30 @@ def plans_of(chosen: argparse.Namespace) -> list[Plan]:
 def run_all(chosen: argparse.Namespace, plans: Sequence[Plan], kept: Path) -> dict[tuple[int, int], Row]:
     """Runs every case; keeps each one as soon as it is known."""
     kept.parent.mkdir(parents=True, exist_ok=True)
-    bar, rows, version = Bar(len(plans), "cases"), {}, code_version()
-    for done, (gpus, number, row, fault) in enumerate(plans):
-        bar.tell(done, f"{fault} at {gpus}")
-        case = draw_case(chosen.seed, gpus, number, row, fault)
-        case = with_kernels(case) if chosen.kernels else case
-        found = run_case(case, lambda share, done=done: bar.tell(done + share), chosen.windows)  # type: ignore[misc]
-        rows[gpus, number] = found
+    bar, rows, version = Bar(len(plans), "cases"), dict[tuple[int, int], Row](), code_version()
+
+    def tell(share: float) -> None:
+        bar.tell(len(rows) + share)
+
+    run = partial(run_plan, chosen.seed, kernels=chosen.kernels, windows=chosen.windows)
+    for found in in_parallel(run if chosen.jobs > 1 else partial(run, tell=tell), plans, chosen.jobs):
+        rows[found["gpus"], found["number"]] = found
+        bar.tell(len(rows), f"{found['fault']} at {found['gpus']}")
         with kept.open("a") as file:
             file.write(json.dumps({"code": version, **found}) + "\n")
         if chosen.only or is_miss(found):
             print("\n".join(told(found)), flush=True)
     bar.end()
     return rows
+
+
+def run_plan(
+    seed: int, plan: Plan, kernels: bool, windows: Path | None, tell: Callable[[float], None] = lambda share: None
+) -> Row:
+    """Draws the case and runs it."""
+    gpus, number, row, fault = plan
+    case = draw_case(seed, gpus, number, row, fault)
+    return run_case(with_kernels(case) if kernels else case, tell, windows)
 
 
 def read_results(kept: Path, version: str) -> dict[tuple[int, int], Row]:

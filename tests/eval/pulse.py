@@ -15,10 +15,8 @@ import json
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +24,7 @@ from nccl_instrument.agent.traffic.sampling import EPOCH_NS, ROWS_PER_S
 from nccl_instrument.simulate.bar import Bar
 from rca.settings import DEFAULT
 from tests.eval.localization import code_version
+from tests.eval.parallel import in_parallel
 from tests.eval.pulse_cases import REPEATS, SETTINGS, TABLE, Experiment, draw, planned
 from tests.eval.pulse_exact import ops_judged
 from tests.eval.pulse_granularity import inflation, told_inflation
@@ -132,7 +131,7 @@ def _run_all(todo: Sequence[Experiment], kept: Path, chosen: argparse.Namespace)
     kept.parent.mkdir(parents=True, exist_ok=True)
     bar, rows, version = Bar(len(todo), "experiments"), dict[int, Row](), code_version()
     run = partial(run_experiment, windows=chosen.windows, after_s=chosen.after)
-    for row in _in_parallel(run, todo, chosen.jobs):
+    for row in in_parallel(run, todo, chosen.jobs):
         rows[row["number"]] = row
         with kept.open("a") as file:
             file.write(json.dumps({"code": version, **row}) + "\n")
@@ -141,17 +140,6 @@ def _run_all(todo: Sequence[Experiment], kept: Path, chosen: argparse.Namespace)
             print("\n".join(told(row)), flush=True)
     bar.end()
     return rows
-
-
-def _in_parallel(run: Callable[[Experiment], Row], todo: Sequence[Experiment], jobs: int) -> Iterator[Row]:
-    """The rows as they come. Processes of their own: an experiment takes a core and leaves memory behind."""
-    if jobs == 1 or len(todo) < 2:
-        yield from map(run, todo)
-        return
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        waiting: list[Future[Row]] = [pool.submit(run, one) for one in todo]
-        for done in as_completed(waiting):
-            yield done.result()
 
 
 def read_results(kept: Path, version: str) -> dict[int, Row]:
