@@ -255,11 +255,18 @@ def _held_by_io(state: Progress, stuck: list[Watched], settings: Settings) -> st
     if not found or max(one.stalled_ns for one in stuck) >= settings.io_patience_ns:
         return ""
     busy = {at for sink in found for at in sink.ranks if _is_busy(state, sink, at, settings)}
-    if not busy or any(not set(sink.ranks) & busy for sink in found):
+    if not busy or any(not _may_wait_for(state, sink, busy) for sink in found):
         return ""
     ranks = state.ranks.names(np.array(sorted(busy), np.int64))
     rate = max(int(state.ranks.io_rate[at]) for at in busy) / 1e6
     return f"The job waits for {named(ranks)}, which moves {rate:.1f} MB/s of files: late, not stuck."
+
+
+def _may_wait_for(state: Progress, sink: Sink, busy: set[int]) -> bool:
+    """Whether the waiting ends in one of `busy`, or in a tie of ranks of its node, whose waiting for it nobody sees."""
+    nodes = {int(state.ranks.node[at]) for at in busy}
+    is_hidden = bool(sink.tied) and {int(state.ranks.node[at]) for at in sink.ranks} <= nodes
+    return bool(set(sink.ranks) & busy) or is_hidden
 
 
 def _is_busy(state: Progress, sink: Sink, at: int, settings: Settings) -> bool:

@@ -7,12 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.tables import OP_NO_NETWORK
 from rca.findings import SymptomKind
+from rca.hang.progress import state_of
+from rca.hang.sinks import sinks
 from rca.settings import DEFAULT, SECOND_NS
 from rca.triggers.look import delta_ns, look
 from rca.triggers.normal import ALL, Normal
 from rca.triggers.pace import USUAL_KEPT, Pace
+from tests.nccl_instrument.simulate.jobs import TESTBED, window_after
 from tests.windows import make_window
 
 USUAL = Normal(intervals={ALL: {100: 1000}})  # 2^25 ns, some 34 ms, between two ops
@@ -72,6 +76,23 @@ def test_a_rank_that_writes_a_checkpoint_is_late_not_stuck(rank: int) -> None:
     seen = look(make_window(stuck_before=rank, io_bytes_per_s={rank: 5_000_000}), USUAL)
     assert seen.symptoms == ()
     assert f"rank {rank}" in seen.held
+
+
+def test_node_mates_of_which_nothing_is_seen_may_wait_for_the_checkpoint_too() -> None:
+    """Rank 4's part of the tree lies inside the node of rank 0: its group seems to wait for nobody."""
+    layout, physics = (
+        Layout(4, 2, 4, 1, 8),
+        replace(TESTBED, dp_reduce="tree", tree_from=4, ahead=12, n_buckets=1, n_channels=1),
+    )
+    window = window_after("checkpoint", layout, 0, 10.0, at_s=6.0, seconds=11.0, physics=physics)
+    state = state_of(window, DEFAULT)
+    assert any(sink.tied and 0 not in state.ranks.names(np.array(sink.ranks)) for sink in sinks(state))
+    seen = look(window, USUAL)
+    assert seen.symptoms == ()
+    assert "rank 0, which moves" in seen.held
+    process = window.rows("process").copy()
+    process["io_bytes"][process["rank"] == 0] = 0
+    assert kinds(replace(window, tables={**window.tables, "process": process})) == [SymptomKind.FAILURE]
 
 
 def test_news_that_a_stall_is_over_reaches_the_server_from_one_node_first() -> None:
