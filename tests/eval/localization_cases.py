@@ -51,6 +51,7 @@ HEALTHY_SECONDS: Final = 60.0
 STEADY_SECONDS: Final = 36.0  # a node is not called silent before its job was heard for half a minute
 SLOWDOWN_LEAST, SLOWDOWN_MOST = 1.25, 5.0
 DRAWS_MAX: Final = 12
+REPLICAS_TRIED: Final = 10
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,9 @@ def _draw(seed: int, gpus: int, number: int, row: str, name: str, given: Layout 
     transport = "Socket" if draw.random() < 0.2 else "IB"
     physics = replace(physics, credits_queue=draw.random() < 0.5)  # NICs differ in it, and a rule rests on it
     fault = make_fault(name, layout, 1.0, seed=job_seed)
-    usual_s, now_s = iteration_seconds(layout, physics, fault, transport, job_seed)
+    tried = fewer_replicas(layout)
+    alike = fault if tried == layout else make_fault(name, tried, 1.0, amount=fault.amount, seed=job_seed)
+    usual_s, now_s = iteration_seconds(tried, physics, alike, transport, job_seed)
     is_stop = not (_must_slow(fault) or fault.name == "proxy_sleeps" or row == "healthy")
     n_warm = LARGE_WARM_ITERATIONS if is_stop and gpus >= LARGE else WARM_ITERATIONS
     start_s = n_warm * usual_s + draw.uniform(0, 5)
@@ -176,6 +179,17 @@ def _slots(layout: Layout, physics: Physics, dp_kib: int) -> dict[str, int]:
     slices = 1 if layout.dp >= LARGE_RING else 2
     part = dp_kib // physics.n_channels // max(layout.dp, 2)
     return {"slices": slices, "slot_kib": max(min(part // slices, physics.slot_kib), 256)}
+
+
+def fewer_replicas(layout: Layout) -> Layout:
+    """The job on which a fault is tried: itself, or one with fewer replicas where a dozen iterations of it would take minutes.
+
+    Its iterations take about as long: of a reduction every rank sends nearly the same, whatever the number of replicas.
+    """
+    if layout.n_ranks <= LARGE:
+        return layout
+    dp = min(n for n in range(REPLICAS_TRIED, layout.dp + 1) if layout.dp % n == 0 and n % layout.ep == 0)
+    return replace(layout, dp=dp)
 
 
 def iteration_seconds(layout: Layout, physics: Physics, fault: Fault, transport: str, seed: int) -> tuple[float, float]:

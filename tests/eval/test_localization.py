@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nccl_instrument.simulate.faults import make_fault
+from nccl_instrument.simulate.layout import Layout
 from tests.eval.localization import read_results
-from tests.eval.localization_cases import CASES_AT, HEALTHY, ROWS, draw_case, planned
+from tests.eval.localization_cases import CASES_AT, HEALTHY, ROWS, draw_case, fewer_replicas, iteration_seconds, planned
 from tests.eval.localization_report import misses, summary
 from tests.eval.localization_run import run_case
 
@@ -49,6 +52,21 @@ def test_every_row_of_the_fault_table_is_as_frequent_and_half_the_jobs_are_healt
     assert counts.pop("healthy") == n_cases >= 60
     assert set(counts) == set(ROWS) and len(set(counts.values())) == 1
     assert {fault for _, name, fault in plans if name == "healthy"} == set(HEALTHY)
+
+
+@pytest.mark.parametrize(("dp", "ep", "tried"), [(125, 1, 25), (125, 5, 25), (250, 2, 10), (250, 5, 10)])
+def test_a_fault_of_a_very_large_job_is_tried_on_fewer_replicas(dp: int, ep: int, tried: int) -> None:
+    assert fewer_replicas(Layout(8, 10, dp, ep)) == Layout(8, 10, tried, ep)
+    assert fewer_replicas(Layout(8, 2, 64)) == Layout(8, 2, 64)
+
+
+def test_iterations_of_fewer_replicas_take_as_long() -> None:
+    case = draw_case(7, 256, 10, "GPU power limit", "gpu_slow", Layout(2, 2, 64))
+    few = replace(case.layout, dp=8)
+    fault = make_fault("gpu_slow", few, 1.0, amount=case.fault.amount, seed=case.job_seed)
+    usual_s, now_s = iteration_seconds(few, case.physics, fault, case.transport, case.job_seed)
+    assert usual_s == pytest.approx(case.iteration_s, rel=0.2)
+    assert now_s / usual_s == pytest.approx(case.slowdown, rel=0.2)
 
 
 def test_a_case_follows_from_its_number() -> None:
