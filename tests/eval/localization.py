@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,6 +29,7 @@ from tests.eval.stack import ROOT, RunningStack
 
 Row = dict[str, Any]
 Plan = tuple[int, int, str, str]  # gpus, number, row of the fault table, fault
+INTERRUPTED: Final = 130
 CODE: Final = ("rca", "ingest", "nccl_instrument/simulate", "tests/eval")
 
 
@@ -43,11 +45,17 @@ def main() -> int:
     print(
         f"localization: {len(plans)} cases, {len(plans) - len(todo)} known from {kept}, seed {chosen.seed}", flush=True
     )
-    rows = {**known, **run_all(chosen, todo, kept)}
-    wanted = [rows[plan[:2]] for plan in plans]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        run_all(chosen, todo, kept, rows := dict(known))
+    except KeyboardInterrupt:
+        print(
+            f"\nInterrupted: {len(todo)} cases were to be run. The same command goes on with what is left.", flush=True
+        )
+    wanted = [rows[plan[:2]] for plan in plans if plan[:2] in rows]
     print(table(wanted))
-    print(json.dumps(summary(wanted, chosen.seed, overridden=[])))
-    return 0
+    print(json.dumps({**summary(wanted, chosen.seed, overridden=[]), "planned": len(plans), "run": len(wanted)}))
+    return 0 if len(wanted) == len(plans) else INTERRUPTED
 
 
 def compare(seed: int, plans: Sequence[Plan]) -> int:
@@ -93,24 +101,23 @@ def plans_of(chosen: argparse.Namespace) -> list[Plan]:
     return [plan for plan in found if not chosen.only or plan[1] in chosen.only]
 
 
-def run_all(chosen: argparse.Namespace, plans: Sequence[Plan], kept: Path) -> dict[tuple[int, int], Row]:
-    """Runs every case; keeps each one as soon as it is known."""
+def run_all(chosen: argparse.Namespace, plans: Sequence[Plan], kept: Path, rows: dict[tuple[int, int], Row]) -> None:
+    """Runs every case; keeps each one, in the file and in `rows`, as soon as it is known."""
     kept.parent.mkdir(parents=True, exist_ok=True)
-    bar, rows, version = Bar(len(plans), "cases"), dict[tuple[int, int], Row](), code_version()
+    bar, version, n_known = Bar(len(plans), "cases"), code_version(), len(rows)
 
     def tell(share: float) -> None:
-        bar.tell(len(rows) + share)
+        bar.tell(len(rows) - n_known + share)
 
     run = partial(run_plan, chosen.seed, kernels=chosen.kernels, windows=chosen.windows)
     for found in in_parallel(run if chosen.jobs > 1 else partial(run, tell=tell), plans, chosen.jobs):
         rows[found["gpus"], found["number"]] = found
-        bar.tell(len(rows), f"{found['fault']} at {found['gpus']}")
+        bar.tell(len(rows) - n_known, f"{found['fault']} at {found['gpus']}")
         with kept.open("a") as file:
             file.write(json.dumps({"code": version, **found}) + "\n")
         if chosen.only or is_miss(found):
             print("\n".join(told(found)), flush=True)
     bar.end()
-    return rows
 
 
 def run_plan(

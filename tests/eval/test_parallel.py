@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from multiprocessing import active_children
 
 import pytest
 
@@ -30,3 +32,15 @@ def test_one_at_a_time_stays_here_and_in_order() -> None:
 def test_a_case_that_fails_is_not_passed_over() -> None:
     with pytest.raises(ValueError, match="cannot be run"):
         list(in_parallel(_fails, range(2), 2))
+
+
+def _takes(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def test_whoever_is_interrupted_leaves_no_process_behind() -> None:
+    rows = in_parallel(_takes, [0.0, 300.0, 300.0], 2)
+    assert next(rows) == 0.0
+    rows.close()  # type: ignore[attr-defined]  # as an interrupt of the caller does
+    assert active_children() == []
