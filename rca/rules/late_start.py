@@ -18,6 +18,7 @@ from rca.counters import GPU_READY_NAME
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.keys import Ints, Mask
 from rca.settings import Settings
+from rca.slow.copies import own_copy_ns
 from rca.slow.cover import BESIDE_MIN, COVERED_MIN, SHARE_MIN, blamed_of
 from rca.slow.inside import Wait
 from rca.slow.late_together import LEAD_MIN, are_late_alike, are_less_even, leaders, mates_of
@@ -25,11 +26,12 @@ from rca.slow.launch_anywhere import leads_anywhere_ns, uneven_nodes
 from rca.slow.launch_lead import last_to_launch, launch_alike
 from rca.slow.slow_words import finding_of, for_everybody
 from rca.slow.slowdown import Slowdown
+from rca.slow.standstill import hidden_mates, stands_still
 from rca.slow.streams import Floats
-from rca.words import named
+from rca.words import capitalised, named
 
 RULE = "late_start"
-VERSION = 13
+VERSION = 14
 NEEDS = frozenset({GPU_READY_NAME})
 
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"
@@ -48,7 +50,7 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     if is_everybody:
         return (for_everybody(RULE, VERSION, slowdown, Component.GPU, own, "takes longer for its own work"),)
     if not is_blamed.any():
-        return _only_launching(slowdown)
+        return _behind_unseen(slowdown) or _only_launching(slowdown)
     group = slowdown.delays.group
     groups = [np.flatnonzero(is_blamed & (group == one)) for one in np.unique(group[is_blamed])]
     return tuple(_finding(slowdown, own, at) for at in groups)
@@ -59,6 +61,35 @@ def own_delay_ns(slowdown: Slowdown) -> Floats:
     delays = slowdown.delays
     own = np.maximum(delays.per_iteration_ns(slowdown.slow) - delays.per_iteration_ns(slowdown.usual), 0.0)
     return np.where(delays.is_constant(slowdown.slow), own, 0.0)
+
+
+def _behind_unseen(slowdown: Slowdown) -> tuple[Finding, ...]:
+    """A finding per node on which ops stand still behind a rank that the network does not show; () where most nodes have such."""
+    excess = own_copy_ns(slowdown)
+    excess = np.where(stands_still(slowdown, excess), excess, 0.0)
+    stood = slowdown.sum(excess)
+    where = np.unique(
+        slowdown.nodes[stood >= max(SHARE_MIN * slowdown.lost_ns, BESIDE_MIN * float(stood.max(initial=0.0)))]
+    )
+    if 2 * len(where) > len(np.unique(slowdown.nodes)):
+        return ()
+    return tuple(_unseen(slowdown, stood, excess, np.flatnonzero(slowdown.nodes == node)) for node in where)
+
+
+def _unseen(slowdown: Slowdown, stood: Floats, excess: Floats, there: Ints) -> Finding:
+    """About the ranks of a node that are not seen in the ops that stand still there. there: positions of those that are seen."""
+    at = there[stood[there] > 0]
+    rooms = np.unique(slowdown.inside.room[(excess > 0) & np.isin(slowdown.iterations.rank_at, at)])
+    hidden = np.unique(np.concatenate([hidden_mates(slowdown, int(room)) for room in rooms]))
+    last = last_to_launch(slowdown, np.union1d(hidden, slowdown.iterations.ranks[at]))
+    which = last if len(last) == 1 and last[0] in hidden else hidden
+    one = _of(_blaming(slowdown, stood, at, Component.GPU, LONGER), which)
+    where = f"while ops stand still that {named(tuple(slowdown.iterations.ranks[at].tolist()))} of the node began"
+    one = replace(one, sentence=one.sentence.rsplit(", before", 1)[0] + f", {where}.")
+    if len(which) > 1:
+        return _tied(one, hidden[:0])
+    subject = replace(one.subject, name=named(one.culprits))
+    return replace(one, grade=Grade.MODERATE, score=round(0.8 * one.score, 4), subject=subject)
 
 
 def _only_launching(slowdown: Slowdown) -> tuple[Finding, ...]:
@@ -164,7 +195,8 @@ def _blaming(slowdown: Slowdown, own: Floats, at: Ints, component: Component, sa
 def _of(one: Finding, there: Ints) -> Finding:
     """The finding about all ranks of the node, also those of which the network shows nothing."""
     ranks = tuple(int(rank) for rank in there)
-    said = one.sentence.replace(named(one.culprits), named(ranks))
+    before, now = named(one.culprits), named(ranks)
+    said = one.sentence.replace(before, now).replace(capitalised(before), capitalised(now))
     return replace(one, culprits=ranks, subject=replace(one.subject, ranks=ranks), sentence=said)
 
 

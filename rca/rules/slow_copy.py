@@ -18,18 +18,18 @@ from rca.counters import GPU_READY_NAME
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.keys import Ints, Mask
 from rca.settings import Settings
+from rca.slow.copies import own_copy_ns
 from rca.slow.cover import Covered, covered
 from rca.slow.edges import slot_bytes_of
-from rca.slow.inside import Wait
 from rca.slow.iterations import Iterations
-from rca.slow.launches import TREE
 from rca.slow.slow_words import finding_of, for_everybody
 from rca.slow.slowdown import Slowdown
+from rca.slow.standstill import stands_still
 from rca.slow.streams import Floats
 from rca.words import named
 
 RULE = "slow_copy"
-VERSION = 8
+VERSION = 9
 NEEDS = frozenset({GPU_READY_NAME})
 
 SMALL_MAX = 0.1  # of the bytes of a rank's slowest op: what copies of fewer take longer is lost in the noise
@@ -44,7 +44,9 @@ TOLD = "`nvidia-smi -q -d PERFORMANCE,CLOCK`, `nvidia-smi --query-gpu=pcie.link.
 def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
     """A finding per rank whose GPU delays its own chunks; () when none does."""
     del symptom, settings
-    own = _given_to_last(slowdown, _given_to_witness(slowdown, own_copy_ns(slowdown)))
+    own = own_copy_ns(slowdown)
+    own = np.where(stands_still(slowdown, own), 0.0, own)  # behind a rank that the network does not show
+    own = _given_to_last(slowdown, _given_to_witness(slowdown, own))
     found = covered(slowdown.iterations, slowdown.nodes, own, _would_show(slowdown, own), slowdown.lost_ns)
     if found.is_everybody:
         return (for_everybody(RULE, VERSION, slowdown, Component.GPU, found.excess_ns, "copies more slowly"),)
@@ -133,27 +135,6 @@ def _middle(values: Floats) -> Floats:
     """(n,) medians of (n, I) over what is known of all; 0 where nothing is."""
     known = values[:, np.isfinite(values).all(axis=0)]
     return np.median(known, axis=1) if known.shape[1] else np.zeros(len(values))
-
-
-def own_copy_ns(slowdown: Slowdown) -> Floats:
-    """(P,) what chunks wait for the GPU, less what the sends of its node are held up: a full way out stops the way in.
-
-    A receive's first chunk may lie while the GPU still computes: of its wait only what makes it last longer counts. So it is
-    where the way out is full: then something lies all the time, for longer than the op is. In a tree what one child sent lies
-    until the other's has come, so what is awaited there counts against it, too.
-    """
-    inside = slowdown.inside
-    excess = inside.excess
-    passes_on = (slowdown.iterations.func != FUNC_SEND) & (slowdown.iterations.func != FUNC_RECV)
-    longer = np.maximum(inside.lasted_slow - inside.lasted_usual, 0.0)
-    is_known = inside.of_room(np.isfinite(longer).astype(np.float64)) > 0
-    copies = excess(Wait.COPY)
-    copies = np.where(slowdown.iterations.func == FUNC_RECV, np.minimum(copies, np.nan_to_num(longer)), copies)
-    copies = np.where(passes_on & is_known, np.minimum(copies, inside.of_room(longer)), copies)
-    is_tree = np.fmax.reduce(slowdown.iterations.column("algo"), axis=1, initial=0.0) == TREE
-    held_up = excess(Wait.NETWORK) + excess(Wait.CREDIT) + np.where(is_tree, excess(Wait.DATA), 0.0)
-    held_up = np.where(passes_on, inside.of_room(held_up), 0.0)
-    return np.maximum(copies - held_up, 0.0)
 
 
 def _would_show(slowdown: Slowdown, own_ns: Floats) -> Mask:

@@ -15,6 +15,7 @@ from nccl_instrument.simulate.physics import TESTBED
 from rca.findings import Component, Symptom, SymptomKind
 from rca.rules import slow_copy
 from rca.settings import DEFAULT
+from rca.slow.copies import own_copy_ns
 from rca.slow.slowdown import Slowdown, slowdown_of
 from tests.nccl_instrument.simulate.jobs import window_after
 
@@ -53,7 +54,7 @@ def test_of_ranks_that_a_ring_passes_through_none_is_blamed_whose_work_takes_lon
 @pytest.mark.parametrize("transport", ["IB", "Socket"])
 def test_what_lies_where_a_ring_enters_a_node_behind_a_slow_way_out_is_no_gpus(transport: str) -> None:
     slow = slowdown("nic_limited", SHARED, 14, 0.6, "ring", transport)
-    assert slow.sum(slow_copy.own_copy_ns(slow)).max() < 0.1 * slow.lost_ns and blamed(slow) == []
+    assert slow.sum(own_copy_ns(slow)).max() < 0.1 * slow.lost_ns and blamed(slow) == []
 
 
 @pytest.mark.parametrize("victim", [4, 6])
