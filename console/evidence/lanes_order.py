@@ -27,7 +27,7 @@ SEND_WORDS: Final = {
 }  # fmt: skip
 RECEIVE_WORDS: Final = {
     "not_started": "Nothing received yet", "not_transmitted": "Received but not flushed",
-    "not_delivered": "Flushed but not consumed by the GPU", "gpu_not_ready": "Next chunk not yet taken in by its proxy",
+    "not_delivered": "Flushed but not consumed by the GPU", "gpu_not_ready": "Next chunk not yet received",
 }  # fmt: skip
 CITED: Final = re.compile(r"(.*) op \d+ channel (\d+), rank (\d+) to (\d+)")
 NO_OP: Final = "No op in progress on this flow"

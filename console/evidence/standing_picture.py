@@ -38,7 +38,8 @@ from rca.hang.standing import BETWEEN, GONE, MOVES, NOT_VISIBLE, STOPPED, UNHEAR
 from rca.hang.table4 import LOCAL, REMOTE
 
 ROW: Final = 20
-OVERRULED: Final = "overruled"
+OVERRULED: Final = {LOCAL: "overruled", REMOTE: "overruled-remote"}
+OVERRULED_LOCAL: Final = OVERRULED[LOCAL]
 AGAINST: Final = {"culprit": REMOTE, "victim": LOCAL}
 CONDITION: Final = {
     "not_started": "class-6", "not_transmitted": "class-4", "not_delivered": "class-3", "gpu_not_ready": "class-2",
@@ -51,6 +52,11 @@ DOING: Final = {
     "gpu_not_ready": "GPU not ready", MOVES: "moves", BETWEEN: "in no op", NOT_VISIBLE: "in an op without flows",
     STOPPED: "process stopped", GONE: "process gone", UNHEARD: "nothing heard",
 }  # fmt: skip
+RECEIVING: Final = {
+    "not_started": "nothing received", "not_transmitted": "received, not flushed",
+    "not_delivered": "received, not consumed", "gpu_not_ready": "next chunk not received",
+}  # fmt: skip
+PALE: Final = 0.45
 SIDE: Final = {LOCAL: "its own side", REMOTE: "the other side"}
 _FILL: Final = {
     MOVES: COLOUR["rank-ok"], NOT_VISIBLE: hatched("rank-not-visible"), STOPPED: COLOUR["class-1"],
@@ -82,7 +88,7 @@ def _by_rank(standing: Standing, diagnosis: Diagnosis | None) -> dict[int, list[
     spans: dict[int, list[Span]] = {rank: [] for rank in standing.ranks}
     for span in standing.spans:
         is_overruled = span.verdict == AGAINST.get(role[span.rank])
-        spans[span.rank].append(dataclasses.replace(span, verdict=OVERRULED) if is_overruled else span)
+        spans[span.rank].append(dataclasses.replace(span, verdict=OVERRULED[span.verdict]) if is_overruled else span)
     return spans
 
 
@@ -114,11 +120,17 @@ def _row(rank: int, spans: list[Span], node: str, x: Axis, top: int, diagnosis: 
 
 def _said(span: Span) -> str:
     side = SIDE.get(span.verdict, "")
-    return DOING.get(span.doing, span.doing) + (f", {side}" if side else "")
+    return _word(span) + (f", {side}" if side else "")
+
+
+def _word(span: Span) -> str:
+    """From the flow's own side, as the page words it."""
+    doing = DOING.get(span.doing, span.doing)
+    return RECEIVING.get(span.doing, doing) if span.direction.startswith("r") else doing
 
 
 def _bar(span: Span, x: Axis, top: int) -> Iterator[str]:
-    """Barred above and below: its own side. Hatched: the other side. In no op: a line."""
+    """Barred above and below: its own side. Hatched: the other side. Pale: it only waits. In no op: a line."""
     left, width, height = x(span.from_ns), max(x(span.to_ns) - x(span.from_ns), 0.5), ROW - 6
     told = f"rank {span.rank}: {_said(span)}"
     if span.doing == BETWEEN:
@@ -128,7 +140,8 @@ def _bar(span: Span, x: Axis, top: int) -> Iterator[str]:
     fill = _FILL.get(span.doing, COLOUR["rank-unknown"])
     if name:
         fill = hatched(name) if span.verdict == REMOTE else COLOUR[name]
-    yield rect_svg(left, top, width, height, fill, told)
+    is_overruled_local = span.verdict == OVERRULED_LOCAL
+    yield rect_svg(left, top, width, height, fill, told, PALE if is_overruled_local else 1.0)
     if name and span.verdict == LOCAL:
         yield rect_svg(left, top, width, 3, COLOUR[f"{name}-mark"])
         yield rect_svg(left, top + height - 3, width, 3, COLOUR[f"{name}-mark"])
@@ -137,12 +150,14 @@ def _bar(span: Span, x: Axis, top: int) -> Iterator[str]:
 def _legend(spans: list[Span]) -> list[tuple[str, str]]:
     """Only what the picture shows. Sides are shown in the colour of a condition that has one."""
     seen = {span.doing for span in spans}
-    words = [(_swatch(one), _legend_word(one)) for one in DOING if one in seen]
+    words = [(_swatch(one), _legend_word(one, spans)) for one in DOING if one in seen]
     sides = {side: CONDITION[span.doing] for span in reversed(spans) for side in (span.verdict,) if side in SIDE}
     if LOCAL in sides:
         words.append((COLOUR[f"{sides[LOCAL]}-mark"], "a dark edge above and below: the counters say its own side"))
     if REMOTE in sides:
         words.append((hatched(sides[REMOTE]), "hatched: the other side"))
+    if any(span.verdict == OVERRULED_LOCAL for span in spans):
+        words.append((COLOUR["card"], "pale: it only waits, though its counters alone say its own side"))
     return words
 
 
@@ -150,7 +165,10 @@ def _swatch(doing: str) -> str:
     return COLOUR[CONDITION[doing]] if doing in CONDITION else _FILL.get(doing, COLOUR["card"])
 
 
-def _legend_word(doing: str) -> str:
+def _legend_word(doing: str, spans: list[Span]) -> str:
+    """One colour, a word for either direction that is shown."""
     if doing == BETWEEN:
         return f"{DOING[doing]} (a line)"
-    return f"{DOING[doing]}  {FORMULA[doing]}" if doing in FORMULA else DOING[doing]
+    mine = sorted((span for span in spans if span.doing == doing), key=lambda span: span.direction.startswith("r"))
+    said = " / ".join(dict.fromkeys(_word(span) for span in mine))
+    return f"{said}  {FORMULA[doing]}" if doing in FORMULA else said

@@ -163,10 +163,11 @@ def range_words(from_ns: int, to_ns: int) -> str:
     return f"{first} to {last[11:] if last[:10] == first[:10] else last} UTC"
 
 
-def rect_svg(x: float, y: float, width: float, height: float, fill: str, title: str = "") -> str:
+def rect_svg(x: float, y: float, width: float, height: float, fill: str, title: str = "", opacity: float = 1.0) -> str:
     inner = f"<title>{escape(title)}</title>" if title else ""
     edge = f' stroke="{COLOUR["rank-unknown-mark"]}" stroke-width="0.5"' if fill == COLOUR["card"] else ""
-    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"{edge}>{inner}</rect>'
+    pale = f' opacity="{opacity}"' if opacity < 1 else ""
+    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"{edge}{pale}>{inner}</rect>'
 
 
 def text_svg(x: float, y: float, text: str, anchor: str = "start", fill: str = "", weight: int = 0) -> str:

@@ -94,9 +94,7 @@ describe("reading a lane", () => {
   it("words a receive from the receiver's side", () => {
     const at = (value: number) => Array(100).fill(value);
     const counters = { ready: at(8), transmitted: at(8), done: at(8) };
-    expect(conditionWords(makeLane({ ...counters, direction: "recv" }), last)).toBe(
-      "Next chunk not yet taken in by its proxy",
-    );
+    expect(conditionWords(makeLane({ ...counters, direction: "recv" }), last)).toBe("Next chunk not yet received");
     expect(conditionWords(makeLane({ ...counters, direction: "send" }), last)).toBe(
       "GPU not ready with the next chunk",
     );

@@ -92,6 +92,7 @@ describe("words", () => {
     const receiver = stood(4, 5, { direction: "receive", peer_rank: -1 });
     expect(flowWords(receiver)).toContain("4 ← ?,");
     expect(doingWords(receiver)).toBe("Received but not flushed");
+    expect(shortWords(stood(4, 5, { direction: "receive", doing: "not_delivered" }))[0]).toBe("received, not consumed");
   });
 
   it("take a stopped or dead process for standing still, and silence for neither", () => {
@@ -145,6 +146,18 @@ describe("the picture", () => {
       rules: { "color-contrast": { enabled: false }, region: { enabled: false } },
     });
     expect(violations.map(({ id }) => id)).toEqual([]);
+  });
+
+  it("does not let a receiver that only waits look at fault", () => {
+    const waits = stood(0, 5, { doing: "not_delivered", direction: "receive" });
+    const spans = [moved(2, 5), stood(2, 5, { doing: "not_delivered" }), moved(0, 5), waits];
+    const page = drawn(picture({ ...standing(), spans }));
+    expect(page.querySelector(".standing-labels li:not(.blamed)")?.textContent).toContain("received, not consumed");
+    expect(page.querySelectorAll(".track .side-overruled")).toHaveLength(1);
+    expect(page.querySelectorAll(".track .side-local")).toHaveLength(1);
+    const legend = page.querySelector(".legend")?.textContent;
+    expect(legend).toContain("not delivered / received, not consumed ②>③");
+    expect(legend).toContain("pale: it only waits");
   });
 
   it("says how many ranks it leaves out", () => {

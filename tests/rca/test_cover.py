@@ -1,11 +1,17 @@
-"""Replicas that are slow together are everybody's trouble only when they are more than a part of one node."""
+"""Replicas that are slow together are everybody's trouble only when they are more than a part of one node, and most of those
+of whom anything is known."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rca.slow.cover import is_beyond_a_node
+from rca.slow.cover import blamed_of, is_beyond_a_node
+from rca.slow.delays import Delays
+from rca.slow.launches import Launches
 
 
 @pytest.mark.parametrize(
@@ -21,3 +27,65 @@ from rca.slow.cover import is_beyond_a_node
 )
 def test_ranks_that_are_slow_together(node: tuple[int, ...], slow: tuple[int, ...], is_beyond: bool) -> None:
     assert is_beyond_a_node(np.array(node), np.isin(np.arange(6), slow)) is is_beyond
+
+
+def blamed(n_ranks: int, late: int, told: int) -> tuple[int, bool]:
+    """How many ranks are blamed, and whether everybody is, of n_ranks with one program, one on each node, the first of which
+    are late, and of the first of which it is known."""
+    rank = np.arange(n_ranks)
+    iterations: Any = SimpleNamespace(programs=lambda: np.zeros(n_ranks, np.uint64))
+    total = np.where(rank < late, 1e9, 0.0)
+    is_blamed, is_everybody = blamed_of(iterations, rank, total, 1e9, rank < told)
+    return int(is_blamed.sum()), is_everybody
+
+
+@pytest.mark.parametrize(("told", "is_everybody"), [(40, False), (21, False), (20, True), (16, True)])
+def test_those_of_whom_it_is_not_known_do_not_speak_for_the_others(told: int, is_everybody: bool) -> None:
+    assert blamed(40, late=12, told=told) == (12, is_everybody)
+
+
+@pytest.mark.parametrize(("late", "is_everybody"), [(4, False), (5, False), (6, True)])
+def test_of_less_than_a_quarter_of_the_ranks_nothing_is_told_of_the_others(late: int, is_everybody: bool) -> None:
+    assert blamed(40, late=late, told=late) == (late, is_everybody)
+
+
+def test_few_ranks_are_never_everybody() -> None:
+    assert blamed(40, late=3, told=3) == (3, False)
+    assert blamed(5, late=3, told=5) == (3, False)
+
+
+NAN = np.nan
+
+
+@pytest.mark.parametrize(
+    ("own_ns", "told"),
+    [
+        ([[0.0, NAN], [NAN, NAN], [NAN, NAN]], [True, False]),
+        ([[NAN, NAN], [NAN, 5.0], [NAN, NAN]], [True, False]),
+        ([[NAN, NAN], [NAN, NAN], [NAN, 0.0]], [False, True]),
+        ([[NAN, NAN], [NAN, NAN], [NAN, NAN]], [False, False]),
+    ],
+    ids=["in one iteration", "by one launch", "the other rank", "nobody"],
+)
+def test_a_rank_is_told_of_by_any_launch_whose_delay_is_known(own_ns: list[list[float]], told: list[bool]) -> None:
+    assert delays(own_ns).is_told(np.array([True, True])).tolist() == told
+
+
+def test_what_was_known_before_the_slowdown_does_not_tell_of_it() -> None:
+    assert delays([[0.0, NAN], [NAN, NAN], [NAN, 0.0]]).is_told(np.array([False, True])).tolist() == [False, True]
+
+
+def test_a_rank_without_launches_is_not_told_of() -> None:
+    assert delays([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]], (0, 2, 2, 3)).is_told(np.array([True, True])).tolist() == [
+        True, False, True,
+    ]  # fmt: skip
+
+
+def delays(own_ns: list[list[float]], first: tuple[int, ...] = (0, 2, 3)) -> Delays:
+    """Of two launches of one rank, and one of another, in two iterations."""
+    own = np.array(own_ns)
+    nothing = np.full(own.shape, NAN)
+    launches = Launches(
+        np.array(first), np.arange(len(own)).astype(np.uint64), nothing, nothing, nothing, np.zeros(len(own)), np.zeros(len(own), bool)
+    )  # fmt: skip
+    return Delays(launches, own, np.zeros(len(own)), np.arange(len(first) - 1))

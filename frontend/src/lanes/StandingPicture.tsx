@@ -16,12 +16,12 @@ import { HEADING_PX, timeX } from "./paint";
 import { momentsOf, shownRange } from "./scale";
 import {
   CONDITIONS,
-  DOING,
   doingWords,
   flowWords,
   frameOf,
   GOES_ON,
   isStanding,
+  legendWords,
   type StandingGroup,
   type StandingRow,
   shortWords,
@@ -216,18 +216,15 @@ function Label({ row, ns, node, onSelect }: LabelProps) {
 
 /** Only what the picture shows. */
 function StandingLegend({ spans }: { spans: readonly Span[] }) {
-  const shown = new Set(spans.map((span) => span.doing));
   const sides = new Set(spans.map((span) => span.verdict));
   return (
     <ul class="legend" aria-label="How to read a row">
-      {Object.keys(DOING)
-        .filter((doing) => shown.has(doing))
-        .map((doing) => (
-          <li key={doing}>
-            <i class={`swatch bar doing-${doing}`} aria-hidden="true" />
-            {DOING[doing]} {CONDITIONS.includes(doing) && <code class="faint">{FLOW_STATE[doing]?.formula}</code>}
-          </li>
-        ))}
+      {legendWords(spans).map(([doing, words]) => (
+        <li key={doing}>
+          <i class={`swatch bar doing-${doing}`} aria-hidden="true" />
+          {words} {CONDITIONS.includes(doing) && <code class="faint">{FLOW_STATE[doing]?.formula}</code>}
+        </li>
+      ))}
       {sides.has("local") && (
         <li>
           <i class="swatch bar side-local" aria-hidden="true" />
@@ -238,6 +235,12 @@ function StandingLegend({ spans }: { spans: readonly Span[] }) {
         <li>
           <i class="swatch bar side-remote" aria-hidden="true" />
           hatched: the other side
+        </li>
+      )}
+      {sides.has("overruled") && (
+        <li>
+          <i class="swatch bar side-overruled" aria-hidden="true" />
+          pale: it only waits, though its counters alone say its own side
         </li>
       )}
     </ul>

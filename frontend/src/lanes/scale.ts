@@ -164,7 +164,7 @@ export const RECEIVE_WORDS: Record<string, string> = {
   not_started: "Nothing received yet",
   not_transmitted: "Received but not flushed",
   not_delivered: "Flushed but not consumed by the GPU",
-  gpu_not_ready: "Next chunk not yet taken in by its proxy",
+  gpu_not_ready: "Next chunk not yet received",
 };
 
 /** Ticks of different nodes end up to a second apart; a tick older than this no longer tells what the flow does. */

@@ -65,6 +65,14 @@ export const DOING: Record<string, string> = {
   unheard: "nothing heard",
 };
 
+/** The same conditions at a flow that receives: ①②③ are received, flushed, consumed there. */
+export const RECEIVING: Record<string, string> = {
+  not_started: "nothing received",
+  not_transmitted: "received, not flushed",
+  not_delivered: "received, not consumed",
+  gpu_not_ready: "next chunk not received",
+};
+
 export const CONDITIONS = ["not_started", "not_transmitted", "not_delivered", "gpu_not_ready"];
 
 /** Rows of these alone are no picture: nobody stood still. */
@@ -84,7 +92,21 @@ export function spanAt(row: StandingRow, ns: number): Span | null {
 /** "not transmitted" and "its own side", for beside the picture; a phone has room for the first alone. */
 export function shortWords(span: Span | null): [what: string, side: string] {
   if (span === null) return [DOING.unheard, ""];
-  return [DOING[span.doing] ?? span.doing, SIDE[span.verdict] ?? ""];
+  return [conditionWord(span), SIDE[span.verdict] ?? ""];
+}
+
+/** What a span is in short words, from the flow's own side. */
+export function conditionWord(span: Span): string {
+  return (receives(span) ? RECEIVING[span.doing] : undefined) ?? DOING[span.doing] ?? span.doing;
+}
+
+/** Each doing with all short words that spans have for it, in the order of DOING: one colour, a word for either direction. */
+export function legendWords(spans: readonly Span[]): [doing: string, words: string][] {
+  return Object.keys(DOING).flatMap((doing): [string, string][] => {
+    const mine = spans.filter((span) => span.doing === doing);
+    const words = new Set(mine.toSorted((a, b) => Number(receives(a)) - Number(receives(b))).map(conditionWord));
+    return words.size > 0 ? [[doing, [...words].join(" / ")]] : [];
+  });
 }
 
 /** What the counters of both ends say, in words; empty where a span is no condition. */

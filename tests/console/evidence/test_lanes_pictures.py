@@ -12,7 +12,7 @@ import pytest
 from console.evidence import lanes_order
 from console.evidence.lanes_order import RECEIVE_WORDS, SEND_WORDS, Row, shown, telling_tick, words_of
 from console.evidence.lanes_picture import lanes_svg, on_one_clock
-from console.evidence.standing_picture import CONDITION, DOING, FORMULA, standing_svg
+from console.evidence.standing_picture import CONDITION, DOING, FORMULA, PALE, RECEIVING, standing_svg
 from console.evidence.svg import COLOUR, ROLE, moments
 from console.incidents.pictures.lanes import Lane, Lanes, make_lanes
 from ingest.window import Window
@@ -73,6 +73,7 @@ def test_colours_are_the_pages() -> None:
 
 def test_words_are_the_pages() -> None:
     assert of_page("lanes/standing.ts", "DOING") == DOING
+    assert of_page("lanes/standing.ts", "RECEIVING") == RECEIVING
     assert of_page("lanes/scale.ts", "RECEIVE_WORDS") == RECEIVE_WORDS
     assert of_page("lanes/LaneBox.tsx", "HEADING") == ROLE
     assert {
@@ -209,6 +210,21 @@ def test_sides_are_hatched_or_edged_and_what_the_verdict_overrules_is_neither(di
     svg = standing_svg(turned, diagnosis, "t", {})
     assert {"not delivered", "GPU not ready"} <= set(texts(svg))
     assert "url(#class-" not in svg and "-mark" not in svg.split("</defs>")[1]
+
+
+def test_a_receiver_is_worded_from_its_own_side_and_who_only_waits_is_pale(diagnosis: Diagnosis) -> None:
+    """Table 4's ②>③ of a receiver is no delivery that failed, and a victim's counters alone do not make it the culprit."""
+    culprit, victim = diagnosis.culprits[0], diagnosis.victims[0]
+    made = spans_of((culprit, "not_delivered", "local"), (victim, "not_delivered", "local"))
+    sends, receives = (
+        dataclasses.replace(span, direction=way) for span, way in zip(made.spans, ("send", "receive"), strict=True)
+    )
+    svg = standing_svg(dataclasses.replace(made, spans=(sends, receives)), diagnosis, "t", {})
+    assert {"not delivered, its own side", "received, not consumed"} <= set(texts(svg))
+    assert "not delivered / received, not consumed  ②>③" in texts(svg)
+    assert svg.count(f'opacity="{PALE}"') == 1
+    style = (FRONTEND / "styles/standing.css").read_text()
+    assert f".side-overruled {{\n  opacity: {PALE};" in style
 
 
 def test_a_rank_of_which_nothing_is_known_says_so() -> None:
