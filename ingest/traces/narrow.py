@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from ingest.jobs.endings import some_process
-from ingest.traces.cutting import Group, Groups
+from ingest.traces.cutting import GROUP_OF, Group, Groups
 from ingest.traces.frame import Frame, read_frame
 from ingest.traces.stacked import OF_ONE
 from ingest.traces.stored import Reading, read_groups
@@ -65,6 +65,17 @@ def read_glance(
         more, also = read_groups(_resting(frame, ("live",), others))
         found, unreadable = _joined(found, more), unreadable + also
     return frame.window(found, unreadable, ranks=ranks)
+
+
+def read_ops_of(
+    attempt_id: int, start_ns: int, end_ns: int, ranks: Collection[int], columns: Collection[str]
+) -> Window:
+    """The ops of these ranks in [start_ns, end_ns), as Columns with these alone; what else is known of the job as ever."""
+    frame = read_frame(attempt_id, start_ns, end_ns)
+    nodes = frame.roster.nodes_of((), ranks)
+    found, unreadable = read_groups(Reading(attempt_id, start_ns, end_ns, (GROUP_OF["op"],), nodes))
+    theirs = np.array(sorted(ranks), np.int64)
+    return frame.window(found, unreadable, ("op",), ranks=theirs, narrow={"op": columns})
 
 
 class SlowEvidence:

@@ -23,6 +23,8 @@ _PLACED = (
     "comm_id", "comm_rank", "op", "func", "flags", "peer", "count", "dtype", "rank", "enqueued_ns", "first_ready_ns",
 )  # fmt: skip
 """Columns that places are made of."""
+LENGTH_COLUMNS = (*_PLACED, "done_ns")
+"""Columns of ops that `iteration_lengths` asks for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,9 @@ CLEAR_DEVIATIONS = 2.0  # times `small_deviations`
 CLEAR_PART = 0.4  # of `small_ns`: of ports read once a second three readings tell traffic of others from a slow NIC
 OFTEN_DEVIATIONS = 3.0  # of a number that comes by chance
 WINDOW_ITERATIONS = 8  # usual ones, so that four of twice the length would still show that they repeat
+SEEN_ITERATIONS = (
+    8  # usual ones that are read again where a longer history goes on: the rhythm that they have tells what follows
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,9 @@ def history_ns(pace: Pace, end_ns: int, settings: Settings, window_ns: int = 0) 
         is_followed = behind_ns < max(window_ns, settings.history_pause_ns)
     if is_followed or end_ns - pace.tried_ns < max(settings.history_pause_ns, 2 * usual):
         return 0
-    return int(min(max(settings.pace_ns, 8 * usual), settings.history_max_ns))
+    is_known = len(pace.usual_ns) >= settings.usual_iterations_min
+    back_ns = behind_ns + SEEN_ITERATIONS * usual if is_known else max(settings.pace_ns, SEEN_ITERATIONS * usual)
+    return int(min(back_ns, settings.history_max_ns))
 
 
 def stretch(pace: Pace, since_ns: int, settings: Settings) -> float | None:

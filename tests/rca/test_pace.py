@@ -247,8 +247,21 @@ def test_a_longer_history_is_asked_for_only_while_a_looks_window_holds_too_few_i
     assert history_ns(warming, warming.seen_ns + 20 * SECOND, DEFAULT) == DEFAULT.pace_ns
     rarely = followed.seen_ns + 12 * SECOND  # looked at every ten seconds, through a window of fifteen
     assert history_ns(followed, rarely, DEFAULT, 15 * SECOND) == 0
-    assert history_ns(followed, rarely, DEFAULT, 10 * SECOND) == DEFAULT.pace_ns, "there would be a gap"
+    assert history_ns(followed, rarely, DEFAULT, 10 * SECOND) == (12 + 8 * 0.5) * SECOND, "there would be a gap"
     slow, _ = watched(steps((60, 2_500)))
     assert history_ns(slow, slow.seen_ns + 12 * SECOND, DEFAULT, 15 * SECOND) > 0, "too few, were they twice as long"
     long, _ = watched(steps((60, 20_000)))
-    assert history_ns(long, long.seen_ns + 100 * SECOND, DEFAULT) == 160 * SECOND
+    assert history_ns(long, long.seen_ns + 100 * SECOND, DEFAULT) == DEFAULT.history_max_ns
+    young, _ = watched(steps((30, 2_500)))
+    assert 0 < len(young.usual_ns) < DEFAULT.usual_iterations_min
+    assert history_ns(young, young.seen_ns + 12 * SECOND, DEFAULT, 15 * SECOND) == DEFAULT.pace_ns, (
+        "it may be of pieces"
+    )
+
+
+def test_a_longer_history_always_holds_iterations_that_are_known_and_all_that_are_not() -> None:
+    """However long nothing was followed: the rhythm that is known comes first in it, and what came since is whole."""
+    slow, _ = watched(steps((60, 2_500)))
+    for behind_s in (12, 40, 90):
+        back_ns = history_ns(slow, slow.seen_ns + behind_s * SECOND, DEFAULT, 15 * SECOND)
+        assert back_ns == behind_s * SECOND + 8 * 2_500_000_000

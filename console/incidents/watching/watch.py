@@ -47,11 +47,12 @@ from console.operations.metrics import LOOKS, count_look
 from console.stages.joining import seen_in_stages
 from ingest.jobs.endings import end_if_all_gone
 from ingest.models import Attempt
-from ingest.read import latest_data_ns, read_window
-from ingest.traces.narrow import read_evidence, read_glance
+from ingest.read import latest_data_ns
+from ingest.traces.narrow import read_evidence, read_glance, read_ops_of
 from ingest.window import Window
 from rca.findings import Symptom, SymptomKind
 from rca.settings import DEFAULT, Settings
+from rca.slow.iterations import LENGTH_COLUMNS
 from rca.triggers import look as triggers
 from rca.triggers.normal import Normal
 from rca.triggers.pace import history_ns
@@ -327,7 +328,7 @@ def _history(attempt: Attempt, window: Window, normal: Normal, thresholds: Setti
     if not back_ns:
         return None
     ranks = sampled_ranks(window, thresholds).tolist()
-    return read_window(attempt.pk, window.end_ns - back_ns, window.end_ns, ("op",), ranks=ranks)
+    return read_ops_of(attempt.pk, window.end_ns - back_ns, window.end_ns, ranks, LENGTH_COLUMNS)
 
 
 @contextmanager

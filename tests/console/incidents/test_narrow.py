@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from console.incidents.watching.watch import _asks_for_more
 from ingest.models import Attempt
 from ingest.read import latest_data_ns, read_window
-from ingest.traces.narrow import SlowEvidence, read_evidence, read_glance
+from ingest.traces.narrow import SlowEvidence, read_evidence, read_glance, read_ops_of
 from ingest.window import Window
 from nccl_instrument.simulate.faults import Fault, make_fault
 from nccl_instrument.simulate.layout import Layout
@@ -17,6 +17,7 @@ from nccl_instrument.tables import GROUPS
 from rca.diagnose import diagnose
 from rca.findings import SymptomKind, to_json
 from rca.settings import DEFAULT
+from rca.slow.iterations import LENGTH_COLUMNS, iteration_lengths
 from rca.triggers.look import Look, look
 from rca.triggers.normal import ALL, Normal
 from rca.triggers.sampling import sampled_ranks
@@ -84,6 +85,23 @@ async def test_a_glance_at_a_healthy_job_leaves_nodes_out_and_sees_the_same(
     assert seen == expected
     assert UNWATCHED in wide.rows("op")["rank"] and UNWATCHED not in narrow.rows("op")["rank"]
     assert len(narrow.rows("flow")) < len(wide.rows("flow")) / 2
+
+
+async def test_ops_of_the_sampled_ranks_alone_tell_iterations_as_everything_does(
+    ingest: Ingest, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:  # fmt: skip
+    attempt_id = await sent(ingest, monkeypatch, 6.0)
+
+    def both() -> tuple[Window, Window]:
+        start_ns, end_ns, now_ns = _span(attempt_id, 0.0)
+        narrow = read_ops_of(attempt_id, start_ns, end_ns, [3, 8], LENGTH_COLUMNS)
+        return narrow, read_window(attempt_id, start_ns, end_ns, now_ns=now_ns)
+
+    narrow, wide = await sync_to_async(both)()
+    assert set(narrow.rows("op")["rank"].tolist()) == {3, 8}
+    ranks = np.array([3, 8])
+    assert len(iteration_lengths(wide, ranks)) > 3
+    assert iteration_lengths(narrow, ranks) == iteration_lengths(wide, ranks)
 
 
 @pytest.mark.parametrize(
