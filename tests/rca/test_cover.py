@@ -86,6 +86,7 @@ def delays(own_ns: list[list[float]], first: tuple[int, ...] = (0, 2, 3)) -> Del
     own = np.array(own_ns)
     nothing = np.full(own.shape, NAN)
     launches = Launches(
-        np.array(first), np.arange(len(own)).astype(np.uint64), nothing, nothing, nothing, np.zeros(len(own)), np.zeros(len(own), bool)
+        np.array(first), np.arange(len(own)).astype(np.uint64), nothing, nothing, nothing, np.zeros(len(own)),
+        np.zeros(len(own), bool),
     )  # fmt: skip
     return Delays(launches, own, np.zeros(len(own)), np.arange(len(first) - 1))
