@@ -1,4 +1,4 @@
-"""The diagnosis of a slow job, from the nodes that matter where there are many (Mycroft §5: communicators, ranks, flows).
+"""The diagnosis of a slow job, from the nodes that matter where they told much (Mycroft §5: communicators, ranks, flows).
 
 Some nodes are read whole as the norm, of all others one slow iteration; who stands out in it is read whole too, with the peers
 (slow/suspects.py). What the rules make of that is the answer when they are sure. When they are not, or blame a node that
@@ -22,7 +22,8 @@ from rca.settings import Settings
 from rca.slow.suspects import CLOCKED_NODES, GLIMPSED, norm_nodes, peers, slow_span, suspects
 
 LARGE_NODES: Final = 160
-"""Of fewer, everything is read in about the time that choosing takes."""
+LARGE_OPS: Final = 2_000_000
+"""Of fewer nodes and ops, everything is read in about the time that choosing takes."""
 PART_MAX: Final = 0.4
 """Of the nodes: to read more of them first saves nothing."""
 
@@ -41,10 +42,10 @@ class Source(Protocol):
 
 
 def diagnose_slow(
-    source: Source, symptom: Symptom, settings: Settings, large_nodes: int = LARGE_NODES
+    source: Source, symptom: Symptom, settings: Settings, large_nodes: int = LARGE_NODES, large_ops: int = LARGE_OPS
 ) -> tuple[Window, Diagnosis]:
-    """The diagnosis of a slowdown, and the window that it was made from."""
-    part = _part(source, symptom, large_nodes)
+    """The diagnosis of a slowdown, and the window that it was made from. large_nodes, large_ops: of fewer of both all is read."""
+    part = _part(source, symptom, large_nodes, large_ops)
     if part is not None:
         window, odd = part
         found = diagnose(window, symptom, settings)
@@ -81,13 +82,17 @@ def unseen_of(found: Diagnosis) -> tuple[str, ...]:
     return tuple(one for one in found.missing if one != NOT_READ)
 
 
-def _part(source: Source, symptom: Symptom, large_nodes: int) -> tuple[Window, Ints] | None:
+def _part(source: Source, symptom: Symptom, large_nodes: int, large_ops: int) -> tuple[Window, Ints] | None:
     """The window of the nodes that matter, and which of them stand out; None where everything is to be read."""
     frame = source.frame()
     norm, n_nodes = norm_nodes(frame), len(frame.nodes)
-    if n_nodes < large_nodes or len(norm) > PART_MAX / 2 * n_nodes:
+    if not len(norm) or len(norm) > PART_MAX / 2 * n_nodes:
         return None
-    span = slow_span(source.whole(norm[:CLOCKED_NODES]), symptom.at_ns)
+    clocked = source.whole(norm[:CLOCKED_NODES])
+    n_ops = len(clocked.rows("op")) * n_nodes // len(norm[:CLOCKED_NODES])
+    if n_nodes < large_nodes and n_ops < large_ops:
+        return None
+    span = slow_span(clocked, symptom.at_ns)
     if span is None:
         return None
     start_ns, end_ns, lost_ns = span

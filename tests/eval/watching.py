@@ -35,7 +35,7 @@ from ingest.window import TRACE_TABLES, Window
 from nccl_instrument.simulate.agents import Sent
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Symptom, SymptomKind, to_json
-from rca.narrowed import LARGE_NODES, diagnose_slow
+from rca.narrowed import diagnose_slow
 from rca.settings import DEFAULT
 from rca.triggers import look as triggers
 from rca.triggers.normal import Normal
@@ -190,7 +190,7 @@ class Watch:
 
     def _read_and_diagnose(self, start_ns: int, end_ns: int, symptom: Symptom) -> tuple[Window, Diagnosis]:
         """As revise.read_and_diagnose."""
-        if symptom.kind is SymptomKind.STRAGGLER and len(self.replay.nodes) >= LARGE_NODES:
+        if symptom.kind is SymptomKind.STRAGGLER:
             return diagnose_slow(_Slow(self, start_ns, end_ns, symptom.at_ns), symptom, DEFAULT)
         window = self._everything(start_ns, end_ns, revise.onset_ns(symptom))
         return window, diagnose(window, symptom, DEFAULT)

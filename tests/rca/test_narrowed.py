@@ -21,7 +21,7 @@ from rca.holes import NOT_READ
 from rca.keys import Ints, Rows
 from rca.narrowed import diagnose_slow, is_sure
 from rca.settings import DEFAULT
-from rca.slow.suspects import GLIMPSED, norm_nodes, slow_span, suspects
+from rca.slow.suspects import CLOCKED_NODES, GLIMPSED, norm_nodes, slow_span, suspects
 from tests.nccl_instrument.simulate.jobs import run, window_after, window_of
 
 LAYOUT = Layout(tp=2, pp=1, dp=24, ranks_per_node=2)
@@ -182,7 +182,15 @@ def test_what_is_everybodys_makes_nobody_stand_out_and_blames_nobody(fault: str,
 def test_of_a_job_that_is_not_large_everything_is_read() -> None:
     source = Whole(slow("gpu_slow", 2.0))
     window, _ = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=N_NODES + 1)
-    assert source.asked == [None] and not window.unread
+    assert source.asked == [CLOCKED_NODES, None] and not window.unread
+
+
+@pytest.mark.parametrize(("share", "is_large"), [(0.9, True), (1.1, False)])
+def test_few_nodes_that_told_very_many_ops_are_a_large_job(share: float, is_large: bool) -> None:
+    source = Whole(slow("nic_limited", 0.2))
+    large_ops = int(len(source.window.rows("op")) * share)
+    window, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_ops=large_ops)
+    assert found.culprits == (VICTIM,) and bool(window.unread) == is_large
 
 
 def test_when_the_rules_are_not_sure_of_what_a_part_says_everything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

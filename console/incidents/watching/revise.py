@@ -30,7 +30,7 @@ from ingest.traces.narrow import SlowEvidence, read_evidence
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, FaultKind, Finding, Grade, Symptom, SymptomKind, diagnosis_from_json, to_json
-from rca.narrowed import LARGE_NODES, diagnose_slow, is_part, unseen_of
+from rca.narrowed import diagnose_slow, is_part, unseen_of
 from rca.settings import Settings
 from rca.triggers.look import is_halved
 
@@ -119,8 +119,7 @@ def read_and_diagnose(
 ) -> tuple[Window, Diagnosis]:  # fmt: skip
     """What is stored of the evidence in `span`, and the diagnosis; of a large slow job what was needed to be sure, unless
     `everything` is wanted."""
-    is_slow = symptom.kind is SymptomKind.STRAGGLER and not everything
-    if is_slow and Node.objects.filter(attempt=attempt_id).count() >= LARGE_NODES:
+    if symptom.kind is SymptomKind.STRAGGLER and not everything:
         return diagnose_slow(SlowEvidence(attempt_id, *span, symptom.at_ns, now_ns), symptom, thresholds)
     window = read_evidence(attempt_id, *span, onset_ns(symptom), now_ns=now_ns)
     return window, diagnose(window, symptom, thresholds)
