@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from nccl_instrument.tables import FUNCS, GPU_READY, POSTED, SEND
+from ingest.columns import rows_at
+from nccl_instrument.tables import FUNC_SEND, FUNCS, GPU_READY, POSTED, SEND
 from rca.counters import GPU_READY_NAME, absent
 from rca.hang.fronts import Fronts
 from rca.hang.known import Known
 from rca.hang.members import Members
 from rca.hang.pairs import NO_FLOWS, SEEN, Pairs
-from rca.keys import Ints, Keys, Mask, among, is_p2p, latest, mix
+from rca.keys import Groups, Ints, Keys, Mask, Rows, among, is_p2p, latest, mix
 from rca.settings import Settings
 
 _ALL_REDUCE = FUNCS.index("AllReduce")
@@ -44,9 +45,34 @@ def offers_nothing(known: Known, settings: Settings) -> Mask:
     is_first = np.zeros(len(flow), bool)
     is_first[latest(connection, -flow["op"].astype(np.int64))] = True
     is_idle = is_first & (flow["direction"] == SEND) & (flow["counters"][:, POSTED] == 0)
+    idle = np.flatnonzero(is_idle & (flow["stuck_ns"] >= settings.still_ns))
+    was_free = _freed_ns(known, idle) <= flow["tick_ns"][idle] - settings.still_ns
     found = np.zeros(len(known.ranks.rank), bool)
-    found[known.flow_at[is_idle & (flow["stuck_ns"] >= settings.still_ns)]] = True
+    found[known.flow_at[idle[was_free]]] = True
     return found
+
+
+def _freed_ns(known: Known, at: Ints) -> Ints:
+    """(k,) when the last op before these sends was over on their connection, on whatever channel; 0 of none in the window.
+
+    A send stands still from when it was queued. The op before it may have ended since the tick that still tells of it.
+    """
+    flow, ops = known.flow[at], known.window.rows("op")
+    if not len(at):
+        return np.zeros(0, np.int64)
+    theirs = np.flatnonzero(np.isin(ops["comm_id"], flow["comm_id"]) & (ops["done_ns"] > 0) & (known.op_at >= 0))
+    over, is_pair = rows_at(ops, theirs), known.op_p2p[theirs]
+    sends = ~is_pair | (over["func"] == FUNC_SEND)
+    groups = Groups(_connections(known.op_at[theirs][sends], over[sends], is_pair[sends]))
+    place, member = groups.find(_connections(known.flow_at[at], flow, is_p2p(flow)))
+    freed = np.zeros(len(at), np.int64)
+    np.maximum.at(freed, place, over["done_ns"][sends][member])
+    return freed
+
+
+def _connections(at: Ints, rows: Rows, is_pair: Mask) -> Keys:
+    """Of each row its rank, communicator, and peer where it has but one."""
+    return mix(at, rows["comm_id"], is_pair, np.where(is_pair, rows["peer"], 0))
 
 
 def takes_up_nothing(known: Known, pairs: Pairs, settings: Settings) -> Mask:

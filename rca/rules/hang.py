@@ -43,7 +43,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 9
+VERSION = 10
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ingest.columns import rows_at
+from ingest.window import Window
 from nccl_instrument.tables import FUNC_RECV, FUNC_SEND, SOCKET
 from rca.counters import DONE_NAME, GPU_READY_NAME, TRANSMITTED_NAME
 from rca.findings import Component, FaultKind, Finding, Symptom
@@ -29,7 +31,7 @@ from rca.slow.slowdown import Slowdown, lengths_ns, uses_sockets
 from rca.slow.streams import Floats
 
 RULE = "slow_proxy"
-VERSION = 7
+VERSION = 8
 NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 
 COPY_COVERED_MIN = 0.5
@@ -49,6 +51,8 @@ EXAMINED_MAX = 5
 CAUGHT_MIN = 2
 LONG_MIN = 1.2  # times the usual iteration
 STILL_TIMES = 1.2  # as long as a flow must stand still for anything to be told of it
+TICK_NS = SECOND_NS // 10
+JUST_BEFORE_NS = 2 * TICK_NS  # nodes tick at different times
 TOLD = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`, `numactl -s`"
 
 
@@ -269,22 +273,28 @@ def long_runs(is_long: Mask, more_ns: Floats) -> list[Ints]:
     return sorted(found, key=lambda run: -float(more_ns[run].sum()))
 
 
-def _deaf_ranks(slowdown: Slowdown, iteration: int, length_ns: float, settings: Settings) -> tuple[int, ...]:
-    """Global ranks whose proxy is provably idle at the moment of the iteration at which most flows stand still."""
+def _deaf_ranks(slowdown: Slowdown, iteration: int, length_ns: float, settings: Settings) -> set[int]:
+    """Global ranks whose proxy is provably idle when most flows of the iteration stand still, or shortly before: who waits for a
+    proxy that has just woken still stands."""
     window = slowdown.window
     began = int(np.nanmin(slowdown.iterations.began[:, iteration])) + slowdown.iterations.start_ns
     flow = window.rows("flow")
-    stuck = (flow["tick_ns"] >= began) & (flow["tick_ns"] < began + length_ns) & (flow["stuck_ns"] > settings.still_ns)
+    tick = flow["tick_ns"]
+    stuck = (tick >= began) & (tick < began + length_ns) & (flow["stuck_ns"] > settings.still_ns)
     if not stuck.any():
-        return ()
-    step = SECOND_NS // 10
-    ticks, counts = np.unique(flow["tick_ns"][stuck] // step, return_counts=True)
-    until = int(ticks[counts.argmax()] + 1) * step
-    tables = {name: rows[_is_until(name, rows, until)] for name, rows in window.tables.items()}
+        return set()
+    ticks, counts = np.unique(tick[stuck] // TICK_NS, return_counts=True)
+    until = int(ticks[counts.argmax()] + 1) * TICK_NS
+    return _deaf_at(window, until, settings) | _deaf_at(window, until - JUST_BEFORE_NS, settings)
+
+
+def _deaf_at(window: Window, until: int, settings: Settings) -> set[int]:
+    """Global ranks whose proxy was provably idle at that moment."""
+    tables = {name: rows_at(rows, _is_until(name, rows, until)) for name, rows in window.tables.items()}
     nodes = window.nodes.copy()
     nodes["watermark_ns"] = np.minimum(nodes["watermark_ns"], until)
     state = state_of(replace(window, end_ns=until, now_ns=until, nodes=nodes, tables=tables), settings)
-    return state.ranks.names(np.flatnonzero(state.is_deaf | _takes_nothing(state)))
+    return set(state.ranks.names(np.flatnonzero(state.is_deaf | _takes_nothing(state))))
 
 
 def _takes_nothing(state: Progress) -> Mask:

@@ -54,9 +54,12 @@ class Launches:
         return slice(int(self.first[rank_at]), int(self.first[rank_at + 1]))
 
 
-def launches_of(iterations: Iterations, on_wire: Floats, group_ns: int) -> Launches:
-    """The launches of every rank. on_wire: (P,) ns, see `Inside`; group_ns: ops enqueued this close together are one."""
-    at = np.flatnonzero(_begins(iterations, group_ns))
+def launches_of(iterations: Iterations, on_wire: Floats, group_ns: int, usual: Mask) -> Launches:
+    """The launches of every rank. on_wire: (P,) ns, see `Inside`; group_ns: ops enqueued this close together are one.
+
+    usual: (I,) which iterations tell what is one launch; a slowdown may pull apart what is, or together what is not.
+    """
+    at = np.flatnonzero(_begins(iterations, group_ns, usual))
     if not len(at):
         nothing = np.zeros((0, iterations.n))
         empty = np.zeros(0)
@@ -77,25 +80,25 @@ def launches_of(iterations: Iterations, on_wire: Floats, group_ns: int) -> Launc
     )
 
 
-def _begins(iterations: Iterations, group_ns: int) -> Mask:
+def _begins(iterations: Iterations, group_ns: int, usual: Mask) -> Mask:
     """(P,) which places begin a launch."""
     begins = np.ones(len(iterations.rank), bool)
     sends = (iterations.func == FUNC_SEND) | (iterations.func == FUNC_RECV)
-    later = np.diff(iterations.column("enqueued_ns"), axis=0)
+    later = np.diff(iterations.column("enqueued_ns")[:, usual], axis=0)
     known = np.isfinite(later)
     together = (known & (later <= group_ns)).sum(axis=1) > 0.5 * known.sum(axis=1)
     begins[1:] = ~(sends[1:] & sends[:-1] & together & (iterations.rank[1:] == iterations.rank[:-1]))
-    return begins | _are_apart(iterations, begins)
+    return begins | _are_apart(iterations, begins, usual)
 
 
-def _are_apart(iterations: Iterations, begins: Mask) -> Mask:
+def _are_apart(iterations: Iterations, begins: Mask, usual: Mask) -> Mask:
     """(P,) which places begin only when all before them in what was enqueued at once were over."""
     at = np.arange(len(begins))
     depth = at - np.maximum.accumulate(np.where(begins, at, 0))
-    found, over = np.zeros(len(begins), bool), iterations.end.copy()
+    found, ready, over = np.zeros(len(begins), bool), iterations.ready[:, usual], iterations.end[:, usual]
     order = np.argsort(depth, kind="stable")
     for places in np.split(order, np.cumsum(np.bincount(depth)))[1:]:
-        gap = iterations.ready[places] - over[places - 1]
+        gap = ready[places] - over[places - 1]
         known = np.isfinite(gap)
         found[places] = (known & (gap > APART_NS)).sum(axis=1) > APART_MIN * np.maximum(known.sum(axis=1), 1)
         over[places] = np.fmax(over[places], over[places - 1])

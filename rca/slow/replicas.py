@@ -39,7 +39,7 @@ def unlike_replicas(window: Window, settings: Settings) -> tuple[Alternative, ..
     iterations = same_cut(iterations, node)
     every = np.ones(iterations.n, bool)
     on_wire = inside_of(iterations, node, is_socket=False, usual=every, slow=every).usual[Wait.NETWORK]
-    more = _beyond_replicas(launches_of(iterations, on_wire, settings.group_ns))
+    more = _beyond_replicas(launches_of(iterations, on_wire, settings.group_ns, every))
     least = max(SHARE_MIN * iterations.length_ns, BESIDE_MIN * float(more.max(initial=0.0)))
     worst = [at for at in np.argsort(-more, kind="stable").tolist() if more[at] > 0 and more[at] >= least]
     return tuple(_suspicion(window, int(iterations.ranks[at]), int(node[at]), more[at]) for at in worst[:NAMED_MAX])

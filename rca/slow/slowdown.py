@@ -86,7 +86,7 @@ def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown |
         return None
     group = node_groups(window, iterations.ranks, node)
     inside = inside_of(iterations, node, uses_sockets(window), usual, slow)
-    launches = launches_of(iterations, inside.usual[Wait.NETWORK], settings.group_ns)
+    launches = launches_of(iterations, inside.usual[Wait.NETWORK], settings.group_ns, usual)
     sends = iterations.func != FUNC_RECV
     waits = {
         wait: covered(iterations, node, inside.excess(wait), sends | (wait is Wait.COPY), slow_ns - usual_ns)

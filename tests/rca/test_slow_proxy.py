@@ -10,6 +10,7 @@ import pytest
 
 from rca.rules import slow_proxy
 from rca.rules.slow_proxy import long_runs
+from rca.settings import DEFAULT, Settings
 from rca.slow.edges import Edges
 
 
@@ -37,6 +38,25 @@ def test_iterations_that_do_not_follow_each_other_are_not_put_together() -> None
 
 def test_where_none_is_long_none_is_examined() -> None:
     assert runs(0, 0, 0) == runs(0) == []
+
+
+def test_who_has_just_woken_when_most_flows_stand_still_is_looked_for_shortly_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticks = np.array([1, 2, 3, 3, 3, 4], np.int64) * slow_proxy.TICK_NS + 7
+    flow = np.zeros(len(ticks), [("tick_ns", "i8"), ("stuck_ns", "i8")])
+    flow["tick_ns"], flow["stuck_ns"] = ticks, 2 * DEFAULT.still_ns
+    woken_ns, asked = 3 * slow_proxy.TICK_NS, []
+
+    def deaf_at(window: Any, until: int, settings: Settings) -> set[int]:
+        asked.append(until)
+        return {5} if until < woken_ns else set()
+
+    monkeypatch.setattr(slow_proxy, "_deaf_at", deaf_at)
+    iterations = SimpleNamespace(began=np.zeros((1, 1)), start_ns=0)
+    job: Any = SimpleNamespace(window=SimpleNamespace(rows=lambda _: flow), iterations=iterations)
+    assert slow_proxy._deaf_ranks(job, 0, 1e9, DEFAULT) == {5}
+    assert asked == [4 * slow_proxy.TICK_NS, 2 * slow_proxy.TICK_NS]
 
 
 def ends_at_one_nic(*edges: tuple[int, int, float], nic: tuple[int, ...]) -> bool:
