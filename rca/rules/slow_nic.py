@@ -33,7 +33,7 @@ from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 17
+VERSION = 18
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
@@ -252,13 +252,15 @@ def _nics(slowdown: Slowdown, ends: Ends, end_of: Ints, sure: tuple[int, ...]) -
 
 
 def _sent_only(ends: Ends, sure: tuple[int, ...], one: Finding) -> Finding:
-    """As found, and said so where only what they send is slow: less than both ways."""
-    if ends.is_slow[np.isin(ends.receiver, sure)].any():
+    """As found, and said so where only what they send is slow: less than both ways. Or where they are sent nothing."""
+    comes_in = np.isin(ends.receiver, sure)
+    if ends.is_slow[comes_in].any():
         return one
     is_strong, said = one.grade is Grade.STRONG, one.sentence.replace(" and is sent", "").replace(" and are sent", "")
+    more = " Only what goes out is slow, whoever it is for; what comes in is taken in time." if comes_in.any() else ""
     return replace(
         one, grade=Grade.MODERATE if is_strong else one.grade, score=round(0.8 * one.score, 4) if is_strong else one.score,
-        sentence=f"{said} Only what goes out is slow, whoever it is for; what comes in is taken in time.",
+        sentence=f"{said}{more}",
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from rca.slow.slowdown import Slowdown, lengths_ns, uses_sockets
 from rca.slow.streams import Floats
 
 RULE = "slow_proxy"
-VERSION = 8
+VERSION = 9
 NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 
 COPY_COVERED_MIN = 0.5
@@ -39,6 +39,8 @@ CLEAR_MAX = 0.5  # of its sends: a rank of which fewer show it is not late
 BEYOND_MIN = 0.25  # of the time on the wire
 SENDS_MIN = 0.1  # of what the one of its node that sends most has on the wire: less is not to be compared
 ALIKE_MIN = 0.6  # of the worst of the node: what all share is about as slow for all
+ALIKE_IF_MOST_MIN = 0.5  # where most of the node's ranks look late themselves
+MOST_MIN, MATES_MIN = 0.75, 4  # of the ranks of a node with as many
 EVERY_MIN = 0.9  # of the sends, and of the receives, of a node
 COPY_MIN = 0.5  # of the time on the wire: what comes late off it comes late to it
 CREDIT_MAX = 0.25  # of the time on the wire: who waits for credits waits for somebody else
@@ -179,13 +181,19 @@ def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
         mine, there = at[node[at] == one], np.flatnonzero(node == one)
         senders = there[usual[there] >= SENDS_MIN * usual[there].max()]
         longer = wire[senders] / np.maximum(usual[senders], 1.0)
-        alike = len(senders) > 1 and (longer >= ALIKE_MIN * longer.max()).all()
-        alike = alike or _every_one(slowdown, late, senders)
+        alike = _are_alike(longer, len(mine), len(there)) or _every_one(slowdown, late, senders)
         is_whole = one >= 0 and 2 * len(mine) >= len(there) > 1 and alike and not clears[there].any()
         few = mine[is_more[mine]]
         is_one_nic = len(few) > 1 and _end_at_one_nic(slowdown, late.edges, there)
         found.append(there if is_whole else few[:0] if is_one_nic else few)
     return [ranks for ranks in found if len(ranks)]
+
+
+def _are_alike(longer: Floats, n_late: int, n_ranks: int) -> bool:
+    """Whether all that a node of so many ranks sends is about as much slower. longer: (k,) times as long, of those who send."""
+    is_most = n_ranks >= MATES_MIN and n_late >= MOST_MIN * n_ranks
+    least = ALIKE_IF_MOST_MIN if is_most else ALIKE_MIN
+    return len(longer) > 1 and bool((longer >= least * longer.max()).all())
 
 
 def _every_one(slowdown: Slowdown, late: _Late, senders: Ints) -> bool:

@@ -110,7 +110,9 @@ def _beside(slowdown: Slowdown, found: list[Finding], late: Finding) -> list[Fin
     group = _groups(slowdown, late)
     same = [finding for finding in found if _groups(slowdown, finding) & group]
     if any(
-        excess_ms(finding) >= OWN_OVER_INSIDE * excess_ms(late) for finding in same if not _is_passed_on(finding, late)
+        excess_ms(finding) >= OWN_OVER_INSIDE * excess_ms(late)
+        for finding in same
+        if not (_is_passed_on(finding, late) or _is_less_of_the_same(finding, late))
     ):
         return found
     return [*(finding for finding in found if finding not in same), late]
@@ -123,6 +125,14 @@ def _is_passed_on(inside: Finding, late: Finding) -> bool:
     is_copy = inside.component is Component.COPY and bool(tied) and not inside.culprits
     is_sure = late.grade is Grade.STRONG and bool(late.culprits) and inside.subject.node == late.subject.node
     return is_copy and is_sure and not tied & set(late.culprits) and excess_ms(late) >= excess_ms(inside)
+
+
+def _is_less_of_the_same(inside: Finding, late: Finding) -> bool:
+    """Whether a tie that is not sure of anything is of ranks alone who all surely begin late, by more."""
+    is_unsure = inside.grade is Grade.WEAK and not inside.culprits
+    tied = {rank for subject in inside.tied for rank in subject.ranks}
+    is_sure = late.grade is Grade.STRONG and bool(tied) and tied <= set(late.culprits)
+    return is_unsure and is_sure and excess_ms(late) > excess_ms(inside)
 
 
 def _groups(slowdown: Slowdown, finding: Finding) -> set[int]:

@@ -5,8 +5,9 @@
 
 What waits to be handed over after it has arrived waits for that end's own NIC and PCIe (Table 4, receivers: not transmitted).
 A credit travels with what its sender sends: a NIC that holds up all it sends holds up the credits that its neighbours wait
-for, and gets theirs in time, if its NIC queues credits behind data at all. A link that is slow itself delays both ends' alike,
-and then nothing is told.
+for, and gets theirs in time, if its NIC queues credits behind data at all. Where the one that owes them sends nothing that they
+could queue behind, they come late through the NIC of who waits for them, which hands over late what arrives at it. A link that
+is slow itself delays both ends' alike, and then nothing is told.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rca.slow.streams import Floats
 
 FLUSH_MIN = 0.2  # of how much longer its data is on the wire
 CREDIT_MIN = 0.3
+SENDS_MIN = 0.1  # of the time on the wire of the end that sends most: credits queue behind no less
 BUSY_MIN = 0.6  # of the op's time
 APART_MIN = 3.0  # times as much at one end as at the other: less is noise, or what both share
 
@@ -48,8 +50,12 @@ def told_apart(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, .
         _of_ends(slowdown, _more(slowdown, "peer_wait_ns", less="receive_peer_wait_ns") * is_slow, end_of, group) / wire
     )
     kept = waited >= CREDIT_MIN
-    is_told = kept.any() and _is_apart(waited, kept) and _explains(ends, group, ~kept)
-    return Told(_those(group, ~kept), by_credits=True) if is_told else Told()
+    if not kept.any() or not _is_apart(waited, kept):
+        return Told()
+    sent = _of_ends(slowdown, slowdown.inside.usual[Wait.NETWORK], end_of, group)
+    sends = sent >= SENDS_MIN * sent.max()
+    holds = ~kept if sends[~kept].all() else kept if not sends[~kept].any() else np.zeros(len(group), bool)
+    return Told(_those(group, holds), by_credits=True) if holds.any() and _explains(ends, group, holds) else Told()
 
 
 def _is_busy(slowdown: Slowdown) -> Mask:

@@ -55,6 +55,22 @@ def test_what_credits_alone_tell_is_not_strong_and_late_hand_over_is(fault: str,
     assert ("Only credits" in best.sentence) == (grade == "moderate")
 
 
+def test_credits_that_nothing_is_sent_before_come_late_through_the_nic_of_who_waits_for_them() -> None:
+    """Of a ring that turns one way rank 4 sends nothing over the network; a NIC behind a slow PCIe hands over late."""
+    one_way = replace(TESTBED, n_channels=1)
+    window = window_after("nic_pcie_slow", THROUGH_NODES, 3, 0.3, at_s=AT_S, seconds=SECONDS, physics=one_way)
+    best = diagnosed(window).findings[0]
+    assert (best.culprits, best.grade) == ((3,), Grade.MODERATE)
+    assert "Only credits" in best.sentence and "what comes in" not in best.sentence
+
+
+def test_a_nic_that_is_only_sent_to_and_slow_is_not_told_by_credits_that_come_in_time() -> None:
+    one_way = replace(TESTBED, n_channels=1)
+    window = window_after("nic_limited", THROUGH_NODES, 4, 0.25, at_s=AT_S, seconds=SECONDS, physics=one_way)
+    best = diagnosed(window).findings[0]
+    assert (best.culprits, best.grade) == ((), Grade.WEAK)
+
+
 @pytest.mark.parametrize("victim", [3, 4])
 def test_credits_that_wait_behind_nothing_blame_nobody(victim: int) -> None:
     physics = replace(TESTBED, credits_queue=False)

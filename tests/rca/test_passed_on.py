@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject
-from rca.slow.diagnose import _is_passed_on
+from rca.slow.diagnose import _is_less_of_the_same, _is_passed_on
 from rca.slow.slow_words import PER_ITERATION
 
 SLOW = FaultKind.COMPUTATION_FAIL_SLOW
@@ -38,3 +38,30 @@ def test_chunks_that_wait_where_a_ring_enters_and_leaves_a_node_wait_for_the_ran
 )
 def test_else_what_is_seen_inside_stands(inside: Finding, late: Finding) -> None:
     assert not _is_passed_on(inside, late)
+
+
+NODE = replace(LATE, subject=Subject("node", "node2", (16, 17, 18)), component=Component.NODE, culprits=(16, 17, 18))
+WAY = replace(
+    ENDS, rule="slow_nic", component=Component.NETWORK, grade=Grade.WEAK,
+    tied=(Subject("nic", "16", (16,)), Subject("nic", "18", (18,))),
+)  # fmt: skip
+
+
+def test_a_way_between_ranks_of_a_node_that_is_not_sure_is_what_the_whole_node_that_begins_late_makes_of_it() -> None:
+    assert _is_less_of_the_same(WAY, NODE)
+
+
+@pytest.mark.parametrize(
+    ("inside", "late"),
+    [
+        (replace(WAY, tied=(*WAY.tied, Subject("nic", "30", (30,)))), NODE),
+        (replace(WAY, culprits=(16,)), NODE),
+        (replace(WAY, grade=Grade.MODERATE), NODE),
+        (replace(WAY, tied=()), NODE),
+        (WAY, replace(NODE, grade=Grade.MODERATE)),
+        (WAY, replace(NODE, evidence=(Evidence("own delay", 149.0, PER_ITERATION),))),
+    ],
+    ids=["one elsewhere", "one is named", "not unsure", "nobody is tied", "not surely late", "late by no more"],
+)
+def test_else_the_way_stands(inside: Finding, late: Finding) -> None:
+    assert not _is_less_of_the_same(inside, late)

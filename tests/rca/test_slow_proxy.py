@@ -59,6 +59,20 @@ def test_who_has_just_woken_when_most_flows_stand_still_is_looked_for_shortly_be
     assert asked == [4 * slow_proxy.TICK_NS, 2 * slow_proxy.TICK_NS]
 
 
+@pytest.mark.parametrize(
+    ("longer", "n_late", "n_ranks", "are_alike"),
+    [
+        ((3.1, 5.0), 2, 2, True), ((2.8, 5.0), 2, 2, False), ((2.8, 5.0), 6, 8, True), ((2.8, 5.0), 5, 8, False),
+        ((2.4, 5.0), 8, 8, False), ((5.0,), 8, 8, False),
+    ],
+    ids=["by two thirds", "by half, of two ranks", "by half, most are late", "by half, some are late", "by less", "one alone"],
+)  # fmt: skip
+def test_a_node_whose_ranks_mostly_look_late_themselves_may_send_less_alike(
+    longer: tuple[float, ...], n_late: int, n_ranks: int, are_alike: bool
+) -> None:
+    assert slow_proxy._are_alike(np.array(longer), n_late, n_ranks) is are_alike
+
+
 def ends_at_one_nic(*edges: tuple[int, int, float], nic: tuple[int, ...]) -> bool:
     """Whether those of ranks 2 and 3 that are slow do. edges: (sender, receiver, times as long on the wire as usual)."""
     sender, receiver, times = (np.array(column) for column in zip(*edges, strict=True))
