@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from rca.hang.earliest import earliest_of
+from rca.hang.in_ring import standing_in_ring
 from rca.hang.orders import Crossing, Orders
 from rca.hang.pairs import SEEN
 from rca.hang.progress import Progress
@@ -28,7 +29,8 @@ class Sink:
 
     is_deadlock: `ranks` wait for each other in different ops. tied: ranks inside a cycle that cannot be told apart from
     `ranks`. is_least: chosen because it has sent least. crossing: the two ops of a deadlock that the order of enqueueing shows.
-    is_in_node: stopped together behind an op that has a part inside their node (rca/hang/together.py).
+    is_in_node: stopped together behind an op that has a part inside their node (rca/hang/together.py). is_by_ring: told by what a
+    ring took into their node and sent out of it (rca/hang/in_ring.py).
     """
 
     vertex: int
@@ -41,6 +43,7 @@ class Sink:
     tied: tuple[int, ...] = ()
     crossing: Crossing | None = None
     is_in_node: bool = False
+    is_by_ring: bool = False
 
 
 _FOUND: WeakKeyDictionary[Progress, list[Sink]] = WeakKeyDictionary()
@@ -105,13 +108,18 @@ def _crossed(state: Progress, sink: Sink, orders: Orders) -> Sink:
 
 
 def _narrowed(state: Progress, sink: Sink) -> Sink:
-    """The sink with those of its tied ranks that have come least far: they, or one of them, keep the others."""
+    """The sink with those of its tied ranks that have come least far, and at which a ring through them stands: they, or one of
+    them, keep the others."""
     tied = np.array(sink.tied, np.int64)
-    left = earliest_of(state, tied)
+    early = earliest_of(state, tied)
+    left = standing_in_ring(state, early)
     if len(left) == len(tied):
         return sink
     kept, others = tuple(left.tolist()), frozenset(np.setdiff1d(tied, left).tolist())
-    return replace(sink, ranks=kept, tied=kept if len(kept) > 1 else (), waiters=(sink.waiters | others) - set(kept))
+    return replace(
+        sink, ranks=kept, tied=kept if len(kept) > 1 else (), waiters=(sink.waiters | others) - set(kept),
+        is_by_ring=len(left) < len(early),
+    )  # fmt: skip
 
 
 def _cycle(state: Progress, component: list[int], ranks: tuple[int, ...], reached: frozenset[int]) -> Sink:

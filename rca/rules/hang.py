@@ -43,7 +43,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 10
+VERSION = 11
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 
@@ -179,6 +179,12 @@ def _answer(state: Progress, sink: Sink) -> Answer:
             advice.for_proxy(state, sink.ranks),
         )
     told = advice.for_gpu(state, sink.ranks)
+    if sink.is_by_ring and not sink.tied:
+        sentence = (
+            f"The GPU of {who} executes nothing: of the ranks of its node that a ring passes, those before it have filled up and "
+            "those after it have passed on all they got; its process lives"
+        )
+        return Component.GPU, stop, Grade.MODERATE, sentence, told
     if not state.fronts.has_begun[place].any():
         sentence = f"The GPU of {who} has not started the op the others wait in, though the process lives"
         if not sink.tied and _is_unscheduled(state, at):

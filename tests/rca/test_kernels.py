@@ -95,7 +95,7 @@ def test_where_all_have_begun_and_nobody_ends_nothing_new_is_said() -> None:
     last = rows[(rows["comm_id"] == world) & (rows["tick_ns"] > rows["tick_ns"].max() - 10**9)]
     assert len(set(last["kernels_begun"].tolist())) == 1 and (last["kernels_open"] > 0).all()
     assert blamed(diagnosed(cut)) == blamed(diagnosed(untold(at_s=2.15)))
-    assert diagnosed(cut).culprits == ()
+    assert diagnosed(cut).culprits == (10,), "by what the ring took into its node and sent out of it"
     state = state_of(cut, DEFAULT)
     assert {int(state.members.comm_ids[inside_of(state.kernels, state.members, at)]) for at in range(16)} == {
         int(world)

@@ -251,8 +251,17 @@ def test_a_kernel_that_never_starts_though_all_before_it_has_run_is_said_to_be_u
     assert ("launched and not scheduled" in sentence) is is_unscheduled
 
 
+@pytest.mark.parametrize("victim", [8, 9, 10, 11])
+def test_which_of_a_nodes_ranks_in_one_ring_stands_is_told_by_what_the_ring_took_and_sent(victim: int) -> None:
+    best = diagnosed("gpu_error", "fours", victim).findings[0]
+    assert (best.culprits, best.subject.kind, best.grade) == ((victim,), "gpu", Grade.MODERATE)
+
+
 def test_a_tie_among_ranks_of_one_node_names_the_node_and_blames_no_rank() -> None:
-    best = diagnosed("gpu_error", "fours", 10).findings[0]
+    """One channel alone does not tell how far along a ring of four is."""
+    physics = replace(TESTBED, n_channels=1)
+    one_way = window_after("gpu_error", FOURS, 10, at_s=2.15, seconds=13.65, physics=physics)
+    best = diagnose(one_way, look(one_way, Normal()).symptoms[0]).findings[0]
     assert (best.culprits, best.subject.kind, best.subject.node, best.grade) == ((), "node", "node2", Grade.WEAK)
     assert {rank for tied in best.tied for rank in tied.ranks} == {8, 9, 10, 11}
 
