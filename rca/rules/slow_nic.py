@@ -33,7 +33,7 @@ from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 18
+VERSION = 19
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
@@ -44,6 +44,7 @@ ALONE_REST_MAX = 0.5  # of what a middle one of those has grown, and less than a
 ALONE_LOST_MIN = 0.5  # of what an iteration loses
 ALONE_CONNECTIONS_MIN = 2  # of each NIC: one alone may be the other end's
 BUSY_MIN = 0.6  # of the time of its ops, on the wire: most of it, with late acknowledgements besides
+BUSY_EVERYBODY_MIN = 0.5  # where nearly all connections are so much slower: what makes one victim longer does not make all
 BUSY_SOCKET_MIN = 0.4  # over sockets, where only what both ends' waits must have in common is counted
 LIES_MAX = 0.1  # of what its sends are on the wire longer: more is its proxy, or what it waits for
 TIED_MAX = 8
@@ -161,7 +162,8 @@ def _is_the_wire(slowdown: Slowdown, ends: Ends) -> bool:
     A chunk that travels alone takes a latency more than one of many, so victims of other things are on the wire a
     little longer too; but they are not most of the time, nor much longer than they were.
     """
-    busy = BUSY_SOCKET_MIN if uses_sockets(slowdown.window) else BUSY_MIN
+    over_ib = BUSY_EVERYBODY_MIN if ends.is_everybody else BUSY_MIN
+    busy = BUSY_SOCKET_MIN if uses_sockets(slowdown.window) else over_ib
     return _waits_for_it(slowdown, ends, SHARE_MIN, LONGER_MIN, busy)
 
 
