@@ -44,7 +44,9 @@ ALONE_REST_MAX = 0.5  # of what a middle one of those has grown, and less than a
 ALONE_LOST_MIN = 0.5  # of what an iteration loses
 ALONE_CONNECTIONS_MIN = 2  # of each NIC: one alone may be the other end's
 BUSY_MIN = 0.6  # of the time of its ops, on the wire: most of it, with late acknowledgements besides
-BUSY_EVERYBODY_MIN = 0.5  # where nearly all connections are so much slower: what makes one victim longer does not make all
+BUSY_EVERYBODY_MIN = (
+    0.5  # where nearly all connections are so much slower: what makes one victim longer does not make all
+)
 BUSY_SOCKET_MIN = 0.4  # over sockets, where only what both ends' waits must have in common is counted
 LIES_MAX = 0.1  # of what its sends are on the wire longer: more is its proxy, or what it waits for
 TIED_MAX = 8

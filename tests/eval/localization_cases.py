@@ -2,7 +2,8 @@
 
 A case follows from (seed, size, number) alone, so that a single one can be repeated. Layout, physics, victim and severity
 are random; a slowdown is drawn again until it makes the job's iterations 1.25 to 5 times as long, which a short run of
-the engine without agents tells. Steps are shorter than a large job's, since a minute must hold a normal and a change.
+the engine without agents tells, and a proxy that sleeps until it has something to do. Steps are shorter than a large job's,
+since a minute must hold a normal and a change.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from nccl_instrument.simulate.faults import Fault, Scenario, make_fault
 from nccl_instrument.simulate.job import JobSettings, make_engine
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import KIB, LARGE_RING, MIB, Physics
+from nccl_instrument.simulate.topology import STREAMS, build_topology
 
 ROWS: Final[dict[str, tuple[str, ...]]] = {
     "NIC down": ("nic_down",),
@@ -106,8 +108,10 @@ def draw_case(seed: int, gpus: int, number: int, row: str, fault: str, layout: L
     drawn: list[Case] = []
     for attempt in range(DRAWS_MAX):
         drawn.append(_draw(seed, gpus, number, row, fault, layout, random.Random(f"{seed}/{gpus}/{number}/{attempt}")))
-        if not _must_slow(drawn[-1].fault) or SLOWDOWN_LEAST <= drawn[-1].slowdown <= SLOWDOWN_MOST:
+        if _is_felt(drawn[-1]):
             return drawn[-1]
+    if not _must_slow(drawn[-1].fault):
+        return drawn[-1]
     return min(drawn, key=lambda case: abs(math.log(case.slowdown / SLOWDOWN_LEAST)))  # the nearest to what is wanted
 
 
@@ -135,6 +139,24 @@ def _draw(seed: int, gpus: int, number: int, row: str, name: str, given: Layout 
         seed, gpus, number, row, replace(fault, start_s=round(start_s, 3)), layout, physics, transport, job_seed,
         round(usual_s, 4), round(slowdown, 3),
     )  # fmt: skip
+
+
+def _is_felt(case: Case) -> bool:
+    """Whether the fault does what its row says: a proxy that has nothing to send or take, as in the middle of a tree's node,
+    may sleep as it likes."""
+    if case.fault.name == "proxy_sleeps":
+        return bool(np.isin(case.fault.ranks, _who_sends(case.layout, case.physics)).all())
+    return not _must_slow(case.fault) or SLOWDOWN_LEAST <= case.slowdown <= SLOWDOWN_MOST
+
+
+def _who_sends(layout: Layout, physics: Physics) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """Ranks with a connection to another node that carries more than the job's own small reductions."""
+    made = build_topology(layout, physics)
+    carries = made.links["is_network"].astype(bool) & (made.groups["stream"][made.links["group"]] != STREAMS["world"])
+    found: np.ndarray[tuple[int], np.dtype[np.int32]] = np.unique(
+        np.concatenate([made.links[name][carries] for name in ("from_rank", "to_rank")])
+    )
+    return found
 
 
 def _must_slow(fault: Fault) -> bool:

@@ -13,7 +13,16 @@ import pytest
 from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.simulate.layout import Layout
 from tests.eval.localization import read_results
-from tests.eval.localization_cases import CASES_AT, HEALTHY, ROWS, draw_case, fewer_replicas, iteration_seconds, planned
+from tests.eval.localization_cases import (
+    CASES_AT,
+    HEALTHY,
+    ROWS,
+    _who_sends,
+    draw_case,
+    fewer_replicas,
+    iteration_seconds,
+    planned,
+)
 from tests.eval.localization_report import misses, summary
 from tests.eval.localization_run import run_case
 
@@ -74,6 +83,14 @@ def test_a_case_follows_from_its_number() -> None:
     assert first == again
     assert first != draw_case(8, 16, 10, "GPU power limit", "gpu_slow")
     assert 1.25 <= first.slowdown <= 5
+
+
+def test_a_proxy_that_sleeps_has_something_to_send() -> None:
+    """Rank 14 of the first draw is in the middle of a tree's node, and sends nothing over the network."""
+    case = draw_case(35791, 64, 48, "proxy sleeps", "proxy_sleeps")
+    assert set(case.fault.ranks) <= set(_who_sends(case.layout, case.physics).tolist())
+    tree = replace(case.physics, dp_reduce="tree", n_channels=1)
+    assert set(_who_sends(Layout(2, 1, 32, 1, 8), tree).tolist()) < set(range(64))
 
 
 def test_shares_and_node_counts() -> None:
