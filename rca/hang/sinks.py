@@ -14,6 +14,7 @@ import numpy as np
 
 from rca.hang.earliest import earliest_of
 from rca.hang.in_ring import standing_in_ring
+from rca.hang.kernels import unbegun
 from rca.hang.orders import Crossing, Orders
 from rca.hang.pairs import SEEN
 from rca.hang.progress import Progress
@@ -55,6 +56,7 @@ def sinks(state: Progress) -> list[Sink]:
         plain = [_sink(state, component) for component in _last_components(state)]
         orders = Orders(state, np.array([at for sink in plain for at in sink.ranks], np.int64))
         found = _once([_narrowed(state, _crossed(state, sink, orders)) for sink in plain])
+        found = without_receivers(state, found)
         _FOUND[state] = sorted(found, key=lambda sink: (-len(sink.waiters), sink.vertex))
     return _FOUND[state]
 
@@ -93,6 +95,43 @@ def _once(found: list[Sink]) -> list[Sink]:
     """Without the sinks that the same crossing explains."""
     crossings = [sink.crossing for sink in found]
     return [sink for i, sink in enumerate(found) if sink.crossing is None or sink.crossing not in crossings[:i]]
+
+
+def without_receivers(state: Progress, found: list[Sink]) -> list[Sink]:
+    """Without the ranks that may only wait: of their op nothing but receives is seen, so that nothing shows whether their kernels
+    have begun, and who should send to them is held up by another sink, which they then wait for."""
+    maybe = {i: _senders_to(state, sink) for i, sink in enumerate(found)}
+    kept = {i: sink for i, sink in enumerate(found) if not maybe[i]}
+    for i, senders in maybe.items():
+        over = next((at for at, sink in kept.items() if not maybe[at] and senders & {*sink.ranks, *sink.waiters}), -1)
+        if not senders:
+            continue
+        if over < 0:
+            kept[i] = found[i]
+        else:
+            kept[over] = replace(
+                kept[over], waiters=(kept[over].waiters | {*found[i].ranks} | found[i].waiters) - {*kept[over].ranks}
+            )
+    return [kept[i] for i in sorted(kept)]
+
+
+def _senders_to(state: Progress, sink: Sink) -> set[int]:
+    """Whose data ranks of a sink wait for, if their kernels have begun; none where it is known that these have not, or more is
+    known of the ranks."""
+    ranks = list(sink.ranks)
+    if not ranks or sink.is_deadlock or state.is_cut[ranks].any() or any(_is_unbegun(state, at) for at in ranks):
+        return set()
+    pairs, fronts = state.pairs, state.fronts
+    sends = np.isin(pairs.sender, ranks) & fronts.blocks(pairs.sender, pairs.key)
+    asked = np.isin(pairs.receiver, ranks) & fronts.blocks(pairs.receiver, pairs.key) & state.stalls.wants_data
+    if sends.any() or pairs.p2p[asked].any() or not np.isin(ranks, pairs.receiver[asked]).all():
+        return set()
+    return {int(at) for at in pairs.sender[asked] if at >= 0}
+
+
+def _is_unbegun(state: Progress, at: int) -> bool:
+    """Whether the rank's GPU itself tells that it has not begun a kernel that others are inside of."""
+    return unbegun(state.kernels, state.members, at) is not None
 
 
 def _crossed(state: Progress, sink: Sink, orders: Orders) -> Sink:

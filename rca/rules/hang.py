@@ -43,7 +43,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 11
+VERSION = 12
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 

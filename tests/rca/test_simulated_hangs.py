@@ -266,6 +266,15 @@ def test_a_tie_among_ranks_of_one_node_names_the_node_and_blames_no_rank() -> No
     assert {rank for tied in best.tied for rank in tied.ranks} == {8, 9, 10, 11}
 
 
+@pytest.mark.parametrize("victim", [4, 12, 20])
+def test_ranks_of_which_only_receives_are_seen_are_not_blamed_beside_who_should_send_to_them(victim: int) -> None:
+    """Nothing shows whether their kernels have begun; if so, they wait, and one GPU explains all."""
+    layout, physics = Layout(tp=4, pp=2, dp=8, ranks_per_node=8), replace(TESTBED, n_channels=1)
+    cut = window_after("gpu_error", layout, victim, at_s=2.0, seconds=13.5, physics=physics)
+    found = diagnose(cut, look(cut, Normal()).symptoms[0])
+    assert [one.culprits for one in found.findings] == [(victim,)]
+
+
 # ---- how far it reaches, and since when ----
 
 
