@@ -206,9 +206,9 @@ def load_question(path: Path, bytes_max: int = BYTES_MAX) -> tuple[Window, dict[
         raise BadWindow(f"{path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
         raise BadWindow(f"{path} is not a saved window: {error}.") from error
-    if not isinstance(head, dict) or head.get("format") != FORMAT:
-        written = head.get("format") if isinstance(head, dict) else None
-        raise BadWindow(f"{path} has window format {str(written)[:20]}; this version reads {FORMAT}.")
+    written = head.get("format") if isinstance(head, dict) else None
+    if type(written) is not int or written != FORMAT:
+        raise BadWindow(f"{path} has window format {ascii(written)[:20]}; this version reads {FORMAT}.")
     tables = {name.removeprefix("table_"): rows for name, rows in arrays.items() if name.startswith("table_")}
     missing = [name for name in _ARRAYS if name not in arrays]
     if missing:

@@ -8,6 +8,7 @@ something or nothing found, 2 the file cannot be diagnosed.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ingest.door.impossible import RANKS_MAX, impossible_rows
 from ingest.traces.saved import BYTES_MAX
 from ingest.window import BadWindow, Window, load_question
 from rca.diagnose import diagnose
@@ -27,6 +29,7 @@ from rca.triggers.normal import Normal
 from rca.why_not import why_not
 
 GIB = 2**30
+EVER_NS = 2**62  # what is late in it is not asked: the clock of whoever saved it is not known
 Join = Callable[[Diagnosis, Window, Settings], Diagnosis]
 NOTHING = "Nothing is wrong that a trigger would see; --anyway looks for a hang or a slowdown all the same."
 
@@ -38,6 +41,8 @@ def main(arguments: list[str]) -> int:
 
 def tell(chosen: argparse.Namespace, join: Join = lambda diagnosis, window, settings: diagnosis) -> int:
     """Diagnose what was chosen and print it; returns the exit status. join: puts to a diagnosis what else is known."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names come from a file that nobody vouches for
     try:
         window, question = _loaded(chosen.window, int(chosen.max_gib * GIB))
         symptoms, settings = _asked_for(chosen.window, question)
@@ -79,15 +84,33 @@ def make_parser(prog: str = "python -m rca") -> argparse.ArgumentParser:
     parser.add_argument("window", type=Path, help="a window saved by the console or by ingest.window.save_window")
     parser.add_argument("--json", action="store_true", help="print symptoms and diagnoses as JSON")
     parser.add_argument("--anyway", action="store_true", help="run the rules even when no trigger fires")
-    parser.add_argument("--why-not", type=int, metavar="RANK", help="say why this rank is not blamed")
+    parser.add_argument("--why-not", type=_rank, metavar="RANK", help="say why this rank is not blamed")
     help_ = "memory the window may take; a larger one is refused unread (%(default)g)"
-    parser.add_argument("--max-gib", type=float, default=BYTES_MAX / GIB, metavar="GIB", help=help_)
+    parser.add_argument("--max-gib", type=_gib, default=BYTES_MAX / GIB, metavar="GIB", help=help_)
     return parser
 
 
+def _rank(text: str) -> int:
+    if not 0 <= int(text) < RANKS_MAX:
+        raise argparse.ArgumentTypeError(f"a rank is a number from 0 to {RANKS_MAX - 1}")
+    return int(text)
+
+
+def _gib(text: str) -> float:
+    if not 0 < float(text) < 2**20:
+        raise argparse.ArgumentTypeError("it must be more than 0, and less than a million")
+    return float(text)
+
+
 def _loaded(path: Path, bytes_max: int) -> tuple[Window, dict[str, Any]]:
-    """The window and what it was diagnosed for. BadWindow also for one from which nobody can be told from anybody."""
+    """The window and what it was diagnosed for. BadWindow also for one from which nobody can be told from anybody, and for one
+    with rows that ingest would have refused."""
     window, question = load_question(path, bytes_max)
+    for table, rows in window.tables.items():
+        if n := int(impossible_rows(table, rows, EVER_NS).sum()):
+            raise BadWindow(f"{path}: {n} rows of its table {table} cannot be true.")
+    if (window.ranks["rank"] >= RANKS_MAX).any() or (window.members["rank"] >= RANKS_MAX).any():
+        raise BadWindow(f"{path}: it has a rank beyond {RANKS_MAX - 1}.")
     known = np.unique(np.concatenate([window.ranks["rank"], window.members["rank"]]))
     n_ranks = int((known >= 0).sum())
     if n_ranks < 2:
@@ -108,6 +131,9 @@ def _asked_for(path: Path, question: dict[str, Any]) -> tuple[tuple[Symptom, ...
         raise BadWindow(f"{path}: what it was diagnosed for cannot be read ({type(error).__name__}).") from error
     if not all(type(one) is int and abs(one) < 2**62 for one in (symptom.at_ns, symptom.seen_ns, *symptom.ranks)):
         raise BadWindow(f"{path}: its symptom has no time.")
+    words, numbers = (symptom.job, symptom.sentence), (symptom.attempt, symptom.comm_id, *symptom.numbers.values())
+    if not all(type(one) is str for one in words) or not all(type(one) in (int, float) for one in numbers):
+        raise BadWindow(f"{path}: its symptom says what no symptom does.")
     return (symptom,), settings
 
 

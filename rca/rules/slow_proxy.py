@@ -31,7 +31,7 @@ from rca.slow.slowdown import Slowdown, lengths_ns, uses_sockets
 from rca.slow.streams import Floats
 
 RULE = "slow_proxy"
-VERSION = 9
+VERSION = 10
 NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 
 COPY_COVERED_MIN = 0.5
@@ -166,8 +166,9 @@ def _pass_all_late(slowdown: Slowdown) -> list[tuple[Ints, float]]:
 def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
     """The late ranks of each node; all of the node's, when half of them are late and nothing speaks for the others.
 
-    Of fewer, those whose chunks lie longer than a mate's full way out explains: a slow NIC behind one fills it too. Of several
-    whose slow connections all end at one NIC it is that NIC, which explains them all.
+    Of fewer, those whose chunks lie longer than a mate's full way out explains: a slow NIC behind one fills it too. Nobody is
+    named whose own sends are on the wire as long as ever, nor alone whose own chunks are taken in time. Of several whose slow
+    connections all end at one NIC it is that NIC, which explains them all.
     """
     node, found = slowdown.nodes, []
     wait = Wait.CREDIT if uses_sockets(slowdown.window) else Wait.NETWORK
@@ -182,8 +183,11 @@ def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
         senders = there[usual[there] >= SENDS_MIN * usual[there].max()]
         longer = wire[senders] / np.maximum(usual[senders], 1.0)
         alike = _are_alike(longer, len(mine), len(there)) or _every_one(slowdown, late, senders)
+        is_own = wire >= SHARE_MIN * slowdown.lost_ns  # not only what the ranks have that a ring goes on to
         is_whole = one >= 0 and 2 * len(mine) >= len(there) > 1 and alike and not clears[there].any()
-        few = mine[is_more[mine]]
+        is_whole = is_whole and bool(is_own[senders].any())
+        takes = slowdown.waits[Wait.COPY].excess_ns >= COPY_MIN * wire
+        few = mine[is_more[mine] & is_own[mine] & takes[mine]]
         is_one_nic = len(few) > 1 and _end_at_one_nic(slowdown, late.edges, there)
         found.append(there if is_whole else few[:0] if is_one_nic else few)
     return [ranks for ranks in found if len(ranks)]

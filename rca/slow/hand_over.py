@@ -55,6 +55,9 @@ def told_apart(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, .
     sent = _of_ends(slowdown, slowdown.inside.usual[Wait.NETWORK], end_of, group)
     sends = sent >= SENDS_MIN * sent.max()
     holds = ~kept if sends[~kept].all() else kept if not sends[~kept].any() else np.zeros(len(group), bool)
+    late_taken = _of_ends(slowdown, slowdown.inside.excess(Wait.COPY), end_of, group)[~kept] >= FLUSH_MIN * wire
+    if not sends[~kept].any() and late_taken.any():
+        return Told()  # it owes them because its GPU takes late what has come
     return Told(_those(group, holds), by_credits=True) if holds.any() and _explains(ends, group, holds) else Told()
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
 from rca.findings import Grade
 from rca.settings import DEFAULT
@@ -62,6 +63,15 @@ def test_credits_that_nothing_is_sent_before_come_late_through_the_nic_of_who_wa
     best = diagnosed(window).findings[0]
     assert (best.culprits, best.grade) == ((3,), Grade.MODERATE)
     assert "Only credits" in best.sentence and "what comes in" not in best.sentence
+
+
+@pytest.mark.parametrize("victim", [0, 4, 8])
+def test_credits_of_a_gpu_that_takes_late_what_has_come_blame_no_nic(victim: int) -> None:
+    """A ring of one way: who sends to the slow GPU waits for its credits, and the NIC between them hands over as fast as ever."""
+    layout, one_way = Layout(tp=1, pp=1, dp=16, ranks_per_node=4), replace(TESTBED, n_channels=1, dp_reduce="sharded")
+    window = window_after("gpu_pcie_slow", layout, victim, 2.7, at_s=AT_S, seconds=SECONDS, physics=one_way)
+    found = diagnosed(window).findings
+    assert all(one.culprits in ((), (victim,)) for one in found)
 
 
 def test_a_nic_that_is_only_sent_to_and_slow_is_not_told_by_credits_that_come_in_time() -> None:

@@ -81,6 +81,51 @@ def test_a_window_of_one_rank_is_refused_in_a_sentence(
     assert said in printed.err and len(printed.err.splitlines()) == 1 and not printed.out
 
 
+def with_one(window: Window, table: str, column: str, value: int) -> Window:
+    """The same, but for one value in one row."""
+    rows = (window.ranks if table == "ranks" else window.rows(table)).copy()
+    rows[column][0] = value
+    return replace(window, ranks=rows) if table == "ranks" else replace(window, tables={**window.tables, table: rows})
+
+
+@pytest.mark.parametrize(("table", "column", "value"), [("nic", "port_state", 255), ("ranks", "rank", 2**31 - 1)])
+def test_a_window_with_rows_that_no_agent_sends_is_refused_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], table: str, column: str, value: int
+) -> None:
+    save_window(tmp_path / "w.npz", with_one(make_window(nic_down=3), table, column, value))
+    assert main([str(tmp_path / "w.npz"), "--anyway"]) == 2
+    printed = capsys.readouterr()
+    assert len(printed.err.splitlines()) == 1 and not printed.out
+
+
+@pytest.mark.parametrize("format_", ['"9\\n\\n9"', "true"])
+def test_a_format_that_is_no_number_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], format_: str
+) -> None:
+    np.savez(tmp_path / "w.npz", head=np.array(f'{{"format": {format_}}}'))
+    assert main([str(tmp_path / "w.npz")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words", [("--max-gib", "nan"), ("--max-gib", "inf"), ("--why-not", "10" * 12), ("--why-not", "-1")]
+)
+def test_arguments_that_say_nothing_are_refused(tmp_path: Path, words: tuple[str, str]) -> None:
+    save_window(tmp_path / "w.npz", make_window(nic_down=3))
+    with pytest.raises(SystemExit) as ended:
+        main([str(tmp_path / "w.npz"), *words])
+    assert ended.value.code == 2
+
+
+def test_names_that_cannot_be_printed_are_printed_as_they_are_written(tmp_path: Path) -> None:
+    window = make_window(nic_down=3)
+    nodes = window.nodes.copy()
+    nodes["name"][:] = [f"n\udcff{at}" for at in range(len(nodes))]
+    save_window(tmp_path / "w.npz", replace(window, nodes=nodes))
+    done = subprocess.run([sys.executable, "-m", "rca", str(tmp_path / "w.npz")], capture_output=True, text=True)
+    assert done.returncode in (0, 2) and "Traceback" not in done.stderr
+
+
 def test_files_cut_off_of_other_versions_or_with_objects_are_refused_in_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,8 +206,15 @@ def test_a_window_that_was_diagnosed_for_nonsense_is_refused(
     assert main([str(tmp_path / "w.npz")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     sane = to_json(Symptom(SymptomKind.FAILURE, "job", 1, 1, 2, 0, (), ""))
-    save_window(tmp_path / "w.npz", make_window(nic_down=3), {"symptom": {**sane, "at_ns": "now"}})
-    assert main([str(tmp_path / "w.npz")]) == 2
+    for name, wrong in {
+        "at_ns": "now",
+        "comm_id": "zz",
+        "job": 5,
+        "sentence": ["a"],
+        "numbers": {"iteration_s": "1"},
+    }.items():
+        save_window(tmp_path / "w.npz", make_window(nic_down=3), {"symptom": {**sane, name: wrong}})
+        assert main([str(tmp_path / "w.npz")]) == 2, name
 
 
 def test_the_help_names_the_other_commands(capsys: pytest.CaptureFixture[str]) -> None:

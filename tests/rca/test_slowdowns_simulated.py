@@ -213,3 +213,17 @@ def test_where_every_second_nic_of_a_ring_is_slow_by_itself_nobody_is_blamed(
 ) -> None:
     found = diagnosed(on_nics("nic_limited", layout, nics, 0.3))
     assert found.findings and not blamed(found) and "every second" in found.findings[0].sentence
+
+
+@pytest.mark.parametrize("victim", [2, 6, 10])
+def test_a_proxy_is_not_blamed_for_what_a_ring_goes_on_to_where_its_own_sends_are_as_fast_as_ever(victim: int) -> None:
+    """Two ranks share a NIC that reaches memory badly; ranks of the next node have in their ring what these have."""
+    layout, physics = (
+        Layout(2, 1, 8, ranks_per_node=4, nics_per_node=2),
+        replace(TESTBED, n_channels=4, dp_reduce="ring"),
+    )
+    window = window_after("cross_numa", layout, victim, 0.75, at_s=AT_S, seconds=SECONDS, physics=physics)
+    users = {int(rank) for rank in range(16) if layout.nic_of[rank] == layout.nic_of[victim]}
+    best = diagnosed(window).findings[0]
+    assert set(best.culprits) <= users
+    assert best.component is not Component.PROXY or not best.culprits
