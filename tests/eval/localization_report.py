@@ -40,6 +40,7 @@ def _levels(faulty: Sequence[Row]) -> dict[str, Any]:
         "component_right": _share(faulty, lambda row: row["component_right"]),
         "tied": sum(row["tied"] for row in faulty),
         "wrongly_blamed": sum(row["wrongly_blamed"] for row in faulty),
+        "blamed_beside": sum(row["blamed_beside"] for row in faulty),
     }
 
 

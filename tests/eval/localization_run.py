@@ -122,7 +122,8 @@ def score_json(case: Case, true: Truth, score: Score) -> Row:
     wrong = score.nodes - right
     return {
         "named": score.named, "component_right": score.component_right, "tied": score.tied,
-        "wrongly_blamed": score.wrongly_blamed, "machine_level": score.machine_level, "group_level": score.group_level,
+        "wrongly_blamed": score.wrongly_blamed, "blamed_beside": score.blamed_beside,
+        "machine_level": score.machine_level, "group_level": score.group_level,
         "misjudged": score.misjudged, "true_positives": len(right), "false_positives": len(wrong),
         "false_negatives": len(true_nodes - right), "true_negatives": case.layout.n_nodes - len(true_nodes | score.nodes),
         "type": type_of(FAULTS[case.fault.name][1]),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nccl_instrument.simulate.faults import KINDS
-from rca.findings import Component, FaultKind
+from rca.findings import Component, FaultKind, Grade
 
 Answer = tuple[Component, FaultKind]
 
@@ -49,7 +49,8 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One diagnosis against the truth. blamed: culprits; nodes: theirs; kind: the anomaly said, "" when nobody says any."""
+    """One diagnosis against the truth, by its best finding. nodes: of the culprits. blamed_beside: ranks outside the truth that
+    other findings, more than weak ones, name."""
 
     named: bool
     component_right: bool
@@ -60,6 +61,7 @@ class Score:
     misjudged: bool = False
     is_kind_right: bool = False
     nodes: frozenset[str] = frozenset()
+    blamed_beside: int = 0
 
     @property
     def goodness(self) -> tuple[bool, bool, int, bool, bool]:
@@ -99,7 +101,13 @@ def score_diagnosis(truth: Truth, diagnosis: Mapping[str, Any] | None, node_of: 
         misjudged=_is_misjudged(truth.fault, component, kind),
         is_kind_right=_is_kind(kind, truth.fault),
         nodes=nodes,
+        blamed_beside=len(_named_by(findings[1:]) - blamed - allowed),
     )
+
+
+def _named_by(findings: Iterable[Mapping[str, Any]]) -> frozenset[int]:
+    """Culprits of these findings that are more than weak."""
+    return frozenset(rank for one in findings if one["grade"] != Grade.WEAK for rank in one["culprits"])
 
 
 def _is_named(truth: Truth, best: Mapping[str, Any], blamed: frozenset[int], also: frozenset[int]) -> bool:

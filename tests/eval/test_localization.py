@@ -31,7 +31,8 @@ def row(**more: Any) -> dict[str, Any]:
     """A faulty case that was named."""
     plain = {
         "gpus": 64, "number": 0, "healthy": False, "fault": "gpu_slow", "type": "comp_fail_slow", "amount": 2.0, "named": True,
-        "component_right": True, "tied": False, "wrongly_blamed": 0, "machine_level": True, "group_level": False,
+        "component_right": True, "tied": False, "wrongly_blamed": 0, "blamed_beside": 0, "machine_level": True,
+        "group_level": False,
         "misjudged": False, "false_incident": False, "detect_s": 9.0, "took_s": 8.0, "cpu_s": 6.0, "slowdown": 1.5,
         "said": ["slow"], "truth": [3], "true_positives": 1, "false_positives": 0, "false_negatives": 0, "true_negatives": 7,
         "layout": {"tp": 8, "pp": 1, "dp": 8, "ep": 1}, "transport": "IB", "dp_reduce": "ring", "command": "repeat it",

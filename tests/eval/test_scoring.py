@@ -36,6 +36,16 @@ def test_a_larger_set_is_tied_and_blames_wrongly() -> None:
     assert (score.named, score.tied, score.wrongly_blamed) == (False, True, 1)
 
 
+def test_whom_later_findings_name_outside_the_truth_is_counted_unless_they_are_weak() -> None:
+    def beside(culprits: list[int], grade: str) -> dict:
+        return {**diagnosis(culprits)["findings"][0], "grade": grade}
+
+    best = diagnosis([3])["findings"]
+    later = [beside([3, 5], "moderate"), beside([6], "strong"), beside([7], "weak")]
+    score = score_diagnosis(TRUTH, {"findings": best + later})
+    assert (score.named, score.wrongly_blamed, score.blamed_beside) == (True, 0, 2)
+
+
 def test_a_tie_that_holds_the_truth_is_tied() -> None:
     score = score_diagnosis(TRUTH, diagnosis([], tied=[[3, 5]]))
     assert (score.named, score.tied, score.wrongly_blamed) == (False, True, 0)

@@ -259,9 +259,10 @@ def test_a_longer_history_is_asked_for_only_while_a_looks_window_holds_too_few_i
     )
 
 
-def test_a_longer_history_always_holds_iterations_that_are_known_and_all_that_are_not() -> None:
-    """However long nothing was followed: the rhythm that is known comes first in it, and what came since is whole."""
+def test_a_longer_history_holds_iterations_that_are_known_and_all_that_are_not_up_to_its_limit() -> None:
+    """The rhythm that is known comes first in it, and what came since is whole; after a gap beyond the limit it begins anew."""
     slow, _ = watched(steps((60, 2_500)))
-    for behind_s in (12, 40, 90):
+    for behind_s in (12, 40, 90, 219):
         back_ns = history_ns(slow, slow.seen_ns + behind_s * SECOND, DEFAULT, 15 * SECOND)
         assert back_ns == behind_s * SECOND + 8 * 2_500_000_000
+    assert history_ns(slow, slow.seen_ns + 300 * SECOND, DEFAULT, 15 * SECOND) == DEFAULT.history_max_ns
