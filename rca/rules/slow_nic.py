@@ -26,14 +26,14 @@ from rca.slow.ends import COVERED, Ends, ends_of
 from rca.slow.hand_over import told_apart
 from rca.slow.inside import Wait
 from rca.slow.lone_flow import LoneFlow, lone_flow
-from rca.slow.slow_words import finding_of, for_everybody, node_name
+from rca.slow.slow_words import finding_of, for_everybody, node_name, of_whole_node
 from rca.slow.slowdown import Slowdown, uses_sockets
 from rca.slow.streams import Floats
 from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 19
+VERSION = 20
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
@@ -223,11 +223,12 @@ def _by_cpus(slowdown: Slowdown, ends: Ends, end_of: Ints, node: int) -> Finding
     mine = np.any([ends.touched(end) for end in np.unique(end_of[users])], axis=0)
     excess = min(float((ends.now_ns - ends.usual_ns)[mine & ends.is_slow].max()), slowdown.lost_ns)
     shown = int((mine & ends.is_slow).sum()), int(mine.sum())
-    return finding_of(
+    found = finding_of(
         RULE, VERSION, slowdown, tuple(users.tolist()), Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW, excess,
         f"on {shown[0]} of {shown[1]} connections", BY_CPUS, "chunks stayed on their way, more than usual", TOLD_OF_CPUS,
         shown,
     )  # fmt: skip
+    return of_whole_node(found)
 
 
 def _users(end_of: Ints, ends: tuple[int, ...]) -> Ints:

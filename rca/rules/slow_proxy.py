@@ -26,12 +26,12 @@ from rca.slow.cover import COVERED_MIN, SHARE_MIN, Covered, covered
 from rca.slow.edges import Edges, edges_of
 from rca.slow.ends import GROWN_MIN
 from rca.slow.inside import Wait
-from rca.slow.slow_words import finding_of
+from rca.slow.slow_words import finding_of, of_whole_node
 from rca.slow.slowdown import Slowdown, lengths_ns, uses_sockets
 from rca.slow.streams import Floats
 
 RULE = "slow_proxy"
-VERSION = 10
+VERSION = 11
 NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 
 COPY_COVERED_MIN = 0.5
@@ -237,13 +237,15 @@ def _end_at_one_nic(slowdown: Slowdown, edges: Edges, senders: Ints) -> bool:
 
 def _slow(slowdown: Slowdown, late: _Late, at: Ints, cost_ns: float) -> Finding:
     of_node = int((slowdown.nodes == slowdown.node(at[:1])[0]).sum())
-    whole = "all ranks of the node" if len(at) == of_node > 1 else f"{len(at)} of {of_node} ranks of the node"
-    return finding_of(
+    is_whole = len(at) == of_node > 1
+    whole = "all ranks of the node" if is_whole else f"{len(at)} of {of_node} ranks of the node"
+    found = finding_of(
         RULE, VERSION, slowdown, tuple(at.tolist()), Component.PROXY, FaultKind.COMPUTATION_FAIL_SLOW,
         min(cost_ns, slowdown.lost_ns), f"at {whole}, on the wire and off it alike",
         "The proxy of {who} looks late at what it could pass on", "chunks waited for the proxy, more than usual", TOLD,
         (int(late.wire.n[at[0]]), int(late.wire.of[at[0]])),
     )  # fmt: skip
+    return of_whole_node(found) if is_whole else found
 
 
 def _asleep(slowdown: Slowdown, at: int, times: int, examined: int) -> Finding:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject
@@ -39,6 +41,12 @@ def finding_of(
         cover=cover_of(slowdown, np.array(who, np.int64), shown), parts=parts_of(slowdown, who[0]),
         began_ns=began_ns(slowdown),
     )  # fmt: skip
+
+
+def of_whole_node(found: Finding) -> Finding:
+    """The same about the node, whose ranks the network may not all show: what its CPUs lack they lack for all."""
+    node = found.subject.node
+    return replace(found, subject=Subject("node", node, found.culprits, node)) if node else found
 
 
 def for_everybody(
