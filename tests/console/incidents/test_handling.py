@@ -25,9 +25,10 @@ from console.incidents.lifecycle import (
     observe,
 )
 from console.incidents.lists.listing import Wanted, read_page
-from console.incidents.models import ActorKind, Certainty, Incident, Review, Severity, TimelineEntry
+from console.incidents.models import ActorKind, Certainty, DiagnosisRevision, Incident, Review, Severity, TimelineEntry
 from console.incidents.record import Seen
 from console.incidents.rows import is_quiet
+from console.incidents.watching.suspicion import UNDIAGNOSED
 from ingest.models import Attempt, Job, Team
 from tests.console.conftest import Persona
 from tests.console.incidents.making import make_incident
@@ -108,6 +109,38 @@ def test_a_blast_radius_that_doubled_takes_the_acknowledgement_back(incident: In
     entry = incident.timeline.latest("id")
     assert (incident.state, incident.acknowledged_by, entry.verb) == ("open", None, "unacknowledged")
     assert entry.note == "It got worse: 64 ranks are concerned instead of 32."
+
+
+def revised(incident: Incident, number: int, *culprits: int) -> None:
+    """A diagnosis that blames these ranks."""
+    now = timezone.now()
+    DiagnosisRevision.objects.create(
+        incident=incident, number=number, at=now, body={}, verdict="", culprits=list(culprits), window_start_ns=0, window_end_ns=1
+    )  # fmt: skip
+    fields = {"certainty": Certainty.DIAGNOSED, "culprits": list(culprits), "n_culprits": len(culprits)}
+    observe(incident, "diagnosed", fields, blamed=culprits)
+
+
+@pytest.mark.parametrize(
+    ("culprits", "is_new", "state"),
+    [((6,), True, "open"), ((5,), True, "acknowledged"), ((5, 6), True, "acknowledged"), ((6,), False, "acknowledged")],
+    ids=["another rank", "the same again", "the same and another", "another answer to the same trouble"],
+)
+def test_another_trouble_in_an_acknowledged_incident_takes_the_acknowledgement_back(
+    incident: Incident, culprits: tuple[int, ...], is_new: bool, state: str
+) -> None:
+    began_at = timezone.now() - timedelta(minutes=1)
+    observe(incident, "fired again", {"first_symptom_ns": int(began_at.timestamp() * 1e9)})
+    revised(incident, 1, 5)
+    move(incident.pk, "acknowledge", RITA)
+    if is_new:  # what was acknowledged was over, and it fired again
+        later_ns = int((timezone.now() + timedelta(seconds=1)).timestamp() * 1e9)
+        observe(incident, "fired again", {**UNDIAGNOSED, "first_symptom_ns": later_ns})
+        assert incident.state == "acknowledged"
+    revised(incident, 2, *culprits)
+    assert incident.state == state
+    if state == "open":
+        assert incident.timeline.latest("id").note == "It is another trouble: rank 6 instead of rank 5."
 
 
 def test_a_worse_symptom_takes_the_acknowledgement_back(attempt: Attempt) -> None:
