@@ -32,7 +32,7 @@ def with_stages(diagnosis: Diagnosis, told: Sequence[Told], window: Window, sett
         return diagnosis
     found = _origin_first([(one, finding) for one in told for finding in stage_delay.explain(one, window, settings)])
     if not found:
-        return replace(diagnosis, agreement=(*diagnosis.agreement, _silent(told)))
+        return replace(diagnosis, agreement=(*diagnosis.agreement, _silent(told, diagnosis.symptom.at_ns)))
     best = found[0]
     findings, stance = _joined(diagnosis.findings, best)
     findings = (*findings, *found[1:])[: settings.findings_max]
@@ -96,11 +96,13 @@ def _victims(findings: tuple[Finding, ...], told: Sequence[Told], window: Window
     return tuple(window.ranks["rank"].tolist())
 
 
-def _silent(told: Sequence[Told]) -> str:
-    """Why stages name nobody, and what to look at next."""
+def _silent(told: Sequence[Told], onset_ns: int) -> str:
+    """Why stages name nobody, and what to look at next. onset_ns: since when the job is slow."""
     slow = [one for one in told if one.verdict is Verdict.UNLOCALISED]
     if slow:
         newest = max(slow, key=lambda one: one.end_ns)
         longer = f"the step takes {newest.step_s * 1e3:.0f} ms, usually {newest.usual_s * 1e3:.0f} ms"
         return f"{STAGES}: {longer}, and no stage may be called the cause. {newest.next_look}"
+    if not any(one.end_ns - onset_ns > onset_ns - one.start_ns for one in told):
+        return f"{STAGES}: of the windows of steps that are complete none is of this slowdown for the most part."
     return f"{STAGES}: the step time has not moved against the job's normal."

@@ -130,6 +130,17 @@ def test_a_diagnosis_without_stages_stays_as_it_was() -> None:
     assert with_stages(diagnosis(finding("hang", (1,))), (), window(), SHORT) == diagnosis(finding("hang", (1,)))
 
 
+@pytest.mark.parametrize(
+    ("share", "said"), [(0.1, "has not moved"), (0.9, "none is of this slowdown"), (1.5, "none is of this")]
+)
+def test_windows_from_before_a_slowdown_do_not_say_that_steps_have_not_moved(share: float, said: str) -> None:
+    """share: of the window that lies before the slowdown began."""
+    usual = told()
+    onset_ns = usual.start_ns + int(share * (usual.end_ns - usual.start_ns))
+    slow = replace(diagnosis(finding("slow_nic", (1,))), symptom=replace(SYMPTOM, at_ns=onset_ns))
+    assert said in with_stages(slow, (usual,), window(), SHORT).agreement[-1]
+
+
 def test_an_unlocalised_slowdown_is_said_and_changes_no_finding() -> None:
     slow = replace(told("data"), verdict=Verdict.UNLOCALISED, next_look="Look at the nodes.")
     found = with_stages(diagnosis(), (slow,), window("data"), SHORT)
