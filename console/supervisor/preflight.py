@@ -62,7 +62,8 @@ def demo_problems(demo: str, fault: str) -> list[str]:
     if demo not in ("0", "1"):
         return [f"DEMO={demo} says neither yes nor no: DEMO=0 starts without the demo job, DEMO=1 with it."]
     if demo == "1" and fault and fault not in FAULTS_THAT_HANG:
-        return [f"DEMO_FAULT={fault} is no fault that hangs a job: choose one of {', '.join(FAULTS_THAT_HANG)}."]
+        named = ", ".join(FAULTS_THAT_HANG)
+        return [f"DEMO_FAULT={fault} is no fault that hangs a job: choose one of {named}; README says how to slow it."]
     return []
 
 

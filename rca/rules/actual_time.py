@@ -28,9 +28,9 @@ from rca.slow.slowdown import Slowdown
 from rca.words import communicator_names, lower, named
 
 RULE = "actual_time"
-VERSION = 11
+VERSION = 12
 
-TOLD_NIC = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `lspci -vv | grep -i lnksta`"
+TOLD_NIC = "`ip -s link`, `ethtool -S DEVICE`, `rdma statistic show`, `lspci -vv | grep -i lnksta`"
 TOLD_PROXY = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`"
 TOLD_BY = "told by"
 UNMEASURED = "No bytes on the wire were measured: whether the network itself is slower is told by the ops' waits alone."

@@ -33,7 +33,7 @@ from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 20
+VERSION = 21
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
@@ -60,7 +60,7 @@ BY_CPUS = (
     "sockets a node's CPUs carry all of it, and NICs do not break at once, so its proxies are late"
 )
 EACH_OTHER = "What {who} send each other stays on the wire too long"
-TOLD = "`ip -s link`, `ethtool -S`, `rdma statistic show`, `ibstat`"
+TOLD = "`ip -s link`, `ethtool -S DEVICE`, `rdma statistic show`, `ibstat`"
 TOLD_OF_CPUS = "`top -H -b -n 1 | head -40`, `cat /proc/pressure/cpu`, `cat /sys/fs/cgroup/cpu.stat`"
 
 
