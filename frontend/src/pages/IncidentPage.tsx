@@ -235,7 +235,11 @@ function UsualAndNow({ diagnosis: { findings, compared } }: { diagnosis: Diagnos
       <ComparedPanel
         id="parts"
         title="Where the slow op’s time goes"
-        hint={whose === undefined ? "part by part" : `of rank ${whose} in an iteration, part by part`}
+        hint={
+          whose === undefined
+            ? "part by part"
+            : `of rank ${whose} in an iteration, summed over its flows; hatched: grew most of its own`
+        }
         rows={parts}
         marksWorst
       />
