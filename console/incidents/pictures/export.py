@@ -15,9 +15,11 @@ from console.incidents.models import Incident
 from console.incidents.read import newest_revision
 from ingest.models import Attempt, Job, Rank
 from ingest.read import latest_data_ns, read_window
-from ingest.window import Window, save_window
+from ingest.window import TRACE_TABLES, TRAFFIC_TABLES, Window, save_window
 
 SECOND: Final = 1_000_000_000
+TABLES: Final = (*TRACE_TABLES, *TRAFFIC_TABLES)
+"""All that rules ask for."""
 SECONDS: Final = 16
 SECONDS_MAX: Final = 120
 RANK_SECONDS_MAX: Final = 16 * 2048
@@ -33,12 +35,12 @@ def incident_window(incident: Incident, seconds: int | None = None) -> Window:
     if seconds is None and revision is not None:
         start_ns, end_ns = revision.window_start_ns, revision.window_end_ns
         if end_ns - start_ns <= _longest_s(incident.attempt_id) * SECOND:
-            return read_window(incident.attempt_id, start_ns, end_ns, now_ns=end_ns)
+            return read_window(incident.attempt_id, start_ns, end_ns, TABLES, now_ns=end_ns)
     seconds = SECONDS if seconds is None else seconds
     _check_size(incident.attempt_id, seconds)
     old_enough_ns = max(incident.first_symptom_ns + seconds * SECOND * 3 // 4, incident.triggered_ns)
     end_ns = min(old_enough_ns, latest_data_ns(incident.attempt_id)) + 1
-    return read_window(incident.attempt_id, end_ns - seconds * SECOND, end_ns, now_ns=end_ns)
+    return read_window(incident.attempt_id, end_ns - seconds * SECOND, end_ns, TABLES, now_ns=end_ns)
 
 
 def question_of(incident: Incident) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def job_window(job: Job, seconds: int = SECONDS) -> Window:
     attempt = Attempt.objects.filter(job=job).latest("number")
     _check_size(attempt.pk, seconds)
     end_ns = latest_data_ns(attempt.pk) + 1
-    return read_window(attempt.pk, end_ns - seconds * SECOND, end_ns)
+    return read_window(attempt.pk, end_ns - seconds * SECOND, end_ns, TABLES)
 
 
 def window_bytes(window: Window, asked: Mapping[str, Any] | None = None) -> bytes:

@@ -52,6 +52,7 @@ async def test_a_responder_downloads_the_window_and_a_viewer_may_not(incident: I
     (tmp_path / "window.npz").write_bytes(answer.content)
     window = load_window(tmp_path / "window.npz")
     assert window.start_ns < incident.first_symptom_ns < window.end_ns
+    assert "traffic" in window.tables, "what was measured on the wire is evidence too"
     assert (await sync_to_async(download)(incident, Role.VIEWER)).status_code == 403
 
 
