@@ -191,7 +191,9 @@ def _straggler(window: Window, ranks: Ints, slow: pace.Slowing) -> Symptom:
 
 
 def _of_habit(symptom: Symptom, slow: pace.Slowing) -> Symptom:
-    said = f"{symptom.sentence} The job is not known for long enough to say that it did not always."
+    said = (
+        f"{symptom.sentence} It came too seldom, or the job is not known for long enough, to say that it is no habit."
+    )
     return replace(symptom, sentence=said, numbers={**symptom.numbers, HABIT: float(slow.n_iterations)})
 
 

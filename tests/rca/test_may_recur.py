@@ -47,8 +47,11 @@ def test_long_iterations_of_a_job_that_has_them_or_is_not_known_are_nothing(usua
 
 @pytest.mark.parametrize(
     "lengths",
-    [(500, 1500, 1500, 1500, 500), (500, 1500, 500, 1500, 500), (*SPELLS, *(500,) * 110), (500, 700, 500, 700, 500, 700)],
-    ids=["in one spell", "two of them", "hardly any time is lost", "not much longer"],
+    [
+        (500, 1500, 1500, 1500, 500), (500, 1500, 500), (500, 1200, 500, 1200, 500), (*SPELLS, *(500,) * 110),
+        (500, 700, 500, 700, 500, 700),
+    ],
+    ids=["in one spell", "one of them", "two that cost little", "hardly any time is lost", "not much longer"],
 )  # fmt: skip
 def test_what_does_not_come_back_or_costs_little_is_nothing(lengths: tuple[int, ...]) -> None:
     assert after(*lengths) is None
@@ -58,6 +61,15 @@ def test_what_does_not_come_back_or_costs_little_is_nothing(lengths: tuple[int, 
 def test_spells_of_which_a_young_job_has_had_two_may_recur_from_the_first_on(before: tuple[int, ...]) -> None:
     found = after(*SPELLS, usual=(*(500,) * 50, *before))
     assert found is not None and (found.kind, found.since_ns, found.n_iterations) == ("recurring", 500 * MS, 3)
+
+
+@pytest.mark.parametrize(("n_between", "is_told"), [(4, True), (30, True), (80, False)])
+def test_two_of_them_may_recur_where_they_cost_enough_of_the_time_since_the_first(
+    n_between: int, is_told: bool
+) -> None:
+    found = after(500, 1400, *(500,) * n_between, 1400, 500)
+    assert (found is not None) == is_told
+    assert found is None or (found.since_ns, found.n_iterations) == (500 * MS, 2)
 
 
 def symptom_of(window: Window) -> Symptom:
