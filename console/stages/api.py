@@ -34,6 +34,7 @@ from console.stages.read import (
     WindowRow,
     led_by,
     recording_of,
+    role_of,
     roles_of,
     window_row,
     windows_of,
@@ -60,7 +61,9 @@ WINDOW: Final = an_object(
     profile=dict[str, Any] | None,
 )  # fmt: skip
 QUERY: Final = [
-    OpenApiParameter("role", str, description="The group of ranks; the first if left out."),
+    OpenApiParameter(
+        "role", str, description="The group of ranks; if left out an incident's culprit's, else the first."
+    ),
     OpenApiParameter("limit", int, description=f"Newest windows at most; {WINDOWS_DEFAULT} if left out."),
 ]
 
@@ -98,7 +101,7 @@ class IncidentStages(APIView):
         span = incident.first_symptom_ns - BEFORE_NS, max(incident.last_seen_ns, incident.triggered_ns) + AROUND_NS
         is_over = incident.condition == ConditionState.CLEAR or incident.attempt.state != Attempt.State.RUNNING
         at = AsAt(incident.last_seen_ns, is_past=True) if is_over else AsAt(latest_data_ns(incident.attempt_id))
-        found = _windows(request, incident.attempt, span, at)
+        found = _windows(request, incident.attempt, span, at, next(iter(incident.culprits), None))
         return Response({**found, "first_symptom_at": iso_from_ns(incident.first_symptom_ns)})
 
 
@@ -115,12 +118,14 @@ class JobStageWindow(APIView):
 
 
 def _windows(
-    request: Request, attempt: Attempt | None, span: tuple[int, int] | None, at: AsAt | None
+    request: Request, attempt: Attempt | None, span: tuple[int, int] | None, at: AsAt | None, culprit: int | None = None
 ) -> dict[str, Any]:
     query = WindowQuery(data=request.query_params)
     query.is_valid(raise_exception=True)
     roles = roles_of(attempt) if attempt else []
-    role = query.validated_data.get("role", roles[0] if roles else "")
+    role = query.validated_data.get("role")
+    if role is None:
+        role = (role_of(attempt, culprit) if attempt and culprit is not None else None) or next(iter(roles), "")
     packets = windows_of(attempt, role, span, query.validated_data["limit"]) if attempt else []
     recording = recording_of(attempt) if attempt else Recording(False, 0, "")
     return {

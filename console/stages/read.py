@@ -72,6 +72,12 @@ def roles_of(attempt: Attempt) -> list[str]:
     return list(found)
 
 
+def role_of(attempt: Attempt, rank: int) -> str | None:
+    """The group of a rank, as far as a window shows it: of large groups windows list the ranks that differ most."""
+    rows = StagePacket.objects.filter(attempt=attempt, body__ranks__rank__contains=[rank])
+    return rows.order_by("-end_ns").values_list("role", flat=True).first()
+
+
 def windows_of(
     attempt: Attempt, role: str | None = None, span: tuple[int, int] | None = None, limit: int = WINDOWS_DEFAULT
 ) -> list[StagePacket]:

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { barRows, changeWords, coverWords, quantity } from "../src/incident/compare";
+import { barRows, changeWords, coverWords, quantity, slowerWords } from "../src/incident/compare";
 
 const row = (usual: number, now: number, unit = "ms", what = "GPU copy") => ({ what, usual, now, unit });
 
@@ -52,6 +52,16 @@ describe("usual against now", () => {
   ])("writes %d %s as %s", (value, unit, words) => {
     expect(quantity(value, unit)).toBe(words);
   });
+});
+
+it.each([
+  [{ iteration_s: 0.412, iteration_usual_s: 0.29 }, "an iteration takes 412 ms, usually 290 ms (+42 %)"],
+  [{ iteration_s: 1.2, iteration_usual_s: 0.4 }, "an iteration takes 1.2 s, usually 400 ms (3 ×)"],
+  [{ iteration_s: 0.2, iteration_usual_s: 0.4 }, ""],
+  [{ iteration_s: 0.2 }, ""],
+  [{}, ""],
+])("says by how much a slow job is slower: %o", (numbers, words) => {
+  expect(slowerWords({ numbers })).toBe(words);
 });
 
 describe("how far a finding reaches", () => {

@@ -133,7 +133,9 @@ describe("what the verdict shows", () => {
   );
   const asking = (changes: Partial<Parameters<typeof DiagnoseAgain>[0]> = {}) =>
     verdict({
-      children: <DiagnoseAgain row={makeIncident()} mayDiagnose isAsked={false} onActed={nothing} {...changes} />,
+      children: (
+        <DiagnoseAgain row={makeIncident()} mayDiagnose isAsked={false} timeline={[]} onActed={nothing} {...changes} />
+      ),
     });
 
   it("says step by step how far it reaches", async () => {
@@ -165,6 +167,24 @@ describe("what the verdict shows", () => {
     const asked = drawn(asking({ isAsked: true }));
     expect(button(asked)).toBe(false);
     expect(asked.querySelector('[role="status"]')?.textContent).toBe("diagnosing …");
+  });
+
+  it("says beside it what came of asking", () => {
+    const entry = {
+      incident: 1,
+      at: "2026-11-27T10:00:00Z",
+      actor: "ann",
+      actor_kind: "person",
+      before: "",
+      after: "",
+    };
+    const note = "Diagnosed again: the same answer as revision 2.";
+    const timeline = [
+      { ...entry, id: 1, verb: "asked again", note: "" },
+      { ...entry, id: 2, verb: "confirmed", note },
+    ];
+    expect(drawn(asking({ timeline })).querySelector('.verdict-grade [role="status"]')?.textContent).toContain(note);
+    expect(drawn(asking()).querySelector('.verdict-grade [role="status"]')?.textContent).toBe("");
   });
 
   it("lists in which layer the trouble is and what each source says of it", async () => {

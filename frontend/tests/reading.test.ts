@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { ApiError } from "../src/api";
-import { adviceLines, agrees, flowCounters, stanceOf } from "../src/incident/reading";
+import { adviceLines, agrees, answerToAsked, flowCounters, stanceOf } from "../src/incident/reading";
 import { notSeenTitle } from "../src/pages/IncidentPage";
 import { nicsAlike, nodeState } from "../src/pages/NodesPage";
 import { isFinal } from "../src/parts/Failure";
@@ -41,6 +41,27 @@ describe("counters of both ends", () => {
 
   it("are nothing for another measurement", () => {
     expect(flowCounters({ ...evidence, what: "port of eth0", value: "down" })).toBeNull();
+  });
+});
+
+describe("another diagnosis that was asked for", () => {
+  const entries = (...verbs: string[]) =>
+    verbs.map((verb, id) => ({ ...ENTRY, id, verb, at: `2026-11-27T10:00:0${id}Z`, note: `note ${id}` }));
+  const ENTRY = { incident: 1, actor: "ann", actor_kind: "person", before: "", after: "" };
+
+  it("is answered by the next thing the detector says of the cause", () => {
+    const found = answerToAsked(entries("diagnosed", "asked again", "commented", "confirmed", "commented"));
+    expect(found).toEqual({ words: "note 3", at: "2026-11-27T10:00:03Z" });
+    expect(answerToAsked(entries("asked again", "revised"))?.words).toBe("Diagnosed again: another answer.");
+    expect(answerToAsked(entries("asked again", "diagnosis failed"))?.words).toMatch(/could not/);
+  });
+
+  it("has no answer yet, or one that a later diagnosis has replaced, or was never asked for", () => {
+    expect(answerToAsked(entries("diagnosed", "asked again"))).toBeNull();
+    expect(answerToAsked(entries("asked again", "confirmed", "asked again"))).toBeNull();
+    expect(answerToAsked(entries("asked again", "confirmed", "revised"))).toBeNull();
+    expect(answerToAsked(entries("diagnosed", "revised"))).toBeNull();
+    expect(answerToAsked([])).toBeNull();
   });
 });
 

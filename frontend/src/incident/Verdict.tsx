@@ -5,13 +5,13 @@
 
 import type { ComponentChildren } from "preact";
 import type { SeenBefore } from "../api";
-import type { IncidentRow } from "../live/rows";
+import type { IncidentRow, TimelineRow } from "../live/rows";
 import { Ago, Copy, GradeMark } from "../parts/bits";
 import { actOn, isUnderWay } from "../state/actions";
 import { COMPONENT, count, faultWords, inOrder, LAYER, rankRanges, subjectWords, worded } from "../state/words";
 import type { Cover, Diagnosis, Finding, GridColumns } from "../types";
-import { coverWords } from "./compare";
-import { adviceLines, stanceOf } from "./reading";
+import { coverWords, slowerWords } from "./compare";
+import { adviceLines, answerToAsked, stanceOf } from "./reading";
 
 /** What the verdict shows of an incident; a bundle has as much without being one. */
 export type VerdictRow = Pick<
@@ -41,6 +41,7 @@ export function Verdict({ row, diagnosis, grid, seenBefore, onSelect, children, 
       <h1>{row.headline}</h1>
       <p class="verdict-grade">
         <HowSure row={row} finding={finding} />
+        {diagnosis && slowerWords(diagnosis.symptom) && <span class="faint">{slowerWords(diagnosis.symptom)}</span>}
         {children}
       </p>
       {diagnosis && <Agreement diagnosis={diagnosis} headline={row.headline} />}
@@ -58,21 +59,33 @@ interface DiagnoseAgainProps {
   mayDiagnose: boolean;
   /** A diagnosis is asked for and not there yet. */
   isAsked: boolean;
+  timeline: readonly TimelineRow[];
   onActed: () => void;
 }
 
-export function DiagnoseAgain({ row, mayDiagnose, isAsked, onActed }: DiagnoseAgainProps) {
-  if (isAsked) return <span role="status">diagnosing …</span>;
-  if (!mayDiagnose) return null;
+export function DiagnoseAgain({ row, mayDiagnose, isAsked, timeline, onActed }: DiagnoseAgainProps) {
+  const said = isAsked ? null : answerToAsked(timeline);
   return (
-    <button
-      type="button"
-      class="small"
-      disabled={isUnderWay(row.number, "diagnose")}
-      onClick={() => void actOn(row, "diagnose").then(onActed)}
-    >
-      Diagnose again
-    </button>
+    <>
+      {mayDiagnose && !isAsked && (
+        <button
+          type="button"
+          class="small"
+          disabled={isUnderWay(row.number, "diagnose")}
+          onClick={() => void actOn(row, "diagnose").then(onActed)}
+        >
+          Diagnose again
+        </button>
+      )}
+      <span role="status" class="faint">
+        {isAsked && "diagnosing …"}
+        {said && (
+          <>
+            {said.words} <Ago at={said.at} />
+          </>
+        )}
+      </span>
+    </>
   );
 }
 

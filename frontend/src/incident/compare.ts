@@ -4,7 +4,7 @@
  */
 
 import { spanWords } from "../state/clock";
-import type { Compared, Cover } from "../types";
+import type { Compared, Cover, Symptom } from "../types";
 
 export interface BarRow extends Compared {
   /** Shares of the longest bar of this unit, 0 to 1. */
@@ -38,13 +38,21 @@ export function barRows(rows: readonly Compared[], marksWorst: boolean): BarRow[
 }
 
 /** "3.2 ×" the usual, "0.4 ×", "as usual". */
-export function changeWords({ usual, now }: Compared): string {
+export function changeWords({ usual, now }: Pick<Compared, "usual" | "now">): string {
   if (usual === now) return "as usual";
   if (now === 0) return "none";
   if (usual <= 0 || now < 0) return usual === 0 ? "usually none" : "";
   const times = now / usual;
   if (times < WORTH_SAYING && times > 1 / WORTH_SAYING) return "as usual";
   return `${times >= 10 ? Math.round(times) : Number(times.toPrecision(2))} ×`;
+}
+
+/** By how much a slow job is slower: "an iteration takes 412 ms, usually 290 ms (+42 %)"; "" of other trouble. */
+export function slowerWords({ numbers }: Pick<Symptom, "numbers">): string {
+  const { iteration_s: now, iteration_usual_s: usual } = numbers;
+  if (!now || !usual || now <= usual) return "";
+  const much = now < 2 * usual ? `+${Math.round((100 * (now - usual)) / usual)} %` : changeWords({ usual, now });
+  return `an iteration takes ${quantity(now, "s")}, usually ${quantity(usual, "s")} (${much})`;
 }
 
 const SPAN_MS: Record<string, number> = { ns: 1e-6, us: 1e-3, µs: 1e-3, ms: 1, s: 1000 };

@@ -3,6 +3,7 @@
  * ends, and the commands within its advice.
  */
 
+import type { TimelineRow } from "../live/rows";
 import type { Condition, Evidence, Finding } from "../types";
 
 /** Words of a cause and the components they speak of. Causes without such words blame a side only. */
@@ -109,4 +110,20 @@ export function stanceOf(sentence: string, headline: string, missing: readonly s
   const said = /^[^:,]+, ([^:]+): /.exec(sentence)?.[1] ?? "";
   const stance = STANCES[said] ?? "says";
   return { stance, words: said === "same culprit" ? `${source}: same culprit` : words };
+}
+
+/** Verbs of the detector that say what it makes of the cause, in words; "": the note says it. */
+const ANSWERS: Record<string, string> = {
+  confirmed: "",
+  revised: "Diagnosed again: another answer.",
+  diagnosed: "Diagnosed again: a cause is named.",
+  "diagnosis failed": "It could not be diagnosed again.",
+};
+
+/** What became of the newest diagnosis that somebody asked for, and when it was said; null once there is a newer one. */
+export function answerToAsked(timeline: readonly TimelineRow[]): { words: string; at: string } | null {
+  const told = timeline.filter(({ verb }) => verb === "asked again" || verb in ANSWERS);
+  const [asked, said] = told.slice(-2);
+  if (asked?.verb !== "asked again" || !said || !(said.verb in ANSWERS)) return null;
+  return { words: ANSWERS[said.verb] || said.note, at: said.at };
 }

@@ -121,6 +121,7 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
             row={row}
             mayDiagnose={answer.may.includes("diagnose")}
             isAsked={answer.asked_at !== null}
+            timeline={snapshot.timeline}
             onActed={() => detail.refreshMay()}
           />
         </Verdict>

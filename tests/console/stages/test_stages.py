@@ -130,6 +130,29 @@ async def test_the_api_gives_windows_pictures_and_the_command_to_profile(ingest:
     assert "Rank 3 leaves data last" in one["steps"]["text"]
 
 
+async def test_an_incident_shows_the_group_of_its_culprit_first(ingest: Ingest) -> None:
+    await Training(ingest).train(150)
+    await cut()
+    attempt, one = (
+        await Attempt.objects.select_related("job__team").alatest("pk"),
+        await StagePacket.objects.alatest("pk"),
+    )
+    for role, ranks in (("pp 0", [0, 1, 2, 3]), ("pp 1", [4, 5, 6, 7])):
+        one.pk, one.role = None, role
+        one.body["ranks"]["rank"] = ranks
+        await one.asave()
+    await StagePacket.objects.filter(role="").adelete()
+    client = await browser(ingest)
+    made = await sync_to_async(make_incident)(attempt, first_symptom_ns=one.start_ns)
+    path, shown = f"/api/v1/incidents/{made.pk}/stages", {}
+    for culprits in ([5], [1], [99], []):
+        await Incident.objects.filter(pk=made.pk).aupdate(culprits=culprits)
+        shown[tuple(culprits)] = (await sync_to_async(client.get)(path)).json()["role"]
+    assert shown == {(5,): "pp 1", (1,): "pp 0", (99,): "pp 0", (): "pp 0"}
+    asked = (await sync_to_async(client.get)(path, {"role": "pp 1"})).json()
+    assert asked["role"] == "pp 1"
+
+
 async def test_of_a_job_that_stands_the_api_says_since_when_and_of_one_that_runs_it_does_not(ingest: Ingest) -> None:
     job = Training(ingest)
     await job.train(150)
