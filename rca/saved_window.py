@@ -20,6 +20,7 @@ import numpy as np
 from ingest.door.impossible import RANKS_MAX, impossible_rows
 from ingest.traces.saved import BYTES_MAX
 from ingest.window import BadWindow, Window, load_question
+from rca.bundle.evidence import evidence_at
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Symptom, SymptomKind, symptom_from_json, to_json
 from rca.printed import alternative_lines, text
@@ -49,6 +50,8 @@ def tell(chosen: argparse.Namespace, join: Join = lambda diagnosis, window, sett
     except BadWindow as error:
         print(error, file=sys.stderr)
         return 2
+    if unknown := sorted(set(question.get("thresholds", {})) - set(DEFAULT.thresholds())):
+        print(f"{chosen.window}: thresholds unknown here are left out: {ascii(unknown)[1:-1][:300]}.", file=sys.stderr)
     seen = look(window, Normal(), settings)
     is_asked = chosen.anyway or chosen.why_not is not None
     symptoms = symptoms or seen.symptoms or ((_asked(window),) if is_asked else ())
@@ -105,6 +108,10 @@ def _gib(text: str) -> float:
 def _loaded(path: Path, bytes_max: int) -> tuple[Window, dict[str, Any]]:
     """The window and what it was diagnosed for. BadWindow also for one from which nobody can be told from anybody, and for one
     with rows that ingest would have refused."""
+    if evidence_at(path) is not None:
+        raise BadWindow(
+            f"{path} is an incident's evidence, not a saved window: `python -m rca bundle {path}` diagnoses it."
+        )
     window, question = load_question(path, bytes_max)
     for table, rows in window.tables.items():
         if n := int(impossible_rows(table, rows, EVER_NS).sum()):

@@ -190,6 +190,22 @@ def test_a_window_that_says_what_it_was_diagnosed_for_gives_that_diagnosis_again
     assert again == json.loads(json.dumps(to_json(found)))
 
 
+def test_thresholds_that_are_unknown_here_are_left_out_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    window = test_slowdown.recorded("slow_copies_2")
+    found = test_slowdown.diagnosed(window)
+    save_window(
+        tmp_path / "w.npz",
+        window,
+        {"symptom": to_json(found.symptom), "thresholds": found.thresholds | {"of_tomorrow": 7}},
+    )
+    assert main([str(tmp_path / "w.npz")]) == 0
+    said = capsys.readouterr()
+    assert said.err == f"{tmp_path / 'w.npz'}: thresholds unknown here are left out: 'of_tomorrow'.\n"
+    assert "rank 2" in said.out.lower()
+
+
 @pytest.mark.parametrize(
     "asked",
     [

@@ -18,6 +18,7 @@ from rca.bundle.command import main as of_dumps
 from rca.bundle.evidence import evidence_among
 from rca.bundle.evidence_command import APART, main
 from rca.bundle.silent import SILENT_FILE, silent_text
+from rca.saved_window import main as diagnose_window
 from tests.windows import make_window
 
 WHY = f"{NO_PYTHON}, so it has no Python stack"
@@ -121,3 +122,11 @@ def test_of_several_looks_and_kinds_a_process_has_one_reason() -> None:
     assert silent_text(silent * 2).splitlines() == [
         f"stacks of rank 3 on n: {WHY}", f"recorder of rank 3 on n: {WHY}", "recorder of rank 4 on n: no answer",
     ]  # fmt: skip
+
+
+def test_the_command_for_windows_says_which_command_is_for_evidence(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (folder, zipped(folder)):
+        assert diagnose_window([str(path)]) == 2
+        assert f"`python -m rca bundle {path}` diagnoses it" in capsys.readouterr().err
