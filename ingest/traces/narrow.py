@@ -130,12 +130,14 @@ def read_evidence(
     live = frame.window({"live": found["live"]}, unreadable, GROUPS["live"], last=tuple(OF_ONE))
     whole = _with_a_past(frame, live)
     if not whole:
-        rest = frame.window({group: found[group] for group in ("ops", "flow")}, {}, ("op", "flow"), last=tuple(OF_ONE))
+        held = {group: found[group] for group in ("ops", "flow")}
+        rest = frame.window(held, {}, ("op", "flow"), last=tuple(OF_ONE), narrow=NARROW)
         damaged = Counter(live.unreadable) + Counter(rest.unreadable)
         return _with_traffic(frame, replace(live, tables={**live.tables, **rest.tables}, unreadable=damaged))
     more, also = read_groups(Reading(attempt_id, start_ns, end_ns, ALL, whole))
     found = {group: [one for one in held if one.node_id not in whole] for group, held in found.items()}
-    return _with_traffic(frame, frame.window(_joined(found, more), Counter({**unreadable, **also}), last=tuple(OF_ONE)))
+    damaged = Counter({**unreadable, **also})
+    return _with_traffic(frame, frame.window(_joined(found, more), damaged, last=tuple(OF_ONE), narrow=NARROW))
 
 
 def _with_traffic(frame: Frame, window: Window) -> Window:

@@ -151,8 +151,8 @@ class Watch:
             return self._window(start_ns, end_ns, since_ns=since_ns, last=TICKED, late=LATE, only=only, narrow=NARROW)
         process = self._window(start_ns, end_ns, ("process",)).rows("process")
         if not process["alive"].all():
-            return self._window(start_ns, end_ns, STANDING, last=tuple(OF_ONE))
-        return self._window(start_ns, end_ns, STANDING, rest_ns=REST_NS, last=tuple(OF_ONE))
+            return self._window(start_ns, end_ns, STANDING, last=tuple(OF_ONE), narrow=NARROW)
+        return self._window(start_ns, end_ns, STANDING, rest_ns=REST_NS, last=tuple(OF_ONE), narrow=NARROW)
 
     def _history(self, window: Window) -> Window | None:
         back_ns = history_ns(self.normal.pace, window.end_ns, DEFAULT, window.end_ns - window.start_ns)
