@@ -136,8 +136,8 @@ def read_evidence(
         return _with_traffic(frame, replace(live, tables={**live.tables, **rest.tables}, unreadable=damaged))
     more, also = read_groups(Reading(attempt_id, start_ns, end_ns, ALL, whole))
     found = {group: [one for one in held if one.node_id not in whole] for group, held in found.items()}
-    damaged = Counter({**unreadable, **also})
-    return _with_traffic(frame, frame.window(_joined(found, more), damaged, last=tuple(OF_ONE), narrow=NARROW))
+    unread = Counter({**unreadable, **also})
+    return _with_traffic(frame, frame.window(_joined(found, more), unread, last=tuple(OF_ONE), narrow=NARROW))
 
 
 def _with_traffic(frame: Frame, window: Window) -> Window:
