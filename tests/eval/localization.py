@@ -38,7 +38,8 @@ def main() -> int:
     plans = plans_of(chosen)
     if chosen.through_server:
         return compare(chosen.seed, [plan for plan in plans if plan[2] != "healthy"][: chosen.through_server])
-    name = f"localization-{chosen.seed}{'-kernels' if chosen.kernels else ''}.jsonl"
+    more = ("-kernels" if chosen.kernels else "") + ("-odd" if chosen.odd else "")
+    name = f"localization-{chosen.seed}{more}.jsonl"
     kept = chosen.results or ROOT / "var" / "eval" / name
     known = {} if chosen.only else read_results(kept, code_version())
     todo = [plan for plan in plans if plan[:2] not in known]
@@ -84,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--faults", default="", help="of these faults (or rows of the fault table) only")
     made.add_argument("--only", type=int, action="append", help="the case of this number; may be given again")
     made.add_argument("--kernels", action="store_true", help="the plugin has NCCL report kernels (DIOGENES_KERNELS)")
+    made.add_argument("--odd", action="store_true", help="jobs of other shapes: TP 1 to 4, nodes of 2 to 16 GPUs")
     made.add_argument("--windows", type=Path, help="folder for the window of each case's newest diagnosis")
     made.add_argument("--results", type=Path, help="file to keep cases in, and to go on from")
     made.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="cases at a time")
@@ -97,7 +99,11 @@ def plans_of(chosen: argparse.Namespace) -> list[Plan]:
     """What is to be run, size by size."""
     faults = tuple(filter(None, chosen.faults.split(",")))
     sizes = [int(size) for size in chosen.sizes.split(",")]
-    found = [(gpus, *one) for gpus in sizes for one in planned(gpus, chosen.cases or CASES_AT.get(gpus, 64), faults)]
+    found = [
+        (gpus, *one)
+        for gpus in sizes
+        for one in planned(gpus, chosen.cases or CASES_AT.get(gpus, 64), faults, is_odd=chosen.odd)
+    ]
     return [plan for plan in found if not chosen.only or plan[1] in chosen.only]
 
 
@@ -109,7 +115,7 @@ def run_all(chosen: argparse.Namespace, plans: Sequence[Plan], kept: Path, rows:
     def tell(share: float) -> None:
         bar.tell(len(rows) - n_known + share)
 
-    run = partial(run_plan, chosen.seed, kernels=chosen.kernels, windows=chosen.windows)
+    run = partial(run_plan, chosen.seed, kernels=chosen.kernels, is_odd=chosen.odd, windows=chosen.windows)
     for found in in_parallel(run if chosen.jobs > 1 else partial(run, tell=tell), plans, chosen.jobs):
         rows[found["gpus"], found["number"]] = found
         bar.tell(len(rows) - n_known, f"{found['fault']} at {found['gpus']}")
@@ -121,11 +127,16 @@ def run_all(chosen: argparse.Namespace, plans: Sequence[Plan], kept: Path, rows:
 
 
 def run_plan(
-    seed: int, plan: Plan, kernels: bool, windows: Path | None, tell: Callable[[float], None] = lambda share: None
+    seed: int,
+    plan: Plan,
+    kernels: bool,
+    is_odd: bool,
+    windows: Path | None,
+    tell: Callable[[float], None] = lambda share: None,
 ) -> Row:
     """Draws the case and runs it."""
     gpus, number, row, fault = plan
-    case = draw_case(seed, gpus, number, row, fault)
+    case = draw_case(seed, gpus, number, row, fault, is_odd=is_odd)
     return run_case(with_kernels(case) if kernels else case, tell, windows)
 
 

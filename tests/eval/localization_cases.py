@@ -40,6 +40,12 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     "everything slow": ("links_slow", "gpus_slow"),
     "node or agent silent": ("node_silent", "agent_silent"),
 }
+ODD_ROWS: Final = ROWS | {
+    "PCIe of a NIC": ("pcie_contended", "nic_pcie_slow"),
+    "cross-NUMA": ("misaligned", "cross_numa"),
+    "execution error, frozen or killed": ("cuda_error", "gpu_error", "rank_frozen", "rank_killed"),
+}
+"""The same rows with what Pulse's tables have besides, for jobs of other shapes (`--odd`)."""
 HEALTHY: Final = ("warm_up", "evaluation_pause", "checkpoint", "recompile", "overlap", "heavy_master", "warm_experts",
                   "clock_skew", "clock_drift", "agent_restart", "spool_drain", "server_outage")  # fmt: skip
 FROM_THE_START: Final = ("warm_up", "overlap", "heavy_master", "warm_experts", "clock_drift", "clock_skew")
@@ -71,6 +77,7 @@ class Case:
     job_seed: int
     iteration_s: float
     slowdown: float = 0.0
+    is_odd: bool = False
 
     @property
     def is_healthy(self) -> bool:
@@ -83,7 +90,7 @@ class Case:
     @property
     def command(self) -> str:
         """Repeats this case alone."""
-        more = " --kernels" if self.physics.kernels else ""
+        more = (" --kernels" if self.physics.kernels else "") + (" --odd" if self.is_odd else "")
         return f"python -m tests.eval.localization --seed {self.seed} --sizes {self.gpus} --only {self.number}{more}"
 
 
@@ -92,9 +99,11 @@ def with_kernels(case: Case) -> Case:
     return replace(case, physics=replace(case.physics, kernels=True))
 
 
-def planned(gpus: int, n_cases: int, faults: tuple[str, ...] = ()) -> list[tuple[int, str, str]]:
+def planned(
+    gpus: int, n_cases: int, faults: tuple[str, ...] = (), *, is_odd: bool = False
+) -> list[tuple[int, str, str]]:
     """(number, row, fault) of n_cases faulty cases and as many healthy ones, in turn; of `faults` only, where given."""
-    rows = list(ROWS.items())
+    rows = list((ODD_ROWS if is_odd else ROWS).items())
     found = []
     for at in range(n_cases):
         row, names = rows[at % len(rows)]
@@ -103,11 +112,15 @@ def planned(gpus: int, n_cases: int, faults: tuple[str, ...] = ()) -> list[tuple
     return [one for one in found if not faults or one[2] in faults or one[1] in faults]
 
 
-def draw_case(seed: int, gpus: int, number: int, row: str, fault: str, layout: Layout | None = None) -> Case:
-    """The case of this number; the same for the same arguments. layout: drawn, unless it is given."""
+def draw_case(
+    seed: int, gpus: int, number: int, row: str, fault: str, layout: Layout | None = None, *, is_odd: bool = False
+) -> Case:
+    """The case of this number; the same for the same arguments. layout: drawn, unless it is given; is_odd: of other shapes."""
     drawn: list[Case] = []
     for attempt in range(DRAWS_MAX):
-        drawn.append(_draw(seed, gpus, number, row, fault, layout, random.Random(f"{seed}/{gpus}/{number}/{attempt}")))
+        draw = random.Random(f"{seed}/{gpus}/{number}/{attempt}")
+        shape = layout or (draw_odd_layout if is_odd else draw_layout)(gpus, fault, draw)
+        drawn.append(replace(_draw(seed, gpus, number, row, fault, shape, draw), is_odd=is_odd))
         if _is_felt(drawn[-1]):
             return drawn[-1]
     if not _must_slow(drawn[-1].fault):
@@ -115,8 +128,7 @@ def draw_case(seed: int, gpus: int, number: int, row: str, fault: str, layout: L
     return min(drawn, key=lambda case: abs(math.log(case.slowdown / SLOWDOWN_LEAST)))  # the nearest to what is wanted
 
 
-def _draw(seed: int, gpus: int, number: int, row: str, name: str, given: Layout | None, draw: random.Random) -> Case:
-    layout = given or draw_layout(gpus, name, draw)
+def _draw(seed: int, gpus: int, number: int, row: str, name: str, layout: Layout, draw: random.Random) -> Case:
     physics = draw_physics(layout, draw)
     if name == "different_op" and physics.dp_reduce == "tree":
         physics = replace(physics, dp_reduce="ring")  # a tree knows no other op
@@ -176,6 +188,21 @@ def draw_layout(gpus: int, fault: str, draw: random.Random) -> Layout:
         is_seen = fault != "hot_expert" or tp * ep > NODE_RANKS  # an exchange inside a node leaves no trace
         if tp * pp * dp == gpus and dp > 1 and is_seen and not (has_experts and ep == 1):
             return Layout(tp, pp, dp, ep, NODE_RANKS, nics)
+
+
+def draw_odd_layout(gpus: int, fault: str, draw: random.Random) -> Layout:
+    """What `draw_layout` does not draw: no or little tensor parallelism, nodes of 2 to 16 GPUs, more often with shared NICs."""
+    while True:
+        node = draw.choice((2, 4, 8, 16))
+        tp, pp = draw.choice((1, 1, 2, 4)), draw.choice((1, 1, 2, 4))
+        dp = gpus // (tp * pp)
+        has_experts = fault in ("hot_expert", "warm_experts") or draw.random() < 0.3
+        ep = draw.choice([n for n in (2, 4, 8) if dp % n == 0 and n <= dp] or [1]) if has_experts else 1
+        nics = draw.choice((0, 0, node // 2))
+        is_seen = fault != "hot_expert" or tp * ep > node
+        is_job = tp * pp * dp == gpus and dp > 1 and tp <= node and gpus % node == 0 and gpus >= 4 * node
+        if is_job and is_seen and not (has_experts and ep == 1):
+            return Layout(tp, pp, dp, ep, node, nics)
 
 
 def draw_physics(layout: Layout, draw: random.Random) -> Physics:

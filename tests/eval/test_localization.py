@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.eval.localization_cases import (
     ROWS,
     _who_sends,
     draw_case,
+    draw_odd_layout,
     fewer_replicas,
     iteration_seconds,
     planned,
@@ -62,6 +64,19 @@ def test_every_row_of_the_fault_table_is_as_frequent_and_half_the_jobs_are_healt
     assert counts.pop("healthy") == n_cases >= 60
     assert set(counts) == set(ROWS) and len(set(counts.values())) == 1
     assert {fault for _, name, fault in plans if name == "healthy"} == set(HEALTHY)
+
+
+def test_odd_jobs_have_shapes_and_faults_that_are_not_drawn_otherwise() -> None:
+    plans = planned(64, 64, is_odd=True)
+    assert {number for number, *_ in plans} == {number for number, *_ in planned(64, 64)}
+    assert {"pcie_contended", "misaligned", "cuda_error"} <= {fault for *_, fault in plans}
+    layouts = [draw_odd_layout(64, "gpu_slow", random.Random(seed)) for seed in range(60)]
+    assert {one.ranks_per_node for one in layouts} == {2, 4, 8, 16} and {one.tp for one in layouts} == {1, 2, 4}
+    assert any(one.n_nics_per_node < one.ranks_per_node for one in layouts) and any(one.ep > 1 for one in layouts)
+    assert all(one.n_ranks == 64 and one.n_nodes >= 4 for one in layouts)
+    case = draw_case(3, 32, 2 * 9, "execution error, frozen or killed", "cuda_error", is_odd=True)
+    assert case.is_odd and case.command.endswith("--only 18 --odd")
+    assert case == draw_case(3, 32, 2 * 9, "execution error, frozen or killed", "cuda_error", is_odd=True)
 
 
 @pytest.mark.parametrize(("dp", "ep", "tried"), [(125, 1, 25), (125, 5, 25), (250, 2, 10), (250, 5, 10)])
