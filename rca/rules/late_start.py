@@ -16,14 +16,14 @@ import numpy as np
 
 from rca.counters import GPU_READY_NAME
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
-from rca.keys import Ints, Mask
+from rca.keys import Ints, Keys, Mask
 from rca.settings import Settings
 from rca.slow.copies import own_copy_ns
 from rca.slow.cover import BESIDE_MIN, COVERED_MIN, SHARE_MIN, blamed_of
 from rca.slow.inside import Wait
-from rca.slow.late_together import LEAD_MIN, are_late_alike, are_less_even, leaders, mates_of
+from rca.slow.late_together import LEAD_MIN, are_late_alike, are_less_even, leaders, mates_of, mean_known
 from rca.slow.launch_anywhere import leads_anywhere_ns, uneven_nodes
-from rca.slow.launch_lead import last_to_launch, launch_alike
+from rca.slow.launch_lead import last_to_launch, launch_alike, leading_anywhere
 from rca.slow.slow_words import finding_of, for_everybody
 from rca.slow.slowdown import Slowdown
 from rca.slow.standstill import hidden_mates, stands_still
@@ -31,11 +31,12 @@ from rca.slow.streams import Floats
 from rca.words import capitalised, named
 
 RULE = "late_start"
-VERSION = 14
+VERSION = 15
 NEEDS = frozenset({GPU_READY_NAME})
 
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"
 TOLD_NODE = "`top -b -n 1 | head -30`, `nvidia-smi`, `nvidia-smi dmon -c 5`"
+LATE_MIN_NS = 300_000.0
 SENDS_MIN = 2
 SHOWN_MIN = 0.5  # of the slow iterations
 LONGER, ALL_LONGER = "{who} takes longer for its own work", "All of {who} take longer for their own work"
@@ -132,24 +133,53 @@ def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
     if len(there) == 1:
         return _alone(slowdown, own, at)
     whole = _blaming(slowdown, own, seen if is_all else at, Component.NODE, ALL_LONGER)
-    last = last_to_launch(slowdown, _together(slowdown, at, hidden))
+    together = _together(slowdown, at, hidden)
+    last = last_to_launch(slowdown, together)
     if len(last) == 1:
         return _last(slowdown, own, at, last)
     if is_all and not _stands_out(slowdown, own, seen) and are_less_even(slowdown, seen):
         return _of(whole, there)
     ranks = np.union1d(slowdown.iterations.ranks[np.union1d(at, veiled)], hidden)
-    if len(ranks) > 1 and not len(last) and launch_alike(slowdown, ranks):
+    if len(ranks) > 1 and not len(last) and launch_alike(slowdown, np.union1d(ranks, together)):
         return _of(whole, there)
     at, hidden = np.setdiff1d(seen, veiled) if is_all else at, np.setdiff1d(ranks, slowdown.iterations.ranks[at])
     is_hidden = len(at) == 1 and len(hidden) > 0
     leading = at[:0] if is_hidden else leaders(slowdown, at)
     if len(leading) == 1:
-        return _blaming(slowdown, own, leading, Component.GPU, LONGER)
+        unseen = _unseen_mates(slowdown, leading, there)
+        one = _blaming(slowdown, own, leading, Component.GPU, LONGER)
+        return _tied(one, unseen) if len(unseen) else one
     if is_all and not is_hidden and not len(leading) and are_late_alike(slowdown, at):
         return _of(whole, there)
     if len(leading):
         return _tied(_blaming(slowdown, own, leading, Component.GPU, LONGER), hidden[:0])
-    return _tied(_blaming(slowdown, own, at, Component.GPU, LONGER), hidden)
+    unseen = _unseen_mates(slowdown, at, there)
+    return _tied(_blaming(slowdown, own, at, Component.GPU, LONGER), np.union1d(hidden, unseen))
+
+
+def _unseen_mates(slowdown: Slowdown, at: Ints, there: Ints) -> Ints:
+    """Global ranks that are tied to these (positions) inside their node, and of whom the ops that these begin late show nothing:
+    these may wait for one of them. Where some of all these launch later than others of the node, those alone. there: global ranks
+    of the node."""
+    launches, delays, ranks = slowdown.delays.launches, slowdown.delays, slowdown.iterations.ranks
+    is_mate = np.isin(ranks, there) & np.isin(delays.group, delays.group[at])
+    is_mate[at] = False
+    late = np.concatenate([_late_kinds(slowdown, int(one)) for one in at])
+    unseen = []
+    for mate in np.flatnonzero(is_mate).tolist():
+        theirs = launches.places_of(mate)
+        shown = launches.kind[theirs][np.isfinite(delays.noise_ns[theirs])]
+        if not np.isin(late, shown).any():
+            unseen.append(int(ranks[mate]))
+    leading = np.intersect1d(leading_anywhere(slowdown, there), [*unseen, *ranks[at].tolist()])
+    return np.array([one for one in unseen if one in leading or not len(leading)], np.int64)
+
+
+def _late_kinds(slowdown: Slowdown, at: int) -> Keys:
+    """Kinds of the ops that a rank (position) begins late of its own."""
+    launches, delays = slowdown.delays.launches, slowdown.delays
+    mine = launches.places_of(at)
+    return launches.kind[mine][mean_known(delays.own_ns[mine][:, slowdown.slow]) >= LATE_MIN_NS]
 
 
 def _stands_out(slowdown: Slowdown, own: Floats, at: Ints) -> bool:

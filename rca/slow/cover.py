@@ -62,7 +62,8 @@ def _blamed(iterations: Iterations, node: Ints, is_candidate: Mask, total: Float
     n_blamed = np.bincount(programs[is_blamed], minlength=len(sizes))
     struck = n_blamed > 0
     is_every_replica = bool((n_blamed[struck] == sizes[struck]).all() and (sizes[struck] >= EVERYBODY_MIN).all())
-    is_most = is_blamed.sum() >= EVERYBODY * max(told.sum(), TOLD_MIN * len(total))
+    # Of two stages of a pipeline one may lose much more by what strikes both.
+    is_most = is_candidate.sum() >= EVERYBODY * max(told.sum(), TOLD_MIN * len(total))
     return is_blamed, bool(is_most) or is_every_replica
 
 

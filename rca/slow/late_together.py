@@ -120,7 +120,7 @@ def _lead_ns(slowdown: Slowdown, places: list[int]) -> tuple[float, Mask]:
     ahead = [places[one] for one in late]
     usual_ns = float(slowdown.delays.noise_ns[ahead].max()) / math.sqrt(slowdown.slow.sum())
     noise = max(usual_ns, _chance_ns(slowdown, places))
-    own_ns = _mean(slowdown.delays.own_ns[ahead][:, slowdown.slow])
+    own_ns = mean_known(slowdown.delays.own_ns[ahead][:, slowdown.slow])
     spread = max(float(np.ptp(later[early])), float(np.ptp(later[late])))
     is_told = len(early) >= SPREAD_OF  # else too few to tell by how much they differ
     least = LEAD_SPREAD * spread if is_told else max(LEAD_MIN * float(own_ns.max()), spread)
@@ -132,7 +132,7 @@ def _lead_ns(slowdown: Slowdown, places: list[int]) -> tuple[float, Mask]:
 
 def _is_alike(slowdown: Slowdown, places: list[int], usual_ns: float) -> bool:
     """Whether all begin later of their own, and by the same, as far as their usual unevenness lets that be seen."""
-    own = _mean(slowdown.delays.own_ns[places][:, slowdown.slow])
+    own = mean_known(slowdown.delays.own_ns[places][:, slowdown.slow])
     noise = EVEN_NOISE * DEVIATION * usual_ns * math.sqrt(1 / slowdown.slow.sum() + 1 / slowdown.usual.sum())
     return float(own.min()) >= LEAD_MIN_NS and float(np.ptp(_later_ns(slowdown, places))) <= noise
 
@@ -141,7 +141,7 @@ def _later_ns(slowdown: Slowdown, places: list[int]) -> Floats:
     """By how much more than usual each of these begins after the middle of them."""
     ready = slowdown.delays.launches.ready[places]
     apart = ready - _median(ready)
-    return _mean(apart[:, slowdown.slow]) - _mean(apart[:, slowdown.usual])
+    return mean_known(apart[:, slowdown.slow]) - mean_known(apart[:, slowdown.usual])
 
 
 def _chance_ns(slowdown: Slowdown, places: list[int]) -> float:
@@ -181,7 +181,7 @@ def _unevenness_ns(ready: Floats) -> tuple[float, float]:
     return float(np.median(np.abs(apart))), float((len(ready) - 1) * n)
 
 
-def _mean(values: Floats) -> Floats:
+def mean_known(values: Floats) -> Floats:
     """Means of the last axis over what is known; 0 where nothing is."""
     known = np.isfinite(values)
     found: Floats = np.where(known, values, 0.0).sum(axis=-1) / np.maximum(known.sum(axis=-1), 1)

@@ -19,7 +19,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ingest.columns import Columns, picked, rows_at
-from rca.keys import Ints, Mask, Rows, distinct, is_p2p
+from nccl_instrument.tables import FUNC_SEND
+from rca.keys import Ints, Mask, Rows, distinct, is_p2p, mix
 from rca.slow.cover import SHARE_MIN
 from rca.slow.ops_of import ops_of
 from rca.slow.slowdown import ITERATIONS_MIN, Slowdown
@@ -37,7 +38,7 @@ MADE_UP_MIN = 0.5  # of a lead
 ABOUT_AS_MUCH = 0.8  # of a lead
 ALIKE_MAX = 0.25  # of what an iteration loses, divided among its ops: one slow GPU alone leads by nearly all of it
 DEVIATION = 1.4826  # times a median deviation
-_TOLD: Final = ("rank", "node", "comm_id", "op", "func", "flags", "enqueued_ns")
+_TOLD: Final = ("rank", "node", "comm_id", "op", "func", "flags", "peer", "enqueued_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +81,8 @@ def last_to_launch(slowdown: Slowdown, ranks: Ints) -> Ints:
 
 def leads_ns(slowdown: Slowdown, ranks: Ints) -> dict[int, float]:
     """Rank → by how much it enqueues later than its mates, on average over the ops of an iteration; see last_to_launch."""
-    leads: dict[int, float] = {}
-    led = set[tuple[int, int]]()
     meetings = meetings_of(slowdown, ranks)
-    for meeting in meetings:
-        grown = meeting.own_ns()
-        leader = leader_of(slowdown.lost_ns, meeting)
-        if leader >= 0:
-            rank = int(meeting.members[leader])
-            leads[rank] = max(leads.get(rank, 0.0), float(grown[leader] - np.delete(grown, leader).max()))
-            led |= {(int(other), rank) for other in meeting.members if other != rank}
+    leads, led = _leads_of(slowdown, meetings)
     members = slowdown.window.members
     found = list[int]()
     for rank in sorted(leads, key=lambda one: (_is_kept_late(one, leads, led), -leads[one])):
@@ -98,6 +91,27 @@ def leads_ns(slowdown: Slowdown, ranks: Ints) -> dict[int, float]:
         if not np.isin(found, in_node).any() and not is_made_up_for(meetings, rank, leads[rank], in_node, led):
             found.append(rank)
     return {rank: leads[rank] for rank in found}
+
+
+def leading_anywhere(slowdown: Slowdown, ranks: Ints) -> Ints:
+    """Those of these global ranks (of one node) that enqueue clearly later than their mates in some communicator, and behind
+    none of these elsewhere: they may be slow, or wait for whom they meet elsewhere."""
+    leads, led = _leads_of(slowdown, meetings_of(slowdown, ranks))
+    return np.array(sorted(one for one in leads if not any((one, other) in led for other in leads)), np.int64)
+
+
+def _leads_of(slowdown: Slowdown, meetings: Sequence[Meeting]) -> tuple[dict[int, float], set[tuple[int, int]]]:
+    """Rank → by how much it leads where it leads most, and who is led, and by whom."""
+    leads: dict[int, float] = {}
+    led = set[tuple[int, int]]()
+    for meeting in meetings:
+        grown = meeting.own_ns()
+        leader = leader_of(slowdown.lost_ns, meeting)
+        if leader >= 0:
+            rank = int(meeting.members[leader])
+            leads[rank] = max(leads.get(rank, 0.0), float(grown[leader] - np.delete(grown, leader).max()))
+            led |= {(int(other), rank) for other in meeting.members if other != rank}
+    return leads, led
 
 
 def _is_kept_late(rank: int, leads: dict[int, float], led: set[tuple[int, int]]) -> bool:
@@ -129,10 +143,11 @@ def is_made_up_for(
 
 def launch_alike(slowdown: Slowdown, ranks: Ints) -> bool:
     """Whether these global ranks, of one node, keep pace where one that is slower alone would fall behind: each of them in an
-    op that mates usually come to by themselves, and that they all come to later now."""
+    op that mates come to by themselves, usually and now, and that they all come to later now."""
     kept = set[int]()
     for meeting in meetings_of(slowdown, ranks):
-        shows = meeting.is_moved(slowdown.lost_ns) & (meeting.uneven_ns >= ALONE_MIN_NS)
+        by_themselves = np.minimum(meeting.uneven_ns, meeting.uneven_now_ns) >= ALONE_MIN_NS
+        shows = meeting.is_moved(slowdown.lost_ns) & by_themselves
         if not shows.any():
             continue
         most = max(LEAD_MIN_NS, ALIKE_MAX * slowdown.lost_ns / max(len(meeting.grown_ns), 1))
@@ -161,7 +176,8 @@ def leader_of(lost_ns: float, meeting: Meeting) -> int:
 
 
 def meetings_of(slowdown: Slowdown, ranks: Ints) -> tuple[Meeting, ...]:
-    """The communicators in which two of these ranks are, and enqueue collectives. Kept, as several questions begin with them."""
+    """The communicators in which two of these ranks are, and enqueue collectives or exchanges of all with all (experts' tokens).
+    Kept, as several questions begin with them."""
     kept, key = _MEETINGS.setdefault(slowdown, {}), ranks.astype(np.int64).tobytes()
     if key not in kept:
         kept[key] = tuple(_meetings_of(slowdown, ranks))
@@ -173,7 +189,8 @@ _MEETINGS: Final[WeakKeyDictionary[Slowdown, dict[bytes, tuple[Meeting, ...]]]] 
 
 def _meetings_of(slowdown: Slowdown, ranks: Ints) -> Iterator[Meeting]:
     told = _told_of(slowdown, ranks)
-    rows = rows_at(told[0], ~is_p2p(told[0]))
+    is_pair = is_p2p(told[0])
+    rows = rows_at(told[0], ~is_pair | _is_exchange(told[0], is_pair))
     for comm in np.unique(rows["comm_id"]):
         mine = rows_at(rows, rows["comm_id"] == comm)
         members = np.unique(mine["rank"]).astype(np.int64)
@@ -181,6 +198,20 @@ def _meetings_of(slowdown: Slowdown, ranks: Ints) -> Iterator[Meeting]:
             found = _meeting(slowdown, members, _table(mine, members, slowdown.iterations.start_ns), told)
             if len(found.n):
                 yield found
+
+
+def _is_exchange(rows: Rows, is_pair: Mask) -> Mask:
+    """(n,) sends of communicators in which each of these ranks sends to as many peers as there are others: they are enqueued at
+    once, and those of one number are one exchange."""
+    found = np.zeros(len(rows), bool)
+    sends = np.flatnonzero(is_pair & (rows["func"] == FUNC_SEND))
+    for comm in np.unique(rows["comm_id"][sends]):
+        mine = sends[rows["comm_id"][sends] == comm]
+        n_ranks = len(np.unique(rows["rank"][mine]))
+        n_peers = len(np.unique(rows["peer"][mine]))
+        n_pairs = len(distinct(mix(rows["rank"][mine], rows["peer"][mine])))
+        found[mine] = n_ranks > 1 and n_peers == n_ranks and n_pairs == n_ranks * (n_ranks - 1)
+    return found
 
 
 def _table(rows: Rows, members: Ints, start_ns: int) -> Floats:

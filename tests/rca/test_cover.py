@@ -49,6 +49,16 @@ def test_of_less_than_a_quarter_of_the_ranks_nothing_is_told_of_the_others(late:
     assert blamed(40, late=late, told=late) == (late, is_everybody)
 
 
+@pytest.mark.parametrize(("other_stage", "is_everybody"), [(0.37e9, True), (0.15e9, False)])
+def test_a_stage_that_loses_less_by_what_strikes_everybody_counts(other_stage: float, is_everybody: bool) -> None:
+    """Two stages of 16; a pair of the other one is late by as much as makes it blamed too, so that not all replicas are."""
+    rank = np.arange(32)
+    iterations: Any = SimpleNamespace(programs=lambda: (rank // 16).astype(np.uint64))
+    total = np.where(rank >= 16, 1e9, np.where(rank < 2, 0.45e9, other_stage))
+    is_blamed, said = blamed_of(iterations, rank // 4, total, 1e9, np.ones(32, bool))
+    assert (int(is_blamed.sum()), said) == (18, is_everybody)
+
+
 def test_few_ranks_are_never_everybody() -> None:
     assert blamed(40, late=3, told=3) == (3, False)
     assert blamed(5, late=3, told=5) == (3, False)

@@ -17,7 +17,7 @@ from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
-from rca.findings import Component, Diagnosis, FaultKind, Grade, Symptom, SymptomKind
+from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Symptom, SymptomKind
 from rca.settings import DEFAULT
 from rca.slow.slowdown import slowdown_of
 from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_after, window_of
@@ -227,3 +227,53 @@ def test_a_proxy_is_not_blamed_for_what_a_ring_goes_on_to_where_its_own_sends_ar
     best = diagnosed(window).findings[0]
     assert set(best.culprits) <= users
     assert best.component is not Component.PROXY or not best.culprits
+
+
+AHEAD = replace(
+    TESTBED, link_mbit=400_000.0, node_gbyte_per_s=300.0, latency_us=10.0, node_latency_us=5.0, poll_us=1.0, step_gap_ms=3.0,
+    n_channels=1, slot_kib=13_542, forward_ms=36.0, backward_ms=73.0, optimizer_ms=8.0, dp_kib=866_695, ep_kib=131_072,
+    tp_kib=32_768, ahead=12, schedule="1f1b",
+)  # fmt: skip
+"""Hosts that run a dozen tasks ahead of their GPUs, and then wait for them."""
+EXPERT_PAIRS = Layout(tp=1, pp=1, dp=16, ep=2, ranks_per_node=4)
+EXPERT_NODES = Layout(tp=1, pp=1, dp=16, ep=4, ranks_per_node=4)
+EXPERT_TENSORS = Layout(tp=2, pp=1, dp=16, ep=2, ranks_per_node=8)
+
+
+def behind(reduce: str, layout: Layout, fault: str, victim: int, amount: float) -> Finding:
+    """What is said first."""
+    physics = replace(AHEAD, dp_reduce=reduce)
+    return diagnosed(window_after(fault, layout, victim, amount, at_s=AT_S, seconds=SECONDS, physics=physics)).findings[
+        0
+    ]
+
+
+@pytest.mark.parametrize("victim", [4, 5, 6, 7])
+@pytest.mark.parametrize("layout", [EXPERT_PAIRS, EXPERT_NODES])
+def test_who_hands_its_tokens_over_last_is_named_though_rings_show_only_whom_they_enter_by(
+    layout: Layout, victim: int
+) -> None:
+    best = behind("ring", layout, "gpu_slow", victim, 3.0)
+    assert best.culprits == (victim,) and best.component is Component.GPU
+
+
+@pytest.mark.parametrize("victim", [8, 9, 10, 11])
+def test_who_hands_its_tokens_over_last_is_named_behind_trees(victim: int) -> None:
+    assert behind("tree", EXPERT_TENSORS, "gpu_slow", victim, 3.0).culprits == (victim,)
+
+
+@pytest.mark.parametrize(("layout", "victim"), [(EXPERT_PAIRS, 5), (EXPERT_NODES, 6), (EXPERT_TENSORS, 10)])
+def test_where_all_hand_over_at_once_who_is_seen_late_may_wait_for_a_mate_who_is_not(
+    layout: Layout, victim: int
+) -> None:
+    best = behind("sharded", layout, "gpu_slow", victim, 3.0)
+    assert not best.culprits and victim in best.subject.ranks and best.grade is Grade.MODERATE
+    assert {rank // layout.ranks_per_node for rank in best.subject.ranks} == {1}
+
+
+@pytest.mark.parametrize("reduce", ["ring", "sharded", "tree"])
+@pytest.mark.parametrize("layout", [EXPERT_PAIRS, EXPERT_NODES, EXPERT_TENSORS])
+def test_another_job_on_a_node_is_not_one_of_its_ranks(reduce: str, layout: Layout) -> None:
+    best = behind(reduce, layout, "background_compute", 1, 0.6)
+    assert len(best.culprits) in (0, layout.ranks_per_node)
+    assert {rank // layout.ranks_per_node for rank in best.subject.ranks} == {1}
