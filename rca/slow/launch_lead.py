@@ -82,44 +82,89 @@ def last_to_launch(slowdown: Slowdown, ranks: Ints) -> Ints:
 def leads_ns(slowdown: Slowdown, ranks: Ints) -> dict[int, float]:
     """Rank → by how much it enqueues later than its mates, on average over the ops of an iteration; see last_to_launch."""
     meetings = meetings_of(slowdown, ranks)
-    leads, led = _leads_of(slowdown, meetings)
+    leads = _leads_of(slowdown, meetings)
     members = slowdown.window.members
-    found = list[int]()
-    for rank in sorted(leads, key=lambda one: (_is_kept_late(one, leads, led), -leads[one])):
+    found, told_of = list[int](), list[int]()
+    for rank in sorted(leads.most, key=lambda one: (_is_kept_late(one, leads), -leads.most[one])):
         shared = members["rank"][np.isin(members["comm_id"], members["comm_id"][members["rank"] == rank])]
         in_node = np.intersect1d(shared, ranks)  # whom it meets elsewhere does not make it later than its mates
-        if not np.isin(found, in_node).any() and not is_made_up_for(meetings, rank, leads[rank], in_node, led):
-            found.append(rank)
-    return {rank: leads[rank] for rank in found}
+        rivals = [one for one in _rivals(rank, leads) if one in in_node]
+        late = _through({*leads.led, *((one, rank) for one in rivals)})
+        if np.isin(told_of, in_node).any() or is_made_up_for(meetings, rank, leads.most[rank], in_node, late):
+            continue
+        told_of += [rank, *rivals]
+        found += _clearly_last([rank, *rivals], leads)
+    return {rank: leads.most[rank] for rank in found}
 
 
 def leading_anywhere(slowdown: Slowdown, ranks: Ints) -> Ints:
     """Those of these global ranks (of one node) that enqueue clearly later than their mates in some communicator, and behind
     none of these elsewhere: they may be slow, or wait for whom they meet elsewhere."""
-    leads, led = _leads_of(slowdown, meetings_of(slowdown, ranks))
-    return np.array(sorted(one for one in leads if not any((one, other) in led for other in leads)), np.int64)
+    leads = _leads_of(slowdown, meetings_of(slowdown, ranks))
+    return np.array(sorted(one for one in leads.most if not leads.is_led(one)), np.int64)
 
 
-def _leads_of(slowdown: Slowdown, meetings: Sequence[Meeting]) -> tuple[dict[int, float], set[tuple[int, int]]]:
-    """Rank → by how much it leads where it leads most, and who is led, and by whom."""
-    leads: dict[int, float] = {}
-    led = set[tuple[int, int]]()
+@dataclass(frozen=True, slots=True)
+class Leads:
+    """Rank → by how much it leads where it leads most, and where it leads least. led: who is led, and by whom."""
+
+    most: dict[int, float]
+    least: dict[int, float]
+    led: set[tuple[int, int]]
+
+    def is_led(self, rank: int) -> bool:
+        """Whether somebody who leads leads this one."""
+        return any((rank, other) in self.led for other in self.most)
+
+
+def _leads_of(slowdown: Slowdown, meetings: Sequence[Meeting]) -> Leads:
+    found = Leads({}, {}, set())
     for meeting in meetings:
         grown = meeting.own_ns()
         leader = leader_of(slowdown.lost_ns, meeting)
         if leader >= 0:
             rank = int(meeting.members[leader])
-            leads[rank] = max(leads.get(rank, 0.0), float(grown[leader] - np.delete(grown, leader).max()))
-            led |= {(int(other), rank) for other in meeting.members if other != rank}
-    return leads, led
+            lead_ns = float(grown[leader] - np.delete(grown, leader).max())
+            found.most[rank] = max(found.most.get(rank, 0.0), lead_ns)
+            found.least[rank] = min(found.least.get(rank, np.inf), lead_ns)
+            found.led.update((int(other), rank) for other in meeting.members if other != rank)
+    return found
 
 
-def _is_kept_late(rank: int, leads: dict[int, float], led: set[tuple[int, int]]) -> bool:
+def _through(led: Set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """The same, with those who are led by somebody who is led."""
+    found, more = set(led), set(led)
+    while more:
+        more = {(one, last) for one, by in more for other, last in led if other == by and one != last} - found
+        found |= more
+    return found
+
+
+def _rivals(rank: int, leads: Leads) -> list[int]:
+    """Who leads others by about as much, is led by nobody who leads, and neither leads this one nor is led by it: one of the two
+    waits for the other where all come together."""
+    return [
+        other
+        for other, lead_ns in leads.most.items()
+        if other != rank and lead_ns >= ABOUT_AS_MUCH * leads.most[rank]
+        and not leads.is_led(other) and (rank, other) not in leads.led
+    ]  # fmt: skip
+
+
+def _clearly_last(ranks: list[int], leads: Leads) -> list[int]:
+    """The one of these that also leads by more than the others where each leads least, if there is one: who waits for it is late
+    for a part of the ops only."""
+    order = sorted(ranks, key=lambda one: -leads.least[one])
+    is_clear = len(order) == 1 or leads.least[order[1]] <= ABOUT_AS_MUCH * leads.least[order[0]]
+    return order[:1] if is_clear else []
+
+
+def _is_kept_late(rank: int, leads: Leads) -> bool:
     """Whether a mate leads it where they meet, and elsewhere by about as much as this one leads others: which of such two leads
     is the larger is chance."""
     return any(
-        (rank, other) in led and (other, rank) not in led and lead_ns >= ABOUT_AS_MUCH * leads[rank]
-        for other, lead_ns in leads.items()
+        (rank, other) in leads.led and (other, rank) not in leads.led and lead_ns >= ABOUT_AS_MUCH * leads.most[rank]
+        for other, lead_ns in leads.most.items()
     )
 
 

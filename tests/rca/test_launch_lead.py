@@ -16,7 +16,18 @@ from nccl_instrument.tables import OP_NO_NETWORK
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, Grade, Symptom, SymptomKind
 from rca.settings import DEFAULT
-from rca.slow.launch_lead import Meeting, _is_kept_late, is_made_up_for, last_to_launch, launch_alike, leader_of
+from rca.slow.launch_lead import (
+    Leads,
+    Meeting,
+    _clearly_last,
+    _is_kept_late,
+    _rivals,
+    _through,
+    is_made_up_for,
+    last_to_launch,
+    launch_alike,
+    leader_of,
+)
 from rca.slow.slowdown import Slowdown, slowdown_of
 from tests.nccl_instrument.simulate.jobs import window_after
 
@@ -76,8 +87,22 @@ LED_BY_23 = {(22, 23), (17, 23), (19, 23)}
 def test_of_two_who_lead_by_as_much_elsewhere_the_one_that_the_other_leads_is_kept_late(
     leads: dict[int, float], led: set[tuple[int, int]], is_kept: bool
 ) -> None:
-    assert _is_kept_late(22, leads, led) is is_kept
-    assert not _is_kept_late(23, {23: 51.8, **leads}, LED_BY_23)
+    assert _is_kept_late(22, Leads(leads, leads, led)) is is_kept
+    assert not _is_kept_late(23, Leads({23: 51.8, **leads}, {}, LED_BY_23))
+
+
+@pytest.mark.parametrize(
+    ("least", "last"), [({61: 8.9, 63: 6.3}, [61]), ({61: 6.3, 63: 8.9}, [63]), ({61: 8.9, 63: 8.2}, [])]
+)
+def test_of_two_who_do_not_lead_each_other_the_one_that_leads_by_more_where_each_leads_least_is_last(
+    least: dict[int, float], last: list[int]
+) -> None:
+    """61 and 63 exchange tokens; each leads a mate of its tensor group, who is late too, and one that is not, by as much."""
+    led = {(57, 61), (60, 61), (59, 63), (62, 63), (56, 60)}
+    leads = Leads({61: 121.2, 63: 121.3, 60: 109.2}, least, led)
+    assert _rivals(61, leads) == [63] and _rivals(63, leads) == [61] and leads.is_led(60)
+    assert _clearly_last([61, 63], leads) == last
+    assert {(56, 61), (57, 61)} <= _through(led)
 
 
 def test_of_what_is_in_progress_only_the_asked_node_is_made_into_rows() -> None:
