@@ -7,6 +7,7 @@ import { Actions, TakeBackDialog } from "../src/incident/Actions";
 import { HandlingDialog } from "../src/incident/HandlingDialogs";
 import type { IncidentRow } from "../src/live/rows";
 import { JobActs } from "../src/pages/JobActs";
+import { ReasonDialog } from "../src/parts/Dialog";
 import { SilenceDialog } from "../src/silences/SilenceDialog";
 import { notices } from "../src/state/notices";
 import { makeIncident, makeJob } from "./fixtures";
@@ -138,4 +139,12 @@ it("taking it from somebody notices that nobody has it any more", () => {
   expect(document.body.textContent).not.toMatch(/null|Leave it to/);
   show(makeIncident({ number: 1, state: "resolved", acknowledged_by: "admin" }));
   expect(title()).toBe("Incident 1 is resolved");
+});
+
+it("is open before the next key arrives, which is meant for it", () => {
+  render(
+    <ReasonDialog title="Resolve" hint="Why?" required action="Resolve" onClose={NOTHING} onSay={async () => {}} />,
+    document.body,
+  );
+  expect(document.querySelector("dialog")?.open).toBe(true);
 });

@@ -73,6 +73,19 @@ class Meeting:
         return found if self.is_let_go else found - began
 
 
+@dataclass(frozen=True, slots=True)
+class Leads:
+    """Rank → by how much it leads where it leads most, and where it leads least. led: who is led, and by whom."""
+
+    most: dict[int, float]
+    least: dict[int, float]
+    led: set[tuple[int, int]]
+
+    def is_led(self, rank: int) -> bool:
+        """Whether somebody who leads leads this one."""
+        return any((rank, other) in self.led for other in self.most)
+
+
 def last_to_launch(slowdown: Slowdown, ranks: Ints) -> Ints:
     """Those of these global ranks (of one node) that enqueue clearly later than their mates in some communicator, more than
     they used to, and share none with somebody who does so by more, and may keep them late; () where nobody stands out."""
@@ -102,19 +115,6 @@ def leading_anywhere(slowdown: Slowdown, ranks: Ints) -> Ints:
     none of these elsewhere: they may be slow, or wait for whom they meet elsewhere."""
     leads = _leads_of(slowdown, meetings_of(slowdown, ranks))
     return np.array(sorted(one for one in leads.most if not leads.is_led(one)), np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Leads:
-    """Rank → by how much it leads where it leads most, and where it leads least. led: who is led, and by whom."""
-
-    most: dict[int, float]
-    least: dict[int, float]
-    led: set[tuple[int, int]]
-
-    def is_led(self, rank: int) -> bool:
-        """Whether somebody who leads leads this one."""
-        return any((rank, other) in self.led for other in self.most)
 
 
 def _leads_of(slowdown: Slowdown, meetings: Sequence[Meeting]) -> Leads:
