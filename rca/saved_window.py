@@ -48,7 +48,7 @@ def tell(chosen: argparse.Namespace, join: Join = lambda diagnosis, window, sett
         window, question = _loaded(chosen.window, int(chosen.max_gib * GIB))
         symptoms, settings = _asked_for(chosen.window, question)
     except BadWindow as error:
-        print(error, file=sys.stderr)
+        print(_evidence_words(chosen.window) or error, file=sys.stderr)
         return 2
     if unknown := sorted(set(question.get("thresholds", {})) - set(DEFAULT.thresholds())):
         print(f"{chosen.window}: thresholds unknown here are left out: {ascii(unknown)[1:-1][:300]}.", file=sys.stderr)
@@ -105,13 +105,16 @@ def _gib(text: str) -> float:
     return float(text)
 
 
+def _evidence_words(path: Path) -> str:
+    """Which command is for an incident's evidence; "" where it is none."""
+    if evidence_at(path) is None:
+        return ""
+    return f"{path} is an incident's evidence, not a saved window: `python -m rca bundle {path}` diagnoses it."
+
+
 def _loaded(path: Path, bytes_max: int) -> tuple[Window, dict[str, Any]]:
     """The window and what it was diagnosed for. BadWindow also for one from which nobody can be told from anybody, and for one
     with rows that ingest would have refused."""
-    if evidence_at(path) is not None:
-        raise BadWindow(
-            f"{path} is an incident's evidence, not a saved window: `python -m rca bundle {path}` diagnoses it."
-        )
     window, question = load_question(path, bytes_max)
     for table, rows in window.tables.items():
         if n := int(impossible_rows(table, rows, EVER_NS).sum()):

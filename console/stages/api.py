@@ -101,7 +101,8 @@ class IncidentStages(APIView):
         span = incident.first_symptom_ns - BEFORE_NS, max(incident.last_seen_ns, incident.triggered_ns) + AROUND_NS
         is_over = incident.condition == ConditionState.CLEAR or incident.attempt.state != Attempt.State.RUNNING
         at = AsAt(incident.last_seen_ns, is_past=True) if is_over else AsAt(latest_data_ns(incident.attempt_id))
-        found = _windows(request, incident.attempt, span, at, next(iter(incident.culprits), None))
+        theirs = role_of(incident.attempt, incident.culprits[0], span) if incident.culprits else None
+        found = _windows(request, incident.attempt, span, at, theirs)
         return Response({**found, "first_symptom_at": iso_from_ns(incident.first_symptom_ns)})
 
 
@@ -118,14 +119,13 @@ class JobStageWindow(APIView):
 
 
 def _windows(
-    request: Request, attempt: Attempt | None, span: tuple[int, int] | None, at: AsAt | None, culprit: int | None = None
+    request: Request, attempt: Attempt | None, span: tuple[int, int] | None, at: AsAt | None, first: str | None = None
 ) -> dict[str, Any]:
+    """first: the group that is shown unless another is asked for; None: the first."""
     query = WindowQuery(data=request.query_params)
     query.is_valid(raise_exception=True)
     roles = roles_of(attempt) if attempt else []
-    role = query.validated_data.get("role")
-    if role is None:
-        role = (role_of(attempt, culprit) if attempt and culprit is not None else None) or next(iter(roles), "")
+    role = query.validated_data.get("role", first or next(iter(roles), ""))
     packets = windows_of(attempt, role, span, query.validated_data["limit"]) if attempt else []
     recording = recording_of(attempt) if attempt else Recording(False, 0, "")
     return {

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.db.models import QuerySet
+
 from console.incidents.rows import iso_from_ns
 from console.stages.models import StageCursor, StagePacket
 from ingest.models import Attempt
@@ -72,9 +74,10 @@ def roles_of(attempt: Attempt) -> list[str]:
     return list(found)
 
 
-def role_of(attempt: Attempt, rank: int) -> str | None:
-    """The group of a rank, as far as a window shows it: of large groups windows list the ranks that differ most."""
-    rows = StagePacket.objects.filter(attempt=attempt, body__ranks__rank__contains=[rank])
+def role_of(attempt: Attempt, rank: int, span: tuple[int, int]) -> str | None:
+    """The group of a rank, as far as a window that touches [start_ns, end_ns) shows it: of large groups windows list the ranks
+    that differ most."""
+    rows = _touching(StagePacket.objects.filter(attempt=attempt, body__ranks__rank__contains=[rank]), span)
     return rows.order_by("-end_ns").values_list("role", flat=True).first()
 
 
@@ -86,8 +89,12 @@ def windows_of(
     if role is not None:
         rows = rows.filter(role=role)
     if span is not None:
-        rows = rows.filter(end_ns__gte=span[0], start_ns__lt=span[1])
+        rows = _touching(rows, span)
     return list(rows.order_by("-end_ns")[: min(limit, WINDOWS_MAX)])[::-1]
+
+
+def _touching(rows: QuerySet[StagePacket], span: tuple[int, int]) -> QuerySet[StagePacket]:
+    return rows.filter(end_ns__gte=span[0], start_ns__lt=span[1])
 
 
 def window_row(packet: StagePacket) -> WindowRow:

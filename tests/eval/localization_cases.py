@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -181,13 +182,10 @@ def draw_layout(gpus: int, fault: str, draw: random.Random) -> Layout:
     while True:
         tp = draw.choice((8, 8, 4, 2)) if gpus <= 1024 else 8
         pp = draw.choice((1, 2, 4) if gpus <= 64 else (2, 4, 8) if gpus <= 1024 else (5, 10))
-        dp = gpus // (tp * pp)
-        has_experts = fault in ("hot_expert", "warm_experts") or draw.random() < 0.5
-        ep = draw.choice([n for n in (2, 4, 5) if dp % n == 0 and n <= dp] or [1]) if has_experts else 1
+        ep = _draw_experts(fault, gpus // (tp * pp), 0.5, (2, 4, 5), draw)
         nics = 4 if draw.random() < 0.2 else 0
-        is_seen = fault != "hot_expert" or tp * ep > NODE_RANKS  # an exchange inside a node leaves no trace
-        if tp * pp * dp == gpus and dp > 1 and is_seen and not (has_experts and ep == 1):
-            return Layout(tp, pp, dp, ep, NODE_RANKS, nics)
+        if _is_job(gpus, fault, tp, pp, ep, NODE_RANKS):
+            return Layout(tp, pp, gpus // (tp * pp), ep, NODE_RANKS, nics)
 
 
 def draw_odd_layout(gpus: int, fault: str, draw: random.Random) -> Layout:
@@ -195,14 +193,25 @@ def draw_odd_layout(gpus: int, fault: str, draw: random.Random) -> Layout:
     while True:
         node = draw.choice((2, 4, 8, 16))
         tp, pp = draw.choice((1, 1, 2, 4)), draw.choice((1, 1, 2, 4))
-        dp = gpus // (tp * pp)
-        has_experts = fault in ("hot_expert", "warm_experts") or draw.random() < 0.3
-        ep = draw.choice([n for n in (2, 4, 8) if dp % n == 0 and n <= dp] or [1]) if has_experts else 1
+        ep = _draw_experts(fault, gpus // (tp * pp), 0.3, (2, 4, 8), draw)
         nics = draw.choice((0, 0, node // 2))
-        is_seen = fault != "hot_expert" or tp * ep > node
-        is_job = tp * pp * dp == gpus and dp > 1 and tp <= node and gpus % node == 0 and gpus >= 4 * node
-        if is_job and is_seen and not (has_experts and ep == 1):
-            return Layout(tp, pp, dp, ep, node, nics)
+        has_nodes = tp <= node and gpus % node == 0 and gpus >= 4 * node
+        if has_nodes and _is_job(gpus, fault, tp, pp, ep, node):
+            return Layout(tp, pp, gpus // (tp * pp), ep, node, nics)
+
+
+def _draw_experts(fault: str, dp: int, share: float, sizes: Sequence[int], draw: random.Random) -> int:
+    """Ranks that share the experts, of a part of the jobs and of those whose fault is about them; 1: no experts, 0: dp ranks
+    cannot share them evenly."""
+    has_experts = fault in ("hot_expert", "warm_experts") or draw.random() < share
+    return draw.choice([n for n in sizes if dp % n == 0 and n <= dp] or [0]) if has_experts else 1
+
+
+def _is_job(gpus: int, fault: str, tp: int, pp: int, ep: int, node: int) -> bool:
+    """Whether there are replicas, the experts have their ranks, and a hot one exchanges over the network."""
+    dp = gpus // (tp * pp)
+    is_seen = fault != "hot_expert" or tp * ep > node
+    return tp * pp * dp == gpus and dp > 1 and ep > 0 and is_seen
 
 
 def draw_physics(layout: Layout, draw: random.Random) -> Physics:

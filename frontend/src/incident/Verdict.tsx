@@ -36,12 +36,13 @@ interface VerdictProps {
 
 export function Verdict({ row, diagnosis, grid, seenBefore, onSelect, children, links }: VerdictProps) {
   const finding = diagnosis?.findings[0] ?? null;
+  const slower = diagnosis ? slowerWords(diagnosis.symptom) : "";
   return (
     <section class="verdict" aria-label="Verdict">
       <h1>{row.headline}</h1>
       <p class="verdict-grade">
         <HowSure row={row} finding={finding} />
-        {diagnosis && slowerWords(diagnosis.symptom) && <span class="faint">{slowerWords(diagnosis.symptom)}</span>}
+        {slower && <span class="faint">{slower}</span>}
         {children}
       </p>
       {diagnosis && <Agreement diagnosis={diagnosis} headline={row.headline} />}
