@@ -82,7 +82,7 @@ export function DiagnoseAgain({ row, mayDiagnose, isAsked, timeline, onActed }: 
         {isAsked && "diagnosing …"}
         {said && (
           <>
-            {said.words} <Ago at={said.at} />
+            {said.words} (<Ago at={said.at} />)
           </>
         )}
       </span>
