@@ -31,7 +31,7 @@ def with_failed_completions(findings: list[Finding], ranks: Ranks, nodes: tuple[
         return findings
     found, told = [], set[int]()
     for one in findings:
-        about = {*one.culprits, *one.subject.ranks, *(rank for tied in one.tied for rank in tied.ranks)}
+        about = {*one.suspects, *one.subject.ranks}
         mine = [card for card in failed if about & set(_users(ranks, card))][:CARDS_MAX]
         told.update(mine)
         found.append(replace(one, evidence=(*one.evidence, *(_evidence(ranks, card, nodes) for card in mine))))

@@ -212,16 +212,21 @@ class Finding:
     parts: tuple[Compared, ...] = ()
     began_ns: int = 0
 
+    @property
+    def suspects(self) -> frozenset[int]:
+        """Ranks that may have started it: the culprits and those that the evidence cannot tell from them."""
+        return frozenset({*self.culprits, *(rank for subject in self.tied for rank in subject.ranks)})
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """A symptom and its findings, best first; no findings means "nobody can be named".
 
-    culprits are the first finding's; victims only wait; path: edges from victims to culprits. communicators: id → name
-    of those involved. missing: what was not seen, in sentences. downgraded: why grades were lowered. thresholds: the
-    settings in force. analysed_ns: data time of the window's end. alternatives: who else could have been blamed.
-    compared: the job's own usual against now. clocks: of the nodes whose offset could be estimated. agreement: a sentence
-    per source that was asked (rca/dumps/fusion.py). layer: where the trouble is, "" when nobody can tell.
+    culprits are the first finding's; victims only wait, and are none of its suspects; path: edges from victims to suspects.
+    communicators: id → name of those involved. missing: what was not seen, in sentences. downgraded: why grades were lowered.
+    thresholds: the settings in force. analysed_ns: data time of the window's end. alternatives: who else could have been
+    blamed. compared: the job's own usual against now. clocks: of the nodes whose offset could be estimated. agreement: a
+    sentence per source that was asked (rca/dumps/fusion.py). layer: where the trouble is, "" when nobody can tell.
     """
 
     symptom: Symptom
@@ -244,6 +249,11 @@ class Diagnosis:
     def culprits(self) -> tuple[int, ...]:
         """Ranks blamed: those of the best finding, () when nobody is."""
         return self.findings[0].culprits if self.findings else ()
+
+    @property
+    def suspects(self) -> frozenset[int]:
+        """Culprits, and of a tie the ranks that may have started it."""
+        return self.findings[0].suspects if self.findings else frozenset()
 
     @property
     def verdict(self) -> str:

@@ -91,14 +91,14 @@ def chrome_trace(window: Window, diagnosis: Diagnosis | None, marks: Sequence[tu
 
 
 def _ordered(window: Window, diagnosis: Diagnosis | None) -> list[int]:
-    """Culprits, who waits for them, other victims, then everybody."""
+    """Culprits, of a tie who may be, who waits for them, other victims, then everybody."""
     known = [int(rank) for rank in window.ranks["rank"]]
     if diagnosis is None:
         return known
-    near = [edge.waiter for edge in diagnosis.path if edge.waits_for in diagnosis.culprits]
+    near = [edge.waiter for edge in diagnosis.path if edge.waits_for in diagnosis.suspects]
     there = set(known)
-    first = [rank for rank in (*diagnosis.culprits, *near, *diagnosis.victims) if rank in there]
-    return list(dict.fromkeys([*first, *known]))
+    first = (*diagnosis.culprits, *sorted(diagnosis.suspects), *near, *diagnosis.victims)
+    return list(dict.fromkeys([*(rank for rank in first if rank in there), *known]))
 
 
 def _draw_rank(trace: _Trace, rank: int, place: int, diagnosis: Diagnosis | None) -> None:

@@ -13,8 +13,9 @@ from console.incidents.pictures.grid import STATES, Grid
 CELLS_GAPPED_MAX: Final = 16_384
 CELLS_NAMED_MAX: Final = 512
 STATE_WORD: Final = {
-    "ok": "makes progress", "waiting": "waits for another rank", "culprit": "culprit: where it started", "silent": "silent",
-    "dead": "its process ended", "unknown": "unknown", "not_visible": "not visible: works inside the node",
+    "ok": "makes progress", "waiting": "waits for another rank", "culprit": "culprit: where it started",
+    "suspect": "suspect: one of these started it", "silent": "silent", "dead": "its process ended", "unknown": "unknown",
+    "not_visible": "not visible: works inside the node",
 }  # fmt: skip
 
 

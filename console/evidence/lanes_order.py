@@ -70,7 +70,7 @@ def _weights(lanes: Lanes, diagnosis: Diagnosis | None) -> Iterator[tuple[int, t
     """What the verdict rests on first, then what else stands, then what moves, flows without an op last; of those alike but not
     cited the ones with a culprit at the other end; then by name."""
     cited = _cited(diagnosis)
-    culprits = set(diagnosis.culprits) if diagnosis else set()
+    suspects = diagnosis.suspects if diagnosis else frozenset[int]()
     affected = _affected(diagnosis)
     for lane in lanes.lanes:
         row = Row(lane, telling_tick(lane, end_ns(lanes)))
@@ -85,8 +85,8 @@ def _weights(lanes: Lanes, diagnosis: Diagnosis | None) -> Iterator[tuple[int, t
         elif affected and lane.comm_name not in affected:
             weight = 3
         else:
-            weight = 1 if lane.rank in culprits else 2
-        is_far = weight > 0 and lane.peer_rank not in culprits
+            weight = 1 if lane.rank in suspects else 2
+        is_far = weight > 0 and lane.peer_rank not in suspects
         yield weight, (is_far, lane.rank, lane.peer_rank, lane.comm_name, lane.channel, lane.direction), row
 
 

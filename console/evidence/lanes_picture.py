@@ -81,7 +81,7 @@ NONE: Final = "No flow of these ranks was in progress in this window."
 LEGEND: Final = (
     (COLOUR["lane-ready"], "ready"), (COLOUR["lane-transmitted"], "transmitted"),
     (COLOUR["lane-done"], "done; height: share of the op's chunks"),
-    (hatched("lane-stall"), f"culprit: nothing moved for {STALL_MS} ms"), (hatched("lane-wait"), "only waits"),
+    (hatched("lane-stall"), f"culprit, suspect: nothing moved for {STALL_MS} ms"), (hatched("lane-wait"), "only waits"),
     (hatched("rank-unknown"), "nothing is stored of that time"),
 )  # fmt: skip
 
@@ -121,7 +121,8 @@ def _row(row: Row, role: str, x: Axis, top: int, not_kept_ns: int, goes_on: bool
     ink = COLOUR["ink-3"] if not row.is_stuck else COLOUR["open"] if is_blamed else COLOUR["ink"]
     yield text_svg(10, top + 28, words_of(row, goes_on), fill=ink)
     yield f'<path d="M0 {top}H{WIDTH}" stroke="{COLOUR["line-2"]}"/>'
-    yield from _progress(lane, x, top + (ROW - FULL) // 2, "lane-stall" if is_blamed else "lane-wait")
+    stands = "lane-stall" if role in ("culprit", "suspect") else "lane-wait"
+    yield from _progress(lane, x, top + (ROW - FULL) // 2, stands)
     if not_kept_ns:
         yield rect_svg(x(x.from_ns), top + 4, x(not_kept_ns) - x(x.from_ns), FULL, hatched("rank-unknown"))
 

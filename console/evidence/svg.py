@@ -27,6 +27,7 @@ COLOUR: Final = {
     "open": "#b23c00",
     "rank-ok": "#b5d8cb", "rank-waiting": "#b9d3ea",
     "rank-culprit": "#d55e00", "rank-culprit-mark": "#8f3f00", "rank-culprit-ring": "#d55e00",
+    "rank-suspect": "#f7d3b5", "rank-suspect-mark": "#d5813f",
     "rank-silent": "#efc84f", "rank-silent-mark": "#b98d12", "rank-dead": "#d98bb3", "rank-dead-mark": "#9c4674",
     "rank-unknown": "#e3e7ea", "rank-unknown-mark": "#a9b2bb",
     "rank-not-visible": "#eef0f2", "rank-not-visible-mark": "#9aa4ae",
@@ -41,7 +42,7 @@ HATCHES: Final = {
     "cross": "M-1 7L7 -1M-1 1L1 -1M5 7L7 5M-1 -1L7 7M5 -1L7 1M-1 5L1 7",
 }  # fmt: skip
 HATCHED: Final = {
-    "rank-culprit": "rising", "rank-unknown": "falling", "rank-silent": "falling", "rank-dead": "cross",
+    "rank-culprit": "rising", "rank-suspect": "rising", "rank-unknown": "falling", "rank-silent": "falling", "rank-dead": "cross",
     "rank-not-visible": "dots", "lane-stall": "rising", "lane-wait": "falling",
     "class-2": "falling", "class-3": "falling", "class-4": "falling", "class-6": "falling",
 }  # fmt: skip
@@ -139,18 +140,20 @@ MARKS_HEIGHT: Final = 44
 
 def heading(role: str, top: float) -> str:
     """Above the rows of one role; culprits' in the colour of what is open."""
-    colour = COLOUR["open" if role == "culprit" else "ink-3"]
+    colour = COLOUR["open" if role in ("culprit", "suspect") else "ink-3"]
     return f'<text x="10" y="{top + HEADING - 8:.0f}" font-weight="600" fill="{colour}">{ROLE[role]}</text>'
 
 
-ROLE: Final = {"culprit": "Started it", "victim": "Only wait", "other": "Others"}
+ROLE: Final = {"culprit": "Started it", "suspect": "One of them started it", "victim": "Only wait", "other": "Others"}
 
 
 def roles(ranks: Iterable[int], diagnosis: Diagnosis | None) -> dict[int, str]:
-    """rank → culprit, victim or other."""
-    culprits = set(diagnosis.culprits) if diagnosis else set()
-    victims = set(diagnosis.victims) if diagnosis else set()
-    return {rank: "culprit" if rank in culprits else "victim" if rank in victims else "other" for rank in ranks}
+    """rank → a name of ROLE."""
+    if diagnosis is None:
+        return dict.fromkeys(ranks, "other")
+    role = dict.fromkeys(diagnosis.victims, "victim") | dict.fromkeys(diagnosis.suspects, "suspect")
+    role |= dict.fromkeys(diagnosis.culprits, "culprit")
+    return {rank: role.get(rank, "other") for rank in ranks}
 
 
 def at_words(ns: int) -> str:

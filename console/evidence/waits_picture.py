@@ -51,8 +51,9 @@ def waits_svg(diagnosis: Diagnosis, title: str) -> str:
     shapes = [shape for box in boxes for shape in _drawn(box, place, height)]
     below = TOP + (height + GAP) * max([1, *(box.row + 1 for box in boxes)])
     left = f"; {n_left:,} ranks left out" if n_left else ""
+    who = "culprits" if diagnosis.culprits else "the ranks of which one started it"
     said = (
-        "Who waits for whom: culprits on the left" + left if boxes else "Nobody is blamed, so there is no path to draw."
+        f"Who waits for whom: {who} on the left" + left if boxes else "Nobody is blamed, so there is no path to draw."
     )
     return as_svg(below + 10, title, said, shapes)
 
@@ -62,10 +63,13 @@ def _boxes(diagnosis: Diagnosis) -> tuple[list[Box], int]:
     waits: dict[int, list[WaitEdge]] = defaultdict(list)
     for edge in diagnosis.path:
         waits[edge.waiter].append(edge)
-    boxes = [Box(0, row, (rank,), frozenset(), "") for row, rank in enumerate(diagnosis.culprits[:BOXES_MAX])]
+    ends, why = diagnosis.culprits, ""
+    if not ends:
+        ends, why = tuple(sorted(diagnosis.suspects)), "may be where it started"
+    boxes = [Box(0, row, (rank,), frozenset(), why) for row, rank in enumerate(ends[:BOXES_MAX])]
     drawn = {rank for box in boxes for rank in box.ranks}
-    seen, last = set(diagnosis.culprits), set(diagnosis.culprits)
-    n_left = len(diagnosis.culprits) - len(boxes)
+    seen, last = set(ends), set(ends)
+    n_left = len(ends) - len(boxes)
     for column in range(1, len(waits) + 1):
         near = sorted(rank for rank in set(waits) - seen if any(edge.waits_for in last for edge in waits[rank]))
         if not near:

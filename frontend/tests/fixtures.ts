@@ -3,7 +3,7 @@
 import type { IncidentRow, JobRow } from "../src/live/rows";
 import type { Condition, Diagnosis, Finding, GridColumns, Lane, Lanes } from "../src/types";
 
-export const STATES = ["ok", "waiting", "culprit", "silent", "dead", "unknown", "not_visible"];
+export const STATES = ["ok", "waiting", "culprit", "silent", "dead", "unknown", "not_visible", "suspect"];
 
 export function makeGrid(nRanks: number, perNode: number, marks: Record<number, string> = {}): GridColumns {
   const rank = Array.from({ length: nRanks }, (_, i) => i);

@@ -147,6 +147,19 @@ describe("what the verdict shows", () => {
     expect(await complaints()).toEqual([]);
   });
 
+  it("says of a tie which ranks are left, of which one started it", async () => {
+    const ends = [4, 6].map((rank) => ({ kind: "gpu", name: `rank ${rank}`, ranks: [rank], node: "node-2" }));
+    const edge = { waiter: 5, waits_for: 4, comm_id: "77", op: 12, why: "no chunk came" };
+    const diagnosis = makeDiagnosis({ findings: [makeFinding({ culprits: [], tied: ends })], path: [edge] });
+    const row = makeIncident({ culprits: [], n_culprits: 0 });
+    expect(drawn(verdict({ diagnosis, row })).querySelector(".culprit-card .big")?.textContent).toBe(
+      "One of ranks 4, 6",
+    );
+    const path = drawn(<WaitPath diagnosis={diagnosis} culprits={[]} nodeOf={() => "node-2"} />);
+    expect(path.textContent).toContain("one of these started it");
+    expect(await complaints()).toEqual([]);
+  });
+
   it("names the rack before its ranks, and says what it is where it is an alternative", async () => {
     const rack = { kind: "rack", name: "r3", ranks: [4, 5], node: "" };
     const diagnosis = makeDiagnosis({ findings: [makeFinding({ subject: rack, culprits: [4, 5] })] });

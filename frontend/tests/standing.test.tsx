@@ -15,6 +15,7 @@ import {
   standingGroups,
 } from "../src/lanes/standing";
 import { setQuery } from "../src/state/address";
+import { rolesOf } from "../src/state/roles";
 import type { Span, Standing } from "../src/types";
 import { makeDiagnosis, makeLanes, SECOND } from "./fixtures";
 
@@ -36,7 +37,7 @@ const standing = (n = 3): Standing => ({
 
 describe("rows", () => {
   it("stand in the order of roles: who started it, who only waits, others", () => {
-    const groups = standingGroups(standing(), [2], [0], 16);
+    const groups = standingGroups(standing(), rolesOf([2], [], [0]), 16);
     expect(groups.map(({ role, rows }) => [role, rows.map(({ rank }) => rank)])).toEqual([
       ["culprit", [2]],
       ["victim", [0]],
@@ -45,8 +46,15 @@ describe("rows", () => {
     expect(groups[0].rows[0].spans.map(({ doing }) => doing)).toEqual(["moves", "not_transmitted"]);
   });
 
+  it("of a tie stand together, before those who only wait, each with the side its counters tell", () => {
+    const sided = { ...standing(), spans: [stood(1, 5), stood(2, 5, { verdict: "remote" })] };
+    const [{ role, rows }, ...rest] = standingGroups(sided, rolesOf([], [1, 2], [0]), 16);
+    expect([role, rows.map(({ rank }) => rank), rest.map((one) => one.role)]).toEqual(["suspect", [1, 2], ["victim"]]);
+    expect(rows.flatMap(({ spans }) => spans.map((span) => span.verdict))).toEqual(["local", "remote"]);
+  });
+
   it("do not say of who only waits that the fault is on its own side", () => {
-    const [, { rows }] = standingGroups(standing(), [2], [0], 16);
+    const [, { rows }] = standingGroups(standing(), rolesOf([2], [], [0]), 16);
     const last = rows[0].spans.at(-1) as Span;
     expect([shortWords(last), sideWords(last)]).toEqual([
       ["not transmitted", ""],
@@ -56,7 +64,7 @@ describe("rows", () => {
 
   it("do not say of the culprit that the fault is on the other side", () => {
     const [before, after] = [moved(2, 5), stood(2, 5, { verdict: "remote" })];
-    const [{ rows }] = standingGroups({ ...standing(), spans: [before, after] }, [2], [0], 16);
+    const [{ rows }] = standingGroups({ ...standing(), spans: [before, after] }, rolesOf([2], [], [0]), 16);
     const last = rows[0].spans.at(-1) as Span;
     expect([shortWords(last), sideWords(last)]).toEqual([
       ["not transmitted", ""],
@@ -65,12 +73,12 @@ describe("rows", () => {
   });
 
   it("are cut at the limit, the culprits last of all", () => {
-    const groups = standingGroups(standing(8), [7], [], 3);
+    const groups = standingGroups(standing(8), rolesOf([7], [], []), 3);
     expect(groups.flatMap(({ rows }) => rows.map(({ rank }) => rank))).toEqual([7, 0, 1]);
   });
 
   it("tell what they did at a moment, and at the end", () => {
-    const [{ rows }] = standingGroups(standing(1), [], [], 16);
+    const [{ rows }] = standingGroups(standing(1), rolesOf([], [], []), 16);
     expect([spanAt(rows[0], 2 * SECOND)?.doing, spanAt(rows[0], 10 * SECOND)?.doing]).toEqual([
       "moves",
       "not_transmitted",

@@ -59,7 +59,7 @@ describe("a frame of the grid", () => {
   const damaged: [string, (view: DataView, m: number) => void][] = [
     ["names a rank the grid does not have", (view) => view.setUint32(24, 8, true)],
     ["names a text that nobody sent", (view) => view.setUint32(28, 9, true)],
-    ["has a state that is none", (view) => view.setUint8(32, 7)],
+    ["has a state that is none", (view) => view.setUint8(32, 8)],
     ["ends in texts that cannot be read", (view, m) => view.setUint8(view.byteLength - m, 0x7b)],
     ["ends in something else than texts", (view, m) => new Uint8Array(view.buffer, view.byteLength - m).fill(0x31)],
     ["ends in bytes that are no characters", (view) => view.setUint8(view.byteLength - 3, 0xff)],

@@ -296,11 +296,11 @@ def _waiting(
         victims, path = recorder.edges_of(state, culprits, settings.path_edges_max)
         if victims:
             return victims, path
-    blamed = set(culprits)
-    waiters = {*diagnosis.victims, *diagnosis.culprits}
+    suspects = fused.findings[0].suspects if fused.findings else frozenset[int]()
+    waiters = {*diagnosis.victims, *diagnosis.suspects}
     if culprits and not waiters:
         waiters = {one.rank for one in doing if one.place in WAITS}
-    return tuple(sorted(waiters - blamed)), tuple(edge for edge in diagnosis.path if edge.waiter not in blamed)
+    return tuple(sorted(waiters - suspects)), tuple(edge for edge in diagnosis.path if edge.waiter not in suspects)
 
 
 def _told_by_stacks(

@@ -36,9 +36,9 @@ def with_stages(diagnosis: Diagnosis, told: Sequence[Told], window: Window, sett
     best = found[0]
     findings, stance = _joined(diagnosis.findings, best)
     findings = (*findings, *found[1:])[: settings.findings_max]
-    victims = diagnosis.victims or _victims(findings, told, window)
+    victims = {*diagnosis.victims, *diagnosis.suspects} if diagnosis.victims else {*_victims(findings, told, window)}
     return replace(
-        diagnosis, findings=findings, victims=tuple(one for one in victims if one not in findings[0].culprits),
+        diagnosis, findings=findings, victims=tuple(sorted(victims - findings[0].suspects)),
         agreement=(*diagnosis.agreement, f"{STAGES}{stance}: {best.sentence}"),
     )  # fmt: skip
 

@@ -70,7 +70,8 @@ def _oldest(edges: Edges, n_certain: int) -> dict[tuple[int, int], int]:
 def _ranks_of(state: Progress, best: Finding | None) -> set[int]:
     if best is None:
         return set()
-    return {int(at) for at in state.ranks.position(np.array(best.culprits or best.subject.ranks, np.int64)) if at >= 0}
+    started = np.array(sorted(best.suspects) or best.subject.ranks, np.int64)
+    return {int(at) for at in state.ranks.position(started) if at >= 0}
 
 
 def vertices_of(state: Progress, ranks: Collection[int]) -> list[int]:

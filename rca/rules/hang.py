@@ -99,8 +99,7 @@ def _is_ours(state: Progress, sink: Sink) -> bool:
 def _is_told_better(finding: Finding, told: set[int]) -> bool:
     """A GPU that seems to do nothing is explained by what its rank's proxy or NIC leaves lying, or by the op it is in, which
     is another than its peers'."""
-    ranks = {*finding.culprits, *(rank for tied in finding.tied for rank in tied.ranks)}
-    return finding.subject.kind == "gpu" and bool(ranks & told)
+    return finding.subject.kind == "gpu" and bool(finding.suspects & told)
 
 
 def _explain_sink(state: Progress, sink: Sink, settings: Settings) -> Finding:

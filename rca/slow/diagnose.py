@@ -52,8 +52,8 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
     ranks = slowdown.ranks if slowdown else known_ranks(window, settings, TICKED_ONCE)
     found, unmeasured = _all_findings(slowdown, symptom, settings) if slowdown else ([], ())
     downgraded, findings = downgrade(window, ranks, found)
-    culprits = findings[0].culprits if findings else ()
-    victims, path = _victims(slowdown, culprits, settings.path_edges_max) if slowdown else ((), ())
+    suspects = findings[0].suspects if findings else frozenset[int]()
+    victims, path = _victims(slowdown, suspects, settings.path_edges_max) if slowdown else ((), ())
     by_file = {rule.__module__: rule for rules in RULES for rule in rules}
     missing = (*abstentions(by_file.values(), absent(window)), *unseen(window, ranks), *unmeasured)
     if slowdown is None:
@@ -140,11 +140,11 @@ def _groups(slowdown: Slowdown, finding: Finding) -> set[int]:
     return set(slowdown.delays.group[at].tolist())
 
 
-def _victims(slowdown: Slowdown, culprits: tuple[int, ...], limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
-    """Every other rank, and how the lateness reaches it: communicator by communicator, away from the culprits."""
+def _victims(slowdown: Slowdown, suspects: frozenset[int], limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
+    """Every other rank, and how the lateness reaches it: communicator by communicator, away from the suspects."""
     comms_of, ranks_of = _memberships(slowdown.window.members)
-    reached, told, edges = set(culprits), set[int](), list[WaitEdge]()
-    front = list(culprits)
+    reached, told, edges = set(suspects), set[int](), list[WaitEdge]()
+    front = sorted(suspects)
     while front:
         following = []
         for rank in front:
@@ -155,7 +155,7 @@ def _victims(slowdown: Slowdown, culprits: tuple[int, ...], limit: int) -> tuple
                 following += fresh
                 edges += [WaitEdge(other, rank, comm_id, 0, "kept waiting in every iteration") for other in fresh]
         front = following
-    return tuple(sorted(reached - set(culprits))), tuple(edges[:limit])
+    return tuple(sorted(reached - suspects)), tuple(edges[:limit])
 
 
 def _memberships(members: Rows) -> tuple[dict[int, list[int]], dict[int, list[int]]]:

@@ -54,11 +54,7 @@ def _same(one: Finding, other: Finding) -> bool:
     """Whether both tell of the same trouble: some of the same ranks, and both or neither of them the wire."""
     if one.kind is FaultKind.GROUP_ANOMALY or other.kind is FaultKind.GROUP_ANOMALY:
         return one.kind is other.kind and one.component is other.component
-    return (one.kind in _WIRE) == (other.kind in _WIRE) and bool(_ranks(one) & _ranks(other))
-
-
-def _ranks(one: Finding) -> set[int]:
-    return {*one.culprits, *(rank for subject in one.tied for rank in subject.ranks)}
+    return (one.kind in _WIRE) == (other.kind in _WIRE) and bool(one.suspects & other.suspects)
 
 
 def _yields(one: Finding, measured: list[Finding]) -> bool:
@@ -73,10 +69,10 @@ def _yields(one: Finding, measured: list[Finding]) -> bool:
     if one.rule != slow_copy.RULE:
         return False
     late = [other for other in measured if other.component is Component.PROXY and other.grade is Grade.STRONG]
-    if any(_ranks(one) <= _ranks(other) for other in late):
+    if any(one.suspects <= other.suspects for other in late):
         return True  # chunks of all ranks of that machine lie, since its proxies are late
     wire = [other for other in measured if other.kind in _WIRE and other.culprits and other.grade is Grade.STRONG]
-    return bool(wire) and not any(_ranks(one) & _ranks(other) for other in wire)
+    return bool(wire) and not any(one.suspects & other.suspects for other in wire)
 
 
 def _is_noticed_late(one: Finding, found: list[Finding], slowdown: Slowdown) -> bool:
@@ -93,7 +89,7 @@ def _is_hot(one: Finding, measured: list[Finding]) -> bool:
     hot = [
         other for other in measured if other.component is Component.GPU and other.kind not in _WIRE and other.culprits
     ]
-    return one.kind in _WIRE and any(_ranks(one) & _ranks(other) for other in hot)
+    return one.kind in _WIRE and any(one.suspects & other.suspects for other in hot)
 
 
 def _joined(one: Finding, measured: list[Finding]) -> Finding:
@@ -104,7 +100,7 @@ def _joined(one: Finding, measured: list[Finding]) -> Finding:
     by_wire = tuple(fact for fact in same.evidence if fact.source == "traffic")
     measured_ms = Evidence("longer by what was measured on the wire", excess_ms(same), "ms", "traffic")
     both = replace(one, evidence=(*one.evidence, measured_ms, *by_wire))
-    if one.culprits or not same.culprits or not set(same.culprits) < _ranks(one):
+    if one.culprits or not same.culprits or not set(same.culprits) < one.suspects:
         return both
     return replace(same, evidence=(*one.evidence, *same.evidence))
 

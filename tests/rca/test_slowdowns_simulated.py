@@ -114,6 +114,7 @@ def test_two_ends_of_a_link_are_tied_where_nothing_is_late_against_the_data(
     best = found.findings[0]
     assert not blamed(found) and best.grade is Grade.WEAK
     assert best.subject.kind == "link" and set(best.subject.ranks) == {1, 2}
+    assert set(found.victims) == set(range(layout.n_ranks)) - {1, 2}, "who may have started it does not only wait"
 
 
 @pytest.mark.parametrize("fault", ["nic_limited", "nic_pcie_slow"])

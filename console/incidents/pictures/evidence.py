@@ -124,15 +124,15 @@ def _with_their_nodes(first: list[int], attempt_id: int) -> tuple[list[int], int
 
 
 def interesting(diagnosis: Diagnosis | None, attempt_id: int) -> list[int]:
-    """Culprits, then those who wait for them, of one communicator after the other, then other victims; without a diagnosis
-    the first ranks.
+    """Culprits, then of a tie who may be, then those who wait for them, of one communicator after the other, then other
+    victims; without a diagnosis the first ranks.
     """
     if diagnosis is None:
         known = Rank.objects.filter(attempt=attempt_id, rank__gte=0, replaced=False).order_by("rank")
         return list(known.values_list("rank", flat=True).distinct()[:VICTIMS_SHOWN])
-    culprits = list(diagnosis.culprits)
-    near = _by_turns(edge for edge in diagnosis.path if edge.waits_for in culprits)
-    return list(dict.fromkeys([*culprits, *near, *diagnosis.victims]))[: len(culprits) + VICTIMS_SHOWN]
+    suspects = [*diagnosis.culprits, *sorted(diagnosis.suspects - {*diagnosis.culprits})]
+    near = _by_turns(edge for edge in diagnosis.path if edge.waits_for in diagnosis.suspects)
+    return list(dict.fromkeys([*suspects, *near, *diagnosis.victims]))[: len(suspects) + VICTIMS_SHOWN]
 
 
 def _by_turns(edges: Iterable[WaitEdge]) -> list[int]:

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from ingest.window import Rows, Window
 from rca.findings import Diagnosis, SymptomKind
 
-STATES: Final = ("ok", "waiting", "culprit", "silent", "dead", "unknown", "not_visible")
-OK, WAITING, CULPRIT, SILENT, DEAD, UNKNOWN, NOT_VISIBLE = range(7)
+STATES: Final = ("ok", "waiting", "culprit", "silent", "dead", "unknown", "not_visible", "suspect")
+OK, WAITING, CULPRIT, SILENT, DEAD, UNKNOWN, NOT_VISIBLE, SUSPECT = range(8)
+SUSPECTED: Final = "may be where it started: the evidence does not tell which of these it is"
 TABLES: Final = ("process", "progress")
 SECOND: Final = 1_000_000_000
 SILENT_NS: Final = 10 * SECOND
@@ -199,6 +200,7 @@ def _blame(state: Ints, note: list[str], diagnosis: Diagnosis | None) -> None:
         if 0 <= edge.waiter < len(note) and state[edge.waiter] == WAITING:
             note[edge.waiter] = f"waits for rank {edge.waits_for}: {edge.why}"
     if diagnosis.findings:
+        _mark(state, note, sorted(diagnosis.suspects), SUSPECT, SUSPECTED)
         _mark(state, note, diagnosis.culprits, CULPRIT, diagnosis.findings[0].sentence)
 
 

@@ -39,6 +39,8 @@ from console.incidents.pictures.grid import (
     SILENT,
     SILENT_NS,
     STATES,
+    SUSPECT,
+    SUSPECTED,
     UNKNOWN,
     WAITING,
     WORLD_MAX,
@@ -204,6 +206,7 @@ def _blame(marks: _Marks, window: Window, diagnosis: Diagnosis, at_ns: int) -> N
     for why, ranks in _waits(diagnosis).items():
         marks.mark(_those(stands, ranks), WAITING, why)
     if diagnosis.findings:
+        marks.mark(_those(stands, sorted(diagnosis.suspects)), SUSPECT, SUSPECTED)
         marks.mark(_those(stands, diagnosis.culprits), CULPRIT, diagnosis.findings[0].sentence)
 
 

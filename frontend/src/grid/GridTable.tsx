@@ -6,7 +6,7 @@ import type { GridColumns } from "../types";
 import { LAYER_WORD, type Layer, tellingFirst } from "./layers";
 import { type CellWords, cellWords } from "./words";
 
-const WORST_FIRST = ["culprit", "dead", "silent", "unknown", "waiting", "not_visible", "ok"];
+const WORST_FIRST = ["culprit", "suspect", "dead", "silent", "unknown", "waiting", "not_visible", "ok"];
 const PAGE_ROWS = 100;
 
 interface GridTableProps {

@@ -69,14 +69,14 @@ export function LayerLegend({ shown, columns }: LayerLegendProps) {
   );
 }
 
-/** What is drawn over the layer's colours: rings of culprits, hatches of those of whom nothing is heard. */
+/** What is drawn over the layer's colours: rings of culprits and suspects, hatches of those of whom nothing is heard. */
 function StatesKept({ columns }: { columns: GridColumns }) {
-  const kept = countsByState(columns).filter(({ state, n }) => n > 0 && [CULPRIT, ...UNHEARD].includes(state));
+  const kept = countsByState(columns).filter(({ state, n }) => n > 0 && [...RINGED, ...UNHEARD].includes(state));
   return (
     <>
       {kept.map(({ state, n }) => (
         <li key={state} title={RANK_STATE[state]?.meaning}>
-          <i class={`swatch swatch-${state === CULPRIT ? "ringed" : state}`} aria-hidden="true" />{" "}
+          <i class={`swatch swatch-${RINGED.includes(state) ? `ringed-${state}` : state}`} aria-hidden="true" />{" "}
           {state === "unknown" ? "Not heard" : RANK_STATE[state]?.word} <b>{n.toLocaleString("en-US")}</b>
         </li>
       ))}
@@ -84,7 +84,7 @@ function StatesKept({ columns }: { columns: GridColumns }) {
   );
 }
 
-const CULPRIT = "culprit";
+const RINGED: readonly string[] = ["culprit", "suspect"];
 const OLD_MS = 30_000;
 
 /** Of what goes on: what was measured long ago must not look like now. */

@@ -12,6 +12,7 @@ const FILL: Record<string, string> = {
   ok: "rank-ok",
   waiting: "rank-waiting",
   culprit: "rank-culprit",
+  suspect: "rank-suspect",
   silent: "rank-silent",
   dead: "rank-dead",
   unknown: "rank-unknown",
@@ -33,6 +34,7 @@ const FILL: Record<string, string> = {
 };
 const HATCHED: Record<string, "rising" | "falling" | "dots" | "cross"> = {
   culprit: "rising",
+  suspect: "rising",
   unknown: "falling",
   not_visible: "dots",
   dead: "cross",
@@ -47,6 +49,7 @@ const HATCHED: Record<string, "rising" | "falling" | "dots" | "cross"> = {
 /** States whose cells are ringed, with the ring's colour: a few among thousands must be found. */
 const RINGED: Record<string, string> = {
   culprit: "rank-culprit-ring",
+  suspect: "rank-suspect-mark",
   "class-1": "class-1",
   "class-2": "class-2",
   "class-3": "class-3",

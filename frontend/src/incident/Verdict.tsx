@@ -8,6 +8,7 @@ import type { SeenBefore } from "../api";
 import type { IncidentRow, TimelineRow } from "../live/rows";
 import { Ago, Copy, GradeMark } from "../parts/bits";
 import { actOn, isUnderWay } from "../state/actions";
+import { tiedRanks } from "../state/roles";
 import { COMPONENT, count, faultWords, inOrder, LAYER, rankRanges, subjectWords, worded } from "../state/words";
 import type { Cover, Diagnosis, Finding, GridColumns } from "../types";
 import { coverWords, slowerWords } from "./compare";
@@ -146,7 +147,7 @@ function Culprit({ row, finding, grid, seenBefore, onSelect, links }: CulpritPro
     return (
       <div class="card culprit-card nobody">
         <h2>Started by</h2>
-        <p class="big">{row.certainty === "suspected" ? "Looking …" : "Nobody named"}</p>
+        <p class="big">{row.certainty === "suspected" ? "Looking …" : nobodyOr(finding)}</p>
         {finding && <p>{subjectWords(finding.subject)}</p>}
         <CoverSteps steps={finding?.cover ?? []} />
       </div>
@@ -168,6 +169,12 @@ function Culprit({ row, finding, grid, seenBefore, onSelect, links }: CulpritPro
       <BlamedBefore rows={seenBefore} />
     </div>
   );
+}
+
+/** Of a tie: the ranks it leaves open, of which one is to blame. */
+function nobodyOr(finding: Finding | null): string {
+  const tied = tiedRanks(finding);
+  return tied.length > 0 ? `One of ranks ${rankRanges(tied, 4)}` : "Nobody named";
 }
 
 const BEFORE_SHOWN = 3;

@@ -8,6 +8,7 @@ import { useMemo } from "preact/hooks";
 import { useWidth } from "../parts/useWidth";
 import { timeOfDay, zoneLabel } from "../state/clock";
 import { pointAt, pointedRanks } from "../state/pointed";
+import { tiedRanks } from "../state/roles";
 import { count } from "../state/words";
 import type { Diagnosis } from "../types";
 import { type PathGraph, pathGraph, pathSentences, rankWords } from "./path";
@@ -22,7 +23,10 @@ interface WaitPathProps {
 }
 
 export function WaitPath({ diagnosis, culprits, nodeOf, pin = null }: WaitPathProps) {
-  const ends = culprits.length > 0 ? culprits : (diagnosis.findings[0]?.subject.ranks ?? []);
+  const tied = tiedRanks(diagnosis.findings[0]);
+  const ends = [culprits, tied, diagnosis.findings[0]?.subject.ranks ?? []].find((ranks) => ranks.length > 0) ?? [];
+  const endRole =
+    culprits.length > 0 ? "started it" : tied.length > 0 ? "one of these started it" : "where the path ends";
   const graph = useMemo(
     () => pathGraph(ends, diagnosis.path, diagnosis.communicators, diagnosis.victims, nodeOf),
     [diagnosis, ends.join(), nodeOf],
@@ -43,7 +47,7 @@ export function WaitPath({ diagnosis, culprits, nodeOf, pin = null }: WaitPathPr
           {graph.unlisted > 0 && ` · the nearest ${drawn(graph)} of ${count(diagnosis.victims.length, "waiting rank")}`}
         </span>
       </div>
-      <Drawing graph={graph} nodeOf={nodeOf} isBlamed={culprits.length > 0} />
+      <Drawing graph={graph} nodeOf={nodeOf} isBlamed={culprits.length > 0} endRole={endRole} />
       <Sentences lines={near} />
       {far.length > 0 && (
         <details>
@@ -78,10 +82,13 @@ function Drawing({
   graph,
   nodeOf,
   isBlamed,
+  endRole,
 }: {
   graph: PathGraph;
   nodeOf: WaitPathProps["nodeOf"];
   isBlamed: boolean;
+  /** What those are at whom the path ends. */
+  endRole: string;
 }) {
   const [box, width] = useWidth<HTMLDivElement>();
   const placement = useMemo(
@@ -102,7 +109,7 @@ function Drawing({
           <Arrows key={one.id} from={one} placement={placement} />
         ))}
         {placement.placed.map((one) => (
-          <Box key={one.id} box={one} where={nodeWords(one.ranks, nodeOf)} isBlamed={isBlamed} />
+          <Box key={one.id} box={one} where={nodeWords(one.ranks, nodeOf)} isBlamed={isBlamed} endRole={endRole} />
         ))}
       </svg>
     </div>
@@ -129,7 +136,14 @@ function nodeWords(ranks: readonly number[], nodeOf: WaitPathProps["nodeOf"]): s
   return nodes.size <= 1 ? ([...nodes][0] ?? "") : count(nodes.size, "node");
 }
 
-function Box({ box, where, isBlamed }: { box: Placed; where: string; isBlamed: boolean }) {
+interface BoxProps {
+  box: Placed;
+  where: string;
+  isBlamed: boolean;
+  endRole: string;
+}
+
+function Box({ box, where, isBlamed, endRole }: BoxProps) {
   const isEnd = box.layer === 0;
   const isPointed = pointedRanks.value.size > 0 && box.ranks.some((rank) => pointedRanks.value.has(rank));
   const letters = (box.width - 24) / 7.4;
@@ -147,17 +161,17 @@ function Box({ box, where, isBlamed }: { box: Placed; where: string; isBlamed: b
         {title}
       </text>
       <text x="17" y="34" class="path-sub">
-        {subtitle(box, title, where, isBlamed, (box.width - 24) / 6.3)}
+        {subtitle(box, title, where, endRole, (box.width - 24) / 6.3)}
       </text>
     </g>
   );
 }
 
 /** Where they are, and what the title does not say; as much of it as fits. */
-function subtitle(box: Placed, title: string, where: string, isBlamed: boolean, letters: number): string {
+function subtitle(box: Placed, title: string, where: string, endRole: string, letters: number): string {
   const place = /^\d/.test(where) ? `on ${where}` : where;
   const many = count(box.ranks.length, "rank");
-  const role = box.layer === 0 ? (isBlamed ? "started it" : "where the path ends") : box.ranks.length > 1 ? many : "";
+  const role = box.layer === 0 ? endRole : box.ranks.length > 1 ? many : "";
   const whole = [place, role === title ? "" : role].filter(Boolean).join(" · ");
   return whole.length <= letters ? whole : short(box.layer === 0 ? role : place || role, letters);
 }

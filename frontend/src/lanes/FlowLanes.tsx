@@ -1,5 +1,5 @@
 /*
- * Flow lanes: what every flow of the culprits and the first victims did, on one time axis with the moments of the fault.
+ * Flow lanes: what every flow of the culprits (of a tie: the suspects) and the first victims did, on one time axis with the moments of the fault.
  * Culprits stand first. A crosshair shared by all lanes reads the counters; the newest counters stand beside each lane
  * in words, and once more in a table.
  */
@@ -175,7 +175,7 @@ function LaneLegend({ hasGap }: { hasGap: boolean }) {
       </li>
       <li>
         <i class="swatch lane-stall" aria-hidden="true" />
-        culprit: nothing moved for {STALL_MS} ms
+        culprit, suspect: nothing moved for {STALL_MS} ms
       </li>
       <li>
         <i class="swatch lane-wait" aria-hidden="true" />

@@ -10,10 +10,11 @@ import { useWidth } from "../parts/useWidth";
 import { pinMoment } from "../state/address";
 import { timeOfDay, zone, zoneLabel } from "../state/clock";
 import { pointAt, pointedRanks } from "../state/pointed";
+import type { Role } from "../state/roles";
 import { paletteVersion } from "../state/theme";
 import type { Lane, Lanes } from "../types";
 import { isKnownAt, laterMs } from "./ends";
-import type { LaneGroup, Role } from "./order";
+import type { LaneGroup } from "./order";
 import { HEADING_PX, LANE_PX, laneTops, paintLanes, timeX } from "./paint";
 import { conditionWords, counterNames, isReceive, isStuck, type Moment, rulerTicks, tellingTickAt } from "./scale";
 import { useSight } from "./useSight";
@@ -29,7 +30,12 @@ interface LaneBoxProps {
   pin: number | null;
 }
 
-export const HEADING: Record<Role, string> = { culprit: "Started it", victim: "Only wait", other: "Others" };
+export const HEADING: Record<Role, string> = {
+  culprit: "Started it",
+  suspect: "One of them started it",
+  victim: "Only wait",
+  other: "Others",
+};
 
 export function LaneBox({ lanes, groups, moments, onSelect, pin: pinned }: LaneBoxProps) {
   const pin = inside(lanes, pinned);

@@ -1,9 +1,10 @@
 /*
- * The order of the lanes: culprits, then who only waits, then others; within each what the verdict rests on first, then
+ * The order of the lanes: culprits, then of a tie who may be, then who only waits, then others; within each what the verdict rests on first, then
  * what else stands still, flows without an op last; of those alike, unless cited, the ones with a culprit at the other end. Ties fall to
  * the flow's name, so that a lane keeps its place while its counters move.
  */
 
+import { ROLES, type Role, rolesOf, tiedRanks } from "../state/roles";
 import type { Finding, Lane, Lanes } from "../types";
 import { isReceive, isStuck, tellingTickAt } from "./scale";
 
@@ -33,9 +34,6 @@ function key(rank: number, peer: number, channel: number, receives: boolean, com
   return `${rank} ${receives ? "from" : "to"} ${peer} ${channel} ${comm}`;
 }
 
-/** Of a rank that is blamed, one that only waits, or neither. */
-export type Role = "culprit" | "victim" | "other";
-
 export interface Verdict {
   culprits: readonly number[];
   victims: readonly number[];
@@ -45,6 +43,7 @@ export interface Verdict {
 }
 
 export function tellingFirst(lanes: Lanes, { culprits, finding, affected }: Verdict): Lane[] {
+  const suspects = new Set([...culprits, ...tiedRanks(finding)]);
   const cited = citedFlows(finding);
   const known = new Set(affected);
   const weight = (lane: Lane) => {
@@ -54,10 +53,10 @@ export function tellingFirst(lanes: Lanes, { culprits, finding, affected }: Verd
     if (isCited) return 0;
     if (!isStuck(lane, i)) return 4;
     if (known.size > 0 && !known.has(lane.comm_name)) return 3;
-    return culprits.includes(lane.rank) ? 1 : 2;
+    return suspects.has(lane.rank) ? 1 : 2;
   };
   const weights = new Map(lanes.lanes.map((lane) => [lane, weight(lane)]));
-  const towards = (lane: Lane) => (weights.get(lane) === 0 || culprits.includes(lane.peer_rank) ? 0 : 1);
+  const towards = (lane: Lane) => (weights.get(lane) === 0 || suspects.has(lane.peer_rank) ? 0 : 1);
   return lanes.lanes.toSorted(
     (a, b) => (weights.get(a) ?? 0) - (weights.get(b) ?? 0) || towards(a) - towards(b) || byName(a, b),
   );
@@ -70,12 +69,11 @@ export interface LaneGroup {
 
 /** Lanes by role, culprits first; empty groups are left out. */
 export function laneGroups(lanes: Lanes, verdict: Verdict): LaneGroup[] {
-  const [blamed, waiting] = [new Set(verdict.culprits), new Set(verdict.victims)];
-  const roleOf = ({ rank }: Lane): Role => (blamed.has(rank) ? "culprit" : waiting.has(rank) ? "victim" : "other");
+  const roleOf = rolesOf(verdict.culprits, tiedRanks(verdict.finding), verdict.victims);
   const ordered = tellingFirst(lanes, verdict);
-  return (["culprit", "victim", "other"] as const)
-    .map((role) => ({ role, lanes: ordered.filter((lane) => roleOf(lane) === role) }))
-    .filter((group) => group.lanes.length > 0);
+  return ROLES.map((role) => ({ role, lanes: ordered.filter((lane) => roleOf(lane.rank) === role) })).filter(
+    (group) => group.lanes.length > 0,
+  );
 }
 
 /** The first lanes of every group, `most` in all: no group may crowd out those after it. */

@@ -95,7 +95,15 @@ export function paintLanes(
     for (const lane of some) {
       const at = tops[n++];
       if (at + LANE_PX < top || at > bottom) continue;
-      paintLane(context, lane, at, width, view, pens, role === "culprit" ? pens.culprit : pens.other);
+      paintLane(
+        context,
+        lane,
+        at,
+        width,
+        view,
+        pens,
+        role === "culprit" || role === "suspect" ? pens.culprit : pens.other,
+      );
       paintNotKept(context, view, notKeptUntil(lanes, lane), at, width, pens);
     }
   }

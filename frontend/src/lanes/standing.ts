@@ -1,10 +1,10 @@
 /*
- * Who stood still when, as rows for a picture: one per rank, culprits first, each with its spans; and what a span says
+ * Who stood still when, as rows for a picture: one per rank, culprits first, then of a tie who may be, each with its spans; and what a span says
  * in words. Pure.
  */
 
+import { ROLES, type Role } from "../state/roles";
 import type { Lanes, Span, Standing } from "../types";
-import type { Role } from "./order";
 import { RECEIVE_WORDS } from "./scale";
 
 export interface StandingRow {
@@ -18,24 +18,16 @@ export interface StandingGroup {
   rows: StandingRow[];
 }
 
-const ORDER: readonly Role[] = ["culprit", "victim", "other"];
-
-export function standingGroups(
-  standing: Standing,
-  culprits: readonly number[],
-  victims: readonly number[],
-  limit: number,
-): StandingGroup[] {
-  const [blamed, waiting] = [new Set(culprits), new Set(victims)];
+export function standingGroups(standing: Standing, roleOf: (rank: number) => Role, limit: number): StandingGroup[] {
   const spans = new Map<number, Span[]>(standing.ranks.map((rank) => [rank, []]));
   for (const span of standing.spans) spans.get(span.rank)?.push(span);
   const rows = standing.ranks.map((rank): StandingRow => {
-    const role = blamed.has(rank) ? "culprit" : waiting.has(rank) ? "victim" : "other";
+    const role = roleOf(rank);
     const mine = spans.get(rank) ?? [];
     return { rank, role, spans: mine.map((span) => overruled(span, role)) };
   });
-  const ordered = ORDER.flatMap((role) => rows.filter((row) => row.role === role)).slice(0, limit);
-  return ORDER.map((role) => ({ role, rows: ordered.filter((row) => row.role === role) })).filter(
+  const ordered = ROLES.flatMap((role) => rows.filter((row) => row.role === role)).slice(0, limit);
+  return ROLES.map((role) => ({ role, rows: ordered.filter((row) => row.role === role) })).filter(
     (group) => group.rows.length > 0,
   );
 }
@@ -48,7 +40,7 @@ function overruled(span: Span, role: Role): Span {
   return span.verdict === AGAINST[role] ? { ...span, verdict: OVERRULED[span.verdict] } : span;
 }
 
-const AGAINST: Record<Role, string | null> = { culprit: "remote", victim: "local", other: null };
+const AGAINST: Record<Role, string | null> = { culprit: "remote", suspect: null, victim: "local", other: null };
 const OVERRULED: Record<string, string> = { local: "overruled", remote: "overruled-remote" };
 
 /** What a rank does where no flow of it stands still, and short words for where one does. */

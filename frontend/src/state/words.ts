@@ -73,6 +73,7 @@ export const RANK_STATE: Record<string, { word: string; meaning: string }> = {
   ok: { word: "Healthy", meaning: "makes progress" },
   waiting: { word: "Waiting", meaning: "cannot go on before another rank does" },
   culprit: { word: "Culprit", meaning: "where it started" },
+  suspect: { word: "Suspect", meaning: "may be where it started: the evidence does not tell which of these it is" },
   silent: { word: "Silent", meaning: "sends nothing while others do" },
   dead: { word: "Dead", meaning: "its process ended" },
   unknown: { word: "Unknown", meaning: "never seen or too old to say" },

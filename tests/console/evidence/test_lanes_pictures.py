@@ -17,7 +17,7 @@ from console.evidence.svg import COLOUR, ROLE, moments
 from console.incidents.pictures.lanes import Lane, Lanes, make_lanes
 from ingest.window import Window
 from rca.diagnose import diagnose
-from rca.findings import Diagnosis, NodeClock
+from rca.findings import Diagnosis, NodeClock, Subject
 from rca.hang.standing import Span, Standing, standing
 from rca.slow.breakdown import PARTS
 from rca.slow.inside import Wait
@@ -96,9 +96,19 @@ def test_culprits_stand_first_and_their_colour_is_theirs_alone(window: Window, d
     groups, _ = shown(lanes, diagnosis)
     assert [name for name, _ in groups] == ["culprit", "victim"]
     assert {row.lane.rank for row in groups[0][1]} == set(diagnosis.culprits)
-    waiters = svg[svg.index("Only wait") : svg.index("culprit: nothing moved")]
+    waiters = svg[svg.index("Only wait") : svg.index("culprit, suspect: nothing moved")]
     started = svg[svg.index("Started it") : svg.index("Only wait")]
     assert "lane-stall-over" in started and "lane-stall-over" not in waiters and "lane-wait-over" in waiters
+
+
+def test_flows_of_a_tie_stand_first_and_none_of_them_only_waits(window: Window, diagnosis: Diagnosis) -> None:
+    lanes = make_lanes(window, (5, *diagnosis.culprits, 1), window.start_ns, window.end_ns - 1)
+    tied = tuple(Subject("rank", f"rank {rank}", (rank,)) for rank in (5, *diagnosis.culprits))
+    victims = tuple(rank for rank in diagnosis.victims if rank != 5)
+    best = dataclasses.replace(diagnosis.findings[0], culprits=(), tied=tied)
+    groups, _ = shown(lanes, dataclasses.replace(diagnosis, findings=(best,), victims=victims))
+    assert [name for name, _ in groups] == ["suspect", "victim"]
+    assert {row.lane.rank for row in groups[0][1]} == {5, *diagnosis.culprits}
 
 
 def test_of_many_flows_none_of_a_role_are_crowded_out_and_the_rest_is_counted(diagnosis: Diagnosis) -> None:

@@ -18,7 +18,7 @@ from console.evidence.raster import NO_FONT, PNG_BYTES_MAX, NoPicture, font_fami
 from console.evidence.waits_picture import ranks_words, waits_svg
 from console.incidents.pictures.grid import make_grid
 from rca.diagnose import diagnose
-from rca.findings import Diagnosis, WaitEdge
+from rca.findings import Diagnosis, Subject, WaitEdge
 from rca.triggers.look import look
 from tests.windows import make_window
 
@@ -82,6 +82,15 @@ def test_who_waits_for_the_same_is_one_box_right_of_what_it_waits_for(diagnosis:
     assert list(drawn) == ["rank 3", "ranks 0–2", "rank 8", "rank 9"]
     assert all(left[0] < right[0] for left, right in pairwise(drawn.values()))
     assert "rank 3 <is> late" in texts(svg) and "<b>" in texts(svg)
+
+
+def test_of_a_tie_the_ranks_of_which_one_started_it_stand_on_the_left(diagnosis: Diagnosis) -> None:
+    found = with_path(diagnosis, (), (0, 3), (1, 4))
+    tied = tuple(Subject("rank", f"rank {rank}", (rank,)) for rank in (3, 4))
+    svg = waits_svg(dataclasses.replace(found, findings=(dataclasses.replace(found.findings[0], tied=tied),)), "t")
+    drawn = boxes(svg)
+    assert drawn["rank 3"][0] == drawn["rank 4"][0] < drawn["rank 0"][0]
+    assert "may be where it started" in texts(svg)
 
 
 def test_no_box_stands_on_another_and_what_has_no_room_is_counted(diagnosis: Diagnosis) -> None:

@@ -8,9 +8,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from console.incidents.pictures.grid import STATES, TABLES, Grid, make_grid
+from console.incidents.pictures.grid import STATES, SUSPECTED, TABLES, Grid, make_grid
 from ingest.window import Window
 from rca.diagnose import diagnose
+from rca.findings import Subject
 from rca.settings import DEFAULT
 from rca.triggers.look import look
 from tests.windows import make_window
@@ -38,6 +39,17 @@ def test_the_culprit_stands_out_from_those_who_wait() -> None:
     assert states(grid)[5] == "culprit"
     assert set(states(grid)) - {"culprit"} == {"waiting"}
     assert all(grid.note)
+
+
+def test_ranks_of_a_tie_are_suspects_and_neither_well_nor_waiting() -> None:
+    window = make_window(stuck_before=5)
+    diagnosis = diagnose(window, look(window, settings=QUICK).symptoms[0])
+    tied = tuple(Subject("rank", f"rank {rank}", (rank,)) for rank in (4, 5))
+    finding = dataclasses.replace(diagnosis.findings[0], culprits=(), tied=tied)
+    victims = tuple(rank for rank in diagnosis.victims if rank != 4)
+    found = make_grid(window, dataclasses.replace(diagnosis, findings=(finding,), victims=victims), AT)
+    assert Counter(states(found)) == {"suspect": 2, "waiting": 6}
+    assert [found.note[rank] for rank in (4, 5)] == [SUSPECTED] * 2
 
 
 def test_a_rank_that_stands_still_for_reasons_unknown_is_not_ok() -> None:

@@ -10,7 +10,7 @@ from console.incidents.pictures.evidence import interesting
 from console.incidents.pictures.lanes import LANES_MAX, TICKS_MAX, Lanes, make_lanes
 from ingest.window import Window
 from rca.diagnose import diagnose
-from rca.findings import Symptom, SymptomKind, WaitEdge
+from rca.findings import Subject, Symptom, SymptomKind, WaitEdge
 from tests.console.incidents.making import make_diagnosis
 from tests.windows import make_window
 
@@ -126,3 +126,13 @@ def test_those_who_wait_are_shown_by_turns_of_their_communicators() -> None:
     symptom = Symptom(SymptomKind.FAILURE, "job", 1, 0, 10**10, 0xA, (0, 1), "No op completed.")
     found = dataclasses.replace(make_diagnosis(symptom, (3,)), path=path)
     assert interesting(found, attempt_id=0) == [3, 0, 11, 1, 19, 2, 4, 5, 6]
+
+
+def test_of_a_tie_the_suspects_are_shown_before_those_who_wait_for_any_of_them() -> None:
+    path = tuple(WaitEdge(waiter, target, 0xA, 7, "waits") for waiter, target in ((0, 4), (1, 2), (6, 0)))
+    symptom = Symptom(SymptomKind.FAILURE, "job", 1, 0, 10**10, 0xA, (0, 1), "No op completed.")
+    found = make_diagnosis(symptom, (3,))
+    tied = tuple(Subject("rank", f"rank {rank}", (rank,)) for rank in (4, 2))
+    best = dataclasses.replace(found.findings[0], culprits=(), tied=tied)
+    found = dataclasses.replace(found, findings=(best,), path=path, victims=(0, 1, 6))
+    assert interesting(found, attempt_id=0) == [2, 4, 0, 1, 6]

@@ -157,8 +157,9 @@ def test_stages_say_what_a_rank_that_starts_late_was_doing() -> None:
 
 def test_a_tie_inside_a_node_is_broken_by_the_stage() -> None:
     tie = replace(finding(late_start.RULE, (), (2, 3)), culprits=())
-    found = with_stages(diagnosis(tie), (told("data"),), window("data"), SHORT)
-    assert found.culprits == (3,)
+    before = replace(diagnosis(tie), victims=(0, 1, 4, 5, 6, 7))
+    found = with_stages(before, (told("data"),), window("data"), SHORT)
+    assert (found.culprits, found.victims) == ((3,), (0, 1, 2, 4, 5, 6, 7))
 
 
 def test_what_shows_inside_an_op_stays_first_and_is_backed() -> None:
