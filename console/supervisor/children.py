@@ -72,7 +72,16 @@ class Child:
         return self.process.pid
 
     def is_running(self) -> bool:
-        return self.process.poll() is None
+        """Asked of the kernel, not by Popen.poll(): a stop signal that raises inside poll() leaves Popen's lock taken, and
+        whoever then waits for this child waits for ever.
+        """
+        if self.process.returncode is not None:
+            return False
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+    def exit_code(self) -> int:
+        """Of a child that has ended."""
+        return self.process.wait()
 
     def log_tail(self, lines: int = 5) -> str:
         """The last lines this child wrote, not those of an earlier start."""
@@ -96,7 +105,7 @@ class Child:
         """Once: to many programs a second signal means `at once`."""
         if self.is_running() and not self.is_asked:
             self.is_asked = True
-            self.process.send_signal(self.recipe.stop_signal)
+            os.kill(self.pid, self.recipe.stop_signal)  # whoever is not waited for keeps its number
 
     def kill(self) -> None:
         """The child leads its own session: the group takes whatever it started along."""

@@ -75,7 +75,7 @@ class LiveJob:
             if child.is_running():
                 continue
             if name == "testbed":
-                raise ServerFailed(how_it_ended(child.process.returncode, child.log_text()))
+                raise ServerFailed(how_it_ended(child.exit_code(), child.log_text()))
             self.children[name] = start(child.recipe, child.log_path)
 
     def _start_agent(self, node: dict[str, Any]) -> None:

@@ -114,7 +114,7 @@ class Watch:
         self.ending_since.pop(name, None)
         if name in NOT_RESTARTED:
             self.relay_demo()  # its last words may have come since the last look
-            self.stack.say(f"{_how_over(name, child.process.returncode)}, the console goes on; `make run` again for a new "
+            self.stack.say(f"{_how_over(name, child.exit_code())}, the console goes on; `make run` again for a new "
                            f"one; see {child.log_path}")  # fmt: skip
             self.stack.children.remove(child)
             return
@@ -160,7 +160,7 @@ class Watch:
         if is_held:
             then = f"when {self.stack.folder.hold_of(name)} is removed"
         how = "ended" if child.is_asked else "died"
-        self.stack.say(f"{name} {how} (exit {child.process.returncode}); starting it again {then}; "
+        self.stack.say(f"{name} {how} (exit {child.exit_code()}); starting it again {then}; "
                        f"see {child.log_path}")  # fmt: skip
 
     def _start_again(self, dead: Child, deaths: Deaths, now: float) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from signal import SIGTERM, getsignal, raise_signal, signal
 
 import pytest
 
 from console.supervisor.children import Recipe
 from console.supervisor.folder import claim
 from console.supervisor.stack import Stack
-from console.supervisor.watch import Watch
+from console.supervisor.watch import STOP_SIGNALS, Stopped, Watch, stop_on_signals
 
 
 @pytest.fixture
@@ -176,3 +179,43 @@ def test_a_child_that_cannot_be_started_now_is_tried_again(stack: Stack, said: l
     (tmp_path / "away").rename(program)
     watch.look(first, now + 20)
     assert stack.children[0].is_running()
+
+
+class AskedToStop:
+    """Popen's own lock; somebody asks us to stop just when it is taken."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        is_taken = self.lock.acquire(blocking)
+        raise_signal(SIGTERM)
+        return is_taken
+
+    def release(self) -> None:
+        self.lock.release()
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+def test_whoever_is_asked_to_stop_while_looking_at_a_child_can_still_stop_it(stack: Stack) -> None:
+    before = {signum: getsignal(signum) for signum in STOP_SIGNALS}
+    stop_on_signals()
+    try:
+        stack.spawn(Recipe("sleeper", ["sleep", "600"]))
+        child = stack.children[0]
+        asked = AskedToStop()
+        child.process._waitpid_lock = asked  # type: ignore[attr-defined]
+        with suppress(Stopped):
+            assert child.is_running()
+            child.ask_to_stop()
+        assert not asked.lock.locked()
+        assert child.exit_code() == -SIGTERM
+        assert not child.is_running()
+    finally:
+        for signum, handler in before.items():
+            signal(signum, handler)
