@@ -55,6 +55,7 @@ STEP_FACTORS: Final = {1024: 1.5, 10_000: 2.5}  # large jobs have longer steps, 
 NODE_RANKS: Final = 8
 WARM_ITERATIONS: Final = 60  # those left out and those a normal needs, and some
 LARGE: Final = 1024
+LARGE_SLOW_WARM_ITERATIONS: Final = 45  # as above, without much over
 LARGE_WARM_ITERATIONS: Final = 20  # of a large job that then stands still or goes silent: no rule asks for its pace
 HEALTHY_SECONDS: Final = 60.0
 STEADY_SECONDS: Final = 36.0  # a node is not called silent before its job was heard for half a minute
@@ -141,7 +142,7 @@ def _draw(seed: int, gpus: int, number: int, row: str, name: str, layout: Layout
     alike = fault if tried == layout else make_fault(name, tried, 1.0, amount=fault.amount, seed=job_seed)
     usual_s, now_s = iteration_seconds(tried, physics, alike, transport, job_seed)
     is_stop = not (_must_slow(fault) or fault.name == "proxy_sleeps" or row == "healthy")
-    n_warm = LARGE_WARM_ITERATIONS if is_stop and gpus >= LARGE else WARM_ITERATIONS
+    n_warm = _warm_iterations(gpus, is_stop)
     start_s = n_warm * usual_s + draw.uniform(0, 5)
     if name in FROM_THE_START:
         start_s = 0.0
@@ -152,6 +153,12 @@ def _draw(seed: int, gpus: int, number: int, row: str, name: str, layout: Layout
         seed, gpus, number, row, replace(fault, start_s=round(start_s, 3)), layout, physics, transport, job_seed,
         round(usual_s, 4), round(slowdown, 3),
     )  # fmt: skip
+
+
+def _warm_iterations(gpus: int, is_stop: bool) -> int:
+    if is_stop and gpus >= LARGE:
+        return LARGE_WARM_ITERATIONS
+    return LARGE_SLOW_WARM_ITERATIONS if gpus > LARGE else WARM_ITERATIONS
 
 
 def _is_felt(case: Case) -> bool:
@@ -180,8 +187,8 @@ def _must_slow(fault: Fault) -> bool:
 def draw_layout(gpus: int, fault: str, draw: random.Random) -> Layout:
     """TP × PP × DP, half of them with experts, on nodes of eight GPUs with a NIC each or for two."""
     while True:
-        tp = draw.choice((8, 8, 4, 2)) if gpus <= 1024 else 8
-        pp = draw.choice((1, 2, 4) if gpus <= 64 else (2, 4, 8) if gpus <= 1024 else (5, 10))
+        tp = draw.choice((8, 8, 4, 2)) if gpus <= LARGE else 8
+        pp = draw.choice((1, 2, 4) if gpus <= 64 else (2, 4, 8) if gpus <= LARGE else (25, 50))
         ep = _draw_experts(fault, gpus // (tp * pp), 0.5, (2, 4, 5), draw)
         nics = 4 if draw.random() < 0.2 else 0
         if _is_job(gpus, fault, tp, pp, ep, NODE_RANKS):
@@ -215,9 +222,13 @@ def _is_job(gpus: int, fault: str, tp: int, pp: int, ep: int, node: int) -> bool
 
 
 def draw_physics(layout: Layout, draw: random.Random) -> Physics:
-    """A step of a quarter to half a second (longer in large jobs), of which gradients take a quarter to a half on 400 Gbit/s."""
+    """A step of a quarter to half a second (longer in large jobs), of which gradients take a quarter to a half on 400 Gbit/s.
+
+    Above 1,024 ranks a pipeline is not filled and gradients are reduced at once: every transfer costs an engine 3 us, a ring's
+    transfers grow with the square of its replicas, and an iteration of 10,000 ranks takes a processor 8 s as it is.
+    """
     step_ms = draw.uniform(250, 450) * STEP_FACTORS.get(layout.n_ranks, 1.0)
-    n_microbatches = max(layout.pp, draw.choice((2, 3)))
+    n_microbatches = draw.choice((4, 8)) if layout.n_ranks > LARGE else max(layout.pp, draw.choice((2, 3)))
     share = draw.uniform(0.25, 0.5)
     passes = n_microbatches + layout.pp - 1
     forward_ms = step_ms * (1 - share) / (3 * passes)
@@ -227,6 +238,8 @@ def draw_physics(layout: Layout, draw: random.Random) -> Physics:
         backward_ms=2 * forward_ms, optimizer_ms=8.0, step_gap_ms=3.0, jitter=draw.uniform(0.003, 0.01),
         dp_reduce=draw.choice(("sharded", "sharded", "ring", "tree")), ep_kib=128 * KIB, tp_kib=32 * KIB,
     )  # fmt: skip
+    if layout.n_ranks > LARGE:
+        made = replace(made, n_buckets=1)
     users = layout.ranks_per_node // layout.n_nics_per_node
     dp_kib = int(share * step_ms / 1000 * made.link_bytes_per_s / 2 / KIB / users / made.n_buckets)
     return replace(made, dp_kib=dp_kib, pp_kib=draw.choice((16, 32)) * MIB // KIB, **_slots(layout, made, dp_kib))
@@ -234,9 +247,10 @@ def draw_physics(layout: Layout, draw: random.Random) -> Physics:
 
 def _slots(layout: Layout, physics: Physics, dp_kib: int) -> dict[str, int]:
     """As cluster_physics has them: transfers that grow with the ring, not with the bytes."""
-    slices = 1 if layout.dp >= LARGE_RING else 2
+    is_large = layout.n_ranks > LARGE
+    slices, most_kib = 1 if layout.dp >= LARGE_RING or is_large else 2, physics.slot_kib * (2 if is_large else 1)
     part = dp_kib // physics.n_channels // max(layout.dp, 2)
-    return {"slices": slices, "slot_kib": max(min(part // slices, physics.slot_kib), 256)}
+    return {"slices": slices, "slot_kib": max(min(part // slices, most_kib), 256)}
 
 
 def fewer_replicas(layout: Layout) -> Layout:
