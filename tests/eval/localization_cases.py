@@ -61,7 +61,7 @@ HEALTHY_SECONDS: Final = 60.0
 STEADY_SECONDS: Final = 36.0  # a node is not called silent before its job was heard for half a minute
 SLOWDOWN_LEAST, SLOWDOWN_MOST = 1.25, 5.0
 DRAWS_MAX: Final = 12
-REPLICAS_TRIED: Final = 10
+REPLICAS_TRIED: Final = 5
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,9 @@ def _draw(seed: int, gpus: int, number: int, row: str, name: str, layout: Layout
     transport = "Socket" if draw.random() < 0.2 else "IB"
     physics = replace(physics, credits_queue=draw.random() < 0.5)  # NICs differ in it, and a rule rests on it
     fault = make_fault(name, layout, 1.0, seed=job_seed)
-    tried = fewer_replicas(layout)
+    tried, alike_physics = fewer_replicas(layout, physics)
     alike = fault if tried == layout else make_fault(name, tried, 1.0, amount=fault.amount, seed=job_seed)
-    usual_s, now_s = iteration_seconds(tried, physics, alike, transport, job_seed)
+    usual_s, now_s = iteration_seconds(tried, alike_physics, alike, transport, job_seed)
     is_stop = not (_must_slow(fault) or fault.name == "proxy_sleeps" or row == "healthy")
     n_warm = _warm_iterations(gpus, is_stop)
     start_s = n_warm * usual_s + draw.uniform(0, 5)
@@ -224,11 +224,11 @@ def _is_job(gpus: int, fault: str, tp: int, pp: int, ep: int, node: int) -> bool
 def draw_physics(layout: Layout, draw: random.Random) -> Physics:
     """A step of a quarter to half a second (longer in large jobs), of which gradients take a quarter to a half on 400 Gbit/s.
 
-    Above 1,024 ranks a pipeline is not filled and gradients are reduced at once: every transfer costs an engine 3 us, a ring's
+    Above 1,024 ranks a pipeline is half filled and gradients are reduced at once: every transfer costs an engine 3 us, a ring's
     transfers grow with the square of its replicas, and an iteration of 10,000 ranks takes a processor 8 s as it is.
     """
     step_ms = draw.uniform(250, 450) * STEP_FACTORS.get(layout.n_ranks, 1.0)
-    n_microbatches = draw.choice((4, 8)) if layout.n_ranks > LARGE else max(layout.pp, draw.choice((2, 3)))
+    n_microbatches = layout.pp // 2 if layout.n_ranks > LARGE else max(layout.pp, draw.choice((2, 3)))
     share = draw.uniform(0.25, 0.5)
     passes = n_microbatches + layout.pp - 1
     forward_ms = step_ms * (1 - share) / (3 * passes)
@@ -246,22 +246,25 @@ def draw_physics(layout: Layout, draw: random.Random) -> Physics:
 
 
 def _slots(layout: Layout, physics: Physics, dp_kib: int) -> dict[str, int]:
-    """As cluster_physics has them: transfers that grow with the ring, not with the bytes."""
+    """Transfers that grow with the ring, not with the bytes: as cluster_physics has them, above 1,024 ranks of up to twice the
+    slot and whole.
+    """
     is_large = layout.n_ranks > LARGE
     slices, most_kib = 1 if layout.dp >= LARGE_RING or is_large else 2, physics.slot_kib * (2 if is_large else 1)
     part = dp_kib // physics.n_channels // max(layout.dp, 2)
     return {"slices": slices, "slot_kib": max(min(part // slices, most_kib), 256)}
 
 
-def fewer_replicas(layout: Layout) -> Layout:
+def fewer_replicas(layout: Layout, physics: Physics) -> tuple[Layout, Physics]:
     """The job on which a fault is tried: itself, or one with fewer replicas where a dozen iterations of it would take minutes.
 
-    Its iterations take about as long: of a reduction every rank sends nearly the same, whatever the number of replicas.
+    Its iterations take about as long: of a reduction among n every rank sends 1 − 1/n, and of so much less there is more.
     """
     if layout.n_ranks <= LARGE:
-        return layout
+        return layout, physics
     dp = min(n for n in range(REPLICAS_TRIED, layout.dp + 1) if layout.dp % n == 0 and n % layout.ep == 0)
-    return replace(layout, dp=dp)
+    dp_kib = int(physics.dp_kib * (1 - 1 / layout.dp) / (1 - 1 / dp))
+    return replace(layout, dp=dp), replace(physics, dp_kib=dp_kib)
 
 
 def iteration_seconds(layout: Layout, physics: Physics, fault: Fault, transport: str, seed: int) -> tuple[float, float]:

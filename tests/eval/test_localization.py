@@ -13,6 +13,7 @@ import pytest
 
 from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.simulate.physics import Physics
 from tests.eval.localization import read_results
 from tests.eval.localization_cases import (
     CASES_AT,
@@ -20,7 +21,9 @@ from tests.eval.localization_cases import (
     ROWS,
     _who_sends,
     draw_case,
+    draw_layout,
     draw_odd_layout,
+    draw_physics,
     fewer_replicas,
     iteration_seconds,
     planned,
@@ -79,10 +82,21 @@ def test_odd_jobs_have_shapes_and_faults_that_are_not_drawn_otherwise() -> None:
     assert case == draw_case(3, 32, 2 * 9, "execution error, frozen or killed", "cuda_error", is_odd=True)
 
 
-@pytest.mark.parametrize(("dp", "ep", "tried"), [(125, 1, 25), (125, 5, 25), (250, 2, 10), (250, 5, 10)])
+@pytest.mark.parametrize(("dp", "ep", "tried"), [(25, 1, 5), (25, 5, 5), (50, 1, 5), (50, 2, 10)])
 def test_a_fault_of_a_very_large_job_is_tried_on_fewer_replicas(dp: int, ep: int, tried: int) -> None:
-    assert fewer_replicas(Layout(8, 10, dp, ep)) == Layout(8, 10, tried, ep)
-    assert fewer_replicas(Layout(8, 2, 64)) == Layout(8, 2, 64)
+    physics = Physics(dp_kib=1_000_000)
+    layout, alike = fewer_replicas(Layout(8, 25, dp, ep), physics)
+    assert layout == Layout(8, 25, tried, ep)
+    assert alike.dp_kib * (1 - 1 / tried) == pytest.approx(physics.dp_kib * (1 - 1 / dp), rel=1e-3)
+    assert fewer_replicas(Layout(8, 2, 64), physics) == (Layout(8, 2, 64), physics)
+
+
+def test_very_large_jobs_are_drawn_lighter() -> None:
+    for seed in range(20):
+        layout = draw_layout(10_000, "gpu_slow", random.Random(seed))
+        physics = draw_physics(layout, random.Random(seed))
+        assert layout.n_ranks == 10_000 and layout.pp in (25, 50)
+        assert (physics.n_buckets, physics.slices, physics.n_microbatches) == (1, 1, layout.pp // 2)
 
 
 def test_iterations_of_fewer_replicas_take_as_long() -> None:
