@@ -17,7 +17,7 @@ from rca.hang.progress import Progress
 from rca.words import named, nic_name, node_name
 
 RESTART = "Then restart the job from its last checkpoint: NCCL does not recover an op in which a rank was lost."
-_PLACES_SHOWN = 4
+_PLACES_SHOWN = 8
 _PY_SPY: Final = re.compile(r"`py-spy dump (?:--native )?--pid (\w+)`")
 _LINE_OF_RANK: Final = re.compile(r"\(rank (\d+)\): `")
 
@@ -41,6 +41,14 @@ def _per_rank(state: Progress, places: Sequence[int], *commands: str) -> list[st
     if len(places) > _PLACES_SHOWN:
         lines.append(f"The same for {len(places) - _PLACES_SHOWN} more ranks.")
     return lines
+
+
+def _per_node(state: Progress, places: Sequence[int], *commands: str) -> list[str]:
+    """A line of commands for each node of these ranks: what is the same for all of its ranks."""
+    nodes = list(dict.fromkeys(_on(state, at) for at in places))
+    said = ", ".join(f"`{command}`" for command in commands)
+    lines = [f"{node}: {said}." for node in nodes[:_PLACES_SHOWN]]
+    return [*lines, *([f"The same on {len(nodes) - _PLACES_SHOWN} more nodes."] if len(nodes) > _PLACES_SHOWN else [])]
 
 
 def for_nic(state: Progress, nic: int, at: int) -> str:
@@ -70,7 +78,7 @@ def for_link(state: Progress, places: Sequence[int]) -> str:
 
 def for_gone(state: Progress, places: Sequence[int]) -> str:
     """Processes that have ended."""
-    lines = _per_rank(state, places, "dmesg -T | grep -iE 'out of memory|killed process|segfault|Xid'")
+    lines = _per_node(state, places, "dmesg -T | grep -iE 'out of memory|killed process|segfault|Xid'")
     who = named(state.ranks.names(np.array(places, np.int64)))
     lines.append(
         f"Find the exit code of {who} in the launcher's log: 137 is SIGKILL, often the OOM killer; 139 a crash."
@@ -115,8 +123,8 @@ def for_idle(state: Progress, places: Sequence[int]) -> str:
 
 def for_gpu(state: Progress, places: Sequence[int]) -> str:
     """GPUs that produce nothing."""
-    lines = _per_rank(state, places, "nvidia-smi -q -d ECC,PERFORMANCE", "dmesg -T | grep -i xid")
-    lines += _per_rank(state, places[:1], "py-spy dump --native --pid {pid}")
+    lines = _per_node(state, places, "nvidia-smi -q -d ECC,PERFORMANCE", "dmesg -T | grep -i xid")
+    lines += _per_rank(state, places, "py-spy dump --native --pid {pid}")
     lines.append("With an Xid or ECC error: drain the node, reset or replace the GPU, and restart the job without it.")
     return "\n".join(
         [*lines, "Without one: save the stacks, then restart the job; a kernel that hangs does not return."]

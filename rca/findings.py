@@ -214,8 +214,10 @@ class Finding:
 
     @property
     def suspects(self) -> frozenset[int]:
-        """Ranks that may have started it: the culprits and those that the evidence cannot tell from them."""
-        return frozenset({*self.culprits, *(rank for subject in self.tied for rank in subject.ranks)})
+        """Ranks that may have started it: the culprits and those that the evidence cannot tell from them; of a tie that blames
+        nobody also whom it is about, of whom only the first few may be told apart in `tied`."""
+        told = {*self.culprits, *(rank for subject in self.tied for rank in subject.ranks)}
+        return frozenset({*told, *self.subject.ranks} if self.tied and not self.culprits else told)
 
 
 @dataclass(frozen=True, slots=True)

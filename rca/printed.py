@@ -61,9 +61,15 @@ def _finding(number: int, finding: Finding, symptom: SymptomKind) -> Iterator[st
         yield f"     {finding.sentence}"
     yield from (f"     {cover_words(part)}" for part in finding.cover)
     yield from (f"     {_compared(part)}" for part in finding.parts)
-    yield from (f"     - {_fact(fact)}" for fact in finding.evidence)
-    yield from (f"     could also be: {subject_words(tied)}" for tied in finding.tied)
+    is_one = len({fact.rank for fact in finding.evidence}) <= 1
+    yield from (f"     - {_fact(fact) if is_one else _of_rank(fact)}" for fact in finding.evidence)
+    may_be = "could also be" if finding.culprits else "may be"
+    yield from (f"     {may_be}: {subject_words(tied)}" for tied in finding.tied)
     yield from (f"     next: {line}" for line in finding.advice.splitlines())
+
+
+def _of_rank(fact: Evidence) -> str:
+    return _fact(fact) if fact.rank is None or f"rank {fact.rank}" in fact.what else f"rank {fact.rank}: {_fact(fact)}"
 
 
 def _fact(fact: Evidence) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ingest.window import Window
-from rca.findings import Alternative, Diagnosis, FaultKind, Finding, Subject, Symptom, SymptomKind
+from rca.findings import Alternative, Diagnosis, Evidence, FaultKind, Finding, Subject, Symptom, SymptomKind
 from rca.hang.paths import Paths, paths_to
 from rca.hang.progress import state_of
 from rca.hang.why_not_hang import cleared as cleared_of_hang
@@ -24,6 +24,7 @@ from rca.triggers.external import taken_as
 from rca.words import named, subject_words
 
 ALTERNATIVES_MAX = 6
+_SETTLED = "The traces cannot tell it from {best}: {source} do."
 
 
 def why_not(
@@ -46,7 +47,7 @@ def why_not(
     slowdown = slowdown_of(window, symptom.at_ns, settings)
     if slowdown is None:
         return Alternative(subject, "Too few iterations before or after the slowdown are in this window to tell.")
-    return cleared_of_slowness(shares_of(slowdown, diagnosis.culprits), rank)
+    return cleared_of_slowness(shares_of(slowdown, diagnosis.suspects), rank)
 
 
 def of_hang(paths: Paths, findings: tuple[Finding, ...], settings: Settings) -> tuple[Alternative, ...]:
@@ -56,18 +57,40 @@ def of_hang(paths: Paths, findings: tuple[Finding, ...], settings: Settings) -> 
 
 def of_slowdown(slowdown: Slowdown, findings: tuple[Finding, ...]) -> tuple[Alternative, ...]:
     """The few that come with the diagnosis of a slowdown."""
-    culprits = findings[0].culprits if findings else ()
-    return _few(findings, slow_alternatives(shares_of(slowdown, culprits), findings) if findings else [])
+    if not findings:
+        return ()
+    return _few(findings, slow_alternatives(shares_of(slowdown, findings[0].suspects), findings))
+
+
+def of_other_best(diagnosis: Diagnosis, best: Finding, source: str) -> tuple[Alternative, ...]:
+    """The few that come with `diagnosis` once another source of evidence has found `best`: nobody who may have started it is
+    cleared, and a tie that is settled is no tie."""
+    before = diagnosis.findings[0] if diagnosis.findings else None
+    if before is None or before.suspects == best.suspects:
+        return diagnosis.alternatives
+    ties = [one for one in before.tied if not best.suspects & set(one.ranks)] if best.culprits else []
+    settled = [Alternative(one, _SETTLED.format(best=named(best.culprits), source=source)) for one in ties]
+    others = [
+        one
+        for one in diagnosis.alternatives
+        if one.subject not in before.tied and not best.suspects & set(one.subject.ranks)
+    ]
+    return tuple([*settled, *others][:ALTERNATIVES_MAX])
 
 
 def _few(findings: tuple[Finding, ...], others: list[Alternative]) -> tuple[Alternative, ...]:
     """Ties first, then other findings, then those that were cleared; nobody twice."""
     if not findings:
         return ()
-    ties = [Alternative(tied, _tied(findings[0]), findings[0].evidence[:4]) for tied in findings[0].tied]
+    ties = [Alternative(tied, _tied(findings[0]), _about(findings[0], tied)) for tied in findings[0].tied]
     weaker = [Alternative(one.subject, _weaker(one), one.evidence[:4]) for one in findings[1:]]
     found = {(one.subject.kind, one.subject.name): one for one in [*others, *weaker, *ties][::-1]}
     return tuple(found.values())[:ALTERNATIVES_MAX]
+
+
+def _about(finding: Finding, subject: Subject) -> tuple[Evidence, ...]:
+    """The first facts of a finding that are about this subject, or about no rank alone."""
+    return tuple(fact for fact in finding.evidence if fact.rank is None or fact.rank in subject.ranks)[:4]
 
 
 def _said(diagnosis: Diagnosis, rank: int) -> str:
@@ -75,7 +98,7 @@ def _said(diagnosis: Diagnosis, rank: int) -> str:
     for number, finding in enumerate(diagnosis.findings):
         if rank in finding.culprits:
             return f"It is blamed: {finding.sentence}" if number == 0 else _weaker(finding)
-        if any(rank in tied.ranks for tied in finding.tied):
+        if rank in finding.suspects:
             return _tied(finding)
     best = diagnosis.findings[0] if diagnosis.findings else None
     if (
@@ -91,8 +114,7 @@ def _said(diagnosis: Diagnosis, rank: int) -> str:
 def _tied(finding: Finding) -> str:
     if finding.culprits:
         return f"It may be the one: the evidence does not rule it out beside {subject_words(finding.subject)}."
-    others = " from ".join(subject_words(one) for one in finding.tied[:4])
-    return f"It may be the one: the evidence cannot tell {others}, so none is blamed."
+    return f"It may be the one: the evidence cannot tell {named(sorted(finding.suspects))} apart, so none is blamed."
 
 
 def _weaker(finding: Finding) -> str:

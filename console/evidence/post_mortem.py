@@ -181,12 +181,15 @@ def _evidence(evidence: tuple[Evidence, ...]) -> Iterator[str]:
 def _ruled_out(diagnosis: Diagnosis | None) -> Iterator[str]:
     yield from ("", "## What was ruled out", "")
     alternatives = diagnosis.alternatives if diagnosis else ()
-    tied = diagnosis.findings[0].tied if diagnosis and diagnosis.findings else ()
+    best = diagnosis.findings[0] if diagnosis and diagnosis.findings else None
+    tied = best.tied if best else ()
     if not alternatives and not tied:
         yield "No other subject came into question."
-    yield from (f"- {_safe(one.subject.name)}: {_safe(one.why_not)}" for one in alternatives[:ROWS_SHOWN])
+    others = [one for one in alternatives if one.subject not in tied]
+    yield from (f"- {_safe(one.subject.name)}: {_safe(one.why_not)}" for one in others[:ROWS_SHOWN])
+    from_whom = "the culprit" if best and best.culprits else "the others that may have started it"
     yield from (
-        f"- **Not** ruled out: {_safe(one.name)} cannot be told from the culprit by what was seen." for one in tied
+        f"- **Not** ruled out: {_safe(one.name)} cannot be told from {from_whom} by what was seen." for one in tied
     )
 
 

@@ -145,20 +145,20 @@ def remark(number: int, actor: Actor, verb: str, note: str, request_key: str = "
 
 
 def observe(
-    incident: Incident, verb: str, fields: Mapping[str, Any], *, blamed: Sequence[int] | None = None, before: str = "",
+    incident: Incident, verb: str, fields: Mapping[str, Any], *, suspects: Sequence[int] | None = None, before: str = "",
     after: str = "", note: str = "",
 ) -> None:  # fmt: skip
     """Record what the machine found out: a condition, a diagnosis, a further symptom. Never the state.
 
     What people did meanwhile stands: the row is locked and taken as it is, and `incident` is refreshed. Much worse than
-    what was acknowledged takes the acknowledgement back. blamed: all culprits, where `fields` has the first of them only.
+    what was acknowledged takes the acknowledgement back. suspects: all of them, where `fields` has the first only.
     """
     if "state" in fields:
         raise ValueError("Incident.state is changed by move() alone")
     given = dict(fields)
-    if "culprits" in given:  # the row keeps the first of them only
-        given |= placed(incident.attempt_id, given["culprits"] if blamed is None else blamed)
-        given["nodes_known"] &= blamed is not None or given.get("n_culprits", 0) <= len(given["culprits"])
+    if "suspects" in given:  # the row keeps the first of them only
+        given |= placed(incident.attempt_id, given["suspects"] if suspects is None else suspects)
+        given["nodes_known"] &= suspects is not None or given.get("n_suspects", 0) <= len(given["suspects"])
     with transaction.atomic():
         now = timezone.now()
         incident.refresh_from_db(from_queryset=Incident.objects.select_for_update())

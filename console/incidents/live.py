@@ -30,11 +30,11 @@ class IncidentRow:
     """An incident as lists and headers show it. Times are ISO 8601 UTC strings, None when it has not happened.
 
     version: raised by every change; sent back as a precondition. suspected: no diagnosis yet. culprits: at most 16 ranks,
-    n_culprits in all. regressed: reopened soon after it was resolved. recurrence_of: number of an earlier incident of
-    the same key.
+    n_culprits in all; suspects, n_suspects: these and, of a tie, who cannot be told from them. regressed: reopened soon
+    after it was resolved. recurrence_of: number of an earlier incident of the same key.
 
     acknowledged_until: when the acknowledgement ends by itself. severity: of the worst symptom seen. assignee: who should
-    handle it, "" nobody. nodes: of the culprits, at most 16. silence: number of what silences it until silenced_until.
+    handle it, "" nobody. nodes: of the suspects, at most 16. silence: number of what silences it until silenced_until.
     attached_to: number of the incident it follows from; n_attached: how many follow from it. review: what was found out
     afterwards: real, noise, false, or "".
     """
@@ -54,6 +54,8 @@ class IncidentRow:
     grade: str
     culprits: tuple[int, ...]
     n_culprits: int
+    suspects: tuple[int, ...]
+    n_suspects: int
     n_victims: int
     opened_at: str
     first_symptom_at: str

@@ -54,14 +54,12 @@ class Incident(models.Model):
     key: job, attempt, symptom kind and communicator, never the culprit. version rises with every change and is the
     precondition of the next. last_seen_ns: data time of the newest look that saw the symptom; analysed_at: when it was last
     diagnosed; clean_looks, clean_look_at: the hysteresis of the condition; asked_at: since when somebody waits for a
-    diagnosis. These five change without a new version. pages: people should be woken for it. dumps_wanted: what the nodes
-    should be asked for, such as stacks.
-
+    diagnosis. These five change without a new version. pages: people should be woken. dumps_wanted: what nodes are asked for.
     acted_version: the version that the newest act of a person or script made. acknowledged_until: when the acknowledgement
     ends by itself; acknowledged_reach, acknowledged_severity: how many ranks it concerned and how bad it was then.
-    culprit_nodes: where the culprits run, as far as is known; nodes_known: that is all of them. culprit_racks: of these,
-    clusters: of all the attempt's nodes; in both "" stands for nodes that declare none. review: what the newest says of it.
-    attached_to: the incident it follows from, whose handling is its own; n_attached: how many follow from this one.
+    suspects: who may have started it, culprits or a tie: the first of n_suspects. culprit_nodes: where these run, as far as is
+    known; nodes_known: that is all. culprit_racks: of these, clusters: of all the attempt's nodes; in both "" stands for nodes
+    that declare none. review: what the newest says. attached_to: the incident whose handling is its own; n_attached: how many.
     """
 
     team = models.ForeignKey("ingest.Team", models.PROTECT, related_name="incidents")
@@ -81,6 +79,8 @@ class Incident(models.Model):
     grade = models.CharField(max_length=16, default="", blank=True)
     culprits = models.JSONField(default=list, blank=True)
     n_culprits = models.PositiveIntegerField(default=0)
+    suspects = models.JSONField(default=list, db_default=models.Value([], models.JSONField()), blank=True)
+    n_suspects = models.PositiveIntegerField(default=0, db_default=0)
     n_victims = models.PositiveIntegerField(default=0)
     first_symptom_ns = models.BigIntegerField()
     triggered_ns = models.BigIntegerField()

@@ -46,6 +46,8 @@ def incident_row(incident: Incident) -> IncidentRow:
         grade=incident.grade,
         culprits=tuple(incident.culprits[:CULPRITS_SHOWN_MAX]),
         n_culprits=incident.n_culprits,
+        suspects=tuple(incident.suspects[:CULPRITS_SHOWN_MAX]),
+        n_suspects=incident.n_suspects,
         n_victims=incident.n_victims,
         opened_at=iso(incident.opened_at) or "",
         first_symptom_at=iso_from_ns(incident.first_symptom_ns) or "",

@@ -64,8 +64,8 @@ def span_of(attempt: Attempt, incident: Incident | None) -> Span:
 
 def first_rank(attempt: Attempt, incident: Incident | None) -> int | None:
     """Whom the tab begins with; None for a job without known ranks."""
-    if incident is not None and incident.culprits:
-        return int(incident.culprits[0])
+    if incident is not None and incident.suspects:
+        return int(incident.suspects[0])
     found = (
         Rank.objects.filter(attempt=attempt, rank__gte=0, replaced=False)
         .order_by("rank")
@@ -75,11 +75,11 @@ def first_rank(attempt: Attempt, incident: Incident | None) -> int | None:
 
 
 def verdict_group(incident: Incident | None) -> str:
-    """The communicator in which ranks wait for the culprits of an incident that hangs, 16 hexadecimal digits; "" for none."""
+    """The communicator in which ranks wait for the suspects of an incident that hangs, 16 hexadecimal digits; "" for none."""
     diagnosis = newest_diagnosis(incident) if incident is not None else None
     if diagnosis is None or diagnosis.symptom.kind != SymptomKind.FAILURE:
         return ""
-    edges = [edge.comm_id for edge in diagnosis.path if edge.waits_for in diagnosis.culprits and edge.comm_id]
+    edges = [edge.comm_id for edge in diagnosis.path if edge.waits_for in diagnosis.suspects and edge.comm_id]
     found = Counter(edges or ([diagnosis.symptom.comm_id] if diagnosis.symptom.comm_id else []))
     return f"{found.most_common(1)[0][0]:016x}" if found else ""
 

@@ -101,7 +101,7 @@ class IncidentStages(APIView):
         span = incident.first_symptom_ns - BEFORE_NS, max(incident.last_seen_ns, incident.triggered_ns) + AROUND_NS
         is_over = incident.condition == ConditionState.CLEAR or incident.attempt.state != Attempt.State.RUNNING
         at = AsAt(incident.last_seen_ns, is_past=True) if is_over else AsAt(latest_data_ns(incident.attempt_id))
-        theirs = role_of(incident.attempt, incident.culprits[0], span) if incident.culprits else None
+        theirs = role_of(incident.attempt, incident.suspects[0], span) if incident.suspects else None
         found = _windows(request, incident.attempt, span, at, theirs)
         return Response({**found, "first_symptom_at": iso_from_ns(incident.first_symptom_ns)})
 

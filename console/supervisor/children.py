@@ -77,7 +77,10 @@ class Child:
         """
         if self.process.returncode is not None:
             return False
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:  # waited for, when a signal raised before its code was noted
+            return False
 
     def exit_code(self) -> int:
         """Of a child that has ended."""

@@ -23,19 +23,19 @@ def known_of(incident: Incident) -> dict[str, Any]:
     if finding is None:
         return {}
     return {
-        "places": tuple(_places(incident, finding.culprits)),
+        "places": tuple(_places(incident, finding.culprits or tuple(sorted(finding.suspects)))),
         "evidence": tuple(_fact(one)[:EVIDENCE_CHARS_MAX] for one in finding.evidence[:EVIDENCE_MAX]),
         "advice": " ".join(finding.advice.split())[:ADVICE_CHARS_MAX],
     }
 
 
-def _places(incident: Incident, culprits: tuple[int, ...]) -> Iterator[str]:
-    shown = Rank.objects.filter(attempt=incident.attempt_id, rank__in=culprits[:PLACES_MAX], replaced=False)
+def _places(incident: Incident, ranks: tuple[int, ...]) -> Iterator[str]:
+    shown = Rank.objects.filter(attempt=incident.attempt_id, rank__in=ranks[:PLACES_MAX], replaced=False)
     for rank, *place in shown.order_by("rank").values_list("rank", "node__name", "gpu_bus_id", "nic", "pid"):
         named = zip(("", "GPU ", "NIC ", "process "), place, strict=True)
         yield f"rank {rank}: " + ", ".join(f"{what}{value}" for what, value in named if value)
-    if len(culprits) > PLACES_MAX:
-        yield f"and {len(culprits) - PLACES_MAX} more"
+    if len(ranks) > PLACES_MAX:
+        yield f"and {len(ranks) - PLACES_MAX} more"
 
 
 def _fact(one: Evidence) -> str:

@@ -69,6 +69,8 @@ class Message:
     opened_at: str
     at: str
     n_culprits: int = 0
+    suspects: tuple[int, ...] = ()
+    n_suspects: int = 0
     places: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     advice: str = ""

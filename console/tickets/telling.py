@@ -72,6 +72,8 @@ def _told_of(delivery: Delivery, ticket: Ticket, known: Mapping[str, Any]) -> Me
         nodes=tuple(incident.culprit_nodes[:NODES_SHOWN_MAX]),
         n_victims=incident.n_victims,
         n_culprits=incident.n_culprits,
+        suspects=tuple(incident.suspects[:CULPRITS_SHOWN_MAX]),
+        n_suspects=incident.n_suspects,
         opened_at=iso(incident.opened_at) or "",
         at=iso(entry.at if entry else delivery.made_at) or "",
         resolved_at=iso(incident.resolved_at) or "",

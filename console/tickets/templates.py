@@ -40,7 +40,10 @@ VALUES: Final[dict[str, tuple[str, Callable[[Message], str]]]] = {
     "severity": ("low, medium or high", lambda message: message.severity),
     "component": ("where the fault sits", lambda message: component_of(message) if message.component else ""),
     "grade": ("how far the evidence carries", lambda message: message.grade),
-    "ranks": ("who started it", lambda message: ", ".join(map(str, message.culprits))),
+    "ranks": (
+        "who started it; of a tie, who may have",
+        lambda message: ", ".join(map(str, message.culprits)) or " or ".join(map(str, message.suspects)),
+    ),
     "nodes": ("where they run", lambda message: ", ".join(message.nodes)),
     "places": ("node, GPU, NIC and process of the first of them", lambda message: "; ".join(message.places)),
     "evidence": ("the first facts against them", lambda message: "; ".join(message.evidence)),

@@ -43,15 +43,13 @@ def component_of(message: Message) -> str:
 
 
 def _started_by(message: Message) -> str:
-    if not message.culprits:
+    who, n = (message.culprits, message.n_culprits) if message.culprits else (message.suspects, message.n_suspects)
+    if not who:
         return "Nobody is blamed yet."
-    ranks = "rank" if len(message.culprits) == 1 else "ranks"
+    ranks = "rank" if len(who) == 1 else "ranks" if message.culprits else "one of ranks"
     where = f" on {', '.join(message.nodes)}" if message.nodes else ""
-    rest = message.n_culprits - len(message.culprits)
-    more = f" and {rest} more" if rest > 0 else ""
-    return (
-        f"Started by {ranks} {', '.join(map(str, message.culprits))}{more}{where} ({message.grade or 'no'} evidence)."
-    )
+    more = f" and {n - len(who)} more" if n > len(who) else ""
+    return f"Started by {ranks} {', '.join(map(str, who))}{more}{where} ({message.grade or 'no'} evidence)."
 
 
 def what_happened(message: Message) -> str:

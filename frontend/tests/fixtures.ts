@@ -158,6 +158,8 @@ export function makeIncident(changes: Partial<IncidentRow> = {}): IncidentRow {
     grade: "strong",
     culprits: [4],
     n_culprits: 1,
+    suspects: [4],
+    n_suspects: 1,
     n_victims: 7,
     opened_at: AT,
     first_symptom_at: AT,

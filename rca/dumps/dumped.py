@@ -41,6 +41,7 @@ from rca.stacks.analysis import Doing, doing_of, is_most_read, stack_evidence, w
 from rca.stacks.idle import idle_finding
 from rca.stacks.places import WAITS, Place
 from rca.stacks.process import Process
+from rca.why_not import of_other_best
 from rca.words import NOTHING_TO_EXPLAIN, capitalised, named, waiting
 
 WHYS_SHOWN: Final = 8
@@ -147,8 +148,9 @@ def with_dumps(
     victims, path = _waiting(diagnosis, fused, state, doing, settings)
     alive = [one for one in doing if recording is None or one.rank not in recording.ended]
     findings = _advised(_told_by_stacks(fused, alive, victims, path, diagnosis.communicators), dumped)
+    alternatives = of_other_best(diagnosis, findings[0], "stacks and recordings") if findings else ()
     return replace(
-        diagnosis, findings=findings[: settings.findings_max], victims=victims, path=path,
+        diagnosis, findings=findings[: settings.findings_max], victims=victims, path=path, alternatives=alternatives,
         missing=(*diagnosis.missing, *_missing(dumped)), agreement=_agreement(diagnosis, said, fused), layer=fused.layer,
     )  # fmt: skip
 
@@ -285,20 +287,19 @@ def _missing(dumped: Dumped) -> tuple[str, ...]:
 def _waiting(
     diagnosis: Diagnosis, fused: Fused, state: Waiting | None, doing: Sequence[Doing], settings: Settings
 ) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
-    """Who only waits and how, for whoever is blamed now: by the traces where they blame the same, else by the recorder.
+    """Who only waits and how, for whoever may have started it: by the traces where they say the same, else by the recorder.
 
     Where neither says it, those whose stacks wait for others.
     """
-    culprits = fused.findings[0].culprits if fused.findings else ()
-    if diagnosis.findings and set(culprits) == set(diagnosis.culprits):
+    suspects = fused.findings[0].suspects if fused.findings else frozenset[int]()
+    if diagnosis.findings and suspects == diagnosis.suspects:
         return diagnosis.victims, diagnosis.path
-    if state is not None and culprits:
-        victims, path = recorder.edges_of(state, culprits, settings.path_edges_max)
+    if state is not None and suspects:
+        victims, path = recorder.edges_of(state, suspects, settings.path_edges_max)
         if victims:
             return victims, path
-    suspects = fused.findings[0].suspects if fused.findings else frozenset[int]()
     waiters = {*diagnosis.victims, *diagnosis.suspects}
-    if culprits and not waiters:
+    if suspects and not waiters:
         waiters = {one.rank for one in doing if one.place in WAITS}
     return tuple(sorted(waiters - suspects)), tuple(edge for edge in diagnosis.path if edge.waiter not in suspects)
 

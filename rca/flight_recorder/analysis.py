@@ -10,7 +10,7 @@ everybody is in, where the recorder's sight ends and the layer below is to be as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -95,14 +95,14 @@ def findings_of(state: Waiting) -> tuple[Finding, ...]:
     return tuple(ranked(_without_repeats(found))[:FINDINGS_MAX])
 
 
-def edges_of(state: Waiting, culprits: tuple[int, ...], limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
-    """(victims, edges): who waits for the culprits, directly or through others, nearest first."""
+def edges_of(state: Waiting, suspects: Collection[int], limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
+    """(victims, edges): who waits for the suspects, directly or through others, nearest first."""
     at = {rank: position for position, rank in enumerate(state.ranks)}
-    hops = state.graph.next_hops([at[rank] for rank in culprits if rank in at])
+    hops = state.graph.next_hops([at[rank] for rank in sorted(suspects) if rank in at])
     victims: list[int] = []
     edges: list[WaitEdge] = []
     for vertex, stop_at in hops.items():
-        if vertex >= len(state.ranks) or state.ranks[vertex] in culprits or stop_at == vertex:
+        if vertex >= len(state.ranks) or state.ranks[vertex] in suspects or stop_at == vertex:
             continue
         stop, waiter = state.stops[stop_at - len(state.ranks)], state.ranks[vertex]
         victims.append(waiter)

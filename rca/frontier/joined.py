@@ -16,11 +16,13 @@ from typing import Final
 
 from ingest.window import Window
 from nccl_instrument.stage_schema import BACKWARD
-from rca.findings import Diagnosis, Evidence, Finding, Grade
+from rca.findings import Diagnosis, Evidence, Finding, Grade, SymptomKind, WaitEdge
 from rca.frontier.moved import Verdict
 from rca.frontier.told import Told
 from rca.rules import late_start, stage_delay
 from rca.settings import Settings
+from rca.slow.reached import reached
+from rca.why_not import of_other_best
 
 STAGES: Final = "Stages"
 _PIPELINE: Final = re.compile(r"\bpp (\d+)")
@@ -36,9 +38,10 @@ def with_stages(diagnosis: Diagnosis, told: Sequence[Told], window: Window, sett
     best = found[0]
     findings, stance = _joined(diagnosis.findings, best)
     findings = (*findings, *found[1:])[: settings.findings_max]
-    victims = {*diagnosis.victims, *diagnosis.suspects} if diagnosis.victims else {*_victims(findings, told, window)}
+    victims, path = _waiting(diagnosis, findings, told, window, settings)
     return replace(
-        diagnosis, findings=findings, victims=tuple(sorted(victims - findings[0].suspects)),
+        diagnosis, findings=findings, victims=victims, path=path,
+        alternatives=of_other_best(diagnosis, findings[0], STAGES.lower()),
         agreement=(*diagnosis.agreement, f"{STAGES}{stance}: {best.sentence}"),
     )  # fmt: skip
 
@@ -87,6 +90,19 @@ def _backed(best: Finding, other: Finding, source: str) -> Finding:
     """With the evidence of the other, which makes it surer."""
     evidence = (*best.evidence, *other.evidence, Evidence(f"{source} agrees", other.sentence, "", source))
     return replace(best, evidence=evidence, grade=Grade.STRONG, score=max(best.score, other.score, 0.9))
+
+
+def _waiting(
+    diagnosis: Diagnosis, findings: tuple[Finding, ...], told: Sequence[Told], window: Window, settings: Settings
+) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
+    """Who only waits for whoever may have started it now, and how."""
+    suspects = findings[0].suspects
+    if suspects == diagnosis.suspects and diagnosis.victims:
+        return diagnosis.victims, diagnosis.path
+    if diagnosis.symptom.kind is SymptomKind.STRAGGLER and diagnosis.path:
+        return reached(window.members, suspects, settings.path_edges_max)
+    victims = {*diagnosis.victims, *diagnosis.suspects} if diagnosis.victims else {*_victims(findings, told, window)}
+    return tuple(sorted(victims - suspects)), tuple(one for one in diagnosis.path if one.waiter not in suspects)
 
 
 def _victims(findings: tuple[Finding, ...], told: Sequence[Told], window: Window) -> tuple[int, ...]:

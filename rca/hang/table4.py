@@ -14,7 +14,7 @@ import numpy as np
 
 from nccl_instrument.tables import DIRECTIONS, IB, RECEIVE, SEND, SOCKET
 from rca.findings import Condition, State
-from rca.hang.pairs import SEEN, Counters, Pairs
+from rca.hang.pairs import SEEN, UNHEARD, Counters, Pairs
 from rca.keys import Mask
 from rca.ranks import Ranks
 
@@ -96,7 +96,9 @@ def verdicts(pairs: Pairs) -> dict[tuple[int, State], np.ndarray[tuple[int], np.
     is_named = np.isin(pairs.transport, (IB, SOCKET))
     for of in BY_TRANSPORT:
         found[of] = np.where(is_named, found[of], UNDECIDED)
-    return found
+    # Counters of an end of which no row was read are 0, which says nothing of it: only what this side shows alone stands.
+    is_read = (pairs.sender_end != UNHEARD) & (pairs.receiver_end != UNHEARD)
+    return {of: np.where(is_read | (verdict == LOCAL), verdict, UNDECIDED) for of, verdict in found.items()}
 
 
 def _choose(is_local: Mask, is_remote: Mask) -> np.ndarray[tuple[int], np.dtype[np.str_]]:

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from rca import advice
+from rca.cards import UNKNOWN
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from rca.hang.extent import with_extent
 from rca.hang.kernels import inside_of, unbegun
@@ -43,7 +44,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 12
+VERSION = 13
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 
@@ -274,7 +275,9 @@ def nic_finding(state: Progress, nic: int, waiters: frozenset[int], settings: Se
     grade = Grade.STRONG if (state.ranks.nic[list(users)] == nic).all() else Grade.MODERATE
     evidence = [Evidence(f"port of {name}", "down", "", "nic", ranks[0])]
     evidence += [
-        Evidence(f"{name} {what}", int(row[what]), "bytes", "nic", ranks[0]) for what in ("rx_bytes", "tx_bytes")
+        Evidence(f"{name} {what}", int(row[what]), "bytes", "nic", ranks[0])
+        for what in ("rx_bytes", "tx_bytes")
+        if int(row[what]) != UNKNOWN
     ]
     evidence += flow_evidence(state, across, settings.evidence_max - len(evidence))
     return Finding(

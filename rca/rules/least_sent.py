@@ -44,7 +44,7 @@ _STOPPED = (FaultKind.COMMUNICATION_FAIL_STOP, FaultKind.COMPUTATION_FAIL_STOP, 
 
 
 def _is_counted(state: Progress, stopped: Stopped) -> bool:
-    """Whether flows of that communicator count their chunks at both ends: what is concluded from that is surer. Without, who is
+    """Whether any flow of that communicator counts its chunks: what is concluded from that is surer. Without, who is
     said to have sent least of it is a guess, and the volumes say who has."""
     return bool((state.window.rows("flow")["comm_id"] == stopped.comm_id).any())
 

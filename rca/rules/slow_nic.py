@@ -33,7 +33,7 @@ from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 21
+VERSION = 22
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
@@ -294,14 +294,17 @@ def _one_of_several(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[i
 def _unexplained(slowdown: Slowdown, ends: Ends, end_of: Ints) -> tuple[Finding, ...]:
     """Slow connections without an end that is slow towards everybody: named, and nobody blamed."""
     cost = np.where(ends.is_slow, ends.now_ns - ends.usual_ns, 0.0)
-    worst = sorted(
+    found = sorted(
         {int(end) for at in ends.unexplained for end in (ends.sender[at], ends.receiver[at]) if end >= 0},
         key=lambda end: -float(cost[ends.touched(end)].sum()),
-    )[:TIED_MAX]
+    )
+    worst = found[:TIED_MAX]
     if len(worst) < 2:
         return ()
     both = _finding(slowdown, ends, end_of, tuple(worst), Component.NETWORK, EACH_OTHER)
     why = "none of them is slow towards everybody, so it is a way between them, and which end of it cannot be told"
+    if len(found) > TIED_MAX:
+        why += f" (the worst {TIED_MAX} of {len(found)})"
     return (_as_link(slowdown, end_of, tuple(worst), both, why),)
 
 

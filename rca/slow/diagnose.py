@@ -12,9 +12,8 @@ import numpy as np
 
 from ingest.window import Window
 from rca.counters import absent, abstentions, is_able
-from rca.findings import Component, Diagnosis, Finding, Grade, Symptom, WaitEdge
+from rca.findings import Component, Diagnosis, Finding, Grade, Symptom
 from rca.holes import downgrade, ranked, unseen
-from rca.keys import Rows
 from rca.racks import by_rack
 from rca.ranks import TICKED_ONCE, known_ranks
 from rca.rules import late_start, slow_copy, slow_nic, slow_proxy
@@ -22,6 +21,7 @@ from rca.settings import Settings
 from rca.slow.breakdown import compared_of
 from rca.slow.iterations import iterations_of
 from rca.slow.measured_too import with_measured
+from rca.slow.reached import reached
 from rca.slow.slow_words import MS, excess_ms
 from rca.slow.slowdown import Slowdown, slowdown_of
 from rca.why_not import of_slowdown
@@ -53,7 +53,7 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
     found, unmeasured = _all_findings(slowdown, symptom, settings) if slowdown else ([], ())
     downgraded, findings = downgrade(window, ranks, found)
     suspects = findings[0].suspects if findings else frozenset[int]()
-    victims, path = _victims(slowdown, suspects, settings.path_edges_max) if slowdown else ((), ())
+    victims, path = reached(window.members, suspects, settings.path_edges_max) if slowdown else ((), ())
     by_file = {rule.__module__: rule for rules in RULES for rule in rules}
     missing = (*abstentions(by_file.values(), absent(window)), *unseen(window, ranks), *unmeasured)
     if slowdown is None:
@@ -138,31 +138,3 @@ def _is_less_of_the_same(inside: Finding, late: Finding) -> bool:
 def _groups(slowdown: Slowdown, finding: Finding) -> set[int]:
     at = np.isin(slowdown.iterations.ranks, finding.culprits or finding.subject.ranks)
     return set(slowdown.delays.group[at].tolist())
-
-
-def _victims(slowdown: Slowdown, suspects: frozenset[int], limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
-    """Every other rank, and how the lateness reaches it: communicator by communicator, away from the suspects."""
-    comms_of, ranks_of = _memberships(slowdown.window.members)
-    reached, told, edges = set(suspects), set[int](), list[WaitEdge]()
-    front = sorted(suspects)
-    while front:
-        following = []
-        for rank in front:
-            for comm_id in [one for one in comms_of.get(rank, []) if one not in told]:
-                told.add(comm_id)  # its members are reached with its first
-                fresh = [other for other in ranks_of[comm_id] if other not in reached]
-                reached.update(fresh)
-                following += fresh
-                edges += [WaitEdge(other, rank, comm_id, 0, "kept waiting in every iteration") for other in fresh]
-        front = following
-    return tuple(sorted(reached - suspects)), tuple(edges[:limit])
-
-
-def _memberships(members: Rows) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """Rank → its communicators, and communicator → its known ranks."""
-    comms_of, ranks_of = dict[int, list[int]](), dict[int, list[int]]()
-    known = np.sort(members[members["rank"] >= 0], order=("comm_id", "comm_rank"))
-    for comm_id, rank in zip(known["comm_id"].tolist(), known["rank"].tolist(), strict=True):
-        comms_of.setdefault(rank, []).append(comm_id)
-        ranks_of.setdefault(comm_id, []).append(rank)
-    return comms_of, ranks_of

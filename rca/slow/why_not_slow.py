@@ -8,7 +8,7 @@ their usual speed are cleared by name: a NIC whose other channels are as fast as
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +38,7 @@ _NOT_WHERE = {
 class Shares:
     """What every rank of the iterations (R,) loses by itself. own_ns: its work between ops. parts: inside its ops.
 
-    parents: rank → the rank nearer to a culprit and the communicator they share.
+    parents: rank → the rank nearer to a suspect and the communicator they share.
     """
 
     slowdown: Slowdown
@@ -47,7 +47,7 @@ class Shares:
     parents: dict[int, tuple[int, int]]
 
 
-def shares_of(slowdown: Slowdown, culprits: Sequence[int]) -> Shares:
+def shares_of(slowdown: Slowdown, suspects: Collection[int]) -> Shares:
     """Measured once for all ranks."""
     iterations, inside = slowdown.iterations, slowdown.inside
     where = {Wait.COPY: np.ones(len(iterations.rank), bool), Wait.NETWORK: iterations.func != FUNC_RECV}
@@ -55,7 +55,7 @@ def shares_of(slowdown: Slowdown, culprits: Sequence[int]) -> Shares:
         wait: covered(iterations, slowdown.nodes, inside.excess(wait), counts, slowdown.lost_ns)
         for wait, counts in where.items()
     }
-    return Shares(slowdown, slowdown.delays.per_iteration_ns(slowdown.slow), parts, _parents(slowdown, culprits))
+    return Shares(slowdown, slowdown.delays.per_iteration_ns(slowdown.slow), parts, _parents(slowdown, suspects))
 
 
 def cleared(shares: Shares, rank: int) -> Alternative:
@@ -87,7 +87,7 @@ def slow_alternatives(shares: Shares, findings: Sequence[Finding]) -> list[Alter
     found = _other_parts(shares, best) if best.culprits else []
     ranks = shares.slowdown.iterations.ranks
     total = shares.own_ns + np.sum([part.excess_ns for part in shares.parts.values()], axis=0)
-    total = np.where(np.isin(ranks, best.culprits), 0.0, total)
+    total = np.where(np.isin(ranks, sorted(best.suspects)), 0.0, total)
     if len(total) and total.max() > 0:
         found.append(cleared(shares, int(ranks[total.argmax()])))
     return found
@@ -188,8 +188,8 @@ def _median(values: Floats) -> float:
     return float(np.median(known)) if len(known) else float("nan")
 
 
-def _parents(slowdown: Slowdown, culprits: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Breadth first over shared communicators, away from the culprits; each communicator is crossed once."""
+def _parents(slowdown: Slowdown, suspects: Collection[int]) -> dict[int, tuple[int, int]]:
+    """Breadth first over shared communicators, away from the suspects; each communicator is crossed once."""
     rows = slowdown.window.members[slowdown.window.members["rank"] >= 0]
     rank, comm = rows["rank"].tolist(), rows["comm_id"].tolist()
     of_rank: dict[int, list[int]] = {}
@@ -198,7 +198,7 @@ def _parents(slowdown: Slowdown, culprits: Sequence[int]) -> dict[int, tuple[int
         of_rank.setdefault(one, []).append(where)
         of_comm.setdefault(where, []).append(one)
     found: dict[int, tuple[int, int]] = {}
-    seen, crossed, queue = set(culprits), set[int](), deque(culprits)
+    seen, crossed, queue = set(suspects), set[int](), deque(sorted(suspects))
     while queue:
         one = queue.popleft()
         for where in sorted(of_rank.get(one, []), key=lambda where: len(of_comm[where])):

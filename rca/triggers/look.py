@@ -44,7 +44,8 @@ class Look:
 
     symptoms: at most one of each kind. normal: to be handed to the next look. watched: the sampled ranks. delta_ns: Δ in
     force. held: why a stall was not reported, or what of the window could not be read; '' when all was looked at. excused:
-    why a job that does nothing is not reported. noted: what is odd and costs the job nothing.
+    why a job that does nothing is not reported. noted: what is odd and costs the job nothing. unjudged: that it cannot be told
+    yet whether the job is slow, '' once it can.
     """
 
     symptoms: tuple[Symptom, ...]
@@ -54,6 +55,7 @@ class Look:
     held: str = ""
     excused: str = ""
     noted: str = ""
+    unjudged: str = ""
 
 
 def look(
@@ -84,7 +86,9 @@ def look(
         found, noted = _slow(window, complete, learned, settings)
     if not found and not held:
         found, excused = _idle(window, watched, normal, settings, paused)
-    return Look(found, learned, watched, delta, held or unread(window), excused, noted)
+    return Look(
+        found, learned, watched, delta, held or unread(window), excused, noted, pace.unjudged(learned.pace, settings)
+    )
 
 
 def _standing(

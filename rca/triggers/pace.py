@@ -114,6 +114,15 @@ def learn(pace: Pace, began: Sequence[tuple[int, int]], settings: Settings) -> P
     return replace(known, counted_ns=max(pace.counted_ns, newest))  # nor do they become usual once it has recovered
 
 
+def unjudged(pace: Pace, settings: Settings) -> str:
+    """That it cannot be told yet whether the job is slow, and how many of the iterations it takes are known; '' once it can."""
+    if len(pace.usual_ns) >= settings.usual_iterations_min:
+        return ""
+    needed = settings.warm_up_iterations + settings.usual_iterations_min
+    known = min(pace.warm_up, settings.warm_up_iterations) + len(pace.usual_ns)
+    return f"Whether it is slow cannot be told yet: {known} of {needed} iterations are known."
+
+
 def _lately(recent: Sequence[tuple[int, int]], newest: int, settings: Settings) -> tuple[tuple[int, int], ...]:
     """Those of the last minute."""
     return tuple(one for one in recent if one[0] >= newest - settings.pace_ns)

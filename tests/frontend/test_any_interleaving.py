@@ -277,7 +277,13 @@ def _observe_condition(number: int, after: str) -> None:
 
 
 def _diagnose(number: int, n: int) -> None:
-    fields = {"certainty": Certainty.DIAGNOSED, "n_culprits": 1, "n_victims": 7 * n * n, "culprits": [n]}
+    fields = {
+        "certainty": Certainty.DIAGNOSED,
+        "n_culprits": 1,
+        "n_victims": 7 * n * n,
+        "culprits": [n],
+        "suspects": [n],
+    }
     lifecycle.observe(Incident.objects.get(pk=number), "diagnosed", fields)
 
 

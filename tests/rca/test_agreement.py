@@ -32,7 +32,9 @@ def paper_pair(port: str) -> Window:
 
 @pytest.mark.parametrize(("port", "culprits"), [("up", (1,)), ("unknown", ())])
 def test_the_papers_pair_points_to_its_receiver(port: str, culprits: tuple[int, ...]) -> None:
-    best = diagnose(paper_pair(port), SYMPTOM).findings[0]
+    found = diagnose(paper_pair(port), SYMPTOM)
+    best = found.findings[0]
+    assert not {0, 1} & {*found.victims} and found.suspects == {0, 1}
     assert (best.subject.ranks, best.culprits, best.grade) == ((1,), culprits, Grade.WEAK)
     assert [tied.ranks for tied in best.tied] == [(0,)]
     assert "rank 1" in best.sentence
@@ -52,7 +54,9 @@ def supporting(one: Condition, culprit: int, component: Component) -> bool:
 @pytest.mark.parametrize("fault", ["nic_down", "frozen", "killed", "proxy_asleep"])
 def test_marked_readings_support_the_finding(fault: str, transport: str) -> None:
     best = diagnosis_of(**{fault: 4}, transport=transport).findings[0]
-    if best.grade is Grade.STRONG:
+    is_unsure = (fault, transport) == ("proxy_asleep", "Socket")  # a socket takes what nobody asked for
+    assert best.grade is (Grade.MODERATE if is_unsure else Grade.STRONG)
+    if not is_unsure:
         assert best.conditions
         assert [one for one in best.conditions if not supporting(one, 4, best.component)] == []
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from rca.settings import DEFAULT
-from rca.triggers.pace import Pace, Slowing, history_ns, learn, pace_from_json, pace_to_json, slowing
+from rca.triggers.pace import Pace, Slowing, history_ns, learn, pace_from_json, pace_to_json, slowing, unjudged
 from rca.triggers.pieces import were_pieces
 
 BEGAN_US: dict[str, list[int]] = json.loads((Path(__file__).parent / "recorded_slow" / "began_us.json").read_text())
@@ -53,6 +53,13 @@ def test_a_slowdown_of_a_live_job_is_seen_with_its_onset_and_not_before(name: st
     first, slow = next((second, slow) for second, slow in recorded(name) if slow)
     assert first > ONSET_S - 2 and slow is not None
     assert slow.since_ns / SECOND - 1 == pytest.approx(ONSET_S, abs=2.5)
+
+
+def test_until_enough_is_usual_a_job_is_not_said_to_be_at_its_usual_pace() -> None:
+    said = [unjudged(watched(steps((n, 1000)))[0], DEFAULT) for n in (2, 25, 60)]
+    assert said[0] == "Whether it is slow cannot be told yet: 2 of 40 iterations are known."
+    assert 20 <= int(said[1].split(": ")[1].split(" of ")[0]) <= 25
+    assert said[2] == ""
 
 
 def test_a_halved_pace_is_told_after_three_iterations() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from nccl_instrument.tables import IB, RECEIVE, SEND, SOCKET, TRANSPORTS
 from rca.findings import State
-from rca.hang.pairs import SEEN, Pairs
+from rca.hang.pairs import SEEN, UNHEARD, Pairs
 from rca.hang.table4 import CAUSES, holds, verdicts
 
 NOT_STARTED, NOT_TRANSMITTED = State.NOT_STARTED, State.NOT_TRANSMITTED
@@ -94,6 +96,24 @@ def test_nobody_is_at_fault_by_what_another_transport_would_reverse(
 ) -> None:
     """A send that stays refused lacks credit over InfiniBand, and stands at its own proxy over a socket."""
     assert verdicts(pair((8, 8, 6, 4), taken, transport))[SEND, state][0] == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("end", "sent", "taken", "condition"),
+    [
+        ("receiver_end", (8, 8, 6, 4), (0, 0, 0, 0), (SEND, NOT_TRANSMITTED)),
+        ("receiver_end", (8, 6, 6, 4), (0, 0, 0, 0), (SEND, NOT_DELIVERED)),
+        ("sender_end", (0, 0, 0, 0), (4, 0, 0, 0), (RECEIVE, NOT_STARTED)),
+        ("sender_end", (0, 0, 0, 0), (8, 4, 4, 4), (RECEIVE, GPU_NOT_READY)),
+    ],
+)
+def test_counters_of_an_end_of_which_nothing_was_read_are_not_zero(
+    end: str, sent: tuple[int, ...], taken: tuple[int, ...], condition: tuple[int, State]
+) -> None:
+    read = pair(sent, taken)
+    unread = dataclasses.replace(read, **{end: np.full(1, UNHEARD)})
+    assert verdicts(read)[condition][0] == "remote"
+    assert verdicts(unread)[condition][0] == "undecided"
 
 
 def test_an_unknown_transport_takes_nothing_from_what_both_read_alike() -> None:

@@ -33,7 +33,7 @@ RANK: Final = re.compile(r"^rank (\d{1,7})$")
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What a list shows. filters: facet → values, of which one must hold. text: looked for in headlines, job names,
-    nodes and numbers; "rank 12" in the culprits.
+    nodes and numbers; "rank 12" in the suspects.
     """
 
     filters: Mapping[str, Sequence[str]]
@@ -147,7 +147,7 @@ def _matching(text: str) -> Q:
         return Q()
     found = Q(headline__icontains=text) | Q(job__name__icontains=text) | Q(culprit_nodes__contains=[text])
     if rank := RANK.match(text):
-        found |= Q(culprits__contains=[int(rank[1])])
+        found |= Q(suspects__contains=[int(rank[1])])
     number = text.removeprefix("#")
     return found | Q(pk=int(number)) if number.isascii() and number.isdigit() and len(number) < 16 else found
 

@@ -35,7 +35,9 @@ def _saw(seen: Seen) -> str:
     """What a look saw, in sentences."""
     if seen.symptoms:
         return " ".join(symptom.sentence for symptom in seen.symptoms)
-    return seen.held or seen.excused or seen.noted or f"Nothing wrong on {len(seen.watched)} watched ranks."
+    on = f"{len(seen.watched)} watched ranks"
+    nothing = f"Nothing stands still on {on}. {seen.unjudged}" if seen.unjudged else f"Nothing wrong on {on}."
+    return seen.held or seen.excused or seen.noted or nothing
 
 
 def keep_look(attempt: Attempt, end_ns: int, seen: Seen) -> None:

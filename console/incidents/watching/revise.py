@@ -262,6 +262,7 @@ def store(
 ) -> None:
     """The diagnosis as the incident's newest revision, and what the incident shows of it."""
     now, best = timezone.now(), diagnosis.findings[0] if diagnosis.findings else None
+    suspects = [*diagnosis.culprits, *sorted(diagnosis.suspects - {*diagnosis.culprits})]
     fields: dict[str, Any] = {"window_end_ns": window.end_ns, "n_victims": len(diagnosis.victims)}
     if best is not None:
         fields |= {
@@ -272,6 +273,8 @@ def store(
             "grade": best.grade.value,
             "culprits": list(best.culprits[:CULPRITS_SHOWN_MAX]),
             "n_culprits": len(best.culprits),
+            "suspects": suspects[:CULPRITS_SHOWN_MAX],
+            "n_suspects": len(suspects),
             "root_caused_at": incident.root_caused_at or now,
         }
     elif incident.certainty == Certainty.DIAGNOSED:  # a weak verdict is taken back: nobody stays blamed
@@ -285,4 +288,4 @@ def store(
             culprits=list(diagnosis.culprits), grade=best.grade.value if best else "",
             window_start_ns=window.start_ns, window_end_ns=window.end_ns,
         )  # fmt: skip
-        lifecycle.observe(incident, verb, fields, blamed=best.culprits if best else (), note=note)
+        lifecycle.observe(incident, verb, fields, suspects=suspects, note=note)

@@ -19,7 +19,7 @@ HEADLINES: Final = {
 }
 UNDIAGNOSED: Final[Mapping[str, Any]] = {
     "certainty": Certainty.SUSPECTED, "component": "", "fault_kind": "", "grade": "", "culprits": [], "n_culprits": 0,
-    "root_caused_at": None,
+    "suspects": [], "n_suspects": 0, "root_caused_at": None,
 }  # fmt: skip
 """The columns of an incident that has no verdict."""
 

@@ -1,7 +1,7 @@
 """When an acknowledged incident has become so much worse that somebody must look again.
 
 Who acknowledged a straggler of two ranks has not seen the hang of two hundred. Compared is the worst symptom, and how many
-ranks are concerned (culprits and victims). The first diagnosis is no worsening: until then nobody knew the reach. Nor has who
+ranks are concerned (suspects and victims). The first diagnosis is no worsening: until then nobody knew the reach. Nor has who
 acknowledged one rank's trouble seen that of another, which began in the same incident after the first was over.
 """
 
@@ -24,7 +24,7 @@ def reach_of(incident: Incident, fields: Mapping[str, Any] | None = None) -> int
     now = fields or {}
     if now.get("certainty", incident.certainty) != Certainty.DIAGNOSED:
         return 0
-    return int(now.get("n_culprits", incident.n_culprits)) + int(now.get("n_victims", incident.n_victims))
+    return int(now.get("n_suspects", incident.n_suspects)) + int(now.get("n_victims", incident.n_victims))
 
 
 def acknowledged_marks(incident: Incident) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def _payload(message: Message) -> dict[str, Any]:
         "class": message.symptom,
         "custom_details": {
             "incident": message.number, "attempt": message.attempt, "culprits": list(message.culprits),
+            "suspects": list(message.suspects), "n_suspects": message.n_suspects,
             "nodes": list(message.nodes), "grade": message.grade, "n_victims": message.n_victims,
             "places": list(message.places), "evidence": list(message.evidence), "advice": message.advice,
         },

@@ -32,7 +32,8 @@ def body_of(message: Message) -> dict[str, Any]:
         "number": message.number, "key": message.dedup_key, "headline": message.headline, "state": message.state,
         "condition": message.condition, "severity": message.severity, "symptom": message.symptom,
         "component": message.component, "grade": message.grade, "job": message.job, "attempt": message.attempt,
-        "culprits": list(message.culprits), "nodes": list(message.nodes), "n_victims": message.n_victims,
+        "culprits": list(message.culprits), "suspects": list(message.suspects), "n_suspects": message.n_suspects,
+        "nodes": list(message.nodes), "n_victims": message.n_victims,
         "places": list(message.places), "evidence": list(message.evidence), "advice": message.advice,
         "opened_at": message.opened_at, "resolved_at": message.resolved_at or None, "url": message.url or None,
     }  # fmt: skip

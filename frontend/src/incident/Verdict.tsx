@@ -8,7 +8,7 @@ import type { SeenBefore } from "../api";
 import type { IncidentRow, TimelineRow } from "../live/rows";
 import { Ago, Copy, GradeMark } from "../parts/bits";
 import { actOn, isUnderWay } from "../state/actions";
-import { tiedRanks } from "../state/roles";
+import { suspectsOf } from "../state/roles";
 import { COMPONENT, count, faultWords, inOrder, LAYER, rankRanges, subjectWords, worded } from "../state/words";
 import type { Cover, Diagnosis, Finding, GridColumns } from "../types";
 import { coverWords, slowerWords } from "./compare";
@@ -145,10 +145,11 @@ function Culprit({ row, finding, grid, seenBefore, onSelect, links }: CulpritPro
   const ranks = row.culprits.length > 0 ? row.culprits : (finding?.culprits ?? []);
   if (ranks.length === 0) {
     return (
-      <div class="card culprit-card nobody">
+      <div class={`card culprit-card nobody ${tiedOf(finding).length > 0 ? "tied" : ""}`}>
         <h2>Started by</h2>
         <p class="big">{row.certainty === "suspected" ? "Looking …" : nobodyOr(finding)}</p>
         {finding && <p>{subjectWords(finding.subject)}</p>}
+        <Suspects ranks={tiedOf(finding)} grid={grid} onSelect={onSelect} />
         <CoverSteps steps={finding?.cover ?? []} />
       </div>
     );
@@ -173,8 +174,40 @@ function Culprit({ row, finding, grid, seenBefore, onSelect, links }: CulpritPro
 
 /** Of a tie: the ranks it leaves open, of which one is to blame. */
 function nobodyOr(finding: Finding | null): string {
-  const tied = tiedRanks(finding);
+  const tied = tiedOf(finding);
   return tied.length > 0 ? `One of ranks ${rankRanges(tied, 4)}` : "Nobody named";
+}
+
+function tiedOf(finding: Finding | null): number[] {
+  const suspects = suspectsOf(finding);
+  return suspects.length > 1 ? suspects : [];
+}
+
+const SUSPECTS_SHOWN = 8;
+
+/** Of a tie: each of them by its names, to look at in turn. */
+function Suspects({ ranks, grid, onSelect }: Pick<CulpritProps, "grid" | "onSelect"> & { ranks: readonly number[] }) {
+  if (ranks.length === 0) return null;
+  return (
+    <ul class="suspects">
+      {ranks.slice(0, SUSPECTS_SHOWN).map((rank) => (
+        <li key={rank}>
+          <button type="button" class="link" onClick={() => onSelect(rank)} title="Show its flows">
+            rank {rank}
+          </button>{" "}
+          <span class="faint">{namesOf(rank, grid)}</span>
+        </li>
+      ))}
+      {ranks.length > SUSPECTS_SHOWN && <li class="faint">and {count(ranks.length - SUSPECTS_SHOWN, "more rank")}</li>}
+    </ul>
+  );
+}
+
+function namesOf(rank: number, grid: GridColumns | null): string {
+  const i = grid ? grid.rank.indexOf(rank) : -1;
+  if (!grid || i < 0) return "";
+  const pid = grid.pid[i] ? `pid ${grid.pid[i]}` : "";
+  return [grid.nodes[grid.node[i]], grid.gpu[i], grid.nic[i], pid].filter(Boolean).join(" · ");
 }
 
 const BEFORE_SHOWN = 3;

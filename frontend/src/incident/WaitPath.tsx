@@ -8,7 +8,7 @@ import { useMemo } from "preact/hooks";
 import { useWidth } from "../parts/useWidth";
 import { timeOfDay, zoneLabel } from "../state/clock";
 import { pointAt, pointedRanks } from "../state/pointed";
-import { tiedRanks } from "../state/roles";
+import { suspectsOf } from "../state/roles";
 import { count } from "../state/words";
 import type { Diagnosis } from "../types";
 import { type PathGraph, pathGraph, pathSentences, rankWords } from "./path";
@@ -23,10 +23,11 @@ interface WaitPathProps {
 }
 
 export function WaitPath({ diagnosis, culprits, nodeOf, pin = null }: WaitPathProps) {
-  const tied = tiedRanks(diagnosis.findings[0]);
-  const ends = [culprits, tied, diagnosis.findings[0]?.subject.ranks ?? []].find((ranks) => ranks.length > 0) ?? [];
+  const suspects = suspectsOf(diagnosis.findings[0]);
+  const ends = [culprits, suspects, diagnosis.findings[0]?.subject.ranks ?? []].find((ranks) => ranks.length > 0) ?? [];
   const endRole =
-    culprits.length > 0 ? "started it" : tied.length > 0 ? "one of these started it" : "where the path ends";
+    culprits.length > 0 ? "started it" : suspects.length > 0 ? "one of these started it" : "where the path ends";
+  const endClass = culprits.length > 0 ? "path-culprit" : suspects.length > 0 ? "path-suspect" : "path-victim";
   const graph = useMemo(
     () => pathGraph(ends, diagnosis.path, diagnosis.communicators, diagnosis.victims, nodeOf),
     [diagnosis, ends.join(), nodeOf],
@@ -47,7 +48,7 @@ export function WaitPath({ diagnosis, culprits, nodeOf, pin = null }: WaitPathPr
           {graph.unlisted > 0 && ` · the nearest ${drawn(graph)} of ${count(diagnosis.victims.length, "waiting rank")}`}
         </span>
       </div>
-      <Drawing graph={graph} nodeOf={nodeOf} isBlamed={culprits.length > 0} endRole={endRole} />
+      <Drawing graph={graph} nodeOf={nodeOf} endClass={endClass} endRole={endRole} />
       <Sentences lines={near} />
       {far.length > 0 && (
         <details>
@@ -81,12 +82,12 @@ const WIDTH_MIN = 200;
 function Drawing({
   graph,
   nodeOf,
-  isBlamed,
+  endClass,
   endRole,
 }: {
   graph: PathGraph;
   nodeOf: WaitPathProps["nodeOf"];
-  isBlamed: boolean;
+  endClass: string;
   /** What those are at whom the path ends. */
   endRole: string;
 }) {
@@ -109,7 +110,7 @@ function Drawing({
           <Arrows key={one.id} from={one} placement={placement} />
         ))}
         {placement.placed.map((one) => (
-          <Box key={one.id} box={one} where={nodeWords(one.ranks, nodeOf)} isBlamed={isBlamed} endRole={endRole} />
+          <Box key={one.id} box={one} where={nodeWords(one.ranks, nodeOf)} endClass={endClass} endRole={endRole} />
         ))}
       </svg>
     </div>
@@ -139,11 +140,11 @@ function nodeWords(ranks: readonly number[], nodeOf: WaitPathProps["nodeOf"]): s
 interface BoxProps {
   box: Placed;
   where: string;
-  isBlamed: boolean;
+  endClass: string;
   endRole: string;
 }
 
-function Box({ box, where, isBlamed, endRole }: BoxProps) {
+function Box({ box, where, endClass, endRole }: BoxProps) {
   const isEnd = box.layer === 0;
   const isPointed = pointedRanks.value.size > 0 && box.ranks.some((rank) => pointedRanks.value.has(rank));
   const letters = (box.width - 24) / 7.4;
@@ -151,12 +152,12 @@ function Box({ box, where, isBlamed, endRole }: BoxProps) {
   return (
     <g
       transform={`translate(${box.x} ${box.y})`}
-      class={`${isEnd && isBlamed ? "path-culprit" : "path-victim"} ${isPointed ? "pointed" : ""}`}
+      class={`${isEnd ? endClass : "path-victim"} ${isPointed ? "pointed" : ""}`}
       onPointerEnter={() => pointAt(box.ranks)}
       onPointerLeave={() => pointAt([])}
     >
       <rect width={box.width} height={BOX_H} rx="7" />
-      {isEnd && isBlamed && <rect class="path-hatch" width="9" height={BOX_H} rx="4" />}
+      {isEnd && endClass !== "path-victim" && <rect class="path-hatch" width="9" height={BOX_H} rx="4" />}
       <text x="17" y="18" class="path-title">
         {title}
       </text>

@@ -9,7 +9,7 @@ import { useWidth } from "../parts/useWidth";
 import { query, setQuery } from "../state/address";
 import { spanWords, timeOfDay, zoneLabel } from "../state/clock";
 import { pointAt, pointedRanks } from "../state/pointed";
-import { rolesOf, tiedRanks } from "../state/roles";
+import { rolesOf, suspectsOf } from "../state/roles";
 import { count, FLOW_STATE } from "../state/words";
 import type { Diagnosis, Lanes, Span, Standing } from "../types";
 import { Crosshair, HEADING, inside, Pin, Ruler } from "./LaneBox";
@@ -52,7 +52,7 @@ export function StandingPicture({ standing, lanes, culprits, diagnosis, nodeOf, 
   const limit = all ? standing.ranks.length : SHOWN_AT_FIRST;
   const groups = useMemo(
     () =>
-      standingGroups(standing, rolesOf(culprits, tiedRanks(diagnosis?.findings[0]), diagnosis?.victims ?? []), limit),
+      standingGroups(standing, rolesOf(culprits, suspectsOf(diagnosis?.findings[0]), diagnosis?.victims ?? []), limit),
     [standing, diagnosis, culprits.join(), limit],
   );
   const rows = groups.flatMap((group) => group.rows);

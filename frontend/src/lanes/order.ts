@@ -4,7 +4,7 @@
  * the flow's name, so that a lane keeps its place while its counters move.
  */
 
-import { ROLES, type Role, rolesOf, tiedRanks } from "../state/roles";
+import { ROLES, type Role, rolesOf, suspectsOf } from "../state/roles";
 import type { Finding, Lane, Lanes } from "../types";
 import { isReceive, isStuck, tellingTickAt } from "./scale";
 
@@ -43,7 +43,7 @@ export interface Verdict {
 }
 
 export function tellingFirst(lanes: Lanes, { culprits, finding, affected }: Verdict): Lane[] {
-  const suspects = new Set([...culprits, ...tiedRanks(finding)]);
+  const suspects = new Set([...culprits, ...suspectsOf(finding)]);
   const cited = citedFlows(finding);
   const known = new Set(affected);
   const weight = (lane: Lane) => {
@@ -69,7 +69,7 @@ export interface LaneGroup {
 
 /** Lanes by role, culprits first; empty groups are left out. */
 export function laneGroups(lanes: Lanes, verdict: Verdict): LaneGroup[] {
-  const roleOf = rolesOf(verdict.culprits, tiedRanks(verdict.finding), verdict.victims);
+  const roleOf = rolesOf(verdict.culprits, suspectsOf(verdict.finding), verdict.victims);
   const ordered = tellingFirst(lanes, verdict);
   return ROLES.map((role) => ({ role, lanes: ordered.filter((lane) => roleOf(lane.rank) === role) })).filter(
     (group) => group.lanes.length > 0,

@@ -8,7 +8,7 @@ import type { Marks } from "../state/marks";
 import type { Selection } from "../state/selection";
 import { assignedTo, whoHas } from "../state/status";
 import { liveJob, mayAct } from "../state/team";
-import { COMPONENT, count, REVIEW, rankRanges, SYMPTOM, worded } from "../state/words";
+import { COMPONENT, count, REVIEW, SYMPTOM, suspectWords, worded } from "../state/words";
 
 interface RowsProps {
   rows: IncidentRow[];
@@ -64,7 +64,7 @@ function Row({ row, filters, chosen, marked, onChoose, onMark }: RowProps) {
         <RowFacts row={row} />
       </div>
       <div class="row-who">
-        {row.culprits.length > 0 && <b>rank {rankRanges(row.culprits, 3)}</b>}
+        {row.n_suspects > 0 && <b>{suspectWords(row, 3)}</b>}
         <span class="faint">{row.certainty === "diagnosed" ? worded(COMPONENT, row.component) : "looking …"}</span>
       </div>
       <div class="row-grade">

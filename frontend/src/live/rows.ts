@@ -28,6 +28,8 @@ export interface IncidentRow {
   grade: string;
   culprits: number[];
   n_culprits: number;
+  suspects: number[];
+  n_suspects: number;
   n_victims: number;
   opened_at: string;
   first_symptom_at: string;
@@ -142,6 +144,8 @@ const INCIDENT: (keyof IncidentRow)[] = [
   "grade",
   "culprits",
   "n_culprits",
+  "suspects",
+  "n_suspects",
   "n_victims",
   "opened_at",
   "first_symptom_at",

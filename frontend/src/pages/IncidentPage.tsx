@@ -33,6 +33,7 @@ import { pageTitle } from "../state/badge";
 import { serverNow, timeOfDay, zoneLabel } from "../state/clock";
 import { useKeys } from "../state/keys";
 import { cameFrom, incidentHref } from "../state/list";
+import { suspectsOf } from "../state/roles";
 import { blindWords } from "../state/sight";
 import { liveJob } from "../state/team";
 import type { Diagnosis, Revision } from "../types";
@@ -152,7 +153,7 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
         <PinnedTime time={detail.pinned.value} onFree={() => setQuery({ from: null, to: null })} />
       )}
       <Scrubber scrub={detail.scrub} beat={beatOf(answer, snapshot, detail.dumps.value)} />
-      <div class={`pictures ${besides(detail, culprits)} ${blind && at === null ? "blind" : ""}`}>
+      <div class={`pictures ${besides(detail)} ${blind && at === null ? "blind" : ""}`}>
         {diagnosis && <WaitPath diagnosis={diagnosis} culprits={culprits} nodeOf={nodeOf} pin={at} />}
         <Topology detail={detail} rank={rank} />
         {diagnosis && <UsualAndNow diagnosis={diagnosis} />}
@@ -218,11 +219,11 @@ function shownRanks(culprits: readonly number[], rank: number | null): number[] 
 const SIDE_BY_SIDE_MAX = 64;
 
 /** A small job's path and grid fit side by side: the farther out the waiting goes, the more of the width is the path's. */
-function besides(detail: IncidentDetail, culprits: readonly number[]): string {
+function besides(detail: IncidentDetail): string {
   const [grid, diagnosis] = [detail.places.value, detail.answer.value?.diagnosis];
   const isAlone = query.value.get("grid") === "table" || !diagnosis || diagnosis.path.length === 0;
   if (isAlone || !grid || grid.rank.length > SIDE_BY_SIDE_MAX) return "";
-  const depth = pathDepth(culprits, diagnosis.path);
+  const depth = pathDepth(suspectsOf(diagnosis.findings[0]), diagnosis.path);
   return depth <= 2 ? "compact" : depth <= 4 ? "compact path-wide" : "";
 }
 

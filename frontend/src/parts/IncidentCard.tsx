@@ -7,7 +7,7 @@ import type { IncidentRow, JobRow } from "../live/rows";
 import { actOn, isUnderWay } from "../state/actions";
 import { assignedTo, whoHas } from "../state/status";
 import { mayAct } from "../state/team";
-import { COMPONENT, count, rankRanges, SYMPTOM, worded } from "../state/words";
+import { COMPONENT, count, SYMPTOM, suspectWords, worded } from "../state/words";
 import { Ago, ConditionChip, FaultWords, GradeMark, StateChip } from "./bits";
 
 interface IncidentCardProps {
@@ -67,14 +67,12 @@ export function IncidentCard({ row, job, chosen, onChoose }: IncidentCardProps) 
 }
 
 function CardFacts({ row }: { row: IncidentRow }) {
-  const named = row.culprits.length > 0;
+  const who = suspectWords(row, 4);
   return (
     <dl class="facts">
       <div class="fact-culprit">
         <dt>Started by</dt>
-        <dd>
-          {named ? `rank ${rankRanges(row.culprits, 4)}` : row.certainty === "suspected" ? "looking …" : "nobody named"}
-        </dd>
+        <dd>{who || (row.certainty === "suspected" ? "looking …" : "nobody named")}</dd>
       </div>
       {row.certainty === "diagnosed" && (
         <div>

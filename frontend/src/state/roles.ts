@@ -5,18 +5,22 @@ import type { Finding } from "../types";
 export type Role = "culprit" | "suspect" | "victim" | "other";
 export const ROLES: readonly Role[] = ["culprit", "suspect", "victim", "other"];
 
-/** Ranks that the evidence cannot tell apart, of which one started it; [] when there are not several. */
-export function tiedRanks(finding: Finding | null | undefined): number[] {
-  const ranks = new Set(finding?.tied.flatMap((subject) => subject.ranks));
-  return ranks.size > 1 ? [...ranks].sort((a, b) => a - b) : [];
+/** Ranks that may have started it: the culprits and those that the evidence cannot tell from them; of a tie that blames nobody
+ * also whom it is about. As Finding.suspects in rca/findings.py. */
+export function suspectsOf(finding: Finding | null | undefined): number[] {
+  if (!finding) return [];
+  const told = new Set([...finding.culprits, ...finding.tied.flatMap((subject) => subject.ranks)]);
+  if (finding.tied.length > 0 && finding.culprits.length === 0)
+    for (const rank of finding.subject.ranks) told.add(rank);
+  return [...told].sort((a, b) => a - b);
 }
 
 export function rolesOf(
   culprits: Iterable<number>,
-  tied: Iterable<number>,
+  suspects: Iterable<number>,
   victims: Iterable<number>,
 ): (rank: number) => Role {
-  const [blamed, suspected, waiting] = [new Set(culprits), new Set(tied), new Set(victims)];
+  const [blamed, suspected, waiting] = [new Set(culprits), new Set(suspects), new Set(victims)];
   return (rank) =>
     blamed.has(rank) ? "culprit" : suspected.has(rank) ? "suspect" : waiting.has(rank) ? "victim" : "other";
 }

@@ -270,3 +270,15 @@ export function rankRanges(ranks: readonly number[], max = 12): string {
   const text = shown.map(([from, to]) => (from === to ? `${from}` : `${from}–${to}`)).join(", ");
   return hidden > 0 ? `${text} and ${hidden.toLocaleString("en-US")} more` : text;
 }
+
+/** "rank 3", "ranks 3, 7", of a tie "one of ranks 4–5"; "" where there is nobody to name. */
+export function suspectWords(
+  { culprits, suspects, n_suspects }: { culprits: readonly number[]; suspects: readonly number[]; n_suspects: number },
+  max: number,
+): string {
+  if (culprits.length > 0) return `rank${culprits.length > 1 ? "s" : ""} ${rankRanges(culprits, max)}`;
+  if (suspects.length === 0) return "";
+  const more =
+    n_suspects > suspects.length ? ` and ${(n_suspects - suspects.length).toLocaleString("en-US")} more` : "";
+  return `one of ranks ${rankRanges(suspects, max)}${more}`;
+}

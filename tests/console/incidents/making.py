@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from console.incidents.lifecycle import open_incident
-from console.incidents.models import Incident
+from console.incidents.models import Certainty, Incident
 from ingest.models import Attempt
 from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 
@@ -44,6 +44,13 @@ def make_symptom(attempt: Attempt, **changes: Any) -> Symptom:
         "numbers": {"delta_s": 2.0},
     }
     return Symptom(**fields | changes)
+
+
+def blaming(*ranks: int, n: int | None = None, **more: Any) -> dict[str, Any]:
+    """The fields of an incident whose diagnosis blames these ranks, of n in all."""
+    who, n = list(ranks), len(ranks) if n is None else n
+    said = {"culprits": who, "n_culprits": n, "suspects": who, "n_suspects": n, "certainty": Certainty.DIAGNOSED}
+    return {**said, **more}
 
 
 def make_diagnosis(symptom: Symptom, culprits: tuple[int, ...] = (3,), grade: Grade = Grade.STRONG) -> Diagnosis:

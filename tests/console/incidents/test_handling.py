@@ -31,7 +31,7 @@ from console.incidents.rows import is_quiet
 from console.incidents.watching.suspicion import UNDIAGNOSED
 from ingest.models import Attempt, Job, Team
 from tests.console.conftest import Persona
-from tests.console.incidents.making import make_incident
+from tests.console.incidents.making import blaming, make_incident
 
 RITA = Actor("rita", ActorKind.USER)
 OLAF = Actor("olaf", ActorKind.USER)
@@ -53,7 +53,7 @@ def other(team: Team) -> Incident:
 
 
 def diagnosed(incident: Incident, n_culprits: int, n_victims: int, **more: Any) -> None:
-    fields = {"certainty": Certainty.DIAGNOSED, "n_culprits": n_culprits, "n_victims": n_victims, **more}
+    fields = {"certainty": Certainty.DIAGNOSED, "n_suspects": n_culprits, "n_victims": n_victims, **more}
     observe(incident, "diagnosed", fields)
 
 
@@ -117,8 +117,8 @@ def revised(incident: Incident, number: int, *culprits: int) -> None:
     DiagnosisRevision.objects.create(
         incident=incident, number=number, at=now, body={}, verdict="", culprits=list(culprits), window_start_ns=0, window_end_ns=1
     )  # fmt: skip
-    fields = {"certainty": Certainty.DIAGNOSED, "culprits": list(culprits), "n_culprits": len(culprits)}
-    observe(incident, "diagnosed", fields, blamed=culprits)
+    fields = blaming(*culprits)
+    observe(incident, "diagnosed", fields, suspects=culprits)
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,6 @@ def test_of_a_tie_the_suspects_are_shown_before_those_who_wait_for_any_of_them()
     symptom = Symptom(SymptomKind.FAILURE, "job", 1, 0, 10**10, 0xA, (0, 1), "No op completed.")
     found = make_diagnosis(symptom, (3,))
     tied = tuple(Subject("rank", f"rank {rank}", (rank,)) for rank in (4, 2))
-    best = dataclasses.replace(found.findings[0], culprits=(), tied=tied)
+    best = dataclasses.replace(found.findings[0], subject=Subject("link", "2–4", (2, 4)), culprits=(), tied=tied)
     found = dataclasses.replace(found, findings=(best,), path=path, victims=(0, 1, 6))
     assert interesting(found, attempt_id=0) == [2, 4, 0, 1, 6]

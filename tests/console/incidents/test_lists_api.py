@@ -16,7 +16,7 @@ from console.silences.acts import make_silence
 from ingest.models import Attempt, Job, Node, Rank, Team
 from rca.findings import to_json
 from tests.console.conftest import Persona
-from tests.console.incidents.making import make_diagnosis, make_incident, make_symptom
+from tests.console.incidents.making import blaming, make_diagnosis, make_incident, make_symptom
 
 RITA = Actor("rita", ActorKind.USER)
 
@@ -69,11 +69,23 @@ def test_culprits_nodes_are_a_facet_and_are_found(attempt: Attempt, responder: P
     Rank.objects.create(attempt=attempt, node=node, pid=1, process_started=1, rank=4)
     incident = make_incident(attempt)
     assert responder.browser.get("/api/v1/incidents").json()["facets"]["node"] == {}
-    observe(incident, "diagnosed", {"culprits": [4], "n_culprits": 1, "certainty": Certainty.DIAGNOSED})
+    observe(incident, "diagnosed", blaming(4))
     assert responder.browser.get("/api/v1/incidents").json()["facets"]["node"] == {"r1n3": 1}
     for query in ("node=r1n3", "q=r1n3", "q=rank 4", f"q=%23{incident.pk}"):
         assert numbers(responder, query) == [incident.pk]
     assert numbers(responder, "node=r1n4") == numbers(responder, "q=rank 5") == []
+
+
+def test_whoever_may_have_started_it_is_found_though_nobody_is_blamed(attempt: Attempt, responder: Persona) -> None:
+    node = Node.objects.create(attempt=attempt, name="r1n3")
+    for rank in (4, 5):
+        Rank.objects.create(attempt=attempt, node=node, pid=rank, process_started=1, rank=rank)
+    incident = make_incident(attempt)
+    observe(incident, "diagnosed", {"certainty": Certainty.DIAGNOSED, "suspects": [4, 5], "n_suspects": 2})
+    row = responder.browser.get(f"/api/v1/incidents/{incident.pk}").json()["incident"]
+    assert (row["culprits"], row["suspects"], row["n_suspects"], row["nodes"]) == ([], [4, 5], 2, ["r1n3"])
+    for query in ("node=r1n3", "q=rank 4", "q=rank 5"):
+        assert numbers(responder, query) == [incident.pk]
 
 
 def test_clusters_and_culprits_racks_are_facets_and_what_nobody_declared_is_unknown(
@@ -88,7 +100,7 @@ def test_clusters_and_culprits_racks_are_facets_and_what_nobody_declared_is_unkn
         Rank.objects.create(attempt=attempt, node=node, pid=rank, process_started=1, rank=rank)
     incident = make_incident(attempt)
     assert (facets()["cluster"], facets()["rack"]) == ({"north": 1, "south": 1, "unknown": 1}, {})
-    observe(incident, "diagnosed", {"culprits": [1, 2], "n_culprits": 2, "certainty": Certainty.DIAGNOSED})
+    observe(incident, "diagnosed", blaming(1, 2))
     assert facets()["rack"] == {"r1": 1, "unknown": 1}
     assert numbers(responder, "cluster=south") == numbers(responder, "rack=r1") == [incident.pk]
     assert numbers(responder, "rack=unknown") == [incident.pk]

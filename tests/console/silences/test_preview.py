@@ -14,7 +14,7 @@ from console.incidents.lifecycle import Actor, observe
 from console.incidents.models import ActorKind, Certainty, Incident
 from console.silences.acts import BadAct, make_silence, preview_silence
 from ingest.models import Attempt, Job, Node, Rank, Team
-from tests.console.incidents.making import make_incident
+from tests.console.incidents.making import blaming, make_incident
 
 RITA = Actor("rita", ActorKind.USER, 7)
 VALUES = {
@@ -51,7 +51,7 @@ def make_world(team: Team, drawn: random.Random) -> list[Incident]:
         attempt = make_job(team, name)
         incident = make_incident(attempt, key=f"v1:{name}", symptom=drawn.choice(["failure", "straggler"]))
         culprits = sorted(drawn.sample([*range(len(JOBS[name])), 99], drawn.randrange(3)))
-        said = {"culprits": culprits, "n_culprits": len(culprits), "component": drawn.choice(["", "nic", "process"])}
+        said = blaming(*culprits, component=drawn.choice(["", "nic", "process"]))
         observe(incident, "diagnosed", {**said, "certainty": Certainty.DIAGNOSED})
         made.append(incident)
     return made
@@ -118,7 +118,7 @@ def test_a_maintenance_may_be_of_a_rack_or_of_a_cluster(team: Team, field: str) 
     matchers = [{"field": field, "values": [value]}]
     silence = make_silence(team.pk, RITA, matchers, "new switch", 60, kind="maintenance")
     incident = make_incident(make_job(team, "llama-1"))
-    observe(incident, "diagnosed", {"culprits": [2], "n_culprits": 1, "certainty": Certainty.DIAGNOSED})
+    observe(incident, "diagnosed", blaming(2))
     assert incident.silence == silence
     with pytest.raises(BadAct, match="names the nodes, racks or clusters"):
         make_silence(

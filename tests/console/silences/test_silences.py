@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from console.incidents import silenced
 from console.incidents.lifecycle import DETECTOR, Actor, BadAct, move, observe
-from console.incidents.models import ActorKind, Certainty, Incident
+from console.incidents.models import ActorKind, Incident
 from console.incidents.record import TooMany
 from console.incidents.rows import CULPRITS_SHOWN_MAX, is_quiet
 from console.incidents.watching.revise import store
@@ -21,7 +21,7 @@ from console.silences.models import Silence
 from ingest.models import Attempt, Job, Node, Rank, Team
 from ingest.read import read_window
 from tests.console.conftest import Persona
-from tests.console.incidents.making import SECOND, START_NS, make_diagnosis, make_incident, make_symptom
+from tests.console.incidents.making import SECOND, START_NS, blaming, make_diagnosis, make_incident, make_symptom
 
 RITA = Actor("rita", ActorKind.USER, 7)
 JOB = [{"field": "job", "values": ["llama-*"]}]
@@ -30,9 +30,7 @@ NODE = [{"field": "node", "values": ["node-1"]}]
 
 def blame(incident: Incident, *ranks: int) -> None:
     """The detector names culprits."""
-    observe(
-        incident, "diagnosed", {"culprits": list(ranks), "n_culprits": len(ranks), "certainty": Certainty.DIAGNOSED}
-    )
+    observe(incident, "diagnosed", blaming(*ranks))
 
 
 def place(attempt: Attempt, rack: str = "", cluster: str = "", **ranks: int) -> None:
@@ -98,7 +96,7 @@ def test_a_culprit_whose_node_is_unknown_is_in_no_maintenance(attempt: Attempt) 
     incident = make_incident(attempt)
     blame(incident, 3, 99)
     assert (incident.culprit_nodes, incident.silence) == (["node-1"], None)
-    observe(incident, "diagnosed", {"culprits": [3], "n_culprits": 500})  # of the others not even the rank is known
+    observe(incident, "diagnosed", blaming(3, n=500))  # of the others not even the rank is known
     assert (incident.culprit_nodes, incident.silence) == (["node-1"], None)
     blame(incident, 3)
     assert incident.silence is not None

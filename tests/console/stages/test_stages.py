@@ -146,7 +146,7 @@ async def test_an_incident_shows_the_group_of_its_culprit_first(ingest: Ingest) 
     made = await sync_to_async(make_incident)(attempt, first_symptom_ns=one.start_ns)
     path, shown = f"/api/v1/incidents/{made.pk}/stages", {}
     for culprits in ([5], [1], [99], []):
-        await Incident.objects.filter(pk=made.pk).aupdate(culprits=culprits)
+        await Incident.objects.filter(pk=made.pk).aupdate(culprits=culprits, suspects=culprits)
         shown[tuple(culprits)] = (await sync_to_async(client.get)(path)).json()["role"]
     assert shown == {(5,): "pp 1", (1,): "pp 0", (99,): "pp 0", (): "pp 0"}
     asked = (await sync_to_async(client.get)(path, {"role": "pp 1"})).json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -219,3 +220,11 @@ def test_whoever_is_asked_to_stop_while_looking_at_a_child_can_still_stop_it(sta
     finally:
         for signum, handler in before.items():
             signal(signum, handler)
+
+
+def test_a_child_that_somebody_else_waited_for_is_over(stack: Stack) -> None:
+    """As a stop signal leaves it that raises after the child was waited for and before its code was noted."""
+    stack.spawn(Recipe("broken", ["false"]))
+    os.waitpid(stack.children[0].pid, 0)
+    assert not stack.children[0].is_running()
+    stack.children[0].stop()

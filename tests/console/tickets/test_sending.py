@@ -88,7 +88,7 @@ def test_an_incident_is_told_after_ten_seconds_or_when_its_evidence_is_strong(at
         pagerduty(attempt, here, settings)
         incident = make_incident(attempt)
         assert send_due() == 0
-        observe(incident, "diagnosed", {"grade": "strong", "culprits": [3]})
+        observe(incident, "diagnosed", {"grade": "strong", "culprits": [3], "suspects": [3]})
         assert send_due() == 1
         body = here.asked[0].json
         assert body["dedup_key"] == f"{incident.key}:{Ticket.objects.get().key.hex}"

@@ -10,6 +10,7 @@ from django.utils import timezone
 from console.incidents.models import DiagnosisRevision, Incident
 from console.tickets.kinds import pagerduty
 from console.tickets.telling import sample_of
+from console.tickets.templates import BODY_USUAL, TITLE_USUAL, with_templates
 from console.tickets.wording import lines_of
 from ingest.models import Attempt, Node, Rank
 from rca.findings import Evidence, to_json
@@ -63,3 +64,11 @@ def diagnosed(attempt: Attempt, culprits: tuple[int, ...], advice: str) -> Incid
         culprits=list(culprits), grade="strong", window_start_ns=START_NS, window_end_ns=START_NS + 1,
     )  # fmt: skip
     return incident
+
+
+def test_of_a_tie_it_is_told_who_may_have_started_it(attempt: Attempt) -> None:
+    tied = sample_of(make_incident(attempt, suspects=[4, 5], n_suspects=2, culprit_nodes=["node-1"], grade="weak"))
+    assert "Started by one of ranks 4, 5 on node-1 (weak evidence)." in lines_of(tied)
+    assert (
+        "Started by rank 4 or 5 on node-1 (weak evidence)." in with_templates(tied, TITLE_USUAL, BODY_USUAL).own_lines
+    )

@@ -12,7 +12,18 @@ import pytest
 
 from ingest.window import Window
 from nccl_instrument.stage_schema import BACKWARD, DATA, FORWARD
-from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
+from rca.findings import (
+    Alternative,
+    Component,
+    Diagnosis,
+    FaultKind,
+    Finding,
+    Grade,
+    Subject,
+    Symptom,
+    SymptomKind,
+    WaitEdge,
+)
 from rca.frontier.cutting import Cut
 from rca.frontier.entered import entered, last_of, settled_stage
 from rca.frontier.groups import groups_of
@@ -157,9 +168,16 @@ def test_stages_say_what_a_rank_that_starts_late_was_doing() -> None:
 
 def test_a_tie_inside_a_node_is_broken_by_the_stage() -> None:
     tie = replace(finding(late_start.RULE, (), (2, 3)), culprits=())
-    before = replace(diagnosis(tie), victims=(0, 1, 4, 5, 6, 7))
+    near = tuple(Alternative(one, "It may be the one.") for one in tie.tied)
+    edges = (WaitEdge(0, 2, 0, 0, "kept waiting"), WaitEdge(1, 3, 0, 0, "kept waiting"))
+    before = replace(diagnosis(tie), victims=(0, 1, 4, 5, 6, 7), path=edges, alternatives=near)
+    before = replace(before, symptom=replace(SYMPTOM, kind=SymptomKind.STRAGGLER))
     found = with_stages(before, (told("data"),), window("data"), SHORT)
     assert (found.culprits, found.victims) == ((3,), (0, 1, 2, 4, 5, 6, 7))
+    assert {edge.waiter for edge in found.path} == {*found.victims}
+    assert [(one.subject.ranks, one.why_not) for one in found.alternatives] == [
+        ((2,), "The traces cannot tell it from rank 3: stages do.")
+    ]
 
 
 def test_what_shows_inside_an_op_stays_first_and_is_backed() -> None:
