@@ -16,7 +16,7 @@ from rca.findings import Finding, Grade
 from rca.keys import Mask
 from rca.ranks import Ranks
 from rca.settings import SECOND_NS
-from rca.words import lower, named
+from rca.words import listed, lower, named
 
 GAP_TICKS = 3.5
 """Usual distances between a node's ticks: less apart is a late sweep, or one batch of many."""
@@ -85,7 +85,7 @@ def unseen(window: Window, ranks: Ranks) -> tuple[str, ...]:
         found.append(unread(window))
     late = window.nodes["name"][window.nodes["catching_up"]]
     if len(late):
-        found.append(f"Still catching up: {', '.join(map(str, late[:8]))}.")
+        found.append(f"Still catching up: {listed(late.tolist())}.")
     if window.unread:
         found.append(NOT_READ)
     nothing = (ranks.seen_ns == 0) & ~ranks.is_silent & ~_is_unread(window, ranks)
@@ -109,7 +109,7 @@ def unread(window: Window) -> str:
     if not window.unreadable:
         return ""
     worst = sorted(window.unreadable.items(), key=lambda said: (-said[1], said[0]))
-    return f"Stored and cannot be read: {', '.join(f'{n} table groups of {name}' for name, n in worst[:8])}."
+    return f"Stored and cannot be read: {listed([f'{n} table groups of {name}' for name, n in worst])}."
 
 
 def _nodes_of(window: Window, ranks: Ranks, finding: Finding) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -82,6 +82,12 @@ def named(ranks: Iterable[int]) -> str:
     if len(numbers) > _NAMES_SHOWN:
         return f"ranks {', '.join(shown)} and {len(numbers) - _NAMES_SHOWN} more"
     return f"rank {shown[0]}" if len(shown) == 1 else f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def listed(names: Sequence[object], most: int = 8) -> str:
+    """'n1', 'n1, n2', of more than `most` 'n1, n2 and 90 more'."""
+    rest = len(names) - most
+    return ", ".join(map(str, names[:most])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def subject_words(subject: Subject) -> str:

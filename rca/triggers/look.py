@@ -35,7 +35,7 @@ from rca.triggers.no_progress import AGES, held_by_files, idle_by_counts, learn_
 from rca.triggers.normal import ALL, Normal, learn
 from rca.triggers.sampling import sampled_ranks
 from rca.triggers.unstarted import unstarted_of, unstarted_symptom
-from rca.words import named
+from rca.words import listed, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ def _held_by_return(window: Window, settings: Settings) -> str:
     is_away = (nodes["watermark_ns"] > 0) & (window.now_ns - nodes["watermark_ns"] >= settings.silence_ns)
     if heard_ns >= settings.return_ns or not is_away.any() or is_away.all():
         return ""
-    names = ", ".join(map(str, nodes["name"][is_away][:8]))
+    names = listed(nodes["name"][is_away].tolist())
     return f"Nobody could be heard until {max(heard_ns, 0) / SECOND_NS:.0f} s ago; still to return: {names}."
 
 
@@ -303,8 +303,8 @@ def _silence(window: Window, state: Progress | None, gone: Ints, settings: Setti
     ranks = np.unique(np.concatenate([window.ranks["rank"][np.isin(window.ranks["node"], nodes)], ended]))
     said = []
     if len(nodes):
-        names = ", ".join(str(name) for name in window.nodes["name"][nodes[:8]])
-        said.append(f"Node {names} sends nothing while others do.")
+        names = listed(window.nodes["name"][nodes].tolist())
+        said.append(f"{f'Node {names} sends' if len(nodes) == 1 else f'Nodes {names} send'} nothing while others do.")
     if len(ended):
         said.append(f"The process of {named(ended.tolist())} is gone while others wait for it.")
     starts = [int(ns) for ns in window.nodes["watermark_ns"][nodes]] + _gone_since(window, ended)
