@@ -60,7 +60,7 @@ export const LAYER: Record<string, string> = {
   checkpoint: "The training code saves or loads a checkpoint; what the collectives show follows from that.",
   "out of sync": "Ranks have not called the same ops: one is behind, left an op out, or called another.",
   collective: "All ranks are in the op; it does not get on inside.",
-  below: "Neither stacks nor recorder nor collective show a difference between ranks: look below NCCL.",
+  below: "Below NCCL: a process or its GPU does not run, or no source shows a difference between ranks.",
 };
 
 export const GRADE: Record<string, { word: string; meaning: string; level: number }> = {
