@@ -150,11 +150,13 @@ def nic_name(state: Progress, nic: int) -> str:
 
 
 def nic_ranks(state: Progress, nic: int) -> tuple[int, ...]:
-    """Positions of the ranks that use this NIC; where that is not known, of those that lose data on its node."""
+    """Positions of the ranks that use this NIC; where that is not known, of those that lose data on its node, else of all there
+    that may use it."""
     pairs, lost = state.pairs, state.stalls.is_lost
     losing = np.unique(np.concatenate([pairs.sender[lost], pairs.receiver[lost]]))
     guessed = losing[(losing >= 0) & (state.ranks.fallen[losing] == nic)]
-    return tuple(sorted({*np.flatnonzero(state.ranks.nic == nic).tolist(), *guessed.tolist()}))
+    known = {*np.flatnonzero(state.ranks.nic == nic).tolist(), *guessed.tolist()}
+    return tuple(sorted(known or np.flatnonzero(state.ranks.fallen == nic).tolist()))
 
 
 def comm_name(state: Progress, comm: int) -> str:

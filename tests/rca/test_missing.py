@@ -43,6 +43,10 @@ def test_any_rows_may_be_missing(fault: str, share: float, seed: int) -> None:
     answered(thinned(make_window(**{fault: 3}), share, seed))  # type: ignore[arg-type]
 
 
+def test_a_dead_nic_of_which_neither_users_nor_lost_data_are_known_is_some_ranks_of_its_node() -> None:
+    answered(thinned(make_window(nic_down=3), 0.5, 651))
+
+
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_any_table_may_be_missing(fault: str, table: str) -> None:
