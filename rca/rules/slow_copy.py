@@ -29,7 +29,7 @@ from rca.slow.streams import Floats
 from rca.words import named
 
 RULE = "slow_copy"
-VERSION = 9
+VERSION = 10
 NEEDS = frozenset({GPU_READY_NAME})
 
 SMALL_MAX = 0.1  # of the bytes of a rank's slowest op: what copies of fewer take longer is lost in the noise

@@ -11,15 +11,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from rca.keys import Groups, Ints
+from rca.keys import Groups, Ints, Mask
 from rca.slow.iterations import Iterations
 from rca.slow.streams import Floats
 
+USUAL_MIN = 3
 
-def same_cut(iterations: Iterations, node: Ints) -> Iterations:
-    """`iterations` with the same cut for all ranks of a node; those of an unknown one stay. node: (R,), -1 unknown."""
+
+def same_cut(iterations: Iterations, node: Ints, usual: Mask | None = None) -> Iterations:
+    """`iterations` with the same cut for all ranks of a node; those of an unknown one stay. node: (R,), -1 unknown.
+
+    usual: (I,) by which the cut is chosen, all unless there are a few. In slow ones the longest rest is where one rank has
+    begun an op and waits for another, and a cut there gives their parts of one op to two iterations.
+    """
     if not iterations.n or not len(iterations.rank):
         return iterations
+    every = np.arange(iterations.n)
+    chosen = every if usual is None or usual.sum() < USUAL_MIN else np.flatnonzero(usual)
     node_at = np.repeat(node, np.diff(iterations.first))
     shift, began = np.zeros(len(node_at), np.int64), iterations.began.copy()
     places_of, ranks_of = Groups(node_at), Groups(node)
@@ -27,7 +35,7 @@ def same_cut(iterations: Iterations, node: Ints) -> Iterations:
         places, mine = (np.sort(those.find(np.array([one]))[1]) for those in (places_of, ranks_of))
         marks = _marks(iterations.began[mine])
         if len(mine) > 1 and len(places) and len(marks[0]):
-            phase = _phases(iterations.ready[places], *marks)
+            phase = _phases(iterations.ready[places][:, chosen], chosen, *marks)
             cut = _widest_gap(phase)
             shift[places] = np.floor(phase - cut)
             began[mine] = np.interp(np.arange(iterations.n) + cut, marks[1], marks[0], left=np.nan, right=np.nan)
@@ -47,10 +55,10 @@ def _marks(began: Floats) -> tuple[Floats, Floats]:
     )
 
 
-def _phases(ready: Floats, at: Floats, number: Floats) -> Floats:
+def _phases(ready: Floats, of: Ints, at: Floats, number: Floats) -> Floats:
     """(n,) when in its iteration each of the places (n, I) begins, in iterations, as a median: below 0 or above 1 where
-    the rank counts differently."""
-    where = np.interp(ready, at, number, left=np.nan, right=np.nan) - np.arange(ready.shape[1])
+    the rank counts differently. of: (I,) numbers of the iterations."""
+    where = np.interp(ready, at, number, left=np.nan, right=np.nan) - of
     where[~np.isfinite(where).any(axis=1), 0] = 0.0
     known = np.sort(where, axis=1)  # NaN goes last; np.nanmedian of few columns goes by masked arrays, ten times slower
     n = np.isfinite(known).sum(axis=1)

@@ -76,7 +76,7 @@ def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown |
     ranks = known_ranks(window, settings, TICKED_ONCE)
     at = ranks.position(iterations.ranks)
     node = ranks.node[at]
-    iterations = same_cut(iterations, node)
+    iterations = same_cut(iterations, node, stretches(iterations, onset_ns)[0])
     usual, slow = stretches(iterations, onset_ns)
     if usual.sum() < ITERATIONS_MIN or slow.sum() < ITERATIONS_MIN:
         return None

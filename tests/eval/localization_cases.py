@@ -163,9 +163,9 @@ def _warm_iterations(gpus: int, is_stop: bool) -> int:
 
 def _is_felt(case: Case) -> bool:
     """Whether the fault does what its row says: a proxy that has nothing to send or take, as in the middle of a tree's node,
-    may sleep as it likes."""
-    if case.fault.name == "proxy_sleeps":
-        return bool(np.isin(case.fault.ranks, _who_sends(case.layout, case.physics)).all())
+    may sleep as it likes, and a NIC by which no ring leaves or enters its node may be down."""
+    if case.fault.name in ("proxy_sleeps", "nic_down"):
+        return bool(np.isin(case.fault.ranks, _who_sends(case.layout, case.physics)).any())
     return not _must_slow(case.fault) or SLOWDOWN_LEAST <= case.slowdown <= SLOWDOWN_MOST
 
 

@@ -7,12 +7,14 @@ from functools import cache
 import numpy as np
 import pytest
 
+from nccl_instrument.simulate.faults import make_fault
+from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
 from rca.keys import Ints
 from rca.ranks import known_ranks
 from rca.settings import DEFAULT
 from rca.slow.cuts import same_cut
-from rca.slow.iterations import Iterations, iterations_of
+from rca.slow.iterations import Iterations, iterations_of, stretches
 from tests.nccl_instrument.simulate.jobs import run, window_of
 
 SEEN_DIFFERENTLY = (
@@ -55,6 +57,18 @@ def test_cutting_moves_ops_and_loses_only_those_at_the_windows_ends(layout: Layo
     assert set(cut.row[cut.row >= 0].tolist()) <= set(iterations.row[iterations.row >= 0].tolist())
     began = np.repeat(cut.began, np.diff(cut.first), axis=0)
     assert np.nanmedian(cut.ready - began) > 0 and np.nanmin(np.nanmedian(cut.ready - began, axis=1)) >= 0
+
+
+def test_while_one_rank_keeps_its_mates_waiting_in_an_op_it_still_has_one_number() -> None:
+    """Where most of the window is slow the longest rest is inside that op: between its mates' beginnings and its own."""
+    slow = make_fault("gpu_slow", SEEN_DIFFERENTLY[0], 2.0, amount=5.0, seed=1)
+    window = window_of(run(SEEN_DIFFERENTLY[0], slow, seconds=9))
+    iterations, ranks = iterations_of(window), known_ranks(window, DEFAULT)
+    node = ranks.node[ranks.position(iterations.ranks)]
+    usual, _ = stretches(iterations, ORIGIN_NS + 2 * 10**9)
+    by_all, by_usual = (numbers(one, node) for one in (same_cut(iterations, node), same_cut(iterations, node, usual)))
+    assert any(len(seen) > 1 for seen in by_all.values())
+    assert all(len(seen) == 1 for seen in by_usual.values())
 
 
 def test_ranks_of_unknown_nodes_keep_their_own_count() -> None:
