@@ -258,6 +258,11 @@ class Diagnosis:
         return self.findings[0].suspects if self.findings else frozenset()
 
     @property
+    def suspects_in_order(self) -> tuple[int, ...]:
+        """The suspects, culprits first, the others by their numbers."""
+        return (*self.culprits, *sorted(self.suspects - {*self.culprits}))
+
+    @property
     def verdict(self) -> str:
         """The diagnosis in one sentence."""
         if not self.findings:

@@ -97,7 +97,7 @@ def _ordered(window: Window, diagnosis: Diagnosis | None) -> list[int]:
         return known
     near = [edge.waiter for edge in diagnosis.path if edge.waits_for in diagnosis.suspects]
     there = set(known)
-    first = (*diagnosis.culprits, *sorted(diagnosis.suspects), *near, *diagnosis.victims)
+    first = (*diagnosis.suspects_in_order, *near, *diagnosis.victims)
     return list(dict.fromkeys([*(rank for rank in first if rank in there), *known]))
 
 

@@ -63,13 +63,13 @@ def silence_words(silence: Silence) -> str:
     return f"{silence.kind.capitalize()} {silence.pk} of {silence.made_by} until {until}: {silence.reason}"
 
 
-def placed(attempt_id: int, culprits: Sequence[int]) -> dict[str, Any]:
+def placed(attempt_id: int, ranks: Sequence[int]) -> dict[str, Any]:
     """The columns that say where all these ranks run; not known when one has no node, or they are on too many nodes."""
-    known = Rank.objects.filter(attempt=attempt_id, rank__in=culprits, replaced=False)
-    where = set(known.values_list("rank", "node__name", "node__rack")) if culprits else set()
+    known = Rank.objects.filter(attempt=attempt_id, rank__in=ranks, replaced=False)
+    where = set(known.values_list("rank", "node__name", "node__rack")) if ranks else set()
     nodes = sorted({node for _, node, _ in where})
     racks = sorted({rack for _, node, rack in where if node in nodes[:NODES_MAX]})
-    are_all = {rank for rank, _, _ in where} == set(culprits) and len(nodes) <= NODES_MAX
+    are_all = {rank for rank, _, _ in where} == set(ranks) and len(nodes) <= NODES_MAX
     said = {"culprit_nodes": nodes[:NODES_MAX], "nodes_known": are_all, "culprit_racks": racks}
     return {**said, "clusters": clusters_of(attempt_id)}
 

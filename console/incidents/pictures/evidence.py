@@ -130,7 +130,7 @@ def interesting(diagnosis: Diagnosis | None, attempt_id: int) -> list[int]:
     if diagnosis is None:
         known = Rank.objects.filter(attempt=attempt_id, rank__gte=0, replaced=False).order_by("rank")
         return list(known.values_list("rank", flat=True).distinct()[:VICTIMS_SHOWN])
-    suspects = [*diagnosis.culprits, *sorted(diagnosis.suspects - {*diagnosis.culprits})]
+    suspects = diagnosis.suspects_in_order
     near = _by_turns(edge for edge in diagnosis.path if edge.waits_for in diagnosis.suspects)
     return list(dict.fromkeys([*suspects, *near, *diagnosis.victims]))[: len(suspects) + VICTIMS_SHOWN]
 

@@ -262,7 +262,7 @@ def store(
 ) -> None:
     """The diagnosis as the incident's newest revision, and what the incident shows of it."""
     now, best = timezone.now(), diagnosis.findings[0] if diagnosis.findings else None
-    suspects = [*diagnosis.culprits, *sorted(diagnosis.suspects - {*diagnosis.culprits})]
+    suspects = diagnosis.suspects_in_order
     fields: dict[str, Any] = {"window_end_ns": window.end_ns, "n_victims": len(diagnosis.victims)}
     if best is not None:
         fields |= {
@@ -273,7 +273,7 @@ def store(
             "grade": best.grade.value,
             "culprits": list(best.culprits[:CULPRITS_SHOWN_MAX]),
             "n_culprits": len(best.culprits),
-            "suspects": suspects[:CULPRITS_SHOWN_MAX],
+            "suspects": list(suspects[:CULPRITS_SHOWN_MAX]),
             "n_suspects": len(suspects),
             "root_caused_at": incident.root_caused_at or now,
         }

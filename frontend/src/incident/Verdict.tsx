@@ -195,7 +195,11 @@ function Suspects({ ranks, grid, onSelect }: Pick<CulpritProps, "grid" | "onSele
           <button type="button" class="link" onClick={() => onSelect(rank)} title="Show its flows">
             rank {rank}
           </button>{" "}
-          <span class="faint">{namesOf(rank, grid)}</span>
+          <span class="faint">
+            {namesOf(rank, grid)
+              .map(([what, name]) => (what === "pid" ? `pid ${name}` : name))
+              .join(" · ")}
+          </span>
         </li>
       ))}
       {ranks.length > SUSPECTS_SHOWN && <li class="faint">and {count(ranks.length - SUSPECTS_SHOWN, "more rank")}</li>}
@@ -203,11 +207,17 @@ function Suspects({ ranks, grid, onSelect }: Pick<CulpritProps, "grid" | "onSele
   );
 }
 
-function namesOf(rank: number, grid: GridColumns | null): string {
+/** What and name of node, GPU, NIC and process of a rank, as far as they are known. */
+function namesOf(rank: number, grid: GridColumns | null): [string, string][] {
   const i = grid ? grid.rank.indexOf(rank) : -1;
-  if (!grid || i < 0) return "";
-  const pid = grid.pid[i] ? `pid ${grid.pid[i]}` : "";
-  return [grid.nodes[grid.node[i]], grid.gpu[i], grid.nic[i], pid].filter(Boolean).join(" · ");
+  if (!grid || i < 0) return [];
+  const names: [string, string][] = [
+    ["node", grid.nodes[grid.node[i]] ?? ""],
+    ["GPU", grid.gpu[i]],
+    ["NIC", grid.nic[i]],
+    ["pid", grid.pid[i] ? String(grid.pid[i]) : ""],
+  ];
+  return names.filter(([, name]) => name);
 }
 
 const BEFORE_SHOWN = 3;
@@ -259,15 +269,8 @@ function Names({
   finding: Finding | null;
   grid: GridColumns | null;
 }) {
-  const i = grid ? grid.rank.indexOf(rank) : -1;
-  const names: [string, string][] = [];
-  const node = (grid && i >= 0 && grid.nodes[grid.node[i]]) || finding?.subject.node;
-  if (node) names.push(["node", node]);
-  if (grid && i >= 0) {
-    if (grid.gpu[i]) names.push(["GPU", grid.gpu[i]]);
-    if (grid.nic[i]) names.push(["NIC", grid.nic[i]]);
-    if (grid.pid[i]) names.push(["pid", String(grid.pid[i])]);
-  }
+  const names = namesOf(rank, grid);
+  if (finding?.subject.node && !names.some(([what]) => what === "node")) names.unshift(["node", finding.subject.node]);
   const subject = finding?.subject;
   const isNew =
     subject &&
