@@ -151,6 +151,7 @@ class Engine:
         )
         self._room = {"sim_flows": 4096, "sim_live_ops": 4096, "sim_progress": 4096}
         self._n_ranks = len(self._kept["ranks"])
+        self.now_ns = 0
 
     def close(self) -> None:
         """Give the memory back; the engine cannot be used afterwards."""
@@ -158,12 +159,18 @@ class Engine:
             self._library.sim_free(self._sim)
             self._sim = ctypes.c_void_p(None)
 
+    def befall(self, actions: Rows) -> None:
+        """More of what happens to the job: (n,) ACTION, all of them after `now_ns`."""
+        actions = np.ascontiguousarray(actions, ACTION)
+        self._library.sim_befall(self._sim, _pointer(actions), ctypes.c_int64(len(actions)))
+
     def run(self, until_ns: int, tell: Callable[[int], None] = lambda now_ns: None) -> None:
         """Let time pass until `until_ns`; `tell` hears from time to time how far it has come."""
         now_ns = -1
         while now_ns < until_ns:
             now_ns = self._library.sim_run(self._sim, ctypes.c_int64(until_ns), ctypes.c_int64(CALLS_AT_ONCE))
             tell(now_ns)
+        self.now_ns = max(self.now_ns, until_ns)
 
     @property
     def n_served(self) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from nccl_instrument.simulate.agents import Agents, Sent
 from nccl_instrument.simulate.clocks import Clocks
 from nccl_instrument.simulate.effects import Effects, effects_of
 from nccl_instrument.simulate.engine import SETTINGS, Engine
-from nccl_instrument.simulate.faults import Scenario, truth
+from nccl_instrument.simulate.faults import Fault, FaultError, Scenario, truth
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import KIB, Physics
 from nccl_instrument.simulate.rows import Roster
@@ -62,19 +63,40 @@ class SimulatedJob:
         self.agents = Agents(
             settings.name, roster, seed, effects.absences, scenario.missing, scenario.late_s, schema, self.traffic
         )
+        self._n_swept = 0
 
     @property
     def truth(self) -> list[dict[str, Any]]:
         """One entry per fault, for the side file."""
         return [truth(fault, self.settings.layout, self.settings.origin_ns) for fault in self.settings.scenario.faults]
 
+    def befall(self, fault: Fault) -> None:
+        """`fault` happens as well, later on. Raises FaultError where a job has it from its start, and for what is past."""
+        settings = self.settings
+        effects = effects_of(replace(settings.scenario, faults=(fault,)), settings.layout, settings.physics)
+        if effects.physics != settings.physics or effects.clock_offset_ns or effects.clock_drift_ppm:
+            raise FaultError(f"A job has {fault.name} from its start, or not at all.")
+        if fault.start_s * 1e9 <= self.engine.now_ns:
+            raise FaultError(
+                f"The job is {self.engine.now_ns / 1e9:.3f} s old: {fault.name} cannot have happened before."
+            )
+        self.engine.befall(effects.actions)
+        self.agents.absences += effects.absences
+        self.settings = replace(
+            settings, scenario=replace(settings.scenario, faults=(*settings.scenario.faults, fault))
+        )
+
     def batches(self, seconds: float, tell: Callable[[float], None] = lambda done_s: None) -> Iterator[list[Sent]]:
-        """The batches of `seconds` of the job, as they are cut; `tell` hears how many seconds have passed."""
+        """The batches of the job until it is `seconds` old, as they are cut; `tell` hears how many seconds have passed.
+
+        Called again it goes on where it was, once it was read to its end.
+        """
         cutting: deque[Future[list[Sent]]] = deque()
         with ThreadPoolExecutor(
             1
         ) as writer:  # encoding takes as long as the engine, and the engine lets go of the lock
-            for now_ns, phase, is_cut in self.agents.times(int(seconds * 1e9)):
+            for now_ns, phase, is_cut in islice(self.agents.times(int(seconds * 1e9)), self._n_swept, None):
+                self._n_swept += 1
                 self.engine.run(now_ns, lambda reached_ns: tell(reached_ns / 1e9))
                 seen = self.agents.sweep(self.engine, now_ns, phase, is_cut)
                 if seen is not None:

@@ -14,21 +14,22 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from nccl_instrument.simulate.bar import Bar
-from tests.eval.localization_cases import CASES_AT, draw_case, planned, with_kernels
+from tests.eval.localization_cases import CASES_AT, Plan, draw_case, planned, with_kernels
 from tests.eval.localization_report import is_miss, summary, table, told
 from tests.eval.localization_run import run_case
 from tests.eval.localization_server import run_through
+from tests.eval.localization_shared import in_blocks, run_block, shares
 from tests.eval.parallel import in_parallel
 from tests.eval.stack import ROOT, RunningStack
 
 Row = dict[str, Any]
-Plan = tuple[int, int, str, str]  # gpus, number, row of the fault table, fault
 INTERRUPTED: Final = 130
 CODE: Final = ("rca", "ingest", "nccl_instrument/simulate", "tests/eval")
 
@@ -116,7 +117,11 @@ def run_all(chosen: argparse.Namespace, plans: Sequence[Plan], kept: Path, rows:
         bar.tell(len(rows) - n_known + share)
 
     run = partial(run_plan, chosen.seed, kernels=chosen.kernels, is_odd=chosen.odd, windows=chosen.windows)
-    for found in in_parallel(run if chosen.jobs > 1 else partial(run, tell=tell), plans, chosen.jobs):
+    shared = [plan for plan in plans if shares(plan) and not (chosen.odd or chosen.kernels)]
+    apart = in_parallel(
+        run if chosen.jobs > 1 else partial(run, tell=tell), [plan for plan in plans if plan not in shared], chosen.jobs
+    )
+    for found in chain(_of_blocks(chosen, shared, tell), apart):
         rows[found["gpus"], found["number"]] = found
         bar.tell(len(rows) - n_known, f"{found['fault']} at {found['gpus']}")
         with kept.open("a") as file:
@@ -124,6 +129,12 @@ def run_all(chosen: argparse.Namespace, plans: Sequence[Plan], kept: Path, rows:
         if chosen.only or is_miss(found):
             print("\n".join(told(found)), flush=True)
     bar.end()
+
+
+def _of_blocks(chosen: argparse.Namespace, plans: Sequence[Plan], tell: Callable[[float], None]) -> Iterator[Row]:
+    """The rows of the cases that share jobs."""
+    for block in in_blocks(plans):
+        yield from run_block(chosen.seed, block, chosen.jobs, chosen.windows, tell)
 
 
 def run_plan(

@@ -64,6 +64,9 @@ DRAWS_MAX: Final = 12
 REPLICAS_TRIED: Final = 5
 
 
+Plan = tuple[int, int, str, str]  # gpus, number, row of the fault table, fault
+
+
 @dataclass(frozen=True)
 class Case:
     """A job and what befalls it. slowdown: how much longer its iterations get, 0 where that is not the point."""
@@ -123,11 +126,16 @@ def draw_case(
         draw = random.Random(f"{seed}/{gpus}/{number}/{attempt}")
         shape = layout or (draw_odd_layout if is_odd else draw_layout)(gpus, fault, draw)
         drawn.append(replace(_draw(seed, gpus, number, row, fault, shape, draw), is_odd=is_odd))
-        if _is_felt(drawn[-1]):
+        if is_felt(drawn[-1]):
             return drawn[-1]
-    if not _must_slow(drawn[-1].fault):
+    return nearest(drawn)
+
+
+def nearest(drawn: Sequence[Case]) -> Case:
+    """Of cases none of which does what its row says the one that is nearest to it."""
+    if not must_slow(drawn[-1].fault):
         return drawn[-1]
-    return min(drawn, key=lambda case: abs(math.log(case.slowdown / SLOWDOWN_LEAST)))  # the nearest to what is wanted
+    return min(drawn, key=lambda case: abs(math.log(case.slowdown / SLOWDOWN_LEAST)))
 
 
 def _draw(seed: int, gpus: int, number: int, row: str, name: str, layout: Layout, draw: random.Random) -> Case:
@@ -141,32 +149,33 @@ def _draw(seed: int, gpus: int, number: int, row: str, name: str, layout: Layout
     tried, alike_physics = fewer_replicas(layout, physics)
     alike = fault if tried == layout else make_fault(name, tried, 1.0, amount=fault.amount, seed=job_seed)
     usual_s, now_s = iteration_seconds(tried, alike_physics, alike, transport, job_seed)
-    is_stop = not (_must_slow(fault) or fault.name == "proxy_sleeps" or row == "healthy")
-    n_warm = _warm_iterations(gpus, is_stop)
+    is_stop = not (must_slow(fault) or fault.name == "proxy_sleeps" or row == "healthy")
+    n_warm = warm_iterations(gpus, is_stop)
     start_s = n_warm * usual_s + draw.uniform(0, 5)
     if name in FROM_THE_START:
         start_s = 0.0
     elif row in ("node or agent silent", "healthy"):
         start_s = max(start_s, STEADY_SECONDS)
-    slowdown = now_s / usual_s if _must_slow(fault) else 0.0
+    slowdown = now_s / usual_s if must_slow(fault) else 0.0
     return Case(
         seed, gpus, number, row, replace(fault, start_s=round(start_s, 3)), layout, physics, transport, job_seed,
         round(usual_s, 4), round(slowdown, 3),
     )  # fmt: skip
 
 
-def _warm_iterations(gpus: int, is_stop: bool) -> int:
+def warm_iterations(gpus: int, is_stop: bool) -> int:
+    """Iterations before a fault: of most what a normal needs, of a large job that then stands still a few."""
     if is_stop and gpus >= LARGE:
         return LARGE_WARM_ITERATIONS
     return LARGE_SLOW_WARM_ITERATIONS if gpus > LARGE else WARM_ITERATIONS
 
 
-def _is_felt(case: Case) -> bool:
+def is_felt(case: Case) -> bool:
     """Whether the fault does what its row says: a proxy that has nothing to send or take, as in the middle of a tree's node,
     may sleep as it likes, and a NIC by which no ring leaves or enters its node may be down."""
     if case.fault.name in ("proxy_sleeps", "nic_down"):
         return bool(np.isin(case.fault.ranks, _who_sends(case.layout, case.physics)).any())
-    return not _must_slow(case.fault) or SLOWDOWN_LEAST <= case.slowdown <= SLOWDOWN_MOST
+    return not must_slow(case.fault) or SLOWDOWN_LEAST <= case.slowdown <= SLOWDOWN_MOST
 
 
 def _who_sends(layout: Layout, physics: Physics) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
@@ -179,7 +188,8 @@ def _who_sends(layout: Layout, physics: Physics) -> np.ndarray[tuple[int], np.dt
     return found
 
 
-def _must_slow(fault: Fault) -> bool:
+def must_slow(fault: Fault) -> bool:
+    """Whether the fault's point is that iterations get longer."""
     is_slow = fault.kind.kind.endswith("fail_slow") or fault.kind.kind == "group_anomaly"
     return is_slow and fault.name != "proxy_sleeps"  # a second in every five, whatever the job
 
@@ -269,13 +279,14 @@ def fewer_replicas(layout: Layout, physics: Physics) -> tuple[Layout, Physics]:
 
 def iteration_seconds(layout: Layout, physics: Physics, fault: Fault, transport: str, seed: int) -> tuple[float, float]:
     """(usual, under the fault) seconds of an iteration, by the engine alone; a fault that is no slowdown is not tried."""
-    usual_s = _measured(layout, physics, (), transport, seed)
-    is_tried = _must_slow(fault) or fault.name == "heavy_master"
-    now_s = _measured(layout, physics, (replace(fault, start_s=0.001),), transport, seed) if is_tried else usual_s
+    usual_s = pace_seconds(layout, physics, (), transport, seed)
+    is_tried = must_slow(fault) or fault.name == "heavy_master"
+    now_s = pace_seconds(layout, physics, (replace(fault, start_s=0.001),), transport, seed) if is_tried else usual_s
     return (now_s if fault.name == "heavy_master" else usual_s), now_s
 
 
-def _measured(layout: Layout, physics: Physics, faults: tuple[Fault, ...], transport: str, seed: int) -> float:
+def pace_seconds(layout: Layout, physics: Physics, faults: tuple[Fault, ...], transport: str, seed: int) -> float:
+    """Seconds of an iteration under these faults, by the engine alone: of the third to the eighth."""
     engine = make_engine(layout, effects_of(Scenario(faults, seed), layout, physics), seed, transport == "IB")
     ranks = np.arange(layout.n_ranks, dtype=np.int32)
     began, now_ns = {}, 0

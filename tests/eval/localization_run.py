@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -33,14 +34,21 @@ def run_case(case: Case, tell: Callable[[float], None] = lambda share: None, win
 
     windows: folder for the window of the newest diagnosis, for `python -m rca`.
     """
+    with closing(SimulatedJob(case.settings)) as job:
+        return follow_case(case, job, Watch(int(PAUSE_SECONDS * SECOND)), tell, windows)
+
+
+def follow_case(
+    case: Case,
+    job: SimulatedJob,
+    watch: Watch,
+    tell: Callable[[float], None] = lambda share: None,
+    windows: Path | None = None,
+) -> Row:
+    """The case's row, by the rest of its job's life; of a job that others share its own part of the time."""
     began_s, began_cpu_s = time.monotonic(), time.process_time()
-    job, watch = SimulatedJob(case.settings), Watch(int(PAUSE_SECONDS * SECOND))
-    total_s = seconds_at_most(case)
-    try:
-        _follow(watch, job, case, total_s, tell)
-        happened = truth(case.fault, case.layout, case.settings.origin_ns)
-    finally:
-        job.close()
+    _follow(watch, job, case, seconds_at_most(case), tell)
+    happened = truth(case.fault, case.layout, case.settings.origin_ns)
     if windows is not None and watch.evidence is not None:
         windows.mkdir(parents=True, exist_ok=True)
         save_window(windows / f"{case.gpus}-{case.number}.npz", watch.evidence)

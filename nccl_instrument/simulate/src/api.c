@@ -11,6 +11,7 @@ struct sim *sim_new(const struct settings *settings, const struct rank_spec *ran
                     const struct lane_spec *lanes, const struct class_spec *classes, const struct task_spec *tasks,
                     const int32_t *stream_tasks, const struct op_spec *specs, const struct action *actions);
 void sim_free(struct sim *sim);
+void sim_befall(struct sim *sim, const struct action *actions, int64_t n);
 int64_t sim_run(struct sim *sim, int64_t until_ns, int64_t calls_max);
 int64_t sim_served(const struct sim *sim);
 void sim_sizes(int64_t *sizes);
@@ -139,6 +140,20 @@ struct sim *sim_new(const struct settings *settings, const struct rank_spec *ran
     for (int32_t i = 0; i < settings->n_ranks; i++)
         call_at(sim, 1, C_HOST, i);
     return sim;
+}
+
+/* More turns of fate, none of them in the past. */
+void sim_befall(struct sim *sim, const struct action *actions, int64_t n)
+{
+    int32_t known = sim->settings.n_actions;
+    struct action *all = zeroed(known + n, sizeof *all);
+    memcpy(all, sim->actions, (size_t)known * sizeof *all);
+    memcpy(all + known, actions, (size_t)n * sizeof *all);
+    free(sim->actions);
+    sim->actions = all;
+    sim->settings.n_actions += (int32_t)n;
+    for (int32_t i = known; i < sim->settings.n_actions; i++)
+        call_at(sim, all[i].at_ns, C_ACTION, i);
 }
 
 void sim_free(struct sim *sim)
