@@ -22,7 +22,7 @@ from rca.keys import Ints
 from rca.settings import Settings
 from rca.slow.cover import SHARE_MIN
 from rca.slow.edges import edges_of
-from rca.slow.ends import COVERED, Ends, ends_of
+from rca.slow.ends import COVERED, ELSEWHERE_MIN, Ends, ends_of
 from rca.slow.hand_over import told_apart
 from rca.slow.inside import Wait
 from rca.slow.lone_flow import LoneFlow, lone_flow
@@ -33,7 +33,7 @@ from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 22
+VERSION = 23
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
@@ -129,6 +129,7 @@ def _taken(ends: Ends, end_of: Ints, shares: Floats) -> tuple[int, ...]:
     count nothing like it.
 
     What a port counts beyond the job's bytes is seen, not concluded, so it goes before what the fewest ends would explain.
+    What costs less than half of the costliest, elsewhere, may be how others fell in line: two ops that now meet on a NIC.
     """
     touching = np.unique(np.concatenate([ends.sender[ends.is_slow], ends.receiver[ends.is_slow]]))
     those = np.intersect1d(end_of[shares >= FOREIGN_MIN], touching)
@@ -137,7 +138,8 @@ def _taken(ends: Ends, end_of: Ints, shares: Floats) -> tuple[int, ...]:
         return ()
     cost = np.where(ends.is_slow, ends.now_ns - ends.usual_ns, 0.0)
     explained = np.isin(ends.sender, those) | np.isin(ends.receiver, those)
-    return tuple(those.tolist()) if cost[explained].sum() >= COVERED * cost.sum() else ()
+    left = cost[~explained & (cost >= ELSEWHERE_MIN * cost.max(initial=0.0))]
+    return tuple(those.tolist()) if left.sum() <= (1 - COVERED) * cost.sum() else ()
 
 
 def _that_take(slowdown: Slowdown, end_of: Ints) -> frozenset[int]:

@@ -256,11 +256,11 @@ def draw_physics(layout: Layout, draw: random.Random) -> Physics:
 
 
 def _slots(layout: Layout, physics: Physics, dp_kib: int) -> dict[str, int]:
-    """Transfers that grow with the ring, not with the bytes: as cluster_physics has them, above 1,024 ranks of up to twice the
-    slot and whole.
+    """Transfers that grow with the ring, not with the bytes: as cluster_physics has them, above 1,024 ranks of up to four times
+    the slot and whole.
     """
     is_large = layout.n_ranks > LARGE
-    slices, most_kib = 1 if layout.dp >= LARGE_RING or is_large else 2, physics.slot_kib * (2 if is_large else 1)
+    slices, most_kib = 1 if layout.dp >= LARGE_RING or is_large else 2, physics.slot_kib * (4 if is_large else 1)
     part = dp_kib // physics.n_channels // max(layout.dp, 2)
     return {"slices": slices, "slot_kib": max(min(part // slices, most_kib), 256)}
 
