@@ -14,7 +14,7 @@ from rca.keys import Ints
 from rca.ranks import known_ranks
 from rca.settings import DEFAULT
 from rca.slow.cuts import same_cut
-from rca.slow.iterations import Iterations, iterations_of, stretches
+from rca.slow.iterations import Iterations, _launched, iterations_of, stretches
 from tests.nccl_instrument.simulate.jobs import run, window_of
 
 SEEN_DIFFERENTLY = (
@@ -75,3 +75,14 @@ def test_ranks_of_unknown_nodes_keep_their_own_count() -> None:
     iterations, node = counted(SEEN_DIFFERENTLY[0])
     cut = same_cut(iterations, np.full_like(node, -1))
     assert np.array_equal(cut.row, iterations.row) and np.array_equal(cut.began, iterations.began, equal_nan=True)
+
+
+def test_ops_enqueued_at_one_instant_keep_the_order_they_had_before_the_slowdown() -> None:
+    """Two of three ops end the other way round in most iterations; a fourth place is known in late iterations only."""
+    before, since = [0, 1, 2], [0, 2, 1, 3]
+    iterations = [before] * 4 + [since] * 12
+    place = np.array([one for ops in iterations for one in ops])
+    index = np.repeat(np.arange(16), [len(ops) for ops in iterations])
+    nth = np.concatenate([np.arange(len(ops)) for ops in iterations])
+    assert _launched(place, index, nth, 4).tolist() == [0, 1, 2, 3]
+    assert _launched(place[12:], index[12:], nth[12:], 4).tolist() == [0, 2, 1, 3]

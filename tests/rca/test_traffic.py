@@ -14,7 +14,9 @@ from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.tables import RECEIVE, SEND
 from rca.findings import Component
 from rca.keys import Rows
+from rca.rules import slow_nic
 from rca.settings import DEFAULT, SECOND_NS
+from rca.slow.ends import Ends
 from rca.slow.slowdown import slowdown_of
 from rca.slow.traffic import DIRECTIONS, foreign_shares, job_bytes, per_ns, share_of
 from tests.nccl_instrument.simulate.jobs import EIGHT
@@ -95,6 +97,21 @@ def test_traffic_that_begins_is_told_from_traffic_that_was_always_there() -> Non
         found = diagnosed(with_others(window, 0.2, nodes)).findings
         assert (found[0].component, set(found[0].culprits)) == (Component.NETWORK, ranks)
         assert "taken by other traffic" in found[0].sentence
+
+
+@pytest.mark.parametrize(("elsewhere_ms", "taken"), [(128, (1, 2)), (300, ())])
+def test_ports_that_count_others_bytes_need_not_explain_what_fell_in_line_elsewhere(
+    elsewhere_ms: int, taken: tuple[int, ...]
+) -> None:
+    """Seven ops that now meet others on their NICs, beside the connections of two NICs whose links are taken."""
+    costs_ms = np.array([415, 403, 235, 80] + [elsewhere_ms] * 7)
+    sender = np.array([0, 1, 1, 2, *range(3, 10)])
+    receiver = np.array([1, 0, 2, 1, *range(10, 17)])
+    usual_ns, nobody = np.full(len(sender), 1e8), np.zeros(0, np.int64)
+    ends = Ends(sender, receiver, usual_ns, usual_ns + costs_ms * 1e6, usual_ns * 10, np.ones(len(sender), bool),
+                (1,), ((),), nobody, (), False, False)  # fmt: skip
+    shares = np.where(np.isin(np.arange(17), (1, 2)), 0.6, 0.0)
+    assert slow_nic._taken(ends, np.arange(17), shares) == taken
 
 
 def test_traffic_that_begins_on_all_ports_alike_does_not_tell_which_nic_is_slow() -> None:
