@@ -19,6 +19,8 @@ from rca.keys import Ints, Keys, Mask, Told, firsts, grouped, mix, stream_keys
 PATTERN_MAX = 512
 REPEATS_MIN = 4
 BEATS_MAX = 256
+RESTS_MAX = 2  # of a loop that repeats four times more would be its own
+REST_MIN = 3.0  # times the longest time in which it begins nothing by itself
 RANKS_ASKED = 128
 UNEVEN_MIN = 0.1
 ALIKE_MAX = 0.3  # of by how much steps differ at most
@@ -51,6 +53,7 @@ def known_streams(rows: Told) -> Streams:
     at = taken(rows, "first_ready_ns", seen).astype(np.float64)
     pattern = np.zeros(len(key))
     told = _of_some(rows["rank"])
+    at = _without_rests(at, told[seen])
     for one in np.unique(of_row[told]):
         first, last = bounds[one], bounds[one + 1]
         pattern[one] = _pattern_ns(kind[first:last], at[first:last])
@@ -79,6 +82,20 @@ def _of_some(rank: npt.NDArray[np.int32]) -> Mask:
     ranks = np.flatnonzero(np.bincount(rank)) if len(rank) else np.zeros(0, np.int64)
     chosen = ranks[np.argsort(mix(ranks), kind="stable")][:RANKS_ASKED]  # mixed: a stride would meet one stage alone
     found: Mask = np.isin(rank, chosen)
+    return found
+
+
+def _without_rests(at: Floats, told: Mask) -> Floats:
+    """(n,) the times without what is a pause of the whole job, a checkpoint say: of streams whose first op lies before it and of
+    those that begin after it the ops would seem to come at different rates. told: (n,) whose times tell it."""
+    begins = np.sort(at[told])
+    if len(begins) < REPEATS_MIN:
+        return at
+    gaps = np.diff(begins)
+    longest = np.argsort(gaps)[::-1][: RESTS_MAX + 1]
+    usual = gaps[longest[-1]]
+    excess = [(begins[one], gaps[one] - usual) for one in longest[:-1] if gaps[one] > REST_MIN * usual]
+    found: Floats = at - np.sum([np.where(at > since, rest, 0.0) for since, rest in excess], axis=0)
     return found
 
 

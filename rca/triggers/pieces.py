@@ -4,7 +4,8 @@
     seen now    |——————————|——————————|      the step itself, which nobody can tell before it has come back
 
 A loop is known by four rounds (slow/streams.py), so lengths learned in less time than four of those seen now cannot have
-been rounds of it, if several of them lie close together in one.
+been rounds of it, if several of them lie close together in one. One that is far longer than the others, with a checkpoint in it,
+is no round.
 """
 
 from __future__ import annotations
@@ -12,20 +13,25 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median
 from typing import Final
 
 from rca.slow.streams import REPEATS_MIN
 
 CLOSE_MAX: Final = 0.75
 """Of a round: what is counted at another rank begins at other times, yet no closer together than rounds are."""
+LONG_MIN: Final = 2.0
+"""Times the middle round."""
 
 
 def were_pieces(known: Sequence[int], seen_ns: int, rounds: Sequence[tuple[int, int]]) -> bool:
     """known: when what was counted so far began, up to seen_ns. rounds: (began_ns, length_ns) as counted now. Oldest first."""
-    if not known:
+    if not known or not rounds:
         return False
+    longest = LONG_MIN * median(length for _, length in rounds)
     return any(
-        seen_ns - known[0] < REPEATS_MIN * length and _is_divided(known, began, length) for began, length in rounds
+        length <= longest and seen_ns - known[0] < REPEATS_MIN * length and _is_divided(known, began, length)
+        for began, length in rounds
     )
 
 

@@ -168,6 +168,13 @@ def test_what_another_rank_counts_a_moment_earlier_or_later_is_the_same_loop() -
     assert were_pieces(began, began[-1], [(began[0] + 10 * MS, 900 * MS)])
 
 
+def test_an_iteration_with_a_checkpoint_in_it_makes_nothing_a_piece() -> None:
+    began = [SECOND + n * 300 * MS for n in range(60)]
+    rounds = [(first, then - first) for first, then in pairwise(began[40:])]
+    assert not were_pieces(began, began[-1], [(began[20], 6000 * MS), *rounds])
+    assert not were_pieces(began, began[-1], [])
+
+
 def test_what_is_slow_does_not_become_normal() -> None:
     pace, looks = watched(steps((60, 500), (400, 800)))
     assert looks[-1][1] is not None and max(pace.usual_ns) == 500 * MS

@@ -58,3 +58,24 @@ def test_bursts_that_grow_longer_are_still_one_iteration_each() -> None:
     rows = ops((0, 5, 1), (10, 5, 1), (20, 5, 1), (30, 5, 1), rounds=40)
     rows["first_ready_ns"] += np.cumsum(np.where(np.arange(160) >= 40, 8 * MS, 0))
     assert known_streams(rows).per_iteration.tolist() == [4]
+
+
+@pytest.mark.parametrize("n_pauses", [1, 2])
+def test_a_pause_of_the_whole_job_does_not_change_how_often_a_stream_comes(n_pauses: int) -> None:
+    """One stream's first op lies before the first pause, in which the other's does not yet exist."""
+    calls = [(0.0, 4, 1), (18.0, 4, 1), (44.0, 4, 1)]
+    first, other = (ops(*calls, rounds=20, comm=comm) for comm in (7, 8))
+    other = other[1:]
+    for rows in (first, other):
+        paused = [np.where(rows["op"] > 1 + 30 * pause, 14_000 * MS, 0) for pause in range(n_pauses)]
+        rows["first_ready_ns"] += np.sum(paused, axis=0)
+    streams = known_streams(np.concatenate([first, other]))
+    assert streams.per_iteration.tolist() == [3, 3]
+    assert streams.iteration_ns == pytest.approx(200 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize("rounds", [4, 20])
+def test_what_a_loop_waits_for_in_every_round_is_no_pause(rounds: int) -> None:
+    streams = known_streams(ops((0, 4, 100), (20, 4, 100), (50, 3, 200), rounds=rounds, round_ms=15_000))
+    assert streams.per_iteration.tolist() == [3]
+    assert streams.iteration_ns == pytest.approx(3 * ((rounds - 1) * 15_000 + 50) / (3 * rounds - 1) * MS, rel=0.01)

@@ -29,14 +29,6 @@ static void share_with_others(struct sim *sim, struct nic *nic, double share)
     nic->wire_share = 1 - share;
 }
 
-static void hold(struct sim *sim, struct rank *rank, const struct action *action)
-{
-    rank->io_bytes = (uint64_t)io_bytes_now(sim, rank);
-    rank->io_from_ns = rank->io_until_ns = 0;
-    rank->hold_ns = (int64_t)action->amount;
-    rank->io_rate = (int64_t)action->second;
-}
-
 static void sleep_now(struct sim *sim, int32_t at, int64_t ns)
 {
     struct rank *rank = &sim->ranks[at];
@@ -59,6 +51,16 @@ static int32_t next_step(const struct sim *sim)
     for (int32_t i = 0; i < sim->settings.n_ranks; i++)
         step = (int32_t)largest(step, sim->ranks[i].iteration + 1);
     return step;
+}
+
+/* What is compiled or saved is so before one step, at all ranks that do: their hosts may be a step apart. */
+static void hold(struct sim *sim, struct rank *rank, const struct action *action)
+{
+    rank->io_bytes = (uint64_t)io_bytes_now(sim, rank);
+    rank->io_from_ns = rank->io_until_ns = 0;
+    rank->hold_ns = (int64_t)action->amount;
+    rank->io_rate = (int64_t)action->second;
+    rank->hold_at = next_step(sim);
 }
 
 static void pause_all(struct sim *sim, int64_t ns)

@@ -25,8 +25,9 @@ static int64_t gap_ns(struct sim *sim, struct rank *rank, int32_t at)
     double around = random_around(sim, 2, (uint64_t)at, (uint64_t)rank->iteration);
     int64_t loading_ns = (int64_t)((double)sim->settings.step_gap_ns * (1 + 0.1 * around)) + rank->data_extra_ns;
     int64_t pause_ns = rank->iteration == sim->pause_at ? sim->pause_ns : 0;
-    rank->callbacks_ns = rank->host_extra_ns + rank->hold_ns + pause_ns;
-    if (rank->hold_ns > 0) {
+    rank->callbacks_ns = rank->host_extra_ns + pause_ns;
+    if (rank->hold_ns > 0 && rank->iteration >= rank->hold_at) {
+        rank->callbacks_ns += rank->hold_ns;
         rank->io_from_ns = sim->now;
         rank->io_until_ns = sim->now + rank->hold_ns;
         rank->hold_ns = 0;

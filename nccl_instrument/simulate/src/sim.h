@@ -192,7 +192,7 @@ struct rank {
     int64_t asleep_until_ns, last_callback_ns, io_rate, io_until_ns, io_from_ns;
     uint64_t io_bytes;
     int32_t mismatch; /* what the next suitable op does wrong, 0 = nothing */
-    int32_t mismatch_at, expert_at;
+    int32_t mismatch_at, expert_at, hold_at;
     uint8_t is_frozen, is_killed, is_gpu_dead, is_stuck, is_host_over, has_wake, is_busy, host_waits, has_begun;
     int32_t first_live;
     int32_t stage;

@@ -212,6 +212,21 @@ def test_what_is_healed_goes_on(name: str) -> None:
     assert (after - stopped).min() > 15
 
 
+def test_all_ranks_recompile_before_one_step_though_some_have_begun_the_next() -> None:
+    job = SimulatedJob(JobSettings(EIGHT, TESTBED))
+    ranks, now_ns = np.arange(8, dtype=np.int32), 2 * 10**9
+    while np.ptp(job.engine.processes(ranks)["iteration"]) == 0:
+        now_ns += 10**5
+        job.engine.run(now_ns)
+    job.befall(make_fault("recompile", EIGHT, (now_ns + 1000) / 1e9, amount=2.0))
+    job.engine.run(9 * 10**9)
+    ops = job.engine.finished()
+    job.close()
+    for rank in range(8):
+        ends = np.sort(ops["done_ns"][(ops["rank"] == rank) & (ops["done_ns"] > 0)])
+        assert (np.diff(ends) > 10**9).sum() == 1
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_the_truth_uses_the_words_of_the_diagnosis(name: str) -> None:
     layout = EXPERTS if name == "hot_expert" else EIGHT
