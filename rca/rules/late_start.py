@@ -31,7 +31,7 @@ from rca.slow.streams import Floats
 from rca.words import capitalised, named
 
 RULE = "late_start"
-VERSION = 17
+VERSION = 18
 NEEDS = frozenset({GPU_READY_NAME})
 
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"
@@ -39,6 +39,7 @@ TOLD_NODE = "`top -b -n 1 | head -30`, `nvidia-smi`, `nvidia-smi dmon -c 5`"
 LATE_MIN_NS = 300_000.0
 SENDS_MIN = 2
 SHOWN_MIN = 0.5  # of the slow iterations
+BOUND_MIN = 0.75  # of the ranks of a node that are seen
 LONGER, ALL_LONGER = "{who} takes longer for its own work", "All of {who} take longer for their own work"
 
 
@@ -127,7 +128,7 @@ def _finding(slowdown: Slowdown, own: Floats, at: Ints) -> Finding:
     """About the ranks of one node that are late: the one that leads, the whole node, or whoever of them it may be."""
     seen, there = mates_of(slowdown, at)
     hidden = np.setdiff1d(there, slowdown.iterations.ranks[seen])
-    veiled = np.setdiff1d(seen[_is_veiled(slowdown, own, seen)], at)
+    veiled = np.setdiff1d(seen[_is_veiled(slowdown, own, seen) | _is_bound(slowdown, seen, at)], at)
     # Some see less of it than others.
     is_all = bool((own[np.setdiff1d(seen, veiled)] >= SHARE_MIN * slowdown.lost_ns).all())
     if len(there) == 1:
@@ -197,6 +198,19 @@ def _is_veiled(slowdown: Slowdown, own: Floats, at: Ints) -> Mask:
     places = [launches.places_of(int(one)) for one in at]
     is_on_time = np.array([bool(shows[mine].any()) for mine in places], bool) & (own[at] < SHARE_MIN * slowdown.lost_ns)
     return np.array([bool(veils[mine].any()) for mine in places], bool) & ~is_on_time
+
+
+def _is_bound(slowdown: Slowdown, there: Ints, at: Ints) -> Mask:
+    """(n,) which of these ranks share a communicator that lies within their node with one that is late (at), where three quarters
+    of all are: they wait for each other in every layer, so they are late too, whatever their own ops show."""
+    if len(at) < BOUND_MIN * len(there):
+        return np.zeros(len(there), bool)
+    members, ranks = slowdown.window.members, slowdown.iterations.ranks
+    place = slowdown.ranks.position(members["rank"].astype(np.int64))
+    is_here = (place >= 0) & (slowdown.ranks.node[place] == slowdown.nodes[at[0]])
+    mine = members["comm_id"][is_here & np.isin(members["rank"], ranks[at])]
+    inside = np.setdiff1d(mine, members["comm_id"][~is_here])
+    return np.isin(ranks[there], members["rank"][np.isin(members["comm_id"], inside)])
 
 
 def _together(slowdown: Slowdown, at: Ints, hidden: Ints) -> Ints:

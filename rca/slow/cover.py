@@ -21,6 +21,7 @@ SHARE_MIN = 0.2
 BESIDE_MIN = 0.4
 EVERYBODY = 0.6
 EVERYBODY_MIN = 4
+MOST_NODES = 0.75  # of those of which anything is known
 TOLD_MIN = 0.25  # of all ranks: of fewer what is known says nothing of the others
 
 
@@ -50,7 +51,15 @@ def covered(iterations: Iterations, node: Ints, excess: Floats, counts: Mask, lo
 
 def blamed_of(iterations: Iterations, node: Ints, total: Floats, lost_ns: float, told: Mask) -> tuple[Mask, bool]:
     """(R,) which ranks an own excess is to be blamed on, and whether it is everybody's. told: (R,) of whom it is known."""
-    return _blamed(iterations, node, (total >= SHARE_MIN * lost_ns) & (total > 0), total, told)
+    is_blamed, is_everybody = _blamed(iterations, node, (total >= SHARE_MIN * lost_ns) & (total > 0), total, told)
+    return is_blamed, is_everybody or _is_on_most_nodes(node, is_blamed, told)
+
+
+def _is_on_most_nodes(node: Ints, those: Mask, told: Mask) -> bool:
+    """Whether these ranks sit on most of the nodes of which anything is known. Of ranks that keep each other waiting on a node
+    some show it, where a ring leaves it say, and the others are explained by them."""
+    n, struck, known = (len(np.unique(node[one & (node >= 0)])) for one in (node >= 0, those, told))
+    return struck >= max(EVERYBODY_MIN, MOST_NODES * max(known, TOLD_MIN * n))
 
 
 def _blamed(iterations: Iterations, node: Ints, is_candidate: Mask, total: Floats, told: Mask) -> tuple[Mask, bool]:

@@ -49,6 +49,16 @@ def test_of_less_than_a_quarter_of_the_ranks_nothing_is_told_of_the_others(late:
     assert blamed(40, late=late, told=late) == (late, is_everybody)
 
 
+@pytest.mark.parametrize(("n_struck", "is_everybody"), [(8, True), (6, True), (5, False)])
+def test_half_the_ranks_of_most_nodes_are_everybody(n_struck: int, is_everybody: bool) -> None:
+    """Eight nodes of four; the two where the rings leave a node show what all are late by, the two where they enter do not."""
+    rank = np.arange(32)
+    iterations: Any = SimpleNamespace(programs=lambda: np.zeros(32, np.uint64))
+    total = np.where((rank % 4 >= 2) & (rank // 4 < n_struck), 1e9, 0.0)
+    is_blamed, said = blamed_of(iterations, rank // 4, total, 1e9, np.ones(32, bool))
+    assert (int(is_blamed.sum()), said) == (2 * n_struck, is_everybody)
+
+
 @pytest.mark.parametrize(("other_stage", "is_everybody"), [(0.37e9, True), (0.15e9, False)])
 def test_a_stage_that_loses_less_by_what_strikes_everybody_counts(other_stage: float, is_everybody: bool) -> None:
     """Two stages of 16; a pair of the other one is late by as much as makes it blamed too, so that not all replicas are."""

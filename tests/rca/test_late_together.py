@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, Symptom, SymptomKind
+from rca.rules import late_start
 from rca.slow import late_together
 from rca.slow.diagnose import NOTHING_REPEATS
 from tests.nccl_instrument.simulate.jobs import window_after
@@ -74,3 +77,28 @@ def test_one_hiccup_of_all_does_not_make_a_few_iterations_uneven() -> None:
     ready = np.random.default_rng(5).normal(0, 1e6, (8, 4))
     ready[:, 2] += 1e9
     assert late_together._unevenness_ns(ready)[0] < 1.5e6
+
+
+@pytest.mark.parametrize(("late", "bound"), [((1, 2, 3), (0, 1, 2, 3)), ((2, 3), ()), ((0, 1, 3), (0, 1, 2, 3))])
+def test_who_waits_in_every_layer_for_one_that_is_late_is_late_too(
+    late: tuple[int, ...], bound: tuple[int, ...]
+) -> None:
+    """Pairs 0, 1 and 2, 3 on one node, each with a communicator; a third one, of the even ranks, goes to other nodes, too."""
+    members = np.array([(1, 0), (1, 1), (2, 2), (2, 3), (3, 0), (3, 2), (3, 4)], [("comm_id", "u8"), ("rank", "i4")])
+    node = np.array([0, 0, 0, 0, 1])
+    slowdown: Any = SimpleNamespace(
+        window=SimpleNamespace(members=members), nodes=node, iterations=SimpleNamespace(ranks=np.arange(5)),
+        ranks=SimpleNamespace(node=node, position=lambda rank: rank),
+    )  # fmt: skip
+    found = late_start._is_bound(slowdown, np.arange(4), np.array(late))
+    assert tuple(np.flatnonzero(found).tolist()) == bound
+
+
+def test_a_rank_bound_to_none_of_the_late_ones_may_be_on_time() -> None:
+    members = np.array([(1, 1), (1, 2), (1, 3), (3, 0), (3, 4)], [("comm_id", "u8"), ("rank", "i4")])
+    node = np.array([0, 0, 0, 0, 1])
+    slowdown: Any = SimpleNamespace(
+        window=SimpleNamespace(members=members), nodes=node, iterations=SimpleNamespace(ranks=np.arange(5)),
+        ranks=SimpleNamespace(node=node, position=lambda rank: rank),
+    )  # fmt: skip
+    assert late_start._is_bound(slowdown, np.arange(4), np.array([1, 2, 3])).tolist() == [False, True, True, True]
