@@ -31,10 +31,11 @@ from rca.slow.slowdown import Slowdown, lengths_ns, uses_sockets
 from rca.slow.streams import Floats
 
 RULE = "slow_proxy"
-VERSION = 11
+VERSION = 12
 NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 
 COPY_COVERED_MIN = 0.5
+COPY_COVERED_BESIDE = 0.33  # where mates show it in as many as that
 CLEAR_MAX = 0.5  # of its sends: a rank of which fewer show it is not late
 BEYOND_MIN = 0.25  # of the time on the wire
 SENDS_MIN = 0.1  # of what the one of its node that sends most has on the wire: less is not to be compared
@@ -92,11 +93,12 @@ def _comes_and_goes(slowdown: Slowdown) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Late:
     """Per rank (R,): what waits on the wire and off it. A ring may enter a node at one rank and leave it at another, so
-    each has what the ranks it shares an op with on its node have."""
+    each has what the ranks it shares an op with on its node have. looks_late: in fewer of its ops, which counts beside others."""
 
     wire: Covered
     copy: Covered
     is_late: Mask
+    looks_late: Mask
     edges: Edges
 
     @property
@@ -120,7 +122,7 @@ def _looks_late(slowdown: Slowdown) -> _Late:
     on_wire = held_up if is_socket else inside.of_room(inside.excess(Wait.NETWORK))
     wire = covered(iterations, node, on_wire, iterations.func != FUNC_RECV, lost_ns)
     copy = covered(iterations, node, not_taken, every, lost_ns)
-    both = (wire.n >= COVERED_MIN * wire.of) & (copy.n >= COPY_COVERED_MIN * copy.of) & (copy.of > 0)
+    both = (wire.n >= COVERED_MIN * wire.of) & (copy.n >= COPY_COVERED_BESIDE * copy.of) & (copy.of > 0)
     both &= copy.excess_ns >= COPY_MIN * wire.excess_ns
     both &= (wire.excess_ns >= SHARE_MIN * lost_ns) & (copy.excess_ns >= SHARE_MIN * lost_ns)
     if is_socket:
@@ -131,7 +133,7 @@ def _looks_late(slowdown: Slowdown) -> _Late:
         both[at] = (is_socket or _only_sends_slowly(edges, int(at)) is not False) and not _is_the_way(
             slowdown, edges, int(at)
         )
-    return _Late(wire, copy, both, edges)
+    return _Late(wire, copy, both & (copy.n >= COPY_COVERED_MIN * copy.of), both, edges)
 
 
 def _pass_all_late(slowdown: Slowdown) -> list[tuple[Ints, float]]:
@@ -182,7 +184,8 @@ def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
         mine, there = at[node[at] == one], np.flatnonzero(node == one)
         senders = there[usual[there] >= SENDS_MIN * usual[there].max()]
         longer = wire[senders] / np.maximum(usual[senders], 1.0)
-        alike = _are_alike(longer, len(mine), len(there)) or _every_one(slowdown, late, senders)
+        n_late = int(late.looks_late[there].sum())
+        alike = _are_alike(longer, n_late, len(there)) or _every_one(slowdown, late, senders)
         is_own = wire >= SHARE_MIN * slowdown.lost_ns  # not only what the ranks have that a ring goes on to
         is_whole = one >= 0 and 2 * len(mine) >= len(there) > 1 and alike and not clears[there].any()
         is_whole = is_whole and bool(is_own[senders].any())

@@ -11,7 +11,9 @@ import pytest
 from rca.rules import slow_proxy
 from rca.rules.slow_proxy import long_runs
 from rca.settings import DEFAULT, Settings
+from rca.slow.cover import Covered
 from rca.slow.edges import Edges
+from rca.slow.inside import Wait
 
 
 def runs(*more_ms: int) -> list[list[int]]:
@@ -150,3 +152,22 @@ def test_what_leaves_iterations_between_long_ones_as_short_as_ever_comes_and_goe
 @pytest.mark.parametrize("lengths_ms", [(200, 190, 210, 200), (100, 100, 200, 210, 190, 200, 200, 100)])
 def test_what_began_a_little_later_or_ended_is_there_all_the_time(lengths_ms: tuple[int, ...]) -> None:
     assert not comes_and_goes(*lengths_ms)
+
+
+@pytest.mark.parametrize(("n_looking", "n_named"), [(4, 0), (5, 0), (6, 8), (8, 8)])
+def test_who_looks_late_in_a_third_of_its_ops_counts_beside_others_of_its_node(
+    monkeypatch: pytest.MonkeyPatch, n_looking: int, n_named: int
+) -> None:
+    """Four of eight are late throughout; what the ring's entry sends is half as much longer as what its exit sends."""
+    monkeypatch.setattr(slow_proxy, "uses_sockets", lambda window: False)
+    monkeypatch.setattr(slow_proxy, "_every_one", lambda *_: False)
+    monkeypatch.setattr(slow_proxy, "_end_at_one_nic", lambda *_: True)
+    wire, usual, every = np.array([300.0] * 4 + [580.0] * 4), np.full(8, 100.0), np.full(8, 10)
+    seen = Covered(wire, every, every, np.zeros(8, bool), False)
+    rank, waits = np.arange(8), {wait: SimpleNamespace(excess_ns=wire) for wait in Wait}
+    inside = SimpleNamespace(usual={Wait.NETWORK: usual}, room=rank)
+    job: Any = SimpleNamespace(
+        window=None, nodes=np.zeros(8, np.int64), waits=waits, inside=inside, sum=lambda values: values, lost_ns=600.0
+    )
+    late = slow_proxy._Late(seen, seen, rank % 2 == 1, rank < n_looking, Edges(*(np.zeros(0, np.int64),) * 5))
+    assert [len(at) for at in slow_proxy._by_node(job, late)] == ([n_named] if n_named else [])
