@@ -20,16 +20,16 @@ from rca.keys import Ints, Mask
 from rca.settings import Settings
 from rca.slow.copies import own_copy_ns
 from rca.slow.cover import Covered, covered
-from rca.slow.edges import slot_bytes_of
+from rca.slow.edges import edges_of, slot_bytes_of
 from rca.slow.iterations import Iterations
 from rca.slow.slow_words import finding_of, for_everybody
-from rca.slow.slowdown import Slowdown
+from rca.slow.slowdown import Slowdown, uses_sockets
 from rca.slow.standstill import stands_still
 from rca.slow.streams import Floats
 from rca.words import named
 
 RULE = "slow_copy"
-VERSION = 10
+VERSION = 11
 NEEDS = frozenset({GPU_READY_NAME})
 
 SMALL_MAX = 0.1  # of the bytes of a rank's slowest op: what copies of fewer take longer is lost in the noise
@@ -50,7 +50,24 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     found = covered(slowdown.iterations, slowdown.nodes, own, _would_show(slowdown, own), slowdown.lost_ns)
     if found.is_everybody:
         return (for_everybody(RULE, VERSION, slowdown, Component.GPU, found.excess_ns, "copies more slowly"),)
-    return tuple(_finding(slowdown, found, at) for at in _through_one(slowdown, own, np.flatnonzero(found.is_blamed)))
+    blamed = np.flatnonzero(found.is_blamed)
+    if _are_around_one_nic(slowdown, blamed):
+        return ()
+    return tuple(_finding(slowdown, found, at) for at in _through_one(slowdown, own, blamed))
+
+
+def _are_around_one_nic(slowdown: Slowdown, blamed: Ints) -> bool:
+    """Whether these ranks, of several nodes, all talk to one NIC that none of them uses. Over sockets what cannot leave for a
+    slow NIC, or comes from it, lies at the ranks around it; GPUs of several nodes do not break at once."""
+    if not uses_sockets(slowdown.window) or len(np.unique(slowdown.nodes[blamed])) < 2:
+        return False
+    nic, edges = slowdown.ranks.nic[slowdown.at], edges_of(slowdown)
+    known = (edges.receiver >= 0) & (nic[edges.sender] >= 0) & (nic[np.maximum(edges.receiver, 0)] >= 0)
+    sender, receiver = edges.sender[known], edges.receiver[known]
+    partners = [
+        set(nic[receiver[sender == one]].tolist()) | set(nic[sender[receiver == one]].tolist()) for one in blamed
+    ]
+    return bool(set.intersection(*partners) - set(nic[blamed].tolist()))
 
 
 def _finding(slowdown: Slowdown, found: Covered, at: Ints) -> Finding:

@@ -16,6 +16,7 @@ from rca.findings import Component, Symptom, SymptomKind
 from rca.rules import slow_copy
 from rca.settings import DEFAULT
 from rca.slow.copies import own_copy_ns
+from rca.slow.edges import Edges
 from rca.slow.slowdown import Slowdown, slowdown_of
 from tests.nccl_instrument.simulate.jobs import window_after
 
@@ -123,3 +124,26 @@ def together(*places: tuple[int, int, float]) -> list[list[int]]:
 def test_two_that_show_it_in_one_op_alone_are_tied_and_others_are_not() -> None:
     assert together((0, 7, 9e6), (1, 7, 8e6), (2, 5, 4e6)) == [[2], [0, 1]]
     assert together((0, 7, 9e6), (0, 1, 2e6), (1, 7, 8e6), (1, 2, 2e6)) == [[1], [0]]
+
+
+@pytest.mark.parametrize(
+    ("who", "is_socket", "are_around"),
+    [((1, 4, 5), True, True), ((1, 4), True, True), ((1, 4), False, False), ((4, 5), True, False), ((1, 2, 4), True, False),
+     ((0, 4), True, False)],
+    ids=["both sides", "two", "over InfiniBand", "of one node", "its own users", "not next to it"],
+)  # fmt: skip
+def test_over_sockets_gpus_of_several_nodes_around_one_nic_are_not_all_slow(
+    monkeypatch: pytest.MonkeyPatch, who: tuple[int, ...], is_socket: bool, are_around: bool
+) -> None:
+    """A ring 0 → 1 → 2 → 4 and 3 → 5; ranks 2 and 3 share a NIC."""
+    sender, receiver = np.array([0, 1, 2, 3, 1]), np.array([1, 2, 4, 5, 3])
+    some = np.ones(len(sender))
+    monkeypatch.setattr(slow_copy, "uses_sockets", lambda window: is_socket)
+    monkeypatch.setattr(slow_copy, "edges_of", lambda slowdown: Edges(sender, receiver, some, some, some))
+    job: Any = SimpleNamespace(
+        window=None,
+        nodes=np.array([0, 0, 1, 1, 2, 2]),
+        at=np.arange(6),
+        ranks=SimpleNamespace(nic=np.array([0, 1, 2, 2, 3, 4])),
+    )
+    assert slow_copy._are_around_one_nic(job, np.array(who)) is are_around
