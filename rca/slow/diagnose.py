@@ -6,7 +6,7 @@ doing, so it comes before a late start, which a neighbour inside the node may ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from rca.why_not import of_slowdown
 from rca.words import communicator_names
 
 OWN_OVER_INSIDE = 0.5
+MUCH_MORE = 3.0  # times as much as what is said of the same ranks already
 SECOND_MIN = 0.5
 """Of what the worst accounts for: less, elsewhere, may be how the others fell in line with it."""
 NOTHING_REPEATS = "The ops of this job do not repeat themselves, so none can be compared with itself."
@@ -88,8 +89,7 @@ def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[
     if symptom.may_be_habit:
         return [finding for rule in asleep for finding in rule(slowdown, symptom, settings)]
     for rule in inside:
-        told = {rank for finding in found for rank in finding.culprits}
-        found += [finding for finding in rule(slowdown, symptom, settings) if not told & set(finding.culprits)]
+        found = _with_next(found, rule(slowdown, symptom, settings))
     late = [finding for rule in before for finding in rule(slowdown, symptom, settings)]
     is_steady = any(excess_ms(one) * MS >= OWN_OVER_INSIDE * slowdown.lost_ns for one in late)
     if not is_steady and not any(finding.culprits or finding.tied for finding in found):
@@ -98,6 +98,17 @@ def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[
         found = _beside(slowdown, found, one)
     most = max((excess_ms(finding) for finding in found if finding.culprits or finding.tied), default=0.0)
     return ranked([one for one in found if not (one.culprits or one.tied) or excess_ms(one) >= SECOND_MIN * most])
+
+
+def _with_next(found: list[Finding], more: Iterable[Finding]) -> list[Finding]:
+    """With those of the next rule that say nothing of ranks that are explained, or explain several times as much: a slow NIC's
+    ranks also let some chunks lie."""
+    said = list(found)
+    for one in more:
+        same = [old for old in found if set(old.culprits) & set(one.culprits)]
+        if all(excess_ms(one) >= MUCH_MORE * excess_ms(old) for old in same):
+            said = [*(old for old in said if old not in same), one]
+    return said
 
 
 def _beside(slowdown: Slowdown, found: list[Finding], late: Finding) -> list[Finding]:

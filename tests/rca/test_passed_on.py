@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject
-from rca.slow.diagnose import _is_less_of_the_same, _is_passed_on
+from rca.slow.diagnose import _is_less_of_the_same, _is_passed_on, _with_next
 from rca.slow.slow_words import PER_ITERATION
 
 SLOW = FaultKind.COMPUTATION_FAIL_SLOW
@@ -65,3 +65,22 @@ def test_a_way_between_ranks_of_a_node_that_is_not_sure_is_what_the_whole_node_t
 )
 def test_else_the_way_stands(inside: Finding, late: Finding) -> None:
     assert not _is_less_of_the_same(inside, late)
+
+
+def nic(rank: int, lost_ms: float) -> Finding:
+    return replace(
+        LATE,
+        rule="slow_nic",
+        component=Component.NIC,
+        culprits=(rank,),
+        evidence=(Evidence("wire", lost_ms, PER_ITERATION),),
+    )
+
+
+@pytest.mark.parametrize(("lost_ms", "replaces"), [(600, True), (500, False), (100, False)])
+def test_what_explains_several_times_as_much_of_a_rank_stands_in_the_place_of_what_lies_there_besides(
+    lost_ms: float, replaces: bool
+) -> None:
+    lying, other = replace(LATE, rule="slow_copy", component=Component.COPY), nic(2, 30.0)
+    found = _with_next([lying], [nic(18, lost_ms), other])
+    assert found == ([nic(18, lost_ms), other] if replaces else [lying, other])
