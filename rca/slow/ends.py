@@ -64,14 +64,21 @@ class _Shares:
     """The ends (N,), ascending; and of each connection (C,) which of them it goes from and to, -1 where that is not known.
 
     own: (N,) share of an end's connections that are slow; of those it sends, where these go to several and so are told
-    apart, and it may be slow in them alone. slow: (C,).
+    apart, and it may be slow in them alone (sends_alone). slow: (C,).
     """
 
     ends: Ints
     of_sender: Ints
     of_receiver: Ints
     own: Floats
+    sends_alone: Mask
     slow: Mask
+
+    def beside(self, explained: Mask) -> Floats:
+        """(N,) as `own`, without these connections (C,)."""
+        share = self.summed(self.slow & ~explained) / np.maximum(self.summed(~explained), 1.0)
+        found: Floats = np.where(self.sends_alone, self.own, share)
+        return found
 
     def of(self, end: int) -> float:
         return float(self.own[np.searchsorted(self.ends, end)])
@@ -93,12 +100,12 @@ def _shares(sender: Ints, receiver: Ints, slow: Mask, senders: frozenset[int]) -
     ends = distinct(np.concatenate([sender, receiver[receiver != -1]])).astype(np.int64)
     of_sender, n = np.searchsorted(ends, sender).astype(np.int64), len(ends)
     of_receiver = np.where(receiver != -1, np.searchsorted(ends, receiver), -1).astype(np.int64)
-    found = _Shares(ends, of_sender, of_receiver, np.zeros(n), slow)
+    found = _Shares(ends, of_sender, of_receiver, np.zeros(n), np.zeros(n, bool), slow)
     share = found.summed(slow) / np.maximum(found.summed(np.ones(len(slow))), 1.0)
     known = receiver >= 0
     n_sent, n_slow = (_by_end(one[known], of_sender[known], n) for one in (np.ones(len(slow)), slow))
     alone = np.isin(ends, list(senders)) & (n_sent >= SENT_MIN) & (n_slow == n_sent)
-    return replace(found, own=np.where(alone, 1.0, share))
+    return replace(found, own=np.where(alone, 1.0, share), sends_alone=alone)
 
 
 def ends_of(edges: Edges, end_of: Ints, grown_min: float = GROWN_MIN, senders: frozenset[int] = frozenset()) -> Ends:
@@ -188,10 +195,12 @@ def _fewest(share_of: _Shares, cost: Floats) -> tuple[list[int], Floats]:
 
     Until nothing slow is left that such an end touches: the connection of two slow NICs may cost far more than their others.
     For little that is left an end must be slow towards nearly all itself: what waits for a slow NIC slows a few others down.
+    What one that was chosen explains does not count for the next.
     """
     chosen, left, first = list[int](), cost.copy(), 0.0
-    own, whole = share_of.own, share_of.summed(cost)
+    explained, whole = np.zeros(len(cost), bool), share_of.summed(cost)
     while True:
+        own = share_of.beside(explained)
         touched = share_of.summed(left)
         is_much = touched > (1 - COVERED) * cost.sum()
         able = np.flatnonzero(
@@ -203,7 +212,8 @@ def _fewest(share_of: _Shares, cost: Floats) -> tuple[list[int], Floats]:
         best = most[np.lexsort((-touched[most], -own[most]))[0]]
         first = first or float(whole[best])
         chosen.append(int(share_of.ends[best]))
-        left[(share_of.of_sender == best) | (share_of.of_receiver == best)] = 0.0
+        explained |= (share_of.of_sender == best) | (share_of.of_receiver == best)
+        left[explained] = 0.0
 
 
 def _rivals(sender: Ints, receiver: Ints, share_of: _Shares, chosen: list[int], one: int) -> tuple[int, ...]:

@@ -73,6 +73,14 @@ def test_two_slow_ones_whose_connection_costs_most_are_both_chosen() -> None:
     assert set(ends.chosen) == {0, 1} and not any(ends.rivals)
 
 
+def test_an_end_must_be_slow_towards_most_it_talks_to_beside_who_explains_the_rest() -> None:
+    """What waits for receivers that come late has grown by the same everywhere: into 2, which is slow with 1, one way of two."""
+    usual_ms = [90.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
+    waits = [(5, 2, 30), (6, 7, 30), (8, 9, 30), (4, 1, 32), (1, 4, 8)]
+    ends = found((1, 2, 190), *waits, (2, 5, 3), (9, 8, 3), usual_ms=usual_ms)
+    assert ends.chosen == (1,) and not ends.rivals[0] and not len(ends.unexplained)
+
+
 def test_a_partner_into_which_one_more_way_is_slow_and_the_way_back_is_not_is_not_chosen_too() -> None:
     usual_ms = [94.0, 94.0, 4.4, 7.6, 4.4, 7.6, 94.0, 94.0]
     rest = ((0, 1, 436), (1, 0, 678), (2, 1, 47), (1, 2, 70), (3, 0, 37))
