@@ -17,6 +17,7 @@ from rca.settings import SECOND_NS, Settings
 
 _SCORES = {Grade.STRONG: 0.9, Grade.MODERATE: 0.7, Grade.WEAK: 0.5}
 _LOWER = {Grade.STRONG: Grade.MODERATE, Grade.MODERATE: Grade.WEAK, Grade.WEAK: Grade.WEAK}
+RUN_MIN = 3
 _NAMES_SHOWN = 8
 NOTHING_TO_EXPLAIN = "No op stands still, and the newest iterations are not longer than those before."
 
@@ -74,14 +75,26 @@ def cover_words(part: Cover) -> str:
 
 
 def named(ranks: Iterable[int]) -> str:
-    """'rank 3', 'ranks 3 and 5', 'ranks 1, 2, 3 and 90 more'."""
-    numbers = sorted(ranks)
-    if not numbers:
+    """'rank 3', 'ranks 3 and 5', 'ranks 8–15', 'ranks 1, 4–7 and 90 more'."""
+    parts = _runs(sorted(ranks))
+    if not parts:
         return "no rank"
-    shown = [str(rank) for rank in numbers[:_NAMES_SHOWN]]
-    if len(numbers) > _NAMES_SHOWN:
-        return f"ranks {', '.join(shown)} and {len(numbers) - _NAMES_SHOWN} more"
-    return f"rank {shown[0]}" if len(shown) == 1 else f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+    shown, rest = [words for words, _ in parts[:_NAMES_SHOWN]], sum(n for _, n in parts[_NAMES_SHOWN:])
+    last = f"{rest} more" if rest else shown.pop()
+    joined = f"{', '.join(shown)} and {last}" if shown else last
+    return f"rank {joined}" if len(parts) == parts[0][1] == 1 else f"ranks {joined}"
+
+
+def _runs(numbers: Sequence[int]) -> list[tuple[str, int]]:
+    """The numbers in order, with how many each part of them is: three in a row and more are one."""
+    parts, first = list[tuple[str, int]](), 0
+    for end in range(1, len(numbers) + 1):
+        if end < len(numbers) and numbers[end] == numbers[end - 1] + 1:
+            continue
+        run = numbers[first:end]
+        parts += [(f"{run[0]}–{run[-1]}", len(run))] if len(run) >= RUN_MIN else [(str(one), 1) for one in run]
+        first = end
+    return parts
 
 
 def listed(names: Sequence[object], most: int = 8) -> str:

@@ -96,7 +96,7 @@ def _at_node(state: Progress, one: Finding) -> Finding:
     if len(nodes) != 1 or nodes[0] < 0 or set(one.subject.ranks) != set(tied):
         return one
     name = str(state.window.nodes["name"][int(nodes[0])])
-    place = f"It is on {name}; which of {named(tied)} it is, the network does not see."
+    place = f"It is on {name}; which of them it is, the network does not see."
     return replace(one, subject=Subject("node", name, tuple(tied), name), sentence=f"{one.sentence} {place}")
 
 

@@ -172,7 +172,7 @@ def test_without_stacks_the_layer_of_who_has_not_entered_is_out_of_sync_or_not_k
     silent = dumped_of([arrived("stacks", rank, silent="py-spy is not installed on this node") for rank in range(4)])
     found = with_dumps(of_traces((2,)), silent)
     assert "No stacks: py-spy is not installed on this node." in found.agreement
-    assert "No stacks of ranks 0, 1, 2 and 3: py-spy is not installed on this node." in found.missing
+    assert "No stacks of ranks 0–3: py-spy is not installed on this node." in found.missing
     assert (found.culprits, found.layer) == ((2,), "out of sync")
 
 
@@ -229,7 +229,7 @@ def test_of_an_idle_job_the_stacks_say_where_everybody_is_and_blame_nobody() -> 
     idle = replace(of_traces((), kind=SymptomKind.IDLE))
     found = with_dumps(idle, looked(LOAD, LOAD, LOAD))
     assert (found.culprits, found.layer) == ((), "data loader")
-    assert found.verdict.startswith("No op is in flight anywhere: ranks 0, 1 and 2 are in the data loader")
+    assert found.verdict.startswith("No op is in flight anywhere: ranks 0–2 are in the data loader")
 
 
 def test_of_a_job_that_goes_on_dumps_name_nobody_and_say_what_the_culprit_was_doing() -> None:

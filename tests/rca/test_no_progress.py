@@ -51,7 +51,7 @@ def test_ranks_that_had_gone_on_and_stand_still_with_ops_in_progress_are_a_failu
     seen = look(told(15, stops_at=9), normal_of(0.1))
     (symptom,) = seen.symptoms
     assert (symptom.kind, is_by_status(symptom)) == (SymptomKind.FAILURE, True)
-    assert symptom.sentence == "No op has finished for 6.0 s on ranks 0, 1 and 2, by their own Flight Recorders."
+    assert symptom.sentence == "No op has finished for 6.0 s on ranks 0–2, by their own Flight Recorders."
 
 
 def test_while_nothing_is_known_of_the_job_the_papers_ten_seconds_hold() -> None:

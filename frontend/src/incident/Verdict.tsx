@@ -126,7 +126,9 @@ function HowSure({ row, finding }: { row: VerdictRow; finding: Finding | null })
       <span class="faint">
         {worded(COMPONENT, finding.component)}, {faultWords(finding.kind, row.symptom)}
         {finding.tied.length > 0 &&
-          `; cannot be told from ${finding.tied.map(subjectWords).join(", ")} by what was seen`}
+          (finding.culprits.length > 0
+            ? `; cannot be told from ${finding.tied.map(subjectWords).join(", ")} by what was seen`
+            : "; which of them it is cannot be told from what was seen")}
       </span>
     </>
   );
