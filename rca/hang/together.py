@@ -7,6 +7,9 @@
 
 Hosts that wait for their GPUs at the end of a step stop together when one GPU keeps its mates in an op's part inside the
 node, which has no flows; so do programs that wait for something of their node, a file system say. Traces do not tell which.
+
+Nor do several GPUs of a node stop at once, each in an op of its own, whose ranks meet there: the others wait for one of them
+in what they exchange inside the node.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from rca.hang.kernels import inside_of, unbegun
 from rca.hang.progress import Progress
 from rca.hang.sinks import Sink
+from rca.keys import Ints, Mask
 from rca.ranks import PORT_DOWN
 
 Place = tuple[int, int, int]
@@ -35,7 +40,83 @@ def once_together(state: Progress, found: list[Sink]) -> list[Sink]:
         if len(group) > 1 and not _are_through(state, group, place):
             joined |= {sink.vertex: _joined(state, group) for sink in group}
     kept = [joined.get(sink.vertex, sink) for sink in found]
+    return _held_together(state, [sink for at, sink in enumerate(kept) if sink not in kept[:at]])
+
+
+def _held_together(state: Progress, found: list[Sink]) -> list[Sink]:
+    """The sinks, those of a node whose ranks are all in ops in which their GPUs do nothing, and meet on the node, as one tie."""
+    groups: dict[int, list[Sink]] = {}
+    for sink in found:
+        node = _held_on(state, sink)
+        if node >= 0:
+            groups.setdefault(node, []).append(sink)
+    joined = {
+        sink.vertex: _narrowed(state, _joined(state, group))
+        for group in groups.values() if len(group) > 1 and _meet(state, group)
+        for sink in group
+    }  # fmt: skip
+    kept = [joined.get(sink.vertex, sink) for sink in found]
     return [sink for at, sink in enumerate(kept) if sink not in kept[:at]]
+
+
+def _narrowed(state: Progress, sink: Sink) -> Sink:
+    """The tie as its first rank, where what passes through the node one by one has come to all before it and to none from it on,
+    and the mates that it meets on the node alone are through: it waits for none of the others."""
+    ranks, members, tied = state.ranks, state.members, np.array(sink.tied)
+    here = np.flatnonzero(ranks.node == ranks.node[tied[0]])
+    before, first = here[here < tied[0]], int(tied[0])
+    begun = np.isin(here, state.fronts.at[state.fronts.has_begun]) | (state.ran_ns[here] > state.ran_ns[tied].max())
+    through = here[begun & ~np.isin(here, tied)]
+    local = np.flatnonzero((members.rank_at == first) & members.is_local[members.comm])
+    has_met = [bool(np.isin(members.rank_at[members.of(int(members.comm[one]))], through).any()) for one in local]
+    if (
+        not len(before)
+        or not np.isin(before, through).all()
+        or len(before) + len(tied) != len(here)
+        or not all(has_met)
+    ):
+        return sink
+    return replace(sink, ranks=(first,), tied=(), waiters=sink.waiters | {*sink.tied} - {first}, is_in_node=False)
+
+
+def _held_on(state: Progress, sink: Sink) -> int:
+    """The node of ranks that are in an op and of which nothing else tells why; -1 else."""
+    if sink.link >= 0 or sink.nic >= 0 or not sink.ranks or sink.is_deadlock or sink.is_by_ring:
+        return -1
+    at, fronts = np.array(sink.ranks), state.fronts
+    nodes = np.unique(state.ranks.node[at])
+    in_op = np.isin(at, fronts.at[fronts.is_front & ~fronts.is_mute])
+    if _is_told(state, at).any() or not in_op.all() or len(nodes) != 1:
+        return -1
+    if any(
+        unbegun(state.kernels, state.members, one) or inside_of(state.kernels, state.members, one) >= 0
+        for one in sink.ranks
+    ):
+        return -1
+    return int(nodes[0])
+
+
+def _meet(state: Progress, group: list[Sink]) -> bool:
+    """Whether communicators in which several of their node are join the ranks of these sinks."""
+    at = np.array(sorted({rank for sink in group for rank in sink.ranks}), np.int64)
+    node = state.ranks.node
+    members = state.members
+    here = node[members.rank_at] == node[at[0]]
+    rank, comm = members.rank_at[here], members.comm[here]
+    reached = at[:1]
+    while True:
+        more = np.unique(rank[np.isin(comm, comm[np.isin(rank, reached)])])
+        if len(more) == len(reached):
+            return bool(np.isin(at, more).all())
+        reached = more
+
+
+def _is_told(state: Progress, at: Ints) -> Mask:
+    """(n,) of which ranks something else tells why they do nothing."""
+    ranks = state.ranks
+    found = ranks.is_gone[at] | ranks.is_stopped[at] | ranks.is_silent[at] | (ranks.seen_ns[at] == 0)
+    found |= state.is_deaf[at] | state.is_cut[at] | (ranks.port[at] == PORT_DOWN)
+    return np.asarray(found, bool)
 
 
 def _last_op(state: Progress, sink: Sink) -> Place | None:
@@ -43,8 +124,7 @@ def _last_op(state: Progress, sink: Sink) -> Place | None:
     if sink.link >= 0 or sink.nic >= 0 or len(sink.ranks) != 1 or sink.is_deadlock:
         return None
     at, ranks, members = sink.ranks[0], state.ranks, state.members
-    is_told = ranks.is_gone[at] | ranks.is_stopped[at] | ranks.is_silent[at] | (ranks.seen_ns[at] == 0)
-    is_told |= state.is_deaf[at] | state.is_cut[at] | (ranks.port[at] == PORT_DOWN)
+    is_told = _is_told(state, np.array([at]))[0]
     mine = np.flatnonzero((members.rank_at == at) & (members.last_enqueued_ns > 0))
     if is_told or not len(mine) or ranks.node[at] < 0 or (state.fronts.is_front & (state.fronts.at == at)).any():
         return None
@@ -53,7 +133,7 @@ def _last_op(state: Progress, sink: Sink) -> Place | None:
 
 
 def _joined(state: Progress, group: list[Sink]) -> Sink:
-    tied = tuple(sorted(sink.ranks[0] for sink in group))
+    tied = tuple(sorted({rank for sink in group for rank in sink.ranks}))
     reached = frozenset().union(*(sink.waiters for sink in group))
     return replace(group[0], vertex=tied[0], ranks=tied, tied=tied, waiters=reached - set(tied), is_in_node=True)
 

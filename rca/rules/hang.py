@@ -44,7 +44,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 13
+VERSION = 14
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 

@@ -1,7 +1,7 @@
 """Ranks of a node that stopped behind the same op are one GPU's doing, and one that stopped alone is its program's.
 
-The window was simulated (64 GPUs, TP 4, two stages, experts in pairs inside the node): the GPU of rank 52 executes nothing
-since the end of a step, and 48 and 53 to 55 entered nothing any more. Only its last seconds are kept.
+The windows were simulated (64 GPUs, TP 4, two stages). One, with experts in pairs inside the node: the GPU of rank 52 executes
+nothing since the end of a step, and 48 and 53 to 55 entered nothing any more. Only their last seconds are kept.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +19,19 @@ from ingest.window import Window, load_window
 from rca.diagnose import diagnose
 from rca.findings import Component, FaultKind, Grade, Symptom, SymptomKind
 from rca.hang.progress import state_of
-from rca.hang.sinks import sinks
-from rca.hang.together import once_together
+from rca.hang.sinks import Sink, sinks
+from rca.hang.together import _narrowed, once_together
 from rca.settings import DEFAULT
 from tests.windows import make_window
 
 STOPPED = (48, 52, 53, 54, 55)
+
+
+@cache
+def held() -> Window:
+    """Simulated (64 GPUs, TP 4, two stages, DP 8): the GPU of rank 35 executes nothing since before an op that 32 to 34 have been
+    through, and that passes through the node one by one; none of 35 to 39 has started its next op, each another one."""
+    return load_window(Path(__file__).parent / "recorded_in_node" / "gpu_error_35.npz")
 
 
 @cache
@@ -77,3 +86,53 @@ def test_one_of_those_who_stopped_together_keeps_its_node_and_none_is_called_its
     assert (best.kind, best.subject.name) == (FaultKind.COMPUTATION_FAIL_STOP, "node6")
     assert {rank for one in best.tied for rank in one.ranks} == set(STOPPED)
     assert "or its program stopped there" in best.sentence
+
+
+def sinks_of(window: Window) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(ranks, tied ranks) of every sink."""
+    state = state_of(window, DEFAULT)
+    found = once_together(state, sinks(state))
+    return [
+        (state.ranks.names(np.array(sink.ranks)), state.ranks.names(np.array(sink.tied, np.int64))) for sink in found
+    ]
+
+
+def test_of_several_gpus_that_have_not_started_the_first_of_the_node_that_its_mates_do_not_wait_with_is_named() -> None:
+    window = held()
+    assert len(sinks(state_of(window, DEFAULT))) > 1
+    assert sinks_of(window) == [((35,), ())]
+    symptom = Symptom(SymptomKind.FAILURE, window.job, 1, window.end_ns - 30 * 10**9, window.end_ns, 0, (0,), "stands")
+    best = diagnose(window, symptom).findings[0]
+    assert (best.culprits, best.grade, best.component) == ((35,), Grade.MODERATE, Component.PROCESS)
+    assert "63 ranks wait for it" in best.sentence
+
+
+@pytest.mark.parametrize(
+    ("tied", "ran", "named"),
+    [
+        ((3, 4, 5, 6, 7), (1, 1, 1), (3,)),
+        ((4, 5, 6, 7), (1, 1, 1, 1), (4, 5, 6, 7)),
+        ((2, 4, 5, 6, 7), (1, 1, 0, 1), (2, 4, 5, 6, 7)),
+        ((3, 4, 6, 7), (1, 1, 1), (3, 4, 6, 7)),
+        ((3, 4, 5, 6, 7), (1, 0, 1), (3, 4, 5, 6, 7)),
+        ((0, 1, 2, 3, 4, 5, 6, 7), (), (0, 1, 2, 3, 4, 5, 6, 7)),
+    ],
+    ids=["its mates are through", "none of its mates is", "one after it is", "one of those after it is not held",
+         "one before it is not", "nobody is before it"],
+)  # fmt: skip
+def test_the_first_that_nothing_came_to_is_named_where_it_waits_for_none_of_the_others(
+    tied: tuple[int, ...], ran: tuple[int, ...], named: tuple[int, ...]
+) -> None:
+    """A node of eight, two tensor groups of four. ran: of the first ranks, whether their GPUs have run anything since."""
+    ran_ns = np.zeros(8, np.int64)
+    ran_ns[: len(ran)] = ran
+    members = SimpleNamespace(
+        rank_at=np.arange(8), comm=np.arange(8) // 4, is_local=np.ones(2, bool),
+        of=lambda comm: slice(4 * comm, 4 * comm + 4),
+    )  # fmt: skip
+    fronts = SimpleNamespace(at=np.arange(8), has_begun=np.zeros(8, bool))
+    state: Any = SimpleNamespace(
+        ranks=SimpleNamespace(node=np.zeros(8, np.int64)), members=members, fronts=fronts, ran_ns=ran_ns
+    )
+    found = _narrowed(state, Sink(0, frozenset({20}), tied, tied=tied, is_in_node=True))
+    assert found.ranks == named and found.waiters == {20, *tied} - set(named)
