@@ -24,6 +24,7 @@ COVERED = 0.9  # of what the slow connections cost
 OWN_MIN = 0.6  # of its own connections
 ALL_MIN = 0.9  # of them, of an end that is asked for little besides what others explain
 SENT_MIN = 3  # connections to different ends, all slow: two of them may be slow themselves
+LEFT_MIN = 0.5  # of what its connections cost: less, and those that others explain do not speak for it
 BESIDE_MIN = 0.3  # of what the connections of the first end cost
 ELSEWHERE_MIN = 0.5  # of the costliest connection: less, elsewhere, may be how others fell in line with it
 EVERYBODY = 0.85  # of all connections
@@ -195,17 +196,17 @@ def _fewest(share_of: _Shares, cost: Floats) -> tuple[list[int], Floats]:
 
     Until nothing slow is left that such an end touches: the connection of two slow NICs may cost far more than their others.
     For little that is left an end must be slow towards nearly all itself: what waits for a slow NIC slows a few others down.
-    What one that was chosen explains does not count for the next.
+    So it must be beside what the ones before it explain, if that is most of what it costs.
     """
-    chosen, left, first = list[int](), cost.copy(), 0.0
+    chosen, left, first, own = list[int](), cost.copy(), 0.0, share_of.own
     explained, whole = np.zeros(len(cost), bool), share_of.summed(cost)
     while True:
-        own = share_of.beside(explained)
+        beside = share_of.beside(explained)
         touched = share_of.summed(left)
         is_much = touched > (1 - COVERED) * cost.sum()
-        able = np.flatnonzero(
-            (touched > 0) & (whole >= BESIDE_MIN * first) & (own >= np.where(is_much, OWN_MIN, ALL_MIN))
-        )
+        least = np.where(is_much, OWN_MIN, ALL_MIN)
+        is_own = (own >= least) & ((beside >= least) | (touched >= LEFT_MIN * whole))
+        able = np.flatnonzero((touched > 0) & (whole >= BESIDE_MIN * first) & is_own)
         if not len(able):
             return chosen, left
         most = able[touched[able] >= COVERED * touched[able].max()]
