@@ -44,7 +44,7 @@ def once_together(state: Progress, found: list[Sink]) -> list[Sink]:
 
 
 def _held_together(state: Progress, found: list[Sink]) -> list[Sink]:
-    """The sinks, those of a node whose ranks are all in ops in which their GPUs do nothing, and meet on the node, as one tie."""
+    """The sinks, those of a node whose ranks are all in ops that do not go on, and meet on the node, as one tie."""
     groups: dict[int, list[Sink]] = {}
     for sink in found:
         node = _held_on(state, sink)
@@ -60,33 +60,47 @@ def _held_together(state: Progress, found: list[Sink]) -> list[Sink]:
 
 
 def _narrowed(state: Progress, sink: Sink) -> Sink:
-    """The tie as its first rank, where what passes through the node one by one has come to all before it and to none from it on,
-    and the mates that it meets on the node alone are through: it waits for none of the others."""
+    """The tie as its first rank, where an op that passes through the node one by one, in the order of ranks, is behind all before
+    it and before all from it on: it waits for none after it. Nor for mates, where one of each communicator that it has inside the
+    node is through: ops there end for all at once."""
     ranks, members, tied = state.ranks, state.members, np.array(sink.tied)
-    here = np.flatnonzero(ranks.node == ranks.node[tied[0]])
-    before, first = here[here < tied[0]], int(tied[0])
-    begun = np.isin(here, state.fronts.at[state.fronts.has_begun]) | (state.ran_ns[here] > state.ran_ns[tied].max())
-    through = here[begun & ~np.isin(here, tied)]
+    here, first = np.flatnonzero(ranks.node == ranks.node[tied[0]]), int(tied[0])
+    before = here[here < first]
+    if not len(before) or len(before) + len(tied) != len(here):
+        return sink
     local = np.flatnonzero((members.rank_at == first) & members.is_local[members.comm])
-    has_met = [bool(np.isin(members.rank_at[members.of(int(members.comm[one]))], through).any()) for one in local]
-    if (
-        not len(before)
-        or not np.isin(before, through).all()
-        or len(before) + len(tied) != len(here)
-        or not all(has_met)
-    ):
+    mates = [members.rank_at[members.of(int(members.comm[one]))] for one in local]
+    is_met = bool(mates) and all(np.isin(one, before).any() for one in mates)
+    if not is_met or not any(_parts(state, int(comm), before, tied) for comm in members.comm[members.rank_at == first]):
         return sink
     return replace(sink, ranks=(first,), tied=(), waiters=sink.waiters | {*sink.tied} - {first}, is_in_node=False)
 
 
+def _parts(state: Progress, comm: int, before: Ints, since: Ints) -> bool:
+    """Whether the op that all of these ranks enqueued last in this communicator is behind those before, and ahead of the others:
+    whether their GPUs have run it."""
+    members = state.members
+    rows = np.flatnonzero((members.comm == comm) & np.isin(members.rank_at, np.concatenate([before, since])))
+    at = members.rank_at[rows]
+    if (
+        len(rows) != len(before) + len(since)
+        or np.ptp(members.entered[rows])
+        or not members.last_enqueued_ns[rows].all()
+    ):
+        return False
+    has_run = state.ran_ns[at] >= members.last_enqueued_ns[rows]
+    return bool(has_run[np.isin(at, before)].all() and not has_run[np.isin(at, since)].any())
+
+
 def _held_on(state: Progress, sink: Sink) -> int:
-    """The node of ranks that are in an op and of which nothing else tells why; -1 else."""
+    """The node of ranks that are in an op that does not go on, where nothing else tells why; -1 else."""
     if sink.link >= 0 or sink.nic >= 0 or not sink.ranks or sink.is_deadlock or sink.is_by_ring:
         return -1
     at, fronts = np.array(sink.ranks), state.fronts
     nodes = np.unique(state.ranks.node[at])
     in_op = np.isin(at, fronts.at[fronts.is_front & ~fronts.is_mute])
-    if _is_told(state, at).any() or not in_op.all() or len(nodes) != 1:
+    is_disputed = np.isin(at, state.disputed.at[~state.disputed.is_done])
+    if (_is_told(state, at) | is_disputed | ~in_op).any() or len(nodes) != 1:
         return -1
     if any(
         unbegun(state.kernels, state.members, one) or inside_of(state.kernels, state.members, one) >= 0
@@ -97,11 +111,13 @@ def _held_on(state: Progress, sink: Sink) -> int:
 
 
 def _meet(state: Progress, group: list[Sink]) -> bool:
-    """Whether communicators in which several of their node are join the ranks of these sinks."""
+    """Whether communicators join the ranks of these sinks on their node: those inside it, and those of the ops that they are in.
+    Another one, of the whole job say, joins nobody."""
     at = np.array(sorted({rank for sink in group for rank in sink.ranks}), np.int64)
-    node = state.ranks.node
-    members = state.members
-    here = node[members.rank_at] == node[at[0]]
+    node, members, fronts = state.ranks.node, state.members, state.fronts
+    in_question = fronts.comm[fronts.is_front & np.isin(fronts.at, at) & (fronts.comm >= 0)]
+    joins = members.is_local[members.comm] | np.isin(members.comm, in_question)
+    here = joins & (node[members.rank_at] == node[at[0]])
     rank, comm = members.rank_at[here], members.comm[here]
     reached = at[:1]
     while True:

@@ -21,6 +21,7 @@ from rca.settings import Settings
 from rca.slow.copies import own_copy_ns
 from rca.slow.cover import Covered, covered
 from rca.slow.edges import edges_of, slot_bytes_of
+from rca.slow.ends import GROWN_MIN
 from rca.slow.iterations import Iterations
 from rca.slow.slow_words import finding_of, for_everybody
 from rca.slow.slowdown import Slowdown, uses_sockets
@@ -29,12 +30,13 @@ from rca.slow.streams import Floats
 from rca.words import named
 
 RULE = "slow_copy"
-VERSION = 11
+VERSION = 12
 NEEDS = frozenset({GPU_READY_NAME})
 
 SMALL_MAX = 0.1  # of the bytes of a rank's slowest op: what copies of fewer take longer is lost in the noise
 TINY_MAX = 0.01  # of them
 WITNESS_MIN = 0.5  # of its own sends and receives: a send of one chunk shows nothing
+AROUND_MIN = 0.5  # of the connections of a NIC, slow: what lies around it may be its doing
 WORST_MIN = 0.9  # of a rank's most
 LAST_MIN_NS = 100_000.0
 LAST_NOISE = 4.0  # usual deviations
@@ -57,8 +59,8 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
 
 
 def _are_around_one_nic(slowdown: Slowdown, blamed: Ints) -> bool:
-    """Whether these ranks, of several nodes, all talk to one NIC that none of them uses. Over sockets what cannot leave for a
-    slow NIC, or comes from it, lies at the ranks around it; GPUs of several nodes do not break at once."""
+    """Whether these ranks, of several nodes, all talk to one slow NIC that none of them uses. Over sockets what cannot leave for
+    it, or comes from it, lies at the ranks around it; GPUs of several nodes do not break at once."""
     if not uses_sockets(slowdown.window) or len(np.unique(slowdown.nodes[blamed])) < 2:
         return False
     nic, edges = slowdown.ranks.nic[slowdown.at], edges_of(slowdown)
@@ -67,7 +69,8 @@ def _are_around_one_nic(slowdown: Slowdown, blamed: Ints) -> bool:
     partners = [
         set(nic[receiver[sender == one]].tolist()) | set(nic[sender[receiver == one]].tolist()) for one in blamed
     ]
-    return bool(set.intersection(*partners) - set(nic[blamed].tolist()))
+    shared, grown = set.intersection(*partners) - set(nic[blamed].tolist()), edges.grown()[known] >= GROWN_MIN
+    return any(grown[(nic[sender] == one) | (nic[receiver] == one)].mean() >= AROUND_MIN for one in shared)
 
 
 def _finding(slowdown: Slowdown, found: Covered, at: Ints) -> Finding:

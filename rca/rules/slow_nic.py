@@ -33,7 +33,7 @@ from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 24
+VERSION = 25
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
@@ -129,7 +129,8 @@ def _taken(ends: Ends, end_of: Ints, shares: Floats) -> tuple[int, ...]:
     count nothing like it.
 
     What a port counts beyond the job's bytes is seen, not concluded, so it goes before what the fewest ends would explain.
-    What costs less than half of the costliest, elsewhere, may be how others fell in line: two ops that now meet on a NIC.
+    Unless another end is slow, what costs less than half of the costliest, elsewhere, may be how others fell in line: two ops
+    that now meet on a NIC.
     """
     touching = np.unique(np.concatenate([ends.sender[ends.is_slow], ends.receiver[ends.is_slow]]))
     those = np.intersect1d(end_of[shares >= FOREIGN_MIN], touching)
@@ -138,7 +139,8 @@ def _taken(ends: Ends, end_of: Ints, shares: Floats) -> tuple[int, ...]:
         return ()
     cost = np.where(ends.is_slow, ends.now_ns - ends.usual_ns, 0.0)
     explained = np.isin(ends.sender, those) | np.isin(ends.receiver, those)
-    left = cost[~explained & (cost >= ELSEWHERE_MIN * cost.max(initial=0.0))]
+    least = ELSEWHERE_MIN * cost.max(initial=0.0) if set(ends.chosen) <= set(those.tolist()) else 0.0
+    left = cost[~explained & (cost >= least)]
     return tuple(those.tolist()) if left.sum() <= (1 - COVERED) * cost.sum() else ()
 
 

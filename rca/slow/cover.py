@@ -22,6 +22,7 @@ BESIDE_MIN = 0.4
 EVERYBODY = 0.6
 EVERYBODY_MIN = 4
 MOST_NODES = 0.75  # of those of which anything is known
+NODES_TOLD_MIN = 0.5  # of all nodes, as below
 TOLD_MIN = 0.25  # of all ranks: of fewer what is known says nothing of the others
 
 
@@ -59,7 +60,7 @@ def _is_on_most_nodes(node: Ints, those: Mask, told: Mask) -> bool:
     """Whether these ranks sit on most of the nodes of which anything is known. Of ranks that keep each other waiting on a node
     some show it, where a ring leaves it say, and the others are explained by them."""
     n, struck, known = (len(np.unique(node[one & (node >= 0)])) for one in (node >= 0, those, told))
-    return struck >= max(EVERYBODY_MIN, MOST_NODES * max(known, TOLD_MIN * n))
+    return struck >= max(EVERYBODY_MIN, MOST_NODES * max(known, NODES_TOLD_MIN * n))
 
 
 def _blamed(iterations: Iterations, node: Ints, is_candidate: Mask, total: Floats, told: Mask) -> tuple[Mask, bool]:

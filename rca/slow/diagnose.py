@@ -101,14 +101,20 @@ def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[
 
 
 def _with_next(found: list[Finding], more: Iterable[Finding]) -> list[Finding]:
-    """With those of the next rule that say nothing of ranks that are explained, or explain several times as much: a slow NIC's
-    ranks also let some chunks lie."""
-    said = list(found)
+    """With those of the next rule that say nothing of ranks that are explained, or explain several times as much of all of
+    them: a slow NIC's ranks also let some chunks lie."""
+    said, kept = list(found), list[Finding]()
     for one in more:
-        same = [old for old in found if set(old.culprits) & set(one.culprits)]
-        if all(excess_ms(one) >= MUCH_MORE * excess_ms(old) for old in same):
-            said = [*(old for old in said if old not in same), one]
-    return said
+        same = [old for old in said if set(old.culprits) & set(one.culprits)]
+        if all(_is_the_less_of(old, one) for old in same):
+            said, kept = [old for old in said if old not in same], [*kept, one]
+    return [*said, *kept]
+
+
+def _is_the_less_of(old: Finding, one: Finding) -> bool:
+    """Whether what is said of copies is a part of what another finding says of the same ranks."""
+    is_same = old.component is Component.COPY and set(old.culprits) <= set(one.culprits)
+    return is_same and excess_ms(one) >= MUCH_MORE * excess_ms(old)
 
 
 def _beside(slowdown: Slowdown, found: list[Finding], late: Finding) -> list[Finding]:

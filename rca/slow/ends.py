@@ -76,8 +76,8 @@ class _Shares:
     slow: Mask
 
     def beside(self, explained: Mask) -> Floats:
-        """(N,) as `own`, without these connections (C,)."""
-        share = self.summed(self.slow & ~explained) / np.maximum(self.summed(~explained), 1.0)
+        """(N,) as `own`, without the slow ones of these connections (C,): those that are fast with a slow end speak the more."""
+        share = self.summed(self.slow & ~explained) / np.maximum(self.summed(~(explained & self.slow)), 1.0)
         found: Floats = np.where(self.sends_alone, self.own, share)
         return found
 

@@ -53,7 +53,7 @@ def known_streams(rows: Told) -> Streams:
     at = taken(rows, "first_ready_ns", seen).astype(np.float64)
     pattern = np.zeros(len(key))
     told = _of_some(rows["rank"])
-    at = _without_rests(at, told[seen])
+    at = _without_rests(at, np.isin(of_row[seen], np.unique(of_row[told])))
     for one in np.unique(of_row[told]):
         first, last = bounds[one], bounds[one + 1]
         pattern[one] = _pattern_ns(kind[first:last], at[first:last])

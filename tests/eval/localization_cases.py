@@ -100,7 +100,7 @@ class Case:
 
 
 def with_kernels(case: Case) -> Case:
-    """The same job, whose plugin has NCCL report kernels: nothing but `progress` rows differs."""
+    """The same job, whose plugin has NCCL report kernels: nothing but `progress` rows differs. Of jobs that are not shared."""
     return replace(case, physics=replace(case.physics, kernels=True))
 
 

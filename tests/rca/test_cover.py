@@ -49,6 +49,16 @@ def test_of_less_than_a_quarter_of_the_ranks_nothing_is_told_of_the_others(late:
     assert blamed(40, late=late, told=late) == (late, is_everybody)
 
 
+@pytest.mark.parametrize(("n_told", "is_everybody"), [(4, False), (8, False), (5, False)])
+def test_of_few_nodes_that_are_told_nothing_is_told_of_the_others(n_told: int, is_everybody: bool) -> None:
+    """Sixteen nodes of eight, one rank late on each of four of the first five, a rack say."""
+    rank = np.arange(128)
+    iterations: Any = SimpleNamespace(programs=lambda: rank.astype(np.uint64))
+    total = np.where((rank % 8 == 0) & (rank // 8 < 4), 1e9, 0.0)
+    is_blamed, said = blamed_of(iterations, rank // 8, total, 1e9, rank // 8 < n_told)
+    assert (int(is_blamed.sum()), said) == (4, is_everybody)
+
+
 @pytest.mark.parametrize(("n_struck", "is_everybody"), [(8, True), (6, True), (5, False)])
 def test_half_the_ranks_of_most_nodes_are_everybody(n_struck: int, is_everybody: bool) -> None:
     """Eight nodes of four; the two where the rings leave a node show what all are late by, the two where they enter do not."""

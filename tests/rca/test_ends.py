@@ -81,6 +81,16 @@ def test_an_end_must_be_slow_towards_most_it_talks_to_beside_who_explains_the_re
     assert ends.chosen == (1,) and not ends.rivals[0] and not len(ends.unexplained)
 
 
+def test_who_is_fast_with_the_slow_end_too_is_not_slow() -> None:
+    pairs = {
+        40: [(0, 3), (0, 4), (0, 5), (1, 2)],
+        10: [(0, 1), (2, 6), (2, 7), (2, 9), (6, 7), (3, 8), (4, 9), (5, 10), (7, 8), (9, 10)],
+    }
+    ways = [(*way, ms) for ms, some in pairs.items() for pair in some for way in (pair, pair[::-1])]
+    ends = found(*ways)
+    assert ends.chosen == (0,) and len(ends.unexplained) == 2
+
+
 def test_a_partner_into_which_one_more_way_is_slow_and_the_way_back_is_not_is_not_chosen_too() -> None:
     usual_ms = [94.0, 94.0, 4.4, 7.6, 4.4, 7.6, 94.0, 94.0]
     rest = ((0, 1, 436), (1, 0, 678), (2, 1, 47), (1, 2, 70), (3, 0, 37))

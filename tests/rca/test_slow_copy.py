@@ -137,9 +137,9 @@ def test_over_sockets_gpus_of_several_nodes_around_one_nic_are_not_all_slow(
 ) -> None:
     """A ring 0 → 1 → 2 → 4 and 3 → 5; ranks 2 and 3 share a NIC."""
     sender, receiver = np.array([0, 1, 2, 3, 1]), np.array([1, 2, 4, 5, 3])
-    some = np.ones(len(sender))
+    usual, now = np.ones(len(sender)), np.where((sender >= 1) & (sender <= 3), 2.0, 1.0)
     monkeypatch.setattr(slow_copy, "uses_sockets", lambda window: is_socket)
-    monkeypatch.setattr(slow_copy, "edges_of", lambda slowdown: Edges(sender, receiver, some, some, some))
+    monkeypatch.setattr(slow_copy, "edges_of", lambda slowdown: Edges(sender, receiver, usual, now, now))
     job: Any = SimpleNamespace(
         window=None,
         nodes=np.array([0, 0, 1, 1, 2, 2]),
@@ -147,3 +147,12 @@ def test_over_sockets_gpus_of_several_nodes_around_one_nic_are_not_all_slow(
         ranks=SimpleNamespace(nic=np.array([0, 1, 2, 2, 3, 4])),
     )
     assert slow_copy._are_around_one_nic(job, np.array(who)) is are_around
+    monkeypatch.setattr(slow_copy, "edges_of", lambda slowdown: Edges(sender, receiver, usual, usual, usual))
+    assert not slow_copy._are_around_one_nic(job, np.array(who)), "a NIC that is as fast as ever"
+
+
+def test_what_lies_around_one_slow_nic_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = slowdown("gpu_pcie_slow", THROUGH, 4, 5.0)
+    assert blamed(slow) == [4]
+    monkeypatch.setattr(slow_copy, "_are_around_one_nic", lambda slowdown, blamed: blamed.tolist() == [4])
+    assert blamed(slow) == []

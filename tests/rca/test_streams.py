@@ -60,8 +60,8 @@ def test_bursts_that_grow_longer_are_still_one_iteration_each() -> None:
     assert known_streams(rows).per_iteration.tolist() == [4]
 
 
-@pytest.mark.parametrize("n_pauses", [1, 2])
-def test_a_pause_of_the_whole_job_does_not_change_how_often_a_stream_comes(n_pauses: int) -> None:
+@pytest.mark.parametrize(("n_pauses", "n_ranks"), [(1, 1), (2, 1), (1, 256), (2, 1000)])
+def test_a_pause_of_the_whole_job_does_not_change_how_often_a_stream_comes(n_pauses: int, n_ranks: int) -> None:
     """One stream's first op lies before the first pause, in which the other's does not yet exist."""
     calls = [(0.0, 4, 1), (18.0, 4, 1), (44.0, 4, 1)]
     first, other = (ops(*calls, rounds=20, comm=comm) for comm in (7, 8))
@@ -69,7 +69,9 @@ def test_a_pause_of_the_whole_job_does_not_change_how_often_a_stream_comes(n_pau
     for rows in (first, other):
         paused = [np.where(rows["op"] > 1 + 30 * pause, 14_000 * MS, 0) for pause in range(n_pauses)]
         rows["first_ready_ns"] += np.sum(paused, axis=0)
-    streams = known_streams(np.concatenate([first, other]))
+    told = np.tile(np.concatenate([first, other]), n_ranks)  # each op by all ranks, of which some are asked
+    told["rank"] = np.repeat(np.arange(n_ranks), len(first) + len(other))
+    streams = known_streams(told)
     assert streams.per_iteration.tolist() == [3, 3]
     assert streams.iteration_ns == pytest.approx(200 * MS, rel=0.05)
 

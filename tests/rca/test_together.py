@@ -20,7 +20,7 @@ from rca.diagnose import diagnose
 from rca.findings import Component, FaultKind, Grade, Symptom, SymptomKind
 from rca.hang.progress import state_of
 from rca.hang.sinks import Sink, sinks
-from rca.hang.together import _narrowed, once_together
+from rca.hang.together import _meet, _narrowed, once_together
 from rca.settings import DEFAULT
 from tests.windows import make_window
 
@@ -107,32 +107,68 @@ def test_of_several_gpus_that_have_not_started_the_first_of_the_node_that_its_ma
     assert "63 ranks wait for it" in best.sentence
 
 
+def node_of_eight(has_run: tuple[int, ...], entered: tuple[int, ...] = (66,) * 8, is_local: bool = True) -> Any:
+    """Two tensor groups of four, and the whole job's communicator, in which each enqueued its last op at another time.
+
+    has_run: the ranks whose GPUs have run that op.
+    """
+    rank, world_ns = np.arange(8), 10**9 + np.array([160, 150, 155, 90, 20, 0, 30, 10]) * 1000
+    return SimpleNamespace(
+        ranks=SimpleNamespace(node=np.zeros(8, np.int64)),
+        ran_ns=np.where(np.isin(rank, has_run), world_ns, world_ns - 20_000),
+        members=SimpleNamespace(
+            rank_at=np.concatenate([rank, rank]), comm=np.concatenate([rank // 4, np.full(8, 2)]),
+            is_local=np.array([is_local, is_local, False]), of=lambda comm: slice(4 * comm, 4 * comm + 4),
+            entered=np.array([*(9,) * 8, *entered]),
+            last_enqueued_ns=np.concatenate([np.full(8, 2 * 10**9), world_ns]),
+        ),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("tied", "ran", "named"),
+    ("tied", "has_run", "named"),
     [
-        ((3, 4, 5, 6, 7), (1, 1, 1), (3,)),
-        ((4, 5, 6, 7), (1, 1, 1, 1), (4, 5, 6, 7)),
-        ((2, 4, 5, 6, 7), (1, 1, 0, 1), (2, 4, 5, 6, 7)),
-        ((3, 4, 6, 7), (1, 1, 1), (3, 4, 6, 7)),
-        ((3, 4, 5, 6, 7), (1, 0, 1), (3, 4, 5, 6, 7)),
+        ((3, 4, 5, 6, 7), (0, 1, 2), (3,)),
+        ((4, 5, 6, 7), (0, 1, 2, 3), (4, 5, 6, 7)),
+        ((2, 4, 5, 6, 7), (0, 1, 3), (2, 4, 5, 6, 7)),
+        ((3, 4, 6, 7), (0, 1, 2), (3, 4, 6, 7)),
+        ((3, 4, 5, 6, 7), (0, 2), (3, 4, 5, 6, 7)),
+        ((3, 4, 5, 6, 7), (0, 1, 2, 6), (3, 4, 5, 6, 7)),
         ((0, 1, 2, 3, 4, 5, 6, 7), (), (0, 1, 2, 3, 4, 5, 6, 7)),
+        ((3, 4, 5, 6, 7), (), (3, 4, 5, 6, 7)),
     ],
     ids=["its mates are through", "none of its mates is", "one after it is", "one of those after it is not held",
-         "one before it is not", "nobody is before it"],
+         "one before it is not", "one of them is", "nobody is before it", "nobody is through"],
 )  # fmt: skip
-def test_the_first_that_nothing_came_to_is_named_where_it_waits_for_none_of_the_others(
-    tied: tuple[int, ...], ran: tuple[int, ...], named: tuple[int, ...]
+def test_the_first_that_an_op_did_not_come_to_is_named_where_it_waits_for_none_of_the_others(
+    tied: tuple[int, ...], has_run: tuple[int, ...], named: tuple[int, ...]
 ) -> None:
-    """A node of eight, two tensor groups of four. ran: of the first ranks, whether their GPUs have run anything since."""
-    ran_ns = np.zeros(8, np.int64)
-    ran_ns[: len(ran)] = ran
-    members = SimpleNamespace(
-        rank_at=np.arange(8), comm=np.arange(8) // 4, is_local=np.ones(2, bool),
-        of=lambda comm: slice(4 * comm, 4 * comm + 4),
-    )  # fmt: skip
-    fronts = SimpleNamespace(at=np.arange(8), has_begun=np.zeros(8, bool))
-    state: Any = SimpleNamespace(
-        ranks=SimpleNamespace(node=np.zeros(8, np.int64)), members=members, fronts=fronts, ran_ns=ran_ns
-    )
-    found = _narrowed(state, Sink(0, frozenset({20}), tied, tied=tied, is_in_node=True))
+    found = _narrowed(node_of_eight(has_run), Sink(0, frozenset({20}), tied, tied=tied, is_in_node=True))
     assert found.ranks == named and found.waiters == {20, *tied} - set(named)
+
+
+def test_nothing_shows_it_without_mates_inside_the_node_or_where_hosts_have_come_apart() -> None:
+    tied, through = (3, 4, 5, 6, 7), (0, 1, 2)
+    sink = Sink(0, frozenset(), tied, tied=tied)
+    assert _narrowed(node_of_eight(through), sink).ranks == (3,)
+    assert _narrowed(node_of_eight(through, is_local=False), sink).ranks == tied
+    assert _narrowed(node_of_eight(through, entered=(67, 66, 66, 66, 66, 66, 66, 66)), sink).ranks == tied
+
+
+@pytest.mark.parametrize(
+    ("local", "in_op", "meet"),
+    [((), (), False), ((1,), (), True), ((), (1,), True), ((), (2,), False)],
+    ids=["in the whole job's alone", "inside the node", "in the op in question", "in an op of others"],
+)
+def test_ranks_that_only_the_whole_jobs_communicator_joins_do_not_meet(
+    local: tuple[int, ...], in_op: tuple[int, ...], meet: bool
+) -> None:
+    """Ranks 0 and 1 of one node are in communicator 0 with all, in 1 with each other, 2 is of others."""
+    members = SimpleNamespace(
+        rank_at=np.array([0, 1, 2, 3, 0, 1, 2, 3]), comm=np.array([0, 0, 0, 0, 1, 1, 2, 2]),
+        is_local=np.isin(np.arange(3), local),
+    )  # fmt: skip
+    n = len(in_op)
+    fronts = SimpleNamespace(comm=np.array(in_op, np.int64), is_front=np.ones(n, bool), at=np.zeros(n, np.int64))
+    state: Any = SimpleNamespace(ranks=SimpleNamespace(node=np.array([0, 0, 1, 1])), members=members, fronts=fronts)
+    assert _meet(state, [Sink(0, frozenset(), (0,)), Sink(1, frozenset(), (1,))]) is meet

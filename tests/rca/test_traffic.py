@@ -99,9 +99,9 @@ def test_traffic_that_begins_is_told_from_traffic_that_was_always_there() -> Non
         assert "taken by other traffic" in found[0].sentence
 
 
-@pytest.mark.parametrize(("elsewhere_ms", "taken"), [(128, (1, 2)), (300, ())])
+@pytest.mark.parametrize(("elsewhere_ms", "chosen", "taken"), [(128, 1, (1, 2)), (300, 1, ()), (128, 3, ())])
 def test_ports_that_count_others_bytes_need_not_explain_what_fell_in_line_elsewhere(
-    elsewhere_ms: int, taken: tuple[int, ...]
+    elsewhere_ms: int, chosen: int, taken: tuple[int, ...]
 ) -> None:
     """Seven ops that now meet others on their NICs, beside the connections of two NICs whose links are taken."""
     costs_ms = np.array([415, 403, 235, 80] + [elsewhere_ms] * 7)
@@ -109,7 +109,7 @@ def test_ports_that_count_others_bytes_need_not_explain_what_fell_in_line_elsewh
     receiver = np.array([1, 0, 2, 1, *range(10, 17)])
     usual_ns, nobody = np.full(len(sender), 1e8), np.zeros(0, np.int64)
     ends = Ends(sender, receiver, usual_ns, usual_ns + costs_ms * 1e6, usual_ns * 10, np.ones(len(sender), bool),
-                (1,), ((),), nobody, (), False, False)  # fmt: skip
+                (chosen,), ((),), nobody, (), False, False)  # fmt: skip
     shares = np.where(np.isin(np.arange(17), (1, 2)), 0.6, 0.0)
     assert slow_nic._taken(ends, np.arange(17), shares) == taken
 
