@@ -53,8 +53,10 @@ def known_streams(rows: Told) -> Streams:
     at = taken(rows, "first_ready_ns", seen).astype(np.float64)
     pattern = np.zeros(len(key))
     told = _of_some(rows["rank"])
-    at = _without_rests(at, np.isin(of_row[seen], np.unique(of_row[told])))
-    for one in np.unique(of_row[told]):
+    asked = np.zeros(len(key), bool)
+    asked[of_row[told]] = True
+    at = _without_rests(at, asked[of_row[seen]])
+    for one in np.flatnonzero(asked):
         first, last = bounds[one], bounds[one + 1]
         pattern[one] = _pattern_ns(kind[first:last], at[first:last])
     iteration = _iteration_ns(pattern, of_row[told], rows["rank"][told])
@@ -94,9 +96,12 @@ def _without_rests(at: Floats, told: Mask) -> Floats:
     gaps = np.diff(begins)
     longest = np.argsort(gaps)[::-1][: RESTS_MAX + 1]
     usual = gaps[longest[-1]]
-    excess = [(begins[one], gaps[one] - usual) for one in longest[:-1] if gaps[one] > REST_MIN * usual]
-    found: Floats = at - np.sum([np.where(at > since, rest, 0.0) for since, rest in excess], axis=0)
-    return found
+    excess = sorted(
+        ((begins[one], gaps[one] - usual) for one in longest[:-1] if gaps[one] > REST_MIN * usual), reverse=True
+    )
+    for since, rest in excess:
+        at = at - np.where(at > since, rest, 0.0)
+    return at
 
 
 def _intervals(at: Floats, bounds: Ints) -> Floats:
