@@ -76,7 +76,7 @@ def cover_words(part: Cover) -> str:
 
 def named(ranks: Iterable[int]) -> str:
     """'rank 3', 'ranks 3 and 5', 'ranks 8–15', 'ranks 1, 4–7 and 90 more'."""
-    parts = _runs(sorted(ranks))
+    parts = _parts(sorted(ranks))
     if not parts:
         return "no rank"
     shown, rest = [words for words, _ in parts[:_NAMES_SHOWN]], sum(n for _, n in parts[_NAMES_SHOWN:])
@@ -85,16 +85,20 @@ def named(ranks: Iterable[int]) -> str:
     return f"rank {joined}" if len(parts) == parts[0][1] == 1 else f"ranks {joined}"
 
 
-def _runs(numbers: Sequence[int]) -> list[tuple[str, int]]:
+def _parts(numbers: Sequence[int]) -> list[tuple[str, int]]:
     """The numbers in order, with how many each part of them is: three in a row and more are one."""
-    parts, first = list[tuple[str, int]](), 0
-    for end in range(1, len(numbers) + 1):
-        if end < len(numbers) and numbers[end] == numbers[end - 1] + 1:
-            continue
-        run = numbers[first:end]
-        parts += [(f"{run[0]}–{run[-1]}", len(run))] if len(run) >= RUN_MIN else [(str(one), 1) for one in run]
-        first = end
+    parts = list[tuple[str, int]]()
+    for first, last in runs_of(numbers):
+        run = range(first, last + 1)
+        parts += [(f"{first}–{last}", len(run))] if len(run) >= RUN_MIN else [(str(one), 1) for one in run]
     return parts
+
+
+def runs_of(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """(first, last) of each run of ascending numbers that follow each other."""
+    firsts = [one for at, one in enumerate(numbers) if not at or one != numbers[at - 1] + 1]
+    lasts = [one for at, one in enumerate(numbers) if at + 1 == len(numbers) or one + 1 != numbers[at + 1]]
+    return list(zip(firsts, lasts, strict=True))
 
 
 def listed(names: Sequence[object], most: int = 8) -> str:

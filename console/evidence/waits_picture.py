@@ -15,11 +15,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
 from typing import Final
 
 from console.evidence.svg import WIDTH, as_svg
 from rca.findings import Diagnosis, WaitEdge
+from rca.words import runs_of
 
 COLUMNS_MAX: Final = 4
 BOXES_MAX: Final = 8
@@ -129,12 +129,7 @@ def ranks_words(ranks: Sequence[int]) -> str:
     """ "rank 3", "ranks 0–2, 4"; of many the first runs and how many more."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    runs: list[list[int]] = [[ranks[0], ranks[0]]]
-    for before, rank in pairwise(ranks):
-        if rank == before + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
+    runs = runs_of(ranks)
     words = [str(first) if first == last else f"{first}–{last}" for first, last in runs[:RUNS_SHOWN]]
     n_more = sum(last - first + 1 for first, last in runs[RUNS_SHOWN:])
     return "ranks " + ", ".join(words) + (f" + {n_more}" if n_more else "")

@@ -14,6 +14,7 @@ in what they exchange inside the node.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -39,8 +40,7 @@ def once_together(state: Progress, found: list[Sink]) -> list[Sink]:
     for place, group in groups.items():
         if len(group) > 1 and not _are_through(state, group, place):
             joined |= {sink.vertex: _joined(state, group) for sink in group}
-    kept = [joined.get(sink.vertex, sink) for sink in found]
-    return _held_together(state, [sink for at, sink in enumerate(kept) if sink not in kept[:at]])
+    return _held_together(state, _with(joined, found))
 
 
 def _held_together(state: Progress, found: list[Sink]) -> list[Sink]:
@@ -55,6 +55,11 @@ def _held_together(state: Progress, found: list[Sink]) -> list[Sink]:
         for group in groups.values() if len(group) > 1 and _meet(state, group)
         for sink in group
     }  # fmt: skip
+    return _with(joined, found)
+
+
+def _with(joined: Mapping[int, Sink], found: list[Sink]) -> list[Sink]:
+    """The sinks, each tie once in the place of the first that it was made of. joined: by the vertices of these."""
     kept = [joined.get(sink.vertex, sink) for sink in found]
     return [sink for at, sink in enumerate(kept) if sink not in kept[:at]]
 

@@ -1,7 +1,7 @@
 """Cases of large jobs that share their beginning: up to sixteen of them are one job until its fault begins.
 
-Until then a case is a healthy job, and of 10,000 GPUs simulating that takes most of a case's time. So the job of a block of
-cases is run once until its usual pace is known; for every case a process is forked off that gives the job its fault and
+Until then a case is a healthy job, and of 10,000 GPUs simulating that takes many minutes. So the job of a block of cases is
+run once until its usual pace is known; for every case a process is forked off that gives the job its fault and
 goes on alone. Batches are those of a job that had the fault from its description (tests/nccl_instrument/simulate/test_befall.py).
 """
 
@@ -131,8 +131,7 @@ def _slowdown(job: SharedJob, fault: Fault, fault_seed: int) -> float:
     if not must_slow(fault):
         return 0.0
     tried, alike = fewer_replicas(job.layout, job.physics)
-    of_tried = make_fault(fault.name, tried, 1.0, amount=fault.amount, seed=fault_seed)
-    of_tried = replace(of_tried, start_s=0.001)
+    of_tried = make_fault(fault.name, tried, 0.001, amount=fault.amount, seed=fault_seed)
     return pace_seconds(tried, alike, (of_tried,), job.transport, job.job_seed) / job.usual_s
 
 
