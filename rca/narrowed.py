@@ -7,7 +7,7 @@ did not stand out itself, or too many nodes do, everything is read: an answer ma
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -42,14 +42,17 @@ class Source(Protocol):
 
 
 def diagnose_slow(
-    source: Source, symptom: Symptom, settings: Settings, large_nodes: int = LARGE_NODES, large_ops: int = LARGE_OPS
-) -> tuple[Window, Diagnosis]:
-    """The diagnosis of a slowdown, and the window that it was made from. large_nodes, large_ops: of fewer of both all is read."""
+    source: Source, symptom: Symptom, settings: Settings, large_nodes: int = LARGE_NODES, large_ops: int = LARGE_OPS,
+    can_wait: Callable[[Diagnosis], bool] = lambda found: False,
+) -> tuple[Window, Diagnosis]:  # fmt: skip
+    """The diagnosis of a slowdown, and the window that it was made from. large_nodes, large_ops: of fewer of both all is read.
+
+    can_wait: whether a part's diagnosis that is not sure is left at that, as nothing is done about it yet."""
     part = _part(source, symptom, large_nodes, large_ops)
     if part is not None:
         window, odd = part
         found = diagnose(window, symptom, settings)
-        if is_sure(found) and not blames_others(found, window, odd):
+        if can_wait(found) or (is_sure(found) and not blames_others(found, window, odd)):
             return window, found
     window = source.whole(None)
     return window, diagnose(window, symptom, settings)

@@ -8,8 +8,9 @@ ingest and the look, and people. It makes an accuracy suite of hundreds of jobs 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -177,7 +178,8 @@ class Watch:
         if symptom.kind is not SymptomKind.STRAGGLER or triggers.is_halved(symptom, DEFAULT):
             return True
         start_ns = min(revise.evidence_start_ns(symptom, seen.end_ns), seen.start_ns)
-        _, found = self._read_and_diagnose(start_ns, seen.end_ns, symptom)
+        can_wait = partial(revise.is_left_for_now, symptom, DEFAULT)
+        _, found = self._read_and_diagnose(start_ns, seen.end_ns, symptom, can_wait)
         return revise.is_worth(symptom, found, DEFAULT)
 
     def _evidence(self, symptom: Symptom, seen: Window) -> tuple[Window, Diagnosis]:
@@ -188,10 +190,13 @@ class Watch:
             return seen, diagnose(seen, symptom, DEFAULT)
         return self._read_and_diagnose(min(start_ns, seen.start_ns), min(seen.end_ns, end_ns), symptom)
 
-    def _read_and_diagnose(self, start_ns: int, end_ns: int, symptom: Symptom) -> tuple[Window, Diagnosis]:
+    def _read_and_diagnose(
+        self, start_ns: int, end_ns: int, symptom: Symptom, can_wait: Callable[[Diagnosis], bool] = lambda found: False
+    ) -> tuple[Window, Diagnosis]:
         """As revise.read_and_diagnose."""
         if symptom.kind is SymptomKind.STRAGGLER:
-            return diagnose_slow(_Slow(self, start_ns, end_ns, symptom.at_ns), symptom, DEFAULT)
+            source = _Slow(self, start_ns, end_ns, symptom.at_ns)
+            return diagnose_slow(source, symptom, DEFAULT, can_wait=can_wait)
         window = self._everything(start_ns, end_ns, revise.onset_ns(symptom))
         return window, diagnose(window, symptom, DEFAULT)
 

@@ -200,6 +200,19 @@ def test_when_the_rules_are_not_sure_of_what_a_part_says_everything_is_read(monk
     assert source.asked[-1] is None and not window.unread
 
 
+def test_what_a_part_says_is_left_at_that_where_nothing_is_done_about_it_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, heard = Whole(slow("nic_limited", 0.2)), list[Diagnosis]()
+    monkeypatch.setattr("rca.narrowed.is_sure", lambda _: False)
+
+    def can_wait(found: Diagnosis) -> bool:
+        heard.append(found)
+        return True
+
+    window, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=N_NODES, can_wait=can_wait)
+    assert heard == [found] and None not in source.asked
+    assert window.unread and NOT_READ in found.missing
+
+
 def test_nobody_and_a_weak_finding_are_not_sure() -> None:
     source = Whole(slow("gpu_slow", 2.0))
     found = diagnose(source.window, symptom(source.window))
