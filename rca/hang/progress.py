@@ -40,8 +40,8 @@ from rca.settings import Settings
 class Stalls:
     """(P,) masks over the flow pairs: what is wrong between the two ends. Only flows that stand still.
 
-    wants_data: the receiver waits for what the sender has not sent. wants_credit: the sender waits for the receiver to
-    post. is_lost: something was sent and neither arrived nor was given up: the link, or a proxy. not_taken: delivered by
+    wants_data: the receiver waits for what the sender has not sent, and its GPU has taken all that was. wants_credit: the sender
+    waits for the receiver to post. is_lost: something was sent and neither arrived nor was given up: the link, or a proxy. not_taken: delivered by
     the network and not taken by the receiver's proxy. not_noticed: taken by the receiver, not noticed by the sender's.
     """
 
@@ -178,7 +178,7 @@ def _stalls(pairs: Pairs, is_same: Mask, is_reset: Mask, settings: Settings) -> 
     """is_same: flows whose two ends count the same op. is_reset: an end is gone or unheard of; connections are reset, and what
     was acknowledged may be lost with them."""
     _, ready, transmitted, done = pairs.sent.T
-    credit, received = pairs.taken.T[:2]
+    credit, received, _, consumed = pairs.taken.T
     sender, receiver = pairs.sender_end == SEEN, pairs.receiver_end == SEEN
     receiver_knows = pairs.receiver_end != UNHEARD
     stands = (pairs.still_ns >= settings.still_ns) & is_same & receiver_knows & (pairs.sender_end != UNHEARD)
@@ -195,7 +195,7 @@ def _stalls(pairs: Pairs, is_same: Mask, is_reset: Mask, settings: Settings) -> 
     is_lost = underway & asks & (transmitted > received)
     is_lost |= underway & is_ib & ((in_flight & (received < transmitted)) | (has_refused & (credit > transmitted)))
     return Stalls(
-        wants_data=asks & (transmitted <= received) & (pairs.sender_end != UNHEARD),
+        wants_data=asks & (transmitted <= received) & (consumed >= received) & (pairs.sender_end != UNHEARD),
         wants_credit=((has_refused & (credit <= transmitted)) | (sender & ~is_ib & (transmitted > received) & ~asks))
         & (received < pairs.total),
         is_lost=is_lost, not_taken=not_taken, not_noticed=not_noticed,

@@ -44,7 +44,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 14
+VERSION = 15
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 

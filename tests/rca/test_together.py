@@ -39,6 +39,13 @@ def stopped() -> Window:
     return load_window(Path(__file__).parent / "recorded_in_node" / "gpu_error_52.npz")
 
 
+@cache
+def passed_in_node() -> Window:
+    """Simulated (64 GPUs, TP 4, DP 16 with two experts, sockets, trees): the GPU of rank 29 executes nothing in the middle of an
+    op that also passes rank 25 of its node; each is where the node meets the others on one of two channels."""
+    return load_window(Path(__file__).parent / "recorded_in_node" / "gpu_error_29.npz")
+
+
 def changed(table: str, ranks: tuple[int, ...], *comms: str, **columns: int) -> Window:
     """The window with these columns of these ranks in these communicators raised by so much."""
     rows, members = stopped().rows(table).copy(), stopped().members
@@ -105,6 +112,17 @@ def test_of_several_gpus_that_have_not_started_the_first_of_the_node_that_its_ma
     best = diagnose(window, symptom).findings[0]
     assert (best.culprits, best.grade, best.component) == ((35,), Grade.MODERATE, Component.PROCESS)
     assert "63 ranks wait for it" in best.sentence
+
+
+def test_a_gpu_that_has_what_it_asks_for_does_not_wait_for_more_of_it() -> None:
+    """The parent of rank 29 sends no more, but what it sent lies there: rank 29 is not its victim. Rank 25 was named."""
+    window = passed_in_node()
+    state = state_of(window, DEFAULT)
+    flows = state.pairs.where((state.pairs.receiver == 29) & (state.pairs.sender == 61))
+    asked, received, _, consumed = flows.taken.T
+    assert ((asked > received) & (received > consumed)).sum() == 1
+    assert sinks_of(window) == [((25, 29), (25, 29))]
+    assert not ((state.certain.waiter == 29) & (state.certain.target == 61)).any()
 
 
 def node_of_eight(has_run: tuple[int, ...], entered: tuple[int, ...] = (66,) * 8, is_local: bool = True) -> Any:
