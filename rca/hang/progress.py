@@ -41,8 +41,9 @@ class Stalls:
     """(P,) masks over the flow pairs: what is wrong between the two ends. Only flows that stand still.
 
     wants_data: the receiver waits for what the sender has not sent, and its GPU has taken all that was. wants_credit: the sender
-    waits for the receiver to post. is_lost: something was sent and neither arrived nor was given up: the link, or a proxy. not_taken: delivered by
-    the network and not taken by the receiver's proxy. not_noticed: taken by the receiver, not noticed by the sender's.
+    waits for the receiver to post. is_lost: something was sent and neither arrived nor was given up: the link, or a proxy.
+    not_taken: delivered by the network and not taken by the receiver's proxy. not_noticed: taken by the receiver, not noticed
+    by the sender's.
     """
 
     wants_data: Mask
