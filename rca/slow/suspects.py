@@ -27,10 +27,13 @@ GLIMPSE_NS: Final = 2_000_000_000  # at least: the shortest iterations differ by
 GROUP_MIN: Final = 4  # replicas with a median
 DEVIATIONS: Final = 4.0  # of a group's usual, by its median deviation
 LEAST: Final = 0.1  # of the lost time: the rules ask for twice as much
-BESIDE: Final = 0.5  # of what the one that stands out most has: where more than SUSPECTS_MAX stand out
-ALIKE: Final = 0.7  # of that: as much as it
+ALIKE: Final = 0.7  # of what the one that stands out most has: as much as it
 FEW: Final = 8  # nodes that stand out as much: more are no matter of a few
-SUSPECTS_MAX: Final = 4 * FEW
+BY_EACH: Final = (
+    12  # nodes that are looked at for what one measure says: hundreds follow one culprit by some of what it costs
+)
+BESIDE: Final = 0.5  # of what the one that stands out most has: where more than BY_EACH stand out
+SUSPECTS_MAX: Final = 4 * BY_EACH
 GLIMPSED: Final = (
     "comm_id", "comm_rank", "rank", "node", "op", "func", "flags", "n_flows", "done_ns", "gpu_wait_ns", "peer_wait_ns",
     "net_wait_ns", "receive_gpu_wait_ns", "receive_peer_wait_ns", "receive_net_wait_ns",
@@ -73,7 +76,7 @@ def slow_span(some: Window, onset_ns: int) -> tuple[int, int, float] | None:
 
 def suspects(glimpse: Window, lost_ns: float) -> Ints | None:
     """(k,) nodes with a rank that is unlike its replicas or has too few to be compared with, ascending; None when there are
-    many.
+    many of these, or many are unlike them as much as those that are most, by whatever is measured.
 
     glimpse: the ops of all nodes of as long as lost_ns were lost in.
     """
@@ -87,18 +90,19 @@ def suspects(glimpse: Window, lost_ns: float) -> Ints | None:
     has_mates[np.concatenate([*groups, np.zeros(0, np.int64)])] = True
     is_alone = (group >= 0) & ~has_mates  # nobody can say that it is like its replicas: they are too few for a median
     found[node[(_says_less(n_ops, groups) | is_alone) & (node >= 0)]] = True
+    is_clear, is_any = False, False
     for values in _measures(glimpse, of, n_ranks):
-        more = _beyond(values, groups)
-        worst = np.zeros(len(glimpse.nodes))
+        more, worst = _beyond(values, groups), np.zeros(len(glimpse.nodes))
         np.maximum.at(worst, node[node >= 0], more[node >= 0])
-        is_odd = worst >= LEAST * lost_ns
-        if np.count_nonzero(is_odd & (worst >= ALIKE * worst.max(initial=0.0))) > FEW:
-            return None
-        if np.count_nonzero(is_odd) > SUSPECTS_MAX:  # hundreds follow one culprit by some of what it costs
-            is_odd &= worst >= BESIDE * worst.max(initial=0.0)
-        found |= is_odd
+        most = worst.max(initial=0.0)
+        odd = np.argsort(-worst, kind="stable")[: np.count_nonzero(worst >= LEAST * lost_ns)]
+        is_any |= len(odd) > 0
+        if not 0 < np.count_nonzero(worst[odd] >= ALIKE * most) <= FEW:
+            continue  # nobody, or many: that they are alike comes from somebody who stands out otherwise, or is nobody's
+        is_clear = True
+        found[odd if len(odd) <= BY_EACH else odd[worst[odd] >= BESIDE * most][:BY_EACH]] = True
     chosen = np.flatnonzero(found)
-    return chosen if len(chosen) <= SUSPECTS_MAX else None
+    return chosen if len(chosen) <= SUSPECTS_MAX and is_clear >= is_any else None
 
 
 def peers(window: Window, nodes: Ints) -> Ints:

@@ -148,7 +148,7 @@ def test_where_more_follow_than_can_be_read_those_count_that_have_half_of_what_t
     first, second = (int(nodes[source.window.ranks["rank"] == rank][0]) for rank in (VICTIM, 10))
     every = suspects(glimpse, span[2])
     assert every is not None and {first, second} <= set(every.tolist())
-    monkeypatch.setattr("rca.slow.suspects.SUSPECTS_MAX", len(every) - 1)
+    monkeypatch.setattr("rca.slow.suspects.BY_EACH", len(every) - 1)
     some = suspects(glimpse, span[2])
     assert some is not None and first in some and second not in some
 
@@ -223,15 +223,28 @@ def test_nobody_and_a_weak_finding_are_not_sure() -> None:
     assert not is_sure(replace(found, findings=(replace(best, culprits=()),)))
 
 
-def test_nodes_that_stand_out_alike_are_no_matter_of_a_few() -> None:
-    """Two in five nodes wait for nobody: which of them is to blame is for the rules, with everything read."""
+def glimpse_with(peer_wait_ns: Ints, gpu_wait_ns: Ints) -> Window:
+    """Of a job in which nobody stands out, by node (N_NODES,) so much more waited for others and for the own GPU in each op."""
     window = Whole(slow("gpus_slow", 2.0)).glimpse(ONSET_NS, ONSET_NS + 2 * 10**9, GLIMPSED)
     ops = window.rows("op")
-    wait = ops["peer_wait_ns"].copy() + np.uint64(10**9)
-    wait[ops["node"] % 5 < 2] = 0
-    held = {name: ops[name] for name in GLIMPSED} | {"peer_wait_ns": wait}
-    many = replace(window, tables={"op": cast(Rows, Columns(ops.dtype, len(ops), held))})
-    assert suspects(many, 1e9) is None
+    more = {"peer_wait_ns": peer_wait_ns, "gpu_wait_ns": gpu_wait_ns}
+    held = {name: ops[name] for name in GLIMPSED}
+    held |= {name: ops[name] + by_node.astype(np.uint64)[ops["node"]] for name, by_node in more.items()}
+    return replace(window, tables={"op": cast(Rows, Columns(ops.dtype, len(ops), held))})
+
+
+NODES = np.arange(N_NODES)
+TWO_IN_FIVE = np.where(NODES % 5 < 2, 0, 10**9)  # these wait for others less than their replicas
+
+
+def test_nodes_that_stand_out_alike_are_no_matter_of_a_few() -> None:
+    """Two in five nodes wait for nobody: which of them is to blame is for the rules, with everything read."""
+    assert suspects(glimpse_with(TWO_IN_FIVE, 0 * NODES), 1e9) is None
+
+
+def test_unless_one_stands_out_otherwise_which_they_follow() -> None:
+    found = suspects(glimpse_with(TWO_IN_FIVE, np.where(NODES == 7, 10**9, 0)), 1e9)
+    assert found is not None and found.tolist() == [7]
 
 
 def test_a_node_that_tells_less_than_its_replicas_is_looked_at() -> None:
