@@ -164,40 +164,45 @@ class Watch:
         return self._window(start_ns, window.end_ns, ("op",), only=nodes, ranks=ranks)
 
     def _fire(self, symptom: Symptom, window: Window) -> None:
+        judged = self._judged(symptom, window) if self.incident is None else revise.Judged(is_worth=True)
+        if not judged.is_worth:
+            return
         if self.incident is None:
-            if not self._is_worth_an_incident(symptom, window):
-                return
             self.incident = Followed(symptom, symptom.seen_ns, window.end_ns)
         self.incident.last_seen_ns = window.end_ns
         if _is_due(self.incident, window.end_ns):
             since = replace(symptom, at_ns=min(symptom.at_ns, self.incident.symptom.at_ns))
-            self.evidence, found = self._evidence(since, window)
+            self.evidence, found = self._evidence(since, window, judged.sight)
             _store(self.incident, found, window.end_ns)
 
-    def _is_worth_an_incident(self, symptom: Symptom, seen: Window) -> bool:
+    def _judged(self, symptom: Symptom, seen: Window) -> revise.Judged:
         if symptom.kind is not SymptomKind.STRAGGLER or triggers.is_halved(symptom, DEFAULT):
-            return True
-        start_ns = min(revise.evidence_start_ns(symptom, seen.end_ns), seen.start_ns)
-        can_wait = partial(revise.is_left_for_now, symptom, DEFAULT)
-        _, found = self._read_and_diagnose(start_ns, seen.end_ns, symptom, can_wait)
-        return revise.is_worth(symptom, found, DEFAULT)
+            return revise.Judged(is_worth=True)
+        span = min(revise.evidence_start_ns(symptom, seen.end_ns), seen.start_ns), seen.end_ns
+        is_left = partial(revise.is_left_for_now, symptom, DEFAULT)
+        window, found = self._read_and_diagnose(span, symptom, is_left)
+        sight = None if is_left(found) else revise.Sight(span, symptom, window, found)
+        return revise.Judged(revise.is_worth(symptom, found, DEFAULT), sight)
 
-    def _evidence(self, symptom: Symptom, seen: Window) -> tuple[Window, Diagnosis]:
+    def _evidence(self, symptom: Symptom, seen: Window, sight: revise.Sight | None) -> tuple[Window, Diagnosis]:
         assert self.incident is not None
         start_ns = revise.evidence_start_ns(symptom, self.incident.triggered_ns)
         end_ns = self.incident.triggered_ns + revise.FROZEN_NS
         if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
             return seen, diagnose(seen, symptom, DEFAULT)
-        return self._read_and_diagnose(min(start_ns, seen.start_ns), min(seen.end_ns, end_ns), symptom)
+        span = min(start_ns, seen.start_ns), min(seen.end_ns, end_ns)
+        if sight is not None and (sight.span, sight.symptom) == (span, symptom):
+            return sight.window, sight.diagnosis
+        return self._read_and_diagnose(span, symptom)
 
     def _read_and_diagnose(
-        self, start_ns: int, end_ns: int, symptom: Symptom, can_wait: Callable[[Diagnosis], bool] = lambda found: False
+        self, span: tuple[int, int], symptom: Symptom, can_wait: Callable[[Diagnosis], bool] = lambda found: False
     ) -> tuple[Window, Diagnosis]:
         """As revise.read_and_diagnose."""
         if symptom.kind is SymptomKind.STRAGGLER:
-            source = _Slow(self, start_ns, end_ns, symptom.at_ns)
+            source = _Slow(self, *span, symptom.at_ns)
             return diagnose_slow(source, symptom, DEFAULT, can_wait=can_wait)
-        window = self._everything(start_ns, end_ns, revise.onset_ns(symptom))
+        window = self._everything(*span, revise.onset_ns(symptom))
         return window, diagnose(window, symptom, DEFAULT)
 
 

@@ -8,7 +8,7 @@ sight. Batches that come later still, from a spool, revise the diagnosis whose w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Protocol
@@ -60,14 +60,36 @@ class Found(Protocol):
     def __call__(self, *, everything: bool = ...) -> tuple[Window, Diagnosis]: ...
 
 
-def revise(incident: Incident, symptom: Symptom, seen: Window, thresholds: Settings) -> None:
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was made of a small slowdown before there was an incident. span: of the evidence, unix ns."""
+
+    span: tuple[int, int]
+    symptom: Symptom
+    window: Window
+    diagnosis: Diagnosis
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Whether a symptom is worth an incident, and what this was seen by; None where nothing was asked or it was no answer."""
+
+    is_worth: bool
+    sight: Sight | None = None
+
+
+def revise(
+    incident: Incident, symptom: Symptom, seen: Window, thresholds: Settings, sight: Sight | None = None
+) -> None:
     """Diagnose the incident again if it is time to, and store the answer if it is another one.
 
-    `seen` is the window of the look; it is used as it is while it reaches back to before the trouble.
+    `seen` is the window of the look; it is used as it is while it reaches back to before the trouble. sight: the diagnosis that
+    the same look opened the incident for, which is not made twice.
     """
     if _is_due(incident):
         since = replace(symptom, at_ns=min(symptom.at_ns, incident.first_symptom_ns))  # later looks see less far back
-        _diagnose_in_look(incident, partial(_evidence, incident, since, seen, thresholds), thresholds)
+        found = partial(_evidence, incident, since, seen, thresholds, sight)
+        _diagnose_in_look(incident, found, thresholds)
 
 
 def revise_late(attempt_id: int) -> None:
@@ -164,14 +186,17 @@ def _joined(
 
 
 def _evidence(
-    incident: Incident, symptom: Symptom, seen: Window, thresholds: Settings, *, everything: bool = False
-) -> tuple[Window, Diagnosis]:
+    incident: Incident, symptom: Symptom, seen: Window, thresholds: Settings, sight: Sight | None, *,
+    everything: bool = False,
+) -> tuple[Window, Diagnosis]:  # fmt: skip
     """From shortly before the first sign (but no longer back than is bearable to read) to when the picture is frozen."""
     start_ns = evidence_start_ns(symptom, incident.triggered_ns)
     end_ns = incident.triggered_ns + FROZEN_NS
     if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
         return seen, diagnose(seen, symptom, thresholds)
     span = min(start_ns, seen.start_ns), min(seen.end_ns, end_ns)
+    if sight is not None and not everything and (sight.span, sight.symptom) == (span, symptom):
+        return sight.window, sight.diagnosis
     return read_and_diagnose(incident.attempt_id, span, symptom, thresholds, everything=everything)
 
 
@@ -189,14 +214,15 @@ def evidence_start_ns(symptom: Symptom, triggered_ns: int) -> int:
     return max(symptom.at_ns - before_ns, triggered_ns - SLOWDOWN_BACK_NS_MAX)
 
 
-def is_worth_an_incident(attempt_id: int, symptom: Symptom, seen: Window, thresholds: Settings) -> bool:
+def judged(attempt_id: int, symptom: Symptom, seen: Window, thresholds: Settings) -> Judged:
     """A slowdown that has not halved the pace opens an incident once it is worth one; all else does at once."""
     if symptom.kind is not SymptomKind.STRAGGLER or is_halved(symptom, thresholds):
-        return True
-    start_ns = min(evidence_start_ns(symptom, seen.end_ns), seen.start_ns)
-    can_wait = partial(is_left_for_now, symptom, thresholds)
-    window, found = read_and_diagnose(attempt_id, (start_ns, seen.end_ns), symptom, thresholds, can_wait=can_wait)
-    return is_worth(symptom, staged(attempt_id, found, window, thresholds), thresholds)
+        return Judged(is_worth=True)
+    span = min(evidence_start_ns(symptom, seen.end_ns), seen.start_ns), seen.end_ns
+    is_left = partial(is_left_for_now, symptom, thresholds)
+    window, found = read_and_diagnose(attempt_id, span, symptom, thresholds, can_wait=is_left)
+    sight = None if is_left(found) else Sight(span, symptom, window, found)
+    return Judged(is_worth(symptom, staged(attempt_id, found, window, thresholds), thresholds), sight)
 
 
 def is_left_for_now(symptom: Symptom, thresholds: Settings, found: Diagnosis) -> bool:

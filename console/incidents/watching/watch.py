@@ -35,8 +35,9 @@ from console.incidents.watching.kept import EVIDENCE_BEFORE_NS, keep_evidence, k
 from console.incidents.watching.over import is_over
 from console.incidents.watching.paging import page_if_due, paging
 from console.incidents.watching.revise import (
+    Judged,
     evidence_start_ns,
-    is_worth_an_incident,
+    judged,
     revise,
     revise_dumped,
     revise_late,
@@ -163,7 +164,9 @@ def _follow(attempt: Attempt, window: Window, seen: triggers.Look, thresholds: S
     incident = None if over else incident
     if symptoms and incident is None and is_held(attempt.pk, symptoms[0]):
         return
-    if symptoms and incident is None and not is_worth_an_incident(attempt.pk, symptoms[0], window, thresholds):
+    is_new = bool(symptoms) and incident is None
+    judgement = judged(attempt.pk, symptoms[0], window, thresholds) if is_new else Judged(is_worth=True)
+    if not judgement.is_worth:
         return
     if symptoms:
         if over:
@@ -172,7 +175,7 @@ def _follow(attempt: Attempt, window: Window, seen: triggers.Look, thresholds: S
         page_if_due(incident, symptoms[0], window.end_ns, thresholds)
         keep_evidence(incident)
         ask_for(incident)
-        revise(incident, symptoms[0], window, thresholds)
+        revise(incident, symptoms[0], window, thresholds, judgement.sight)
     elif incident is not None and excuse and incident.symptom == SymptomKind.IDLE:
         _excuse(incident, excuse)
     elif incident is not None:

@@ -9,6 +9,7 @@ import pytest
 
 from console.incidents.models import ConditionState, Incident, State
 from console.incidents.watching import watch
+from console.incidents.watching.revise import Judged
 from ingest.models import Attempt
 from rca.findings import Symptom, SymptomKind
 from rca.settings import DEFAULT
@@ -25,7 +26,7 @@ def follow(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> Follow:
     """What becomes of a look that saw the symptom; nothing is diagnosed, which needs traces."""
     for name in ("keep_evidence", "ask_for", "revise"):
         monkeypatch.setattr(watch, name, lambda *_: None)
-    monkeypatch.setattr(watch, "is_worth_an_incident", lambda *_: True)
+    monkeypatch.setattr(watch, "judged", lambda *_: Judged(is_worth=True))
     return lambda symptom: watch._follow(attempt, make_window(), Look((symptom,), Normal(), (), 0), DEFAULT)
 
 

@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from console.incidents import tasks
-from console.incidents.models import Incident, JobNormal, Look
+from console.incidents.models import DiagnosisRevision, Incident, JobNormal, Look
 from console.incidents.watching import revise, watch
 from ingest.models import Attempt
 from nccl_instrument.simulate.agents import Sent
@@ -60,6 +60,22 @@ async def test_a_small_slowdown_opens_an_incident_once_somebody_is_named(ingest:
     await live_through(ingest, simulated("gpu_slow", victim=6, amount=1.5))
     incident = await Incident.objects.aget()
     assert (incident.symptom, incident.culprits) == ("straggler", [6])
+
+
+async def test_the_diagnosis_that_a_small_slowdown_opens_an_incident_for_is_its_first_and_not_made_twice(
+    ingest: Ingest, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, inner = list[tuple[int, int]](), revise.read_and_diagnose
+
+    def read(attempt_id: int, span: tuple[int, int], *args: Any, **kwargs: Any) -> Any:
+        asked.append(span)
+        return inner(attempt_id, span, *args, **kwargs)
+
+    monkeypatch.setattr(revise, "read_and_diagnose", read)
+    await live_through(ingest, simulated("gpu_slow", victim=6, amount=1.5))
+    newest = await DiagnosisRevision.objects.filter(number=1).aget()
+    assert newest.culprits == [6] and (newest.window_start_ns, newest.window_end_ns) in asked
+    assert len(asked) == len(set(asked))
 
 
 async def test_an_evaluation_pause_opens_nothing_and_the_usual_pace_is_kept_with_the_job(
