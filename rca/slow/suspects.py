@@ -9,6 +9,7 @@ that; why it is so is left to the rules, which get all that these nodes, their p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -80,29 +81,25 @@ def suspects(glimpse: Window, lost_ns: float) -> Ints | None:
 
     glimpse: the ops of all nodes of as long as lost_ns were lost in.
     """
-    told = glimpse.rows("op")
-    of, n_ranks = np.asarray(told["rank"], np.int64), int(glimpse.ranks["rank"].max(initial=-1)) + 1
-    known = np.flatnonzero((of >= 0) & (of < n_ranks))
-    group, node = _replicas(glimpse, of, n_ranks), _nodes(glimpse, n_ranks)
-    n_ops = np.bincount(of[known], minlength=n_ranks)
-    found = np.zeros(len(glimpse.nodes), bool)
-    groups, has_mates = _members(group), np.zeros(n_ranks, bool)
-    has_mates[np.concatenate([*groups, np.zeros(0, np.int64)])] = True
-    is_alone = (group >= 0) & ~has_mates  # nobody can say that it is like its replicas: they are too few for a median
-    found[node[(_says_less(n_ops, groups) | is_alone) & (node >= 0)]] = True
-    is_clear, is_any = False, False
-    for values in _measures(glimpse, of, n_ranks):
-        more, worst = _beyond(values, groups), np.zeros(len(glimpse.nodes))
-        np.maximum.at(worst, node[node >= 0], more[node >= 0])
-        most = worst.max(initial=0.0)
-        odd = np.argsort(-worst, kind="stable")[: np.count_nonzero(worst >= LEAST * lost_ns)]
+    compared = _compared(glimpse)
+    found, is_clear, is_any = _untold(compared), False, False
+    for worst in _worst(compared):
+        odd = _ordered(worst, lost_ns)
         is_any |= len(odd) > 0
-        if not 0 < np.count_nonzero(worst[odd] >= ALIKE * most) <= FEW:
+        if not 0 < np.count_nonzero(worst[odd] >= ALIKE * worst.max(initial=0.0)) <= FEW:
             continue  # nobody, or many: that they are alike comes from somebody who stands out otherwise, or is nobody's
         is_clear = True
-        found[odd if len(odd) <= BY_EACH else odd[worst[odd] >= BESIDE * most][:BY_EACH]] = True
+        found[odd if len(odd) <= BY_EACH else odd[worst[odd] >= BESIDE * worst.max()][:BY_EACH]] = True
     chosen = np.flatnonzero(found)
     return chosen if len(chosen) <= SUSPECTS_MAX and is_clear >= is_any else None
+
+
+def foremost(glimpse: Window, lost_ns: float) -> Ints:
+    """(k,) nodes that stand out most by each measure, however many do, ascending; at most SUSPECTS_MAX."""
+    compared = _compared(glimpse)
+    by_each = [_ordered(worst, lost_ns)[:BY_EACH] for worst in _worst(compared)]
+    untold = np.flatnonzero(_untold(compared))[:BY_EACH]
+    return np.unique(np.concatenate([*by_each, untold])).astype(np.int64)
 
 
 def peers(window: Window, nodes: Ints) -> Ints:
@@ -116,6 +113,51 @@ def peers(window: Window, nodes: Ints) -> Ints:
     place = Index(mix(window.ranks["rank"])).find(mix(rank))
     found = distinct(window.ranks["node"][place[place >= 0]]).astype(np.int64)
     return found[(found >= 0) & ~np.isin(found, nodes)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """A glimpse's ops by rank. of: (n,) of each op; node: (n_ranks,); groups: the ranks of each group of replicas with a median;
+    is_alone: (n_ranks,) of fewer."""
+
+    glimpse: Window
+    of: Ints
+    node: Ints
+    groups: Sequence[Ints]
+    is_alone: Mask
+
+
+def _compared(glimpse: Window) -> _Compared:
+    of, n_ranks = np.asarray(glimpse.rows("op")["rank"], np.int64), int(glimpse.ranks["rank"].max(initial=-1)) + 1
+    group, has_mates = _replicas(glimpse, of, n_ranks), np.zeros(n_ranks, bool)
+    groups = _members(group)
+    has_mates[np.concatenate([*groups, np.zeros(0, np.int64)])] = True
+    return _Compared(glimpse, of, _nodes(glimpse, n_ranks), groups, (group >= 0) & ~has_mates)
+
+
+def _untold(compared: _Compared) -> Mask:
+    """(nodes,) with a rank that told less than its replicas, or has too few for a median: nobody can say that it is like them."""
+    n_ranks, of, node = len(compared.node), compared.of, compared.node
+    n_ops = np.bincount(of[(of >= 0) & (of < n_ranks)], minlength=n_ranks)
+    found = np.zeros(len(compared.glimpse.nodes), bool)
+    found[node[(_says_less(n_ops, compared.groups) | compared.is_alone) & (node >= 0)]] = True
+    return found
+
+
+def _worst(compared: _Compared) -> list[Floats]:
+    """By each measure, (nodes,) how far the rank of each node that is least like its replicas is beyond them."""
+    node, found = compared.node, list[Floats]()
+    for values in _measures(compared.glimpse, compared.of, len(node)):
+        more, worst = _beyond(values, compared.groups), np.zeros(len(compared.glimpse.nodes))
+        np.maximum.at(worst, node[node >= 0], more[node >= 0])
+        found.append(worst)
+    return found
+
+
+def _ordered(worst: Floats, lost_ns: float) -> Ints:
+    """The nodes that stand out, the one that does most first."""
+    order: Ints = np.argsort(-worst, kind="stable")
+    return order[: np.count_nonzero(worst >= LEAST * lost_ns)]
 
 
 def _measures(glimpse: Window, of: Ints, n_ranks: int) -> tuple[Floats, ...]:

@@ -19,7 +19,7 @@ from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Finding, Grade, Symptom, SymptomKind
 from rca.holes import NOT_READ
 from rca.keys import Ints, Rows
-from rca.narrowed import diagnose_slow, is_sure
+from rca.narrowed import TOO_MUCH, diagnose_slow, is_sure, unseen_of
 from rca.settings import DEFAULT
 from rca.slow.suspects import CLOCKED_NODES, GLIMPSED, norm_nodes, slow_span, suspects
 from tests.nccl_instrument.simulate.jobs import run, window_after, window_of
@@ -198,6 +198,40 @@ def test_when_the_rules_are_not_sure_of_what_a_part_says_everything_is_read(monk
     monkeypatch.setattr("rca.narrowed.is_sure", lambda _: False)
     window, _ = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=N_NODES)
     assert source.asked[-1] is None and not window.unread
+
+
+def test_where_all_is_too_much_the_peers_of_who_is_blamed_are_read_and_the_answer_says_what_it_rests_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the two partners of this NIC not all partners are read at first (see above)."""
+    source = Whole(slow("nic_limited", 0.5, LAYOUT, 23))
+    ops_max = len(source.window.rows("op")) - N_NODES
+    window, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=N_NODES, ops_max=ops_max)
+    assert None not in source.asked and window.unread
+    assert found.culprits == (23,) and {NOT_READ, TOO_MUCH} <= {*found.missing}
+    assert not {NOT_READ, TOO_MUCH} & {*unseen_of(found)}
+
+
+@pytest.mark.parametrize("fault", ["gpus_slow", "gpu_slow"])
+def test_where_all_is_too_much_and_few_nodes_do_not_tell_those_that_stand_out_most_are_read(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rca.narrowed.suspects", lambda *_: None)
+    monkeypatch.setattr("rca.slow.suspects.NORM_NODES", 4)
+    source = Whole(slow(fault, 2.0))
+    nodes_max, n_ops = 14, len(source.window.rows("op"))
+    ops_max = n_ops * nodes_max // N_NODES + N_NODES
+    window, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=N_NODES, ops_max=ops_max)
+    assert None not in source.asked
+    assert len(window.nodes) - len(window.unread) <= nodes_max
+    assert found.culprits == ((VICTIM,) if fault == "gpu_slow" else ())
+
+
+def test_before_a_slow_iteration_is_known_whole_the_norm_alone_is_read_of_too_much() -> None:
+    source = Whole(slow("gpu_slow", 2.0))
+    early = replace(symptom(source.window), at_ns=source.window.end_ns - 10**6)
+    window, _ = diagnose_slow(source, early, DEFAULT, large_nodes=N_NODES, ops_max=1000)
+    assert None not in source.asked and len(window.nodes) - len(window.unread) == len(norm_nodes(source.window))
 
 
 def test_what_a_part_says_is_left_at_that_where_nothing_is_done_about_it_yet(monkeypatch: pytest.MonkeyPatch) -> None:
