@@ -2,7 +2,8 @@
 
 Not every library, or version of one, can count every stage of a chunk. Some say so when a rank joins a communicator
 (`counters_seen`); of others it shows, because a chunk cannot have been transmitted before its GPU had it ready. Where
-GPU_ready is absent, it is taken to be what was transmitted at least, and rules that would conclude from it abstain.
+GPU_ready is absent, it is taken to be what was transmitted at least, and what GPUs consumed, where that is absent too, to be
+what was flushed; rules that would conclude from it abstain.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 
 from ingest.window import Window
 from nccl_instrument.tables import (
+    CONSUMED,
+    FLUSHED,
     GPU_READY,
     LACKS_DONE,
     LACKS_GPU_READY,
@@ -47,6 +50,8 @@ def marked(window: Window) -> Window:
     ranks["counters_seen"] |= LACKS_GPU_READY
     sends = flow["direction"] == SEND
     flow["counters"][sends, GPU_READY] = flow["counters"][sends, RDMA_TRANSMITTED]
+    if not flow["counters"][~sends, CONSUMED].any():  # who does not see a GPU produce may not see it consume
+        flow["counters"][~sends, CONSUMED] = flow["counters"][~sends, FLUSHED]
     return replace(window, ranks=ranks, tables={**window.tables, "flow": flow})
 
 

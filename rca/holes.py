@@ -21,8 +21,8 @@ from rca.words import listed, lower, named
 GAP_TICKS = 3.5
 """Usual distances between a node's ticks: less apart is a late sweep, or one batch of many."""
 NOT_READ = (
-    "Of most nodes one slow iteration was read and no more: in it none of them stood out from its replicas as much as those that "
-    "were chosen. A weaker second fault may have been left out; asking for the diagnosis again reads all."
+    "Of most nodes one slow iteration was read and no more, and those that stood out in it by most were chosen. "
+    "A second fault may have been left out; asking for the diagnosis again reads all."
 )
 _HOLES = [LOSSES.index(name) for name in DATA_LOSSES]
 _GRADES = list(Grade)

@@ -9,7 +9,7 @@ rules blame then, and the answer says that it rests on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -51,18 +51,16 @@ class Source(Protocol):
 
 def diagnose_slow(
     source: Source, symptom: Symptom, settings: Settings, large_nodes: int = LARGE_NODES, large_ops: int = LARGE_OPS,
-    can_wait: Callable[[Diagnosis], bool] = lambda found: False, ops_max: int = OPS_MAX,
+    ops_max: int = OPS_MAX,
 ) -> tuple[Window, Diagnosis]:  # fmt: skip
     """The diagnosis of a slowdown, and the window that it was made from. large_nodes, large_ops: of fewer of both all is read;
-    ops_max: of more never all.
-
-    can_wait: whether a part's diagnosis that is not sure is left at that, as nothing is done about it yet."""
+    ops_max: of more never all."""
     large = _large(source, large_nodes, large_ops, ops_max)
     part = _part(source, symptom, large) if large is not None else None
     if large is not None and part is not None:
         window, odd = part
         found = diagnose(window, symptom, settings)
-        if can_wait(found) or (is_sure(found) and not blames_others(found, window, odd)):
+        if is_sure(found) and not blames_others(found, window, odd):
             return window, found
         if large.is_too_much:
             return _as_far_as_possible(source, symptom, settings, large, odd, window, found)

@@ -77,21 +77,26 @@ def slow_span(some: Window, onset_ns: int) -> tuple[int, int, float] | None:
 
 def suspects(glimpse: Window, lost_ns: float) -> Ints | None:
     """(k,) nodes with a rank that is unlike its replicas or has too few to be compared with, ascending; None when there are
-    many of these, or many are unlike them as much as those that are most, by whatever is measured.
+    many of these, or many are unlike them alike, and by more than few are by anything else that is measured: where few are by
+    more, the many may follow them.
 
     glimpse: the ops of all nodes of as long as lost_ns were lost in.
     """
     compared = _compared(glimpse)
-    found, is_clear, is_any = _untold(compared), False, False
+    found, few, many = (
+        _untold(compared),
+        0.0,
+        0.0,
+    )  # the most that is seen by measures that few, or many, stand out by alike
     for worst in _worst(compared):
-        odd = _ordered(worst, lost_ns)
-        is_any |= len(odd) > 0
-        if not 0 < np.count_nonzero(worst[odd] >= ALIKE * worst.max(initial=0.0)) <= FEW:
-            continue  # nobody, or many: that they are alike comes from somebody who stands out otherwise, or is nobody's
-        is_clear = True
-        found[odd if len(odd) <= BY_EACH else odd[worst[odd] >= BESIDE * worst.max()][:BY_EACH]] = True
+        odd, most = _ordered(worst, lost_ns), float(worst.max(initial=0.0))
+        if np.count_nonzero(worst[odd] >= ALIKE * most) > FEW:
+            many = max(many, most)
+        elif len(odd):
+            few = max(few, most)
+            found[odd if len(odd) <= BY_EACH else odd[worst[odd] >= BESIDE * most][:BY_EACH]] = True
     chosen = np.flatnonzero(found)
-    return chosen if len(chosen) <= SUSPECTS_MAX and is_clear >= is_any else None
+    return chosen if len(chosen) <= SUSPECTS_MAX and few >= many else None
 
 
 def foremost(glimpse: Window, lost_ns: float) -> Ints:

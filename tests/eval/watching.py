@@ -8,9 +8,8 @@ ingest and the look, and people. It makes an accuracy suite of hundreds of jobs 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -179,10 +178,8 @@ class Watch:
         if symptom.kind is not SymptomKind.STRAGGLER or triggers.is_halved(symptom, DEFAULT):
             return revise.Judged(is_worth=True)
         span = min(revise.evidence_start_ns(symptom, seen.end_ns), seen.start_ns), seen.end_ns
-        is_left = partial(revise.is_left_for_now, symptom, DEFAULT)
-        window, found = self._read_and_diagnose(span, symptom, is_left)
-        sight = None if is_left(found) else revise.Sight(span, symptom, window, found)
-        return revise.Judged(revise.is_worth(symptom, found, DEFAULT), sight)
+        window, found = self._read_and_diagnose(span, symptom)
+        return revise.Judged(revise.is_worth(symptom, found, DEFAULT), revise.Sight(span, symptom, window, found))
 
     def _evidence(self, symptom: Symptom, seen: Window, sight: revise.Sight | None) -> tuple[Window, Diagnosis]:
         assert self.incident is not None
@@ -195,13 +192,10 @@ class Watch:
             return sight.window, sight.diagnosis
         return self._read_and_diagnose(span, symptom)
 
-    def _read_and_diagnose(
-        self, span: tuple[int, int], symptom: Symptom, can_wait: Callable[[Diagnosis], bool] = lambda found: False
-    ) -> tuple[Window, Diagnosis]:
+    def _read_and_diagnose(self, span: tuple[int, int], symptom: Symptom) -> tuple[Window, Diagnosis]:
         """As revise.read_and_diagnose."""
         if symptom.kind is SymptomKind.STRAGGLER:
-            source = _Slow(self, *span, symptom.at_ns)
-            return diagnose_slow(source, symptom, DEFAULT, can_wait=can_wait)
+            return diagnose_slow(_Slow(self, *span, symptom.at_ns), symptom, DEFAULT)
         window = self._everything(*span, revise.onset_ns(symptom))
         return window, diagnose(window, symptom, DEFAULT)
 

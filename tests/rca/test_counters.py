@@ -8,6 +8,7 @@ import pytest
 
 from ingest.window import Window
 from nccl_instrument.tables import (
+    CONSUMED,
     COUNTERS_SEEN,
     GPU_READY,
     LACKS_DONE,
@@ -51,6 +52,13 @@ def without_gpu_ready(window: Window) -> Window:
     return replace(window, tables={**window.tables, **tables})
 
 
+def without_consumed(window: Window) -> Window:
+    """And does not count what GPUs consume."""
+    flow = window.rows("flow").copy()
+    flow["counters"][flow["direction"] != SEND, CONSUMED] = 0
+    return replace(window, tables={**window.tables, "flow": flow})
+
+
 def recorded(name: str) -> Window:
     return test_recorded.load_recorded(test_recorded.FOLDER / f"{name}.npz")
 
@@ -84,6 +92,15 @@ def test_what_needs_no_gpu_ready_is_named_as_ever(name: str) -> None:
     for window in (without_gpu_ready(recorded(name)), declaring(recorded(name), LACKS_GPU_READY)):
         found = diagnosed(window)
         assert (found.culprits, found.findings[0].component) == (usual.culprits, usual.findings[0].component)
+
+
+@pytest.mark.parametrize("name", HANGS)
+def test_nobody_else_is_found_where_what_gpus_consume_is_not_counted_either(name: str) -> None:
+    """A 0 would read as data that lies at every GPU."""
+    lacking = declaring(recorded(name), LACKS_GPU_READY)
+    found, usual = diagnosed(without_consumed(lacking)), diagnosed(lacking)
+    assert {one.subject.name for one in found.findings} <= {one.subject.name for one in usual.findings}
+    assert found.culprits == usual.culprits
 
 
 def test_a_gpu_that_stops_is_not_judged_without_gpu_ready() -> None:

@@ -234,19 +234,6 @@ def test_before_a_slow_iteration_is_known_whole_the_norm_alone_is_read_of_too_mu
     assert None not in source.asked and len(window.nodes) - len(window.unread) == len(norm_nodes(source.window))
 
 
-def test_what_a_part_says_is_left_at_that_where_nothing_is_done_about_it_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, heard = Whole(slow("nic_limited", 0.2)), list[Diagnosis]()
-    monkeypatch.setattr("rca.narrowed.is_sure", lambda _: False)
-
-    def can_wait(found: Diagnosis) -> bool:
-        heard.append(found)
-        return True
-
-    window, found = diagnose_slow(source, symptom(source.window), DEFAULT, large_nodes=N_NODES, can_wait=can_wait)
-    assert heard == [found] and None not in source.asked
-    assert window.unread and NOT_READ in found.missing
-
-
 def test_nobody_and_a_weak_finding_are_not_sure() -> None:
     source = Whole(slow("gpu_slow", 2.0))
     found = diagnose(source.window, symptom(source.window))
@@ -276,9 +263,24 @@ def test_nodes_that_stand_out_alike_are_no_matter_of_a_few() -> None:
     assert suspects(glimpse_with(TWO_IN_FIVE, 0 * NODES), 1e9) is None
 
 
-def test_unless_one_stands_out_otherwise_which_they_follow() -> None:
-    found = suspects(glimpse_with(TWO_IN_FIVE, np.where(NODES == 7, 10**9, 0)), 1e9)
-    assert found is not None and found.tolist() == [7]
+@pytest.mark.parametrize(("more_ns", "chosen"), [(3 * 10**9, [7]), (10**8, None)])
+def test_unless_one_stands_out_by_more_otherwise_whom_they_may_follow(more_ns: int, chosen: list[int] | None) -> None:
+    found = suspects(glimpse_with(TWO_IN_FIVE, np.where(NODES == 7, more_ns, 0)), 1e9)
+    assert (None if found is None else found.tolist()) == chosen
+
+
+@pytest.mark.parametrize(("at_half", "at_less", "n_chosen"), [(1, 4, 2), (1, 2, 4), (5, 0, 4)])
+def test_of_more_than_can_be_looked_at_those_are_chosen_that_have_half_of_the_most_and_so_many_at_most(
+    at_half: int, at_less: int, n_chosen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rca.slow.suspects.BY_EACH", 4)
+    more_ns = np.zeros(N_NODES, np.int64)
+    more_ns[: 1 + at_half + at_less] = 3 * 10**9
+    more_ns[: 1 + at_half] = 6 * 10**9
+    more_ns[0] = 10**10
+    found = suspects(glimpse_with(0 * NODES, more_ns), 1e9)
+    assert found is not None and len(found) == n_chosen and 0 in found
+    assert found.max() < 1 + at_half + (at_less if n_chosen > 2 else 0)
 
 
 def test_a_node_that_tells_less_than_its_replicas_is_looked_at() -> None:

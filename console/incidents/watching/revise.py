@@ -7,7 +7,6 @@ sight. Batches that come later still, from a spool, revise the diagnosis whose w
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -41,7 +40,6 @@ EARLY_ITERATIONS: Final = 8  # slow ones: of fewer neither their mean nor how th
 COUNTED_NS: Final = (
     4 * SECOND
 )  # NICs count about once a second; of fewer than three readings whose bytes fill them is not known
-YOUNG: Final = 2  # times as long as a small slowdown lasts before it is a symptom
 LINK_SURE_MIN: Final = 0.75  # score of a link, by half of what is lost: only which of its ends it is is not sure
 FROZEN_NS: Final = 45 * SECOND  # data later than this after the trigger is not analysed
 BEFORE_NS: Final = 5 * SECOND
@@ -72,7 +70,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Whether a symptom is worth an incident, and what this was seen by; None where nothing was asked or it was no answer."""
+    """Whether a symptom is worth an incident, and what this was seen by; None where no diagnosis was asked for."""
 
     is_worth: bool
     sight: Sight | None = None
@@ -139,13 +137,12 @@ def revise_dumped(incident: Incident) -> None:
 
 def read_and_diagnose(
     attempt_id: int, span: tuple[int, int], symptom: Symptom, thresholds: Settings, now_ns: int | None = None,
-    *, everything: bool = False, can_wait: Callable[[Diagnosis], bool] = lambda found: False,
+    *, everything: bool = False,
 ) -> tuple[Window, Diagnosis]:  # fmt: skip
     """What is stored of the evidence in `span`, and the diagnosis; of a large slow job what was needed to be sure, unless
-    `everything` is wanted or it can wait."""
+    `everything` is wanted."""
     if symptom.kind is SymptomKind.STRAGGLER and not everything:
-        source = SlowEvidence(attempt_id, *span, symptom.at_ns, now_ns)
-        return diagnose_slow(source, symptom, thresholds, can_wait=can_wait)
+        return diagnose_slow(SlowEvidence(attempt_id, *span, symptom.at_ns, now_ns), symptom, thresholds)
     window = read_evidence(attempt_id, *span, onset_ns(symptom), now_ns=now_ns)
     return window, diagnose(window, symptom, thresholds)
 
@@ -219,17 +216,9 @@ def judged(attempt_id: int, symptom: Symptom, seen: Window, thresholds: Settings
     if symptom.kind is not SymptomKind.STRAGGLER or is_halved(symptom, thresholds):
         return Judged(is_worth=True)
     span = min(evidence_start_ns(symptom, seen.end_ns), seen.start_ns), seen.end_ns
-    is_left = partial(is_left_for_now, symptom, thresholds)
-    window, found = read_and_diagnose(attempt_id, span, symptom, thresholds, can_wait=is_left)
-    sight = None if is_left(found) else Sight(span, symptom, window, found)
-    return Judged(is_worth(symptom, staged(attempt_id, found, window, thresholds), thresholds), sight)
-
-
-def is_left_for_now(symptom: Symptom, thresholds: Settings, found: Diagnosis) -> bool:
-    """Whether nothing is worth an incident in what some nodes told of a small slowdown that is young: nearly every look is
-    like this until it is sure, and reading all nodes of a large job for each would take longer than the job takes to tell."""
-    is_young = symptom.seen_ns - symptom.at_ns < YOUNG * thresholds.small_ns
-    return is_young and not is_worth(symptom, found, thresholds)
+    window, found = read_and_diagnose(attempt_id, span, symptom, thresholds)
+    is_wanted = is_worth(symptom, staged(attempt_id, found, window, thresholds), thresholds)
+    return Judged(is_wanted, Sight(span, symptom, window, found))
 
 
 def is_worth(symptom: Symptom, diagnosis: Diagnosis, thresholds: Settings) -> bool:
@@ -244,7 +233,7 @@ def is_worth(symptom: Symptom, diagnosis: Diagnosis, thresholds: Settings) -> bo
         return False
     if symptom.numbers["iteration_s"] < thresholds.large_factor * symptom.numbers["iteration_usual_s"]:
         return False
-    return bool(diagnosis.findings) or symptom.seen_ns - symptom.at_ns >= YOUNG * thresholds.small_ns
+    return bool(diagnosis.findings) or symptom.seen_ns - symptom.at_ns >= 2 * thresholds.small_ns
 
 
 def _is_one_link(finding: Finding) -> bool:

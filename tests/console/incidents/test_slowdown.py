@@ -73,8 +73,8 @@ async def test_the_diagnosis_that_a_small_slowdown_opens_an_incident_for_is_its_
 
     monkeypatch.setattr(revise, "read_and_diagnose", read)
     await live_through(ingest, simulated("gpu_slow", victim=6, amount=1.5))
-    newest = await DiagnosisRevision.objects.filter(number=1).aget()
-    assert newest.culprits == [6] and (newest.window_start_ns, newest.window_end_ns) in asked
+    first = await DiagnosisRevision.objects.filter(number=1).aget()
+    assert first.culprits == [6] and (first.window_start_ns, first.window_end_ns) in asked
     assert len(asked) == len(set(asked))
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from console.incidents.watching.revise import is_left_for_now, is_worth
+from console.incidents.watching.revise import is_worth
 from rca.findings import HABIT, Component, Diagnosis, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from rca.settings import DEFAULT, SECOND_NS, settings_with
 
@@ -76,21 +76,3 @@ def test_what_may_be_a_habit_opens_one_for_nothing_but_somebody_caught() -> None
     symptom = replace(symptom, numbers={**symptom.numbers, HABIT: 3.0})
     assert not is_worth(symptom, said(symptom), DEFAULT) and not is_worth(symptom, said(symptom, Grade.WEAK), DEFAULT)
     assert is_worth(symptom, said(symptom, Grade.STRONG), DEFAULT)
-
-
-@pytest.mark.parametrize(
-    ("times", "lasted_s", "grades", "is_left"),
-    [
-        (1.06, 12, (), True),
-        (1.06, 12, (Grade.WEAK,), True),
-        (1.06, 25, (), False),
-        (1.06, 12, (Grade.MODERATE,), False),
-        (1.5, 12, (), True),
-        (1.5, 12, (Grade.WEAK,), False),
-    ],
-)
-def test_some_nodes_suffice_while_a_slowdown_is_young_and_nothing_they_tell_is_worth_an_incident(
-    times: float, lasted_s: float, grades: tuple[Grade, ...], is_left: bool
-) -> None:
-    symptom = slower(times, lasted_s)
-    assert is_left_for_now(symptom, DEFAULT, said(symptom, *grades)) == is_left
