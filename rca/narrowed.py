@@ -2,9 +2,9 @@
 
 Some nodes are read whole as the norm, of all others one slow iteration; who stands out in it is read whole too, with the peers
 (slow/suspects.py). What the rules make of that is the answer when they are sure. When they are not, or blame a node that
-did not stand out itself, or too many nodes do, everything is read: an answer may take longer, and is never guessed from a part.
-Everything of a job of ten thousand GPUs is more than a look has time for: there those who stand out most are read, and whom the
-rules blame then, and the answer says that it rests on them.
+did not stand out itself, or too many nodes do, everything is read: an answer may take longer, and is not guessed from a part.
+Everything of a job of ten thousand GPUs is more than a look has time for: there those who stand out most are read, and the peers
+of whom the rules blame then, and the answer says that it rests on them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rca.findings import Diagnosis, FaultKind, Grade, Symptom
 from rca.holes import NOT_READ
 from rca.keys import Ints, distinct
 from rca.settings import Settings
-from rca.slow.suspects import CLOCKED_NODES, GLIMPSED, foremost, norm_nodes, peers, slow_span, suspects
+from rca.slow.suspects import CLOCKED_NODES, GLIMPSED, NORM_NODES, foremost, norm_nodes, peers, slow_span, suspects
 
 LARGE_NODES: Final = 160
 LARGE_OPS: Final = 2_000_000
@@ -112,12 +112,18 @@ def _large(source: Source, large_nodes: int, large_ops: int, ops_max: int) -> _L
     """None where everything is to be read."""
     frame = source.frame()
     norm, n_nodes = norm_nodes(frame), len(frame.nodes)
-    if not len(norm):
+    is_small = n_nodes <= NORM_NODES and _is_most(norm, n_nodes)  # reading its norm is reading it
+    if not len(norm) or is_small:
         return None
     clocked = source.whole(norm[:CLOCKED_NODES])
     n_ops = len(clocked.rows("op")) * n_nodes // len(norm[:CLOCKED_NODES])
     is_large = n_nodes >= large_nodes or n_ops >= large_ops
     return _Large(n_nodes, n_nodes * ops_max // max(n_ops, 1), norm, clocked) if is_large else None
+
+
+def _is_most(norm: Ints, n_nodes: int) -> bool:
+    """Whether with those that stand out, and their peers, too many are to be read."""
+    return len(norm) > PART_MAX / 2 * n_nodes
 
 
 def _part(source: Source, symptom: Symptom, large: _Large) -> tuple[Window, Ints] | None:
@@ -134,7 +140,7 @@ def _part(source: Source, symptom: Symptom, large: _Large) -> tuple[Window, Ints
 def _odd(source: Source, symptom: Symptom, large: _Large) -> Ints | None:
     """The nodes that stand out; None where few nodes do not tell who does, and everything can be read."""
     span = slow_span(large.clocked, symptom.at_ns)
-    if not large.is_too_much and (span is None or len(large.norm) > PART_MAX / 2 * large.n_nodes):
+    if not large.is_too_much and (span is None or _is_most(large.norm, large.n_nodes)):
         return None
     if span is None:
         return np.zeros(0, np.int64)
@@ -162,14 +168,14 @@ def _as_far_as_possible(
     source: Source, symptom: Symptom, settings: Settings, large: _Large, odd: Ints, window: Window, found: Diagnosis
 ) -> tuple[Window, Diagnosis]:
     """What a part says that is not sure, where everything is too much: asked once more with the peers of those it blames."""
-    blamed = _blamed(found, window)
-    if len(np.setdiff1d(blamed, odd)):
-        window = _read(source, _with_peers(source, large, np.union1d(odd, blamed)))
+    if blames_others(found, window, odd):
+        blamed = _blamed(found, window)
+        window = _read(source, _with_peers(source, large, np.union1d(odd, blamed[blamed >= 0])))
         found = diagnose(window, symptom, settings)
     return window, replace(found, missing=(*found.missing, TOO_MUCH))
 
 
 def _blamed(found: Diagnosis, window: Window) -> Ints:
-    """(k,) nodes of the ranks that findings blame, more than weakly."""
+    """(k,) nodes of the ranks that findings blame, more than weakly; -1 where it is not known."""
     ranks = [rank for one in found.findings if one.grade is not Grade.WEAK for rank in one.culprits]
     return distinct(window.ranks["node"][np.isin(window.ranks["rank"], ranks)]).astype(np.int64)

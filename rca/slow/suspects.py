@@ -9,7 +9,6 @@ that; why it is so is left to the rules, which get all that these nodes, their p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -30,9 +29,7 @@ DEVIATIONS: Final = 4.0  # of a group's usual, by its median deviation
 LEAST: Final = 0.1  # of the lost time: the rules ask for twice as much
 ALIKE: Final = 0.7  # of what the one that stands out most has: as much as it
 FEW: Final = 8  # nodes that stand out as much: more are no matter of a few
-BY_EACH: Final = (
-    12  # nodes that are looked at for what one measure says: hundreds follow one culprit by some of what it costs
-)
+BY_EACH: Final = 12  # nodes looked at for what one measure says: hundreds follow one culprit by some of what it costs
 BESIDE: Final = 0.5  # of what the one that stands out most has: where more than BY_EACH stand out
 SUSPECTS_MAX: Final = 4 * BY_EACH
 GLIMPSED: Final = (
@@ -82,13 +79,9 @@ def suspects(glimpse: Window, lost_ns: float) -> Ints | None:
 
     glimpse: the ops of all nodes of as long as lost_ns were lost in.
     """
-    compared = _compared(glimpse)
-    found, few, many = (
-        _untold(compared),
-        0.0,
-        0.0,
-    )  # the most that is seen by measures that few, or many, stand out by alike
-    for worst in _worst(compared):
+    found, measured = _unlike(glimpse)
+    few = many = 0.0  # the most that is seen by a measure that few, or many, stand out by alike
+    for worst in measured:
         odd, most = _ordered(worst, lost_ns), float(worst.max(initial=0.0))
         if np.count_nonzero(worst[odd] >= ALIKE * most) > FEW:
             many = max(many, most)
@@ -101,10 +94,9 @@ def suspects(glimpse: Window, lost_ns: float) -> Ints | None:
 
 def foremost(glimpse: Window, lost_ns: float) -> Ints:
     """(k,) nodes that stand out most by each measure, however many do, ascending; at most SUSPECTS_MAX."""
-    compared = _compared(glimpse)
-    by_each = [_ordered(worst, lost_ns)[:BY_EACH] for worst in _worst(compared)]
-    untold = np.flatnonzero(_untold(compared))[:BY_EACH]
-    return np.unique(np.concatenate([*by_each, untold])).astype(np.int64)
+    untold, measured = _unlike(glimpse)
+    by_each = [_ordered(worst, lost_ns)[:BY_EACH] for worst in measured]
+    return np.unique(np.concatenate([*by_each, np.flatnonzero(untold)[:BY_EACH]])).astype(np.int64)
 
 
 def peers(window: Window, nodes: Ints) -> Ints:
@@ -120,43 +112,22 @@ def peers(window: Window, nodes: Ints) -> Ints:
     return found[(found >= 0) & ~np.isin(found, nodes)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Compared:
-    """A glimpse's ops by rank. of: (n,) of each op; node: (n_ranks,); groups: the ranks of each group of replicas with a median;
-    is_alone: (n_ranks,) of fewer."""
-
-    glimpse: Window
-    of: Ints
-    node: Ints
-    groups: Sequence[Ints]
-    is_alone: Mask
-
-
-def _compared(glimpse: Window) -> _Compared:
+def _unlike(glimpse: Window) -> tuple[Mask, list[Floats]]:
+    """(nodes,) with a rank that told less than its replicas, or has too few for a median, so that nobody can say that it is like
+    them; and by each measure, (nodes,) how far a rank of each is beyond its replicas at most."""
     of, n_ranks = np.asarray(glimpse.rows("op")["rank"], np.int64), int(glimpse.ranks["rank"].max(initial=-1)) + 1
-    group, has_mates = _replicas(glimpse, of, n_ranks), np.zeros(n_ranks, bool)
-    groups = _members(group)
+    group, node, has_mates = _replicas(glimpse, of, n_ranks), _nodes(glimpse, n_ranks), np.zeros(n_ranks, bool)
+    groups, is_placed = _members(group), node >= 0
     has_mates[np.concatenate([*groups, np.zeros(0, np.int64)])] = True
-    return _Compared(glimpse, of, _nodes(glimpse, n_ranks), groups, (group >= 0) & ~has_mates)
-
-
-def _untold(compared: _Compared) -> Mask:
-    """(nodes,) with a rank that told less than its replicas, or has too few for a median: nobody can say that it is like them."""
-    n_ranks, of, node = len(compared.node), compared.of, compared.node
     n_ops = np.bincount(of[(of >= 0) & (of < n_ranks)], minlength=n_ranks)
-    found = np.zeros(len(compared.glimpse.nodes), bool)
-    found[node[(_says_less(n_ops, compared.groups) | compared.is_alone) & (node >= 0)]] = True
-    return found
-
-
-def _worst(compared: _Compared) -> list[Floats]:
-    """By each measure, (nodes,) how far the rank of each node that is least like its replicas is beyond them."""
-    node, found = compared.node, list[Floats]()
-    for values in _measures(compared.glimpse, compared.of, len(node)):
-        more, worst = _beyond(values, compared.groups), np.zeros(len(compared.glimpse.nodes))
-        np.maximum.at(worst, node[node >= 0], more[node >= 0])
-        found.append(worst)
-    return found
+    untold = np.zeros(len(glimpse.nodes), bool)
+    untold[node[(_says_less(n_ops, groups) | (group >= 0) & ~has_mates) & is_placed]] = True
+    measured = list[Floats]()
+    for values in _measures(glimpse, of, n_ranks):
+        more, worst = _beyond(values, groups), np.zeros(len(glimpse.nodes))
+        np.maximum.at(worst, node[is_placed], more[is_placed])
+        measured.append(worst)
+    return untold, measured
 
 
 def _ordered(worst: Floats, lost_ns: float) -> Ints:

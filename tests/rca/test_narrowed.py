@@ -185,6 +185,12 @@ def test_of_a_job_that_is_not_large_everything_is_read() -> None:
     assert source.asked == [CLOCKED_NODES, None] and not window.unread
 
 
+def test_a_job_that_is_hardly_more_than_its_norm_is_read_once() -> None:
+    source = Whole(slow("gpu_slow", 2.0, replace(LAYOUT, dp=8), 5))
+    diagnose_slow(source, symptom(source.window), DEFAULT, large_ops=1)
+    assert source.asked == [None]
+
+
 @pytest.mark.parametrize(("share", "is_large"), [(0.9, True), (1.1, False)])
 def test_few_nodes_that_told_very_many_ops_are_a_large_job(share: float, is_large: bool) -> None:
     source = Whole(slow("nic_limited", 0.2))
@@ -200,9 +206,7 @@ def test_when_the_rules_are_not_sure_of_what_a_part_says_everything_is_read(monk
     assert source.asked[-1] is None and not window.unread
 
 
-def test_where_all_is_too_much_the_peers_of_who_is_blamed_are_read_and_the_answer_says_what_it_rests_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_all_is_too_much_the_peers_of_who_is_blamed_are_read_and_the_answer_says_what_it_rests_on() -> None:
     """Of the two partners of this NIC not all partners are read at first (see above)."""
     source = Whole(slow("nic_limited", 0.5, LAYOUT, 23))
     ops_max = len(source.window.rows("op")) - N_NODES
