@@ -175,11 +175,7 @@ class Watch:
             _store(self.incident, found, window.end_ns)
 
     def _judged(self, symptom: Symptom, seen: Window) -> revise.Judged:
-        if symptom.kind is not SymptomKind.STRAGGLER or triggers.is_halved(symptom, DEFAULT):
-            return revise.Judged(is_worth=True)
-        span = min(revise.evidence_start_ns(symptom, seen.end_ns), seen.start_ns), seen.end_ns
-        window, found = self._read_and_diagnose(span, symptom)
-        return revise.Judged(revise.is_worth(symptom, found, DEFAULT), revise.Sight(span, symptom, window, found))
+        return revise.judged_by(lambda span: self._read_and_diagnose(span, symptom), symptom, seen, DEFAULT)
 
     def _evidence(self, symptom: Symptom, seen: Window, sight: revise.Sight | None) -> tuple[Window, Diagnosis]:
         assert self.incident is not None
@@ -188,7 +184,7 @@ class Watch:
         if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
             return seen, diagnose(seen, symptom, DEFAULT)
         span = min(start_ns, seen.start_ns), min(seen.end_ns, end_ns)
-        if sight is not None and (sight.span, sight.symptom) == (span, symptom):
+        if sight is not None and sight.is_of(span, symptom):
             return sight.window, sight.diagnosis
         return self._read_and_diagnose(span, symptom)
 

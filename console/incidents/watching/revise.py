@@ -7,6 +7,7 @@ sight. Batches that come later still, from a spool, revise the diagnosis whose w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -66,6 +67,9 @@ class Sight:
     symptom: Symptom
     window: Window
     diagnosis: Diagnosis
+
+    def is_of(self, span: tuple[int, int], symptom: Symptom) -> bool:
+        return (self.span, self.symptom) == (span, symptom)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +196,7 @@ def _evidence(
     if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
         return seen, diagnose(seen, symptom, thresholds)
     span = min(start_ns, seen.start_ns), min(seen.end_ns, end_ns)
-    if sight is not None and not everything and (sight.span, sight.symptom) == (span, symptom):
+    if sight is not None and not everything and sight.is_of(span, symptom):
         return sight.window, sight.diagnosis
     return read_and_diagnose(incident.attempt_id, span, symptom, thresholds, everything=everything)
 
@@ -213,12 +217,26 @@ def evidence_start_ns(symptom: Symptom, triggered_ns: int) -> int:
 
 def judged(attempt_id: int, symptom: Symptom, seen: Window, thresholds: Settings) -> Judged:
     """A slowdown that has not halved the pace opens an incident once it is worth one; all else does at once."""
+
+    def read(span: tuple[int, int]) -> tuple[Window, Diagnosis]:
+        return read_and_diagnose(attempt_id, span, symptom, thresholds)
+
+    def with_stages(window: Window, found: Diagnosis) -> Diagnosis:
+        return staged(attempt_id, found, window, thresholds)
+
+    return judged_by(read, symptom, seen, thresholds, with_stages)
+
+
+def judged_by(
+    read: Callable[[tuple[int, int]], tuple[Window, Diagnosis]], symptom: Symptom, seen: Window, thresholds: Settings,
+    joined: Callable[[Window, Diagnosis], Diagnosis] = lambda window, found: found,
+) -> Judged:  # fmt: skip
+    """As `judged`. read: what there is in a span, and its diagnosis; joined: with what else is known."""
     if symptom.kind is not SymptomKind.STRAGGLER or is_halved(symptom, thresholds):
         return Judged(is_worth=True)
     span = min(evidence_start_ns(symptom, seen.end_ns), seen.start_ns), seen.end_ns
-    window, found = read_and_diagnose(attempt_id, span, symptom, thresholds)
-    is_wanted = is_worth(symptom, staged(attempt_id, found, window, thresholds), thresholds)
-    return Judged(is_wanted, Sight(span, symptom, window, found))
+    window, found = read(span)
+    return Judged(is_worth(symptom, joined(window, found), thresholds), Sight(span, symptom, window, found))
 
 
 def is_worth(symptom: Symptom, diagnosis: Diagnosis, thresholds: Settings) -> bool:
