@@ -56,14 +56,20 @@ def diagnose_slow(
     """The diagnosis of a slowdown, and the window that it was made from. large_nodes, large_ops: of fewer of both all is read;
     ops_max: of more never all."""
     large = _large(source, large_nodes, large_ops, ops_max)
-    part = _part(source, symptom, large) if large is not None else None
-    if large is not None and part is not None:
-        window, odd = part
-        found = diagnose(window, symptom, settings)
-        if is_sure(found) and not blames_others(found, window, odd):
-            return window, found
-        if large.is_too_much:
-            return _as_far_as_possible(source, symptom, settings, large, odd, window, found)
+    found = _from_a_part(source, symptom, settings, large) if large is not None else None
+    return found or _from_all(source, symptom, settings)
+
+
+def diagnose_all(
+    source: Source, symptom: Symptom, settings: Settings, ops_max: int = OPS_MAX
+) -> tuple[Window, Diagnosis]:
+    """As `diagnose_slow`, from all nodes, however many, unless they told more than `ops_max`."""
+    large = _large(source, 0, 0, ops_max)
+    found = _from_a_part(source, symptom, settings, large) if large is not None and large.is_too_much else None
+    return found or _from_all(source, symptom, settings)
+
+
+def _from_all(source: Source, symptom: Symptom, settings: Settings) -> tuple[Window, Diagnosis]:
     window = source.whole(None)
     return window, diagnose(window, symptom, settings)
 
@@ -124,6 +130,20 @@ def _large(source: Source, large_nodes: int, large_ops: int, ops_max: int) -> _L
 def _is_most(norm: Ints, n_nodes: int) -> bool:
     """Whether with those that stand out, and their peers, too many are to be read."""
     return len(norm) > PART_MAX / 2 * n_nodes
+
+
+def _from_a_part(
+    source: Source, symptom: Symptom, settings: Settings, large: _Large
+) -> tuple[Window, Diagnosis] | None:
+    """What the nodes that matter tell; None where everything is to be read."""
+    part = _part(source, symptom, large)
+    if part is None:
+        return None
+    window, odd = part
+    found = diagnose(window, symptom, settings)
+    if is_sure(found) and not blames_others(found, window, odd):
+        return window, found
+    return _as_far_as_possible(source, symptom, settings, large, odd, window, found) if large.is_too_much else None
 
 
 def _part(source: Source, symptom: Symptom, large: _Large) -> tuple[Window, Ints] | None:

@@ -19,7 +19,7 @@ from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Finding, Grade, Symptom, SymptomKind
 from rca.holes import NOT_READ
 from rca.keys import Ints, Rows
-from rca.narrowed import TOO_MUCH, diagnose_slow, is_sure, unseen_of
+from rca.narrowed import TOO_MUCH, diagnose_all, diagnose_slow, is_sure, unseen_of
 from rca.settings import DEFAULT
 from rca.slow.suspects import CLOCKED_NODES, GLIMPSED, norm_nodes, slow_span, suspects
 from tests.nccl_instrument.simulate.jobs import run, window_after, window_of
@@ -214,6 +214,14 @@ def test_where_all_is_too_much_the_peers_of_who_is_blamed_are_read_and_the_answe
     assert None not in source.asked and window.unread
     assert found.culprits == (23,) and {NOT_READ, TOO_MUCH} <= {*found.missing}
     assert not {NOT_READ, TOO_MUCH} & {*unseen_of(found)}
+
+
+@pytest.mark.parametrize(("share", "is_all"), [(1.1, True), (0.9, False)])
+def test_all_nodes_are_read_for_who_wants_them_unless_that_is_too_much(share: float, is_all: bool) -> None:
+    source = Whole(slow("nic_limited", 0.2))
+    window, found = diagnose_all(source, symptom(source.window), DEFAULT, int(len(source.window.rows("op")) * share))
+    assert found.culprits == (VICTIM,)
+    assert (None in source.asked) == is_all == (not window.unread)
 
 
 @pytest.mark.parametrize("fault", ["gpus_slow", "gpu_slow"])

@@ -23,14 +23,12 @@ from console.incidents import lifecycle
 from console.incidents.acts.asking import BEFORE_NS
 from console.incidents.models import ConditionState, DiagnosisRevision, Incident
 from console.incidents.watching.kept import keep_evidence, load_normal
-from console.incidents.watching.revise import SECOND, answer, evidence_span, evidence_start_ns, onset_ns, store
+from console.incidents.watching.revise import SECOND, answer, evidence_span, evidence_start_ns, read_and_diagnose, store
 from console.incidents.watching.thresholds import settings_of
 from console.stages.joining import staged
 from ingest.read import latest_data_ns
-from ingest.traces.narrow import read_evidence
 from ingest.traces.retention import pin_window
 from ingest.window import Window
-from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Symptom, SymptomKind, diagnosis_from_json
 from rca.narrowed import is_part
 
@@ -87,7 +85,7 @@ def _answer_one(incident: Incident) -> None:
     number = newest.number + 1 if newest else 1
     before = diagnosis_from_json(newest.body) if newest is not None else None
     if newest is not None and before is not None and answer(diagnosis) == answer(before):
-        of_all = " from all nodes" if is_part(before) else ""
+        of_all = " from all nodes" if is_part(before) and not is_part(diagnosis) else ""
         note = f"Diagnosed again{of_all}: the same answer as revision {newest.number}."
         return lifecycle.observe(incident, "confirmed", {}, note=note)
     if number > settings.REVISIONS_MAX:
@@ -126,8 +124,11 @@ def _symptom(incident: Incident, kind: SymptomKind, at_ns: int, sentence: str) -
 def _diagnose(incident: Incident, symptom: Symptom) -> tuple[Window, Diagnosis]:
     thresholds = settings_of(incident.job_id)
     for start_ns, end_ns in _spans(incident, symptom):
-        window = read_evidence(incident.attempt_id, start_ns, end_ns, onset_ns(symptom), now_ns=end_ns)
-        found = staged(incident.attempt_id, diagnose(window, symptom, thresholds), window, thresholds)
+        span = start_ns, end_ns
+        window, traced = read_and_diagnose(
+            incident.attempt_id, span, symptom, thresholds, now_ns=end_ns, everything=True
+        )
+        found = staged(incident.attempt_id, traced, window, thresholds)
         diagnosis = fused(incident, found, thresholds)
         if diagnosis.findings:
             break

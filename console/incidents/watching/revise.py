@@ -31,7 +31,7 @@ from ingest.traces.narrow import SlowEvidence, read_evidence
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, FaultKind, Finding, Grade, Symptom, SymptomKind, diagnosis_from_json, to_json
-from rca.narrowed import diagnose_slow, is_part, unseen_of
+from rca.narrowed import diagnose_all, diagnose_slow, is_part, unseen_of
 from rca.settings import Settings
 from rca.triggers.look import is_halved
 
@@ -54,7 +54,7 @@ LATE_INCIDENTS_MAX: Final = 3  # of an attempt, the newest
 
 
 class Found(Protocol):
-    """The evidence and its diagnosis, once they are wanted; `everything`: of no part of the nodes."""
+    """The evidence and its diagnosis, once they are wanted; `everything`: of no part of the nodes, where they can be read."""
 
     def __call__(self, *, everything: bool = ...) -> tuple[Window, Diagnosis]: ...
 
@@ -144,10 +144,11 @@ def read_and_diagnose(
     *, everything: bool = False,
 ) -> tuple[Window, Diagnosis]:  # fmt: skip
     """What is stored of the evidence in `span`, and the diagnosis; of a large slow job what was needed to be sure, unless
-    `everything` is wanted."""
-    if symptom.kind is SymptomKind.STRAGGLER and not everything:
-        return diagnose_slow(SlowEvidence(attempt_id, *span, symptom.at_ns, now_ns), symptom, thresholds)
-    window = read_evidence(attempt_id, *span, onset_ns(symptom), now_ns=now_ns)
+    `everything` is wanted that can be read at once."""
+    if symptom.kind is SymptomKind.STRAGGLER:
+        source = SlowEvidence(attempt_id, *span, symptom.at_ns, now_ns)
+        return (diagnose_all if everything else diagnose_slow)(source, symptom, thresholds)
+    window = read_evidence(attempt_id, *span, onset_ns(symptom), now_ns=now_ns)  # what was reported may be a hang
     return window, diagnose(window, symptom, thresholds)
 
 
@@ -170,7 +171,7 @@ def _diagnose(incident: Incident, found: Found, thresholds: Settings, *, with_du
     if number > settings.REVISIONS_MAX or not _is_news(incident, newest, diagnosis):
         return
     if newest is not None and is_part(diagnosis) and not is_part(diagnosis_from_json(newest.body)):
-        # what all nodes told is not taken back by what some of them tell
+        # what all nodes told is not taken back by what some of them tell, unless more has come since than can be read
         window, diagnosis = _joined(incident, found(everything=True), thresholds, with_dumps)
         if not _is_news(incident, newest, diagnosis):
             return

@@ -70,12 +70,13 @@ async def test_another_answer_is_a_revision_with_the_thresholds_of_now(
 ) -> None:
     job = await Job.objects.aget()
     await sync_to_async(thresholds.change_settings)(job, {"spread_s": 3}, RITA, "slow news")
-    rules = again.diagnose
+    answered = again.read_and_diagnose
 
-    def other_rules(*arguments: Any) -> Any:
-        return dataclasses.replace(rules(*arguments), findings=())
+    def by_other_rules(*arguments: Any, **options: Any) -> Any:
+        window, found = answered(*arguments, **options)
+        return window, dataclasses.replace(found, findings=())
 
-    monkeypatch.setattr(again, "diagnose", other_rules)
+    monkeypatch.setattr(again, "read_and_diagnose", by_other_rules)
     incident = await ask()
     await look()
     newest = await incident.revisions.alatest("number")
@@ -100,10 +101,10 @@ async def test_an_ended_attempt_is_diagnosed_again_too_by_the_regular_beat(
 async def test_a_diagnosis_that_fails_says_so_and_is_not_tried_for_ever(
     stalled: StallingJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: Any) -> None:
+    def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(again, "diagnose", broken)
+    monkeypatch.setattr(again, "read_and_diagnose", broken)
     incident = await ask()
     await look()
     assert await said(incident) == ("diagnosis failed", "RuntimeError: a bug")
