@@ -29,6 +29,8 @@ from rca.words import communicator_names
 
 OWN_OVER_INSIDE = 0.5
 MUCH_MORE = 3.0  # times as much as what is said of the same ranks already
+OVER_UNSURE = 1.5
+"""Times as much as a tie says, that is not sure and may be of somebody else."""
 SECOND_MIN = 0.5
 """Of what the worst accounts for: less, elsewhere, may be how the others fell in line with it."""
 NOTHING_REPEATS = "The ops of this job do not repeat themselves, so none can be compared with itself."
@@ -145,11 +147,13 @@ def _is_passed_on(inside: Finding, late: Finding) -> bool:
 
 
 def _is_less_of_the_same(inside: Finding, late: Finding) -> bool:
-    """Whether a tie that is not sure of anything is of ranks alone who all surely begin late, by more."""
-    is_unsure = inside.grade is Grade.WEAK and not inside.culprits
-    tied = {rank for subject in inside.tied for rank in subject.ranks}
-    is_sure = late.grade is Grade.STRONG and bool(tied) and tied <= set(late.culprits)
-    return is_unsure and is_sure and excess_ms(late) > excess_ms(inside)
+    """Whether a tie that is not sure of anything is of ranks who all surely begin late, by more; where it may as well be somebody
+    else, by much more."""
+    if inside.grade is not Grade.WEAK or inside.culprits or late.grade is not Grade.STRONG:
+        return False
+    are_late = [set(subject.ranks) <= set(late.culprits) for subject in inside.tied]
+    least = (1.0 if all(are_late) else OVER_UNSURE) * excess_ms(inside)
+    return any(are_late) and excess_ms(late) > least
 
 
 def _groups(slowdown: Slowdown, finding: Finding) -> set[int]:

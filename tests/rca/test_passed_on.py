@@ -45,16 +45,23 @@ WAY = replace(
     ENDS, rule="slow_nic", component=Component.NETWORK, grade=Grade.WEAK,
     tied=(Subject("nic", "16", (16,)), Subject("nic", "18", (18,))),
 )  # fmt: skip
+ELSEWHERE = Subject("nic", "30", (30,))
 
 
 def test_a_way_between_ranks_of_a_node_that_is_not_sure_is_what_the_whole_node_that_begins_late_makes_of_it() -> None:
     assert _is_less_of_the_same(WAY, NODE)
 
 
+def test_a_way_from_the_node_to_elsewhere_is_so_where_the_node_begins_late_by_much_more() -> None:
+    way, much = replace(WAY, tied=(*WAY.tied, ELSEWHERE)), (Evidence("own delay", 266.0, PER_ITERATION),)
+    assert _is_less_of_the_same(way, replace(NODE, evidence=much))
+    assert not _is_less_of_the_same(replace(way, tied=(ELSEWHERE,)), replace(NODE, evidence=much))
+
+
 @pytest.mark.parametrize(
     ("inside", "late"),
     [
-        (replace(WAY, tied=(*WAY.tied, Subject("nic", "30", (30,)))), NODE),
+        (replace(WAY, tied=(*WAY.tied, ELSEWHERE)), NODE),
         (replace(WAY, culprits=(16,)), NODE),
         (replace(WAY, grade=Grade.MODERATE), NODE),
         (replace(WAY, tied=()), NODE),
