@@ -55,6 +55,13 @@ import numpy.typing as npt
 from nccl_instrument.planes import PlaneTable, PlaneTables, Sent, planes_of, to_planes
 from nccl_instrument.tables import DTYPE, GROUPS, TABLES, empty_rows
 
+try:
+    from zlib_ng import zlib_ng
+except ImportError:  # a training node has numpy alone
+    zlib_ng = None  # type: ignore[assignment]
+
+_INFLATING: Final[Any] = zlib_ng or zlib
+"""A server inflates tens of thousands of sections for one diagnosis, and zlib-ng is more than twice as fast."""
 MAGIC: Final = b"DGTB"
 MAJOR: Final = 2
 MINOR: Final = 5
@@ -346,10 +353,10 @@ def _inflate_section(section: _Section) -> Iterator[tuple[str, PlaneTable]]:
 
 
 def _inflate(body: memoryview, size: int) -> npt.NDArray[np.uint8]:
-    inflater = zlib.decompressobj()
+    inflater = _INFLATING.decompressobj()
     try:
         planes = inflater.decompress(body, size + 1)
-    except zlib.error as error:
+    except _INFLATING.error as error:
         raise BadBatch("a section does not inflate") from error
     if len(planes) != size or not inflater.eof or inflater.unused_data:
         raise BadBatch("inflated size is not what the directory says")

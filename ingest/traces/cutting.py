@@ -19,6 +19,7 @@ from ingest.columns import Growing
 from ingest.door.arrival import completed_ns
 from ingest.jobs.roster_columns import Roster, place_members, place_ranks
 from ingest.traces.stacked import CHUNK_ROWS, Stack, is_plain, newest
+from ingest.traces.uncollected import uncollected
 from ingest.window import WINDOW_DTYPE, Rows
 from nccl_instrument.planes import PlaneTable
 from nccl_instrument.tables import GROUPS, ROW_TIME, TIME_COLUMNS
@@ -55,6 +56,7 @@ class Bounds:
     comms: npt.NDArray[np.uint64] | None = None
 
 
+@uncollected()
 def cut(
     tables: Collection[str],
     stored: Groups,

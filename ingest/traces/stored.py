@@ -17,6 +17,7 @@ import psycopg
 from django.db import connection
 
 from ingest.traces.cutting import Group
+from ingest.traces.uncollected import uncollected
 from nccl_instrument.wire import BadBatch, checked_batch
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Reading:
     rest_ns: Mapping[str, int] = field(default_factory=dict)
 
 
+@uncollected()
 def read_groups(reading: Reading) -> tuple[dict[str, list[Group]], Counter[int]]:
     """What is stored, by group, and node id → groups of it whose sum is wrong. Pinned batches are included once."""
     found: dict[str, list[Group]] = {group: [] for group in reading.groups}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from ingest.models import Attempt, Node
 from ingest.read import latest_data_ns, read_nodes, read_rollups, read_window, running_attempts
 from ingest.traces.cutting import Bounds, cut
 from ingest.traces.cutting import Group as StoredGroup
+from ingest.traces.uncollected import uncollected
 from ingest.window import MEMBER, RANK, TRACE_TABLES, Window
 from nccl_instrument.tables import DTYPE, OP_REOPENED, TIME_COLUMNS, empty_rows
 from nccl_instrument.wire import TraceBatch, encode_batch
@@ -327,3 +329,14 @@ def before_the_other_joined(known: int) -> Roster:
     ranks = roster.ranks[roster.ranks["node"] == known].copy()
     ranks["node"] = 0
     return replace(roster, node_ids=roster.node_ids[[known]], ranks=ranks)
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_reading_leaves_the_search_for_cycles_as_it_was(was_enabled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(gc, "isenabled", lambda: was_enabled)
+    monkeypatch.setattr(gc, "disable", lambda: said.append("off"))
+    monkeypatch.setattr(gc, "enable", lambda: said.append("on"))
+    with pytest.raises(KeyError), uncollected():
+        raise KeyError
+    assert said == ["off", "on"][: 1 + was_enabled]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from zlib_ng import zlib_ng
 
 from nccl_instrument import tables, wire
 
@@ -152,6 +155,21 @@ def test_how_a_table_was_sent_is_read_from_its_bytes_not_from_the_number_of_rows
         many_by_rows = wire.encode_batch(make(loss=many))
     assert (wire.decode_batch(few_by_planes).rows("loss") == few).all()
     assert (wire.decode_batch(many_by_rows).rows("loss") == many).all()
+
+
+@pytest.mark.parametrize("inflating", [zlib, zlib_ng], ids=["as on a training node", "as on the server"])
+def test_either_library_inflates_a_batch_and_says_where_one_is_broken(
+    inflating: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "_INFLATING", inflating)
+    raw, batch = GOLDEN.read_bytes(), golden_batch()
+    assert wire.decode_batch(raw).tables["op"].tobytes() == batch.tables["op"].tobytes()
+    section = wire.open_batch(raw).sections[0]
+    broken = replace(section, body=memoryview(b"?" + bytes(section.body)[1:]))
+    longer = replace(section, body=memoryview(bytes(section.body) + b"x"))
+    for one, reason in ((broken, "does not inflate"), (longer, "inflated size")):
+        with pytest.raises(wire.BadBatch, match=reason):
+            dict(wire._inflate_section(one))
 
 
 def test_a_section_alone_is_a_batch_with_the_bytes_that_came() -> None:
