@@ -214,6 +214,7 @@ def _nic() -> tuple[Column, ...]:
         # Failed work requests, as the shim in front of libibverbs saw them.
         Column("completion_errors", "<u8", unknown=2**64 - 1),
         Column("completion_status", "u1"),  # of the last one, as ibv_wc_status numbers them; 0 none
+        Column("xmit_wait", "<u8", unknown=2**64 - 1),
     )
 
 

@@ -4,7 +4,7 @@ A frozen dataclass, `encode_batch`, `decode_batch`, and one exception; no I/O. T
 and nothing else, so the byte table here is the whole contract between node and server. Anything wrong with the bytes is
 BadBatch; a row that is well-formed but cannot be true is the receiver's to drop.
 
-Byte table (little-endian), MAJOR.MINOR = 2.5:
+Byte table (little-endian), MAJOR.MINOR = 2.6:
 
 | offset | bytes | field |
 |---|---|---|
@@ -64,7 +64,7 @@ _INFLATING: Final[Any] = zlib_ng or zlib
 """A server inflates tens of thousands of sections for one diagnosis, and zlib-ng is more than twice as fast."""
 MAGIC: Final = b"DGTB"
 MAJOR: Final = 2
-MINOR: Final = 5
+MINOR: Final = 6
 BATCH_BYTES_MAX: Final = 4 * 2**20
 ROWS_BYTES_MAX: Final = 64 * 2**20
 ROWS_MAX: Final = 500_000

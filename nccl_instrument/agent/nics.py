@@ -34,6 +34,7 @@ _NET_FILES: Final = {
     "errors": ("statistics/rx_errors", "statistics/tx_errors"),
     "drops": ("statistics/rx_dropped", "statistics/tx_dropped"),
     "retransmits": (),
+    "xmit_wait": (),
 }
 _IB_FILES: Final = {
     "rx_bytes": ("counters/port_rcv_data",),
@@ -41,6 +42,7 @@ _IB_FILES: Final = {
     "errors": ("counters/symbol_error", "counters/port_rcv_errors", "counters/local_link_integrity_errors"),
     "drops": ("counters/port_xmit_discards", "hw_counters/out_of_buffer"),
     "retransmits": ("hw_counters/packet_seq_err", "hw_counters/local_ack_timeout_err", "hw_counters/rnr_nak_retry_err"),
+    "xmit_wait": ("counters/port_xmit_wait",),
 }
 
 

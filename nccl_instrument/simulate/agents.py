@@ -73,7 +73,7 @@ class Seen:
     live_ops: Rows
     progress: Rows
     processes: Rows
-    nic_bytes: npt.NDArray[np.uint64]
+    nic_counted: npt.NDArray[np.uint64]
     nic_down: npt.NDArray[np.bool_]
     traffic: tuple[Rows, npt.NDArray[np.int64]] | None
 
@@ -180,7 +180,7 @@ class Agents:
         if self.schema is not None:
             declared = schema_rows(roster, here.nodes, self.schema, now_ns)
             tables["schema"] = declared, np.repeat(here.nodes, len(declared) // len(here.nodes))
-        nics = nic_rows(roster, here.nodes, seen.nic_bytes, seen.nic_down, now_ns)
+        nics = nic_rows(roster, here.nodes, seen.nic_counted, seen.nic_down, now_ns)
         return tables | {"nic": (nics, np.repeat(here.nodes, roster.layout.n_nics_per_node))}
 
     def _take(self, waiting: list[list[Rows]], new: Rows, here: _Phase) -> Rows:

@@ -227,10 +227,10 @@ class Engine:
         return self._rings
 
     def nics(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-        """(n_nics, 2) bytes received and sent, and (n_nics,) whether each is down."""
-        moved, is_down = np.zeros((self._n_nics, 2), np.uint64), np.zeros(self._n_nics, np.uint8)
-        self._library.sim_nics(self._sim, _pointer(moved), _pointer(is_down))
-        return moved, is_down.astype(bool)
+        """(n_nics, 3) bytes received and sent and ns that the port waited, and (n_nics,) whether each is down."""
+        counted, is_down = np.zeros((self._n_nics, 3), np.uint64), np.zeros(self._n_nics, np.uint8)
+        self._library.sim_nics(self._sim, _pointer(counted), _pointer(is_down))
+        return counted, is_down.astype(bool)
 
     def _read(self, call: str, dtype: np.dtype[np.void], ranks: npt.NDArray[np.int32]) -> Rows:
         assert ranks.dtype == np.int32 and ranks.flags.c_contiguous

@@ -34,6 +34,7 @@ LIBRARY_VERSION: Final = 22_809
 ABI: Final = 5
 CPU_SHARE: Final = 0.25
 N_THREADS: Final = 14
+WAIT_TICK_NS: Final = 4  # of port_xmit_wait
 _WAITS: Final = ("gpu_wait_ns", "peer_wait_ns", "net_wait_ns")
 _OF_KERNELS: Final = ("kernels_begun", "kernels_open", "last_kernel_ns")
 _OP_DURATIONS: Final = (*_WAITS, *(f"receive_{name}" for name in _WAITS))
@@ -195,9 +196,9 @@ def process_rows(roster: Roster, raw: Rows, tick_ns: int) -> tuple[Rows, Ints]:
 
 
 def nic_rows(
-    roster: Roster, nodes: Ints, moved: npt.NDArray[np.uint64], is_down: npt.NDArray[Any], tick_ns: int
+    roster: Roster, nodes: Ints, counted: npt.NDArray[np.uint64], is_down: npt.NDArray[Any], tick_ns: int
 ) -> Rows:
-    """(nodes × NICs,) rows of `nic`, node by node. moved: (all NICs, 2) bytes received and sent."""
+    """(nodes × NICs,) rows of `nic`, node by node. counted: (all NICs, 3) bytes received and sent, ns that the port waited."""
     per_node = roster.layout.n_nics_per_node
     nics = (nodes[:, None] * per_node + np.arange(per_node)).ravel()
     rows = empty_rows("nic", len(nics))
@@ -206,5 +207,7 @@ def nic_rows(
     rows["name"] = _texts([f"nic{i}" for i in range(per_node)], 16)[nics % per_node]
     rows["port_state"] = np.where(is_down[nics], PORT_STATES.index("down"), PORT_STATES.index("up"))
     rows["speed_mbps"] = int(roster.physics.link_mbit)
-    rows["rx_bytes"], rows["tx_bytes"] = moved[nics, 0], moved[nics, 1]
+    rows["rx_bytes"], rows["tx_bytes"] = counted[nics, 0], counted[nics, 1]
+    if roster.transport == IB:  # network interfaces do not tell
+        rows["xmit_wait"] = counted[nics, 2] // WAIT_TICK_NS
     return rows

@@ -7,7 +7,8 @@ What waits to be handed over after it has arrived waits for that end's own NIC a
 A credit travels with what its sender sends: a NIC that holds up all it sends holds up the credits that its neighbours wait
 for, and gets theirs in time, if its NIC queues credits behind data at all. Where the one that owes them sends nothing that they
 could queue behind, they come late through the NIC of who waits for them, which hands over late what arrives at it. A link that
-is slow itself delays both ends' alike, and then nothing is told.
+is slow itself delays both ends' alike, and then nothing is told. Where ports count how long they had data to send that nobody
+took (port_waits.py), a slow receiver makes the sender's wait, and a slow sender none.
 """
 
 from __future__ import annotations
@@ -19,21 +20,26 @@ import numpy as np
 from rca.keys import Ints, Mask
 from rca.slow.ends import COVERED, Ends
 from rca.slow.inside import Wait
+from rca.slow.port_waits import waits_grown_ns
 from rca.slow.slowdown import Slowdown, uses_sockets
 from rca.slow.streams import Floats
 
 FLUSH_MIN = 0.2  # of how much longer its data is on the wire
 CREDIT_MIN = 0.3
+WAITS_MIN, WAITS_NOT_MAX = 0.1, 0.1  # of how much longer its data is on the wire: at least, and at most
 SENDS_MIN = 0.1  # of the time on the wire of the end that sends most: credits queue behind no less
 BUSY_MIN = 0.6  # of the op's time
 APART_MIN = 3.0  # times as much at one end as at the other: less is noise, or what both share
 
 
 class Told(NamedTuple):
-    """The ends that hold up what is slow, none where nothing tells; by_credits: only credits told them."""
+    """The ends that hold up what is slow, none where nothing tells. by: what alone told them, where that is not sure."""
 
     ends: tuple[int, ...] = ()
-    by_credits: bool = False
+    by: str = ""
+
+
+BY_CREDITS, BY_WAITS = "credits that come late tell", "how long ports had data that nobody took tells"
 
 
 def told_apart(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, ...]) -> Told:
@@ -46,6 +52,30 @@ def told_apart(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, .
     late = flushed >= FLUSH_MIN
     if late.any() and _is_apart(flushed, late) and _explains(ends, group, late):
         return Told(_those(group, late))
+    by_waits = _by_waits(slowdown, ends, end_of, group)
+    return by_waits if by_waits.ends else _by_credits(slowdown, ends, end_of, group, is_slow, float(wire))
+
+
+def _by_waits(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, ...]) -> Told:
+    """Who takes what a port waits to send, or sends what none waits to; nobody where it is not told of every slow connection."""
+    between = np.flatnonzero(ends.is_slow & np.isin(ends.sender, group) & np.isin(ends.receiver, group))
+    nic = slowdown.ranks.nic[slowdown.at]
+    nic_of = np.full(int(end_of.max()) + 1, -1)
+    nic_of[end_of] = nic
+    at = nic_of[ends.sender[between]]
+    least, most = np.where(at >= 0, waits_grown_ns(slowdown)[:, at], np.nan)
+    more = (ends.now_ns - ends.usual_ns)[between]
+    waits, does_not = least >= WAITS_MIN * more, most <= WAITS_NOT_MAX * more
+    if not len(between) or not (waits | does_not).all():
+        return Told()
+    those = np.isin(group, np.where(waits, ends.receiver[between], ends.sender[between]))
+    return Told(_those(group, those), BY_WAITS) if not those.all() and _explains(ends, group, those) else Told()
+
+
+def _by_credits(
+    slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, ...], is_slow: Mask, wire: float
+) -> Told:
+    """Who holds up credits with the data it sends, or lets nobody's through. wire: ns by which the worst end's is longer."""
     waited = (
         _of_ends(slowdown, _more(slowdown, "peer_wait_ns", less="receive_peer_wait_ns") * is_slow, end_of, group) / wire
     )
@@ -58,7 +88,7 @@ def told_apart(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, .
     late_taken = _of_ends(slowdown, slowdown.inside.excess(Wait.COPY), end_of, group)[~kept] >= FLUSH_MIN * wire
     if not sends[~kept].any() and late_taken.any():
         return Told()  # it owes them because its GPU takes late what has come
-    return Told(_those(group, holds), by_credits=True) if holds.any() and _explains(ends, group, holds) else Told()
+    return Told(_those(group, holds), BY_CREDITS) if holds.any() and _explains(ends, group, holds) else Told()
 
 
 def _is_busy(slowdown: Slowdown) -> Mask:

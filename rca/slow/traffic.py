@@ -12,6 +12,8 @@ traffic. Each direction counts for itself; a port that does not count one of the
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ingest.columns import rows_at, taken
@@ -25,29 +27,42 @@ DIRECTIONS = (("tx_bytes", SEND), ("rx_bytes", RECEIVE))
 CARRIED = {SEND: RDMA_TRANSMITTED, RECEIVE: RECEIVED}  # chunks whose bytes a flow has counted
 
 
+class Ports(NamedTuple):
+    """What ports counted: rows by port and time, the key of each one's port. at: (N,) place of each of the ranks' NICs among the
+    distinct keys, -1 unknown."""
+
+    rows: Rows
+    key: Keys
+    at: Ints
+
+
+def ports_of(slowdown: Slowdown) -> Ports:
+    """The readings of all ports."""
+    rows = slowdown.window.rows("nic")
+    key = mix(rows["node"], rows["index"])
+    order = np.lexsort((rows["tick_ns"], key))
+    rows, key = rows[order], key[order]
+    nics = slowdown.ranks.nics
+    return Ports(rows, key, Index(np.unique(key)).find(mix(nics["node"], nics["index"])))
+
+
 def foreign_shares(slowdown: Slowdown) -> Floats:
     """(N,) of each of the ranks' NICs the share of the bytes now, of the direction with more, by which others' have grown.
 
     NaN where it cannot be told: fewer than three readings of one of the two times, or nothing counted.
     """
-    rows = slowdown.window.rows("nic")
-    key = mix(rows["node"], rows["index"])
-    order = np.lexsort((rows["tick_ns"], key))
-    rows, key = rows[order], key[order]
-    of_nic = Index(np.unique(key)).find(mix(slowdown.ranks.nics["node"], slowdown.ranks.nics["index"]))
-    found = np.full(len(of_nic), np.nan)
-    if not len(key):
+    ports = ports_of(slowdown)
+    found = np.full(len(ports.at), np.nan)
+    if not len(ports.key):
         return found
     for counter, direction in DIRECTIONS:
-        usual, now = (
-            _rates(slowdown, rows, key, counter, those)[:, of_nic] for those in (slowdown.usual, slowdown.slow)
-        )
+        usual, now = (rates(slowdown, ports, counter, those) for those in (slowdown.usual, slowdown.slow))
         most = share_of((usual[0] * slowdown.usual_ns / slowdown.slow_ns, usual[1]), (now[0], now[1]))
         more = np.nan_to_num(most) > 0  # of the others nothing is asked: it would be less still
         own = job_bytes(slowdown, direction, more) if more.any() else usual[0] * 0.0
         own = np.minimum(own / slowdown.usual_ns, usual[0])
         left = usual[0] - own * (1.0 - slowdown.usual_ns / slowdown.slow_ns)  # if the others' are as many as before
-        found = np.fmax(found, np.where(of_nic >= 0, share_of((left, usual[1]), (now[0], now[1])), np.nan))
+        found = np.fmax(found, np.where(ports.at >= 0, share_of((left, usual[1]), (now[0], now[1])), np.nan))
     return found
 
 
@@ -113,13 +128,14 @@ def _of_flows(slowdown: Slowdown, direction: int, asked: Mask) -> Floats:
     return found
 
 
-def _rates(slowdown: Slowdown, rows: Rows, key: Keys, counter: str, those: Mask) -> Floats:
-    """(2, K) bytes a ns that passed each NIC during these iterations, and the error that may have; NaN unknown."""
-    iterations, keys = slowdown.iterations, np.unique(key)
+def rates(slowdown: Slowdown, ports: Ports, counter: str, those: Mask) -> Floats:
+    """(2, N) by how much a ns the counter of each of the ranks' NICs grew during these iterations, and the error that may have;
+    NaN unknown. `ports` holds readings."""
+    rows, key, iterations, keys = ports.rows, ports.key, slowdown.iterations, np.unique(ports.key)
     since = np.nanmin(iterations.began[:, those]) + iterations.start_ns
     until = np.nanmax(iterations.began[:, those]) + iterations.start_ns
     counted = rows[counter].astype(np.int64)  # a port that does not count it says 2⁶⁴ - 1
     inside = (rows["tick_ns"] >= since) & (rows["tick_ns"] <= until) & (counted >= 0)
     found = np.full((2, len(keys)), np.nan)
     found[:, Index(keys).find(np.unique(key[inside]))] = per_ns(key[inside], rows["tick_ns"][inside], counted[inside])
-    return found
+    return found[:, ports.at]

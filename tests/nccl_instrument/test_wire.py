@@ -20,12 +20,12 @@ from nccl_instrument import tables, wire
 
 BOOT = bytes(range(16))
 FOLDER = Path(__file__).parents[1] / "golden"
-GOLDEN = FOLDER / "trace-batch-2.5.bin"
+GOLDEN = FOLDER / "trace-batch-2.6.bin"
 TABLES_2_0 = ("comm", "op", "live_op", "flow", "progress", "process", "nic", "loss")
 TABLES_2_1 = (*TABLES_2_0, "status")
 TABLES_2_2 = (*TABLES_2_1, "schema", "recorder", "stage", "side")
 OLDER = {"2.0": TABLES_2_0, "2.1": TABLES_2_1, "2.2": TABLES_2_2, "2.3": (*TABLES_2_2, "traffic"),
-         "2.4": (*TABLES_2_2, "traffic")}  # fmt: skip
+         "2.4": (*TABLES_2_2, "traffic"), "2.5": (*TABLES_2_2, "traffic")}  # fmt: skip
 
 
 SECTION_AT = 60 + 9
@@ -50,7 +50,7 @@ def loss_batch() -> bytes:
 
 def test_an_empty_batch_is_these_bytes() -> None:
     rest = BOOT + struct.pack("<QqqHH", 7, 1_000, 2_000, 3, 6) + b"jobnode-a"
-    head = b"DGTB\x02\x05\x00\x00" + struct.pack("<II", 0, zlib.crc32(rest))
+    head = b"DGTB\x02\x06\x00\x00" + struct.pack("<II", 0, zlib.crc32(rest))
     assert wire.encode_batch(make()) == head + rest
     assert wire.decode_batch(head + rest) == make()
 
@@ -78,11 +78,12 @@ def test_many_rows_are_sent_as_these_byte_planes() -> None:
 
 
 ADDED_SINCE = {
-    "2.0": {"nic": 2, "comm": 2, "progress": 3},
-    "2.1": {"nic": 2, "comm": 2, "progress": 3},
-    "2.2": {"nic": 2, "comm": 2, "progress": 3},
-    "2.3": {"comm": 2, "progress": 3},
-    "2.4": {"progress": 3},
+    "2.0": {"nic": 3, "comm": 2, "progress": 3},
+    "2.1": {"nic": 3, "comm": 2, "progress": 3},
+    "2.2": {"nic": 3, "comm": 2, "progress": 3},
+    "2.3": {"nic": 1, "comm": 2, "progress": 3},
+    "2.4": {"nic": 1, "progress": 3},
+    "2.5": {"nic": 1},
 }
 """Columns at the end of tables that older versions have, too: these are sent without them, and read as unknown."""
 

@@ -1,4 +1,4 @@
-"""Which end of a link holds it up is told by credits and hand-over only in ops that wait for the wire."""
+"""Which end of a link holds it up is told by credits and hand-over only in ops that wait for the wire; here no port counts waits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from rca.slow.ends import ends_of
 from rca.slow.hand_over import told_apart
 from rca.slow.slowdown import Slowdown, slowdown_of
 from tests.nccl_instrument.simulate.jobs import window_after
+from tests.rca.test_port_waits import counting
 from tests.rca.test_slowdowns_simulated import AT_S, ONSET_NS, SECONDS, THROUGH_NODES, diagnosed, slow
 
 
 def slowed(victim: int) -> Slowdown:
     """A ring through nodes of two ranks, where a NIC talks to one other NIC alone."""
-    slowdown = slowdown_of(slow("nic_limited", THROUGH_NODES, victim, 0.25), ONSET_NS, DEFAULT)
+    slowdown = slowdown_of(counting(slow("nic_limited", THROUGH_NODES, victim, 0.25), None), ONSET_NS, DEFAULT)
     assert slowdown is not None
     return slowdown
 
@@ -51,7 +52,7 @@ def test_the_end_whose_neighbour_alone_waits_for_credits_holds_them_up(victim: i
 )
 def test_what_credits_alone_tell_is_not_strong_and_late_hand_over_is(fault: str, amount: float, grade: str) -> None:
     """A NIC need not queue credits behind data; one that hands over late does so by itself."""
-    best = diagnosed(slow(fault, THROUGH_NODES, 3, amount)).findings[0]
+    best = diagnosed(counting(slow(fault, THROUGH_NODES, 3, amount), None)).findings[0]
     assert (best.culprits, best.grade) == ((3,), Grade(grade))
     assert ("Only credits" in best.sentence) == (grade == "moderate")
 
@@ -60,7 +61,7 @@ def test_credits_that_nothing_is_sent_before_come_late_through_the_nic_of_who_wa
     """Of a ring that turns one way rank 4 sends nothing over the network; a NIC behind a slow PCIe hands over late."""
     one_way = replace(TESTBED, n_channels=1)
     window = window_after("nic_pcie_slow", THROUGH_NODES, 3, 0.3, at_s=AT_S, seconds=SECONDS, physics=one_way)
-    best = diagnosed(window).findings[0]
+    best = diagnosed(counting(window, None)).findings[0]
     assert (best.culprits, best.grade) == ((3,), Grade.MODERATE)
     assert "Only credits" in best.sentence and "what comes in" not in best.sentence
 
@@ -70,14 +71,14 @@ def test_credits_of_a_gpu_that_takes_late_what_has_come_blame_no_nic(victim: int
     """A ring of one way: who sends to the slow GPU waits for its credits, and the NIC between them hands over as fast as ever."""
     layout, one_way = Layout(tp=1, pp=1, dp=16, ranks_per_node=4), replace(TESTBED, n_channels=1, dp_reduce="sharded")
     window = window_after("gpu_pcie_slow", layout, victim, 2.7, at_s=AT_S, seconds=SECONDS, physics=one_way)
-    found = diagnosed(window).findings
+    found = diagnosed(counting(window, None)).findings
     assert all(one.culprits in ((), (victim,)) for one in found)
 
 
 def test_a_nic_that_is_only_sent_to_and_slow_is_not_told_by_credits_that_come_in_time() -> None:
     one_way = replace(TESTBED, n_channels=1)
     window = window_after("nic_limited", THROUGH_NODES, 4, 0.25, at_s=AT_S, seconds=SECONDS, physics=one_way)
-    best = diagnosed(window).findings[0]
+    best = diagnosed(counting(window, None)).findings[0]
     assert (best.culprits, best.grade) == ((), Grade.WEAK)
 
 
@@ -85,6 +86,6 @@ def test_a_nic_that_is_only_sent_to_and_slow_is_not_told_by_credits_that_come_in
 def test_credits_that_wait_behind_nothing_blame_nobody(victim: int) -> None:
     physics = replace(TESTBED, credits_queue=False)
     window = window_after("nic_limited", THROUGH_NODES, victim, 0.25, at_s=AT_S, seconds=SECONDS, physics=physics)
-    best = diagnosed(window).findings[0]
+    best = diagnosed(counting(window, None)).findings[0]
     assert (best.culprits, best.grade) == ((), Grade.WEAK)
     assert {one.ranks for one in best.tied} == {(3,), (4,)}

@@ -21,7 +21,7 @@ int64_t sim_progress(struct sim *sim, const int32_t *ranks, int64_t n_ranks, str
 void sim_processes(struct sim *sim, const int32_t *ranks, int64_t n_ranks, struct process_row *rows);
 int64_t sim_finished(struct sim *sim, struct op_row *rows, int64_t rows_max);
 int64_t sim_steps(struct sim *sim, struct step_row *rows, int64_t rows_max);
-void sim_nics(struct sim *sim, uint64_t *bytes, uint8_t *is_down);
+void sim_nics(struct sim *sim, uint64_t *counted, uint8_t *is_down);
 
 /* Large tables are visited at random: with pages of 2 MiB the processor finds them without a walk each time. */
 static void *zeroed(int64_t n, size_t size)
@@ -382,13 +382,14 @@ int64_t sim_steps(struct sim *sim, struct step_row *rows, int64_t rows_max)
     return n;
 }
 
-/* bytes: received and sent of every NIC, by whomever. */
-void sim_nics(struct sim *sim, uint64_t *bytes, uint8_t *is_down)
+/* counted: bytes received and sent by every NIC, of whomever, and ns that its port waited. */
+void sim_nics(struct sim *sim, uint64_t *counted, uint8_t *is_down)
 {
     for (int32_t i = 0; i < sim->settings.n_nics; i++) {
         uint64_t others = others_bytes_now(sim, &sim->nics[i]);
-        bytes[2 * i] = sim->nics[i].rx_bytes + others;
-        bytes[2 * i + 1] = sim->nics[i].tx_bytes + others;
+        counted[3 * i] = sim->nics[i].rx_bytes + others;
+        counted[3 * i + 1] = sim->nics[i].tx_bytes + others;
+        counted[3 * i + 2] = (uint64_t)sim->nics[i].waited_ns;
         is_down[i] = sim->nics[i].is_down;
     }
 }

@@ -69,15 +69,28 @@ static int is_dead(const struct sim *sim, const struct link *link)
     return sim->nics[from->spec.nic].is_down || sim->nics[to->spec.nic].is_down || to->is_killed || from->is_killed;
 }
 
+/* The port has data and may send none: whoever comes behind it gives no credits. While it sends other data it does not wait. */
+static void wait_at(struct nic *from, int64_t since, int64_t until)
+{
+    since = largest(since, largest(from->waited_until_ns, from->tx_ns));
+    if (until <= since)
+        return;
+    from->waited_ns += until - since;
+    from->waited_until_ns = until;
+}
+
 static int64_t leave_ns(struct sim *sim, struct link *link, struct nic *from, struct nic *to, uint32_t step)
 {
     uint32_t bytes = slot_of(link, step)->bytes_sent;
     int64_t start = slot_of(link, step)->start_ns;
     int64_t leave = start + dma_ns(sim, from, link->spec.from_rank, bytes, wobble(sim, from, link));
     leave = largest(leave, reserve(&from->up_ns, start, cost_ns(from, bytes, from->wire_share)));
+    int64_t ready = leave;
     leave = largest(leave, reserve(&to->down_ns, start, cost_ns(to, bytes, to->wire_share)));
     int64_t taken = dma_ns(sim, to, link->spec.to_rank, bytes, wobble(sim, to, link));
-    return largest(leave, reserve(&to->rx_ns, start, taken));
+    leave = largest(leave, reserve(&to->rx_ns, start, taken));
+    wait_at(from, ready, leave);
+    return leave;
 }
 
 static void want_ack(struct sim *sim, int32_t at, struct link *link, int64_t ns)

@@ -27,18 +27,18 @@ INTERFACE = {
 PORT = {
     "state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)", "counters/port_rcv_data": "10", "counters/port_xmit_data": "20",
     "counters/symbol_error": "1", "counters/port_xmit_discards": "5", "hw_counters/packet_seq_err": "2",
-    "hw_counters/local_ack_timeout_err": "3",
+    "hw_counters/local_ack_timeout_err": "3", "counters/port_xmit_wait": "9",
 }  # fmt: skip
 
 
-def test_an_interface_tells_traffic_errors_and_drops_but_no_retransmits(tmp_path: Path) -> None:
+def test_an_interface_tells_traffic_errors_and_drops_but_no_retransmits_nor_waits(tmp_path: Path) -> None:
     row = read_nic(2, Nic("eth0", make_folder(tmp_path, INTERFACE)), 7)[0]
-    assert row.item() == (7, 2, b"eth0", 1, 25000, 100, 200, 3, 7, UNKNOWN_COUNT, UNKNOWN_COUNT, 0)
+    assert row.item() == (7, 2, b"eth0", 1, 25000, 100, 200, 3, 7, UNKNOWN_COUNT, UNKNOWN_COUNT, 0, UNKNOWN_COUNT)
 
 
-def test_an_infiniband_port_counts_in_words_and_tells_retransmits(tmp_path: Path) -> None:
+def test_an_infiniband_port_counts_in_words_and_tells_retransmits_and_waits(tmp_path: Path) -> None:
     row = read_nic(0, Nic("mlx5_0", make_folder(tmp_path, PORT)), 7)[0]
-    assert row.item() == (7, 0, b"mlx5_0", 1, 400_000, 40, 80, 1, 5, 5, UNKNOWN_COUNT, 0)
+    assert row.item() == (7, 0, b"mlx5_0", 1, 400_000, 40, 80, 1, 5, 5, UNKNOWN_COUNT, 0, 9)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_port_state_is_up_down_or_honestly_unknown(files: dict[str, str], st
 
 def test_a_folder_that_does_not_exist_is_unknown_in_every_column(tmp_path: Path) -> None:
     row = read_nic(0, Nic("gone", tmp_path / "gone"), 1)[0]
-    assert row.item() == (1, 0, b"gone", 0, 0, *[UNKNOWN_COUNT] * 6, 0)
+    assert row.item() == (1, 0, b"gone", 0, 0, *[UNKNOWN_COUNT] * 6, 0, UNKNOWN_COUNT)
 
 
 def test_a_driver_that_does_not_answer_makes_its_nic_unknown_and_holds_nobody_up(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def port_bytes_per_s(name: str, amount: float) -> np.ndarray:
     counted = []
     for now_ns in (6 * 10**9, 8 * 10**9):
         job.engine.run(now_ns)
-        counted.append(job.engine.nics()[0].astype(np.float64))
+        counted.append(job.engine.nics()[0][:, :2].astype(np.float64))
     job.close()
     return (counted[1] - counted[0]) / 2
 
@@ -121,6 +121,17 @@ def test_ports_count_the_traffic_of_others_and_only_the_two_that_carry_it(amount
 def test_ports_of_a_limited_nic_count_no_more_than_what_the_job_sends() -> None:
     counted = port_bytes_per_s("nic_limited", 0.3) / TESTBED.link_bytes_per_s
     assert counted.max() < 0.35
+
+
+def test_the_ports_wait_that_send_to_a_slow_nic_and_its_own_does_not() -> None:
+    fault = make_fault("nic_limited", EIGHT, 4, victim=VICTIM, amount=0.3)
+    job = SimulatedJob(JobSettings(EIGHT, TESTBED, Scenario((fault,))))
+    job.engine.run(8 * 10**9)
+    waited_ns = job.engine.nics()[0][:, 2].astype(np.int64)
+    job.close()
+    senders = np.flatnonzero(waited_ns > 0.1 * 4e9)
+    assert len(senders) and waited_ns[VICTIM] < 0.1 * waited_ns[senders].min()
+    assert waited_ns.max() <= 8e9
 
 
 def test_slow_copies_come_after_the_data_and_before_the_network() -> None:
