@@ -1,4 +1,4 @@
-"""Which end of a link holds it up is told by credits and hand-over only in ops that wait for the wire; here no port counts waits."""
+"""Credits and hand-over tell which end of a link holds it up, in ops that wait for the wire. No port counts waits here."""
 
 from __future__ import annotations
 
