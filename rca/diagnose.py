@@ -20,7 +20,7 @@ from rca.findings import Diagnosis, Finding, Symptom, SymptomKind, WaitEdge
 from rca.hang.paths import paths_to, victims_and_path
 from rca.hang.progress import Progress, state_of
 from rca.hang.transport import UNKNOWN
-from rca.holes import downgrade, ranked, unseen
+from rca.holes import best_of, downgrade, ranked, unseen
 from rca.rules import deadlock, hang, idle, mismatch, never_arrived, own_counts, silence
 from rca.rules.least_sent import with_least_sent
 from rca.settings import DEFAULT, Settings
@@ -75,12 +75,12 @@ def _diagnose_standing(window: Window, symptom: Symptom, settings: Settings) -> 
     findings, unmeasured = with_least_sent(findings, state)
     findings = with_failed_completions(findings, state.ranks, tuple(window.nodes["name"].tolist()))
     downgraded, findings = downgrade(window, state.ranks, findings)
-    shown = tuple(findings[: settings.findings_max])
+    shown, left_out = best_of(findings, settings.findings_max)
     paths = paths_to(state, shown[0] if shown else None)
     victims, path = victims_and_path(paths, settings.path_edges_max)
     return Diagnosis(
         symptom=symptom, findings=shown, victims=victims, path=path, communicators=_communicators(state, path),
-        missing=(*abstained, *unmeasured, *_missing(state)), downgraded=downgraded, thresholds=settings.thresholds(),
+        missing=(*abstained, *unmeasured, *_missing(state), *left_out), downgraded=downgraded, thresholds=settings.thresholds(),
         analysed_ns=window.end_ns, alternatives=of_hang(paths, shown, settings),
     )  # fmt: skip
 

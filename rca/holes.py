@@ -6,6 +6,7 @@ a while, inside the window.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +23,9 @@ GAP_TICKS = 3.5
 """Usual distances between a node's ticks: less apart is a late sweep, or one batch of many."""
 NOT_READ = (
     "Of most nodes one slow iteration was read and no more, and those that stood out in it by most were chosen. "
-    "A second fault may have been left out; asking for the diagnosis again reads all."
+    "A second fault may have been left out; asking for the diagnosis again reads as many as can be read at once."
 )
+NOT_SHOWN = "Findings that are left out, none better than those shown: "
 _HOLES = [LOSSES.index(name) for name in DATA_LOSSES]
 _GRADES = list(Grade)
 
@@ -31,6 +33,12 @@ _GRADES = list(Grade)
 def ranked(findings: list[Finding]) -> list[Finding]:
     """Best grade first, then best score."""
     return sorted(findings, key=lambda finding: (_GRADES.index(finding.grade), -finding.score))
+
+
+def best_of(findings: Sequence[Finding], most: int) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """The first of them, so many at most, and how many are left out, in a sentence."""
+    n_left = max(len(findings) - most, 0)
+    return tuple(findings[:most]), ((f"{NOT_SHOWN}{n_left}.",) if n_left else ())
 
 
 def downgrade(window: Window, ranks: Ranks, findings: list[Finding]) -> tuple[tuple[str, ...], list[Finding]]:

@@ -18,7 +18,7 @@ import numpy as np
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, FaultKind, Grade, Symptom
-from rca.holes import NOT_READ
+from rca.holes import NOT_READ, NOT_SHOWN
 from rca.keys import Ints, distinct
 from rca.settings import Settings
 from rca.slow.suspects import CLOCKED_NODES, GLIMPSED, NORM_NODES, foremost, norm_nodes, peers, slow_span, suspects
@@ -96,8 +96,8 @@ def is_part(found: Diagnosis) -> bool:
 
 
 def unseen_of(found: Diagnosis) -> tuple[str, ...]:
-    """What was missing; what was not asked for is not."""
-    return tuple(one for one in found.missing if one not in (NOT_READ, TOO_MUCH))
+    """What was missing; what was not asked for, or is left out, is not."""
+    return tuple(one for one in found.missing if one not in (NOT_READ, TOO_MUCH) and not one.startswith(NOT_SHOWN))
 
 
 @dataclass(frozen=True, slots=True)

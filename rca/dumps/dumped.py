@@ -31,7 +31,7 @@ from rca.flight_recorder.reading import BadDump
 from rca.flight_recorder.recording import Recording
 from rca.flight_recorder.sandbox import read_dumps
 from rca.frontier import joined
-from rca.holes import ranked
+from rca.holes import best_of, ranked
 from rca.ras import analysis as ras
 from rca.ras.report import RasReport
 from rca.rules import stage_delay
@@ -149,9 +149,11 @@ def with_dumps(
     alive = [one for one in doing if recording is None or one.rank not in recording.ended]
     findings = _advised(_told_by_stacks(fused, alive, victims, path, diagnosis.communicators), dumped)
     alternatives = of_other_best(diagnosis, findings[0], "stacks and recordings") if findings else ()
+    shown, left_out = best_of(findings, settings.findings_max)
     return replace(
-        diagnosis, findings=findings[: settings.findings_max], victims=victims, path=path, alternatives=alternatives,
-        missing=(*diagnosis.missing, *_missing(dumped)), agreement=_agreement(diagnosis, said, fused), layer=fused.layer,
+        diagnosis, findings=shown, victims=victims, path=path, alternatives=alternatives,
+        missing=(*diagnosis.missing, *_missing(dumped), *left_out),
+        agreement=_agreement(diagnosis, said, fused), layer=fused.layer,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from nccl_instrument.stage_schema import BACKWARD
 from rca.findings import Diagnosis, Evidence, Finding, Grade, SymptomKind, WaitEdge
 from rca.frontier.moved import Verdict
 from rca.frontier.told import Told
+from rca.holes import best_of
 from rca.rules import late_start, stage_delay
 from rca.settings import Settings
 from rca.slow.reached import reached
@@ -37,10 +38,10 @@ def with_stages(diagnosis: Diagnosis, told: Sequence[Told], window: Window, sett
         return replace(diagnosis, agreement=(*diagnosis.agreement, _silent(told, diagnosis.symptom.at_ns)))
     best = found[0]
     findings, stance = _joined(diagnosis.findings, best)
-    findings = (*findings, *found[1:])[: settings.findings_max]
+    findings, left_out = best_of((*findings, *found[1:]), settings.findings_max)
     victims, path = _waiting(diagnosis, findings, told, window, settings)
     return replace(
-        diagnosis, findings=findings, victims=victims, path=path,
+        diagnosis, findings=findings, victims=victims, path=path, missing=(*diagnosis.missing, *left_out),
         alternatives=of_other_best(diagnosis, findings[0], STAGES.lower()),
         agreement=(*diagnosis.agreement, f"{STAGES}{stance}: {best.sentence}"),
     )  # fmt: skip

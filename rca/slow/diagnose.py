@@ -13,7 +13,7 @@ import numpy as np
 from ingest.window import Window
 from rca.counters import absent, abstentions, is_able
 from rca.findings import Component, Diagnosis, Finding, Grade, Symptom
-from rca.holes import downgrade, ranked, unseen
+from rca.holes import best_of, downgrade, ranked, unseen
 from rca.racks import by_rack
 from rca.ranks import TICKED_ONCE, known_ranks
 from rca.rules import late_start, slow_copy, slow_nic, slow_proxy
@@ -58,11 +58,12 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
     suspects = findings[0].suspects if findings else frozenset[int]()
     victims, path = reached(window.members, suspects, settings.path_edges_max) if slowdown else ((), ())
     by_file = {rule.__module__: rule for rules in RULES for rule in rules}
-    missing = (*abstentions(by_file.values(), absent(window)), *unseen(window, ranks), *unmeasured)
+    shown, left_out = best_of(findings, settings.findings_max)
+    missing = (*abstentions(by_file.values(), absent(window)), *unseen(window, ranks), *unmeasured, *left_out)
     if slowdown is None:
         missing = (*missing, _why_none(window))
     return Diagnosis(
-        symptom=symptom, findings=tuple(findings[: settings.findings_max]), victims=victims, path=path,
+        symptom=symptom, findings=shown, victims=victims, path=path,
         communicators=communicator_names(window, {edge.comm_id for edge in path}), missing=missing, downgraded=downgraded,
         compared=compared_of(slowdown) if slowdown else (), thresholds=settings.thresholds(), analysed_ns=window.end_ns,
         alternatives=of_slowdown(slowdown, tuple(findings)) if slowdown else (),

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Symptom, SymptomKind, diagnosis_from_json, to_json
+from rca.holes import NOT_SHOWN
+from rca.narrowed import unseen_of
+from rca.settings import DEFAULT
 from rca.triggers.look import look
 from rca.triggers.normal import ALL, Normal
 from tests.windows import make_window
@@ -82,3 +85,12 @@ def test_an_empty_window_is_nobodys_fault() -> None:
     )
     assert look(empty, USUAL).symptoms == ()
     assert diagnose(empty, Symptom(SymptomKind.EXTERNAL, "job", 1, 1, 2, 0, (), "")).findings == ()
+
+
+def test_findings_that_are_left_out_are_counted_and_make_no_other_answer() -> None:
+    window = make_window(frozen=3, killed=5)
+    symptom = look(window, Normal()).symptoms[0]
+    whole, most = diagnose(window, symptom), diagnose(window, symptom, replace(DEFAULT, findings_max=1))
+    assert len(whole.findings) == 2 and not whole.missing
+    assert most.findings == whole.findings[:1] and most.missing == (f"{NOT_SHOWN}1.",)
+    assert unseen_of(most) == ()
