@@ -59,11 +59,10 @@ def told_apart(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, .
 def _by_waits(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, ...]) -> Told:
     """Who takes what a port waits to send, or sends what none waits to; nobody where it is not told of every slow connection."""
     between = np.flatnonzero(ends.is_slow & np.isin(ends.sender, group) & np.isin(ends.receiver, group))
-    nic = slowdown.ranks.nic[slowdown.at]
     nic_of = np.full(int(end_of.max()) + 1, -1)
-    nic_of[end_of] = nic
-    at = nic_of[ends.sender[between]]
-    least, most = np.where(at >= 0, waits_grown_ns(slowdown)[:, at], np.nan)
+    nic_of[end_of] = slowdown.ranks.nic[slowdown.at]
+    of_nic = np.append(waits_grown_ns(slowdown), [[np.nan], [np.nan]], axis=1)  # -1: of a NIC that is not known
+    least, most = of_nic[:, nic_of[ends.sender[between]]]
     more = (ends.now_ns - ends.usual_ns)[between]
     waits, does_not = least >= WAITS_MIN * more, most <= WAITS_NOT_MAX * more
     if not len(between) or not (waits | does_not).all():

@@ -212,8 +212,17 @@ def test_traffic_on_every_second_nic_of_a_ring_is_told_by_what_they_carry_for_ot
 def test_where_every_second_nic_of_a_ring_is_slow_by_itself_nobody_is_blamed(
     layout: Layout, nics: tuple[int, ...]
 ) -> None:
-    found = diagnosed(on_nics("nic_limited", layout, nics, 0.3))
+    """Where ports do not count how long they wait."""
+    window = on_nics("nic_limited", layout, nics, 0.3)
+    rows = window.rows("nic").copy()
+    rows["xmit_wait"] = 2**64 - 1
+    found = diagnosed(replace(window, tables={**window.tables, "nic": rows}))
     assert found.findings and not blamed(found) and "every second" in found.findings[0].sentence
+
+
+def test_those_that_are_slow_by_themselves_are_told_by_the_ports_that_wait_for_them() -> None:
+    found = diagnosed(on_nics("nic_limited", EIGHT, (0, 6), 0.3))
+    assert blamed(found) == {0, 6} and found.findings[0].grade is Grade.MODERATE
 
 
 @pytest.mark.parametrize("victim", [2, 6, 10])
