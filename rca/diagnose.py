@@ -75,12 +75,12 @@ def _diagnose_standing(window: Window, symptom: Symptom, settings: Settings) -> 
     findings, unmeasured = with_least_sent(findings, state)
     findings = with_failed_completions(findings, state.ranks, tuple(window.nodes["name"].tolist()))
     downgraded, findings = downgrade(window, state.ranks, findings)
-    shown, left_out = best_of(findings, settings.findings_max)
+    shown, missing = best_of(findings, settings.findings_max, (*abstained, *unmeasured, *_missing(state)))
     paths = paths_to(state, shown[0] if shown else None)
     victims, path = victims_and_path(paths, settings.path_edges_max)
     return Diagnosis(
         symptom=symptom, findings=shown, victims=victims, path=path, communicators=_communicators(state, path),
-        missing=(*abstained, *unmeasured, *_missing(state), *left_out), downgraded=downgraded, thresholds=settings.thresholds(),
+        missing=missing, downgraded=downgraded, thresholds=settings.thresholds(),
         analysed_ns=window.end_ns, alternatives=of_hang(paths, shown, settings),
     )  # fmt: skip
 

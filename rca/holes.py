@@ -25,7 +25,7 @@ NOT_READ = (
     "Of most nodes one slow iteration was read and no more, and those that stood out in it by most were chosen. "
     "A second fault may have been left out; asking for the diagnosis again reads as many as can be read at once."
 )
-NOT_SHOWN = "Findings that are left out, none better than those shown: "
+NOT_SHOWN = "Findings that are left out, as more are not shown: "
 _HOLES = [LOSSES.index(name) for name in DATA_LOSSES]
 _GRADES = list(Grade)
 
@@ -35,10 +35,14 @@ def ranked(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (_GRADES.index(finding.grade), -finding.score))
 
 
-def best_of(findings: Sequence[Finding], most: int) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """The first of them, so many at most, and how many are left out, in a sentence."""
-    n_left = max(len(findings) - most, 0)
-    return tuple(findings[:most]), ((f"{NOT_SHOWN}{n_left}.",) if n_left else ())
+def best_of(
+    findings: Sequence[Finding], most: int, missing: Sequence[str] = ()
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """The first of them, so many at most, and `missing` with how many are left out, those of before included."""
+    before = sum(int(one.removeprefix(NOT_SHOWN).rstrip(".")) for one in missing if one.startswith(NOT_SHOWN))
+    n_left = before + max(len(findings) - most, 0)
+    said = tuple(one for one in missing if not one.startswith(NOT_SHOWN))
+    return tuple(findings[:most]), (*said, *((f"{NOT_SHOWN}{n_left}.",) if n_left else ()))
 
 
 def downgrade(window: Window, ranks: Ranks, findings: list[Finding]) -> tuple[tuple[str, ...], list[Finding]]:

@@ -23,6 +23,7 @@ from console.incidents.words import CONDITION, SYMPTOM, word_of
 from console.tickets.telling import address_of
 from ingest.models import Rank
 from rca.findings import Diagnosis, Evidence, Finding
+from rca.holes import NOT_SHOWN
 
 RANKS_SHOWN: Final = 32
 ROWS_SHOWN: Final = 40
@@ -227,12 +228,16 @@ def _doubts(incident: Incident, diagnosis: Diagnosis | None) -> Iterator[str]:
     """What was not seen: a verdict is worth what it rests on."""
     revision = newest_revision(incident)
     yield from ("", "## What the diagnosis could not see", "")
-    said = [*(diagnosis.missing if diagnosis else ()), *(diagnosis.downgraded if diagnosis else ())]
+    said = [*(_unseen(diagnosis) if diagnosis else ()), *(diagnosis.downgraded if diagnosis else ())]
     yield from (f"- {_safe(one)}" for one in said[:ROWS_SHOWN])
     if not said:
         yield "Nothing is known to have been missing."
     if revision is not None:
         yield f"\nThis is revision {revision.number} of the diagnosis, made at {_at(revision.at)}."
+
+
+def _unseen(diagnosis: Diagnosis) -> list[str]:
+    return [one for one in diagnosis.missing if not one.startswith(NOT_SHOWN)]  # these were seen
 
 
 def _follow_ups(incident: Incident, diagnosis: Diagnosis | None) -> Iterator[str]:
@@ -245,7 +250,7 @@ def _follow_ups(incident: Incident, diagnosis: Diagnosis | None) -> Iterator[str
         yield "- [ ] It came back soon after it was resolved: what was done did not help."
     if not incident.review:
         yield "- [ ] Record what it was (*What was it?* on the incident's page), so that the scorecard counts it."
-    if diagnosis is not None and diagnosis.missing:
+    if diagnosis is not None and _unseen(diagnosis):
         yield "- [ ] Mend what could not be seen (above)."
     yield "- [ ] **TODO** what keeps it from happening again, who does it, until when."
 

@@ -18,6 +18,8 @@ from typing import IO, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nccl_instrument.tables import TABLES
+
 BYTES_MAX: Final = 4 * 2**30
 HEAD_BYTES_MAX: Final = 2**20
 ARRAYS_MAX: Final = 64
@@ -100,7 +102,7 @@ def _read(archive: zipfile.ZipFile, name: str, entry: zipfile.ZipInfo, dtypes: M
             at += n
     if at < n_bytes:
         raise BadArrays(f"array {name[:40]!r} is cut off")
-    return found if dtype == dtypes[name] else _widened(found, dtypes[name])
+    return found if dtype == dtypes[name] else _widened(found, dtypes[name], name)
 
 
 def _is_part_of(dtype: np.dtype[Any], whole: np.dtype[Any]) -> bool:
@@ -111,9 +113,11 @@ def _is_part_of(dtype: np.dtype[Any], whole: np.dtype[Any]) -> bool:
     return _EVER & has <= had <= has and all(dtype[name] == whole[name] for name in had)
 
 
-def _widened(rows: Array, dtype: np.dtype[Any]) -> Array:
-    """`rows` with today's columns; a later one is 0, unknown, as if an old agent had not known it."""
+def _widened(rows: Array, dtype: np.dtype[Any], name: str) -> Array:
+    """`rows` with today's columns; a later one is unknown, as if an old agent had not known it."""
     found = np.zeros(len(rows), dtype)
+    for column in TABLES.get(name, ()):
+        found[column.name] = column.unknown
     for name in rows.dtype.names or ():
         found[name] = rows[name]
     return found

@@ -65,6 +65,7 @@ class Physics:
     warmup_factor: float = 3.0
     gpu_dies_with_process: bool = False
     credits_queue: bool = True
+    wait_tick_ns: float = 4.0  # of what ports count as port_xmit_wait; 0: they do not
     kernels: bool = False  # whether the plugin asks NCCL to report kernels (DIOGENES_KERNELS)
     traffic_rows: int = (
         0  # of `traffic` a second that the agent of a node may send (a real one: 150); 0: none is measured

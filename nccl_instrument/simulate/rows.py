@@ -34,7 +34,8 @@ LIBRARY_VERSION: Final = 22_809
 ABI: Final = 5
 CPU_SHARE: Final = 0.25
 N_THREADS: Final = 14
-WAIT_TICK_NS: Final = 4  # of port_xmit_wait
+WAITED_BEFORE: Final = np.uint64(10**6)  # ticks of port_xmit_wait when the job began
+WAIT_TICKS_MAX: Final = 2**32 - 1  # there it stops, and an agent tells it no longer
 _WAITS: Final = ("gpu_wait_ns", "peer_wait_ns", "net_wait_ns")
 _OF_KERNELS: Final = ("kernels_begun", "kernels_open", "last_kernel_ns")
 _OP_DURATIONS: Final = (*_WAITS, *(f"receive_{name}" for name in _WAITS))
@@ -208,6 +209,7 @@ def nic_rows(
     rows["port_state"] = np.where(is_down[nics], PORT_STATES.index("down"), PORT_STATES.index("up"))
     rows["speed_mbps"] = int(roster.physics.link_mbit)
     rows["rx_bytes"], rows["tx_bytes"] = counted[nics, 0], counted[nics, 1]
-    if roster.transport == IB:  # network interfaces do not tell
-        rows["xmit_wait"] = counted[nics, 2] // WAIT_TICK_NS
+    if roster.transport == IB and roster.physics.wait_tick_ns > 0:  # network interfaces do not tell
+        ticks = WAITED_BEFORE + (counted[nics, 2] / roster.physics.wait_tick_ns).astype(np.uint64)
+        rows["xmit_wait"] = np.where(ticks < WAIT_TICKS_MAX, ticks, rows["xmit_wait"])
     return rows

@@ -149,11 +149,10 @@ def with_dumps(
     alive = [one for one in doing if recording is None or one.rank not in recording.ended]
     findings = _advised(_told_by_stacks(fused, alive, victims, path, diagnosis.communicators), dumped)
     alternatives = of_other_best(diagnosis, findings[0], "stacks and recordings") if findings else ()
-    shown, left_out = best_of(findings, settings.findings_max)
+    shown, missing = best_of(findings, settings.findings_max, (*diagnosis.missing, *_missing(dumped)))
     return replace(
         diagnosis, findings=shown, victims=victims, path=path, alternatives=alternatives,
-        missing=(*diagnosis.missing, *_missing(dumped), *left_out),
-        agreement=_agreement(diagnosis, said, fused), layer=fused.layer,
+        missing=missing, agreement=_agreement(diagnosis, said, fused), layer=fused.layer,
     )  # fmt: skip
 
 

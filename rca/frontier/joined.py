@@ -38,10 +38,10 @@ def with_stages(diagnosis: Diagnosis, told: Sequence[Told], window: Window, sett
         return replace(diagnosis, agreement=(*diagnosis.agreement, _silent(told, diagnosis.symptom.at_ns)))
     best = found[0]
     findings, stance = _joined(diagnosis.findings, best)
-    findings, left_out = best_of((*findings, *found[1:]), settings.findings_max)
+    findings, missing = best_of((*findings, *found[1:]), settings.findings_max, diagnosis.missing)
     victims, path = _waiting(diagnosis, findings, told, window, settings)
     return replace(
-        diagnosis, findings=findings, victims=victims, path=path, missing=(*diagnosis.missing, *left_out),
+        diagnosis, findings=findings, victims=victims, path=path, missing=missing,
         alternatives=of_other_best(diagnosis, findings[0], STAGES.lower()),
         agreement=(*diagnosis.agreement, f"{STAGES}{stance}: {best.sentence}"),
     )  # fmt: skip

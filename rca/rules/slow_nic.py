@@ -91,7 +91,7 @@ def explain(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[F
     sure = tuple(one for one, rivals in zip(ends.chosen, ends.rivals, strict=True) if not rivals)
     sure += tuple(one for those in told.values() for one in those.ends)
     found = [_sent_only(ends, sure, _nics(slowdown, ends, end_of, sure))] if sure else []
-    only = next((those.by for those in told.values() if those.by), "")
+    only = sorted({those.by for those in told.values() if those.by})
     found = [_told_by(one, only) if only else one for one in found]
     found += [_cannot_be_told(slowdown, ends, end_of, one) for one in tied if not told[one].ends]
     found += [_one_of_several(slowdown, ends, end_of, one) for one in ends.undecided if not told[one].ends]
@@ -274,13 +274,13 @@ def _sent_only(ends: Ends, sure: tuple[int, ...], one: Finding) -> Finding:
     )  # fmt: skip
 
 
-def _told_by(one: Finding, only: str) -> Finding:
+def _told_by(one: Finding, only: list[str]) -> Finding:
     """Not every network lets credits wait behind data, and a port waits for a slow switch as for a slow NIC: alone they make
     nothing strong."""
     is_strong = one.grade is Grade.STRONG
     return replace(
         one, grade=Grade.MODERATE if is_strong else one.grade, score=round(0.8 * one.score, 4) if is_strong else one.score,
-        sentence=f"{one.sentence} Only {only} it from the other end.",
+        sentence=" ".join((one.sentence, *(f"Only {what} it from the other end." for what in only))),
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ OWN_OVER_INSIDE = 0.5
 MUCH_MORE = 3.0  # times as much as what is said of the same ranks already
 OVER_UNSURE = 1.5
 """Times as much as a tie says, that is not sure and may be of somebody else."""
+HALF = 0.5
 SECOND_MIN = 0.5
 """Of what the worst accounts for: less, elsewhere, may be how the others fell in line with it."""
 NOTHING_REPEATS = "The ops of this job do not repeat themselves, so none can be compared with itself."
@@ -58,8 +59,8 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
     suspects = findings[0].suspects if findings else frozenset[int]()
     victims, path = reached(window.members, suspects, settings.path_edges_max) if slowdown else ((), ())
     by_file = {rule.__module__: rule for rules in RULES for rule in rules}
-    shown, left_out = best_of(findings, settings.findings_max)
-    missing = (*abstentions(by_file.values(), absent(window)), *unseen(window, ranks), *unmeasured, *left_out)
+    missing = (*abstentions(by_file.values(), absent(window)), *unseen(window, ranks), *unmeasured)
+    shown, missing = best_of(findings, settings.findings_max, missing)
     if slowdown is None:
         missing = (*missing, _why_none(window))
     return Diagnosis(
@@ -148,13 +149,13 @@ def _is_passed_on(inside: Finding, late: Finding) -> bool:
 
 
 def _is_less_of_the_same(inside: Finding, late: Finding) -> bool:
-    """Whether a tie that is not sure of anything is of ranks who all surely begin late, by more; where it may as well be somebody
-    else, by much more."""
+    """Whether a tie that is not sure of anything is of ranks who all surely begin late, by more; where half of it may be others,
+    by much more."""
     if inside.grade is not Grade.WEAK or inside.culprits or late.grade is not Grade.STRONG:
         return False
-    are_late = [set(subject.ranks) <= set(late.culprits) for subject in inside.tied]
+    are_late = [bool(subject.ranks) and set(subject.ranks) <= set(late.culprits) for subject in inside.tied]
     least = (1.0 if all(are_late) else OVER_UNSURE) * excess_ms(inside)
-    return any(are_late) and excess_ms(late) > least
+    return bool(are_late) and sum(are_late) >= HALF * len(are_late) and excess_ms(late) > least
 
 
 def _groups(slowdown: Slowdown, finding: Finding) -> set[int]:

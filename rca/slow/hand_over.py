@@ -26,7 +26,10 @@ from rca.slow.streams import Floats
 
 FLUSH_MIN = 0.2  # of how much longer its data is on the wire
 CREDIT_MIN = 0.3
-WAITS_MIN, WAITS_NOT_MAX = 0.1, 0.1  # of how much longer its data is on the wire: at least, and at most
+WAITS_MIN, WAITS_NOT_MAX = (
+    0.01,
+    0.1,
+)  # of how much longer its data is on the wire: by the shortest ticks, and by the longest
 SENDS_MIN = 0.1  # of the time on the wire of the end that sends most: credits queue behind no less
 BUSY_MIN = 0.6  # of the op's time
 APART_MIN = 3.0  # times as much at one end as at the other: less is noise, or what both share
@@ -64,7 +67,9 @@ def _by_waits(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, ..
     of_nic = np.append(waits_grown_ns(slowdown), [[np.nan], [np.nan]], axis=1)  # -1: of a NIC that is not known
     least, most = of_nic[:, nic_of[ends.sender[between]]]
     more = (ends.now_ns - ends.usual_ns)[between]
-    waits, does_not = least >= WAITS_MIN * more, most <= WAITS_NOT_MAX * more
+    elsewhere = np.delete(of_nic[0], nic_of[ends.sender[ends.is_slow & (ends.sender >= 0)]])
+    waits = (least >= WAITS_MIN * more) & (least >= APART_MIN * np.nan_to_num(elsewhere).max(initial=0.0))
+    does_not = most <= WAITS_NOT_MAX * more
     if not len(between) or not (waits | does_not).all():
         return Told()
     those = np.isin(group, np.where(waits, ends.receiver[between], ends.sender[between]))

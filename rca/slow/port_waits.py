@@ -4,8 +4,9 @@
 
 InfiniBand sends what the other side of a link has room for and no more. Behind a NIC that takes data slowly the links fill, back
 to the port that sends it, and that port counts the time in which it has data and may not send (`port_xmit_wait`). A NIC that
-fetches slowly what it sends has nothing to wait with. No network interface counts this, and no driver says how long a tick is, so
-by how much a port waited is known between two bounds.
+fetches slowly what it sends has nothing to wait with. No network interface counts this, and sysfs does not say how long a tick
+is, so by how much a port waited is known between two bounds. What waits as long in every second as before waits longer in an
+iteration that takes longer: that is no more of it, and the lower bound leaves it out.
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ from rca.slow.slowdown import Slowdown
 from rca.slow.streams import Floats
 from rca.slow.traffic import ports_of, rates
 
-TICK_NS = (1.0, 32.0)
-"""How long a tick lasts at least and at most."""
+TICK_NS = (0.1, 32.0)
+"""How long a tick lasts at least (some ports count as often as eight bytes would have passed) and at most."""
 
 
 def waits_grown_ns(slowdown: Slowdown) -> Floats:
     """(2, N) ns by which each of the ranks' ports waits longer in an iteration now, at least and at most; NaN where it is not
-    counted, too seldom read, or where no port of the job has ever waited, which looks like a counter that stands still."""
+    counted or too seldom read, and of a port that has never waited, as its counter may stand still."""
     ports = ports_of(slowdown)
     counted = ports.rows["xmit_wait"].astype(np.int64)  # a port that does not count it says 2⁶⁴ - 1
-    if not (counted > 0).any():
+    has_counted = np.isin(np.unique(ports.key), ports.key[counted > 0])
+    if not has_counted.any():
         return np.full((2, len(ports.at)), np.nan)
     usual, now = (rates(slowdown, ports, "xmit_wait", those) for those in (slowdown.usual, slowdown.slow))
-    usual, now = usual * slowdown.usual_ns, now * slowdown.slow_ns
-    grown, off = now[0] - usual[0], now[1] + usual[1]
-    found = np.maximum([TICK_NS[0] * (grown - off), TICK_NS[1] * (grown + off)], 0.0)
-    return np.where(ports.at >= 0, found, np.nan)
+    off = now[1] * slowdown.slow_ns + usual[1] * slowdown.usual_ns
+    least = (now[0] - usual[0]) * slowdown.slow_ns - off
+    most = now[0] * slowdown.slow_ns - usual[0] * slowdown.usual_ns + off
+    found = np.maximum([TICK_NS[0] * least, TICK_NS[1] * most], 0.0)
+    return np.where((ports.at >= 0) & has_counted[ports.at], found, np.nan)

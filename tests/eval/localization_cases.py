@@ -60,6 +60,7 @@ LARGE_WARM_ITERATIONS: Final = 20  # of a large job that then stands still or go
 HEALTHY_SECONDS: Final = 60.0
 STEADY_SECONDS: Final = 36.0  # a node is not called silent before its job was heard for half a minute
 SLOWDOWN_LEAST, SLOWDOWN_MOST = 1.25, 5.0
+WAIT_TICKS_NS: Final = (0.0, 0.64, 4.0, 7.0)  # of ports; none is told where they do not count
 DRAWS_MAX: Final = 12
 REPLICAS_TRIED: Final = 5
 
@@ -138,13 +139,20 @@ def nearest(drawn: Sequence[Case]) -> Case:
     return min(drawn, key=lambda case: abs(math.log(case.slowdown / SLOWDOWN_LEAST)))
 
 
+def wait_tick_ns(job_seed: int) -> float:
+    """How long a tick of its ports is; 0 where they do not count how long they wait. Drawn apart: it changes nothing else."""
+    return WAIT_TICKS_NS[job_seed % len(WAIT_TICKS_NS)]
+
+
 def _draw(seed: int, gpus: int, number: int, row: str, name: str, layout: Layout, draw: random.Random) -> Case:
     physics = draw_physics(layout, draw)
     if name == "different_op" and physics.dp_reduce == "tree":
         physics = replace(physics, dp_reduce="ring")  # a tree knows no other op
     job_seed = draw.randrange(1, 2**31)
     transport = "Socket" if draw.random() < 0.2 else "IB"
-    physics = replace(physics, credits_queue=draw.random() < 0.5)  # NICs differ in it, and a rule rests on it
+    physics = replace(  # NICs differ in both, and rules rest on them
+        physics, credits_queue=draw.random() < 0.5, wait_tick_ns=wait_tick_ns(job_seed)
+    )
     fault = make_fault(name, layout, 1.0, seed=job_seed)
     tried, alike_physics = fewer_replicas(layout, physics)
     alike = fault if tried == layout else make_fault(name, tried, 1.0, amount=fault.amount, seed=job_seed)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Symptom, SymptomKind, diagnosis_from_json, to_json
-from rca.holes import NOT_SHOWN
+from rca.holes import NOT_SHOWN, best_of
 from rca.narrowed import unseen_of
 from rca.settings import DEFAULT
 from rca.triggers.look import look
@@ -94,3 +94,10 @@ def test_findings_that_are_left_out_are_counted_and_make_no_other_answer() -> No
     assert len(whole.findings) == 2 and not whole.missing
     assert most.findings == whole.findings[:1] and most.missing == (f"{NOT_SHOWN}1.",)
     assert unseen_of(most) == ()
+
+
+def test_what_is_left_out_is_counted_once_however_often_findings_are_joined() -> None:
+    found = diagnose(make_window(frozen=3), look(make_window(frozen=3), Normal()).symptoms[0]).findings
+    shown, missing = best_of(found * 7, 5, ("a node was silent",))
+    assert len(shown) == 5 and missing == ("a node was silent", f"{NOT_SHOWN}2.")
+    assert best_of((*shown, *found), 5, missing)[1] == ("a node was silent", f"{NOT_SHOWN}3.")

@@ -56,6 +56,10 @@ def test_a_way_from_the_node_to_elsewhere_is_so_where_the_node_begins_late_by_mu
     way, much = replace(WAY, tied=(*WAY.tied, ELSEWHERE)), (Evidence("own delay", 266.0, PER_ITERATION),)
     assert _is_less_of_the_same(way, replace(NODE, evidence=much))
     assert not _is_less_of_the_same(replace(way, tied=(ELSEWHERE,)), replace(NODE, evidence=much))
+    assert not _is_less_of_the_same(
+        replace(way, tied=(WAY.tied[0], ELSEWHERE, ELSEWHERE)), replace(NODE, evidence=much)
+    )
+    assert not _is_less_of_the_same(replace(way, tied=(Subject("nic", "?"),)), replace(NODE, evidence=much))
 
 
 @pytest.mark.parametrize(

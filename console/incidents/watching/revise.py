@@ -31,7 +31,7 @@ from ingest.traces.narrow import SlowEvidence, read_evidence
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, FaultKind, Finding, Grade, Symptom, SymptomKind, diagnosis_from_json, to_json
-from rca.narrowed import diagnose_all, diagnose_slow, is_part, unseen_of
+from rca.narrowed import TOO_MUCH, diagnose_all, diagnose_slow, is_part, unseen_of
 from rca.settings import Settings
 from rca.triggers.look import is_halved
 
@@ -170,7 +170,8 @@ def _diagnose(incident: Incident, found: Found, thresholds: Settings, *, with_du
     number = newest.number + 1 if newest else 1
     if number > settings.REVISIONS_MAX or not _is_news(incident, newest, diagnosis):
         return
-    if newest is not None and is_part(diagnosis) and not is_part(diagnosis_from_json(newest.body)):
+    is_less = newest is not None and is_part(diagnosis) and not is_part(diagnosis_from_json(newest.body))
+    if is_less and TOO_MUCH not in diagnosis.missing:
         # what all nodes told is not taken back by what some of them tell, unless more has come since than can be read
         window, diagnosis = _joined(incident, found(everything=True), thresholds, with_dumps)
         if not _is_news(incident, newest, diagnosis):

@@ -39,12 +39,33 @@ static double wobble(const struct sim *sim, const struct nic *nic, const struct 
     return 1 - nic->wobble * random_unit(sim, 4, (uint64_t)(nic - sim->nics), place);
 }
 
+/* The port has data and may send none: whoever comes behind it gives no credits. While it sends other data it does not wait. */
+static void wait_at(struct nic *from, int64_t since, int64_t until)
+{
+    since = largest(since, largest(from->waited_until_ns, from->tx_ns));
+    if (until <= since)
+        return;
+    from->waited_ns += until - since;
+    from->waited_since_ns = since;
+    from->waited_until_ns = until;
+}
+
+/* Data that may leave after all while the port was to wait. */
+static void send_instead(struct nic *from, int64_t start, int64_t until)
+{
+    int64_t since = largest(start, from->waited_since_ns);
+    int64_t end = until < from->waited_until_ns ? until : from->waited_until_ns;
+    if (end > since)
+        from->waited_ns -= end - since;
+}
+
 void path_send(struct sim *sim, int32_t at, uint32_t bytes)
 {
     struct link *link = &sim->links[at];
     struct nic *from = nic_of(sim, link->spec.from_rank);
     int64_t start = largest(from->tx_ns, sim->now);
     from->tx_ns = start + dma_ns(sim, from, link->spec.from_rank, bytes, wobble(sim, from, link));
+    send_instead(from, start, from->tx_ns);
     slot_of(link, link->n_sent)->bytes_sent = bytes;
     slot_of(link, link->n_sent)->sent_ns = sim->now;
     slot_of(link, link->n_sent++)->start_ns = start;
@@ -67,16 +88,6 @@ static int is_dead(const struct sim *sim, const struct link *link)
 {
     const struct rank *from = &sim->ranks[link->spec.from_rank], *to = &sim->ranks[link->spec.to_rank];
     return sim->nics[from->spec.nic].is_down || sim->nics[to->spec.nic].is_down || to->is_killed || from->is_killed;
-}
-
-/* The port has data and may send none: whoever comes behind it gives no credits. While it sends other data it does not wait. */
-static void wait_at(struct nic *from, int64_t since, int64_t until)
-{
-    since = largest(since, largest(from->waited_until_ns, from->tx_ns));
-    if (until <= since)
-        return;
-    from->waited_ns += until - since;
-    from->waited_until_ns = until;
 }
 
 static int64_t leave_ns(struct sim *sim, struct link *link, struct nic *from, struct nic *to, uint32_t step)

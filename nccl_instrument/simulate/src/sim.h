@@ -166,7 +166,8 @@ struct nic {
     int64_t hand_over_ns;
     uint8_t is_down;
     uint64_t tx_bytes, rx_bytes;
-    int64_t waited_ns, waited_until_ns; /* with data to send that nobody took */
+    int64_t waited_ns, waited_since_ns, waited_until_ns; /* with data to send that nobody took; the newest interval */
+    int64_t told_ns, told_at_ns;                            /* of it, when it was last read */
     double others_share; /* what other people send and receive, of the link's rate */
     int64_t others_since_ns;
     uint64_t others_bytes; /* until then, in each direction */

@@ -41,6 +41,11 @@ def test_an_infiniband_port_counts_in_words_and_tells_retransmits_and_waits(tmp_
     assert row.item() == (7, 0, b"mlx5_0", 1, 400_000, 40, 80, 1, 5, 5, UNKNOWN_COUNT, 0, 9)
 
 
+def test_waits_that_have_reached_all_that_the_port_can_count_are_unknown(tmp_path: Path) -> None:
+    full = make_folder(tmp_path, {**PORT, "counters/port_xmit_wait": str(2**32 - 1)})
+    assert read_nic(0, Nic("mlx5_0", full), 7)["xmit_wait"].tolist() == [UNKNOWN_COUNT]
+
+
 @pytest.mark.parametrize(
     ("files", "state"),
     [
