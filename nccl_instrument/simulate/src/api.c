@@ -382,15 +382,6 @@ int64_t sim_steps(struct sim *sim, struct step_row *rows, int64_t rows_max)
     return n;
 }
 
-/* An interval is noted when it begins; what of it lies ahead is told by later readings. */
-static uint64_t waited_now(const struct sim *sim, struct nic *nic)
-{
-    int64_t most = nic->told_ns + sim->now - nic->told_at_ns;
-    nic->told_ns = largest(nic->told_ns, nic->waited_ns < most ? nic->waited_ns : most);
-    nic->told_at_ns = sim->now;
-    return (uint64_t)nic->told_ns;
-}
-
 /* counted: bytes received and sent by every NIC, of whomever, and ns that its port waited. */
 void sim_nics(struct sim *sim, uint64_t *counted, uint8_t *is_down)
 {

@@ -59,6 +59,15 @@ static void send_instead(struct nic *from, int64_t start, int64_t until)
         from->waited_ns -= end - since;
 }
 
+/* An interval is noted when it begins; what of it lies ahead is told by later readings. */
+uint64_t waited_now(const struct sim *sim, struct nic *nic)
+{
+    int64_t most = nic->told_ns + sim->now - nic->told_at_ns;
+    nic->told_ns = largest(nic->told_ns, nic->waited_ns < most ? nic->waited_ns : most);
+    nic->told_at_ns = sim->now;
+    return (uint64_t)nic->told_ns;
+}
+
 void path_send(struct sim *sim, int32_t at, uint32_t bytes)
 {
     struct link *link = &sim->links[at];

@@ -377,6 +377,7 @@ void path_start(struct sim *sim, int32_t link);
 void path_arrive(struct sim *sim, int32_t link);
 int64_t credit_arrival_ns(struct sim *sim, const struct link *link);
 void nic_up_again(struct sim *sim, int32_t nic);
+uint64_t waited_now(const struct sim *sim, struct nic *nic);
 /* slices.c: what left a NIC when */
 void slice_keep(struct sim *sim, const struct link *link, uint32_t step, int64_t left_ns);
 /* transfers.c: the same as a plugin records it */
