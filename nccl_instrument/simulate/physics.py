@@ -84,6 +84,8 @@ class Physics:
             raise PhysicsError(
                 "--traffic-rows and --slices-every must not be negative, --epoch-us lie between 8 and 1000."
             )
+        if self.wait_tick_ns < 0:
+            raise PhysicsError("--wait-tick-ns must not be negative.")
         if self.dp_reduce not in ("sharded", "ring", "tree"):
             raise PhysicsError("--dp-reduce must be sharded (ReduceScatter and AllGather), ring or tree (AllReduce).")
         if self.slices not in (1, 2):
