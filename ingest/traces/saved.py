@@ -113,10 +113,10 @@ def _is_part_of(dtype: np.dtype[Any], whole: np.dtype[Any]) -> bool:
     return _EVER & has <= had <= has and all(dtype[name] == whole[name] for name in had)
 
 
-def _widened(rows: Array, dtype: np.dtype[Any], name: str) -> Array:
+def _widened(rows: Array, dtype: np.dtype[Any], table: str) -> Array:
     """`rows` with today's columns; a later one is unknown, as if an old agent had not known it."""
     found = np.zeros(len(rows), dtype)
-    for column in TABLES.get(name, ()):
+    for column in TABLES.get(table, ()):
         found[column.name] = column.unknown
     for name in rows.dtype.names or ():
         found[name] = rows[name]

@@ -26,10 +26,8 @@ from rca.slow.streams import Floats
 
 FLUSH_MIN = 0.2  # of how much longer its data is on the wire
 CREDIT_MIN = 0.3
-WAITS_MIN, WAITS_NOT_MAX = (
-    0.01,
-    0.1,
-)  # of how much longer its data is on the wire: by the shortest ticks, and by the longest
+WAITS_MIN = 0.01  # of how much longer its data is on the wire, by the shortest ticks
+WAITS_NOT_MAX = 0.1  # by the longest
 SENDS_MIN = 0.1  # of the time on the wire of the end that sends most: credits queue behind no less
 BUSY_MIN = 0.6  # of the op's time
 APART_MIN = 3.0  # times as much at one end as at the other: less is noise, or what both share

@@ -11,6 +11,9 @@ iteration that takes longer: that is no more of it, and the lower bound leaves i
 
 from __future__ import annotations
 
+from typing import Final
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
 from rca.slow.slowdown import Slowdown
@@ -19,11 +22,19 @@ from rca.slow.traffic import ports_of, rates
 
 TICK_NS = (0.1, 32.0)
 """How long a tick lasts at least (some ports count as often as eight bytes would have passed) and at most."""
+_GROWN: Final[WeakKeyDictionary[Slowdown, Floats]] = WeakKeyDictionary()
 
 
 def waits_grown_ns(slowdown: Slowdown) -> Floats:
     """(2, N) ns by which each of the ranks' ports waits longer in an iteration now, at least and at most; NaN where it is not
-    counted or too seldom read, and of a port that has never waited, as its counter may stand still."""
+    counted or too seldom read, and of a port that has never waited, as its counter may stand still. Asked for every
+    link whose ends are not told apart, and worked out once."""
+    if slowdown not in _GROWN:
+        _GROWN[slowdown] = _grown_ns(slowdown)
+    return _GROWN[slowdown]
+
+
+def _grown_ns(slowdown: Slowdown) -> Floats:
     ports = ports_of(slowdown)
     counted = ports.rows["xmit_wait"].astype(np.int64)  # a port that does not count it says 2⁶⁴ - 1
     has_counted = np.isin(np.unique(ports.key), ports.key[counted > 0])

@@ -123,10 +123,9 @@ def _symptom(incident: Incident, kind: SymptomKind, at_ns: int, sentence: str) -
 
 def _diagnose(incident: Incident, symptom: Symptom) -> tuple[Window, Diagnosis]:
     thresholds = settings_of(incident.job_id)
-    for start_ns, end_ns in _spans(incident, symptom):
-        span = start_ns, end_ns
+    for span in _spans(incident, symptom):
         window, traced = read_and_diagnose(
-            incident.attempt_id, span, symptom, thresholds, now_ns=end_ns, everything=True
+            incident.attempt_id, span, symptom, thresholds, now_ns=span[1], everything=True
         )
         found = staged(incident.attempt_id, traced, window, thresholds)
         diagnosis = fused(incident, found, thresholds)
