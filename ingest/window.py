@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ingest.columns import rows_at
 from ingest.traces.saved import BYTES_MAX, read_arrays
-from nccl_instrument.tables import DTYPE
+from nccl_instrument.tables import DTYPE, empty_rows
 
 Rows = npt.NDArray[np.void]
 Ints = npt.NDArray[np.int64]
@@ -240,6 +240,17 @@ def _checked(path: Path, head: Mapping[str, Any]) -> dict[str, Any]:
 
 _NUMBERS = ("attempt", "start_ns", "end_ns", "now_ns", "world_size", "heard_since_ns")
 _ARRAYS = ("nodes", "ranks", "members")
-_STORED: Final[dict[str, np.dtype[Any]]] = {
-    "nodes": NODE, "ranks": RANK, "members": MEMBER, **{f"table_{name}": dtype for name, dtype in WINDOW_DTYPE.items()}
+
+
+def _blank(table: str) -> Rows:
+    """(1,) a row of which nothing is known."""
+    row, of_agent = np.zeros(1, WINDOW_DTYPE[table]), empty_rows(table, 1)
+    for name in DTYPE[table].names or ():
+        row[name] = of_agent[name]
+    return row
+
+
+_STORED: Final[dict[str, Rows]] = {
+    "nodes": np.zeros(1, NODE), "ranks": np.zeros(1, RANK), "members": np.zeros(1, MEMBER),
+    **{f"table_{name}": _blank(name) for name in WINDOW_DTYPE},
 }  # fmt: skip

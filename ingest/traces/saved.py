@@ -18,8 +18,6 @@ from typing import IO, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nccl_instrument.tables import TABLES
-
 BYTES_MAX: Final = 4 * 2**30
 HEAD_BYTES_MAX: Final = 2**20
 ARRAYS_MAX: Final = 64
@@ -39,12 +37,10 @@ class BadArrays(ValueError):
     """The file does not hold what it should; the message says why, in one sentence without the file's name."""
 
 
-def read_arrays(
-    path: Path, dtypes: Mapping[str, np.dtype[Any]], bytes_max: int = BYTES_MAX
-) -> tuple[str, dict[str, Array]]:
+def read_arrays(path: Path, blank: Mapping[str, Array], bytes_max: int = BYTES_MAX) -> tuple[str, dict[str, Array]]:
     """The text in `head`, and the other arrays by name. Raises BadArrays; OSError when the file cannot be read.
 
-    dtypes: what each array may hold; every one has one dimension. bytes_max: memory all of them may take.
+    blank: (1,) of each array a row of which nothing is known: it may hold such rows. bytes_max: memory all of them may take.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -52,7 +48,7 @@ def read_arrays(
             if HEAD not in members:
                 raise BadArrays("it has no head")
             head = _read_head(archive, members.pop(HEAD))
-            return head, {name: _read(archive, name, entry, dtypes) for name, entry in members.items()}
+            return head, {name: _read(archive, name, entry, blank) for name, entry in members.items()}
     except _DAMAGE as error:
         raise BadArrays(f"it is damaged or no archive ({_in_a_line(error)})") from error
 
@@ -87,10 +83,10 @@ def _read_head(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> str:
     return str(np.frombuffer(left, dtype)[0]) if left else ""
 
 
-def _read(archive: zipfile.ZipFile, name: str, entry: zipfile.ZipInfo, dtypes: Mapping[str, np.dtype[Any]]) -> Array:
+def _read(archive: zipfile.ZipFile, name: str, entry: zipfile.ZipInfo, blank: Mapping[str, Array]) -> Array:
     with archive.open(entry) as stream:
         shape, dtype = _header(stream, name)
-        if name not in dtypes or not _is_part_of(dtype, dtypes[name]) or len(shape) != 1:
+        if name not in blank or not _is_part_of(dtype, blank[name].dtype) or len(shape) != 1:
             raise BadArrays(f"array {name[:40]!r} is none of a window's, or has other columns than this version's")
         n_bytes = math.prod(shape) * dtype.itemsize
         if n_bytes != entry.file_size - stream.tell():
@@ -102,7 +98,7 @@ def _read(archive: zipfile.ZipFile, name: str, entry: zipfile.ZipInfo, dtypes: M
             at += n
     if at < n_bytes:
         raise BadArrays(f"array {name[:40]!r} is cut off")
-    return found if dtype == dtypes[name] else _widened(found, dtypes[name], name)
+    return found if dtype == blank[name].dtype else _widened(found, blank[name])
 
 
 def _is_part_of(dtype: np.dtype[Any], whole: np.dtype[Any]) -> bool:
@@ -113,11 +109,9 @@ def _is_part_of(dtype: np.dtype[Any], whole: np.dtype[Any]) -> bool:
     return _EVER & has <= had <= has and all(dtype[name] == whole[name] for name in had)
 
 
-def _widened(rows: Array, dtype: np.dtype[Any], table: str) -> Array:
+def _widened(rows: Array, blank: Array) -> Array:
     """`rows` with today's columns; a later one is unknown, as if an old agent had not known it."""
-    found = np.zeros(len(rows), dtype)
-    for column in TABLES.get(table, ()):
-        found[column.name] = column.unknown
+    found = np.repeat(blank, len(rows))
     for name in rows.dtype.names or ():
         found[name] = rows[name]
     return found

@@ -176,3 +176,14 @@ def test_an_older_window_of_fewer_columns_is_brought_to_todays(saved: Path) -> N
         older[name] = ranks[name]
     found = load_window(rewritten(saved, ranks=npy(older)))
     assert (found.ranks == ranks).all() and found.ranks.dtype == ranks.dtype
+
+
+def test_a_counter_that_an_older_window_does_not_have_is_unknown_and_not_zero(saved: Path) -> None:
+    nics = make_window(nic_down=3).rows("nic")
+    kept = [name for name in nics.dtype.names or () if name != "xmit_wait"]
+    older = np.zeros(len(nics), [(name, nics.dtype[name]) for name in kept])
+    for name in kept:
+        older[name] = nics[name]
+    found = load_window(rewritten(saved, table_nic=npy(older))).rows("nic")
+    assert len(found) and (found["xmit_wait"] == 2**64 - 1).all()
+    assert all((found[name] == nics[name]).all() for name in kept)
