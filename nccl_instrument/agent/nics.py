@@ -23,9 +23,8 @@ UNKNOWN_COUNT: Final = 2**64 - 1  # a counter the driver does not have; 0 would 
 STALE_NS: Final = 5 * 10**9
 NICS_MAX: Final = 64
 _PERIOD_S: Final = 1.0
-_FULL: Final = (
-    2**32 - 1
-)  # port_xmit_wait stops there until somebody resets it, which needs root: from then on it tells nothing
+_FULL: Final = 2**32 - 1
+"""port_xmit_wait stops there until somebody resets it, which needs root: from then on it tells nothing."""
 _IB_WORD_BYTES: Final = 4  # port_rcv_data and port_xmit_data count 4-byte words
 
 _UNKNOWN, _UP, _DOWN = (PORT_STATES.index(name) for name in ("unknown", "up", "down"))
@@ -78,8 +77,9 @@ def read_nic(index: int, nic: Nic, tick_ns: int) -> Rows:
     for column, files in (_IB_FILES if is_ib else _NET_FILES).items():
         count = _sum(nic.folder, files)
         scale = _IB_WORD_BYTES if is_ib and column.endswith("_bytes") else 1
-        is_told = count is not None and (column != "xmit_wait" or count != _FULL)
-        row[column] = count * scale % UNKNOWN_COUNT if is_told and count is not None else UNKNOWN_COUNT
+        if column == "xmit_wait" and count == _FULL:
+            count = None
+        row[column] = UNKNOWN_COUNT if count is None else count * scale % UNKNOWN_COUNT
     return row
 
 
