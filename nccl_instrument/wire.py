@@ -47,7 +47,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,7 @@ WIDENED_MAX: Final = 2  # an older writer's rows lack a few columns, not most of
 NAME_BYTES_MAX: Final = 128
 SECTIONS_MAX: Final = 16
 TABLES_MAX: Final = 16
+DIRECTORY_KEPT_MAX: Final = 256  # bytes; agents' have up to 100, and what others make up is not to fill the memory
 COMPRESSION: Final = 6
 """A fifth smaller than level 1 for 0.3 ms a second of the agent's time."""
 
@@ -114,15 +115,23 @@ class TraceBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class _Directory:
+    """What a section says that it holds. body_bytes, rows_bytes, widened_bytes: of all its tables, inflated, as rows, and as
+    rows with the columns that their writer did not have."""
+
+    entries: tuple[Sent, ...]
+    body_bytes: int
+    rows_bytes: int
+    widened_bytes: int
+
+
+class _Section(NamedTuple):
     """Where a section lies in the batch: packed is all of it, body its compressed part."""
 
     name: str
-    entries: tuple[Sent, ...]
+    held: _Directory
     packed: memoryview
     body: memoryview
-    rows_bytes: int
-    widened_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +144,7 @@ class PackedBatch:
     def n_rows(self, table: str) -> int:
         """Rows of that table, as its section promises."""
         for section in self.sections:
-            for entry in section.entries:
+            for entry in section.held.entries:
                 if entry.table == table:  # it is in one section alone, and there once
                     return entry.n_rows
         return 0
@@ -160,7 +169,7 @@ class PackedBatch:
     def alone(self, group: str) -> bytes | None:
         """A batch of this group's section only, its bytes as they came; None when there is no such section."""
         found = [section for section in self.sections if section.name == group]
-        return _seal(self.head, found[0].rows_bytes, [found[0].packed]) if found else None
+        return _seal(self.head, found[0].held.rows_bytes, [found[0].packed]) if found else None
 
 
 def encode_batch(batch: TraceBatch) -> bytes:
@@ -189,9 +198,10 @@ def open_batch(raw: bytes) -> PackedBatch:
         raise BadBatch("a section appears twice")
     found_bytes, widened_bytes = 0, 0
     for section in sections:  # a loop: this is done for every stored group, tens of thousands for one diagnosis
-        found_bytes += section.rows_bytes
-        widened_bytes += section.widened_bytes
-        if section.widened_bytes > WIDENED_MAX * section.rows_bytes:
+        held = section.held
+        found_bytes += held.rows_bytes
+        widened_bytes += held.widened_bytes
+        if held.widened_bytes > WIDENED_MAX * held.rows_bytes:
             raise BadBatch("rows have less than half of their columns")
     if found_bytes != rows_bytes:
         raise BadBatch("directory and promised size disagree")
@@ -292,44 +302,64 @@ def _decode_sections(raw: memoryview, n_sections: int) -> Iterator[_Section]:
         padded, body_bytes, n_tables = _SECTION.unpack(_slice(raw, at, _SECTION.size))
         if n_tables > TABLES_MAX:
             raise BadBatch(f"too many tables: {n_tables}, at most {TABLES_MAX} in a section")
-        entries, body_at = _decode_directory(raw, at + _SECTION.size, n_tables)
+        directory = _slice_directory(raw, at + _SECTION.size, n_tables)
+        body_at = at + _SECTION.size + len(directory)
         name, body = _name_of(padded), _slice(raw, body_at, body_bytes)
-        rows_bytes, widened_bytes, own = 0, 0, GROUPS.get(name, ())
-        for entry in entries:
-            rows_bytes += entry.rows_bytes
-            widened_bytes += entry.widened_bytes
-            if entry.table in TABLES and entry.table not in own:
-                raise BadBatch(f"section {name!r} holds a table that is not its own")
-        if n_tables > 1 and len({entry.table for entry in entries}) != n_tables:
-            raise BadBatch(f"section {name!r} holds a table twice")
-        yield _Section(name, entries, raw[at : body_at + body_bytes], body, rows_bytes, widened_bytes)
+        yield _Section(name, _decode_directory(name, directory), raw[at : body_at + body_bytes], body)
         at = body_at + body_bytes
     if at != len(raw):
         raise BadBatch(f"padded: {len(raw) - at} bytes after the last section")
 
 
-def _decode_directory(raw: memoryview, at: int, n_tables: int) -> tuple[tuple[Sent, ...], int]:
-    """The entries, and where the body begins."""
-    entries = []
+def _slice_directory(raw: memoryview, at: int, n_tables: int) -> bytes:
+    """The directory that begins there."""
+    end = at
     for _ in range(n_tables):
-        head = bytes(_slice(raw, at, _ENTRY.size))
+        row_bytes = int.from_bytes(_slice(raw, end, _ENTRY.size)[8:10], "little")
+        end += _ENTRY.size + _n_bit_bytes(row_bytes)
+    return bytes(_slice(raw, at, end - at))
+
+
+def _n_bit_bytes(row_bytes: int) -> int:
+    """Bytes of the bits that say which planes are sent."""
+    return 0 if row_bytes & BY_ROWS else (row_bytes + 7) // 8
+
+
+def _decode_directory(name: str, directory: bytes) -> _Directory:
+    """What the directory of a section of that name says; most are as in the second before."""
+    is_kept = len(directory) <= DIRECTORY_KEPT_MAX
+    return _kept_directory(name, directory) if is_kept else _read_directory(name, directory)
+
+
+def _read_directory(name: str, directory: bytes) -> _Directory:
+    entries, at, own = [], 0, GROUPS.get(name, ())
+    while at < len(directory):
+        padded, row_bytes, n_rows = _ENTRY.unpack_from(directory, at)
         at += _ENTRY.size
-        row_bytes = int.from_bytes(head[8:10], "little")
-        n_bits = 0 if row_bytes & BY_ROWS else (row_bytes + 7) // 8
-        entries.append(_decode_entry(head, bytes(_slice(raw, at, n_bits))))
-        at += n_bits
-    return tuple(entries), at
+        bits = directory[at : at + _n_bit_bytes(row_bytes)]
+        at += len(bits)
+        entries.append(_decode_entry(_name_of(padded), row_bytes, n_rows, bits))
+    if any(entry.table in TABLES and entry.table not in own for entry in entries):
+        raise BadBatch(f"section {name!r} holds a table that is not its own")
+    if len({entry.table for entry in entries}) != len(entries):
+        raise BadBatch(f"section {name!r} holds a table twice")
+    return _Directory(
+        tuple(entries),
+        body_bytes=sum(entry.n_bytes for entry in entries),
+        rows_bytes=sum(entry.rows_bytes for entry in entries),
+        widened_bytes=sum(entry.widened_bytes for entry in entries),
+    )
 
 
-@lru_cache(maxsize=8192)
-def _decode_entry(head: bytes, bits: bytes) -> Sent:
-    """What an entry says; most are as in the second before, and a diagnosis reads a hundred thousand."""
-    padded, row_bytes, n_rows = _ENTRY.unpack(head)
+_kept_directory = lru_cache(maxsize=4096)(_read_directory)
+
+
+def _decode_entry(table: str, row_bytes: int, n_rows: int, bits: bytes) -> Sent:
     is_by_rows, row_bytes = bool(row_bytes & BY_ROWS), row_bytes & ~BY_ROWS
     if not 0 < row_bytes <= ROW_BYTES_MAX or not 0 < n_rows <= ROWS_MAX:
-        raise BadBatch(f"table {_name_of(padded)!r}: {n_rows} rows of {row_bytes} bytes")
+        raise BadBatch(f"table {table!r}: {n_rows} rows of {row_bytes} bytes")
     planes = () if is_by_rows else planes_of(bits, row_bytes)
-    return Sent(_name_of(padded), row_bytes, n_rows, planes, is_by_rows)
+    return Sent(table, row_bytes, n_rows, planes, is_by_rows)
 
 
 def _slice(raw: memoryview, at: int, n_bytes: int) -> memoryview:
@@ -344,12 +374,12 @@ def _name_of(padded: bytes) -> str:
 
 
 def _inflate_section(section: _Section) -> Iterator[tuple[str, PlaneTable]]:
-    sizes = [entry.n_bytes for entry in section.entries]
-    planes, at = _inflate(section.body, sum(sizes)), 0
-    for entry, size in zip(section.entries, sizes, strict=True):
+    planes, at = _inflate(section.body, section.held.body_bytes), 0
+    for entry in section.held.entries:
+        end = at + entry.n_bytes
         if entry.table in TABLES:
-            yield entry.table, PlaneTable(entry, planes[at : at + size])
-        at += size
+            yield entry.table, PlaneTable(entry, planes[at:end])
+        at = end
 
 
 def _inflate(body: memoryview, size: int) -> npt.NDArray[np.uint8]:

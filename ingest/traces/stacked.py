@@ -87,7 +87,7 @@ class Stack:
             return
         edges = np.flatnonzero(np.diff(self._is_used)).tolist()
         for first, last in zip(edges[::2], edges[1::2], strict=True):  # runs of neighbouring planes
-            planes = self._planes[first:last]
+            planes = self._planes[self._place[first] :][: last - first]
             flat[:, first:last] = (
                 planes.T if at is None else planes.take(at, axis=1, mode="clip").T
             )  # unchecked: faster
@@ -96,18 +96,22 @@ class Stack:
                 rows[name] = self[name] if at is None else self[name].take(at)
 
     def _lay(self, pieces: Sequence[PlaneTable]) -> None:
-        self._planes = np.zeros((self._width, len(self)), np.uint8)
+        """Side by side, those planes that any piece has."""
+        sent = {piece.sent.planes for piece in pieces}
         self._is_used = np.zeros(self._width + 2, bool)
+        self._is_used[[plane + 1 for plane in set().union(*sent)]] = True
+        self._place = np.cumsum(self._is_used[1:-1]) - 1
+        n_used = int(self._is_used.sum())
+        self._planes = np.zeros((n_used, len(self)), np.uint8)
+        places = {one: slice(None) if len(one) == n_used else self._place[np.array(one, np.intp)] for one in sent}
         for piece, (start, end) in zip(pieces, pairwise(self._bounds.tolist()), strict=True):
-            numbers = np.array(piece.sent.planes, np.intp)
-            self._planes[numbers, start:end] = piece.planes
-            self._is_used[numbers + 1] = True
+            self._planes[places[piece.sent.planes], start:end] = piece.planes
 
     def _laid_together(self, start: int, width: int) -> Bytes:
         """(n, width) some neighbouring bytes of each row: plane by plane, which is faster than turning them around at once."""
         found = np.zeros((len(self), width), np.uint8)
         for k in np.flatnonzero(self._is_used[start + 1 : start + width + 1]).tolist():
-            found[:, k] = self._planes[start + k]
+            found[:, k] = self._planes[self._place[start + k]]
         return found
 
     def _sum(self, column: Bytes, kind: str) -> npt.NDArray[Any]:
@@ -138,11 +142,25 @@ def newest(table: str, rows: Stack, at: Ints) -> Ints:
     for name in OF_ONE[table]:
         key = (key ^ rows.narrow(name).take(at).astype(np.uint64)) * _ODD
         key ^= key >> _SHIFT
-    order = np.argsort(key)
-    key, tick = key[order], rows["tick_ns"][at][order]
+    tick = rows["tick_ns"].take(at)
+    left = np.flatnonzero(~_is_told_again(key, tick))
+    left = left[np.argsort(key[left])]
+    key, tick = key[left], tick[left]
     first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
     last_ns = np.maximum.reduceat(tick, first) if len(first) else tick
-    return np.sort(at[order[tick == np.repeat(last_ns, np.diff(np.append(first, len(key))))]])
+    return np.sort(at[left[tick == np.repeat(last_ns, np.diff(np.append(first, len(key))))]])
+
+
+def _is_told_again(key: npt.NDArray[np.uint64], tick: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """(n,) rows that are surely not the newest of their key: the row at the same place of the next tick has it, too.
+
+    In what stands still those are nine in ten, found without sorting; of the others nothing is known.
+    """
+    starts = np.flatnonzero(np.append(True, tick[1:] != tick[:-1])[: len(tick)])
+    lengths = np.diff(np.append(starts, len(tick)))
+    next_at = np.minimum(np.arange(len(tick)) + np.repeat(lengths, lengths), len(tick) - 1)
+    found: npt.NDArray[np.bool_] = (key[next_at] == key) & (tick[next_at] > tick)
+    return found
 
 
 def flattened(rows: Rows) -> Bytes:

@@ -65,6 +65,18 @@ def test_of_what_is_in_progress_the_newest_row_of_each_is_kept(table: str, n_tic
     assert earlier.tolist() == [0, 1, 2], "only what is asked about counts"
 
 
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=90))
+def test_the_newest_rows_of_each_are_kept_in_whatever_order_ticks_come(told: list[tuple[int, int]]) -> None:
+    rows = np.zeros(len(told), DTYPE["progress"])
+    rows["tick_ns"], rows["comm_rank"] = np.array(told).T
+    batch = TraceBatch("job", "node", bytes(16), 1, 1, 1, {"progress": rows})
+    stack = Stack("progress", [open_batch(encode_batch(batch)).inflate()["progress"]])
+    last = {rank: max(tick for tick, of in told if of == rank) for _, rank in told}
+    expected = [at for at, (tick, rank) in enumerate(told) if tick == last[rank]]
+    assert newest("progress", stack, np.arange(len(told))).tolist() == expected
+
+
 def test_few_rows_that_travel_by_themselves_do_not_widen_what_comes_in_planes() -> None:
     rows = np.zeros(90, DTYPE["op"])
     rows["comm_id"], rows["peer"] = 300, -1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -166,8 +165,8 @@ def test_either_library_inflates_a_batch_and_says_where_one_is_broken(
     raw, batch = GOLDEN.read_bytes(), golden_batch()
     assert wire.decode_batch(raw).tables["op"].tobytes() == batch.tables["op"].tobytes()
     section = wire.open_batch(raw).sections[0]
-    broken = replace(section, body=memoryview(b"?" + bytes(section.body)[1:]))
-    longer = replace(section, body=memoryview(bytes(section.body) + b"x"))
+    broken = section._replace(body=memoryview(b"?" + bytes(section.body)[1:]))
+    longer = section._replace(body=memoryview(bytes(section.body) + b"x"))
     for one, reason in ((broken, "does not inflate"), (longer, "inflated size")):
         with pytest.raises(wire.BadBatch, match=reason):
             dict(wire._inflate_section(one))
