@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from ingest.window import Window
 from nccl_instrument.tables import TRANSPORTS
+from rca.asked import Asking
 from rca.cards import with_failed_completions
 from rca.clocks import node_clocks
 from rca.counters import absent, judged, marked
@@ -36,6 +38,9 @@ RULES: tuple[Rule, ...] = (
     mismatch.explain, hang.explain, silence.explain, deadlock.explain, idle.explain, own_counts.explain,
     never_arrived.explain,
 )  # fmt: skip
+
+
+COMMUNICATORS_TOLD: Final = 8
 
 
 def diagnose(window: Window, symptom: Symptom, settings: Settings = DEFAULT) -> Diagnosis:
@@ -70,12 +75,15 @@ def _diagnose_asked(window: Window, symptom: Symptom, settings: Settings) -> Dia
 
 def _diagnose_standing(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:
     state = state_of(window, settings)
-    findings = ranked([finding for rule in RULES for finding in rule(state, symptom, settings)])
+    asking = Asking(state, symptom, settings)
+    findings = ranked([finding for rule in RULES for finding in asking.ask(rule)])
     findings, abstained = judged(findings, absent(window))
     findings, unmeasured = with_least_sent(findings, state)
     findings = with_failed_completions(findings, state.ranks, tuple(window.nodes["name"].tolist()))
     downgraded, findings = downgrade(window, state.ranks, findings)
-    shown, missing = best_of(findings, settings.findings_max, (*abstained, *unmeasured, *_missing(state)))
+    shown, missing = best_of(
+        findings, settings.findings_max, (*asking.failed, *abstained, *unmeasured, *_missing(state))
+    )
     paths = paths_to(state, shown[0] if shown else None)
     victims, path = victims_and_path(paths, settings.path_edges_max)
     return Diagnosis(
@@ -98,9 +106,12 @@ def _missing(state: Progress) -> tuple[str, ...]:
     unsaid = int((state.known.flow["transport"] == UNKNOWN).sum())
     if unsaid:
         found.append(_transport_sentence(state, unsaid))
-    for comm in np.flatnonzero(members.n_ranks > np.diff(members.first))[:8]:
+    partly = np.flatnonzero(members.n_ranks > np.diff(members.first))
+    for comm in partly[:COMMUNICATORS_TOLD]:
         known, n = int(np.diff(members.first)[comm]), int(members.n_ranks[comm])
         found.append(f"Communicator {int(members.comm_ids[comm]):#x}: {n - known} of {n} members never reported.")
+    if len(partly) > COMMUNICATORS_TOLD:
+        found.append(f"Of {len(partly) - COMMUNICATORS_TOLD} more communicators some members never reported.")
     return tuple(found)
 
 

@@ -177,7 +177,9 @@ def nic_ranks(state: Progress, nic: int) -> tuple[int, ...]:
 
 
 def comm_name(state: Progress, comm: int) -> str:
-    """The communicator's name, else its number as NCCL prints it."""
+    """The communicator's name, else its number as NCCL prints it. comm: -1 where nobody knows which it is."""
+    if comm < 0:
+        return "an unknown communicator"
     comm_id = state.members.comm_ids[comm]
     rows = state.window.members[state.window.members["comm_id"] == comm_id]
     return str(rows["name"][0]) if len(rows) and rows["name"][0] else f"{int(comm_id):#x}"
@@ -224,10 +226,11 @@ def flow_evidence(state: Progress, mask: np.ndarray[tuple[int], np.dtype[np.bool
     for i in pairs.oldest(mask)[:limit]:
         sent = _counted(pairs.sent[i].tolist(), int(pairs.sender_end[i]))
         taken = _counted(pairs.taken[i].tolist(), int(pairs.receiver_end[i]))
-        sender, receiver = int(ranks.rank[pairs.sender[i]]), int(ranks.rank[pairs.receiver[i]])
+        sender, receiver = (int(ranks.rank[at]) if at >= 0 else -1 for at in (pairs.sender[i], pairs.receiver[i]))
+        way = f"{f'rank {sender}' if sender >= 0 else 'an unknown rank'} to {receiver if receiver >= 0 else 'an unknown rank'}"
         what = (
-            f"{comm_name(state, int(pairs.comm[i]))} op {int(pairs.op[i])} channel {int(pairs.channel[i])}, "
-            f"rank {sender} to {receiver}: posted ready transmitted done | posted received flushed consumed"
+            f"{comm_name(state, int(pairs.comm[i]))} op {int(pairs.op[i])} channel {int(pairs.channel[i])}, {way}: "
+            "posted ready transmitted done | posted received flushed consumed"
         )
         found.append(Evidence(what, f"{sent} | {taken} of {int(pairs.total[i])}", "chunks", "flow", sender))
     return found

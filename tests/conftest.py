@@ -14,9 +14,11 @@ import django
 import pytest
 from django.db import connections
 
+from rca import asked
 from tests.servers import TestServers, point_django_at
 from tests.timescale import engine
 
+asked.fails_loudly = True
 SERVERS = TestServers()
 point_django_at(SERVERS)
 try:

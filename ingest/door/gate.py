@@ -32,6 +32,10 @@ PAGE_BYTES_MAX: Final = 256 * 1024  # of what browsers and scripts send; trace b
 PIPELINED_MAX: Final = 8
 BATCH_PATHS: Final = b"/ingest/"
 DUMPS_PATH: Final = b"/ingest/dumps"
+UPLOADS_PATH: Final = b"/api/v1/bundles"
+UPLOAD_BYTES_MAX: Final = 513 * 2**20
+"""Of bundles, of which the console says itself who may bring how much how slowly (console/dumps/uploads.py)."""
+UPLOAD_SECONDS: Final = 600.0
 
 
 def proxy_options() -> dict[str, Any]:
@@ -74,6 +78,7 @@ class Gate(HttpToolsProtocol):
         self.inner = cast(asyncio.Transport, transport)
         self.is_parting = self._is_deaf = self._has_ended = self._in_head = self._in_body = False
         self._head_bytes = self._body_bytes = self._body_bytes_max = self._n_unanswered = 0
+        self._body_seconds = BODY_SECONDS
         super().connection_made(cast(asyncio.Transport, _PatientTransport(self.inner, self)))
         self.address = neighbourhood(self.client[0] if self.client else "unix")
         self._give(HEAD_SECONDS)
@@ -146,8 +151,9 @@ class Gate(HttpToolsProtocol):
         self._in_body = True
         self._n_unanswered += 1
         self._body_bytes_max = _body_bytes_max(self.url)
+        self._body_seconds = UPLOAD_SECONDS if self.url.startswith(UPLOADS_PATH) else BODY_SECONDS
         CROWD.is_served(self)
-        self._give(BODY_SECONDS)
+        self._give(self._body_seconds)
 
     def on_body(self, body: bytes) -> None:
         self._count_body(len(body))
@@ -174,7 +180,7 @@ class Gate(HttpToolsProtocol):
         if self.is_parting:
             self.inner.abort()
         elif self._in_body:
-            self._refuse(_Refused(408, "slow_body", f"the body did not arrive within {BODY_SECONDS:.0f} s"))
+            self._refuse(_Refused(408, "slow_body", f"the body did not arrive within {self._body_seconds:.0f} s"))
         elif self._n_unanswered:
             CROWD.refused["slow_answer"] += 1
             self.inner.abort()
@@ -249,6 +255,8 @@ class Gate(HttpToolsProtocol):
 
 
 def _body_bytes_max(url: bytes) -> int:
+    if url.startswith(UPLOADS_PATH):
+        return UPLOAD_BYTES_MAX
     if url.startswith(DUMPS_PATH):
         return BODY_BYTES_MAX
     return BATCH_BYTES_MAX if url.startswith(BATCH_PATHS) else PAGE_BYTES_MAX

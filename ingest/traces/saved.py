@@ -47,8 +47,11 @@ def read_arrays(path: Path, blank: Mapping[str, Array], bytes_max: int = BYTES_M
             members = _members(archive, bytes_max)
             if HEAD not in members:
                 raise BadArrays("it has no head")
-            head = _read_head(archive, members.pop(HEAD))
-            return head, {name: _read(archive, name, entry, blank) for name, entry in members.items()}
+            head, found, left = _read_head(archive, members.pop(HEAD)), dict[str, Array](), bytes_max
+            for name, entry in members.items():
+                found[name] = _read(archive, name, entry, blank, left)
+                left -= found[name].nbytes
+            return head, found
     except _DAMAGE as error:
         raise BadArrays(f"it is damaged or no archive ({_in_a_line(error)})") from error
 
@@ -59,9 +62,7 @@ def _members(archive: zipfile.ZipFile, bytes_max: int) -> dict[str, zipfile.ZipI
     if len(listed) > ARRAYS_MAX:
         raise BadArrays(f"it holds {len(listed)} arrays, more than {ARRAYS_MAX}")
     if (total := sum(entry.file_size for entry in listed)) > bytes_max:
-        raise BadArrays(
-            f"it would take {total / 2**30:.1f} GiB of memory, more than the {bytes_max / 2**30:.1f} allowed"
-        )
+        raise _takes_too_much(total, bytes_max)
     members = {entry.filename.removesuffix(".npy"): entry for entry in listed}
     if len(members) < len(listed):
         raise BadArrays("it holds an array twice")
@@ -83,7 +84,15 @@ def _read_head(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> str:
     return str(np.frombuffer(left, dtype)[0]) if left else ""
 
 
-def _read(archive: zipfile.ZipFile, name: str, entry: zipfile.ZipInfo, blank: Mapping[str, Array]) -> Array:
+def _takes_too_much(n_bytes: int, bytes_max: int) -> BadArrays:
+    return BadArrays(
+        f"it would take {n_bytes / 2**30:.1f} GiB of memory, more than the {bytes_max / 2**30:.1f} allowed"
+    )
+
+
+def _read(
+    archive: zipfile.ZipFile, name: str, entry: zipfile.ZipInfo, blank: Mapping[str, Array], bytes_max: int
+) -> Array:
     with archive.open(entry) as stream:
         shape, dtype = _header(stream, name)
         if name not in blank or not _is_part_of(dtype, blank[name].dtype) or len(shape) != 1:
@@ -91,6 +100,9 @@ def _read(archive: zipfile.ZipFile, name: str, entry: zipfile.ZipInfo, blank: Ma
         n_bytes = math.prod(shape) * dtype.itemsize
         if n_bytes != entry.file_size - stream.tell():
             raise BadArrays(f"array {name[:40]!r} says that it has {n_bytes} bytes, and has other")
+        widened_bytes = 0 if dtype == blank[name].dtype else math.prod(shape) * blank[name].dtype.itemsize
+        if n_bytes + widened_bytes > bytes_max:  # an older version's rows are held twice for a moment
+            raise _takes_too_much(n_bytes + widened_bytes, bytes_max)
         found = np.empty(shape, dtype)
         raw = memoryview(found.view(np.uint8).data)
         at = 0

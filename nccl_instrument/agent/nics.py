@@ -144,8 +144,10 @@ def _ib_speed(folder: Path) -> int:
 
 
 def _sum(folder: Path, files: tuple[str, ...]) -> int | None:
-    counts = [count for name in files if (count := _number(f"{folder}/{name}")) is not None]
-    return sum(counts) if counts else None
+    """Of those files that the port has; None where it has none, or one of them cannot be read."""
+    counts = [_number(f"{folder}/{name}") for name in files if os.path.exists(f"{folder}/{name}")]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def _number(path: str) -> int | None:

@@ -86,15 +86,22 @@ class Faults:
         self._write_truth("injected", fault)
         return fault
 
-    def heal(self, name: str, rank: int | None = None) -> list[Fault]:
-        """Takes back the active faults of this name (on one rank, or all); raises FaultError when there is none."""
+    def heal(self, name: str = "", rank: int | None = None) -> list[Fault]:
+        """Takes back the active faults of this name, of any where none is given, on one rank or all; raises FaultError when there
+        is none."""
+        killed = "A killed rank cannot be healed: restart the job with --restart-count 1."
         if name == "rank_killed":
-            raise FaultError("A killed rank cannot be healed: restart the job with --restart-count 1.")
-        healed = [f for f in self.active() if f.fault == name and rank in (None, f.rank)]
+            raise FaultError(killed)
+        those = [f for f in self.active() if name in ("", f.fault) and rank in (None, f.rank)]
+        healed = [f for f in those if f.fault != "rank_killed"]
+        if those and not healed:
+            raise FaultError(killed)
         if not healed:
-            raise FaultError(f"No active fault {name}" + (f" on rank {rank}." if rank is not None else "."))
+            raise FaultError(
+                f"No active fault{' ' + name if name else ''}{f' on rank {rank}' if rank is not None else ''}."
+            )
         for fault in healed:
-            self._undo(name, fault.rank or 0)
+            self._undo(fault.fault, fault.rank or 0)
             fault.healed_at = time.time()
             self._write_truth("healed", fault)
         return healed

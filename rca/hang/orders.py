@@ -18,7 +18,9 @@ from rca.hang.progress import Progress
 from rca.keys import Index, Ints, Mask, is_p2p, mix
 
 _EARLIER = 3
-_AT_BITS = 40  # rank position in front of 40 bits of nanoseconds: eighteen minutes of window
+_AT_BITS = 40  # rank position in front of 40 bits of nanoseconds
+_NS_MAX = (1 << _AT_BITS) - 1
+"""Eighteen minutes: what was enqueued longer before the newest counts as enqueued then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,8 @@ class Orders:
         relevant = np.isin(np.arange(state.n_ranks), members.rank_at[np.isin(members.comm, self.comms)])
         parts = [_enqueued(state, table, relevant) for table in ("op", "live_op")]
         at, comm, op, ns = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        self.start_ns = int(ns.min()) if len(ns) else 0
-        moment = at << _AT_BITS | (ns - self.start_ns)
+        self.start_ns = max(int(ns.min()), int(ns.max()) - _NS_MAX) if len(ns) else 0
+        moment = at << _AT_BITS | np.maximum(ns - self.start_ns, 0)
         order = np.lexsort((comm, moment))
         self.at, self.comm, self.op, self.moment = at[order], comm[order], op[order], moment[order]
         is_new = np.ones(len(order), bool)  # an op may be among the completed and the live ones

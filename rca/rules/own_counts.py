@@ -42,10 +42,9 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
 
 def _is_mute(state: Progress) -> Mask:
     """(n_ranks,) those that have written no counts for a while before their node last told of them."""
-    rows, found = state.window.rows("status"), np.zeros(state.n_ranks, bool)
-    for one in standings(state.window, state.ranks.rank):
-        tick = int(rows["tick_ns"][rows["rank"] == one.rank].max())
-        found[state.ranks.position(np.array([one.rank], np.int64))] = tick - one.written_ns >= MUTE_NS
+    found, told = np.zeros(state.n_ranks, bool), standings(state.window, state.ranks.rank)
+    mute = [one.rank for one in told if one.told_ns - one.written_ns >= MUTE_NS]
+    found[state.ranks.position(np.array(mute, np.int64))] = True
     return found
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from ingest.window import Window
+from rca.asked import Asking
 from rca.counters import absent, abstentions, is_able
 from rca.findings import Component, Diagnosis, Finding, Grade, Symptom
 from rca.holes import best_of, downgrade, ranked, unseen
@@ -81,23 +82,24 @@ def _why_none(window: Window) -> str:
 def _all_findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[list[Finding], tuple[str, ...]]:
     """What the rules say, with what was measured on the wire, where it was, about racks where they touch all of one; and what
     was not measured."""
-    found, unmeasured = with_measured(_findings(slowdown, symptom, settings), slowdown, symptom, settings)
-    return ranked(by_rack(slowdown.window, slowdown.ranks, found)), unmeasured
+    asking = Asking(slowdown, symptom, settings)
+    found, unmeasured = with_measured(_findings(slowdown, symptom, asking), slowdown, symptom, settings)
+    return ranked(by_rack(slowdown.window, slowdown.ranks, found)), (*asking.failed, *unmeasured)
 
 
-def _findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> list[Finding]:
+def _findings(slowdown: Slowdown, symptom: Symptom, asking: Asking) -> list[Finding]:
     """What the rules say, each of ranks that no finding before it explains, and which stand beside each other."""
     found: list[Finding] = []
     lacking = absent(slowdown.window)
     inside, asleep, before = ([rule for rule in rules if is_able(rule, lacking)] for rules in RULES)
     if symptom.may_be_habit:
-        return [finding for rule in asleep for finding in rule(slowdown, symptom, settings)]
+        return [finding for rule in asleep for finding in asking.ask(rule)]
     for rule in inside:
-        found = _with_next(found, rule(slowdown, symptom, settings))
-    late = [finding for rule in before for finding in rule(slowdown, symptom, settings)]
+        found = _with_next(found, asking.ask(rule))
+    late = [finding for rule in before for finding in asking.ask(rule)]
     is_steady = any(excess_ms(one) * MS >= OWN_OVER_INSIDE * slowdown.lost_ns for one in late)
     if not is_steady and not any(finding.culprits or finding.tied for finding in found):
-        found += [finding for rule in asleep for finding in rule(slowdown, symptom, settings)]
+        found += [finding for rule in asleep for finding in asking.ask(rule)]
     for one in late:
         found = _beside(slowdown, found, one)
     most = max((excess_ms(finding) for finding in found if finding.culprits or finding.tied), default=0.0)

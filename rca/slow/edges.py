@@ -101,7 +101,7 @@ def receivers_of(slowdown: Slowdown, comm_id: Keys, peer: Ints) -> Ints:
     """(n,) positions of peers told by communicator and place in it, -1 unknown."""
     members, ranks = slowdown.window.members, slowdown.iterations.ranks
     found = Index(mix(members["comm_id"], members["comm_rank"])).find(mix(comm_id, peer))
-    rank = np.where(found >= 0, members["rank"][found], -1)
+    rank = _of_member(members, "rank", found, -1)
     at = np.minimum(np.searchsorted(ranks, rank), max(len(ranks) - 1, 0))
     return np.where((rank >= 0) & (ranks[at] == rank), at, -1) if len(ranks) else np.full(len(peer), -1)
 
@@ -195,7 +195,14 @@ def _only_other(slowdown: Slowdown, mine: Ints, comm: Keys) -> Ints:
     """(n,) the other place of a communicator of two, -1 in larger ones."""
     members = slowdown.window.members
     found = Index(mix(members["comm_id"], members["rank"])).find(mix(comm, slowdown.iterations.ranks[mine]))
-    return np.where((found >= 0) & (members["n_ranks"][found] == 2), 1 - members["comm_rank"][found], -1)
+    return np.where(_of_member(members, "n_ranks", found, 0) == 2, 1 - _of_member(members, "comm_rank", found, 0), -1)
+
+
+def _of_member(members: Rows, name: str, found: Ints, unknown: int) -> Ints:
+    """(n,) a column of the members at these places, `unknown` where the place is -1."""
+    if not len(members):
+        return np.full(len(found), unknown, np.int64)
+    return np.where(found >= 0, members[name][found], unknown).astype(np.int64)
 
 
 def _is_bulk(slowdown: Slowdown, slot_bytes: float) -> Mask:
@@ -203,7 +210,7 @@ def _is_bulk(slowdown: Slowdown, slot_bytes: float) -> Mask:
     iterations = slowdown.iterations
     members = slowdown.window.members
     found = Index(members["comm_id"].astype(np.uint64)).find(iterations.comm_id)
-    size = np.where(found >= 0, members["n_ranks"][found], 1)
+    size = _of_member(members, "n_ranks", found, 1)
     piece = np.nanmax(iterations.column("bytes") / np.maximum(iterations.column("channels"), 1), axis=1, initial=0.0)
     piece = np.where((iterations.func == _ALL_REDUCE) & ~_is_tree(slowdown), piece / np.maximum(size, 1), piece)
     bulk: Mask = piece >= BULK_MIN * (slot_bytes or BULK_MIN * piece.max(initial=0.0))

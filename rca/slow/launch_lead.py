@@ -260,12 +260,13 @@ def _is_exchange(rows: Rows, is_pair: Mask) -> Mask:
 
 
 def _table(rows: Rows, members: Ints, start_ns: int) -> Floats:
-    """(members, ops) when each enqueued each op that all of them are known to have, ns since start_ns."""
-    numbers, op = np.unique(rows["op"], return_inverse=True)
+    """(members, ops) when each enqueued each op that all of them are known to have, ns since start_ns, in the order of time.
+    Exchanges are numbered by themselves."""
+    numbers, op = np.unique(rows["op"].astype(np.uint64) * np.uint64(2) + is_p2p(rows), return_inverse=True)
     found = np.full((len(members), len(numbers)), np.nan)
     found[np.searchsorted(members, rows["rank"]), op] = rows["enqueued_ns"] - start_ns
     whole: Floats = found[:, np.isfinite(found).all(axis=0)]
-    return whole
+    return whole[:, np.argsort(whole.min(axis=0, initial=np.inf), kind="stable")]
 
 
 def _meeting(slowdown: Slowdown, members: Ints, enqueued: Floats, told: Sequence[Rows]) -> Meeting:

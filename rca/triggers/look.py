@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ingest.columns import of_ranks
+from ingest.columns import of_ranks, rows_at
 from ingest.window import Window
 from rca.findings import HABIT, Symptom, SymptomKind
 from rca.hang.progress import Progress, state_of
@@ -317,11 +317,13 @@ def _silence(window: Window, state: Progress | None, gone: Ints, settings: Setti
 
 def _gone_since(window: Window, ranks: Ints) -> list[int]:
     """When each process was first seen gone; the window's start when it was never seen alive in it."""
-    rows, found = window.rows("process"), []
-    for rank in ranks:
-        mine = rows[rows["rank"] == rank]
-        was_seen = (mine["alive"] != 0).any()
-        found.append(int(mine["tick_ns"][mine["alive"] == 0].min()) if was_seen else window.start_ns)
+    rows, each = window.rows("process"), np.unique(ranks)
+    rows = rows_at(rows, np.isin(rows["rank"], each))
+    at, is_alive = np.searchsorted(each, rows["rank"]), rows["alive"] != 0
+    was_seen = np.bincount(at[is_alive], minlength=len(each)) > 0
+    first_gone = np.full(len(each), np.iinfo(np.int64).max)
+    np.minimum.at(first_gone, at[~is_alive], rows["tick_ns"][~is_alive])
+    found: list[int] = np.where(was_seen, first_gone, window.start_ns)[np.searchsorted(each, ranks)].tolist()
     return found
 
 

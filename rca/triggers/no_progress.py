@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ingest.columns import rows_at
 from ingest.window import Rows, Window
 from nccl_instrument.tables import ENDINGS, LACKS_DONE, SOURCE_RECORDER, SOURCES
 from rca.findings import Symptom, SymptomKind
@@ -38,10 +39,11 @@ class Standing:
     """A rank by its own counts. since_ns: their last change; stalled_ns: how long ago, when its node last told.
 
     written_ns: when the process last wrote them: much earlier means that its Python does not run. waits: it has entered an op
-    that has not finished; of a job that counts steps alone nobody knows, so it may.
+    that has not finished; of a job that counts steps alone nobody knows, so it may. told_ns: when its node told of it last.
     """
 
     rank: int
+    told_ns: int
     since_ns: int
     stalled_ns: int
     written_ns: int
@@ -53,7 +55,13 @@ def standings(window: Window, ranks: Ints) -> tuple[Standing, ...]:
     """Of those of `ranks` that tell how far they are, by rank."""
     rows = window.rows("status")
     rows = rows[np.isin(rows["rank"], ranks)]
-    return tuple(_standing(rows[rows["rank"] == rank]) for rank in np.unique(rows["rank"]))
+    return tuple(_standing(mine) for mine in _of_each_rank(rows))
+
+
+def _of_each_rank(rows: Rows) -> list[Rows]:
+    """The rows of one rank after the other."""
+    rows = rows_at(rows, np.argsort(rows["rank"], kind="stable"))
+    return np.split(rows, np.flatnonzero(np.diff(rows["rank"])) + 1) if len(rows) else []
 
 
 def _standing(rows: Rows) -> Standing:
@@ -63,7 +71,7 @@ def _standing(rows: Rows) -> Standing:
     by_recorder = newest[newest["source"] == SOURCE_RECORDER]
     in_progress = bool((by_recorder["n_enqueued"] > by_recorder["n_done"]).any())
     return Standing(
-        int(rows["rank"][0]), since, max(tick - since, 0), int(newest["written_ns"].max()),
+        int(rows["rank"][0]), tick, since, max(tick - since, 0), int(newest["written_ns"].max()),
         bool(newest["n_done"].max() >= DONE_MIN), in_progress if len(by_recorder) else True,
     )  # fmt: skip
 
@@ -72,7 +80,7 @@ def learn_ages(normal: Normal, window: Window, ranks: Ints) -> Normal:
     """`normal` with how old the newest change was at each tick since the last look, of ranks that went on afterwards."""
     rows = window.rows("status")
     rows = rows[np.isin(rows["rank"], ranks)]
-    ages = [_ages(rows[rows["rank"] == rank], normal.looked_ns) for rank in np.unique(rows["rank"])]
+    ages = [_ages(mine, normal.looked_ns) for mine in _of_each_rank(rows)]
     return counted(normal, AGES, np.concatenate(ages)) if ages else normal
 
 
@@ -123,11 +131,13 @@ def no_progress(window: Window, ranks: Ints, normal: Normal, settings: Settings)
 
 def idle_by_counts(window: Window, normal: Normal, settings: Settings) -> Idle | None:
     """Whether no rank has an op in progress, nor has had one, for far longer than its counts usually stand still."""
-    everyone = np.unique(window.ranks["rank"][window.ranks["rank"] >= 0]).astype(np.int64)
-    told, seen = standings(window, everyone), seen_ns(window)
+    if _has_traces(window):
+        return None  # they see more
+    everyone, seen = np.unique(window.ranks["rank"][window.ranks["rank"] >= 0]).astype(np.int64), seen_ns(window)
     p99 = normal.quantile_ns(0.99, AGES) if normal.count(AGES) >= AGES_MIN else None
-    if _has_traces(window) or p99 is None or seen is None or not len(everyone):
+    if p99 is None or seen is None or not len(everyone):
         return None
+    told = standings(window, everyone)
     if len(told) < len(everyone) or any(one.waits or not one.has_progressed for one in told):
         return None  # of whom nobody knows, or who waits
     since = max(one.since_ns for one in told)

@@ -31,7 +31,7 @@ from tests.eval.stack import ROOT, RunningStack
 
 Row = dict[str, Any]
 INTERRUPTED: Final = 130
-CODE: Final = ("rca", "ingest", "nccl_instrument/simulate", "tests/eval")
+CODE: Final = ("rca", "ingest", "nccl_instrument", "console/incidents/watching", "tests/eval", "tests/replay.py")
 
 
 def main() -> int:
@@ -162,8 +162,8 @@ def read_results(kept: Path, version: str) -> dict[tuple[int, int], Row]:
 def code_version() -> str:
     """A digest of the sources that decide a case's result."""
     digest = hashlib.sha256()
-    for folder in CODE:
-        for path in sorted((ROOT / folder).rglob("*")):
+    for name in CODE:
+        for path in sorted((ROOT / name).rglob("*")) or [ROOT / name]:
             if path.suffix in (".py", ".c", ".h"):
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -14,14 +14,15 @@ WIDTH: Final = 34
 
 
 def summary(rows: Sequence[Row], seed: int, overridden: list[str]) -> dict[str, Any]:
-    """The suite's JSON object. Levels are shares of the faulty cases; None where there are none."""
+    """The suite's JSON object. Levels are shares of the faulty cases, None where there are none; whom incidents of healthy jobs
+    blame counts among the blamed and the nodes, too."""
     faulty = [row for row in rows if not row["healthy"]]
     healthy = [row for row in rows if row["healthy"]]
     sizes = sorted({row["gpus"] for row in rows})
     return {
         "suite": "localization", "seed": seed, "settings_overridden": overridden, "cases": len(faulty),
         "by_size": {str(size): _levels([row for row in faulty if row["gpus"] == size]) for size in sizes},
-        **_levels(faulty), **_nodes(faulty),
+        **_levels(faulty), **_blamed(rows), **_nodes(rows),
         "by_type": {name: _nodes([row for row in faulty if row["type"] == name]) for name in TYPES},
         "healthy": len(healthy), "false_incidents": sum(row["false_incident"] for row in rows),
         "undetected": sum(row["detect_s"] is None for row in faulty),
@@ -39,19 +40,22 @@ def _levels(faulty: Sequence[Row]) -> dict[str, Any]:
         "misjudged": sum(row["misjudged"] for row in faulty),
         "component_right": _share(faulty, lambda row: row["component_right"]),
         "tied": sum(row["tied"] for row in faulty),
-        "wrongly_blamed": sum(row["wrongly_blamed"] for row in faulty),
-        "blamed_beside": sum(row["blamed_beside"] for row in faulty),
+        **_blamed(faulty),
     }
+
+
+def _blamed(rows: Sequence[Row]) -> dict[str, int]:
+    return {name: sum(row[name] for row in rows) for name in ("wrongly_blamed", "blamed_beside")}
 
 
 def _share(rows: Sequence[Row], holds: Callable[[Row], bool]) -> float | None:
     return round(sum(map(holds, rows)) / len(rows), 4) if rows else None
 
 
-def _nodes(faulty: Sequence[Row]) -> dict[str, float | None]:
+def _nodes(rows: Sequence[Row]) -> dict[str, float | None]:
     """Pulse §8.1, node by node: a normal node reported or a faulty one with a wrong type is a false positive."""
     right, wrong, missed, normal = (
-        sum(row[name] for row in faulty)
+        sum(row[name] for row in rows)
         for name in ("true_positives", "false_positives", "false_negatives", "true_negatives")
     )
     return {

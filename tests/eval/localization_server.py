@@ -10,6 +10,7 @@ import itertools
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from nccl_instrument.simulate.faults import truth
@@ -18,7 +19,7 @@ from nccl_instrument.simulate.job import SimulatedJob
 from nccl_instrument.simulate.stream import stream
 from tests.eval.localization_cases import Case
 from tests.eval.localization_run import PATIENCE_SECONDS, describe, node_name, score_json, seconds_at_most, true_of
-from tests.eval.scoring import NOTHING, Truth, score_diagnosis, worse
+from tests.eval.scoring import NOTHING, Truth, score_diagnosis, score_false, worse
 from tests.eval.spine import await_diagnosis, await_incident
 from tests.eval.stack import RunningStack
 
@@ -66,7 +67,11 @@ def _follow(stack: RunningStack, name: str, fault_at_s: float) -> Row:
 
 def _scored(case: Case, true: Truth, said: Row) -> Row:
     seen = said.pop("seen")
-    scores = [score_diagnosis(true, one["diagnosis"], lambda rank: node_name(case.layout, rank)) for one in seen]
-    score = worse(*scores) if scores and not said["false_incident"] else NOTHING
+    node_of = partial(node_name, case.layout)
+    if said["false_incident"]:
+        scores = [score_false(one["diagnosis"], node_of) for one in seen]
+    else:
+        scores = [score_diagnosis(true, one["diagnosis"], node_of) for one in seen]
+    score = worse(*scores) if scores else NOTHING
     headlines = [one["incident"]["headline"] for one in seen]
     return {**said, "said": headlines, "truth": sorted(true.ranks)[:16], **score_json(case, true, score)}

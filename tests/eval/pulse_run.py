@@ -114,13 +114,13 @@ def scored(one: Experiment, true: Truth, answers: Sequence[Row | None]) -> Row:
     scores = [score_diagnosis(true, answer, node_of) for answer in answers]
     score = worse(scores[0], scores[-1]) if scores else NOTHING
     nodes = {node_of(rank) for rank in true.ranks}
-    right = score.nodes & nodes if score.is_kind_right else frozenset()
+    right, wrong = score.right_nodes, score.wrong_nodes
     return {
         "named": score.named, "component_right": score.component_right, "tied": score.tied,
         "wrongly_blamed": score.wrongly_blamed, "machine_level": score.machine_level and not score.misjudged,
         "group_level": score.group_level and not score.misjudged, "misjudged": score.misjudged,
-        "true_positives": len(right), "false_positives": len(score.nodes - right), "false_negatives": len(nodes - right),
-        "true_negatives": one.setting.layout.n_nodes - len(nodes | score.nodes),
+        "true_positives": len(right), "false_positives": len(wrong), "false_negatives": len(nodes - right),
+        "true_negatives": one.setting.layout.n_nodes - len(nodes | wrong),
     }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """How a diagnosis is scored against what was injected: named, tied, component right, wrongly blamed.
 
 Pure functions of the REST API's JSON and the truth, so that the scoring itself is unit-tested. Two diagnoses of an
-incident count, the first and the one 30 s later; the worse is the score. A set that merely contains the truth is tied,
+incident count, the first and the one 30 s later; what either has wrong is wrong. A set that merely contains the truth is tied,
 not named; so is a link of which one end is meant, except where the truth says that the two ends may look alike.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from nccl_instrument.simulate.faults import KINDS
@@ -49,8 +49,8 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One diagnosis against the truth, by its best finding. nodes: of the culprits. blamed_beside: ranks outside the truth that
-    other findings, more than weak ones, name."""
+    """One diagnosis against the truth, by its best finding. right_nodes: of the culprits, the true ones where the kind is right,
+    too; wrong_nodes: the others. blamed_beside: ranks outside the truth that other findings, more than weak ones, name."""
 
     named: bool
     component_right: bool
@@ -60,13 +60,9 @@ class Score:
     group_level: bool = False
     misjudged: bool = False
     is_kind_right: bool = False
-    nodes: frozenset[str] = frozenset()
+    right_nodes: frozenset[str] = frozenset()
+    wrong_nodes: frozenset[str] = frozenset()
     blamed_beside: int = 0
-
-    @property
-    def goodness(self) -> tuple[bool, bool, int, bool, bool]:
-        """Larger is better."""
-        return (self.named, self.component_right, -self.wrongly_blamed, self.machine_level, self.tied)
 
 
 NOTHING: Final = Score(named=False, component_right=False, tied=False, wrongly_blamed=0)
@@ -88,19 +84,22 @@ def score_diagnosis(truth: Truth, diagnosis: Mapping[str, Any] | None, node_of: 
     also = blamed.union(*(subject["ranks"] for subject in best["tied"]))
     named = _is_named(truth, best, blamed, also)
     nodes = _reported(best, blamed, also, node_of) or _nodes(truth.ranks if named else (), node_of)
-    is_machine = named or (bool(nodes) and nodes == _nodes(truth.ranks, node_of))
+    true_nodes, is_right_kind = _nodes(truth.ranks, node_of), _is_kind(FaultKind(best["kind"]), truth.fault)
+    right_nodes = nodes & true_nodes if is_right_kind else frozenset[str]()
+    is_machine = named or (bool(nodes) and nodes == true_nodes)
     allowed = truth.ranks.union(*truth.others)
     component, kind = Component(best["component"]), FaultKind(best["kind"])
     return Score(
         named=named,
-        component_right=component is FAULTS[truth.fault][0] and _is_kind(kind, truth.fault),
+        component_right=component is FAULTS[truth.fault][0] and is_right_kind,
         tied=not named and bool(truth.ranks) and truth.ranks <= also,
         wrongly_blamed=len(blamed - allowed),
         machine_level=is_machine,
-        group_level=not is_machine and truth.ranks <= also.union(_subject(best).get("ranks", ())),
+        group_level=not is_machine and bool(truth.ranks) and truth.ranks <= also.union(_subject(best).get("ranks", ())),
         misjudged=_is_misjudged(truth.fault, component, kind),
-        is_kind_right=_is_kind(kind, truth.fault),
-        nodes=nodes,
+        is_kind_right=is_right_kind,
+        right_nodes=right_nodes,
+        wrong_nodes=nodes - right_nodes,
         blamed_beside=len(_named_by(findings[1:]) - blamed - allowed),
     )
 
@@ -157,9 +156,34 @@ def _is_misjudged(fault: str, component: Component, kind: FaultKind) -> bool:
     return bool(wanted and said) and wanted != said
 
 
+def score_false(diagnosis: Mapping[str, Any] | None, node_of: NodeOf = node_unknown) -> Score:
+    """Score of a diagnosis of what was no fault: whoever is named is blamed wrongly."""
+    findings = (diagnosis or {}).get("findings") or []
+    if not findings:
+        return NOTHING
+    best, blamed = findings[0], frozenset(findings[0]["culprits"])
+    also = blamed.union(*(subject["ranks"] for subject in best["tied"]))
+    beside = len(_named_by(findings[1:]) - blamed)
+    nodes = _reported(best, blamed, also, node_of)
+    return replace(NOTHING, wrongly_blamed=len(blamed), wrong_nodes=nodes, blamed_beside=beside)
+
+
 def worse(first: Score, second: Score) -> Score:
-    """The worse of the two diagnoses that count."""
-    return min(first, second, key=lambda score: score.goodness)
+    """What both diagnoses that count have right, and all that either has wrong."""
+    named, machine_level = first.named and second.named, first.machine_level and second.machine_level
+    return Score(
+        named=named,
+        component_right=first.component_right and second.component_right,
+        tied=not named and all(one.named or one.tied for one in (first, second)),
+        wrongly_blamed=max(first.wrongly_blamed, second.wrongly_blamed),
+        machine_level=machine_level,
+        group_level=not machine_level and all(one.machine_level or one.group_level for one in (first, second)),
+        misjudged=first.misjudged or second.misjudged,
+        is_kind_right=first.is_kind_right and second.is_kind_right,
+        right_nodes=first.right_nodes & second.right_nodes,
+        wrong_nodes=first.wrong_nodes | second.wrong_nodes,
+        blamed_beside=max(first.blamed_beside, second.blamed_beside),
+    )
 
 
 def quantiles(values: Iterable[float]) -> dict[str, float | None]:

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from nccl_instrument.simulate.faults import make_fault
+from nccl_instrument.simulate.faults import make_fault, truth
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import Physics
+from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from tests.eval.localization import read_results
 from tests.eval.localization_cases import (
     CASES_AT,
@@ -29,7 +30,8 @@ from tests.eval.localization_cases import (
     planned,
 )
 from tests.eval.localization_report import misses, summary
-from tests.eval.localization_run import run_case
+from tests.eval.localization_run import result, run_case
+from tests.eval.watching import Followed
 
 
 def row(**more: Any) -> dict[str, Any]:
@@ -49,6 +51,10 @@ MISSED = row(
     named=False, component_right=False, machine_level=False, misjudged=True, wrongly_blamed=1, true_positives=0,
     false_positives=1, false_negatives=1, true_negatives=6,
 )  # fmt: skip
+NOBODY = {
+    "wrongly_blamed": 0, "blamed_beside": 0,
+    "true_positives": 0, "false_positives": 0, "false_negatives": 0, "true_negatives": 8,
+}  # fmt: skip
 HEALTHY_ROW = {
     "gpus": 64,
     "healthy": True,
@@ -57,6 +63,7 @@ HEALTHY_ROW = {
     "took_s": 5.0,
     "cpu_s": 4.0,
     "said": [],
+    **NOBODY,
 }
 
 
@@ -126,10 +133,31 @@ def test_a_proxy_that_sleeps_has_something_to_send() -> None:
 def test_shares_and_node_counts() -> None:
     found = summary([row(), MISSED, HEALTHY_ROW], 1, [])
     assert (found["cases"], found["healthy"], found["rank_level"], found["misjudged"]) == (2, 1, 0.5, 1)
-    assert (found["precision"], found["recall"], found["false_positive_rate"]) == (0.5, 0.5, round(1 / 14, 6))
+    assert (found["precision"], found["recall"], found["false_positive_rate"]) == (0.5, 0.5, round(1 / 22, 6))
     assert found["by_type"]["comp_fail_slow"]["recall"] == 0.5
     assert found["by_type"]["comm_fail_stop"]["recall"] is None
     assert found["by_size"]["64"]["cases"] == 2
+
+
+def test_whom_an_incident_of_a_healthy_job_blames_counts_as_blamed_wrongly() -> None:
+    false = {**HEALTHY_ROW, "false_incident": True, "wrongly_blamed": 2, "false_positives": 1, "true_negatives": 7}
+    found = summary([row(), false], 1, [])
+    assert (found["false_incidents"], found["wrongly_blamed"], found["precision"], found["recall"]) == (1, 2, 0.5, 1.0)
+    assert found["by_size"]["64"]["wrongly_blamed"] == 0, "of its faulty cases"
+
+
+def test_an_incident_before_the_fault_is_scored_as_blame_alone() -> None:
+    case = draw_case(1, 16, 0, "NIC down", "nic_down")
+    subject = Subject("rank", "rank 3", (3,))
+    kind, grade = FaultKind.COMMUNICATION_FAIL_STOP, Grade.STRONG
+    found = Finding("hang", 1, subject, Component.NIC, kind, (3,), 1.0, grade, "Rank 3.")
+    symptom = Symptom(SymptomKind.FAILURE, "j", 1, 5, 6, 0, (0,), "No op.")
+    answer = Diagnosis(symptom, (found,), (), (), {}, (), (), {}, 9)
+    happened = {**truth(case.fault, case.layout, case.settings.origin_ns), "starts_ns": 10}
+    told = result(case, Followed(symptom, 6, 6, answer=answer, first=answer), happened)
+    assert (told["false_incident"], told["detect_s"], told["named"]) == (True, None, False)
+    assert (told["wrongly_blamed"], told["true_positives"], told["false_positives"]) == (1, 0, 1)
+    assert told["false_negatives"] == 1
 
 
 def test_a_miss_is_told_with_the_command_that_repeats_it() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from nccl_instrument.simulate.faults import KINDS
 from tests.eval.localization_cases import HEALTHY, ROWS
-from tests.eval.scoring import FAULTS, LIVE_FAULTS, NOTHING, Truth, quantiles, score_diagnosis, worse
+from tests.eval.scoring import FAULTS, LIVE_FAULTS, NOTHING, Truth, quantiles, score_diagnosis, score_false, worse
 
 TRUTH = Truth("nic_down", frozenset({3}))
 
@@ -58,6 +58,21 @@ def test_another_component_is_not_right() -> None:
 def test_the_worse_of_two_counts() -> None:
     good, bad = score_diagnosis(TRUTH, diagnosis([3])), score_diagnosis(TRUTH, diagnosis([5]))
     assert worse(good, bad) == worse(bad, good) == bad
+
+
+def test_what_either_of_two_has_wrong_counts() -> None:
+    tie = score_diagnosis(TRUTH, diagnosis([], tied=[[3, 5]], component="gpu"))
+    bad = score_diagnosis(TRUTH, diagnosis([4, 5, 6, 7]))
+    both = worse(tie, bad)
+    assert (both.named, both.component_right, both.wrongly_blamed) == (False, False, 4)
+    assert (both.right_nodes, both.wrong_nodes) == (set(), {"rank 4", "rank 5", "rank 6", "rank 7"})
+    assert worse(NOTHING, bad).wrongly_blamed == worse(bad, NOTHING).wrongly_blamed == 4
+
+
+def test_whoever_is_named_where_nothing_happened_is_blamed_wrongly() -> None:
+    score = score_false(said([2, 3]), on_node)
+    assert (score.named, score.wrongly_blamed, score.right_nodes, score.wrong_nodes) == (False, 2, set(), {"node1"})
+    assert score_false({"findings": []}) == score_false(None) == NOTHING
 
 
 def test_quantiles_of_nothing_are_unknown() -> None:
@@ -129,7 +144,7 @@ def test_a_communicator_that_holds_the_truth_is_group_level() -> None:
 def test_a_tie_inside_one_node_names_the_node() -> None:
     tied = said([], tied=[{"ranks": [2]}, {"ranks": [3]}])
     score = score_diagnosis(TRUTH, tied, on_node)
-    assert (score.named, score.tied, score.machine_level, score.nodes) == (False, True, True, {"node1"})
+    assert (score.named, score.tied, score.machine_level, score.right_nodes) == (False, True, True, {"node1"})
 
 
 def test_computation_for_communication_is_misjudged() -> None:
@@ -146,6 +161,7 @@ def test_another_kind_of_the_same_family_is_not_misjudged_but_not_right() -> Non
 def test_what_befell_everybody_is_nobodys(culprits: list[int], named: bool, blamed: int) -> None:
     score = score_diagnosis(Truth("links_slow", frozenset()), said(culprits, component="network", kind="group_anomaly"))
     assert (score.named, score.component_right, score.wrongly_blamed) == (named, True, blamed)
+    assert not score.group_level, "there is no communicator to be right about"
 
 
 @pytest.mark.parametrize(("culprits", "named"), [([4], True), ([4, 5, 6, 7], True), ([4, 5], False)])

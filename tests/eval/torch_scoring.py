@@ -22,11 +22,6 @@ class TorchScore:
     layer_right: bool
     wrongly_blamed: int
 
-    @property
-    def goodness(self) -> tuple[bool, bool, int]:
-        """Larger is better."""
-        return (self.named, self.layer_right, -self.wrongly_blamed)
-
 
 NOTHING: Final = TorchScore(named=False, layer_right=False, wrongly_blamed=0)
 
@@ -61,4 +56,9 @@ def _named(ranks: frozenset[int]) -> str:
 
 
 def worse(first: TorchScore, second: TorchScore) -> TorchScore:
-    return min(first, second, key=lambda score: score.goodness)
+    """What both diagnoses that count have right, and all that either has wrong."""
+    return TorchScore(
+        named=first.named and second.named,
+        layer_right=first.layer_right and second.layer_right,
+        wrongly_blamed=max(first.wrongly_blamed, second.wrongly_blamed),
+    )

@@ -187,3 +187,12 @@ def test_a_counter_that_an_older_window_does_not_have_is_unknown_and_not_zero(sa
     found = load_window(rewritten(saved, table_nic=npy(older))).rows("nic")
     assert len(found) and (found["xmit_wait"] == 2**64 - 1).all()
     assert all((found[name] == nics[name]).all() for name in kept)
+
+
+def test_rows_that_grow_by_todays_columns_count_as_what_they_become(saved: Path) -> None:
+    ops = make_window(nic_down=3).rows("op")
+    few = np.zeros(100_000, [(name, ops.dtype[name]) for name in ("comm_id", "comm_rank", "op", "rank", "node")])
+    path, as_rows = rewritten(saved, table_op=npy(few)), len(few) * (few.itemsize + ops.itemsize)
+    assert few.nbytes < as_rows / 4
+    assert "more than the" in refused(path, bytes_max=as_rows - 1)
+    assert len(load_window(path, bytes_max=as_rows + 2**20).rows("op")) == len(few)

@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from console.accounts.models import Role
 from console.accounts.secrets import make_api_token
 from console.dumps import uploads
+from ingest.door import gate
 from ingest.models import Team
 from tests.console.conftest import Persona
 from tests.console.dumps.test_bundles import SAID, never, through
@@ -26,6 +27,15 @@ async def reads(scope: Any, receive: Any, send: Any) -> None:
         pass
     await send({"type": "http.response.start", "status": 202, "headers": []})
     await receive()
+
+
+def test_a_bundle_passes_the_gate_in_front_of_every_process() -> None:
+    """It knows of a body's path no more than how much may come and for how long."""
+    most = uploads.BUNDLE_BYTES_MAX + uploads.FORM_BYTES_MAX
+    assert gate.UPLOADS_PATH.decode() == uploads.PATH
+    assert most <= gate._body_bytes_max(b"/api/v1/bundles?x=1") == gate.UPLOAD_BYTES_MAX
+    assert gate._body_bytes_max(b"/api/v1/incidents") == gate.PAGE_BYTES_MAX
+    assert uploads.BODY_SECONDS + most / uploads.BODY_BYTES_PER_SECOND_MIN < gate.UPLOAD_SECONDS
 
 
 def cookie_of(who: Persona) -> tuple[bytes, bytes]:

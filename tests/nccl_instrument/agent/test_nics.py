@@ -66,6 +66,12 @@ def test_the_port_state_is_up_down_or_honestly_unknown(files: dict[str, str], st
     assert row["errors"] == UNKNOWN_COUNT
 
 
+def test_a_sum_of_which_one_part_cannot_be_read_is_unknown_and_no_smaller_sum(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, {**INTERFACE, "statistics/rx_errors": "broken"})
+    row = read_nic(0, Nic("n", folder), 1)[0]
+    assert row["errors"] == UNKNOWN_COUNT
+
+
 def test_a_folder_that_does_not_exist_is_unknown_in_every_column(tmp_path: Path) -> None:
     row = read_nic(0, Nic("gone", tmp_path / "gone"), 1)[0]
     assert row.item() == (1, 0, b"gone", 0, 0, *[UNKNOWN_COUNT] * 6, 0, UNKNOWN_COUNT)

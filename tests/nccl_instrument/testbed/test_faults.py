@@ -137,7 +137,8 @@ def test_a_checkpoint_holds_rank_0_before_its_next_op(job: RunningJob) -> None:
         ({"do": "inject", "fault": "nic_down"}, "needs --rank"),
         ({"do": "inject", "fault": "nic_down", "rank": 99}, "no rank 99"),
         ({"do": "inject", "fault": "slow_copies", "rank": 1, "amount": -1}, "above 0"),
-        ({"do": "heal", "fault": "nic_down", "rank": 1}, "No active fault"),
+        ({"do": "heal", "fault": "nic_down", "rank": 1}, "No active fault nic_down on rank 1."),
+        ({"do": "heal"}, "No active fault."),
         ({"do": "dance"}, "does one of"),
     ],
 )
