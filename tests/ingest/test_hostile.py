@@ -125,12 +125,6 @@ def test_more_than_a_batch_may_have_is_413_though_the_client_keeps_sending(shipp
     assert (heard.status, heard.is_closed) == (413, True)
 
 
-def test_a_bundle_is_let_through_where_a_page_is_not(shipped: Shipped) -> None:
-    """To whom the path belongs: ingest has none of the kind, and says so."""
-    for path, status in (("/api/v1/bundles", 404), ("/api/v1/incidents", 413)):
-        assert ask(shipped.port, head("POST", path, Content_Length=2**20) + bytes(2**20)).status == status
-
-
 def test_a_guesser_that_sends_megabytes_hears_401_not_a_reset(shipped: Shipped) -> None:
     heard = ask(shipped.port, batch_request("dga_guess", bytes(BATCH_BYTES_MAX)))
     assert heard.status in (401, 429)
