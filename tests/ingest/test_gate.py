@@ -22,8 +22,9 @@ async def counts(scope: Any, receive: Any, send: Any) -> None:
         if message["type"] == "http.disconnect":
             return
         n_bytes, goes_on = n_bytes + len(message.get("body", b"")), message.get("more_body", False)
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": str(n_bytes).encode()})
+    said = str(n_bytes).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(said))]})
+    await send({"type": "http.response.body", "body": said})
 
 
 @pytest.fixture(scope="module")
