@@ -27,6 +27,7 @@ CLEAR_KNOWN = 5
 CLEAR_ITERATIONS = 2  # times `small_iterations`
 CLEAR_DEVIATIONS = 2.0  # times `small_deviations`
 CLEAR_PART = 0.4  # of `small_ns`: of ports read once a second three readings tell traffic of others from a slow NIC
+LARGE_OF_USUAL = 0.95  # of the iterations before were shorter than of a large slowdown that lasts `small_ns`
 OFTEN_DEVIATIONS = 3.0  # of a number that comes by chance
 WINDOW_ITERATIONS = 8  # usual ones, so that four of twice the length would still show that they repeat
 SEEN_ITERATIONS = (
@@ -175,6 +176,7 @@ def _changed(pace: Pace, settings: Settings) -> Slowing | None:
         _lasting(pace, usual, settings.slow_factor * usual, settings.halved_iterations, settings.delta_min_ns, "halved")
         or _lasting(pace, usual, small, settings.small_iterations, settings.small_ns, "slower")
         or _clear(pace, usual, settings)
+        or _large(pace, usual, settings)
         or _shifted(pace, settings)
         or _recurring(pace, usual, max(1.5 * usual, small), settings)
     )
@@ -189,10 +191,25 @@ def _clear(pace: Pace, usual: int, settings: Settings) -> Slowing | None:
     before = _before(pace, usual, n, span_ns)
     if len(before) < CLEAR_KNOWN * settings.small_iterations:
         return None
-    longest = sorted(before)[math.ceil(CLEAR_OF_USUAL * len(before)) - 1]
+    longest = _quantile(before, CLEAR_OF_USUAL)
     far = CLEAR_DEVIATIONS * settings.small_deviations * _deviation(before)
     limit = max(slower, usual + far, longest)
     return _lasting(pace, usual, limit, n, span_ns, "slower")
+
+
+def _large(pace: Pace, usual: int, settings: Settings) -> Slowing | None:
+    """A large slowdown that few of the iterations before it show. Of a job that went at two paces lately nothing is far."""
+    n = CLEAR_ITERATIONS * settings.small_iterations
+    before = _before(pace, usual, n, settings.small_ns)
+    if len(before) < CLEAR_KNOWN * settings.small_iterations:
+        return None
+    limit = max(settings.large_factor * usual, _quantile(before, LARGE_OF_USUAL))
+    return _lasting(pace, usual, limit, n, settings.small_ns, "slower")
+
+
+def _quantile(lengths: Sequence[int], share: float) -> int:
+    """The length that this share of them does not exceed."""
+    return sorted(lengths)[math.ceil(share * len(lengths)) - 1]
 
 
 def _before(pace: Pace, usual: int, n: int, span_ns: int) -> list[int]:

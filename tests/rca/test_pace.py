@@ -120,6 +120,20 @@ def test_a_stretch_as_slow_as_many_usual_ones_were_is_told_no_sooner() -> None:
     assert next(second for second, slow in looks if slow) >= 80 + 9
 
 
+def test_a_large_slowdown_of_a_job_that_went_at_two_paces_is_told_though_nothing_is_far_from_both() -> None:
+    """Of a live job: a slowdown by a sixth, too small amid its jitter, came and went; then a rank was slowed by half."""
+    told = json.loads((Path(__file__).parent / "recorded_slow" / "two_paces.json").read_text())
+    pace, later = pace_from_json(told["pace"]), [(began, length) for began, length in told["later"]]
+    onset_ns = next(began for (began, length) in later if length > 290 * MS)
+    for number in range(1, len(later) + 1):
+        pace = learn(pace, later[:number], DEFAULT)
+        slow = slowing(pace, DEFAULT)
+        if slow:
+            break
+    assert slow and slow.kind == "slower" and slow.since_ns == onset_ns
+    assert 8 <= (later[number - 1][0] - onset_ns) / SECOND <= 12
+
+
 def hiccups(n: int, one_in: int, seed: int) -> list[tuple[int, int]]:
     """n steps of a second, of which about one in so many takes two and a half."""
     draw = Random(seed)
