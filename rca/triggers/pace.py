@@ -18,7 +18,7 @@ from typing import Any
 
 from rca.settings import SECOND_NS, Settings
 from rca.triggers.blocks import BLOCKS_MIN, lasting_shift, n_compared, n_judged
-from rca.triggers.pieces import were_pieces
+from rca.triggers.pieces import may_be_pieces, were_pieces
 
 USUAL_KEPT = 256
 KEPT_MAX = 1024  # of iterations so short that more are needed: a slowdown and what is usual take seconds to be known
@@ -98,10 +98,13 @@ def learn(pace: Pace, began: Sequence[tuple[int, int]], settings: Settings) -> P
     """`pace` with the iterations (began_ns, length_ns), oldest first, that are newer than it knows.
 
     They become usual when they are old enough to have been judged, unless the job is slow by then. What a young job's first
-    looks took for iterations is forgotten once it is seen that they were pieces.
+    looks took for iterations is forgotten once it is seen that they were pieces; what may be pieces is not taken in once the
+    usual is known.
     """
     if len(pace.usual_ns) < USUAL_KEPT and were_pieces([one for one, _ in pace.recent], pace.seen_ns, began):
         pace = Pace(tried_ns=pace.tried_ns)
+    if len(pace.usual_ns) >= settings.usual_iterations_min and may_be_pieces(pace.usual_ns, began):
+        return pace
     fresh = [one for one in began if one[0] > pace.seen_ns]
     newest = fresh[-1][0] if fresh else pace.seen_ns
     skipped = min(max(settings.warm_up_iterations - pace.warm_up, 0), len(fresh))

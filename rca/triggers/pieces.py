@@ -5,7 +5,7 @@
 
 A loop is known by four rounds (slow/streams.py), so lengths learned in less time than four of those seen now cannot have
 been rounds of it, if several of them lie close together in one. One that is far longer than the others, with a checkpoint in it,
-is no round.
+is no round. Nor can the rounds of a job that has come back from a pause be told before there are four of them again.
 """
 
 from __future__ import annotations
@@ -33,6 +33,16 @@ def were_pieces(known: Sequence[int], seen_ns: int, rounds: Sequence[tuple[int, 
         length <= longest and seen_ns - known[0] < REPEATS_MIN * length and _is_divided(known, began, length)
         for began, length in rounds
     )
+
+
+def may_be_pieces(usual: Sequence[int], rounds: Sequence[tuple[int, int]]) -> bool:
+    """Whether what is counted now in a job whose rounds are known may be pieces of these: shorter, and all of it within less
+    than four of them, as after a pause so long that nothing before it is in the window. rounds: as above."""
+    if not usual or not rounds:
+        return False
+    round_ns, (last, length) = median(usual), rounds[-1]
+    is_short = last + length - rounds[0][0] < REPEATS_MIN * round_ns
+    return is_short and median(length for _, length in rounds) <= CLOSE_MAX * round_ns
 
 
 def _is_divided(known: Sequence[int], began: int, length: int) -> bool:

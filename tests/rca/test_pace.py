@@ -169,6 +169,25 @@ def test_pieces_of_a_long_step_that_first_looks_took_for_iterations_are_forgotte
     assert set(pace.usual_ns) == {1800 * MS}
 
 
+def test_bursts_after_a_long_pause_are_not_taken_for_iterations() -> None:
+    """Of a simulated job of 10,000 GPUs that evaluated for 16 s: the window held what came since, less than four steps."""
+    pace, _ = watched(steps((60, 1234)))
+    back = steps((60, 1234))[-1] + SECOND + 16 * SECOND
+    bursts = [(back + at * 1234 * MS + k * 8 * MS, 8 * MS) for at in range(3) for k in range(24)]
+    for n in (24, 48, 72):
+        assert learn(pace, bursts[:n], DEFAULT) == pace
+    rounds = [(back + at * 1234 * MS, 1234 * MS) for at in range(30)]
+    for n in range(4, 31):
+        pace = learn(pace, rounds[:n], DEFAULT)
+        assert slowing(pace, DEFAULT) is None
+    assert set(pace.usual_ns) == {1234 * MS} and pace.seen_ns == rounds[-1][0]
+
+
+def test_a_job_that_becomes_faster_has_another_usual() -> None:
+    pace, looks = watched(steps((60, 2000), (120, 500), (30, 1000)))
+    assert any(slow and slow.usual_ns == 500 * MS for _, slow in looks) and pace.usual_ns[-1] == 500 * MS
+
+
 @pytest.mark.parametrize("times", [2, 5])
 def test_a_job_that_becomes_slow_soon_does_not_forget_how_fast_it_was(times: int) -> None:
     _, looks = watched(steps((45, 300), (40, 300 * times)))
