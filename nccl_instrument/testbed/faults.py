@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Final
 
 from .layout import Layout
 from .links import Links
@@ -25,6 +26,10 @@ PAUSE_LEAD_ITERATIONS = 2  # ranks are never further apart: the world AllReduce 
 
 class FaultError(ValueError):
     """The request makes no sense; the message is one sentence."""
+
+
+UNDONE: Final = ("nic_down", "nic_limit", "rank_frozen", "proxy_sleep", "slow_copies", "slow_compute", "stuck_before")
+"""Faults that last until they are healed."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +92,12 @@ class Faults:
         return fault
 
     def heal(self, name: str = "", rank: int | None = None) -> list[Fault]:
-        """Takes back the active faults of this name, of any where none is given, on one rank or all; raises FaultError when there
-        is none."""
-        killed = "A killed rank cannot be healed: restart the job with --restart-count 1."
+        """Takes back the active faults of this name, all that can be where none is given, on one rank or all; raises FaultError
+        when there is none."""
         if name == "rank_killed":
-            raise FaultError(killed)
+            raise FaultError("A killed rank cannot be healed: restart the job with --restart-count 1.")
         those = [f for f in self.active() if name in ("", f.fault) and rank in (None, f.rank)]
-        healed = [f for f in those if f.fault != "rank_killed"]
-        if those and not healed:
-            raise FaultError(killed)
+        healed = those if name else [f for f in those if f.fault in UNDONE]
         if not healed:
             raise FaultError(
                 f"No active fault{' ' + name if name else ''}{f' on rank {rank}' if rank is not None else ''}."
@@ -154,6 +156,8 @@ class Faults:
 
     def _undo(self, name: str, rank: int) -> None:
         nic = self.layout.nic_of(rank)
+        if name not in UNDONE:
+            raise FaultError(f"{name} ends by itself.")
         actions: dict[str, Callable[[], None]] = {
             "nic_down": lambda: self.links.set_up(nic, True),
             "nic_limit": lambda: self.links.set_share(nic, 1.0),
@@ -163,8 +167,6 @@ class Faults:
             "slow_compute": lambda: self.page.set_rank(rank, "compute_factor_milli", HEALTHY_MILLI),
             "stuck_before": lambda: self.page.set_rank(rank, "is_stuck_before", 0),
         }
-        if name not in actions:
-            raise FaultError(f"{name} ends by itself.")
         actions[name]()
 
     def _describe(self, name: str, kind: FaultKind, rank: int | None, amount: float) -> Fault:

@@ -130,6 +130,17 @@ def test_a_checkpoint_holds_rank_0_before_its_next_op(job: RunningJob) -> None:
     job.trains()
 
 
+def test_heal_without_a_name_ends_every_fault(job: RunningJob) -> None:
+    job.ask("inject", fault="slow_copies", rank=1, amount=2)
+    job.ask("inject", fault="slow_compute", rank=2, amount=2)
+    healed = job.ask("heal")
+    assert healed["ok"] and {("slow_copies", 1), ("slow_compute", 2)} <= {
+        (f["fault"], f["rank"]) for f in healed["healed"]
+    }
+    assert job.ask("heal")["error"] == "No active fault."
+    job.trains()
+
+
 @pytest.mark.parametrize(
     ("request_words", "sentence"),
     [
@@ -138,7 +149,6 @@ def test_a_checkpoint_holds_rank_0_before_its_next_op(job: RunningJob) -> None:
         ({"do": "inject", "fault": "nic_down", "rank": 99}, "no rank 99"),
         ({"do": "inject", "fault": "slow_copies", "rank": 1, "amount": -1}, "above 0"),
         ({"do": "heal", "fault": "nic_down", "rank": 1}, "No active fault nic_down on rank 1."),
-        ({"do": "heal"}, "No active fault."),
         ({"do": "dance"}, "does one of"),
     ],
 )
