@@ -78,7 +78,6 @@ class Gate(HttpToolsProtocol):
         self.inner = cast(asyncio.Transport, transport)
         self.is_parting = self._is_deaf = self._has_ended = self._in_head = self._in_body = False
         self._head_bytes = self._body_bytes = self._body_bytes_max = self._n_unanswered = 0
-        self._body_seconds = BODY_SECONDS
         super().connection_made(cast(asyncio.Transport, _PatientTransport(self.inner, self)))
         self.address = neighbourhood(self.client[0] if self.client else "unix")
         self._give(HEAD_SECONDS)
@@ -151,9 +150,8 @@ class Gate(HttpToolsProtocol):
         self._in_body = True
         self._n_unanswered += 1
         self._body_bytes_max = _body_bytes_max(self.url)
-        self._body_seconds = UPLOAD_SECONDS if self.url.startswith(UPLOADS_PATH) else BODY_SECONDS
         CROWD.is_served(self)
-        self._give(self._body_seconds)
+        self._give(_body_seconds(self.url))
 
     def on_body(self, body: bytes) -> None:
         self._count_body(len(body))
@@ -180,7 +178,7 @@ class Gate(HttpToolsProtocol):
         if self.is_parting:
             self.inner.abort()
         elif self._in_body:
-            self._refuse(_Refused(408, "slow_body", f"the body did not arrive within {self._body_seconds:.0f} s"))
+            self._refuse(_Refused(408, "slow_body", f"the body did not arrive within {_body_seconds(self.url):.0f} s"))
         elif self._n_unanswered:
             CROWD.refused["slow_answer"] += 1
             self.inner.abort()
@@ -260,6 +258,10 @@ def _body_bytes_max(url: bytes) -> int:
     if url.startswith(DUMPS_PATH):
         return BODY_BYTES_MAX
     return BATCH_BYTES_MAX if url.startswith(BATCH_PATHS) else PAGE_BYTES_MAX
+
+
+def _body_seconds(url: bytes) -> float:
+    return UPLOAD_SECONDS if url.startswith(UPLOADS_PATH) else BODY_SECONDS
 
 
 def _too_large_a_head() -> _Refused:

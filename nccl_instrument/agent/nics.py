@@ -145,9 +145,10 @@ def _ib_speed(folder: Path) -> int:
 
 def _sum(folder: Path, files: tuple[str, ...]) -> int | None:
     """Of those files that the port has; None where it has none, or one of them cannot be read."""
-    counts = [_number(f"{folder}/{name}") for name in files if os.path.exists(f"{folder}/{name}")]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known and len(known) == len(counts) else None
+    counts = {name: _number(f"{folder}/{name}") for name in files}
+    is_whole = not any(count is None and os.path.exists(f"{folder}/{name}") for name, count in counts.items())
+    known = [count for count in counts.values() if count is not None]
+    return sum(known) if known and is_whole else None
 
 
 def _number(path: str) -> int | None:

@@ -83,7 +83,7 @@ def _all_findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> t
     """What the rules say, with what was measured on the wire, where it was, about racks where they touch all of one; and what
     was not measured."""
     asking = Asking(slowdown, symptom, settings)
-    found, unmeasured = with_measured(_findings(slowdown, symptom, asking), slowdown, symptom, settings)
+    found, unmeasured = with_measured(_findings(slowdown, symptom, asking), slowdown, asking)
     return ranked(by_rack(slowdown.window, slowdown.ranks, found)), (*asking.failed, *unmeasured)
 
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 import numpy as np
 
 from nccl_instrument.tables import TRAFFIC_SOURCES
-from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Symptom
+from rca.asked import Asking
+from rca.findings import Component, Evidence, FaultKind, Finding, Grade
 from rca.flows import analyzer
 from rca.flows.measured import measured_in
 from rca.rules import actual_time, slow_copy, slow_proxy
-from rca.settings import Settings
 from rca.slow.slow_words import excess_ms
 from rca.slow.slowdown import Slowdown
 
@@ -30,17 +30,13 @@ WAITS = "the waits of its own ops, flows and proxy"
 _WIRE = (FaultKind.COMMUNICATION_FAIL_SLOW, FaultKind.COMMUNICATION_FAIL_STOP)
 
 
-def with_measured(
-    found: list[Finding], slowdown: Slowdown, symptom: Symptom, settings: Settings
-) -> tuple[list[Finding], tuple[str, ...]]:
+def with_measured(found: list[Finding], slowdown: Slowdown, asking: Asking) -> tuple[list[Finding], tuple[str, ...]]:
     """(findings, what was not measured). found: what the other rules say, best first."""
-    measured = [
-        one for one in actual_time.explain(slowdown, symptom, settings) if not _is_noticed_late(one, found, slowdown)
-    ]
+    measured = [one for one in asking.ask(actual_time.explain) if not _is_noticed_late(one, found, slowdown)]
     if not measured and not len(slowdown.window.rows("traffic")):
         return found, actual_time.missing(slowdown)
     is_named = any(one.culprits or _is_sure(one) for one in found)
-    group = [] if is_named or measured else list(actual_time.explain_group(slowdown, symptom, settings))
+    group = [] if is_named or measured else list(asking.ask(actual_time.explain_group))
     if is_named or measured or group:
         found = _without_calm(found, slowdown)
     found = [_shown(one) if _yields(one, measured) else one for one in found if not _is_hot(one, measured)]

@@ -191,8 +191,8 @@ def _clear(pace: Pace, usual: int, settings: Settings) -> Slowing | None:
     slower = (1 + settings.small_share) * usual
     if median(length for _, length in pace.recent[-n:]) < slower:
         return None
-    before = _before(pace, usual, n, span_ns)
-    if len(before) < CLEAR_KNOWN * settings.small_iterations:
+    before = _before(pace, usual, n, span_ns, settings)
+    if not before:
         return None
     longest = _quantile(before, CLEAR_OF_USUAL)
     far = CLEAR_DEVIATIONS * settings.small_deviations * _deviation(before)
@@ -203,8 +203,8 @@ def _clear(pace: Pace, usual: int, settings: Settings) -> Slowing | None:
 def _large(pace: Pace, usual: int, settings: Settings) -> Slowing | None:
     """A large slowdown that few of the iterations before it show. Of a job that went at two paces lately nothing is far."""
     n = CLEAR_ITERATIONS * settings.small_iterations
-    before = _before(pace, usual, n, settings.small_ns)
-    if len(before) < CLEAR_KNOWN * settings.small_iterations:
+    before = _before(pace, usual, n, settings.small_ns, settings)
+    if not before:
         return None
     limit = max(settings.large_factor * usual, _quantile(before, LARGE_OF_USUAL))
     return _lasting(pace, usual, limit, n, settings.small_ns, "slower")
@@ -215,8 +215,9 @@ def _quantile(lengths: Sequence[int], share: float) -> int:
     return sorted(lengths)[math.ceil(share * len(lengths)) - 1]
 
 
-def _before(pace: Pace, usual: int, n: int, span_ns: int) -> list[int]:
+def _before(pace: Pace, usual: int, n: int, span_ns: int, settings: Settings) -> list[int]:
     """Lengths of what was before the newest n, or span_ns, and those before that are as long: the usual and the unjudged ones.
+    Empty while too few are known to say what they never show.
 
     A job that is young, or was looked at lately, has most of what tells its usual in the latter.
     """
@@ -230,7 +231,8 @@ def _before(pace: Pace, usual: int, n: int, span_ns: int) -> list[int]:
     while at > 0 and lengths[at - 1] >= halfway:
         at -= 1
     first = max(at - 1, 0)  # one straddles the onset
-    return [*pace.usual_ns, *(length for began, length in pace.recent[:first] if began > pace.counted_ns)]
+    found = [*pace.usual_ns, *(length for began, length in pace.recent[:first] if began > pace.counted_ns)]
+    return found if len(found) >= CLEAR_KNOWN * settings.small_iterations else []
 
 
 def _shifted(pace: Pace, settings: Settings) -> Slowing | None:

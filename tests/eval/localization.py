@@ -1,7 +1,7 @@
 """Accuracy suite `localization`: hundreds of simulated jobs of 64 to 10,000 GPUs, half of them with a fault of each kind.
 
 Every job's batches go through the functions by which the console looks at a live job (tests/eval/watching.py); the first
-diagnosis and the one 30 s of data later count, the worse of them is the score. Each case is kept as a line of a file, so
+diagnosis and the one 30 s of data later count, and what either has wrong is wrong. Each case is kept as a line of a file, so
 that a run that was interrupted goes on. Run by `make eval SUITE=localization [SEED=n]`; the last line is one JSON object.
 """
 

@@ -21,7 +21,7 @@ from nccl_instrument.simulate.job import SimulatedJob
 from nccl_instrument.simulate.layout import Layout
 from rca.findings import Diagnosis, FaultKind, to_json
 from tests.eval.localization_cases import FROM_THE_START, HEALTHY_SECONDS, Case
-from tests.eval.scoring import FAULTS, NOTHING, Score, Truth, score_diagnosis, score_false, worse
+from tests.eval.scoring import FAULTS, Score, Truth, node_counts, score_incident
 from tests.eval.watching import SECOND, SETTLE_NS, Followed, Watch
 
 Row = dict[str, Any]
@@ -94,30 +94,13 @@ def result(case: Case, incident: Followed | None, happened: Row) -> Row:
     starts_ns = int(happened["starts_ns"])
     is_false = incident is not None and (case.is_healthy or incident.triggered_ns < starts_ns)
     found: Row = {"healthy": case.is_healthy, "false_incident": is_false, "said": _said(incident)}
-    score = NOTHING if incident is None else score_untimely(case, incident) if is_false else None
+    true, answers = true_of(happened), [] if incident is None else [_json(incident.first), _json(incident.answer)]
+    score = score_incident(None if is_false else true, answers, partial(node_name, case.layout))
     if case.is_healthy:
-        return {**found, **node_counts(case, frozenset(), score or NOTHING)}
+        blamed = {"wrongly_blamed": score.wrongly_blamed, "blamed_beside": score.blamed_beside}
+        return {**found, **blamed, **node_counts(score, frozenset(), case.layout.n_nodes)}
     detect_s = None if incident is None or is_false else round((incident.triggered_ns - starts_ns) / SECOND, 2)
-    true = true_of(happened)
-    if score is None and incident is not None:
-        score = score_incident(case, true, incident)
-    return {
-        **found, "detect_s": detect_s, "truth": sorted(true.ranks)[:16], **score_json(case, true, score or NOTHING),
-    }  # fmt: skip
-
-
-def score_incident(case: Case, true: Truth, incident: Followed) -> Score:
-    """The worse of the first diagnosis and the one that stands 30 s later."""
-    first, last = (_json(one) for one in (incident.first, incident.answer))
-    node_of = partial(node_name, case.layout)
-    return worse(score_diagnosis(true, first, node_of), score_diagnosis(true, last, node_of))
-
-
-def score_untimely(case: Case, incident: Followed) -> Score:
-    """Of an incident of a healthy job, or before the fault."""
-    first, last = (_json(one) for one in (incident.first, incident.answer))
-    node_of = partial(node_name, case.layout)
-    return worse(score_false(first, node_of), score_false(last, node_of))
+    return {**found, "detect_s": detect_s, "truth": sorted(true.ranks)[:16], **score_json(case, true, score)}
 
 
 def _json(diagnosis: Diagnosis | None) -> Row | None:
@@ -136,22 +119,13 @@ def true_of(happened: Row) -> Truth:
 
 
 def score_json(case: Case, true: Truth, score: Score) -> Row:
-    """The score, with the nodes it counts."""
+    """How right it is, with the nodes it counts."""
+    true_nodes = frozenset(node_name(case.layout, rank) for rank in true.ranks)
     return {
         "named": score.named, "component_right": score.component_right, "tied": score.tied,
-        "machine_level": score.machine_level, "group_level": score.group_level, "misjudged": score.misjudged,
-        **node_counts(case, frozenset(node_name(case.layout, rank) for rank in true.ranks), score),
-        "type": type_of(FAULTS[case.fault.name][1]),
-    }  # fmt: skip
-
-
-def node_counts(case: Case, true_nodes: frozenset[str], score: Score) -> Row:
-    """Ranks blamed wrongly, and nodes: right ones of the right kind, wrongly reported, missed, and all others."""
-    right, wrong = score.right_nodes, score.wrong_nodes
-    return {
         "wrongly_blamed": score.wrongly_blamed, "blamed_beside": score.blamed_beside,
-        "true_positives": len(right), "false_positives": len(wrong), "false_negatives": len(true_nodes - right),
-        "true_negatives": case.layout.n_nodes - len(true_nodes | wrong),
+        "machine_level": score.machine_level, "group_level": score.group_level, "misjudged": score.misjudged,
+        **node_counts(score, true_nodes, case.layout.n_nodes), "type": type_of(FAULTS[case.fault.name][1]),
     }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from nccl_instrument.simulate.job import SimulatedJob
 from nccl_instrument.simulate.stream import stream
 from tests.eval.localization_cases import Case
 from tests.eval.localization_run import PATIENCE_SECONDS, describe, node_name, score_json, seconds_at_most, true_of
-from tests.eval.scoring import NOTHING, Truth, score_diagnosis, score_false, worse
+from tests.eval.scoring import Truth, score_incident
 from tests.eval.spine import await_diagnosis, await_incident
 from tests.eval.stack import RunningStack
 
@@ -67,11 +67,7 @@ def _follow(stack: RunningStack, name: str, fault_at_s: float) -> Row:
 
 def _scored(case: Case, true: Truth, said: Row) -> Row:
     seen = said.pop("seen")
-    node_of = partial(node_name, case.layout)
-    if said["false_incident"]:
-        scores = [score_false(one["diagnosis"], node_of) for one in seen]
-    else:
-        scores = [score_diagnosis(true, one["diagnosis"], node_of) for one in seen]
-    score = worse(*scores) if scores else NOTHING
+    answers = [one["diagnosis"] for one in seen]
+    score = score_incident(None if said["false_incident"] else true, answers, partial(node_name, case.layout))
     headlines = [one["incident"]["headline"] for one in seen]
     return {**said, "said": headlines, "truth": sorted(true.ranks)[:16], **score_json(case, true, score)}

@@ -1,15 +1,15 @@
 """One experiment of the suite `pulse`, from its simulation to its scores, as a row that can be kept.
 
 The job's batches reach the console's watch as they would reach a server (tests/eval/watching.py). The job ends half a minute
-after its first diagnosis: that one and the last count, the worse is the score. A comparison that knows ops and nothing
-below them (pulse_baseline.py) is scored on the same window. What is true of the fault is used for scoring alone.
+after its first diagnosis: that one and the last count, and what either has wrong is wrong. A comparison that knows ops
+and nothing below them (pulse_baseline.py) is scored on the same window. What is true of the fault is used for scoring alone.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,21 +20,13 @@ from nccl_instrument.simulate.job import SimulatedJob
 from rca.findings import Diagnosis, to_json
 from tests.eval.pulse_baseline import explain_by_ops
 from tests.eval.pulse_cases import Experiment
-from tests.eval.scoring import FAULTS, NOTHING, Score, Truth, score_diagnosis, worse
+from tests.eval.scoring import FAULTS, Truth, node_counts, score_incident
 from tests.eval.watching import SECOND, Followed, Watch
 
 Row = dict[str, Any]
 PATIENCE_SECONDS: Final = 18.0  # of data, for an incident after a fault
 AFTERWARDS_SECONDS: Final = 30.0  # and for its diagnosis to change: what is said then counts too
 PAUSE_SECONDS: Final = 1.0  # between looks, as a live job is looked at
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """What an answer is worth, and the nodes it counts."""
-
-    score: Score
-    row: Row
 
 
 def run_experiment(
@@ -106,21 +98,18 @@ def truth_of(one: Experiment) -> Truth:
 
 
 def scored(one: Experiment, true: Truth, answers: Sequence[Row | None]) -> Row:
-    """The worse of these answers, with the nodes it counts: right ones of the right kind, wrong ones, missed, all others."""
+    """What the first and the last of these answers have right, and all that either has wrong, with the nodes that counts."""
 
     def node_of(rank: int) -> str:
         return f"node{rank // one.setting.layout.ranks_per_node}"
 
-    scores = [score_diagnosis(true, answer, node_of) for answer in answers]
-    score = worse(scores[0], scores[-1]) if scores else NOTHING
-    nodes = {node_of(rank) for rank in true.ranks}
-    right, wrong = score.right_nodes, score.wrong_nodes
+    score = score_incident(true, answers, node_of)
+    true_nodes = frozenset(node_of(rank) for rank in true.ranks)
     return {
         "named": score.named, "component_right": score.component_right, "tied": score.tied,
         "wrongly_blamed": score.wrongly_blamed, "machine_level": score.machine_level and not score.misjudged,
         "group_level": score.group_level and not score.misjudged, "misjudged": score.misjudged,
-        "true_positives": len(right), "false_positives": len(wrong), "false_negatives": len(nodes - right),
-        "true_negatives": one.setting.layout.n_nodes - len(nodes | wrong),
+        **node_counts(score, true_nodes, one.setting.layout.n_nodes),
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ not named; so is a link of which one end is meant, except where the truth says t
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -80,8 +80,7 @@ def score_diagnosis(truth: Truth, diagnosis: Mapping[str, Any] | None, node_of: 
     if not findings:
         return NOTHING
     best = findings[0]
-    blamed = frozenset(best["culprits"])
-    also = blamed.union(*(subject["ranks"] for subject in best["tied"]))
+    blamed, also = _accused(best)
     named = _is_named(truth, best, blamed, also)
     nodes = _reported(best, blamed, also, node_of) or _nodes(truth.ranks if named else (), node_of)
     true_nodes, is_right_kind = _nodes(truth.ranks, node_of), _is_kind(FaultKind(best["kind"]), truth.fault)
@@ -102,6 +101,12 @@ def score_diagnosis(truth: Truth, diagnosis: Mapping[str, Any] | None, node_of: 
         wrong_nodes=nodes - right_nodes,
         blamed_beside=len(_named_by(findings[1:]) - blamed - allowed),
     )
+
+
+def _accused(best: Mapping[str, Any]) -> tuple[frozenset[int], frozenset[int]]:
+    """(ranks blamed, these and those that it may be as well)."""
+    blamed = frozenset(best["culprits"])
+    return blamed, blamed.union(*(subject["ranks"] for subject in best["tied"]))
 
 
 def _named_by(findings: Iterable[Mapping[str, Any]]) -> frozenset[int]:
@@ -161,11 +166,26 @@ def score_false(diagnosis: Mapping[str, Any] | None, node_of: NodeOf = node_unkn
     findings = (diagnosis or {}).get("findings") or []
     if not findings:
         return NOTHING
-    best, blamed = findings[0], frozenset(findings[0]["culprits"])
-    also = blamed.union(*(subject["ranks"] for subject in best["tied"]))
-    beside = len(_named_by(findings[1:]) - blamed)
-    nodes = _reported(best, blamed, also, node_of)
-    return replace(NOTHING, wrongly_blamed=len(blamed), wrong_nodes=nodes, blamed_beside=beside)
+    blamed, also = _accused(findings[0])
+    nodes, beside = _reported(findings[0], blamed, also, node_of), _named_by(findings[1:]) - blamed
+    return replace(NOTHING, wrongly_blamed=len(blamed), wrong_nodes=nodes, blamed_beside=len(beside))
+
+
+def score_incident(
+    truth: Truth | None, diagnoses: Sequence[Mapping[str, Any] | None], node_of: NodeOf = node_unknown
+) -> Score:
+    """Score of an incident by the first and the last of these diagnoses. truth: None where there was no fault (yet)."""
+    scores = [score_false(one, node_of) if truth is None else score_diagnosis(truth, one, node_of) for one in diagnoses]
+    return worse(scores[0], scores[-1]) if scores else NOTHING
+
+
+def node_counts(score: Score, true_nodes: frozenset[str], n_nodes: int) -> dict[str, int]:
+    """Right nodes of the right kind, wrongly reported ones, missed ones, and all others of so many."""
+    right, wrong = score.right_nodes, score.wrong_nodes
+    return {
+        "true_positives": len(right), "false_positives": len(wrong), "false_negatives": len(true_nodes - right),
+        "true_negatives": n_nodes - len(true_nodes | wrong),
+    }  # fmt: skip
 
 
 def worse(first: Score, second: Score) -> Score:

@@ -1,8 +1,8 @@
 """Accuracy suite `spine`: five faults that hang a live job, each on three random victims, scored from the REST API.
 
 For every case a testbed job of its own (eight ranks on four nodes, IB) trains for a while under four agents, one fault
-is injected, and the incident of that job is awaited. The first diagnosis and the one 30 s later count, the worse of them
-is the score. Run by `make eval SUITE=spine [SEED=n]`; the last line is one JSON object.
+is injected, and the incident of that job is awaited. The first diagnosis and the one 30 s later count; what either has
+wrong is wrong. Run by `make eval SUITE=spine [SEED=n]`; the last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from console.supervisor.demo import LiveJob
 from nccl_instrument.testbed.control import ask
-from tests.eval.scoring import NOTHING, Score, Truth, quantiles, score_diagnosis, worse
+from tests.eval.scoring import NOTHING, Score, Truth, quantiles, score_incident
 from tests.eval.stack import RunningStack
 
 FAULTS = ("nic_down", "rank_frozen", "rank_killed", "proxy_sleep", "stuck_before")
@@ -92,7 +92,7 @@ def follow(
     result.root_cause_s = seconds_between(incident["triggered_at"], incident["root_caused_at"])
     time.sleep(max(0.0, SETTLE_SECONDS - (time.time() - began)))
     last = stack.get(f"incidents/{row['number']}")
-    result.score = worse(*(score_diagnosis(result.truth, seen["diagnosis"]) for seen in (first, last)))
+    result.score = score_incident(result.truth, [seen["diagnosis"] for seen in (first, last)])
     result.verdicts += [seen["incident"]["headline"] for seen in (first, last)]
     result.n_incidents = len(stack.incidents(name))
     return result

@@ -1,4 +1,4 @@
-"""The scoring rules themselves: what counts as named, tied and wrongly blamed, and that the worse diagnosis counts."""
+"""The scoring rules themselves: what counts as named, tied and wrongly blamed, and what either diagnosis has wrong."""
 
 from __future__ import annotations
 

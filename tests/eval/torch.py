@@ -2,7 +2,7 @@
 
 Every case is a job of its own, of 4 to 8 ranks on two nodes that are played on this machine: it trains, one agent per node
 watches its recorder, a fault is put in, and the incident has to open by itself, with dumps that were asked for by
-themselves. The first diagnosis and the one 30 s later count, the worse of them is the score. The healthy case is a long
+themselves. The first diagnosis and the one 30 s later count; what either has wrong is wrong. The healthy case is a long
 checkpoint by rank 0 only. Run by `make eval SUITE=torch [SEED=n]`; the last line is one JSON object.
 """
 

@@ -13,6 +13,7 @@ from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
 from nccl_instrument.tables import TRAFFIC_INCOMPLETE, TRAFFIC_SOURCES
+from rca.asked import Asking
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Symptom, SymptomKind
 from rca.flows import analyzer
@@ -85,7 +86,8 @@ def test_slow_copies_are_no_slow_wire() -> None:
 def test_without_measured_bytes_the_findings_are_the_same_objects() -> None:
     bare = without(window("nic_limited", RING, 2, 0.4), "traffic")
     found: list[Finding] = []
-    same, missing = with_measured(found, slow(bare), symptom_of(bare), DEFAULT)
+    slowdown = slow(bare)
+    same, missing = with_measured(found, slowdown, Asking(slowdown, symptom_of(bare), DEFAULT))
     assert same is found and missing == (actual_time.UNMEASURED,)
     assert actual_time.UNMEASURED in diagnosed(bare).missing
     assert actual_time.UNMEASURED not in diagnosed(window("nic_limited", RING, 2, 0.4)).missing
