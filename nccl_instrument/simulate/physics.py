@@ -66,6 +66,7 @@ class Physics:
     gpu_dies_with_process: bool = False
     credits_queue: bool = True
     wait_tick_ns: float = 4.0  # of what ports count as port_xmit_wait; 0: they do not
+    wait_share: float = 0.001  # of the time in which a port sends: how long it waits now and then, whoever takes it
     kernels: bool = False  # whether the plugin asks NCCL to report kernels (DIOGENES_KERNELS)
     traffic_rows: int = (
         0  # of `traffic` a second that the agent of a node may send (a real one: 150); 0: none is measured
@@ -84,8 +85,8 @@ class Physics:
             raise PhysicsError(
                 "--traffic-rows and --slices-every must not be negative, --epoch-us lie between 8 and 1000."
             )
-        if self.wait_tick_ns < 0:
-            raise PhysicsError("--wait-tick-ns must not be negative.")
+        if self.wait_tick_ns < 0 or not 0 <= self.wait_share < 1:
+            raise PhysicsError("--wait-tick-ns must not be negative, --wait-share lie between 0 and 1.")
         if self.dp_reduce not in ("sharded", "ring", "tree"):
             raise PhysicsError("--dp-reduce must be sharded (ReduceScatter and AllGather), ring or tree (AllReduce).")
         if self.slices not in (1, 2):

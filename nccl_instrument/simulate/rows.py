@@ -210,6 +210,7 @@ def nic_rows(
     rows["speed_mbps"] = int(roster.physics.link_mbit)
     rows["rx_bytes"], rows["tx_bytes"] = counted[nics, 0], counted[nics, 1]
     if roster.transport == IB and roster.physics.wait_tick_ns > 0:  # network interfaces do not tell
-        ticks = WAITED_BEFORE + (counted[nics, 2] / roster.physics.wait_tick_ns).astype(np.uint64)
+        now_and_then = roster.physics.wait_share * counted[nics, 1] * 1e9 / roster.physics.link_bytes_per_s
+        ticks = WAITED_BEFORE + ((counted[nics, 2] + now_and_then) / roster.physics.wait_tick_ns).astype(np.uint64)
         rows["xmit_wait"] = np.where(ticks < WAIT_TICKS_MAX, ticks, rows["xmit_wait"])
     return rows

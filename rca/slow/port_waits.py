@@ -27,8 +27,8 @@ _GROWN: Final[WeakKeyDictionary[Slowdown, Floats]] = WeakKeyDictionary()
 
 def waits_grown_ns(slowdown: Slowdown) -> Floats:
     """(2, N) ns by which each of the ranks' ports waits longer in an iteration now, at least and at most; NaN where it is not
-    counted or too seldom read, and of a port that has never waited, as its counter may stand still. Asked for every
-    link whose ends are not told apart, and worked out once."""
+    counted or too seldom read, and of a port that does not wait at all now: its counter may stand still, at 0 or anywhere.
+    Asked for every link whose ends are not told apart, and worked out once."""
     if slowdown not in _GROWN:
         _GROWN[slowdown] = _grown_ns(slowdown)
     return _GROWN[slowdown]
@@ -36,13 +36,11 @@ def waits_grown_ns(slowdown: Slowdown) -> Floats:
 
 def _grown_ns(slowdown: Slowdown) -> Floats:
     ports = ports_of(slowdown)
-    counted = ports.rows["xmit_wait"].astype(np.int64)  # a port that does not count it says 2⁶⁴ - 1
-    has_counted = np.isin(np.unique(ports.key), ports.key[counted > 0])
-    if not has_counted.any():
+    if not len(ports.key):
         return np.full((2, len(ports.at)), np.nan)
     usual, now = (rates(slowdown, ports, "xmit_wait", those) for those in (slowdown.usual, slowdown.slow))
     off = now[1] * slowdown.slow_ns + usual[1] * slowdown.usual_ns
     least = (now[0] - usual[0]) * slowdown.slow_ns - off
     most = now[0] * slowdown.slow_ns - usual[0] * slowdown.usual_ns + off
     found = np.maximum([TICK_NS[0] * least, TICK_NS[1] * most], 0.0)
-    return np.where((ports.at >= 0) & has_counted[ports.at], found, np.nan)
+    return np.where((ports.at >= 0) & (now[0] > 0), found, np.nan)

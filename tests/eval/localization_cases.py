@@ -61,6 +61,12 @@ HEALTHY_SECONDS: Final = 60.0
 STEADY_SECONDS: Final = 36.0  # a node is not called silent before its job was heard for half a minute
 SLOWDOWN_LEAST, SLOWDOWN_MOST = 1.25, 5.0
 WAIT_TICKS_NS: Final = (0.0, 0.64, 4.0, 7.0)  # of ports; none is told where they do not count
+WAIT_SHARES: Final = (
+    0.0,
+    0.0005,
+    0.003,
+    0.02,
+)  # of the time in which they send, whoever takes it; 0: a counter that stands still
 DRAWS_MAX: Final = 12
 REPLICAS_TRIED: Final = 5
 
@@ -139,9 +145,11 @@ def nearest(drawn: Sequence[Case]) -> Case:
     return min(drawn, key=lambda case: abs(math.log(case.slowdown / SLOWDOWN_LEAST)))
 
 
-def wait_tick_ns(job_seed: int) -> float:
-    """How long a tick of its ports is; 0 where they do not count how long they wait. Drawn apart: it changes nothing else."""
-    return WAIT_TICKS_NS[job_seed % len(WAIT_TICKS_NS)]
+def ports_waiting(physics: Physics, job_seed: int) -> Physics:
+    """With how long a tick of its ports is, if they count how long they wait, and how much they always do. Drawn apart: it
+    changes nothing else."""
+    tick, share = job_seed % len(WAIT_TICKS_NS), job_seed // len(WAIT_TICKS_NS) % len(WAIT_SHARES)
+    return replace(physics, wait_tick_ns=WAIT_TICKS_NS[tick], wait_share=WAIT_SHARES[share])
 
 
 def _draw(seed: int, gpus: int, number: int, row: str, name: str, layout: Layout, draw: random.Random) -> Case:
@@ -150,9 +158,9 @@ def _draw(seed: int, gpus: int, number: int, row: str, name: str, layout: Layout
         physics = replace(physics, dp_reduce="ring")  # a tree knows no other op
     job_seed = draw.randrange(1, 2**31)
     transport = "Socket" if draw.random() < 0.2 else "IB"
-    physics = replace(  # NICs differ in both, and rules rest on them
-        physics, credits_queue=draw.random() < 0.5, wait_tick_ns=wait_tick_ns(job_seed)
-    )
+    physics = ports_waiting(
+        replace(physics, credits_queue=draw.random() < 0.5), job_seed
+    )  # NICs differ, and rules rest on it
     fault = make_fault(name, layout, 1.0, seed=job_seed)
     tried, alike_physics = fewer_replicas(layout, physics)
     alike = fault if tried == layout else make_fault(name, tried, 1.0, amount=fault.amount, seed=job_seed)

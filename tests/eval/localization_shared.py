@@ -38,7 +38,7 @@ from tests.eval.localization_cases import (
     must_slow,
     nearest,
     pace_seconds,
-    wait_tick_ns,
+    ports_waiting,
     warm_iterations,
 )
 from tests.eval.localization_run import PAUSE_SECONDS, follow_case
@@ -100,7 +100,7 @@ def draw_job(seed: int, gpus: int, block: int) -> SharedJob:
     physics = draw_physics(layout, draw)
     physics = replace(physics, credits_queue=draw.random() < 0.5)
     transport, job_seed = "Socket" if draw.random() < 0.2 else "IB", draw.randrange(1, 2**31)
-    physics = replace(physics, wait_tick_ns=wait_tick_ns(job_seed))
+    physics = ports_waiting(physics, job_seed)
     tried, alike = fewer_replicas(layout, physics)
     usual_s = pace_seconds(tried, alike, (), transport, job_seed)
     return SharedJob(seed, gpus, block, layout, physics, transport, job_seed, usual_s)

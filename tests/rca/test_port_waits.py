@@ -32,15 +32,17 @@ def slow(victim: int, fault: str = "nic_limited", transport: str = "IB") -> Wind
     )
 
 
-def counting(window: Window, times: float | None = 1.0, always: float = 0.0, zero: tuple[int, ...] = ()) -> Window:
-    """The same where ports count so many times as many ticks; None: they do not tell. always: ticks a ns besides; zero: NICs, of
-    all nodes, whose counters stand at 0."""
+def counting(
+    window: Window, times: float | None = 1.0, always: float = 0.0, still: tuple[int, ...] = (), at: int = 0
+) -> Window:
+    """The same where ports count so many times as many ticks; None: they do not tell. always: ticks a ns besides; still: NICs, of
+    all nodes, whose counters stand still, and where."""
     rows = window.rows("nic").copy()
     counted = (rows["xmit_wait"] * times if times is not None else 0.0) + always * (
         rows["tick_ns"] - rows["tick_ns"].min()
     )
     rows["xmit_wait"] = 2**64 - 1 if times is None else counted.astype(np.uint64)
-    rows["xmit_wait"][np.isin(rows["node"] * THROUGH_NODES.n_nics_per_node + rows["index"], zero)] = 0
+    rows["xmit_wait"][np.isin(rows["node"] * THROUGH_NODES.n_nics_per_node + rows["index"], still)] = at
     return replace(window, tables={**window.tables, "nic": rows})
 
 
@@ -70,8 +72,18 @@ def test_where_ports_do_not_count_it_the_two_are_tied(victim: int) -> None:
 
 
 @pytest.mark.parametrize("victim", [SENDER, RECEIVER])
-def test_a_port_that_has_never_counted_any_is_not_said_to_have_none_though_others_count(victim: int) -> None:
-    assert is_tie(diagnosed(counting(slow(victim), zero=(SENDER,))))
+@pytest.mark.parametrize("at", [0, 123_456, 2**32 - 2])
+def test_a_port_whose_counter_stands_still_is_not_said_to_wait_for_nobody_though_others_count(
+    victim: int, at: int
+) -> None:
+    assert is_tie(diagnosed(counting(slow(victim), still=(SENDER,), at=at)))
+
+
+def test_a_sender_whose_port_never_waits_at_all_is_not_named_by_that() -> None:
+    """Its counter may stand still as well."""
+    never = replace(ONE_WAY, wait_share=0.0)
+    window = window_after("nic_limited", THROUGH_NODES, SENDER, 0.25, at_s=AT_S, seconds=SECONDS, physics=never)
+    assert is_tie(diagnosed(window))
 
 
 @pytest.mark.parametrize("share", [0.02, 0.2, 0.4])
@@ -91,7 +103,8 @@ def test_a_port_waits_longer_by_what_its_receiver_takes_longer() -> None:
     assert slowdown is not None
     least, most = waits_grown_ns(slowdown)[:, slowdown.ranks.nic[slowdown.at]]
     assert least[SENDER] > 0.01 * slowdown.lost_ns and most[SENDER] < TICK_NS[1] * slowdown.lost_ns
-    assert most[RECEIVER] < 0.1 * slowdown.lost_ns
+    assert np.isnan(most[RECEIVER])  # it sends nothing
+    assert np.nanmax(np.delete(most, SENDER)) < 0.1 * slowdown.lost_ns
 
 
 def test_ports_of_network_interfaces_do_not_tell() -> None:

@@ -48,6 +48,7 @@ def test_a_folder_holds_the_job_its_batches_and_apart_from_them_the_truth(tmp_pa
         (["--gpus", "8", "--server", "http://localhost:1"], "--server needs --token-file"),
         (["--gpus", "8", "--slot-kib", "-1", "--out", "x"], "--slot-kib"),
         (["--gpus", "8", "--wait-tick-ns", "-1", "--out", "x"], "--wait-tick-ns"),
+        (["--gpus", "8", "--wait-share", "1", "--out", "x"], "--wait-share"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_sentence(
