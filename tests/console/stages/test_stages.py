@@ -71,6 +71,25 @@ async def test_windows_are_cut_once_judged_and_kept(ingest: Ingest) -> None:
     assert newest.body["report"]["gain_baseline"] == "reference"
 
 
+@pytest.mark.parametrize(("symptom", "verdict"), [("straggler", "learning"), ("external", "usual")])
+async def test_what_a_job_does_while_an_incident_says_that_it_is_slow_is_not_its_normal(
+    ingest: Ingest, symptom: str, verdict: str
+) -> None:
+    job = Training(ingest)
+    await job.train(150)
+    first = (await cut())[0]
+    attempt = await Attempt.objects.select_related("job").alatest("pk")
+    seen = {"symptom": symptom, "first_symptom_ns": first.start_ns + 1, "last_seen_ns": first.end_ns}
+    incident = await sync_to_async(make_incident)(attempt, **seen)
+    await job.train(120)
+    await cut()
+    await job.train(120)
+    assert [one.verdict for one in await cut()] == ["learning", "learning", verdict]
+    await Incident.objects.filter(pk=incident.pk).aupdate(first_symptom_ns=0, last_seen_ns=1)
+    await job.train(120)
+    assert (await cut())[-1].verdict == "usual"  # as if nothing had been seen
+
+
 async def test_a_rank_that_waits_for_its_data_opens_an_incident_that_names_it_and_its_stage(ingest: Ingest) -> None:
     job = Training(ingest)
     await job.train(270)
