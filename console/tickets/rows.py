@@ -122,7 +122,8 @@ class AttemptRow:
 class TicketRow:
     """An incident's copy. differs: it is over there and not here; it is never resolved here for that.
 
-    remote_*: how it stood there when it was last seen. unknown_since: it could not be seen since, unknown_why says why.
+    untold_why: why it has not been told of yet, '' where it has. remote_*: how it stood there when it was last seen.
+    unknown_since: it could not be seen since, unknown_why says why.
     """
 
     destination: int
@@ -131,6 +132,7 @@ class TicketRow:
     external_id: str
     url: str
     told_at: str | None
+    untold_why: str
     remote_state: str
     remote_word: str
     remote_assignee: str
@@ -189,11 +191,31 @@ def ticket_row(one: Ticket, incident: Incident) -> TicketRow:
     why = unknown_why(one, incident, timezone.now())
     return TicketRow(
         destination=one.destination_id, destination_name=one.destination.name, kind=one.destination.kind,
-        external_id=one.external_id, url=one.url, told_at=iso(one.told_at), remote_state=one.remote_state,
+        external_id=one.external_id, url=one.url, told_at=iso(one.told_at), untold_why=untold_why(one),
+        remote_state=one.remote_state,
         remote_word=one.remote_word, remote_assignee=one.remote_assignee, remote_at=iso(one.remote_at),
         seen_at=iso(one.seen_at), unknown_since=iso(one.seen_at or one.told_at) if why else None, unknown_why=why,
         differs=one.remote_state in CLOSED and incident.state != State.RESOLVED,
     )  # fmt: skip
+
+
+def untold_why(one: Ticket) -> str:
+    """Why the destination has not been told of the incident; '' where it has."""
+    destination, newest = one.destination, one.deliveries.filter(verb="open").order_by("-pk").first()
+    if one.told_at is not None:
+        return ""
+    if not destination.enabled or destination.removed_at:
+        return destination.paused_why or "the destination is switched off"
+    if newest is None or newest.state == DeliveryState.SKIPPED:
+        return newest.said if newest else ""
+    tried = newest.attempts.order_by("-pk").first()
+    if newest.state == DeliveryState.DEAD:
+        return f"given up after {_tries(newest.n_attempts)}: {newest.said}"
+    return f"{_tries(newest.n_attempts)} so far: {tried.said}" if tried else "it is about to be"
+
+
+def _tries(n: int) -> str:
+    return f"{n} {'try' if n == 1 else 'tries'}"
 
 
 def unknown_why(one: Ticket, incident: Incident, now: datetime) -> str:

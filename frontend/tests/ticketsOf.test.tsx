@@ -10,7 +10,12 @@ import { TicketsOf } from "../src/tickets/TicketsOf";
 
 const TICKET: TicketRow = {
   ...{ destination: 1, destination_name: "ops board", kind: "jira", external_id: "OPS-7" },
-  ...{ url: "https://jira.example/browse/OPS-7", told_at: "2026-01-01T00:00:00Z", remote_state: "open" },
+  ...{
+    url: "https://jira.example/browse/OPS-7",
+    told_at: "2026-01-01T00:00:00Z",
+    untold_why: "",
+    remote_state: "open",
+  },
   ...{ remote_word: "In Progress", remote_assignee: "Jo Ng", remote_at: "2026-01-01T00:01:00Z" },
   ...{ seen_at: "2026-01-01T00:02:00Z", unknown_since: null, unknown_why: "", differs: false },
 };
@@ -37,6 +42,11 @@ it("says how a ticket stands there, whose it is, and when it was seen", async ()
   expect(root.textContent).toContain("Jo Ng");
   expect(root.textContent).toContain("seen");
   expect(root.textContent).not.toContain("unknown since");
+});
+
+it("says why it has not been told of", async () => {
+  const root = await shown({ ...TICKET, url: "", told_at: null, untold_why: "3 tries so far: answered 503" });
+  expect(root.querySelector("li")?.textContent).toContain("not told yet: 3 tries so far: answered 503");
 });
 
 it("says since when nobody knows, and why", async () => {

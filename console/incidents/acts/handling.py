@@ -185,8 +185,10 @@ def _check_of_job(incident: Incident, found: Found) -> None:
 def _check_attachable(incident: Incident, root: Incident) -> None:
     if incident.pk == root.pk:
         raise BadAct("An incident cannot be attached to itself.")
-    if incident.state == State.RESOLVED or root.state == State.RESOLVED:
-        raise IllegalMove(incident if incident.state == State.RESOLVED else root, "attach")
+    if incident.state == State.RESOLVED:
+        raise IllegalMove(incident, "attach")
+    if root.state == State.RESOLVED:
+        raise BadAct(f"Incident {root.pk} is resolved: nothing can be attached to it.")
     if root.attached_to_id is not None:
         raise BadAct(f"Incident {root.pk} is attached to incident {root.attached_to_id}: attach it to that one.")
     if incident.attached_to_id is not None:

@@ -94,7 +94,10 @@ export interface StageWindow {
 }
 
 export const VERDICT: Record<Verdict, { word: string; about: string }> = {
-  learning: { word: "learning", about: "There is no normal to compare with yet: windows in which the job stood or was slow are not learned from." },
+  learning: {
+    word: "learning",
+    about: "There is no normal to compare with yet: windows in which the job stood or was slow are not learned from.",
+  },
   usual: { word: "as usual", about: "The step takes what it usually takes, its longest three left out." },
   faster: { word: "faster", about: "The step takes less than it usually does." },
   routed: { word: "routed", about: "The step takes longer, and a stage may be called the cause." },

@@ -62,7 +62,7 @@ function Ticket({ row }: { row: TicketRow }) {
       ) : (
         <b>{name}</b>
       )}
-      {!row.told_at && <span class="faint">not told yet</span>}
+      {!row.told_at && <span class="unknown-since">not told yet{row.untold_why && `: ${row.untold_why}`}</span>}
       {there && <span class={row.differs || row.remote_state === "gone" ? "differs-there" : ""}>{there}</span>}
       {row.remote_assignee && <span>{row.remote_assignee}</span>}
       {row.remote_at && (

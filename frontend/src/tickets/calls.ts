@@ -79,6 +79,8 @@ export interface TicketRow {
   external_id: string;
   url: string;
   told_at: string | null;
+  /** Why it has not been told of yet; empty where it has. */
+  untold_why: string;
   remote_state: string;
   /** Their own name of that state. */
   remote_word: string;

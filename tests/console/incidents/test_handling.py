@@ -271,9 +271,10 @@ def test_there_are_no_chains_and_no_circles(incident: Incident, other: Incident,
 
 def test_what_is_resolved_is_attached_to_nothing(incident: Incident, other: Incident) -> None:
     move(other.pk, "resolve", RITA, note="over")
-    for number, root in ((other.pk, incident.pk), (incident.pk, other.pk)):
-        with pytest.raises(IllegalMove):
-            attach(number, RITA, root)
+    with pytest.raises(IllegalMove):
+        attach(other.pk, RITA, incident.pk)
+    with pytest.raises(BadAct, match=f"Incident {other.pk} is resolved"):
+        attach(incident.pk, RITA, other.pk)
 
 
 def test_another_teams_incident_is_no_root(incident: Incident, stranger: Persona) -> None:

@@ -21,6 +21,7 @@ from console.tickets.http import poster
 from console.tickets.message import Again
 from console.tickets.models import Attempt as Try
 from console.tickets.models import Delivery, Destination, Ticket
+from console.tickets.rows import untold_why
 from console.tickets.sender import pause_s, send_due
 from ingest.models import Attempt
 from tests.console.incidents.making import make_incident
@@ -137,12 +138,14 @@ def test_a_failure_that_passes_holds_everything_back_and_is_tried_again(
         soon()
         send_due()
         assert actions(here) == ["trigger"]
+        assert untold_why(Ticket.objects.get()).startswith("1 try so far: ")
         destination.refresh_from_db()
         assert destination.not_before and destination.not_before > timezone.now() + timedelta(seconds=110)
         assert send_due() == 0
         again()
         send_due()
         assert actions(here) == ["trigger", "trigger", "acknowledge"]
+        assert untold_why(Ticket.objects.get()) == ""
         assert list(Try.objects.order_by("id").values_list("status", flat=True)) == [status, 202, 202]
 
 
@@ -154,6 +157,7 @@ def test_what_can_never_work_is_given_up_at_once_and_holds_nothing_back(attempt:
         send_due()
         dead = Delivery.objects.get()
         assert (dead.state, "bad key" in dead.said) == ("dead", True)
+        assert untold_why(Ticket.objects.get()) == f"given up after 1 try: {dead.said}"
         here.answer = lambda asked: (202, {}, {})
         replay(dead)
         send_due()
@@ -223,6 +227,7 @@ def test_secrets_that_cannot_be_read_switch_it_off_and_lose_nothing(attempt: Att
         destination.refresh_from_db()
         assert (destination.enabled, states()) == (False, [("open", "waiting")])
         assert "key has changed" in destination.paused_why
+        assert untold_why(Ticket.objects.get()) == destination.paused_why
 
 
 def test_410_from_a_webhook_switches_it_off(attempt: Attempt, settings: Any) -> None:
