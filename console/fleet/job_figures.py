@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import plotly.graph_objects as go
 
+from console.dashboard.axes import spare, with_gaps
 from console.dashboard.figures import BARE, COLOURS, as_figure
 from console.incidents.models import JobNormal
 from console.incidents.rows import iso_from_ns
@@ -134,8 +135,8 @@ def _drawn(
     for number, (name, points) in enumerate(series.items()):
         line = {"color": COLOURS[number % len(COLOURS)], "dash": ("solid", "dash", "dot")[number % 3]}
         marker = {"color": line["color"], "size": 4}
-        figure.add_scatter(
-            x=[at for at, _ in points], y=[value for _, value in points], name=name, line=line, marker=marker,
-            mode="lines+markers" if markers else "lines",
-        )  # fmt: skip
+        xs, ys = with_gaps(points)
+        mode = "lines+markers" if markers else "lines"
+        figure.add_scatter(x=xs, y=ys, name=name, line=line, marker=marker, mode=mode)
+    spare(figure, [[value for _, value in points] for points in series.values()])
     return as_figure(figure, text)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import plotly.graph_objects as go
 
+from console.dashboard.axes import spare
 from console.dashboard.figures import BARE, COLOURS, as_figure
 from console.incidents.models import Incident
 from console.incidents.rows import iso_from_ns
@@ -199,16 +200,17 @@ def ops_figure(attempt: Attempt, rank: int) -> dict[str, Any]:
         "xaxis": {"type": "date", "title": {"text": "UTC"}},
         "yaxis": {"rangemode": "tozero", "title": {"text": "ms of an op"}},
     }
-    figure = go.Figure(layout={**BARE, **axes, "uirevision": "rank-ops"})
+    figure, drawn = go.Figure(layout={**BARE, **axes, "uirevision": "rank-ops"}), list[list[float]]()
     groups = sorted({(int(one["comm_id"]), int(one["func"])) for one in rows[["comm_id", "func"]]})
     for number, (comm_id, func) in enumerate(groups[:SERIES_MAX]):
         mine = (rows["comm_id"] == np.uint64(comm_id)) & (rows["func"] == func)
+        drawn.append([round(float(ms), 4) for ms in (rows["done_ns"][mine] - start[mine]) / 1e6])
         figure.add_scatter(
-            x=[iso_from_ns(int(at)) for at in rows["done_ns"][mine]],
-            y=[round(float(ms), 4) for ms in (rows["done_ns"][mine] - start[mine]) / 1e6], mode="markers",
+            x=[iso_from_ns(int(at)) for at in rows["done_ns"][mine]], y=drawn[-1], mode="markers",
             name=f"{names.get(comm_id) or f'{comm_id:016x}'} {FUNCS[func]}",
             marker={"size": 4, "color": COLOURS[number % len(COLOURS)], "symbol": number % 8},
         )  # fmt: skip
+    spare(figure, drawn)
     more = f" {len(groups) - SERIES_MAX} more kinds are left out." if len(groups) > SERIES_MAX else ""
     cut = f" {left_out:,} older ops are left out." if left_out else ""
     said = f"{len(rows):,} ops of rank {rank} that ended in the newest minute of data.{cut}{more}"

@@ -25,6 +25,7 @@ from rest_framework.views import APIView
 
 from console.accounts.access import caller_of
 from console.dashboard import jobs
+from console.dashboard.axes import spare, with_gaps
 from console.dashboard.figures import BARE, COLOURS, as_figure
 from console.dashboard.job_api import find_job
 from console.dashboard.schema import ERROR, an_object
@@ -154,13 +155,16 @@ def figure_of(question: Question, found: Answer) -> dict[str, Any]:
     figure = go.Figure(layout={**BARE, **axes, "uirevision": "question"})
     series = series_of(found)
     for number, (name, points) in enumerate(list(series.items())[:SERIES_MAX]):
-        xs, ys = [at for at, _ in points], [y for _, y in points]
         colour = COLOURS[number % len(COLOURS)]
         if question.per == "time":
+            xs, ys = with_gaps(points)
             figure.add_scatter(x=xs, y=ys, name=name, mode="lines+markers", marker={"size": 4, "color": colour},
                                line={"color": colour, "dash": ("solid", "dash", "dot")[number % 3]})  # fmt: skip
         else:
-            figure.add_bar(x=[str(x) for x in xs], y=ys, name=name or value.name, marker={"color": colour})
+            ys = [y for _, y in points]
+            figure.add_bar(x=[str(x) for x, _ in points], y=ys, name=name or value.name, marker={"color": colour})
+    if question.per == "time":
+        spare(figure, [[y for _, y in points] for points in list(series.values())[:SERIES_MAX]])
     return as_figure(figure, _words(value, found, len(series)))
 
 
