@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 Json = dict[str, Any]
+CREPT = "iterations_that_crept"  # a number of symptoms: slow ones since it is not known when, against the job's first
 HABIT = "iterations_of_habit"  # a number of symptoms: long iterations of which it is not known whether they are new
 NOBODY_ASKED = "Nobody stands out in what was looked at."
 
@@ -173,6 +174,11 @@ class Symptom:
     def may_be_habit(self) -> bool:
         """Whether the job may always have been so: then it is nobody's fault unless somebody is caught in the act."""
         return HABIT in self.numbers
+
+    @property
+    def crept_times(self) -> float:
+        """Times the job's first iterations that those of a normal which crept away from them take; 0 of other symptoms."""
+        return self.numbers["iteration_s"] / self.numbers["iteration_usual_s"] if CREPT in self.numbers else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from rca.slow.iterations import iterations_of
 from rca.slow.measured_too import with_measured
 from rca.slow.reached import reached
 from rca.slow.slow_words import MS, excess_ms
-from rca.slow.slowdown import Slowdown, slowdown_of
+from rca.slow.slowdown import Slowdown, slowdown_for
 from rca.why_not import of_slowdown
 from rca.words import communicator_names
 
@@ -37,6 +37,7 @@ SECOND_MIN = 0.5
 """Of what the worst accounts for: less, elsewhere, may be how the others fell in line with it."""
 NOTHING_REPEATS = "The ops of this job do not repeat themselves, so none can be compared with itself."
 NO_OPS = "No ops of this job are in this window: only what its recorders and nodes say is known."
+ALL_CREPT = "The job crept to this pace: nothing in this window is as fast as it was at its start, to be compared with."
 TOO_FEW = "Too few iterations before or after the slowdown are in this window to compare them."
 
 Rule = Callable[[Slowdown, Symptom, Settings], tuple[Finding, ...]]
@@ -53,7 +54,7 @@ ops."""
 
 def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:
     """Everything the rules say about a job that has become slower, best finding first."""
-    slowdown = slowdown_of(window, symptom.at_ns, settings)
+    slowdown = slowdown_for(window, symptom, settings)
     ranks = slowdown.ranks if slowdown else known_ranks(window, settings, TICKED_ONCE)
     found, unmeasured = _all_findings(slowdown, symptom, settings) if slowdown else ([], ())
     downgraded, findings = downgrade(window, ranks, found)
@@ -63,7 +64,7 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
     missing = (*abstentions(by_file.values(), absent(window)), *unseen(window, ranks), *unmeasured)
     shown, missing = best_of(findings, settings.findings_max, missing)
     if slowdown is None:
-        missing = (*missing, _why_none(window))
+        missing = (*missing, _why_none(window, symptom))
     return Diagnosis(
         symptom=symptom, findings=shown, victims=victims, path=path,
         communicators=communicator_names(window, {edge.comm_id for edge in path}), missing=missing, downgraded=downgraded,
@@ -72,10 +73,12 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
     )  # fmt: skip
 
 
-def _why_none(window: Window) -> str:
+def _why_none(window: Window, symptom: Symptom) -> str:
     """Why no iterations can be compared."""
     if not len(window.rows("op")):
         return NO_OPS
+    if symptom.crept_times:
+        return ALL_CREPT
     return TOO_FEW if iterations_of(window).n else NOTHING_REPEATS
 
 

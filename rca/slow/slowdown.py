@@ -13,6 +13,7 @@ import numpy as np
 
 from ingest.window import Window
 from nccl_instrument.tables import FUNC_RECV, SOCKET
+from rca.findings import Symptom
 from rca.keys import Ints, Mask, mix
 from rca.ranks import TICKED_ONCE, Ranks, known_ranks
 from rca.settings import Settings
@@ -28,6 +29,8 @@ ITERATIONS_MIN = 3
 """Of each of the two times: fewer tell nothing of what is usual."""
 LOST_MIN = 0.02
 """Share of an iteration: less is no slowdown."""
+SHOWN_MIN = 0.5
+"""Of what a job lost that crept: a window that shows less of it has nothing to compare with."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -97,6 +100,15 @@ def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown |
         usual_ns=usual_ns, slow_ns=slow_ns,
         delays=own_delays(launches, group, usual), inside=inside, waits=waits,
     )  # fmt: skip
+
+
+def slowdown_for(window: Window, symptom: Symptom, settings: Settings) -> Slowdown | None:
+    """What changed when `symptom` began; None also of a pace that crept there, where all of the window is about as slow: what
+    little it varies by is not what was lost."""
+    found = slowdown_of(window, symptom.at_ns, settings)
+    if found is None or found.slow_ns / found.usual_ns - 1 >= SHOWN_MIN * (symptom.crept_times - 1):
+        return found
+    return None
 
 
 def uses_sockets(window: Window) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ingest.columns import of_ranks, rows_at
 from ingest.window import Window
-from rca.findings import HABIT, Symptom, SymptomKind
+from rca.findings import CREPT, HABIT, Symptom, SymptomKind
 from rca.hang.progress import Progress, state_of
 from rca.hang.sinks import Sink, sinks
 from rca.hang.stuck import Watched, resumed_ranks, watched_ranks
@@ -186,11 +186,12 @@ def _straggler(window: Window, ranks: Ints, slow: pace.Slowing) -> Symptom:
         "recurring": "on average, again and again",
         "crept": f"{slow.now_ns / slow.usual_ns:.2f} times as long as at the start of the job; it crept there",
     }.get(slow.kind, f"for {slow.n_iterations} iterations")
+    crept = {CREPT: float(slow.n_iterations)} if slow.kind == "crept" else {}
     return Symptom(
         kind=SymptomKind.STRAGGLER, job=window.job, attempt=window.attempt, at_ns=slow.since_ns, seen_ns=window.now_ns,
         comm_id=0, ranks=tuple(int(rank) for rank in ranks),
         sentence=f"An iteration takes {now} instead of {usual}, {said}.",
-        numbers={"iteration_usual_s": slow.usual_ns / SECOND_NS, "iteration_s": slow.now_ns / SECOND_NS},
+        numbers={"iteration_usual_s": slow.usual_ns / SECOND_NS, "iteration_s": slow.now_ns / SECOND_NS, **crept},
     )  # fmt: skip
 
 

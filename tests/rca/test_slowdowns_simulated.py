@@ -17,8 +17,9 @@ from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
-from rca.findings import Component, Diagnosis, FaultKind, Finding, Grade, Symptom, SymptomKind
+from rca.findings import CREPT, Component, Diagnosis, FaultKind, Finding, Grade, Symptom, SymptomKind
 from rca.settings import DEFAULT
+from rca.slow.diagnose import ALL_CREPT
 from rca.slow.slowdown import slowdown_of
 from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_after, window_of
 
@@ -47,6 +48,20 @@ def blamed(diagnosis: Diagnosis) -> set[int]:
 def test_what_is_healthy_blames_nobody(fault: str) -> None:
     layout = EXPERTS if fault == "warm_experts" else EIGHT
     assert not blamed(diagnosed(window_after(fault, layout, at_s=AT_S, seconds=SECONDS)))
+
+
+@pytest.mark.parametrize(("share", "named"), [(1.0, {1}), (3.0, set[int]())])
+def test_of_a_pace_that_crept_a_window_that_shows_little_of_it_blames_nobody(share: float, named: set[int]) -> None:
+    """share: what the job lost since its start, by what the window shows."""
+    window = slow("nic_limited", RING, 1, 0.3)
+    shown = slowdown_of(window, ONSET_NS, DEFAULT)
+    assert shown is not None
+    numbers = {"iteration_usual_s": 1.0, "iteration_s": 1.0 + share * (shown.slow_ns / shown.usual_ns - 1), CREPT: 9.0}
+    symptom = Symptom(
+        SymptomKind.STRAGGLER, window.job, window.attempt, ONSET_NS, window.end_ns, 0, (0,), "slow", numbers
+    )
+    found = diagnose(window, symptom)
+    assert (blamed(found), ALL_CREPT in found.missing) == (named, not named)
 
 
 @pytest.mark.parametrize(("fault", "amount"), [("links_slow", 0.5), ("gpus_slow", 2.0)])

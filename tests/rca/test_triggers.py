@@ -9,7 +9,7 @@ import pytest
 
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.tables import OP_NO_NETWORK
-from rca.findings import SymptomKind
+from rca.findings import CREPT, SymptomKind
 from rca.hang.progress import state_of
 from rca.hang.sinks import sinks
 from rca.settings import DEFAULT, SECOND_NS
@@ -213,5 +213,6 @@ def test_a_pace_that_crept_is_said_to_be_so_many_times_that_of_the_start() -> No
     (symptom,) = look(window, replace(USUAL, pace=pace)).symptoms
     assert symptom.kind is SymptomKind.STRAGGLER
     assert "600 ms instead of 500 ms, 1.20 times as long as at the start of the job" in symptom.sentence
-    assert symptom.numbers == {"iteration_usual_s": 0.5, "iteration_s": 0.6}
+    assert symptom.numbers == {"iteration_usual_s": 0.5, "iteration_s": 0.6, CREPT: 20.0}
+    assert symptom.crept_times == pytest.approx(1.2)
     assert not look(window, replace(USUAL, pace=replace(pace, anchor_ns=600 * ms))).symptoms
