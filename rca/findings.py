@@ -178,7 +178,8 @@ class Symptom:
     @property
     def crept_times(self) -> float:
         """Times the job's first iterations that those of a normal which crept away from them take; 0 of other symptoms."""
-        return self.numbers["iteration_s"] / self.numbers["iteration_usual_s"] if CREPT in self.numbers else 0.0
+        usual_s = self.numbers.get("iteration_usual_s", 0.0)
+        return self.numbers.get("iteration_s", 0.0) / usual_s if CREPT in self.numbers and usual_s > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ something or nothing found, 2 the file cannot be diagnosed.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import sys
@@ -94,15 +95,16 @@ def make_parser(prog: str = "python -m rca") -> argparse.ArgumentParser:
 
 
 def _rank(text: str) -> int:
-    if not 0 <= int(text) < RANKS_MAX:
-        raise argparse.ArgumentTypeError(f"a rank is a number from 0 to {RANKS_MAX - 1}")
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) < RANKS_MAX):
+        raise argparse.ArgumentTypeError(f"a rank is a number from 0 to {RANKS_MAX - 1}, not {text!a:.40}")
     return int(text)
 
 
 def _gib(text: str) -> float:
-    if not 0 < float(text) < 2**20:
-        raise argparse.ArgumentTypeError("it must be more than 0, and less than a million")
-    return float(text)
+    with contextlib.suppress(ValueError):
+        if 0 < (found := float(text)) < 2**20:
+            return found
+    raise argparse.ArgumentTypeError(f"it must be a number more than 0 and less than a million, not {text!a:.40}")
 
 
 def _evidence_words(path: Path) -> str:

@@ -11,6 +11,7 @@ import { later } from "./parts/later";
 import { Notices } from "./parts/Notices";
 import { TopBar } from "./parts/TopBar";
 import { go, isPage, path } from "./state/address";
+import { pageTitle } from "./state/badge";
 import { paletteOpen, useKeys } from "./state/keys";
 import { away, session, sessionFailure, startTeam } from "./state/team";
 
@@ -75,7 +76,7 @@ function content(): ComponentChildren {
 
 function page(at: string): ComponentChildren {
   const [, room, id, part, which] = at.split("/");
-  if (!isPage(at)) return <NotFound />;
+  if (!isPage(at)) return <NoPage />;
   if (room === "") return <NowPage />;
   if (room === "incidents" && id) return <IncidentPage key={id} number={Number(id)} />;
   if (room === "incidents") return <IncidentsPage />;
@@ -91,6 +92,13 @@ function page(at: string): ComponentChildren {
   if (room === "scorecard") return <ScorecardPage />;
   if (room === "audit") return <AuditPage />;
   if (room === "settings") return <SettingsPage />;
+  return <NoPage />;
+}
+
+function NoPage() {
+  useEffect(() => {
+    pageTitle.value = "Nothing here";
+  }, []);
   return <NotFound />;
 }
 

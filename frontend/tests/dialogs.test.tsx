@@ -141,6 +141,25 @@ it("taking it from somebody notices that nobody has it any more", () => {
   expect(title()).toBe("Incident 1 is resolved");
 });
 
+it("says of a reason of blanks that it is none, until something is typed", async () => {
+  const said = vi.fn(async () => undefined);
+  act(() =>
+    render(
+      <ReasonDialog title="Resolve" hint="Why?" required action="Resolve" onClose={NOTHING} onSay={said} />,
+      document.body,
+    ),
+  );
+  const field = document.querySelector("textarea") as HTMLTextAreaElement;
+  field.value = "   ";
+  act(() => void document.querySelector("form")?.dispatchEvent(new Event("submit", { cancelable: true })));
+  expect(field.validationMessage).toContain("blanks");
+  field.value = "swapped";
+  act(() => void field.dispatchEvent(new Event("input", { bubbles: true })));
+  expect(field.validationMessage).toBe("");
+  act(() => void document.querySelector("form")?.dispatchEvent(new Event("submit", { cancelable: true })));
+  await vi.waitFor(() => expect(said).toHaveBeenCalledWith("swapped"));
+});
+
 it("is open before the next key arrives, which is meant for it", () => {
   render(
     <ReasonDialog title="Resolve" hint="Why?" required action="Resolve" onClose={NOTHING} onSay={async () => {}} />,

@@ -68,7 +68,9 @@ it("shows who was faster, keeps what was typed, and sends it again with what it 
   act(() => render(<JobSettingsPage id={1} />, document.body));
   await settle();
   type('input[aria-label="delta_max_s, s"]', "20");
+  expect(document.querySelector(".missing")?.textContent).toBe("Still missing: why");
   type("#settings-reason", "flapping");
+  expect(document.querySelector(".missing")).toBeNull();
   const save = () =>
     document.querySelector("form")?.dispatchEvent(new Event("submit", { bubbles: true, cancelable: true }));
   save();

@@ -49,7 +49,8 @@ def main(arguments: list[str]) -> int:
     if contents.is_empty:
         said = "; ".join(f"{name}: {why}" for name, why in list(contents.refused.items())[:3])
         name = printable(str(chosen.path))
-        print(f"{name} holds no dump that can be read{': ' + said if said else ''}.", file=sys.stderr)
+        hint = f" A saved window is diagnosed by `python -m rca {name}`." if chosen.path.suffix == ".npz" else ""
+        print(f"{name} holds no dump that can be read{': ' + said if said else ''}.{hint}", file=sys.stderr)
         return 2
     dumped = dumped_in(contents)
     found = diagnose_bundle(dumped, printable(chosen.path.stem), members)

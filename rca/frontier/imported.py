@@ -89,7 +89,8 @@ def _json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise BadImport(f"{path.name} cannot be read: {error.strerror or error}.") from error
     except (ValueError, EOFError, zlib.error, RecursionError) as error:
-        raise BadImport(f"{path.name} is not JSON.") from error
+        hint = f" A saved window is diagnosed by `python -m rca {path.name}`." if path.suffix == ".npz" else ""
+        raise BadImport(f"{path.name} is not JSON.{hint}") from error
     if not isinstance(found, dict):
         raise BadImport(f"{path.name} is not a JSON object.")
     return found

@@ -108,13 +108,24 @@ def test_a_format_that_is_no_number_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "words", [("--max-gib", "nan"), ("--max-gib", "inf"), ("--why-not", "10" * 12), ("--why-not", "-1")]
+    "words",
+    [
+        ("--max-gib", "nan"),
+        ("--max-gib", "inf"),
+        ("--max-gib", "a"),
+        ("--why-not", "10" * 12),
+        ("--why-not", "-1"),
+        ("--why-not", "a"),
+    ],
 )
-def test_arguments_that_say_nothing_are_refused(tmp_path: Path, words: tuple[str, str]) -> None:
+def test_arguments_that_say_nothing_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, str]
+) -> None:
     save_window(tmp_path / "w.npz", make_window(nic_down=3))
     with pytest.raises(SystemExit) as ended:
         main([str(tmp_path / "w.npz"), *words])
     assert ended.value.code == 2
+    assert "number" in capsys.readouterr().err
 
 
 def test_names_that_cannot_be_printed_are_printed_as_they_are_written(tmp_path: Path) -> None:

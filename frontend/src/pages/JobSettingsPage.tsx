@@ -6,6 +6,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, changeJobSettings, readJobSettings } from "../api";
 import { Ago, Empty, Loading } from "../parts/bits";
+import { Missing } from "../parts/Dialog";
 import { Failure } from "../parts/Failure";
 import { type Column, Table } from "../parts/Table";
 import { pageTitle } from "../state/badge";
@@ -283,6 +284,7 @@ function SaveBar({ settings, edits, overtaken, onSave, onDiscard }: SaveBarProps
         value={reason}
         onInput={(input) => setReason(input.currentTarget.value)}
       />
+      <Missing what={[words.length > 0 && !reason.trim() && "why"]} />
       <button type="button" onClick={onDiscard}>
         Discard
       </button>

@@ -67,6 +67,7 @@ export function ReasonDialog({ title, hint, required, action, warning, onClose, 
   const send = () => {
     const text = field.current?.value.trim() ?? "";
     if (required && !text) {
+      field.current?.setCustomValidity("Say it in a few words: blanks tell nobody anything."); // `required` takes blanks
       field.current?.reportValidity();
       return;
     }
@@ -88,6 +89,7 @@ export function ReasonDialog({ title, hint, required, action, warning, onClose, 
           rows={4}
           required={required}
           maxLength={2000}
+          onInput={(input) => input.currentTarget.setCustomValidity("")}
           onKeyDown={(press) => (press.ctrlKey || press.metaKey) && press.key === "Enter" && send()}
         />
         <Refused words={refused} />

@@ -179,6 +179,13 @@ def test_what_cannot_be_read_is_one_sentence_and_status_2(words: list[str], caps
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
+def test_a_saved_window_is_told_where_it_belongs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "w.npz"
+    np.savez(path, head=np.zeros(1))
+    assert main([str(path)]) == 2
+    assert f"`python -m rca {path}`" in capsys.readouterr().err
+
+
 def test_an_empty_folder_holds_no_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(folder_of(tmp_path, ("a.txt", b"nothing")))]) == 2
     assert "holds no dump" in capsys.readouterr().err

@@ -182,6 +182,9 @@ def test_two_files_of_one_rank_and_files_that_are_not_there_are_refused(tmp_path
         read_imported([one, one])
     with pytest.raises(BadImport, match="cannot be read"):
         read_imported([tmp_path / "none.json"])
+    (tmp_path / "w.npz").write_bytes(b"PK")
+    with pytest.raises(BadImport, match=r"`python -m rca w\.npz`"):
+        read_imported([tmp_path / "w.npz"])
     broken = tmp_path / "t.json.gz"
     broken.write_bytes(one.read_bytes()[:100])
     with pytest.raises(BadImport, match="is not JSON"):
