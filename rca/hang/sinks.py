@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from rca.hang.cut import first_of
 from rca.hang.earliest import earliest_of
 from rca.hang.in_ring import standing_in_ring
 from rca.hang.kernels import unbegun
@@ -75,7 +76,8 @@ def _last_components(state: Progress) -> list[list[int]]:
         if (len(component) > 1 or graph.into[component[0]])
         and all(place[other] == number for vertex in component for other in graph.out[vertex])
     ]
-    return sorted(last, key=lambda component: -sum(len(graph.into[v]) for v in component))[:SINKS_MAX]
+    last.sort(key=lambda component: -sum(len(graph.into[v]) for v in component))
+    return list(first_of(state, last, SINKS_MAX, "sinks"))
 
 
 def _sink(state: Progress, component: list[int]) -> Sink:

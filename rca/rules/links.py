@@ -18,6 +18,7 @@ import numpy as np
 from nccl_instrument.tables import SEND, SOCKET
 from rca.advice import for_link, for_proxy, for_rack
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, State, Subject
+from rca.hang.cut import first_of
 from rca.hang.pairs import SEEN
 from rca.hang.progress import Progress
 from rca.hang.sinks import Sink
@@ -29,7 +30,7 @@ from rca.settings import Settings
 from rca.words import flow_evidence, named, nic_name, node_name, process_evidence, rank_subject, score, waiting
 
 RULE = "hang"
-VERSION = 4
+VERSION = 5
 
 
 def explain(state: Progress, lossy: list[Sink], settings: Settings) -> list[Finding]:
@@ -47,7 +48,8 @@ def explain(state: Progress, lossy: list[Sink], settings: Settings) -> list[Find
     rack = _common_rack(state, ends)
     if rack:
         return [_one_rack(state, *rack, waiters, settings)]
-    return [_one_pair(state, state.links[sink.link], sink.waiters, settings) for sink in lossy[: settings.findings_max]]
+    worst = first_of(state, lossy, settings.findings_max, "links")
+    return [_one_pair(state, state.links[sink.link], sink.waiters, settings) for sink in worst]
 
 
 def _common_ranks(state: Progress, ends: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[int]:

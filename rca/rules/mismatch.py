@@ -14,6 +14,7 @@ import numpy as np
 from nccl_instrument.tables import DTYPES, FUNCS
 from rca.advice import for_mismatch
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Symptom
+from rca.hang.cut import first_of
 from rca.hang.extent import with_extent
 from rca.hang.progress import Progress
 from rca.keys import Ints
@@ -21,17 +22,17 @@ from rca.settings import Settings
 from rca.words import named, rank_subject, score
 
 RULE = "mismatch"
-VERSION = 2
+VERSION = 3
 
 
 def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
     """A finding per communicator whose members disagree: about the oldest such op, from which the later ones follow."""
     disputed = state.disputed
     found = []
-    for comm_id in np.unique(disputed.comm_id):
+    for comm_id in first_of(state, np.unique(disputed.comm_id).tolist(), settings.findings_max, RULE):
         mine = np.flatnonzero(disputed.comm_id == comm_id)
         found.append(_explain_op(state, mine[disputed.op[mine] == disputed.op[mine].min()]))
-    return with_extent(state, found[: settings.findings_max], settings)
+    return with_extent(state, found, settings)
 
 
 def _explain_op(state: Progress, rows: Ints) -> Finding:

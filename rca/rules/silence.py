@@ -8,11 +8,14 @@ it is the server or the network) and for processes that ended with nothing in pr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rca.advice import for_silent_node, for_unheard
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from rca.hang.behind import heard_ns
+from rca.hang.cut import first_of
 from rca.hang.extent import unheard, with_extent
 from rca.hang.progress import Progress
 from rca.hang.sinks import sinks
@@ -23,7 +26,7 @@ from rca.settings import SECOND_NS, Settings
 from rca.words import named, node_name, rank_subject, score, waiting
 
 RULE = "silence"
-VERSION = 3
+VERSION = 4
 
 
 def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
@@ -32,12 +35,12 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     behind = _behind(state, symptom, settings)
     told = {rank for finding in behind for rank in finding.subject.ranks}
     quiet = [int(at) for at in silent_ranks(state, settings) if int(state.ranks.rank[at]) not in told]
-    lone = tuple(_silent_rank(state, at) for at in quiet[: settings.findings_max])
+    lone = tuple(_silent_rank(state, at) for at in first_of(state, quiet, settings.findings_max, "silent ranks"))
     nodes = np.flatnonzero(silent_nodes(state.window, settings)[:-1])
     if symptom.kind not in (SymptomKind.SILENCE, SymptomKind.EXTERNAL):
         last = [at for sink in sinks(state) for at in sink.ranks]
         nodes = np.intersect1d(nodes, state.ranks.node[last])
-    found = tuple(_silent_node(state, int(node)) for node in _first(state, nodes, settings)) + lone
+    found = tuple(_silent_node(state, int(node)) for node in _first(state, nodes, settings, "silent nodes")) + lone
     return with_extent(state, found + behind, settings)
 
 
@@ -47,13 +50,14 @@ def _behind(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
         return ()
     last = [at for sink in sinks(state) for at in sink.ranks if not state.ranks.is_silent[at]]
     nodes = np.intersect1d(np.flatnonzero(state.behind[:-1]), state.ranks.node[last])
-    return tuple(_node_behind(state, int(node)) for node in _first(state, nodes, settings))
+    return tuple(_node_behind(state, int(node)) for node in _first(state, nodes, settings, "nodes behind"))
 
 
-def _first(state: Progress, nodes: Ints, settings: Settings) -> Ints:
-    """At most `findings_max` of these nodes; of racks that are all silent one, which stands for the rack."""
+def _first(state: Progress, nodes: Ints, settings: Settings, what: str) -> Sequence[int]:
+    """At most `findings_max` of these nodes, the others counted; of racks that are all silent one, which stands for the rack."""
     away = np.unique(state.ranks.node[unheard(state)])
-    return one_per_rack(state.window, nodes, away[away >= 0])[: settings.findings_max]
+    firsts: list[int] = one_per_rack(state.window, nodes, away[away >= 0]).tolist()
+    return first_of(state, firsts, settings.findings_max, what)
 
 
 def silent_ranks(state: Progress, settings: Settings) -> Ints:

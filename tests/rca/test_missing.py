@@ -96,6 +96,22 @@ def test_findings_that_are_left_out_are_counted_and_make_no_other_answer() -> No
     assert unseen_of(most) == ()
 
 
+@pytest.mark.parametrize(("most", "left"), [(5, 0), (1, 1)])
+def test_nodes_that_a_rule_does_not_get_to_are_counted_too(most: int, left: int) -> None:
+    symptom = Symptom(SymptomKind.SILENCE, "job", 1, 1, 2, 0, (), "")
+    found = diagnose(make_window(silent=[1, 2]), symptom, replace(DEFAULT, findings_max=most))
+    assert len(found.findings) == 2 - left
+    assert (f"{NOT_SHOWN}{left}." in found.missing) == bool(left)
+
+
+def test_places_where_waiting_ends_that_are_not_looked_at_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = make_window(frozen=3, killed=5)
+    symptom = look(window, Normal()).symptoms[0]
+    monkeypatch.setattr("rca.hang.sinks.SINKS_MAX", 1)
+    found = diagnose(window, symptom)
+    assert len(found.findings) == 1 and found.missing == (f"{NOT_SHOWN}1.",)
+
+
 def test_what_is_left_out_is_counted_once_however_often_findings_are_joined() -> None:
     found = diagnose(make_window(frozen=3), look(make_window(frozen=3), Normal()).symptoms[0]).findings
     shown, missing = best_of(found * 7, 5, ("a node was silent",))
