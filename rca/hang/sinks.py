@@ -202,22 +202,6 @@ def _out_of_order(state: Progress, certain: Edges) -> tuple[int, ...]:
     return tuple(sorted({at for at, _ in held})) if len({place for _, place in held}) > 1 else ()
 
 
-def check_min_op(state: Progress) -> tuple[int, ...]:
-    """Algorithm 2's MinOp: rank positions with the smallest op in a communicator where others are stuck further on.
-
-    Ranks that are themselves stuck in an op elsewhere only wait; they are left out. Empty when all are in the same op.
-    """
-    fronts, members = state.fronts, state.members
-    late: set[int] = set()
-    for comm in np.unique(fronts.comm[fronts.is_front & ~fronts.p2p & (fronts.comm >= 0)]):
-        part = members.of(int(comm))
-        entered, at = members.entered[part], members.rank_at[part]
-        if entered.min() < entered.max():
-            late |= set(at[entered == entered.min()].tolist())
-    stuck = set(fronts.at[fronts.is_front].tolist()) - set(np.flatnonzero(state.is_cut).tolist())
-    return tuple(sorted(late - stuck))
-
-
 def check_min_data(state: Progress, ranks: tuple[int, ...], ops: Ints) -> tuple[int, ...]:
     """Algorithm 2's MinData: of `ranks`, those whose flows in `ops` ((O, 2) communicator, op) have transmitted least."""
     pairs = state.pairs

@@ -23,7 +23,7 @@ def reached(members: Rows, suspects: Set[int], limit: int) -> tuple[tuple[int, .
                 fresh = [other for other in ranks_of[comm_id] if other not in seen]
                 seen.update(fresh)
                 following += fresh
-                edges += [WaitEdge(other, rank, comm_id, 0, "kept waiting in every iteration") for other in fresh]
+                edges += [WaitEdge(other, rank, comm_id, 0, "shares its ops, and gets on no faster") for other in fresh]
         front = following
     return tuple(sorted(seen - suspects)), tuple(edges[:limit])
 

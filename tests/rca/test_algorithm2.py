@@ -8,12 +8,28 @@ from hypothesis import strategies as st
 
 from rca.diagnose import diagnose
 from rca.findings import Symptom, SymptomKind
-from rca.hang.progress import state_of
-from rca.hang.sinks import check_min_data, check_min_op
+from rca.hang.progress import Progress, state_of
+from rca.hang.sinks import check_min_data
 from rca.settings import DEFAULT
 from tests.windows import make_window
 
 SYMPTOM = Symptom(SymptomKind.FAILURE, "job", 1, 1, 2, 0, (), "")
+
+
+def check_min_op(state: Progress) -> tuple[int, ...]:
+    """The paper's own way: positions of those with the smallest op in a communicator where others are stuck further on.
+
+    Ranks that are themselves stuck in an op elsewhere only wait; they are left out. Empty when all are in the same op.
+    """
+    fronts, members = state.fronts, state.members
+    late: set[int] = set()
+    for comm in np.unique(fronts.comm[fronts.is_front & ~fronts.p2p & (fronts.comm >= 0)]):
+        part = members.of(int(comm))
+        entered, at = members.entered[part], members.rank_at[part]
+        if entered.min() < entered.max():
+            late |= set(at[entered == entered.min()].tolist())
+    stuck = set(fronts.at[fronts.is_front].tolist()) - set(np.flatnonzero(state.is_cut).tolist())
+    return tuple(sorted(late - stuck))
 
 
 @settings(max_examples=12, deadline=None)
