@@ -35,11 +35,20 @@ def throughput_figure(job: str, attempt: Attempt | None, now_ns: int | None = No
     start_ns = end_ns - MINUTES * 60 * SECOND
     points = read_rollups(attempt.pk, start_ns, end_ns) if attempt else []
     rates = _rates(points, start_ns, end_ns)
-    figure = go.Figure(layout=_layout(f"Ops completed per second, {job}", start_ns, end_ns))
+    shown_ns = min([begins_ns(attempt, start_ns, end_ns), *(one.bucket_ns for one in points)]) if attempt else start_ns
+    figure = go.Figure(layout=_layout(f"Ops completed per second, {job}", shown_ns, end_ns))
     for number, (func, series) in enumerate(sorted(rates.items())):
         line = {"color": COLOURS[number % len(COLOURS)], "shape": "hv", "dash": ("solid", "dash", "dot")[number % 3]}
         figure.add_scatter(x=[_at(at) for at in series], y=list(series.values()), name=FUNCS[func], line=line)
     return as_figure(figure, _text(job, rates))
+
+
+def begins_ns(attempt: Attempt, start_ns: int, end_ns: int) -> int:
+    """Where an axis begins that may reach back to start_ns: a young job's with the job, or most of it would be empty."""
+    started_ns = int(attempt.started_at.timestamp() * SECOND)
+    if not start_ns < started_ns < end_ns:
+        return start_ns
+    return max(start_ns, started_ns - (end_ns - started_ns) // 20)
 
 
 def layout_of(ylabel: str, xlabel: str, kind: str, revision: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import plotly.graph_objects as go
 
 from console.dashboard.axes import spare, with_gaps
-from console.dashboard.figures import BARE, COLOURS, as_figure
+from console.dashboard.figures import BARE, COLOURS, as_figure, begins_ns
 from console.incidents.models import JobNormal
 from console.incidents.rows import iso_from_ns
 from console.questions.answering import STEPS_MAX, family_of
@@ -41,15 +41,16 @@ def job_figures(attempt: Attempt, minutes: int) -> dict[str, Any]:
     found = [
         one for one in found if one.at_ns + step_s * SECOND <= newest
     ]  # the step that is still filling is left out
+    shown = (begins_ns(attempt, start_ns, newest), newest)
     span = f"the last {minutes} minutes" if minutes < 120 else f"the last {minutes // 60} hours"
     return {
-        "steps": _steps(attempt, start_ns, newest, span),
-        "communication": _communication(attempt, found, step_s, (start_ns, newest), span),
-        "bandwidth": _bandwidth(found, (start_ns, newest), span),
+        "steps": _steps(attempt, start_ns, shown, span),
+        "communication": _communication(attempt, found, step_s, shown, span),
+        "bandwidth": _bandwidth(found, shown, span),
     }
 
 
-def _steps(attempt: Attempt, start_ns: int, until_ns: int, span: str) -> dict[str, Any]:
+def _steps(attempt: Attempt, start_ns: int, shown: tuple[int, int], span: str) -> dict[str, Any]:
     """Of the stage recorder, else the iterations of the last minute as the trigger follows them."""
     packets = list(
         StagePacket.objects.filter(attempt=attempt, end_ns__gte=start_ns)
@@ -60,7 +61,7 @@ def _steps(attempt: Attempt, start_ns: int, until_ns: int, span: str) -> dict[st
         for role, end_ns, step_s in reversed(packets):
             series.setdefault(role or "step", []).append((iso_from_ns(end_ns), round(step_s * 1e3, 2)))
         said = f"{len(packets):,} windows of stages in {span}, as the training loop records them."
-        return _drawn(series, "ms of a step", f"{said} {_newest(series, 'ms')}", (start_ns, until_ns), markers=True)
+        return _drawn(series, "ms of a step", f"{said} {_newest(series, 'ms')}", shown, markers=True)
     normal = JobNormal.objects.filter(attempt=attempt).first()
     pace = normal_from_json(normal.body).pace if normal else None
     if pace is None or not pace.recent:
@@ -70,7 +71,7 @@ def _steps(attempt: Attempt, start_ns: int, until_ns: int, span: str) -> dict[st
     said = "Iterations of the last minute, read off the ops: the training loop records no stages."
     since_ns = min(began for began, _ in pace.recent)  # on a week's axis their minute would be a line
     text = f"{said}{usual} {_newest(recent, 'ms')}"
-    return _drawn(recent, "ms of an iteration", text, (since_ns, until_ns), markers=True)
+    return _drawn(recent, "ms of an iteration", text, (since_ns, shown[1]), markers=True)
 
 
 def _communication(
@@ -123,13 +124,15 @@ def _newest(series: Series, unit: str) -> str:
 def _drawn(
     series: Series, unit: str, text: str, asked: tuple[int, int] = (0, 0), *, markers: bool = False
 ) -> dict[str, Any]:
-    """asked: the stretch of time that was asked for, ns; the axis is as long, so that a time in which nothing came is seen."""
+    """asked: the stretch of time that was asked for, ns; the axis is as long, so that a time in which nothing came is seen, and
+    longer where something came from before."""
     axes: dict[str, Any] = {
         "xaxis": {"type": "date", "title": {"text": "UTC"}},
         "yaxis": {"rangemode": "tozero", "title": {"text": unit}},
     }
     if series:
-        axes["xaxis"]["range"] = [iso_from_ns(at) for at in asked]
+        firsts = [points[0][0] for points in series.values() if points and points[0][0]]
+        axes["xaxis"]["range"] = [min([*firsts, iso_from_ns(asked[0])], key=str), iso_from_ns(asked[1])]
     figure = go.Figure(layout={**BARE, **axes, "uirevision": unit})
     markers = markers or all(len(points) <= FEW for points in series.values())  # a line of one point is nothing
     for number, (name, points) in enumerate(series.items()):

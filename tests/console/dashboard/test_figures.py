@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from console.dashboard.figures import BUCKET_SECONDS, SECOND, throughput_figure
+from console.dashboard.figures import BUCKET_SECONDS, SECOND, begins_ns, throughput_figure
 from ingest.models import Attempt, OpRollup
 from nccl_instrument.tables import FUNCS
 
@@ -45,3 +47,13 @@ def test_the_figure_follows_the_pages_theme_and_talks_to_nobody(attempt: Attempt
     assert "template" not in figure["layout"]
     assert figure["layout"]["paper_bgcolor"] == "rgba(0,0,0,0)"
     assert (figure["config"]["showSendToCloud"], figure["config"]["displaylogo"]) == (False, False)
+
+
+@pytest.mark.django_db
+def test_a_young_jobs_axis_begins_with_the_job_or_its_first_data(attempt: Attempt) -> None:
+    attempt.started_at = datetime.fromtimestamp(NOW_NS / 1e9 - 100, UTC)
+    long_ago = NOW_NS - 1800 * SECOND
+    assert NOW_NS - begins_ns(attempt, long_ago, NOW_NS) == pytest.approx(105 * SECOND, rel=1e-3)
+    assert begins_ns(attempt, NOW_NS - 10 * SECOND, NOW_NS) == NOW_NS - 10 * SECOND
+    shown = throughput_figure("llama", attempt, NOW_NS)["layout"]["xaxis"]["range"]
+    assert datetime.fromisoformat(shown[0]).timestamp() == pytest.approx(NOW_NS / 1e9 - 105, abs=1.1)
