@@ -29,6 +29,8 @@ BESIDE_MIN = 0.3  # of what the connections of the first end cost
 ELSEWHERE_MIN = 0.5  # of the costliest connection: less, elsewhere, may be how others fell in line with it
 EVERYBODY = 0.85  # of all connections
 EVERYBODY_MIN = 4  # ends
+ALIKE_MIN = 0.5  # of the factor by which the costliest grew
+FELT_MIN = 0.1  # of what that one costs: less may be a latency
 NEEDED_MIN = 0.25  # of all ends, to explain what is slow: so many parts do not break at once
 
 
@@ -132,7 +134,9 @@ def ends_of(edges: Edges, end_of: Ints, grown_min: float = GROWN_MIN, senders: f
     if len(chosen) > 1 and n_ends >= EVERYBODY_MIN and slow[receiver >= 0].mean() >= EVERYBODY:
         is_half, nothing = 2 * len(chosen) <= n_ends + 1, np.zeros(0, np.int64)
         return Ends(sender, receiver, usual, now, lasted, slow, (), (), nothing, (), True, is_half)
-    if _is_everywhere(sender, receiver, slow, cost):
+    if _is_everywhere(sender, receiver, slow, cost) or _is_elsewhere_too(
+        sender, receiver, slow, now / usual - 1.0, cost, chosen
+    ):
         return Ends(sender, receiver, usual, now, lasted, slow, (), (), np.zeros(0, np.int64), (), True, False)
     undecided = _undecided(sender, receiver, slow, chosen)
     chosen = [one for one in chosen if not any(one in group for group in undecided)]
@@ -154,12 +158,30 @@ def _is_everywhere(sender: Ints, receiver: Ints, slow: Mask, cost: Floats) -> bo
     ends, touched = _touching(sender, receiver, known), _touching(sender, receiver, slow & known)
     if len(touched) < EVERYBODY * len(ends):
         return False
-    apart = set[int]()  # ends of connections that share none: each of these needs an end of its own
     costly = known & slow & (cost >= ELSEWHERE_MIN * cost.max(initial=0.0))
-    for one, other in zip(sender[costly].tolist(), receiver[costly].tolist(), strict=True):
+    return _n_apart(sender, receiver, costly) >= max(EVERYBODY_MIN, NEEDED_MIN * len(ends))
+
+
+def _is_elsewhere_too(sender: Ints, receiver: Ints, slow: Mask, grown: Floats, cost: Floats, chosen: list[int]) -> bool:
+    """Whether a quarter of the connections that no chosen end touches are slow by nearly the same factor.
+
+    Where all links are slow a tree waits at its root, whose connections cost most by far, and its root would be chosen. What
+    only waits for a slow end is not longer on the wire itself.
+    """
+    apart = (receiver >= 0) & ~np.isin(sender, chosen) & ~np.isin(receiver, chosen)
+    if not chosen or not apart.any():
+        return False
+    alike = apart & slow & (grown >= ALIKE_MIN * grown[cost.argmax()]) & (cost >= FELT_MIN * cost.max())
+    return bool(alike.sum() >= NEEDED_MIN * apart.sum() and _n_apart(sender, receiver, alike) >= EVERYBODY_MIN)
+
+
+def _n_apart(sender: Ints, receiver: Ints, those: Mask) -> int:
+    """How many of these connections share no end with another: each needs one of its own to explain it."""
+    apart = set[int]()
+    for one, other in zip(sender[those].tolist(), receiver[those].tolist(), strict=True):
         if one not in apart and other not in apart:
             apart |= {one, other}
-    return len(apart) >= 2 * max(EVERYBODY_MIN, NEEDED_MIN * len(ends))
+    return len(apart) // 2
 
 
 def _undecided(sender: Ints, receiver: Ints, slow: Mask, chosen: list[int]) -> tuple[tuple[int, ...], ...]:

@@ -50,6 +50,22 @@ def test_many_that_cost_little_do_not_speak_against_the_one_that_costs_most() ->
     assert ends.chosen == (0,) and not len(ends.unexplained)
 
 
+def tree(grown: float) -> list[tuple[int, int, float]]:
+    """0 is the root of 14, as deep as three; its own ways take three times as long, and of the others those away from it so many
+    times, those towards it hardly longer."""
+    ways = [(at // 2 - (at % 2 == 0), at) for at in range(1, 15)]
+    down = [(up, at, 30.0 if not up else 10.0 * grown) for up, at in ways]
+    return [*down, *((at, up, 30.0 if not up else 11.0) for up, at in ways)]
+
+
+@pytest.mark.parametrize("grown", [2.2, 3.0])
+def test_a_trees_root_is_not_to_blame_where_ways_that_it_does_not_touch_have_grown_alike(grown: float) -> None:
+    assert found(*tree(1.0)).chosen == (0,)
+    assert found(*tree(1.15)).chosen == (0,)
+    everybody = found(*tree(grown))
+    assert everybody.is_everybody and not everybody.chosen
+
+
 def test_a_slow_way_between_two_that_are_fast_elsewhere_is_nobodys() -> None:
     ends = found((0, 1, 30), (0, 2, 10), (0, 3, 10), (1, 2, 10), (1, 3, 10), (2, 3, 10))
     assert not ends.chosen and len(ends.unexplained) == 1
