@@ -23,7 +23,7 @@ from rca.hang.cut import n_cut
 from rca.hang.paths import paths_to, victims_and_path
 from rca.hang.progress import Progress, state_of
 from rca.hang.transport import UNKNOWN
-from rca.holes import NOT_SHOWN, best_of, downgrade, ranked, unseen
+from rca.holes import NOT_LOOKED_AT, best_of, downgrade, ranked, unseen
 from rca.rules import deadlock, hang, idle, mismatch, never_arrived, own_counts, silence
 from rca.rules.least_sent import with_least_sent
 from rca.settings import DEFAULT, Settings
@@ -105,7 +105,7 @@ def _missing(state: Progress) -> tuple[str, ...]:
     """What was not seen, in sentences."""
     members, found = state.members, list(unseen(state.window, state.ranks))
     if n := n_cut(state):
-        found.append(f"{NOT_SHOWN}{n}.")
+        found.append(f"{NOT_LOOKED_AT}{n}.")
     unsaid = int((state.known.flow["transport"] == UNKNOWN).sum())
     if unsaid:
         found.append(_transport_sentence(state, unsaid))

@@ -25,6 +25,7 @@ NOT_READ = (
     "Of most nodes one slow iteration was read and no more, and those that stood out in it by most were chosen. "
     "A second fault may have been left out; asking for the diagnosis again reads as many as can be read at once."
 )
+NOT_LOOKED_AT = "Ranks, nodes or links that were not looked at one by one, as there are too many: "
 NOT_SHOWN = "Findings that are left out, as more are not shown: "
 _HOLES = [LOSSES.index(name) for name in DATA_LOSSES]
 _GRADES = list(Grade)

@@ -144,9 +144,14 @@ def _asked_for(path: Path, question: dict[str, Any]) -> tuple[tuple[Symptom, ...
     if not all(type(one) is int and abs(one) < 2**62 for one in (symptom.at_ns, symptom.seen_ns, *symptom.ranks)):
         raise BadWindow(f"{path}: its symptom has no time.")
     words, numbers = (symptom.job, symptom.sentence), (symptom.attempt, symptom.comm_id, *symptom.numbers.values())
-    if not all(type(one) is str for one in words) or not all(type(one) in (int, float) for one in numbers):
+    if not all(type(one) is str for one in words) or not all(_is_number(one) for one in numbers):
         raise BadWindow(f"{path}: its symptom says what no symptom does.")
     return (symptom,), settings
+
+
+def _is_number(value: object) -> bool:
+    """Whether arithmetic can be done with it: JSON's numbers may be as long as anybody likes."""
+    return type(value) is float or (type(value) is int and abs(value) < 2**64)
 
 
 def _asked(window: Window) -> Symptom:

@@ -17,7 +17,7 @@ from rca.hang.why_not_hang import cleared as cleared_of_hang
 from rca.hang.why_not_hang import hang_alternatives
 from rca.ranks import Ranks, known_ranks
 from rca.settings import DEFAULT, Settings
-from rca.slow.slowdown import Slowdown, slowdown_for
+from rca.slow.slowdown import Slowdown, compared
 from rca.slow.why_not_slow import cleared as cleared_of_slowness
 from rca.slow.why_not_slow import shares_of, slow_alternatives
 from rca.triggers.external import taken_as
@@ -44,9 +44,9 @@ def why_not(
         state = state_of(window, settings)
         place = int(state.ranks.position(np.array([rank], np.int64))[0])
         return cleared_of_hang(paths_to(state, best), place, settings)
-    slowdown = slowdown_for(window, symptom, settings)
+    slowdown, why_none = compared(window, symptom, settings)
     if slowdown is None:
-        return Alternative(subject, "Too few iterations before or after the slowdown are in this window to tell.")
+        return Alternative(subject, why_none)
     return cleared_of_slowness(shares_of(slowdown, diagnosis.suspects), rank)
 
 

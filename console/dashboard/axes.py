@@ -19,13 +19,14 @@ BEYOND_TIMES: Final = 8.0
 """A value so many times its series' median is one of few, if it is."""
 BEYOND_SHARE: Final = 0.05
 FLATTENS_TIMES: Final = 3.0
-"""Times the largest of the others: a longer one would leave them less than a third of the height."""
+"""Times the axis of the others: a longer value would leave them less than a third of the height."""
 
 Points = Sequence[tuple[Any, float | None]]
 
 
 def with_gaps(points: Points) -> tuple[list[Any], list[float | None]]:
-    """x and y of a line: (ISO time, value) in order, with a point without value where there is a gap."""
+    """x and y of a line whose points come at a fixed pace: (ISO time, value) in order, with a point without value where there is
+    a gap. Of points that lie as far apart as their values are long, a gap may be one that is long."""
     at = [datetime.fromisoformat(str(x)).timestamp() for x, _ in points]
     steps = [later - earlier for earlier, later in pairwise(at)]
     longest = GAP_TIMES * median(steps) if steps else 0.0
@@ -39,23 +40,26 @@ def with_gaps(points: Points) -> tuple[list[Any], list[float | None]]:
     return xs, ys
 
 
-def spare(figure: go.Figure, series: Sequence[Sequence[float | None]]) -> int:
-    """End the y axis where the others of each series do, and say so in the picture; how many values lie beyond. None do
-    where they are more than one in twenty: then they are what the chart is about."""
-    known = [[y for y in values if y is not None] for values in series]
-    beyond = [y for values in known if values for y in values if y > BEYOND_TIMES * median(values) > 0]
-    others = [y for values in known if values for y in values if not y > BEYOND_TIMES * median(values) > 0]
-    n = len(beyond)
-    if (
-        not n
-        or not others
-        or n > max(1, BEYOND_SHARE * (n + len(others)))
-        or max(beyond) < FLATTENS_TIMES * max(others)
-    ):
-        return 0
-    figure.update_yaxes(range=[0, 1.15 * max(others)])
+def spare(figure: go.Figure, series: Sequence[Sequence[float | None]]) -> str:
+    """End the y axis where the others of each series do; what lies beyond it, in a sentence after a blank, as in the picture.
+
+    Nothing does where that is more than one value in twenty or the newest of a series: then it is what the chart is about.
+    """
+    known = [values for one in series if (values := [y for y in one if y is not None])]
+    limits = [BEYOND_TIMES * median(values) for values in known]
+    odd = [[y for y in values if 0 < limit < y] for values, limit in zip(known, limits, strict=True)]
+    n, n_odd = sum(map(len, known)), sum(map(len, odd))
+    if not n_odd or n_odd > max(1, BEYOND_SHARE * n) or min(map(min, known)) < 0:
+        return ""
+    top = max((y for values, some in zip(known, odd, strict=True) for y in values if y not in some), default=0.0) * 1.15
+    is_newest = any(values[-1] > top for values in known)
+    most = max(map(max, known))
+    if is_newest or not most >= FLATTENS_TIMES * top > 0:
+        return ""
+    beyond = sum(y > top for values in known for y in values)
+    said = f"{beyond} beyond this axis, up to {most:,.4g}"
+    figure.update_yaxes(range=[0, top])
     figure.add_annotation(
-        text=f"▲ {n} beyond this axis, up to {max(beyond):,.4g}", xref="paper", yref="paper", x=1, y=1, xanchor="right",
-        yanchor="top", showarrow=False,
-    )  # fmt: skip
-    return n
+        text=f"▲ {said}", xref="paper", yref="paper", x=1, y=1, xanchor="right", yanchor="top", showarrow=False
+    )
+    return f" Of its values {said}."

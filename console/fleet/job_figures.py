@@ -124,8 +124,8 @@ def _newest(series: Series, unit: str) -> str:
 def _drawn(
     series: Series, unit: str, text: str, asked: tuple[int, int] = (0, 0), *, markers: bool = False
 ) -> dict[str, Any]:
-    """asked: the stretch of time that was asked for, ns; the axis is as long, so that a time in which nothing came is seen, and
-    longer where something came from before."""
+    """markers: of steps, which come as they are done. asked: the stretch of time that was asked for, ns; the axis is as long, so
+    that a time in which nothing came is seen, and longer where something came from before."""
     axes: dict[str, Any] = {
         "xaxis": {"type": "date", "title": {"text": "UTC"}},
         "yaxis": {"rangemode": "tozero", "title": {"text": unit}},
@@ -134,12 +134,12 @@ def _drawn(
         firsts = [points[0][0] for points in series.values() if points and points[0][0]]
         axes["xaxis"]["range"] = [min([*firsts, iso_from_ns(asked[0])], key=str), iso_from_ns(asked[1])]
     figure = go.Figure(layout={**BARE, **axes, "uirevision": unit})
+    is_paced = not markers
     markers = markers or all(len(points) <= FEW for points in series.values())  # a line of one point is nothing
     for number, (name, points) in enumerate(series.items()):
         line = {"color": COLOURS[number % len(COLOURS)], "dash": ("solid", "dash", "dot")[number % 3]}
         marker = {"color": line["color"], "size": 4}
-        xs, ys = with_gaps(points)
+        xs, ys = with_gaps(points) if is_paced else ([at for at, _ in points], [value for _, value in points])
         mode = "lines+markers" if markers else "lines"
         figure.add_scatter(x=xs, y=ys, name=name, line=line, marker=marker, mode=mode)
-    spare(figure, [[value for _, value in points] for points in series.values()])
-    return as_figure(figure, text)
+    return as_figure(figure, text + spare(figure, [[value for _, value in points] for points in series.values()]))

@@ -210,8 +210,8 @@ def ops_figure(attempt: Attempt, rank: int) -> dict[str, Any]:
             name=f"{names.get(comm_id) or f'{comm_id:016x}'} {FUNCS[func]}",
             marker={"size": 4, "color": COLOURS[number % len(COLOURS)], "symbol": number % 8},
         )  # fmt: skip
-    spare(figure, drawn)
+    beyond = spare(figure, drawn)
     more = f" {len(groups) - SERIES_MAX} more kinds are left out." if len(groups) > SERIES_MAX else ""
     cut = f" {left_out:,} older ops are left out." if left_out else ""
-    said = f"{len(rows):,} ops of rank {rank} that ended in the newest minute of data.{cut}{more}"
+    said = f"{len(rows):,} ops of rank {rank} that ended in the newest minute of data.{cut}{more}{beyond}"
     return as_figure(figure, said if len(rows) else f"No op of rank {rank} ended in the newest minute of data.")

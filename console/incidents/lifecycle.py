@@ -67,8 +67,8 @@ _STATE_VERBS: Final = {PAST[verb]: after for verb, (_, after) in MOVES.items()}
 class IllegalMove(Exception):
     """The incident's state does not allow this act; `incident` is its current row."""
 
-    def __init__(self, incident: Incident, verb: str) -> None:
-        super().__init__(f"Incident {incident.pk} is {incident.state}: it cannot be {_PARTICIPLE[verb]} now.")
+    def __init__(self, incident: Incident, verb: str, why: str = "") -> None:
+        super().__init__(why or f"Incident {incident.pk} is {incident.state}: it cannot be {_PARTICIPLE[verb]} now.")
         self.incident = incident
 
 

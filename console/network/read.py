@@ -75,15 +75,13 @@ def first_rank(attempt: Attempt, incident: Incident | None) -> int | None:
 
 
 def verdict_group(incident: Incident | None) -> str:
-    """The communicator in which ranks wait for the suspects of an incident that hangs, the one whose ops it began in if that is
-    one of them; 16 hexadecimal digits, "" for none."""
+    """The communicator in which ranks wait for the suspects of an incident that hangs, 16 hexadecimal digits; "" for none."""
     diagnosis = newest_diagnosis(incident) if incident is not None else None
     if diagnosis is None or diagnosis.symptom.kind != SymptomKind.FAILURE:
         return ""
-    own = diagnosis.symptom.comm_id
     edges = [edge.comm_id for edge in diagnosis.path if edge.waits_for in diagnosis.suspects and edge.comm_id]
-    found = own if own in edges or not edges else Counter(edges).most_common(1)[0][0]
-    return f"{found:016x}" if found else ""
+    found = Counter(edges or ([diagnosis.symptom.comm_id] if diagnosis.symptom.comm_id else []))
+    return f"{found.most_common(1)[0][0]:016x}" if found else ""
 
 
 def groups_of_rank(attempt: Attempt, rank: int) -> list[GroupRow]:

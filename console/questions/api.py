@@ -163,9 +163,9 @@ def figure_of(question: Question, found: Answer) -> dict[str, Any]:
         else:
             ys = [y for _, y in points]
             figure.add_bar(x=[str(x) for x, _ in points], y=ys, name=name or value.name, marker={"color": colour})
-    if question.per == "time":
-        spare(figure, [[y for _, y in points] for points in list(series.values())[:SERIES_MAX]])
-    return as_figure(figure, _words(value, found, len(series)))
+    drawn = [[y for _, y in points] for points in list(series.values())[:SERIES_MAX]]
+    beyond = spare(figure, drawn) if question.per == "time" else ""
+    return as_figure(figure, _words(value, found, len(series)) + beyond)
 
 
 def _words(value: Column, found: Answer, n_series: int) -> str:

@@ -39,8 +39,8 @@ def shares_figure(packets: Sequence[StagePacket]) -> dict[str, Any]:
             x=[iso_from_ns((one.start_ns + one.end_ns) // 2) for one in moved], y=[one.step_s * 1e3 for one in moved],
             mode="markers", name="step has moved", marker={"symbol": "triangle-down", "size": 10}, hoverinfo="skip",
         )  # fmt: skip
-    spare(figure, [[one.step_s * 1e3 for one in packets]])
-    return as_figure(figure, _shares_text(packets))
+    beyond = spare(figure, [[one.step_s * 1e3 for one in packets]])
+    return as_figure(figure, _shares_text(packets) + beyond)
 
 
 def waterfall_figure(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,8 +58,7 @@ def waterfall_figure(body: Mapping[str, Any]) -> dict[str, Any]:
                 " %{customdata[1]:.1f} ms after the others<extra></extra>"
             ),
         )  # fmt: skip
-    spare(figure, [[sum(row) for row in steps["advances_ms"]]])
-    return as_figure(figure, _steps_text(body))
+    return as_figure(figure, _steps_text(body) + spare(figure, [[sum(row) for row in steps["advances_ms"]]]))
 
 
 def ranks_figure(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,19 +18,18 @@ from typing import Any, Final
 import numpy as np
 from celery.exceptions import SoftTimeLimitExceeded
 from django.db import InterfaceError, OperationalError, connection, transaction
-from django.db.models import Exists, F, Max, Min, OuterRef, Q, QuerySet
+from django.db.models import F, Max, Min, Q, QuerySet
 from django.utils import timezone
 
 from console.incidents.acts.wanted_pace import wanted_since_ns
-from console.incidents.models import Incident
 from console.incidents.watching.thresholds import settings_of
 from console.stages import reach
 from console.stages.models import StageCursor, StagePacket
 from console.stages.store import store_packet
+from console.stages.trouble import bouts_of
 from ingest.models import Attempt, Node
 from ingest.read import read_window
 from ingest.window import STAGE_TABLES, Window
-from rca.findings import SymptomKind
 from rca.frontier.cutting import Cursor, Cut, after, beyond, cut
 from rca.frontier.entered import Last, entered, last_of, settled_stage
 from rca.frontier.groups import Group, groups_of
@@ -54,7 +53,6 @@ NOT_ITS_FAULT: Final = (SoftTimeLimitExceeded, OperationalError, InterfaceError)
 QUIET_NS: Final = 60 * SECOND_NS  # a job that has never sent stages is asked again after so long
 OPS_NS: Final = 15 * SECOND_NS
 HELD_NS: Final = 60 * SECOND_NS  # less than read.FRESH_NS, so that what was waited for may still open an incident
-TROUBLE: Final = [SymptomKind.FAILURE.value, SymptomKind.STRAGGLER.value, SymptomKind.IDLE.value]
 _ESCAPED: Final = re.compile(r"\\u(?:0000|d[89a-f][0-9a-f]{2})")
 
 
@@ -225,14 +223,12 @@ def _packet(attempt_id: int, one: Cut, group: Group, window: Window, settings: S
 def _normal(attempt_id: int, role: str, one: Cut) -> Normal:
     """The newest and the first windows of the same group and stages in which nothing had moved, and no incident says other."""
     normal, since_ns = [Verdict.LEARNING.value, Verdict.USUAL.value, Verdict.FASTER.value], wanted_since_ns(attempt_id)
-    trouble = Incident.objects.filter(
-        attempt=attempt_id, symptom__in=TROUBLE, first_symptom_ns__gt=since_ns, first_symptom_ns__lte=OuterRef("end_ns"),
-        last_seen_ns__gte=OuterRef("start_ns"),
-    )  # fmt: skip
     rows = StagePacket.objects.filter(
-        ~Exists(trouble), attempt=attempt_id, role=role[:200], verdict__in=normal, end_ns__lt=one.end_ns,
+        attempt=attempt_id, role=role[:200], verdict__in=normal, end_ns__lt=one.end_ns,
         start_ns__gte=since_ns, body__stages=list(one.stages.names),
     )  # fmt: skip
+    for first_ns, last_ns in bouts_of(attempt_id, since_ns):
+        rows = rows.exclude(start_ns__lte=last_ns, end_ns__gte=first_ns)
     return Normal(_seen(rows.order_by("-end_ns")[:NEWEST_KEPT])[::-1], _seen(rows.order_by("end_ns")[:FIRST_KEPT]))
 
 

@@ -200,18 +200,23 @@ def ticket_row(one: Ticket, incident: Incident) -> TicketRow:
 
 
 def untold_why(one: Ticket) -> str:
-    """Why the destination has not been told of the incident; '' where it has."""
-    destination, newest = one.destination, one.deliveries.filter(verb="open").order_by("-pk").first()
+    """Why the destination has not been told of the incident; '' where it has, or nobody knows why."""
     if one.told_at is not None:
         return ""
+    destination, newest = one.destination, one.deliveries.filter(verb="open").order_by("-pk").first()
     if not destination.enabled or destination.removed_at:
         return destination.paused_why or "the destination is switched off"
-    if newest is None or newest.state == DeliveryState.SKIPPED:
-        return newest.said if newest else ""
+    if newest is None:
+        return "too many messages waited for it already" if destination.n_refused else ""
+    if newest.state == DeliveryState.SKIPPED:
+        return newest.said
     tried = newest.attempts.order_by("-pk").first()
     if newest.state == DeliveryState.DEAD:
         return f"given up after {_tries(newest.n_attempts)}: {newest.said}"
-    return f"{_tries(newest.n_attempts)} so far: {tried.said}" if tried else "it is about to be"
+    if tried:
+        return f"{_tries(newest.n_attempts)} so far: {tried.said}"
+    is_held = destination.not_before is not None and destination.not_before > timezone.now()
+    return "other messages to it failed, so it is left alone for a while" if is_held else "it is about to be"
 
 
 def _tries(n: int) -> str:

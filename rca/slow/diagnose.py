@@ -20,11 +20,10 @@ from rca.ranks import TICKED_ONCE, known_ranks
 from rca.rules import late_start, slow_copy, slow_nic, slow_proxy
 from rca.settings import Settings
 from rca.slow.breakdown import compared_of
-from rca.slow.iterations import iterations_of
 from rca.slow.measured_too import with_measured
 from rca.slow.reached import reached
 from rca.slow.slow_words import MS, excess_ms
-from rca.slow.slowdown import Slowdown, slowdown_for
+from rca.slow.slowdown import Slowdown, compared
 from rca.why_not import of_slowdown
 from rca.words import communicator_names
 
@@ -35,10 +34,6 @@ OVER_UNSURE = 1.5
 HALF = 0.5
 SECOND_MIN = 0.5
 """Of what the worst accounts for: less, elsewhere, may be how the others fell in line with it."""
-NOTHING_REPEATS = "The ops of this job do not repeat themselves, so none can be compared with itself."
-NO_OPS = "No ops of this job are in this window: only what its recorders and nodes say is known."
-ALL_CREPT = "The job crept to this pace: nothing in this window is as fast as it was at its start, to be compared with."
-TOO_FEW = "Too few iterations before or after the slowdown are in this window to compare them."
 
 Rule = Callable[[Slowdown, Symptom, Settings], tuple[Finding, ...]]
 
@@ -54,7 +49,7 @@ ops."""
 
 def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:
     """Everything the rules say about a job that has become slower, best finding first."""
-    slowdown = slowdown_for(window, symptom, settings)
+    slowdown, why_none = compared(window, symptom, settings)
     ranks = slowdown.ranks if slowdown else known_ranks(window, settings, TICKED_ONCE)
     found, unmeasured = _all_findings(slowdown, symptom, settings) if slowdown else ([], ())
     downgraded, findings = downgrade(window, ranks, found)
@@ -64,22 +59,13 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
     missing = (*abstentions(by_file.values(), absent(window)), *unseen(window, ranks), *unmeasured)
     shown, missing = best_of(findings, settings.findings_max, missing)
     if slowdown is None:
-        missing = (*missing, _why_none(window, symptom))
+        missing = (*missing, why_none)
     return Diagnosis(
         symptom=symptom, findings=shown, victims=victims, path=path,
         communicators=communicator_names(window, {edge.comm_id for edge in path}), missing=missing, downgraded=downgraded,
         compared=compared_of(slowdown) if slowdown else (), thresholds=settings.thresholds(), analysed_ns=window.end_ns,
         alternatives=of_slowdown(slowdown, tuple(findings)) if slowdown else (),
     )  # fmt: skip
-
-
-def _why_none(window: Window, symptom: Symptom) -> str:
-    """Why no iterations can be compared."""
-    if not len(window.rows("op")):
-        return NO_OPS
-    if symptom.crept_times:
-        return ALL_CREPT
-    return TOO_FEW if iterations_of(window).n else NOTHING_REPEATS
 
 
 def _all_findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[list[Finding], tuple[str, ...]]:

@@ -66,7 +66,8 @@ def _by_waits(slowdown: Slowdown, ends: Ends, end_of: Ints, group: tuple[int, ..
     least, most = of_nic[:, nic_of[ends.sender[between]]]
     more = (ends.now_ns - ends.usual_ns)[between]
     elsewhere = np.delete(of_nic[0], nic_of[ends.sender[ends.is_slow & (ends.sender >= 0)]])
-    waits = (least >= WAITS_MIN * more) & (least >= APART_MIN * np.nan_to_num(elsewhere).max(initial=0.0))
+    is_apart = np.isfinite(elsewhere).any() & (least >= APART_MIN * np.nan_to_num(elsewhere).max(initial=0.0))
+    waits = (least >= WAITS_MIN * more) & is_apart
     does_not = most <= WAITS_NOT_MAX * more
     if not len(between) or not (waits | does_not).all():
         return Told()

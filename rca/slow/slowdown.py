@@ -31,6 +31,13 @@ LOST_MIN = 0.02
 """Share of an iteration: less is no slowdown."""
 SHOWN_MIN = 0.5
 """Of what a job lost that crept: a window that shows less of it has nothing to compare with."""
+NOTHING_REPEATS = "The ops of this job do not repeat themselves, so none can be compared with itself."
+NO_OPS = "No ops of this job are in this window: only what its recorders and nodes say is known."
+TOO_FEW = "Too few iterations before or after the slowdown are in this window to compare them."
+CREPT_BEFORE = (
+    "The job crept to this pace: this window shows less than half of what was lost since its start, so nothing in it is "
+    "compared."
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -102,13 +109,22 @@ def slowdown_of(window: Window, onset_ns: int, settings: Settings) -> Slowdown |
     )  # fmt: skip
 
 
-def slowdown_for(window: Window, symptom: Symptom, settings: Settings) -> Slowdown | None:
-    """What changed when `symptom` began; None also of a pace that crept there, where all of the window is about as slow: what
-    little it varies by is not what was lost."""
+def compared(window: Window, symptom: Symptom, settings: Settings) -> tuple[Slowdown | None, str]:
+    """What changed when `symptom` began, or why nothing can be compared; of a pace that crept there also where the window shows
+    little of it: what that varies by is not what was lost."""
     found = slowdown_of(window, symptom.at_ns, settings)
-    if found is None or found.slow_ns / found.usual_ns - 1 >= SHOWN_MIN * (symptom.crept_times - 1):
-        return found
-    return None
+    if found is None:
+        return None, _why_none(window)
+    if found.slow_ns / found.usual_ns - 1 < SHOWN_MIN * (symptom.crept_times - 1):
+        return None, CREPT_BEFORE
+    return found, ""
+
+
+def _why_none(window: Window) -> str:
+    """Why no iterations can be compared."""
+    if not len(window.rows("op")):
+        return NO_OPS
+    return TOO_FEW if iterations_of(window).n else NOTHING_REPEATS
 
 
 def uses_sockets(window: Window) -> bool:

@@ -15,7 +15,7 @@ from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, Symptom, SymptomKind
 from rca.rules import late_start
 from rca.slow import late_together
-from rca.slow.diagnose import NOTHING_REPEATS
+from rca.slow.slowdown import NOTHING_REPEATS
 from tests.nccl_instrument.simulate.jobs import window_after
 from tests.windows import make_window
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ingest.window import Window
 from rca.diagnose import diagnose
 from rca.findings import Symptom, SymptomKind, diagnosis_from_json, to_json
-from rca.holes import NOT_SHOWN, best_of
+from rca.holes import NOT_LOOKED_AT, NOT_SHOWN, best_of
 from rca.narrowed import unseen_of
 from rca.settings import DEFAULT
 from rca.triggers.look import look
@@ -101,7 +101,7 @@ def test_nodes_that_a_rule_does_not_get_to_are_counted_too(most: int, left: int)
     symptom = Symptom(SymptomKind.SILENCE, "job", 1, 1, 2, 0, (), "")
     found = diagnose(make_window(silent=[1, 2]), symptom, replace(DEFAULT, findings_max=most))
     assert len(found.findings) == 2 - left
-    assert (f"{NOT_SHOWN}{left}." in found.missing) == bool(left)
+    assert (f"{NOT_LOOKED_AT}{left}." in found.missing) == bool(left)
 
 
 def test_places_where_waiting_ends_that_are_not_looked_at_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_places_where_waiting_ends_that_are_not_looked_at_are_counted_once(monke
     symptom = look(window, Normal()).symptoms[0]
     monkeypatch.setattr("rca.hang.sinks.SINKS_MAX", 1)
     found = diagnose(window, symptom)
-    assert len(found.findings) == 1 and found.missing == (f"{NOT_SHOWN}1.",)
+    assert len(found.findings) == 1 and found.missing == (f"{NOT_LOOKED_AT}1.",)
 
 
 def test_what_is_left_out_is_counted_once_however_often_findings_are_joined() -> None:

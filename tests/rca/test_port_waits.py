@@ -79,10 +79,11 @@ def test_a_port_whose_counter_stands_still_is_not_said_to_wait_for_nobody_though
     assert is_tie(diagnosed(counting(slow(victim), still=(SENDER,), at=at)))
 
 
-def test_a_sender_whose_port_never_waits_at_all_is_not_named_by_that() -> None:
-    """Its counter may stand still as well."""
+@pytest.mark.parametrize("victim", [SENDER, RECEIVER])
+def test_where_no_other_port_waits_at_all_nobody_is_named_by_one_that_does_or_does_not(victim: int) -> None:
+    """Their counters may stand still as well."""
     never = replace(ONE_WAY, wait_share=0.0)
-    window = window_after("nic_limited", THROUGH_NODES, SENDER, 0.25, at_s=AT_S, seconds=SECONDS, physics=never)
+    window = window_after("nic_limited", THROUGH_NODES, victim, 0.25, at_s=AT_S, seconds=SECONDS, physics=never)
     assert is_tie(diagnosed(window))
 
 

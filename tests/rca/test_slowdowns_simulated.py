@@ -19,8 +19,8 @@ from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
 from rca.findings import CREPT, Component, Diagnosis, FaultKind, Finding, Grade, Symptom, SymptomKind
 from rca.settings import DEFAULT
-from rca.slow.diagnose import ALL_CREPT
-from rca.slow.slowdown import slowdown_of
+from rca.slow.slowdown import CREPT_BEFORE, TOO_FEW, slowdown_of
+from rca.why_not import why_not
 from tests.nccl_instrument.simulate.jobs import EIGHT, run, window_after, window_of
 
 RING = Layout(tp=1, pp=1, dp=4, ranks_per_node=1)
@@ -61,7 +61,18 @@ def test_of_a_pace_that_crept_a_window_that_shows_little_of_it_blames_nobody(sha
         SymptomKind.STRAGGLER, window.job, window.attempt, ONSET_NS, window.end_ns, 0, (0,), "slow", numbers
     )
     found = diagnose(window, symptom)
-    assert (blamed(found), ALL_CREPT in found.missing) == (named, not named)
+    assert (blamed(found), CREPT_BEFORE in found.missing) == (named, not named)
+    told = why_not(window, symptom, found, 2).why_not
+    assert (told == CREPT_BEFORE) == (not named)
+
+
+def test_of_a_pace_that_crept_too_few_iterations_are_said_to_be_that() -> None:
+    window = slow("nic_limited", RING, 1, 0.3)
+    numbers = {"iteration_usual_s": 1.0, "iteration_s": 9.0, CREPT: 9.0}
+    symptom = Symptom(
+        SymptomKind.STRAGGLER, window.job, window.attempt, window.end_ns, window.end_ns, 0, (0,), "", numbers
+    )
+    assert TOO_FEW in diagnose(window, symptom).missing
 
 
 @pytest.mark.parametrize(("fault", "amount"), [("links_slow", 0.5), ("gpus_slow", 2.0)])

@@ -188,7 +188,7 @@ def _check_attachable(incident: Incident, root: Incident) -> None:
     if incident.state == State.RESOLVED:
         raise IllegalMove(incident, "attach")
     if root.state == State.RESOLVED:
-        raise BadAct(f"Incident {root.pk} is resolved: nothing can be attached to it.")
+        raise IllegalMove(root, "attach", f"Incident {root.pk} is resolved: nothing can be attached to it.")
     if root.attached_to_id is not None:
         raise BadAct(f"Incident {root.pk} is attached to incident {root.attached_to_id}: attach it to that one.")
     if incident.attached_to_id is not None:

@@ -67,7 +67,7 @@ export function ReasonDialog({ title, hint, required, action, warning, onClose, 
   const send = () => {
     const text = field.current?.value.trim() ?? "";
     if (required && !text) {
-      field.current?.setCustomValidity("Say it in a few words: blanks tell nobody anything."); // `required` takes blanks
+      if (field.current?.value) field.current.setCustomValidity("Say it in a few words: blanks tell nobody anything.");
       field.current?.reportValidity();
       return;
     }

@@ -123,7 +123,8 @@ export function isMine(row: IncidentRow): boolean {
 }
 
 async function takeBack(row: IncidentRow, verb: Act, error: Error): Promise<Refusal> {
-  const current = error instanceof ApiError && error.status === 409 ? (error.answer.incident as IncidentRow) : null;
+  const told = error instanceof ApiError && error.status === 409 ? (error.answer.incident as IncidentRow) : null;
+  const current = told?.number === row.number ? told : null; // of another one, as the root of an attachment, it says itself
   if (!BARE.includes(verb)) show(current ?? row);
   const words = current ? whoWasFirst(current, await timelineOf(row.number)) : error.message;
   return { words, isMine: current !== null && isMine(current) };

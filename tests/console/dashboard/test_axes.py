@@ -28,7 +28,10 @@ def test_points_that_come_as_they_usually_do_are_joined(seconds: tuple[int, ...]
 
 def test_one_long_step_is_told_and_not_drawn_to() -> None:
     figure = go.Figure()
-    assert spare(figure, [[1.0, 1.2, 0.9, 1.1] * 10 + [60.0], [3.0, None, 3.2]]) == 1
+    assert (
+        spare(figure, [[1.0, 1.2, 60.0] + [0.9, 1.1] * 20, [3.0, None, 3.2]])
+        == " Of its values 1 beyond this axis, up to 60."
+    )
     assert figure.layout.yaxis.range == pytest.approx((0, 1.15 * 3.2))
     assert figure.layout.annotations[0].text == "▲ 1 beyond this axis, up to 60"
 
@@ -42,10 +45,17 @@ def test_one_long_step_is_told_and_not_drawn_to() -> None:
         [[0.0, 0.0, 5.0]],  # nothing to compare with
         [[1.0] * 20 + [60.0] * 5],  # what the chart is about
         [[1.0] * 20, [100.0] * 2],  # a kind that is long
-        [[1.0] * 30 + [9.0], [10.0] * 10],  # less than what is drawn anyway
+        [[9.0] + [1.0] * 30, [10.0] * 10],  # less than what is drawn anyway
+        [[1.0] * 40 + [60.0]],  # the newest
+        [[-1.0] + [1.0] * 20 + [60.0, 1.0]],
     ],
 )
 def test_what_flattens_nothing_or_is_usual_is_drawn_whole(series: list[list[float | None]]) -> None:
     figure = go.Figure()
-    assert spare(figure, series) == 0
+    assert spare(figure, series) == ""
     assert figure.layout.yaxis.range is None and not figure.layout.annotations
+
+
+def test_only_what_lies_beyond_the_axis_is_counted() -> None:
+    said = spare(go.Figure(), [[9.0, 60.0] + [1.0] * 100, [10.0] * 10])
+    assert said == " Of its values 1 beyond this axis, up to 60."

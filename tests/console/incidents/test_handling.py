@@ -273,7 +273,7 @@ def test_what_is_resolved_is_attached_to_nothing(incident: Incident, other: Inci
     move(other.pk, "resolve", RITA, note="over")
     with pytest.raises(IllegalMove):
         attach(other.pk, RITA, incident.pk)
-    with pytest.raises(BadAct, match=f"Incident {other.pk} is resolved"):
+    with pytest.raises(IllegalMove, match=f"Incident {other.pk} is resolved: nothing"):
         attach(incident.pk, RITA, other.pk)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,13 +13,14 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from console.accounts.models import Role
-from console.incidents.models import ConditionState, Incident
+from console.incidents.models import ConditionState, Incident, TimelineEntry
 from console.incidents.watching.watch import watch_job
 from console.stages import api, standing
 from console.stages.figures import ranks_figure
 from console.stages.models import StageCursor, StagePacket
 from console.stages.read import stage_symptom, told_around
 from console.stages.store import store_packet
+from console.stages.trouble import bouts_of
 from console.stages.watch import _complete_ns, watch_stages
 from ingest.models import Attempt, Job, Node, Team
 from ingest.read import latest_data_ns
@@ -34,6 +35,10 @@ from tests.ingest.conftest import Ingest, ingest, no_traces
 
 __all__ = ["ingest", "no_traces"]  # fixtures
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def ns_of(at: datetime) -> int:
+    return int(at.timestamp() * SECOND)
 
 
 @sync_to_async
@@ -85,9 +90,22 @@ async def test_what_a_job_does_while_an_incident_says_that_it_is_slow_is_not_its
     await cut()
     await job.train(120)
     assert [one.verdict for one in await cut()] == ["learning", "learning", verdict]
-    await Incident.objects.filter(pk=incident.pk).aupdate(first_symptom_ns=0, last_seen_ns=1)
+    await Incident.objects.filter(pk=incident.pk).aupdate(first_symptom_ns=1, last_seen_ns=1)
     await job.train(120)
     assert (await cut())[-1].verdict == "usual"  # as if nothing had been seen
+
+
+def test_bouts_before_the_newest_are_told_by_the_timeline(attempt: Attempt) -> None:
+    """Each begins with its first symptom, or, where that is no longer known, up to a minute before its incident."""
+    opened = timezone.now()
+    newest = {"first_symptom_ns": ns_of(opened) + 595 * SECOND, "last_seen_ns": ns_of(opened) + 700 * SECOND}
+    incident = make_incident(attempt, symptom="straggler", **newest)
+    for verb, after_s in [("clear", 100), ("fired again", 300), ("clear", 400), ("fired again", 600)]:
+        at = opened + timedelta(seconds=after_s)
+        TimelineEntry.objects.create(incident=incident, at=at, actor="detector", actor_kind="detector", verb=verb)
+    found = [tuple(round((ns - ns_of(opened)) / SECOND) for ns in bout) for bout in bouts_of(attempt.pk, 0)]
+    assert found == [(-60, 100), (240, 400), (595, 700)]
+    assert len(bouts_of(attempt.pk, ns_of(opened))) == 2
 
 
 async def test_a_rank_that_waits_for_its_data_opens_an_incident_that_names_it_and_its_stage(ingest: Ingest) -> None:

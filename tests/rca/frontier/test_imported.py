@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,7 @@ def test_two_files_of_one_rank_and_files_that_are_not_there_are_refused(tmp_path
     with pytest.raises(BadImport, match="cannot be read"):
         read_imported([tmp_path / "none.json"])
     (tmp_path / "w.npz").write_bytes(b"PK")
-    with pytest.raises(BadImport, match=r"`python -m rca w\.npz`"):
+    with pytest.raises(BadImport, match=re.escape(f"`python -m rca {tmp_path / 'w.npz'}`")):
         read_imported([tmp_path / "w.npz"])
     broken = tmp_path / "t.json.gz"
     broken.write_bytes(one.read_bytes()[:100])

@@ -1,0 +1,49 @@
+"""When incidents saw a job stand or go slowly: windows of stages of that time are not its normal.
+
+An incident keeps when its newest bout began; of those before it the timeline tells, by the server's clock.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from console.incidents.models import ConditionState, Incident, TimelineEntry
+from rca.findings import SymptomKind
+from rca.settings import SECOND_NS
+
+KINDS: Final = (SymptomKind.FAILURE.value, SymptomKind.STRAGGLER.value, SymptomKind.IDLE.value)
+BEGINS: Final = ("opened", "fired again")
+ENDS: Final = (ConditionState.CLEAR.value, "resolved")
+BEFORE_NS: Final = 60 * SECOND_NS
+"""So long before its incident a trouble may have begun, of a bout of which no more is known."""
+BOUTS_MAX: Final = 50
+
+Bout = tuple[int, int]
+
+
+def bouts_of(attempt_id: int, since_ns: int) -> list[Bout]:
+    """[first, last] unix ns of at most BOUTS_MAX bouts that began after since_ns, oldest first; of more the oldest are one."""
+    found = [
+        bout
+        for one in Incident.objects.filter(attempt=attempt_id, symptom__in=KINDS)
+        for bout in (*_earlier(one), (one.first_symptom_ns, one.last_seen_ns))
+        if bout[0] > since_ns
+    ]
+    found.sort()
+    old = found[: max(len(found) - BOUTS_MAX + 1, 0)]
+    joined = [(old[0][0], max(last for _, last in old))] if old else []
+    return [*joined, *found[len(old) :]]
+
+
+def _earlier(incident: Incident) -> list[Bout]:
+    """The bouts that have ended, as its timeline tells them."""
+    entries = TimelineEntry.objects.filter(incident=incident, verb__in=(*BEGINS, *ENDS)).order_by("id")
+    found, began_ns = list[Bout](), 0
+    for verb, at in entries.values_list("verb", "at"):
+        at_ns = int(at.timestamp() * SECOND_NS)
+        if verb in BEGINS:
+            began_ns = began_ns or at_ns
+        elif began_ns:
+            found.append((began_ns - BEFORE_NS, at_ns))
+            began_ns = 0
+    return found
