@@ -96,7 +96,8 @@ export interface StageWindow {
 export const VERDICT: Record<Verdict, { word: string; about: string }> = {
   learning: {
     word: "learning",
-    about: "There is no normal to compare with yet: windows in which an incident saw the job stand or go slowly are not learned from.",
+    about:
+      "There is no normal to compare with yet: windows in which an incident saw the job stand or go slowly are not learned from.",
   },
   usual: { word: "as usual", about: "The step takes what it usually takes, its longest three left out." },
   faster: { word: "faster", about: "The step takes less than it usually does." },
