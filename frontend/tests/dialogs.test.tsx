@@ -114,6 +114,19 @@ it("a report of a job stays, and says why it was refused where it was typed", as
   expect([alertWords(), stay("#report-note").value]).toEqual(["The database does not answer.", "loss is flat"]);
 });
 
+it("attaching to what is resolved says that, and not who moved this one first", async () => {
+  const row = makeIncident({ number: 3 });
+  const said7 = { error: "Incident 7 is resolved: nothing can be attached to it.", code: "illegal_move" };
+  const root = makeIncident({ number: 7, state: "resolved" });
+  answer = () => new Response(JSON.stringify({ ...said7, incident: root }), { status: 409 });
+  const props = { row, assignable: [], review: null, onClose: NOTHING, onActed: NOTHING };
+  act(() => render(<HandlingDialog question="attach" {...props} />, document.body));
+  type("#root", "7");
+  press("Attach");
+  await said();
+  expect(alertWords()).toBe(said7.error);
+});
+
 it("a refusal that comes after the dialog was left is a notice", async () => {
   let late: (answer: Response) => void = NOTHING;
   answer = () => new Promise((resolve) => (late = resolve));
