@@ -17,7 +17,7 @@ from rca.findings import Component, Diagnosis, Finding, Grade, Symptom
 from rca.holes import best_of, downgrade, ranked, unseen
 from rca.racks import by_rack
 from rca.ranks import TICKED_ONCE, known_ranks
-from rca.rules import late_start, slow_copy, slow_nic, slow_proxy
+from rca.rules import late_start, slow_copy, slow_nic, slow_proxy, waited_for
 from rca.settings import Settings
 from rca.slow.breakdown import compared_of
 from rca.slow.measured_too import with_measured
@@ -41,10 +41,11 @@ RULES: tuple[tuple[Rule, ...], ...] = (
     (slow_proxy.explain, slow_copy.explain, slow_nic.explain),
     (slow_proxy.explain_asleep,),
     (late_start.explain,),
+    (waited_for.explain,),
 )
 """What shows inside a rank's own ops, and the first of these explains what the others would say of the same rank; who
-sleeps now and then, which is asked when those name nobody and nobody is late all the time; and what shows before the
-ops."""
+sleeps now and then, which is asked when those name nobody and nobody is late all the time; what shows before the
+ops; and who is only seen to be waited for, which is asked when nobody has said anything."""
 
 
 def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> Diagnosis:
@@ -80,7 +81,7 @@ def _findings(slowdown: Slowdown, symptom: Symptom, asking: Asking) -> list[Find
     """What the rules say, each of ranks that no finding before it explains, and which stand beside each other."""
     found: list[Finding] = []
     lacking = absent(slowdown.window)
-    inside, asleep, before = ([rule for rule in rules if is_able(rule, lacking)] for rules in RULES)
+    inside, asleep, before, only = ([rule for rule in rules if is_able(rule, lacking)] for rules in RULES)
     if symptom.may_be_habit:
         return [finding for rule in asleep for finding in asking.ask(rule)]
     for rule in inside:
@@ -91,6 +92,7 @@ def _findings(slowdown: Slowdown, symptom: Symptom, asking: Asking) -> list[Find
         found += [finding for rule in asleep for finding in asking.ask(rule)]
     for one in late:
         found = _beside(slowdown, found, one)
+    found = found or [finding for rule in only for finding in asking.ask(rule)]
     most = max((excess_ms(finding) for finding in found if finding.culprits or finding.tied), default=0.0)
     return ranked([one for one in found if not (one.culprits or one.tied) or excess_ms(one) >= SECOND_MIN * most])
 
