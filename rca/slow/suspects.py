@@ -31,6 +31,7 @@ ALIKE: Final = 0.7  # of what the one that stands out most has: as much as it
 FEW: Final = 8  # nodes that stand out as much: more are no matter of a few
 BY_EACH: Final = 12  # nodes looked at for what one measure says: hundreds follow one culprit by some of what it costs
 BESIDE: Final = 0.5  # of what the one that stands out most has: where more than BY_EACH stand out
+OF_ALL_OPS: Final = 3  # measures; by the others few may be told besides, and many are no matter
 SUSPECTS_MAX: Final = 4 * BY_EACH
 GLIMPSED: Final = (
     "comm_id", "comm_rank", "rank", "node", "op", "func", "flags", "n_flows", "done_ns", "gpu_wait_ns", "peer_wait_ns",
@@ -81,9 +82,12 @@ def suspects(glimpse: Window, lost_ns: float) -> Ints | None:
     """
     found, measured = _unlike(glimpse)
     few = many = 0.0  # the most that is seen by a measure that few, or many, stand out by alike
-    for worst in measured:
+    for number, worst in enumerate(measured):
         odd, most = _ordered(worst, lost_ns), float(worst.max(initial=0.0))
-        if np.count_nonzero(worst[odd] >= ALIKE * most) > FEW:
+        alike = odd[worst[odd] >= ALIKE * most]
+        if number >= OF_ALL_OPS:
+            found[alike if len(alike) <= FEW else alike[:0]] = True
+        elif len(alike) > FEW:
             many = max(many, most)
         elif len(odd):
             few = max(few, most)
@@ -95,7 +99,7 @@ def suspects(glimpse: Window, lost_ns: float) -> Ints | None:
 def foremost(glimpse: Window, lost_ns: float) -> Ints:
     """(k,) nodes that stand out most by each measure, however many do, ascending; at most SUSPECTS_MAX."""
     untold, measured = _unlike(glimpse)
-    by_each = [_ordered(worst, lost_ns)[:BY_EACH] for worst in measured]
+    by_each = [_ordered(worst, lost_ns)[:BY_EACH] for worst in measured[:OF_ALL_OPS]]
     return np.unique(np.concatenate([*by_each, np.flatnonzero(untold)[:BY_EACH]])).astype(np.int64)
 
 
@@ -139,22 +143,25 @@ def _ordered(worst: Floats, lost_ns: float) -> Ints:
 def _measures(glimpse: Window, of: Ints, n_ranks: int) -> tuple[Floats, ...]:
     """Of each rank (n_ranks,) what tells it from its replicas, in ns of one flow; more is what a culprit has.
 
-    How little it waits for others; and for how long its own chunks wait for its GPU, and are on the wire.
+    How little it waits for others; and for how long its own chunks wait for its GPU, and are on the wire. These are OF_ALL_OPS;
+    then the last two of sends and receives alone: in trees replicas have other places, and differ by more than what is slow.
     """
     told = glimpse.rows("op")
     wait = {name: told[f"{name}_wait_ns"].astype(np.float64) for name in ("gpu", "peer", "net")}
     func, flows = told["func"], np.maximum(told["n_flows"].astype(np.float64), 1.0)
-    n = np.where((func == FUNC_SEND) | (func == FUNC_RECV), flows, np.maximum(flows / 2, 1.0))
+    is_alone = (func == FUNC_SEND) | (func == FUNC_RECV)
+    n = np.where(is_alone, flows, np.maximum(flows / 2, 1.0))
     received = told["receive_net_wait_ns"].astype(np.float64)
     known = of >= 0
 
-    def summed(values: Floats) -> Floats:
-        return np.bincount(of[known], weights=(values / n)[known], minlength=n_ranks)[:n_ranks].astype(np.float64)
+    def summed(values: Floats, those: Mask = known) -> Floats:
+        return np.bincount(of[those], weights=(values / n)[those], minlength=n_ranks)[:n_ranks].astype(np.float64)
 
     others, wire = summed(wait["peer"]), wait["net"] - received
     if (glimpse.ranks["transport"] == SOCKET).any():  # what is on the wire may wait for its receiver
         wire = wire + wait["peer"]
-    return -others, summed(wait["gpu"]), summed(wire)
+    alone = known & is_alone
+    return -others, summed(wait["gpu"]), summed(wire), summed(wait["gpu"], alone), summed(wire, alone)
 
 
 def _beyond(values: Floats, groups: Sequence[Ints]) -> Floats:
