@@ -27,6 +27,10 @@ TICKED_ONCE = ("progress", "process")
 """Those that agents write once a second; of a job that goes on they say when a rank was last seen as well as the others."""
 
 
+ALIVE_NS = 2 * SECOND_NS
+"""What ends later than this after a node's last news was not under way when it came: clocks differ by less."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ranks:
     """Arrays of (R,), ordered by global rank.
@@ -106,6 +110,19 @@ def silent_nodes(window: Window, settings: Settings) -> Mask:
     somebody_reports = bool((lives & (lag < settings.silence_ns // 2)).any())
     somebody_reports &= window.now_ns - window.heard_since_ns >= settings.return_ns
     return np.append(is_silent & ~(has_rows & ~lives) & somebody_reports, False)
+
+
+def is_alive_unheard(window: Window, node: int, settings: Settings) -> bool:
+    """Whether ops with ranks of this node, of which nothing comes, were completed elsewhere of late, and long after it was last
+    heard: then it lives, and so do its processes; what does not is its agent, or the way from it."""
+    ranks, members = window.ranks, window.members
+    mine = ranks["rank"][(ranks["node"] == node) & (ranks["rank"] >= 0)]
+    is_mine = np.isin(members["rank"], mine)
+    elsewhere = np.unique(members["comm_id"][~is_mine & np.isin(members["comm_id"], members["comm_id"][is_mine])])
+    rows = window.rows("progress")
+    done_ns = rows["last_done_ns"][np.isin(rows["comm_id"], elsewhere) & ~np.isin(rows["rank"], mine)]
+    least_ns = max(int(window.nodes["watermark_ns"][node]) + ALIVE_NS, window.now_ns - settings.silence_ns // 2)
+    return int(done_ns.max(initial=0)) > least_ns
 
 
 def _living(window: Window) -> tuple[Mask, Mask]:

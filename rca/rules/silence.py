@@ -21,12 +21,12 @@ from rca.hang.progress import Progress
 from rca.hang.sinks import sinks
 from rca.keys import Ints
 from rca.racks import one_per_rack
-from rca.ranks import silent_nodes
+from rca.ranks import is_alive_unheard, silent_nodes
 from rca.settings import SECOND_NS, Settings
 from rca.words import named, node_name, rank_subject, score, waiting
 
 RULE = "silence"
-VERSION = 4
+VERSION = 5
 
 
 def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
@@ -40,7 +40,10 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     if symptom.kind not in (SymptomKind.SILENCE, SymptomKind.EXTERNAL):
         last = [at for sink in sinks(state) for at in sink.ranks]
         nodes = np.intersect1d(nodes, state.ranks.node[last])
-    found = tuple(_silent_node(state, int(node)) for node in _first(state, nodes, settings, "silent nodes")) + lone
+    found = (
+        tuple(_silent_node(state, int(node), settings) for node in _first(state, nodes, settings, "silent nodes"))
+        + lone
+    )
     return with_extent(state, found + behind, settings)
 
 
@@ -119,20 +122,22 @@ def _node_behind(state: Progress, node: int) -> Finding:
     )  # fmt: skip
 
 
-def _silent_node(state: Progress, node: int) -> Finding:
+def _silent_node(state: Progress, node: int, settings: Settings) -> Finding:
     row = state.window.nodes[node]
     places = np.flatnonzero(state.ranks.node == node)
     ranks = state.ranks.names(places)
     waiters = {at for at in state.graph.reaching(places.tolist()) if at < state.n_ranks} - set(places.tolist())
     silent_s = round((state.window.now_ns - int(row["watermark_ns"])) / SECOND_NS, 1)
+    is_alive = is_alive_unheard(state.window, node, settings)
+    waiters = set() if is_alive else waiters  # what is known of its ranks is old: nobody waits for them now
     # Others wait in ops with its ranks: then it is more than a lost agent.
     grade = Grade.STRONG if waiters else Grade.MODERATE
+    ends = "ops with its ranks go on, so that it is its agent, or its way here" if is_alive else waiting(len(waiters))
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("node", str(row["name"]), ranks, str(row["name"])),
         component=Component.NODE, kind=FaultKind.SILENCE, culprits=ranks,
         score=score(grade, len(waiters), state.n_ranks), grade=grade,
-        sentence=f"Node {row['name']} ({named(ranks)}) has sent nothing for {silent_s:g} s while others report; "
-        f"{waiting(len(waiters))}.",
+        sentence=f"Node {row['name']} ({named(ranks)}) has sent nothing for {silent_s:g} s while others report; {ends}.",
         evidence=(Evidence("no data since", silent_s, "s", "nodes", None),),
         advice=for_silent_node(str(row["name"])), began_ns=int(row["watermark_ns"]),
     )  # fmt: skip

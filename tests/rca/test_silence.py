@@ -45,6 +45,14 @@ def test_a_silent_node_is_named_with_its_ranks() -> None:
     assert found.subject.name == "node1"
 
 
+def test_of_a_silent_node_with_whose_ranks_ops_go_on_nobody_is_said_to_wait() -> None:
+    (found,) = findings(silent=[1])
+    assert found.grade is Grade.MODERATE
+    assert found.sentence.endswith(
+        "while others report; ops with its ranks go on, so that it is its agent, or its way here."
+    )
+
+
 def test_a_silent_node_that_others_wait_for_is_surer() -> None:
     window = make_window(frozen=3, silent=[1])
     found = diagnose(window, Symptom(SymptomKind.SILENCE, "job", 1, 1, 2, 0, (), ""))
