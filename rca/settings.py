@@ -73,7 +73,7 @@ class Settings:
         10,
         3,
         3600,
-        "A node that sends nothing for so long while others report is silent; told after twice that where the job goes on with it.",
+        "A node that sends nothing for so long while others report is silent, twice as long where the job goes on with it.",
     )
     return_ns: int = _seconds("silence", 30, 0, 3600, "Time an agent may take to return after an outage of the server.")
     gone_ns: int = _seconds("silence", 2, 0.5, 600, "A process gone for so long while others wait in ops is told.")
