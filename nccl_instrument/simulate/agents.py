@@ -43,11 +43,12 @@ Rows = npt.NDArray[np.void]
 
 @dataclass(frozen=True)
 class Sent:
-    """A batch on its way: when it reaches the server (unix ns, true time), its node, its bytes."""
+    """A batch on its way: when it reaches the server (unix ns, true time), its node, its bytes, and when it was cut."""
 
     arrives_ns: int
     node: int
     encoded: bytes
+    cut_ns: int
 
 
 @dataclass
@@ -228,7 +229,8 @@ class Agents:
             mono_ns, tables,
         )  # fmt: skip
         self._numbers[node] += 1
-        return Sent(self._arrives_ns(node, now_ns, absence), node, encode_batch(batch))
+        arrives_ns = self._arrives_ns(node, now_ns, absence)
+        return Sent(arrives_ns, node, encode_batch(batch), clocks.origin_ns + now_ns)
 
     def _arrives_ns(self, node: int, now_ns: int, absence: Absence | None) -> int:
         late_ns = SENDING_NS + int(self._random.random() * self.late_s * 1e9)

@@ -46,15 +46,16 @@ def write_truth(path: Path, truth: list[dict[str, Any]]) -> None:
     path.write_text(json.dumps(truth, indent=1) + "\n")
 
 
-def in_order(cut: Iterable[list[Sent]], delay_ns: int = 0) -> Iterator[Sent]:
-    """Batches in the order they arrive; those that are late wait in memory until their time has come."""
+def in_order(cut: Iterable[list[Sent]]) -> Iterator[Sent]:
+    """Batches in the order they arrive; those that are late wait in memory until their time has come: until batches are cut
+    later than that, of whichever nodes: what is cut later arrives later still."""
     waiting: list[tuple[int, int, Sent]] = []
     n = 0
     for sent in cut:
         for batch in sent:
             heapq.heappush(waiting, (batch.arrives_ns, n, batch))
             n += 1
-        newest_ns = min((batch.arrives_ns for batch in sent), default=0) - delay_ns
+        newest_ns = min((batch.cut_ns for batch in sent), default=0)
         while waiting and waiting[0][0] <= newest_ns:
             yield heapq.heappop(waiting)[2]
     while waiting:

@@ -82,7 +82,7 @@ def tiled(sent: Sent, case: Case) -> Iterator[Sent]:
     batch = decode_batch(sent.encoded)
     for part in range(case.n_parts):
         node = part * case.layout.n_nodes + sent.node
-        yield Sent(sent.arrives_ns, node, encode_batch(_of_part(batch, part, node, case)))
+        yield Sent(sent.arrives_ns, node, encode_batch(_of_part(batch, part, node, case)), sent.cut_ns)
 
 
 def of_job(sent: Sent, job: int) -> tuple[int, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+import pytest
 
 from ingest.door.impossible import impossible_rows
 from nccl_instrument.simulate.faults import make_fault
@@ -97,3 +98,13 @@ def test_a_spool_drains_in_order_after_the_outage() -> None:
     late = [one.arrives_ns - batch.wall_ns for one, batch in zip(sent, decoded(sent), strict=True)]
     assert max(late) > 2 * SECOND
     assert late[-1] < SECOND
+
+
+@pytest.mark.parametrize("name", ["spool_drain", "server_outage"])
+def test_batches_come_in_the_order_they_arrive_though_a_node_is_late(name: str) -> None:
+    """Each node is cut at a moment of its own: the late one's alone must not come before what is cut meanwhile."""
+    fault = make_fault(name, EIGHT, 2.0, victim=1 if name == "spool_drain" else None, amount=4.0)
+    sent = run(EIGHT, fault, seconds=9.0)
+    assert [one.arrives_ns for one in sent] == sorted(one.arrives_ns for one in sent)
+    late = [one for one in sent if one.arrives_ns - one.cut_ns > 2 * 10**9]
+    assert {one.node for one in late} == ({1} if name == "spool_drain" else {0, 1, 2, 3})
