@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rca.counters import GPU_READY_NAME
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
 from rca.keys import Ints
 from rca.settings import Settings
@@ -24,7 +25,8 @@ from rca.slow.slowdown import Slowdown
 from rca.words import named
 
 RULE = "waited_for"
-VERSION = 1
+VERSION = 2
+NEEDS = frozenset({GPU_READY_NAME})
 KEPT_MIN = 0.75  # of the lost time: so much longer a rank waits that is kept waiting
 FREE_MAX = 0.25  # of it: so little longer waits who keeps them, and so little of it shows inside its own ops
 OTHERS_MIN = 0.9  # of all other ranks

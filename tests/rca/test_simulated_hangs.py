@@ -219,7 +219,7 @@ def test_a_node_that_was_seen_to_stand_still_before_its_agent_was_lost_is_judged
 
 
 def test_while_an_agent_is_silent_no_rank_of_the_running_job_is_said_to_be_stuck() -> None:
-    for seconds in (14.5, 15.0, 15.5):
+    for seconds in (24.5, 25.0, 25.5):  # it has twice the time of a node without which the job stands
         cut = window("agent_silent", "8", 0, seconds=seconds)
         (symptom,) = look(cut, Normal()).symptoms
         assert {finding.rule for finding in diagnose(cut, symptom).findings} == {"silence"}
