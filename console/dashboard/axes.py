@@ -46,20 +46,25 @@ def spare(figure: go.Figure, series: Sequence[Sequence[float | None]]) -> str:
     Nothing does where that is more than one value in twenty or the newest of a series: then it is what the chart is about.
     """
     known = [values for one in series if (values := [y for y in one if y is not None])]
-    limits = [BEYOND_TIMES * median(values) for values in known]
-    odd = [[y for y in values if 0 < limit < y] for values, limit in zip(known, limits, strict=True)]
-    n, n_odd = sum(map(len, known)), sum(map(len, odd))
-    if not n_odd or n_odd > max(1, BEYOND_SHARE * n) or min(map(min, known)) < 0:
+    all_of_them = [y for values in known for y in values]
+    others = [y for values in known for y in _usual(values)]
+    n_odd = len(all_of_them) - len(others)
+    if not others or not n_odd or n_odd > max(1, BEYOND_SHARE * len(all_of_them)) or min(all_of_them) < 0:
         return ""
-    top = max((y for values, some in zip(known, odd, strict=True) for y in values if y not in some), default=0.0) * 1.15
+    top, most = 1.15 * max(others), max(all_of_them)
     is_newest = any(values[-1] > top for values in known)
-    most = max(map(max, known))
     if is_newest or not most >= FLATTENS_TIMES * top > 0:
         return ""
-    beyond = sum(y > top for values in known for y in values)
+    beyond = sum(y > top for y in all_of_them)
     said = f"{beyond} beyond this axis, up to {most:,.4g}"
     figure.update_yaxes(range=[0, top])
     figure.add_annotation(
         text=f"▲ {said}", xref="paper", yref="paper", x=1, y=1, xanchor="right", yanchor="top", showarrow=False
     )
     return f" Of its values {said}."
+
+
+def _usual(values: Sequence[float]) -> list[float]:
+    """Those that are not many times the median, if that is more than nothing."""
+    limit = BEYOND_TIMES * median(values)
+    return [y for y in values if limit <= 0 or y <= limit]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from django.db.models import QuerySet
+
 from console.incidents.models import ConditionState, Incident, TimelineEntry
 from rca.findings import SymptomKind
 from rca.settings import SECOND_NS
@@ -23,27 +25,22 @@ Bout = tuple[int, int]
 
 def bouts_of(attempt_id: int, since_ns: int) -> list[Bout]:
     """[first, last] unix ns of at most BOUTS_MAX bouts that began after since_ns, oldest first; of more the oldest are one."""
-    found = [
-        bout
-        for one in Incident.objects.filter(attempt=attempt_id, symptom__in=KINDS)
-        for bout in (*_earlier(one), (one.first_symptom_ns, one.last_seen_ns))
-        if bout[0] > since_ns
-    ]
-    found.sort()
+    incidents = Incident.objects.filter(attempt=attempt_id, symptom__in=KINDS)
+    newest = incidents.values_list("first_symptom_ns", "last_seen_ns")
+    found = sorted(bout for bout in (*_earlier(incidents), *newest) if bout[0] > since_ns)
     old = found[: max(len(found) - BOUTS_MAX + 1, 0)]
     joined = [(old[0][0], max(last for _, last in old))] if old else []
     return [*joined, *found[len(old) :]]
 
 
-def _earlier(incident: Incident) -> list[Bout]:
-    """The bouts that have ended, as its timeline tells them."""
-    entries = TimelineEntry.objects.filter(incident=incident, verb__in=(*BEGINS, *ENDS)).order_by("id")
-    found, began_ns = list[Bout](), 0
-    for verb, at in entries.values_list("verb", "at"):
+def _earlier(incidents: QuerySet[Incident]) -> list[Bout]:
+    """Their bouts that have ended, as the timelines tell them."""
+    entries = TimelineEntry.objects.filter(incident__in=incidents, verb__in=(*BEGINS, *ENDS)).order_by("id")
+    found, began_ns = list[Bout](), dict[int, int]()
+    for incident, verb, at in entries.values_list("incident_id", "verb", "at"):
         at_ns = int(at.timestamp() * SECOND_NS)
         if verb in BEGINS:
-            began_ns = began_ns or at_ns
-        elif began_ns:
-            found.append((began_ns - BEFORE_NS, at_ns))
-            began_ns = 0
+            began_ns.setdefault(incident, at_ns)
+        elif incident in began_ns:
+            found.append((began_ns.pop(incident) - BEFORE_NS, at_ns))
     return found

@@ -66,9 +66,7 @@ class Physics:
     gpu_dies_with_process: bool = False
     credits_queue: bool = True
     wait_tick_ns: float = 4.0  # of what ports count as port_xmit_wait; 0: they do not
-    wait_share: float = (
-        0.001  # of the time that a port's bytes take on the link: how long it waits now and then, whoever takes them
-    )
+    wait_share: float = 0.001  # of the time a port's bytes take on the link: how long it waits, whoever takes them
     kernels: bool = False  # whether the plugin asks NCCL to report kernels (DIOGENES_KERNELS)
     traffic_rows: int = (
         0  # of `traffic` a second that the agent of a node may send (a real one: 150); 0: none is measured

@@ -21,7 +21,7 @@ from rca.bundle.evidence import DUMPS, SANDBOXED, WINDOW, evidence_at
 from rca.bundle.unpack import BadBundle, Unpacked
 from rca.dumps.dumped_view import ranks_of, views_of
 from rca.findings import Diagnosis, to_json
-from rca.plain import printable
+from rca.plain import printable, window_hint
 from rca.printed import text
 
 
@@ -49,8 +49,8 @@ def main(arguments: list[str]) -> int:
     if contents.is_empty:
         said = "; ".join(f"{name}: {why}" for name, why in list(contents.refused.items())[:3])
         name = printable(str(chosen.path))
-        hint = f" A saved window is diagnosed by `python -m rca {name}`." if chosen.path.suffix == ".npz" else ""
-        print(f"{name} holds no dump that can be read{': ' + said if said else ''}.{hint}", file=sys.stderr)
+        told = f"{name} holds no dump that can be read{': ' + said if said else ''}."
+        print(told + window_hint(chosen.path), file=sys.stderr)
         return 2
     dumped = dumped_in(contents)
     found = diagnose_bundle(dumped, printable(chosen.path.stem), members)

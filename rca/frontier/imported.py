@@ -24,7 +24,7 @@ import numpy as np
 from nccl_instrument.stage_schema import BACKWARD, CALLBACKS, DATA, DEFAULT, FORWARD, OPTIMIZER, OTHER
 from rca.frontier.accounting import Seconds
 from rca.frontier.report import StageWindow
-from rca.plain import printable
+from rca.plain import window_hint
 
 BYTES_MAX: Final = 2 * 2**30
 STEPS_MAX, RANKS_MAX = 10_000, 10_000
@@ -90,10 +90,7 @@ def _json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise BadImport(f"{path.name} cannot be read: {error.strerror or error}.") from error
     except (ValueError, EOFError, zlib.error, RecursionError) as error:
-        hint = (
-            f" A saved window is diagnosed by `python -m rca {printable(str(path))}`." if path.suffix == ".npz" else ""
-        )
-        raise BadImport(f"{path.name} is not JSON.{hint}") from error
+        raise BadImport(f"{path.name} is not JSON.{window_hint(path)}") from error
     if not isinstance(found, dict):
         raise BadImport(f"{path.name} is not a JSON object.")
     return found
