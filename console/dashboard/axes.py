@@ -20,6 +20,8 @@ BEYOND_TIMES: Final = 8.0
 BEYOND_SHARE: Final = 0.05
 FLATTENS_TIMES: Final = 3.0
 """Times the axis of the others: a longer value would leave them less than a third of the height."""
+READ_WHOLE: Final = 1000.0
+"""Larger ones are written without a fraction, in thousands: nobody reads 5.185e+04 at a glance."""
 
 Points = Sequence[tuple[Any, float | None]]
 
@@ -56,7 +58,7 @@ def spare(figure: go.Figure, series: Sequence[Sequence[float | None]]) -> str:
     if is_newest or not most >= FLATTENS_TIMES * top > 0:
         return ""
     beyond = sum(y > top for y in all_of_them)
-    said = f"{beyond} beyond this axis, up to {most:,.4g}"
+    said = f"{beyond} beyond this axis, up to {f'{most:,.0f}' if most >= READ_WHOLE else f'{most:.4g}'}"
     figure.update_yaxes(range=[0, top])
     figure.add_annotation(
         text=f"▲ {said}", xref="paper", yref="paper", x=1, y=1, xanchor="right", yanchor="top", showarrow=False

@@ -56,6 +56,11 @@ def test_what_flattens_nothing_or_is_usual_is_drawn_whole(series: list[list[floa
     assert figure.layout.yaxis.range is None and not figure.layout.annotations
 
 
+def test_a_large_value_is_written_in_thousands() -> None:
+    assert spare(go.Figure(), [[51_854.5] + [1.0] * 40]).endswith("up to 51,854.")
+    assert spare(go.Figure(), [[61.25] + [1.0] * 40]).endswith("up to 61.25.")
+
+
 def test_only_what_lies_beyond_the_axis_is_counted() -> None:
     said = spare(go.Figure(), [[9.0, 60.0] + [1.0] * 100, [10.0] * 10])
     assert said == " Of its values 1 beyond this axis, up to 60."
