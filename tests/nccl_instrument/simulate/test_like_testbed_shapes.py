@@ -2,12 +2,17 @@
 
 Medians agree in test_like_testbed.py; a model may hit those and have the wrong spread, or one mode where the live job has
 two. Here every sample is compared whole, by the Kolmogorov-Smirnov distance with a shift allowed (measures.apart), and at most
-a sixth of a sample may have no counterpart; half of how long the world's AllReduce is on the wire where a GPU is slow (0.22 and
-0.23 measured alone, 0.38 and 0.46 among all other tests, for the reason below: there the model is off). Values are near within
-10 %, or two slices of the modelled link (2 × 2.6 ms): a live link is shared byte by byte and a modelled one slice by slice. The
-transfers of one op may differ by 30 %: a slow GPU keeps live peers waiting some 10 ms longer than modelled ones; and a Recv may
-wait 25 % longer, as it does for a fifth of them where copies are slow. Measured on a busy machine: at most 0.13 apart, most below
-0.05. That the same measure tells scenarios apart is a test of its own: one that finds everything near would pass without it.
+a sixth of a sample may have no counterpart. Values are near within 10 %, or two slices of the modelled link (2 × 2.6 ms): a live
+link is shared byte by byte and a modelled one slice by slice. The transfers of one op may differ by 30 %, those of the world's
+AllReduce by 40 % where a GPU is slow: a slow GPU keeps live peers waiting some 10 of 39 ms longer than modelled ones, there the
+model is off; and a Recv may wait 25 % longer, as it does for a fifth of them where copies are slow. Measured: at most 0.13 apart,
+most below 0.05 (slow copies 0.17, in one of three recordings). That the same measure tells scenarios apart is a test of its own:
+one that finds everything near would pass without it.
+
+Processes that compute beside it do not disturb the live job (ten of them on two cores: at most 0.12 apart), but a host that takes
+the processors away does: stopping all its processes 10 ms in every 100 moved everything, gaps by up to 50 ms and 0.33 apart. No
+model has that, and the live job tells it itself: left alone its steps differ by 2 to 4 ms of 200, 10 of 310 where copies are slow
+(measured, 5th to 95th percentile). So a recording whose steps are not even says nothing about the model and is not compared.
 """
 
 from __future__ import annotations
@@ -49,8 +54,9 @@ SHARE, SLACK_MS = 0.1, 5.2
 WIDER = {"first to last transfer": 0.3, "pp Recv: until its first transfer": 0.25}
 SLACK = {"share done": 0.05, "chunks posted and not done": 1.0}
 APART_MAX = 1 / 6
-FURTHER = {("slow_compute", "world AllReduce: first to last transfer"): 1 / 2}
-RECORDINGS_MAX = 3  # a machine with something else to do spreads a live job; it brings no job near a wrong model
+LONGER = {("slow_compute", "world AllReduce: first to last transfer"): 0.4}
+EVEN, EVEN_SHARE = 0.05, 0.95  # of the live job's steps, this many within this share of their median
+RECORDINGS_MAX = 4  # a live job is not the same twice (slow copies: 0.13 to 0.17 apart); none comes near a wrong model
 
 Samples = dict[str, Floats]
 
@@ -91,13 +97,35 @@ def samples(batches: list[TraceBatch], kinds: dict[int, str]) -> Samples:
     return found | counted(flows[flows["direction"] == SEND])
 
 
-def distances(one: Samples, other: Samples) -> dict[str, float]:
+def distances(one: Samples, other: Samples, fault: str = "") -> dict[str, float]:
     """How far apart each pair is."""
-    return {name: apart(one[name], other[name], share_of(name), SLACK.get(name, SLACK_MS)) for name in one}
+    return {name: apart(one[name], other[name], share_of(name, fault), SLACK.get(name, SLACK_MS)) for name in one}
 
 
-def share_of(name: str) -> float:
-    return next((share for those, share in WIDER.items() if name.endswith(those)), SHARE)
+def share_of(name: str, fault: str) -> float:
+    wider = next((share for those, share in WIDER.items() if name.endswith(those)), SHARE)
+    return LONGER.get((fault, name), wider)
+
+
+def are_even(steps_ms: Floats) -> bool:
+    """Whether steps of one job take equally long."""
+    return float(np.mean(np.abs(steps_ms / np.median(steps_ms) - 1) <= EVEN)) >= EVEN_SHARE
+
+
+def even_recordings(live: LiveJob, fault: str) -> Iterator[Samples]:
+    """Some recordings, without those in which the machine did not let the job run; the test ends here where none is left."""
+    n_even, steps = 0, np.empty(0)
+    for _ in range(RECORDINGS_MAX):
+        found = samples(recorded(live, fault), kinds_of(live.everything()))
+        steps = found["world AllReduce: gap"]
+        if are_even(steps):
+            n_even += 1
+            yield found
+    if n_even == 0:
+        low, high = np.percentile(steps, [5, 95])
+        pytest.skip(
+            f"this machine takes the processors away: equal steps of the live job took {low:.0f} to {high:.0f} ms"
+        )
 
 
 def modelled(fault: str) -> Samples:
@@ -110,13 +138,20 @@ def modelled(fault: str) -> Samples:
 @pytest.mark.parametrize("fault", SCENARIOS)
 def test_gaps_durations_and_counters_are_spread_as_in_the_live_job(live: LiveJob, fault: str) -> None:
     far: dict[str, float] = {}
-    for _ in range(RECORDINGS_MAX):
-        theirs = samples(recorded(live, fault), kinds_of(live.everything()))
-        found = distances(theirs, modelled(fault))
-        far = {name: round(far, 3) for name, far in found.items() if far > FURTHER.get((fault, name), APART_MAX)}
+    for theirs in even_recordings(live, fault):
+        found = distances(theirs, modelled(fault), fault)
+        far = {name: round(far, 3) for name, far in found.items() if far > APART_MAX}
         if not far:
             break
     assert far == {}
+
+
+def test_steps_are_even_though_one_in_fifty_is_late_and_not_when_one_in_ten_is() -> None:
+    steps = np.full(100, 200.0)
+    steps[:2] += 40
+    assert are_even(steps)
+    steps[:10] += 40
+    assert not are_even(steps)
 
 
 @pytest.mark.parametrize("fault", [fault for fault in SCENARIOS if fault])
