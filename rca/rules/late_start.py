@@ -31,7 +31,7 @@ from rca.slow.streams import Floats
 from rca.words import capitalised, named
 
 RULE = "late_start"
-VERSION = 18
+VERSION = 19
 NEEDS = frozenset({GPU_READY_NAME})
 
 TOLD_GPU = "`nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE`, `nvidia-smi dmon -c 5`, `dmesg | grep -i xid`"

@@ -71,9 +71,11 @@ def diagnose_slowdown(window: Window, symptom: Symptom, settings: Settings) -> D
 
 def _all_findings(slowdown: Slowdown, symptom: Symptom, settings: Settings) -> tuple[list[Finding], tuple[str, ...]]:
     """What the rules say, with what was measured on the wire, where it was, about racks where they touch all of one; and what
-    was not measured."""
+    was not measured. What may be a habit is told by who is caught alone: what else grew in it has grown in many a job."""
     asking = Asking(slowdown, symptom, settings)
-    found, unmeasured = with_measured(_findings(slowdown, symptom, asking), slowdown, asking)
+    found, unmeasured = _findings(slowdown, symptom, asking), tuple[str, ...]()
+    if not symptom.may_be_habit:
+        found, unmeasured = with_measured(found, slowdown, asking)
     return ranked(by_rack(slowdown.window, slowdown.ranks, found)), (*asking.failed, *unmeasured)
 
 

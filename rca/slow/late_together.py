@@ -23,6 +23,7 @@ LEAD_MIN = 0.2  # of the delay before an op
 LEAD_SPREAD = 3.0  # times as much as the others differ among themselves
 SPREAD_OF = 3
 LEAD_MIN_NS = 300_000.0
+LEAD_OFTEN = 0.5  # of a lead, in the median iteration: what happens now and then, the mean shows too
 LEAD_NOISE = 4.0  # deviations of a mean over the slow iterations
 LEADS_MIN = 0.75  # of all leads: what else they share, the NIC say, may put another one last once
 AS_OFTEN = 0.9  # of the leads of the one that leads most: who leads less often was kept late by it
@@ -33,6 +34,7 @@ EVEN_NOISE = 4.0  # deviations of a median deviation, or of a mean
 UNEVEN_MIN_NS = 5_000.0  # what telling the time takes
 ALONE_MIN = 4.0  # times as uneven as they begin after a meeting
 ALONE_MIN_NS = 20_000.0
+ALIKE_SHARE = 0.05  # of the delay before an op: two are not slow by exactly the same; one alone leads by most of it
 FEW = 10  # iterations
 DEVIATION = 1.4826  # times a median deviation
 MAD_NOISE = 1.17  # of a median deviation of n values, times the root of n
@@ -126,15 +128,27 @@ def _lead_ns(slowdown: Slowdown, places: list[int]) -> tuple[float, Mask]:
     least = LEAD_SPREAD * spread if is_told else max(LEAD_MIN * float(own_ns.max()), spread)
     if gaps[split] < max(least, LEAD_MIN_NS, LEAD_NOISE * noise):
         return 0.0, nobody
+    if _typical_lead_ns(slowdown, ahead, [places[one] for one in early]) < LEAD_OFTEN * gaps[split]:
+        return 0.0, nobody
     nobody[late] = True
     return float(gaps[split]), nobody
 
 
+def _typical_lead_ns(slowdown: Slowdown, late: list[int], early: list[int]) -> float:
+    """By how much more than usual the first of these begins after the last of those, in the median iteration in which all are
+    known; ∞ where there is none before or since."""
+    ready = slowdown.delays.launches.ready
+    lead = ready[late].min(axis=0) - ready[early].max(axis=0)
+    before, since = (lead[those & np.isfinite(lead)] for those in (slowdown.usual, slowdown.slow))
+    return float(np.median(since) - np.median(before)) if len(before) and len(since) else math.inf
+
+
 def _is_alike(slowdown: Slowdown, places: list[int], usual_ns: float) -> bool:
-    """Whether all begin later of their own, and by the same, as far as their usual unevenness lets that be seen."""
+    """Whether all begin later of their own, and by nearly the same, as far as their usual unevenness lets that be seen."""
     own = mean_known(slowdown.delays.own_ns[places][:, slowdown.slow])
     noise = EVEN_NOISE * DEVIATION * usual_ns * math.sqrt(1 / slowdown.slow.sum() + 1 / slowdown.usual.sum())
-    return float(own.min()) >= LEAD_MIN_NS and float(np.ptp(_later_ns(slowdown, places))) <= noise
+    most = max(noise, ALIKE_SHARE * float(own.min()))
+    return float(own.min()) >= LEAD_MIN_NS and float(np.ptp(_later_ns(slowdown, places))) <= most
 
 
 def _later_ns(slowdown: Slowdown, places: list[int]) -> Floats:

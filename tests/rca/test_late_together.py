@@ -102,3 +102,35 @@ def test_a_rank_bound_to_none_of_the_late_ones_may_be_on_time() -> None:
         ranks=SimpleNamespace(node=node, position=lambda rank: rank),
     )  # fmt: skip
     assert late_start._is_bound(slowdown, np.arange(4), np.array([1, 2, 3])).tolist() == [False, True, True, True]
+
+
+BEFORE, SINCE = 113, 56
+UNEVEN_NS = 54e3  # as measured on the testbed, both ranks of a node slowed by what else computes there
+
+
+def two_mates(lead_ns: Any, own_ns: float) -> Any:
+    """Two ranks that begin an op by themselves; lead_ns: by how much the first begins later in the slow iterations."""
+    draw = np.random.default_rng(6)
+    ready = 1e8 * np.arange(BEFORE + SINCE) + draw.normal(0, 1.48 * UNEVEN_NS, (2, BEFORE + SINCE))
+    is_slow = np.arange(BEFORE + SINCE) >= BEFORE
+    ready[0, is_slow] += lead_ns
+    own = np.where(is_slow, own_ns, 0.0) + np.zeros((2, 1))
+    delays = SimpleNamespace(launches=SimpleNamespace(ready=ready), own_ns=own, noise_ns=np.full(2, UNEVEN_NS))
+    return SimpleNamespace(slow=is_slow, usual=~is_slow, delays=delays)
+
+
+@pytest.mark.parametrize(("lead_ns", "leads"), [(0.5e6, True), (0.2e6, False)])
+def test_who_begins_later_in_every_iteration_leads(lead_ns: float, leads: bool) -> None:
+    found, late = late_together._lead_ns(two_mates(lead_ns, 0.02e6), [0, 1])
+    assert (found > 0, late.tolist()) == (leads, [leads, False])
+
+
+def test_who_begins_much_later_now_and_then_does_not_lead() -> None:
+    often = np.where(np.arange(SINCE) % 4 == 0, 8e6, 0.0)
+    assert often.mean() >= 2e6
+    assert late_together._lead_ns(two_mates(often, 0.02e6), [0, 1])[0] == 0.0
+
+
+@pytest.mark.parametrize(("lead_ns", "are_alike"), [(0.0, True), (0.25e6, True), (1e6, False), (6e6, False)])
+def test_mates_are_late_alike_though_not_by_exactly_the_same(lead_ns: float, are_alike: bool) -> None:
+    assert late_together._is_alike(two_mates(lead_ns, 6.7e6), [0, 1], UNEVEN_NS) is are_alike

@@ -11,7 +11,8 @@ from ingest.window import Window
 from nccl_instrument.simulate.faults import Fault, make_fault
 from nccl_instrument.simulate.job import ORIGIN_NS
 from rca.diagnose import diagnose
-from rca.findings import HABIT, Component, Diagnosis, Symptom, SymptomKind
+from rca.findings import HABIT, Component, Diagnosis, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
+from rca.rules import actual_time
 from rca.settings import DEFAULT
 from rca.triggers import look as triggers
 from rca.triggers.look import is_halved, look
@@ -100,6 +101,23 @@ def test_pauses_of_a_job_that_may_always_have_had_them_blame_nobody(name: str) -
 def test_a_proxy_that_is_caught_asleep_is_named_whatever_the_habit() -> None:
     best = diagnosed("proxy_sleeps").findings[0]
     assert (best.component, best.culprits) == (Component.PROXY, (5,))
+
+
+@pytest.mark.parametrize("is_habit", [True, False])
+def test_what_may_be_a_habit_is_not_told_by_what_was_measured_of_everybody(
+    is_habit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = Subject("communicator", "world", tuple(range(8)))
+    longer = Finding(
+        "actual_time", 1, subject, Component.PROXY, FaultKind.GROUP_ANOMALY, (), 0.7, Grade.MODERATE, "Ops last longer."
+    )
+    monkeypatch.setattr(actual_time, "explain", lambda *_: (longer,))
+    window = window_of(run(EIGHT, *pauses("proxy_stuck"), seconds=26.0))
+    symptom = symptom_of(window)
+    if not is_habit:
+        symptom = replace(symptom, numbers={name: one for name, one in symptom.numbers.items() if name != HABIT})
+    found = diagnose(window, symptom).findings
+    assert found == () if is_habit else "actual_time" in [one.rule for one in found]
 
 
 def test_a_look_says_that_it_may_be_habit_and_that_is_never_the_papers_threshold(
