@@ -27,8 +27,11 @@ TICKED_ONCE = ("progress", "process")
 """Those that agents write once a second; of a job that goes on they say when a rank was last seen as well as the others."""
 
 
-ALIVE_NS = 2 * SECOND_NS
-"""What ends later than this after a node's last news was not under way when it came: clocks differ by less."""
+ALIVE_NS = 6 * SECOND_NS
+"""What ends later than this after a node's last news was not under way when it came: clocks may differ by five seconds
+(ingest/door/clock.py), and a batch is of one."""
+UNHEARD_TIMES = 2
+"""As long as a silent node's is the patience with one whose ranks the job goes on with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +115,47 @@ def silent_nodes(window: Window, settings: Settings) -> Mask:
     return np.append(is_silent & ~(has_rows & ~lives) & somebody_reports, False)
 
 
-def is_alive_unheard(window: Window, node: int, settings: Settings) -> bool:
-    """Whether ops with ranks of this node, of which nothing comes, were completed elsewhere of late, and long after it was last
-    heard: then it lives, and so do its processes; what does not is its agent, or the way from it."""
+def lost_nodes(window: Window, settings: Settings) -> Ints:
+    """Silent nodes, ascending. One with which the job goes on has trouble to reach us, and twice as long to get over it."""
+    is_silent, lag_ns = silent_nodes(window, settings)[:-1], window.now_ns - window.nodes["watermark_ns"]
+    if not is_silent.any():
+        return np.zeros(0, np.int64)
+    is_told = (lag_ns >= UNHEARD_TIMES * settings.silence_ns) | ~are_alive_unheard(window, settings)
+    return np.flatnonzero(is_silent & is_told)
+
+
+def are_alive_unheard(window: Window, settings: Settings) -> Mask:
+    """(N,) nodes without whose ranks others could not have completed what they did of late, and long after each was last heard:
+    it lives, and so do its processes; what does not is its agent, or the way from it. Told by communicators in which nothing
+    passes between two alone, and by two ranks of each, where it has so many: one may have got what it waited for before."""
+    newest_ns = np.zeros(len(window.nodes), np.int64)
+    comm_ids, done_ns = _done_by_two(window)
+    if not len(comm_ids):
+        return newest_ns > 0
     ranks, members = window.ranks, window.members
-    mine = ranks["rank"][(ranks["node"] == node) & (ranks["rank"] >= 0)]
-    is_mine = np.isin(members["rank"], mine)
-    elsewhere = np.unique(members["comm_id"][~is_mine & np.isin(members["comm_id"], members["comm_id"][is_mine])])
+    at = Index(ranks["rank"]).find(members["rank"])
+    node = np.where(at >= 0, ranks["node"][at], -1)
+    place = np.minimum(np.searchsorted(comm_ids, members["comm_id"]), len(comm_ids) - 1)
+    is_told = (node >= 0) & (comm_ids[place] == members["comm_id"])
+    np.maximum.at(newest_ns, node[is_told], done_ns[place[is_told]])
+    least_ns = np.maximum(window.nodes["watermark_ns"] + ALIVE_NS, window.now_ns - settings.silence_ns // 2)
+    found: Mask = newest_ns > least_ns
+    return found
+
+
+def _done_by_two(window: Window) -> tuple[Rows, Ints]:
+    """Communicators without transfers between two alone, and until when two of its ranks (of two the one) have completed ops."""
     rows = window.rows("progress")
-    done_ns = rows["last_done_ns"][np.isin(rows["comm_id"], elsewhere) & ~np.isin(rows["rank"], mine)]
-    least_ns = max(int(window.nodes["watermark_ns"][node]) + ALIVE_NS, window.now_ns - settings.silence_ns // 2)
-    return int(done_ns.max(initial=0)) > least_ns
+    of_pairs = np.unique(rows["comm_id"][rows["n_p2p_enqueued"] > 0])
+    rows = rows_at(rows, ~np.isin(rows["comm_id"], of_pairs))
+    rows = rows_at(rows, latest(mix(rows["comm_id"], rows["rank"]), rows["tick_ns"]))
+    order = np.lexsort((rows["last_done_ns"], rows["comm_id"]))
+    comm_ids, first, n = np.unique(rows["comm_id"][order], return_index=True, return_counts=True)
+    members = np.sort(window.members["comm_id"])
+    size = np.searchsorted(members, comm_ids, side="right") - np.searchsorted(members, comm_ids)
+    back = np.where(size <= 2, 1, 2)
+    done_ns = rows["last_done_ns"][order][first + np.maximum(n - back, 0)].astype(np.int64)
+    return comm_ids, np.where(n >= back, done_ns, 0)
 
 
 def _living(window: Window) -> tuple[Mask, Mask]:

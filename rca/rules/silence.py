@@ -21,12 +21,12 @@ from rca.hang.progress import Progress
 from rca.hang.sinks import sinks
 from rca.keys import Ints
 from rca.racks import one_per_rack
-from rca.ranks import is_alive_unheard, silent_nodes
+from rca.ranks import are_alive_unheard, lost_nodes
 from rca.settings import SECOND_NS, Settings
 from rca.words import named, node_name, rank_subject, score, waiting
 
 RULE = "silence"
-VERSION = 5
+VERSION = 6
 
 
 def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
@@ -36,7 +36,7 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     told = {rank for finding in behind for rank in finding.subject.ranks}
     quiet = [int(at) for at in silent_ranks(state, settings) if int(state.ranks.rank[at]) not in told]
     lone = tuple(_silent_rank(state, at) for at in first_of(state, quiet, settings.findings_max, "silent ranks"))
-    nodes = np.flatnonzero(silent_nodes(state.window, settings)[:-1])
+    nodes = lost_nodes(state.window, settings)
     if symptom.kind not in (SymptomKind.SILENCE, SymptomKind.EXTERNAL):
         last = [at for sink in sinks(state) for at in sink.ranks]
         nodes = np.intersect1d(nodes, state.ranks.node[last])
@@ -128,11 +128,15 @@ def _silent_node(state: Progress, node: int, settings: Settings) -> Finding:
     ranks = state.ranks.names(places)
     waiters = {at for at in state.graph.reaching(places.tolist()) if at < state.n_ranks} - set(places.tolist())
     silent_s = round((state.window.now_ns - int(row["watermark_ns"])) / SECOND_NS, 1)
-    is_alive = is_alive_unheard(state.window, node, settings)
+    is_alive = bool(are_alive_unheard(state.window, settings)[node])
     waiters = set() if is_alive else waiters  # what is known of its ranks is old: nobody waits for them now
     # Others wait in ops with its ranks: then it is more than a lost agent.
     grade = Grade.STRONG if waiters else Grade.MODERATE
-    ends = "ops with its ranks go on, so that it is its agent, or its way here" if is_alive else waiting(len(waiters))
+    ends = (
+        "ops in communicators with its ranks go on, so that it is likely its agent, or its way here"
+        if is_alive
+        else waiting(len(waiters))
+    )
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("node", str(row["name"]), ranks, str(row["name"])),
         component=Component.NODE, kind=FaultKind.SILENCE, culprits=ranks,

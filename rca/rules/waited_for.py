@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from rca.counters import GPU_READY_NAME
+from rca.counters import DONE_NAME, GPU_READY_NAME, TRANSMITTED_NAME
 from rca.findings import Component, FaultKind, Finding, Grade, Subject, Symptom
-from rca.keys import Ints
+from rca.keys import Ints, Mask
 from rca.settings import Settings
 from rca.slow.inside import Wait
 from rca.slow.launch_lead import last_to_launch, launch_alike
@@ -25,8 +25,8 @@ from rca.slow.slowdown import Slowdown
 from rca.words import named
 
 RULE = "waited_for"
-VERSION = 2
-NEEDS = frozenset({GPU_READY_NAME})
+VERSION = 3
+NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 KEPT_MIN = 0.75  # of the lost time: so much longer a rank waits that is kept waiting
 FREE_MAX = 0.25  # of it: so little longer waits who keeps them, and so little of it shows inside its own ops
 OTHERS_MIN = 0.9  # of all other ranks
@@ -73,11 +73,31 @@ def waited_for(slowdown: Slowdown) -> Ints:
     inside, lost = slowdown.inside, slowdown.lost_ns
     waited = slowdown.sum(inside.excess(Wait.DATA)) + slowdown.sum(inside.excess(Wait.CREDIT))
     own = np.maximum(slowdown.sum(inside.excess(Wait.COPY)), slowdown.sum(inside.excess(Wait.NETWORK)))
-    free = waited <= FREE_MAX * lost
-    nodes = np.unique(slowdown.nodes[free])
-    if len(nodes) != 1 or nodes[0] < 0 or len(np.unique(slowdown.nodes)) < NODES_MIN:
+    free, nodes = waited <= FREE_MAX * lost, slowdown.nodes
+    where, n_nodes = np.unique(nodes[free]), len(np.unique(nodes[nodes >= 0]))
+    if len(where) != 1 or where[0] < 0 or n_nodes < NODES_MIN or not free[nodes == where[0]].all():
+        return np.zeros(0, np.int64)
+    if not _are_known(slowdown)[free].all() or not _are_all_seen(slowdown):
         return np.zeros(0, np.int64)
     is_kept = (waited >= KEPT_MIN * lost)[~free]
     if is_kept.mean() < OTHERS_MIN or (own[free] > FREE_MAX * lost).any():
         return np.zeros(0, np.int64)
     return np.flatnonzero(free)
+
+
+def _are_known(slowdown: Slowdown) -> Mask:
+    """(R,) of whom it is known, before and now, how long they wait, and who used to wait: of others "no longer" says nothing."""
+    usual, slow = slowdown.inside.usual, slowdown.inside.slow
+    known, used = np.zeros(len(slowdown.nodes)), np.zeros(len(slowdown.nodes))
+    for wait in (Wait.DATA, Wait.CREDIT):
+        known += slowdown.sum((np.isfinite(usual[wait]) & np.isfinite(slow[wait])).astype(np.float64))
+        used += slowdown.sum(usual[wait])
+    found: Mask = (known > 0) & (used > 0)
+    return found
+
+
+def _are_all_seen(slowdown: Slowdown) -> bool:
+    """Whether every rank that the job's communicators have is on a node of which ranks are seen: another may be the one."""
+    ranks, members = slowdown.ranks, slowdown.window.members["rank"]
+    there = ranks.rank[np.isin(ranks.node, slowdown.nodes[slowdown.nodes >= 0])]
+    return bool(np.isin(members[members >= 0], there).all())

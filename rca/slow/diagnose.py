@@ -94,7 +94,8 @@ def _findings(slowdown: Slowdown, symptom: Symptom, asking: Asking) -> list[Find
         found += [finding for rule in asleep for finding in asking.ask(rule)]
     for one in late:
         found = _beside(slowdown, found, one)
-    found = found or [finding for rule in only for finding in asking.ask(rule)]
+    if not found and not asking.failed:  # what a rule that failed would have said is not known
+        found = [finding for rule in only for finding in asking.ask(rule)]
     most = max((excess_ms(finding) for finding in found if finding.culprits or finding.tied), default=0.0)
     return ranked([one for one in found if not (one.culprits or one.tied) or excess_ms(one) >= SECOND_MIN * most])
 

@@ -31,6 +31,7 @@ EVERYBODY = 0.85  # of all connections
 EVERYBODY_MIN = 4  # ends
 ALIKE_MIN = 0.5  # of the factor by which the costliest grew
 FELT_MIN = 0.1  # of what that one costs: less may be a latency
+ELSEWHERE_SHARE = 0.5  # of as many connections as can stand beside each other there: one way of a pair is enough
 NEEDED_MIN = 0.25  # of all ends, to explain what is slow: so many parts do not break at once
 
 
@@ -159,11 +160,12 @@ def _is_everywhere(sender: Ints, receiver: Ints, slow: Mask, cost: Floats) -> bo
     if len(touched) < EVERYBODY * len(ends):
         return False
     costly = known & slow & (cost >= ELSEWHERE_MIN * cost.max(initial=0.0))
-    return _n_apart(sender, receiver, costly) >= max(EVERYBODY_MIN, NEEDED_MIN * len(ends))
+    return _n_apart(sender, receiver, costly, cost) >= max(EVERYBODY_MIN, NEEDED_MIN * len(ends))
 
 
 def _is_elsewhere_too(sender: Ints, receiver: Ints, slow: Mask, grown: Floats, cost: Floats, chosen: list[int]) -> bool:
-    """Whether a quarter of the connections that no chosen end touches are slow by nearly the same factor.
+    """Whether of the connections that no chosen end touches half of those that can stand beside each other are slow by nearly
+    the same factor.
 
     Where all links are slow a tree waits at its root, whose connections cost most by far, and its root would be chosen. What
     only waits for a slow end is not longer on the wire itself.
@@ -172,13 +174,16 @@ def _is_elsewhere_too(sender: Ints, receiver: Ints, slow: Mask, grown: Floats, c
     if not chosen or not apart.any():
         return False
     alike = apart & slow & (grown >= ALIKE_MIN * grown[cost.argmax()]) & (cost >= FELT_MIN * cost.max())
-    return bool(alike.sum() >= NEEDED_MIN * apart.sum() and _n_apart(sender, receiver, alike) >= EVERYBODY_MIN)
+    least = max(EVERYBODY_MIN, ELSEWHERE_SHARE * _n_apart(sender, receiver, apart, cost))
+    return _n_apart(sender, receiver, alike, cost) >= least
 
 
-def _n_apart(sender: Ints, receiver: Ints, those: Mask) -> int:
-    """How many of these connections share no end with another: each needs one of its own to explain it."""
+def _n_apart(sender: Ints, receiver: Ints, those: Mask, cost: Floats) -> int:
+    """How many of these connections, the costliest first, share no end with one before: each needs one of its own to explain it.
+    However the ends are numbered it is the same."""
     apart = set[int]()
-    for one, other in zip(sender[those].tolist(), receiver[those].tolist(), strict=True):
+    for at in np.flatnonzero(those)[np.argsort(-cost[those], kind="stable")].tolist():
+        one, other = int(sender[at]), int(receiver[at])
         if one not in apart and other not in apart:
             apart |= {one, other}
     return len(apart) // 2

@@ -24,7 +24,7 @@ from rca.hang.sinks import Sink, sinks
 from rca.hang.stuck import Watched, resumed_ranks, watched_ranks
 from rca.holes import unread
 from rca.keys import Ints, Mask, latest, mix
-from rca.ranks import is_alive_unheard, silent_nodes
+from rca.ranks import lost_nodes
 from rca.settings import DEFAULT, SECOND_NS, Settings
 from rca.slow.iterations import iteration_lengths
 from rca.triggers import pace
@@ -36,9 +36,6 @@ from rca.triggers.normal import ALL, Normal, learn
 from rca.triggers.sampling import sampled_ranks
 from rca.triggers.unstarted import unstarted_of, unstarted_symptom
 from rca.words import listed, named
-
-UNHEARD_TIMES = 2  # as long as a silent node's: one whose ranks the job goes on with
-ASKED_ALONE_MAX = 64  # silent nodes of which each is asked whether it lives
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +297,7 @@ def _gone_ranks(window: Window) -> Ints:
 
 def _silence(window: Window, state: Progress | None, gone: Ints, settings: Settings) -> Symptom | None:
     """One symptom for every silent node and every process that is gone while others wait for it."""
-    nodes = _silent(window, settings)
+    nodes = lost_nodes(window, settings)
     ended = _waited_for(state, gone, window, settings) if state is not None else np.zeros(0, np.int64)
     if not len(nodes) and not len(ended):
         return None
@@ -317,17 +314,6 @@ def _silence(window: Window, state: Progress | None, gone: Ints, settings: Setti
         comm_id=0, ranks=tuple(int(rank) for rank in ranks), sentence=" ".join(said),
         numbers={"silence_s": settings.silence_ns / SECOND_NS, "gone_s": settings.gone_ns / SECOND_NS},
     )  # fmt: skip
-
-
-def _silent(window: Window, settings: Settings) -> Ints:
-    """Silent nodes. One without which the job cannot go on, and which it goes on with, has trouble to reach us, and twice as
-    long to get over it."""
-    nodes, lag = np.flatnonzero(silent_nodes(window, settings)[:-1]), window.now_ns - window.nodes["watermark_ns"]
-    if len(nodes) > ASKED_ALONE_MAX:
-        return nodes
-    patience_ns = UNHEARD_TIMES * settings.silence_ns
-    told = [node for node in nodes if lag[node] >= patience_ns or not is_alive_unheard(window, int(node), settings)]
-    return np.array(told, np.int64)
 
 
 def _gone_since(window: Window, ranks: Ints) -> list[int]:

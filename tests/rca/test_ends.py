@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rca.findings import Component, FaultKind, Finding, Grade, Subject
 from rca.rules.slow_nic import _sent_only
@@ -64,6 +66,24 @@ def test_a_trees_root_is_not_to_blame_where_ways_that_it_does_not_touch_have_gro
     assert found(*tree(1.15)).chosen == (0,)
     everybody = found(*tree(grown))
     assert everybody.is_everybody and not everybody.chosen
+
+
+@pytest.mark.parametrize("n_slow", [2, 4, 7])
+def test_some_small_ways_elsewhere_that_have_grown_too_do_not_acquit_a_slow_nic(n_slow: int) -> None:
+    star = [way for at in range(1, 9) for way in ((0, at, 30.0), (at, 0, 30.0))]
+    others = [(9 + 2 * at, 10 + 2 * at, 6.2 if at < n_slow else 3.0) for at in range(16)]
+    ends = found(*star, *others, usual_ms=[10.0] * 16 + [3.0] * 16)
+    assert ends.chosen == (0,) and not ends.is_everybody
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.permutations(range(30)))
+def test_how_many_share_no_end_does_not_depend_on_how_ends_are_numbered(names: list[int]) -> None:
+    path = [(8 + at, 9 + at, 20.0 + at) for at in range(7)]
+    ways = [(0, 1, 60.0), (0, 2, 61.0), (0, 3, 62.0), *path, *((16 + 2 * at, 17 + 2 * at, 10.0) for at in range(6))]
+    renamed = [(names[a], names[b], now) for a, b, now in ways]
+    before, after = found(*ways), found(*renamed)
+    assert (after.is_everybody, after.chosen) == (before.is_everybody, tuple(names[one] for one in before.chosen))
 
 
 def test_a_slow_way_between_two_that_are_fast_elsewhere_is_nobodys() -> None:

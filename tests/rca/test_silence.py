@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from ingest.window import Rows, Window
 from rca.diagnose import diagnose
 from rca.findings import Component, FaultKind, Finding, Grade, Symptom, SymptomKind
 from rca.hang.progress import state_of
+from rca.ranks import are_alive_unheard
 from rca.rules import silence
 from rca.settings import DEFAULT
 from tests.windows import make_window
 
 
+def lagging(window: Window, *seconds: tuple[int, float]) -> Window:
+    """The window in which nodes were last heard so long ago."""
+    nodes = window.nodes.copy()
+    for node, lag_s in seconds:
+        nodes["watermark_ns"][node] = window.now_ns - int(lag_s * 10**9)
+    return replace(window, nodes=nodes)
+
+
 def findings(kind: SymptomKind = SymptomKind.SILENCE, **scenario) -> tuple[Finding, ...]:  # type: ignore[no-untyped-def]
-    state = state_of(make_window(**scenario), DEFAULT)
+    window = make_window(**scenario)
+    state = state_of(lagging(window, *((node, 25.0) for node in scenario.get("silent", ()))), DEFAULT)
     return silence.explain(state, Symptom(kind, "job", 1, 1, 2, 0, (), ""), DEFAULT)
 
 
@@ -49,8 +60,34 @@ def test_of_a_silent_node_with_whose_ranks_ops_go_on_nobody_is_said_to_wait() ->
     (found,) = findings(silent=[1])
     assert found.grade is Grade.MODERATE
     assert found.sentence.endswith(
-        "while others report; ops with its ranks go on, so that it is its agent, or its way here."
+        "while others report; ops in communicators with its ranks go on, so that it is likely its agent, or its way here."
     )
+
+
+def test_no_other_trouble_names_a_node_with_which_the_job_goes_on_before_its_time() -> None:
+    window = lagging(make_window(silent=[1, 2]), (1, 25), (2, 11))
+    found = silence.explain(state_of(window, DEFAULT), Symptom(SymptomKind.SILENCE, "job", 1, 1, 2, 0, (), ""), DEFAULT)
+    assert [one.subject.name for one in found] == ["node1"]
+
+
+def fresh(window: Window) -> Window:
+    """The window in which one rank that is heard has completed an op of each larger communicator a second ago."""
+    rows, members = window.rows("progress").copy(), window.members["comm_id"]
+    larger = [one for one in np.unique(members) if (members == one).sum() > 2]
+    rows["last_done_ns"][(rows["rank"] == 0) & np.isin(rows["comm_id"], larger)] = window.now_ns - 10**9
+    return replace(window, tables={**window.tables, "progress": rows})
+
+
+def test_what_one_rank_has_completed_does_not_prove_that_a_node_lives() -> None:
+    assert not are_alive_unheard(fresh(make_window(frozen=3, silent=[1])), DEFAULT).any()
+
+
+def test_what_two_send_each_other_does_not_prove_that_a_third_lives() -> None:
+    window = lagging(make_window(silent=[1]), (1, 11))
+    assert are_alive_unheard(window, DEFAULT)[1]
+    rows = window.rows("progress").copy()
+    rows["n_p2p_enqueued"] = 1
+    assert not are_alive_unheard(replace(window, tables={**window.tables, "progress": rows}), DEFAULT).any()
 
 
 def test_a_silent_node_that_others_wait_for_is_surer() -> None:

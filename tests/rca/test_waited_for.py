@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
 from ingest.window import Window
@@ -13,6 +15,7 @@ from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import KIB, MIB, Physics
 from rca.diagnose import diagnose
 from rca.findings import Component, Finding, Grade, Symptom, SymptomKind
+from rca.keys import Mask, Rows
 from rca.rules import waited_for
 from rca.settings import DEFAULT
 from rca.slow.slowdown import slowdown_of
@@ -66,4 +69,46 @@ def test_of_two_nodes_that_wait_no_longer_neither_is_named() -> None:
     half = nodes["rank"] % 8 < 4
     nodes["node"][half & (nodes["node"] == 2)] = 3  # half of the slow ones stand elsewhere
     slowdown = slowdown_of(replace(window, ranks=nodes), ONSET_NS, DEFAULT)
+    assert slowdown is not None and not len(waited_for.waited_for(slowdown))
+
+
+SLOW_GPU = ("gpu_slow", 50, 1.7)
+
+
+def changed(window: Window, is_changed: Callable[[Rows], Mask], **to: int) -> Window:
+    """The window with other values in some ops since the slowdown; without these ops where no value is given."""
+    ops = np.asarray(window.rows("op")).copy()
+    those = is_changed(ops) & (ops["enqueued_ns"] >= ONSET_NS)
+    for name, value in to.items():
+        ops[name][those] = value
+    return replace(window, tables={**window.tables, "op": ops if to else ops[~those]})
+
+
+def without_node(window: Window, node: int) -> Window:
+    """As if nothing of that node's ranks had been traced."""
+    ops = np.asarray(window.rows("op"))
+    return replace(window, tables={**window.tables, "op": ops[ops["rank"] // 8 != node]})
+
+
+def rules_of(window: Window) -> list[str]:
+    return [one.rule for one in findings(window)]
+
+
+def test_a_node_of_which_nothing_is_known_since_is_not_one_that_waits_no_longer() -> None:
+    untraced = without_node(slow(*SLOW_GPU), 6)
+    assert "waited_for" not in rules_of(untraced)
+    assert "waited_for" not in rules_of(changed(untraced, lambda ops: ops["rank"] // 8 == 3))
+    assert "waited_for" not in rules_of(changed(slow(*SLOW_GPU), lambda ops: ops["rank"] // 8 == 3))
+
+
+def test_a_node_of_which_one_rank_waits_longer_is_not_waited_for() -> None:
+    window = changed(slow(*SLOW_GPU), lambda ops: ops["rank"] == 50, peer_wait_ns=10**9, receive_peer_wait_ns=10**9)
+    assert "waited_for" not in rules_of(window)
+
+
+def test_nodes_that_are_not_known_are_no_third_node() -> None:
+    window = slow(*SLOW_GPU)
+    ranks = window.ranks.copy()
+    ranks["node"][(ranks["node"] != 6) & (ranks["node"] != 0)] = -1
+    slowdown = slowdown_of(replace(window, ranks=ranks), ONSET_NS, DEFAULT)
     assert slowdown is not None and not len(waited_for.waited_for(slowdown))
