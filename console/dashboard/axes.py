@@ -45,7 +45,8 @@ def with_gaps(points: Points) -> tuple[list[Any], list[float | None]]:
 def spare(figure: go.Figure, series: Sequence[Sequence[float | None]]) -> str:
     """End the y axis where the others of each series do; what lies beyond it, in a sentence after a blank, as in the picture.
 
-    Nothing does where that is more than one value in twenty or the newest of a series: then it is what the chart is about.
+    Nothing does where that is more than one value, and more than one in twenty, or the newest of a series: then it is
+    what the chart is about.
     """
     known = [values for one in series if (values := [y for y in one if y is not None])]
     all_of_them = [y for values in known for y in values]
@@ -58,12 +59,19 @@ def spare(figure: go.Figure, series: Sequence[Sequence[float | None]]) -> str:
     if is_newest or not most >= FLATTENS_TIMES * top > 0:
         return ""
     beyond = sum(y > top for y in all_of_them)
-    said = f"{beyond} beyond this axis, up to {f'{most:,.0f}' if most >= READ_WHOLE else f'{most:.4g}'}"
+    where = f"beyond this axis, up to {f'{most:,.0f}' if most >= READ_WHOLE else f'{most:.4g}'}"
     figure.update_yaxes(range=[0, top])
     figure.add_annotation(
-        text=f"▲ {said}", xref="paper", yref="paper", x=1, y=1, xanchor="right", yanchor="top", showarrow=False
+        text=f"▲ {beyond} {where}",
+        xref="paper",
+        yref="paper",
+        x=1,
+        y=1,
+        xanchor="right",
+        yanchor="top",
+        showarrow=False,
     )
-    return f" Of its values {said}."
+    return f" Of its values {beyond} {'lies' if beyond == 1 else 'lie'} {where}."
 
 
 def _usual(values: Sequence[float]) -> list[float]:

@@ -14,7 +14,7 @@ from rca.findings import SymptomKind
 from rca.settings import SECOND_NS
 
 KINDS: Final = (SymptomKind.FAILURE.value, SymptomKind.STRAGGLER.value, SymptomKind.IDLE.value)
-BEGINS: Final = ("opened", "fired again")
+BEGINS: Final = ("opened", "fired again", "reopened")
 ENDS: Final = (ConditionState.CLEAR.value, "resolved")
 BEFORE_NS: Final = 60 * SECOND_NS
 """So long before its incident a trouble may have begun, of a bout of which no more is known."""

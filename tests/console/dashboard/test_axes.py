@@ -30,7 +30,7 @@ def test_one_long_step_is_told_and_not_drawn_to() -> None:
     figure = go.Figure()
     assert (
         spare(figure, [[1.0, 1.2, 60.0] + [0.9, 1.1] * 20, [3.0, None, 3.2]])
-        == " Of its values 1 beyond this axis, up to 60."
+        == " Of its values 1 lies beyond this axis, up to 60."
     )
     assert figure.layout.yaxis.range == pytest.approx((0, 1.15 * 3.2))
     assert figure.layout.annotations[0].text == "▲ 1 beyond this axis, up to 60"
@@ -63,4 +63,4 @@ def test_a_large_value_is_written_in_thousands() -> None:
 
 def test_only_what_lies_beyond_the_axis_is_counted() -> None:
     said = spare(go.Figure(), [[9.0, 60.0] + [1.0] * 100, [10.0] * 10])
-    assert said == " Of its values 1 beyond this axis, up to 60."
+    assert said == " Of its values 1 lies beyond this axis, up to 60."

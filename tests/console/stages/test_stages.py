@@ -108,6 +108,17 @@ def test_bouts_before_the_newest_are_told_by_the_timeline(attempt: Attempt) -> N
     assert len(bouts_of(attempt.pk, ns_of(opened))) == 2
 
 
+def test_a_trouble_that_was_resolved_too_early_is_one_again_once_it_is_reopened(attempt: Attempt) -> None:
+    opened = timezone.now()
+    newest = {"first_symptom_ns": ns_of(opened) + 595 * SECOND, "last_seen_ns": ns_of(opened) + 700 * SECOND}
+    incident = make_incident(attempt, symptom="straggler", **newest)
+    for verb, after_s in [("resolved", 100), ("reopened", 200), ("clear", 400), ("fired again", 600)]:
+        at = opened + timedelta(seconds=after_s)
+        TimelineEntry.objects.create(incident=incident, at=at, actor="detector", actor_kind="detector", verb=verb)
+    found = [tuple(round((ns - ns_of(opened)) / SECOND) for ns in bout) for bout in bouts_of(attempt.pk, 0)]
+    assert found == [(-60, 100), (140, 400), (595, 700)]
+
+
 async def test_a_rank_that_waits_for_its_data_opens_an_incident_that_names_it_and_its_stage(ingest: Ingest) -> None:
     job = Training(ingest)
     await job.train(270)

@@ -118,6 +118,7 @@ def even_recordings(live: LiveJob, fault: str) -> Iterator[Samples]:
     for _ in range(RECORDINGS_MAX):
         found = samples(recorded(live, fault), kinds_of(live.everything()))
         steps = found["world AllReduce: gap"]
+        assert len(steps), "no step of the live job was recorded"
         if are_even(steps):
             n_even += 1
             yield found
