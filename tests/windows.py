@@ -7,6 +7,7 @@ make_window(nic_down=3), make_window(frozen=5, transport="Socket"), make_window(
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -278,3 +279,11 @@ def _rows(table: str, found: list[dict[str, Any]]) -> Rows:
         for name, value in fields.items():
             row[name] = value
     return rows
+
+
+def lagging(window: Window, *seconds: tuple[int, float]) -> Window:
+    """The window in which nodes were last heard so long ago."""
+    nodes = window.nodes.copy()
+    for node, lag_s in seconds:
+        nodes["watermark_ns"][node] = window.now_ns - int(lag_s * 10**9)
+    return replace(window, nodes=nodes)

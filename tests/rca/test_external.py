@@ -75,7 +75,9 @@ def test_a_slowdown_is_found_by_its_own_onset(name: str) -> None:
 
 
 def test_a_silent_node_is_seen_though_the_job_goes_on() -> None:
-    window = window_after("agent_silent", EIGHT, 2, at_s=2.0, seconds=14.5)
+    early = asked(window_after("agent_silent", EIGHT, 2, at_s=2.0, seconds=14.5))
+    assert not early.findings and any("the node is silent" in one for one in early.missing)
+    window = window_after("agent_silent", EIGHT, 2, at_s=2.0, seconds=24.5)
     found = asked(window)
     assert (found.culprits, found.findings[0].component) == ((4, 5), Component.NODE)
     assert taken_as(window, found.symptom, DEFAULT).kind is SymptomKind.SILENCE

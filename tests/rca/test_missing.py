@@ -17,7 +17,7 @@ from rca.narrowed import unseen_of
 from rca.settings import DEFAULT
 from rca.triggers.look import look
 from rca.triggers.normal import ALL, Normal
-from tests.windows import make_window
+from tests.windows import lagging, make_window
 
 FAULTS = ("nic_down", "frozen", "killed", "stuck_before", "proxy_asleep", "gpu_hung")
 USUAL = Normal(intervals={ALL: {100: 1000}})
@@ -99,7 +99,8 @@ def test_findings_that_are_left_out_are_counted_and_make_no_other_answer() -> No
 @pytest.mark.parametrize(("most", "left"), [(5, 0), (1, 1)])
 def test_nodes_that_a_rule_does_not_get_to_are_counted_too(most: int, left: int) -> None:
     symptom = Symptom(SymptomKind.SILENCE, "job", 1, 1, 2, 0, (), "")
-    found = diagnose(make_window(silent=[1, 2]), symptom, replace(DEFAULT, findings_max=most))
+    window = lagging(make_window(silent=[1, 2]), (1, 25.0), (2, 25.0))
+    found = diagnose(window, symptom, replace(DEFAULT, findings_max=most))
     assert len(found.findings) == 2 - left
     assert (f"{NOT_LOOKED_AT}{left}." in found.missing) == bool(left)
 

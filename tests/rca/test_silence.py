@@ -14,15 +14,7 @@ from rca.hang.progress import state_of
 from rca.ranks import are_alive_unheard
 from rca.rules import silence
 from rca.settings import DEFAULT
-from tests.windows import make_window
-
-
-def lagging(window: Window, *seconds: tuple[int, float]) -> Window:
-    """The window in which nodes were last heard so long ago."""
-    nodes = window.nodes.copy()
-    for node, lag_s in seconds:
-        nodes["watermark_ns"][node] = window.now_ns - int(lag_s * 10**9)
-    return replace(window, nodes=nodes)
+from tests.windows import lagging, make_window
 
 
 def findings(kind: SymptomKind = SymptomKind.SILENCE, **scenario) -> tuple[Finding, ...]:  # type: ignore[no-untyped-def]

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ingest.window import Window
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.tables import OP_NO_NETWORK
 from rca.findings import CREPT, SymptomKind
@@ -18,7 +17,7 @@ from rca.triggers.look import delta_ns, look
 from rca.triggers.normal import ALL, Normal
 from rca.triggers.pace import USUAL_KEPT, Pace
 from tests.nccl_instrument.simulate.jobs import TESTBED, window_after
-from tests.windows import make_window
+from tests.windows import lagging, make_window
 
 USUAL = Normal(intervals={ALL: {100: 1000}})  # 2^25 ns, some 34 ms, between two ops
 
@@ -132,32 +131,25 @@ def test_one_missing_rank_keeps_the_others_in_an_op() -> None:
     assert max(one.stalled_ns for one in seen.watched) > 10 * SECOND_NS
 
 
-def silent_for(window: Window, seconds: float, node: int = 1) -> Window:
-    """The same, where this node was last heard of so long ago."""
-    nodes = window.nodes.copy()
-    nodes["watermark_ns"][node] = window.now_ns - int(seconds * SECOND_NS)
-    return replace(window, nodes=nodes)
-
-
 @pytest.mark.parametrize(("seconds", "is_told"), [(9.9, False), (15, False), (19.9, False), (20, True), (600, True)])
 def test_a_silent_node_with_whose_ranks_the_job_goes_on_is_a_symptom_after_twice_the_time(
     seconds: float, is_told: bool
 ) -> None:
     found = [
-        s for s in look(silent_for(make_window(silent=[1]), seconds), USUAL).symptoms if s.kind is SymptomKind.SILENCE
+        s for s in look(lagging(make_window(silent=[1]), (1, seconds)), USUAL).symptoms if s.kind is SymptomKind.SILENCE
     ]
     assert [symptom.ranks for symptom in found] == ([(2, 3)] if is_told else [])
     assert all("node1" in symptom.sentence for symptom in found)
 
 
 def test_a_silent_node_that_the_job_stands_without_is_a_symptom_at_once() -> None:
-    window = silent_for(make_window(frozen=3, silent=[1]), 10.5)
+    window = lagging(make_window(frozen=3, silent=[1]), (1, 10.5))
     assert SymptomKind.SILENCE in [symptom.kind for symptom in look(window, USUAL).symptoms]
 
 
 @pytest.mark.parametrize(("heard_s", "n_symptoms"), [(0, 0), (29, 0), (31, 1)])
 def test_after_an_outage_of_ours_who_has_not_returned_yet_is_not_silent(heard_s: int, n_symptoms: int) -> None:
-    window = silent_for(make_window(silent=[1]), 21)
+    window = lagging(make_window(silent=[1]), (1, 21))
     heard = replace(window, heard_since_ns=window.now_ns - heard_s * SECOND_NS)
     assert len([s for s in look(heard, USUAL).symptoms if s.kind is SymptomKind.SILENCE]) == n_symptoms
 
