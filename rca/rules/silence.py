@@ -40,10 +40,9 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     if symptom.kind not in (SymptomKind.SILENCE, SymptomKind.EXTERNAL):
         last = [at for sink in sinks(state) for at in sink.ranks]
         nodes = np.intersect1d(nodes, state.ranks.node[last])
-    found = (
-        tuple(_silent_node(state, int(node), settings) for node in _first(state, nodes, settings, "silent nodes"))
-        + lone
-    )
+    is_alive = are_alive_unheard(state.window, settings) if len(nodes) else np.zeros(0, bool)
+    firsts = _first(state, nodes, settings, "silent nodes")
+    found = (*(_silent_node(state, int(node), bool(is_alive[node])) for node in firsts), *lone)
     return with_extent(state, found + behind, settings)
 
 
@@ -122,13 +121,13 @@ def _node_behind(state: Progress, node: int) -> Finding:
     )  # fmt: skip
 
 
-def _silent_node(state: Progress, node: int, settings: Settings) -> Finding:
+def _silent_node(state: Progress, node: int, is_alive: bool) -> Finding:
+    """is_alive: whether the job goes on with its ranks."""
     row = state.window.nodes[node]
     places = np.flatnonzero(state.ranks.node == node)
     ranks = state.ranks.names(places)
     waiters = {at for at in state.graph.reaching(places.tolist()) if at < state.n_ranks} - set(places.tolist())
     silent_s = round((state.window.now_ns - int(row["watermark_ns"])) / SECOND_NS, 1)
-    is_alive = bool(are_alive_unheard(state.window, settings)[node])
     waiters = set() if is_alive else waiters  # what is known of its ranks is old: nobody waits for them now
     # Others wait in ops with its ranks: then it is more than a lost agent.
     grade = Grade.STRONG if waiters else Grade.MODERATE

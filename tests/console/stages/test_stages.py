@@ -95,27 +95,26 @@ async def test_what_a_job_does_while_an_incident_says_that_it_is_slow_is_not_its
     assert (await cut())[-1].verdict == "usual"  # as if nothing had been seen
 
 
-def test_bouts_before_the_newest_are_told_by_the_timeline(attempt: Attempt) -> None:
-    """Each begins with its first symptom, or, where that is no longer known, up to a minute before its incident."""
+def bouts_told(attempt: Attempt, *told: tuple[str, int]) -> list[tuple[int, ...]]:
+    """Bouts in s after an incident opened of which the timeline tells these verbs and when; its newest is known to the ns."""
     opened = timezone.now()
     newest = {"first_symptom_ns": ns_of(opened) + 595 * SECOND, "last_seen_ns": ns_of(opened) + 700 * SECOND}
     incident = make_incident(attempt, symptom="straggler", **newest)
-    for verb, after_s in [("clear", 100), ("fired again", 300), ("clear", 400), ("fired again", 600)]:
+    for verb, after_s in told:
         at = opened + timedelta(seconds=after_s)
         TimelineEntry.objects.create(incident=incident, at=at, actor="detector", actor_kind="detector", verb=verb)
-    found = [tuple(round((ns - ns_of(opened)) / SECOND) for ns in bout) for bout in bouts_of(attempt.pk, 0)]
-    assert found == [(-60, 100), (240, 400), (595, 700)]
     assert len(bouts_of(attempt.pk, ns_of(opened))) == 2
+    return [tuple(round((ns - ns_of(opened)) / SECOND) for ns in bout) for bout in bouts_of(attempt.pk, 0)]
+
+
+def test_bouts_before_the_newest_are_told_by_the_timeline(attempt: Attempt) -> None:
+    """Each begins with its first symptom, or, where that is no longer known, up to a minute before its incident."""
+    found = bouts_told(attempt, ("clear", 100), ("fired again", 300), ("clear", 400), ("fired again", 600))
+    assert found == [(-60, 100), (240, 400), (595, 700)]
 
 
 def test_a_trouble_that_was_resolved_too_early_is_one_again_once_it_is_reopened(attempt: Attempt) -> None:
-    opened = timezone.now()
-    newest = {"first_symptom_ns": ns_of(opened) + 595 * SECOND, "last_seen_ns": ns_of(opened) + 700 * SECOND}
-    incident = make_incident(attempt, symptom="straggler", **newest)
-    for verb, after_s in [("resolved", 100), ("reopened", 200), ("clear", 400), ("fired again", 600)]:
-        at = opened + timedelta(seconds=after_s)
-        TimelineEntry.objects.create(incident=incident, at=at, actor="detector", actor_kind="detector", verb=verb)
-    found = [tuple(round((ns - ns_of(opened)) / SECOND) for ns in bout) for bout in bouts_of(attempt.pk, 0)]
+    found = bouts_told(attempt, ("resolved", 100), ("reopened", 200), ("clear", 400), ("fired again", 600))
     assert found == [(-60, 100), (140, 400), (595, 700)]
 
 
