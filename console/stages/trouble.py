@@ -5,6 +5,7 @@ An incident keeps when its newest bout began; of those before it the timeline te
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from django.db.models import QuerySet
@@ -19,28 +20,47 @@ ENDS: Final = (ConditionState.CLEAR.value, "resolved")
 BEFORE_NS: Final = 60 * SECOND_NS
 """So long before its incident a trouble may have begun, of a bout of which no more is known."""
 BOUTS_MAX: Final = 50
+ENTRIES_MAX: Final = 2000  # of timelines: the time before the oldest that is read is one bout
 
 Bout = tuple[int, int]
 
 
 def bouts_of(attempt_id: int, since_ns: int) -> list[Bout]:
-    """[first, last] unix ns of at most BOUTS_MAX bouts that began after since_ns, oldest first; of more the oldest are one."""
+    """[first, last] unix ns of at most BOUTS_MAX bouts that began after since_ns, oldest first; those that overlap are one, and
+    of more the oldest are."""
     incidents = Incident.objects.filter(attempt=attempt_id, symptom__in=KINDS)
     newest = incidents.values_list("first_symptom_ns", "last_seen_ns")
-    found = sorted(bout for bout in (*_earlier(incidents), *newest) if bout[0] > since_ns)
+    found = _joined(sorted(bout for bout in (*_earlier(incidents, since_ns), *newest) if bout[0] > since_ns))
     old = found[: max(len(found) - BOUTS_MAX + 1, 0)]
     joined = [(old[0][0], max(last for _, last in old))] if old else []
     return [*joined, *found[len(old) :]]
 
 
-def _earlier(incidents: QuerySet[Incident]) -> list[Bout]:
+def _joined(bouts: list[Bout]) -> list[Bout]:
+    """Sorted bouts, those that overlap as one."""
+    found = bouts[:1]
+    for first_ns, last_ns in bouts[1:]:
+        if first_ns <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], last_ns))
+        else:
+            found.append((first_ns, last_ns))
+    return found
+
+
+def _earlier(incidents: QuerySet[Incident], since_ns: int) -> list[Bout]:
     """Their bouts that have ended, as the timelines tell them."""
-    entries = TimelineEntry.objects.filter(incident__in=incidents, verb__in=(*BEGINS, *ENDS)).order_by("id")
-    found, began_ns = list[Bout](), dict[int, int]()
-    for incident, verb, at in entries.values_list("incident_id", "verb", "at"):
-        at_ns = int(at.timestamp() * SECOND_NS)
+    entries = TimelineEntry.objects.filter(incident__in=incidents, verb__in=(*BEGINS, *ENDS)).order_by("-id")
+    told = list(entries.values_list("incident_id", "verb", "at")[:ENTRIES_MAX])[::-1]
+    is_cut = len(told) == ENTRIES_MAX
+    found, began_ns = [(since_ns + 1, _ns(told[0][2]))] if is_cut else list[Bout](), dict[int, int]()
+    for incident, verb, at in told:
+        at_ns = _ns(at)
         if verb in BEGINS:
             began_ns.setdefault(incident, at_ns)
         elif incident in began_ns:
             found.append((began_ns.pop(incident) - BEFORE_NS, at_ns))
     return found
+
+
+def _ns(at: datetime) -> int:
+    return int(at.timestamp() * SECOND_NS)

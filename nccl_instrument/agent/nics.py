@@ -77,7 +77,7 @@ def read_nic(index: int, nic: Nic, tick_ns: int) -> Rows:
     for column, files in (_IB_FILES if is_ib else _NET_FILES).items():
         count = _sum(nic.folder, files)
         scale = _IB_WORD_BYTES if is_ib and column.endswith("_bytes") else 1
-        if column == "xmit_wait" and count == _FULL:
+        if column == "xmit_wait" and (count == _FULL or _is_ethernet(nic.folder)):
             count = None
         row[column] = UNKNOWN_COUNT if count is None else count * scale % UNKNOWN_COUNT
     return row
@@ -135,6 +135,11 @@ def _ib_state(folder: Path) -> int:
     """`state` reads '4: ACTIVE'."""
     name = _text(f"{folder}/state").rpartition(":")[2].strip()
     return {"ACTIVE": _UP, "DOWN": _DOWN, "INIT": _DOWN, "ARMED": _DOWN}.get(name, _UNKNOWN)
+
+
+def _is_ethernet(folder: Path) -> bool:
+    """Whether an RDMA port is RoCE. Ethernet grants no credits: its port_xmit_wait, if it moves at all, counts something else."""
+    return _text(f"{folder}/link_layer") == "Ethernet"
 
 
 def _ib_speed(folder: Path) -> int:

@@ -21,16 +21,19 @@ from rca.hang.pairs import Pairs
 from rca.hang.paths import vertices_of
 from rca.hang.progress import Progress
 from rca.keys import Ints, Mask, distinct, mix
-from rca.racks import by_rack, rack_cover
+from rca.racks import Weighed, by_rack, rack_cover
 from rca.ranks import PORT_DOWN
 from rca.settings import Settings
 from rca.words import lowered, named, score, waiting
 
 
-def with_extent(state: Progress, findings: Sequence[Finding], settings: Settings) -> tuple[Finding, ...]:
-    """`findings`, those that cover a node as one, each with the count at every step and when it began."""
+def with_extent(
+    state: Progress, findings: Sequence[Finding], settings: Settings, weighed: Weighed | None = None
+) -> tuple[Finding, ...]:
+    """`findings`, those that cover a node as one, each with the count at every step and when it began. weighed: of a rack, None:
+    by who waits for it."""
     at_nodes = [_at_node(state, one) for one in _by_node(state, findings)]
-    at_racks = by_rack(state.window, state.ranks, at_nodes, partial(_alike, state), partial(_weighed, state))
+    at_racks = by_rack(state.window, state.ranks, at_nodes, partial(_alike, state), weighed or partial(_weighed, state))
     found = [_counted(state, one, settings) for one in at_racks]
     return tuple(sorted(found, key=lambda finding: -finding.score))
 

@@ -9,6 +9,7 @@ it is the server or the network) and for processes that ended with nothing in pr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -20,13 +21,13 @@ from rca.hang.extent import unheard, with_extent
 from rca.hang.progress import Progress
 from rca.hang.sinks import sinks
 from rca.keys import Ints
-from rca.racks import one_per_rack
+from rca.racks import one_per_rack, racks_apart
 from rca.ranks import are_alive_unheard, lost_nodes
 from rca.settings import SECOND_NS, Settings
 from rca.words import named, node_name, rank_subject, score, waiting
 
 RULE = "silence"
-VERSION = 6
+VERSION = 7
 
 
 def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
@@ -36,14 +37,44 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     told = {rank for finding in behind for rank in finding.subject.ranks}
     quiet = [int(at) for at in silent_ranks(state, settings) if int(state.ranks.rank[at]) not in told]
     lone = tuple(_silent_rank(state, at) for at in first_of(state, quiet, settings.findings_max, "silent ranks"))
+    away, living = _lost(state, symptom, settings)
+    dead = tuple(_silent_node(state, int(node)) for node in away)
+    return (
+        *with_extent(state, dead + lone + behind, settings),
+        *with_extent(
+            state, tuple(_unheard_node(state, int(node)) for node in living), settings, partial(_goes_on, state)
+        ),
+    )
+
+
+def _lost(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Sequence[int], Sequence[int]]:
+    """Silent nodes to tell of, and those with whose ranks the job goes on: with all of a rack that is silent as a whole, or
+    with none of it."""
     nodes = lost_nodes(state.window, settings)
     if symptom.kind not in (SymptomKind.SILENCE, SymptomKind.EXTERNAL):
         last = [at for sink in sinks(state) for at in sink.ranks]
         nodes = np.intersect1d(nodes, state.ranks.node[last])
-    is_alive = are_alive_unheard(state.window, settings) if len(nodes) else np.zeros(0, bool)
-    firsts = _first(state, nodes, settings, "silent nodes")
-    found = (*(_silent_node(state, int(node), bool(is_alive[node])) for node in firsts), *lone)
-    return with_extent(state, found + behind, settings)
+    if not len(nodes):
+        return (), ()
+    is_alive = are_alive_unheard(state.window, settings)
+    for rack in racks_apart(state.window, _away(state)).values():
+        is_alive[rack] = is_alive[rack].all()
+    lost = (nodes[~is_alive[nodes]], nodes[is_alive[nodes]])
+    dead, living = (_first(state, those, settings, "silent nodes") for those in lost)
+    return dead, living
+
+
+def _goes_on(state: Progress, grade: Grade, at: Ints) -> tuple[float, str]:
+    """Score and last words of a finding about ranks with which the job goes on: what is known of them is old, nobody waits."""
+    del at
+    ends = "ops in communicators with its ranks go on, so that it is likely its agent, or its way here"
+    return score(grade, 0, state.n_ranks), ends
+
+
+def _away(state: Progress) -> Ints:
+    """Nodes of which nothing is heard."""
+    away = np.unique(state.ranks.node[unheard(state)])
+    return away[away >= 0]
 
 
 def _behind(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
@@ -57,8 +88,7 @@ def _behind(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
 
 def _first(state: Progress, nodes: Ints, settings: Settings, what: str) -> Sequence[int]:
     """At most `findings_max` of these nodes, the others counted; of racks that are all silent one, which stands for the rack."""
-    away = np.unique(state.ranks.node[unheard(state)])
-    firsts: list[int] = one_per_rack(state.window, nodes, away[away >= 0]).tolist()
+    firsts: list[int] = one_per_rack(state.window, nodes, _away(state)).tolist()
     return first_of(state, firsts, settings.findings_max, what)
 
 
@@ -121,26 +151,28 @@ def _node_behind(state: Progress, node: int) -> Finding:
     )  # fmt: skip
 
 
-def _silent_node(state: Progress, node: int, is_alive: bool) -> Finding:
-    """is_alive: whether the job goes on with its ranks."""
-    row = state.window.nodes[node]
+def _silent_node(state: Progress, node: int) -> Finding:
     places = np.flatnonzero(state.ranks.node == node)
-    ranks = state.ranks.names(places)
-    waiters = {at for at in state.graph.reaching(places.tolist()) if at < state.n_ranks} - set(places.tolist())
-    silent_s = round((state.window.now_ns - int(row["watermark_ns"])) / SECOND_NS, 1)
-    waiters = set() if is_alive else waiters  # what is known of its ranks is old: nobody waits for them now
+    n_waiters = len({at for at in state.graph.reaching(places.tolist()) if at < state.n_ranks} - set(places.tolist()))
     # Others wait in ops with its ranks: then it is more than a lost agent.
-    grade = Grade.STRONG if waiters else Grade.MODERATE
-    ends = (
-        "ops in communicators with its ranks go on, so that it is likely its agent, or its way here"
-        if is_alive
-        else waiting(len(waiters))
+    grade = Grade.STRONG if n_waiters else Grade.MODERATE
+    return _of_node(state, node, grade, (score(grade, n_waiters, state.n_ranks), waiting(n_waiters)))
+
+
+def _unheard_node(state: Progress, node: int) -> Finding:
+    return _of_node(
+        state, node, Grade.MODERATE, _goes_on(state, Grade.MODERATE, np.flatnonzero(state.ranks.node == node))
     )
+
+
+def _of_node(state: Progress, node: int, grade: Grade, weighed: tuple[float, str]) -> Finding:
+    """That this node is silent. weighed: score and last words."""
+    row, ranks = state.window.nodes[node], state.ranks.names(np.flatnonzero(state.ranks.node == node))
+    silent_s = round((state.window.now_ns - int(row["watermark_ns"])) / SECOND_NS, 1)
     return Finding(
         rule=RULE, version=VERSION, subject=Subject("node", str(row["name"]), ranks, str(row["name"])),
-        component=Component.NODE, kind=FaultKind.SILENCE, culprits=ranks,
-        score=score(grade, len(waiters), state.n_ranks), grade=grade,
-        sentence=f"Node {row['name']} ({named(ranks)}) has sent nothing for {silent_s:g} s while others report; {ends}.",
+        component=Component.NODE, kind=FaultKind.SILENCE, culprits=ranks, score=weighed[0], grade=grade,
+        sentence=f"Node {row['name']} ({named(ranks)}) has sent nothing for {silent_s:g} s while others report; {weighed[1]}.",
         evidence=(Evidence("no data since", silent_s, "s", "nodes", None),),
         advice=for_silent_node(str(row["name"])), began_ns=int(row["watermark_ns"]),
     )  # fmt: skip

@@ -32,7 +32,7 @@ FEW: Final = 8  # nodes that stand out as much: more are no matter of a few
 BY_EACH: Final = 12  # nodes looked at for what one measure says: hundreds follow one culprit by some of what it costs
 BESIDE: Final = 0.5  # of what the one that stands out most has: where more than BY_EACH stand out
 OF_ALL_OPS: Final = 3  # measures; by the others few may be told besides, and many are no matter
-SUSPECTS_MAX: Final = 4 * BY_EACH
+SUSPECTS_MAX: Final = 4 * BY_EACH + 2 * FEW
 GLIMPSED: Final = (
     "comm_id", "comm_rank", "rank", "node", "op", "func", "flags", "n_flows", "done_ns", "gpu_wait_ns", "peer_wait_ns",
     "net_wait_ns", "receive_gpu_wait_ns", "receive_peer_wait_ns", "receive_net_wait_ns",
@@ -82,25 +82,25 @@ def suspects(glimpse: Window, lost_ns: float) -> Ints | None:
     """
     found, measured = _unlike(glimpse)
     few = many = 0.0  # the most that is seen by a measure that few, or many, stand out by alike
-    for number, worst in enumerate(measured):
+    for worst in measured[:OF_ALL_OPS]:
         odd, most = _ordered(worst, lost_ns), float(worst.max(initial=0.0))
-        alike = odd[worst[odd] >= ALIKE * most]
-        if number >= OF_ALL_OPS:
-            found[alike if len(alike) <= FEW else alike[:0]] = True
-        elif len(alike) > FEW:
+        if len(_alike(worst, odd)) > FEW:
             many = max(many, most)
         elif len(odd):
             few = max(few, most)
             found[odd if len(odd) <= BY_EACH else odd[worst[odd] >= BESIDE * most][:BY_EACH]] = True
+    found[_few_besides(measured, lost_ns)] = True
     chosen = np.flatnonzero(found)
     return chosen if len(chosen) <= SUSPECTS_MAX and few >= many else None
 
 
 def foremost(glimpse: Window, lost_ns: float) -> Ints:
-    """(k,) nodes that stand out most by each measure, however many do, ascending; at most SUSPECTS_MAX."""
+    """(k,) nodes that stand out most by each measure, however many do, ascending; at most SUSPECTS_MAX. By a measure of some
+    ops alone only those of a few."""
     untold, measured = _unlike(glimpse)
     by_each = [_ordered(worst, lost_ns)[:BY_EACH] for worst in measured[:OF_ALL_OPS]]
-    return np.unique(np.concatenate([*by_each, np.flatnonzero(untold)[:BY_EACH]])).astype(np.int64)
+    others = [_few_besides(measured, lost_ns), np.flatnonzero(untold)[:BY_EACH]]
+    return np.unique(np.concatenate([*by_each, *others])).astype(np.int64)
 
 
 def peers(window: Window, nodes: Ints) -> Ints:
@@ -138,6 +138,18 @@ def _ordered(worst: Floats, lost_ns: float) -> Ints:
     """The nodes that stand out, the one that does most first."""
     order: Ints = np.argsort(-worst, kind="stable")
     return order[: np.count_nonzero(worst >= LEAST * lost_ns)]
+
+
+def _alike(worst: Floats, odd: Ints) -> Ints:
+    """Of the nodes that stand out, those that do nearly as much as the first."""
+    found: Ints = odd[worst[odd] >= ALIKE * worst.max(initial=0.0)]
+    return found
+
+
+def _few_besides(measured: Sequence[Floats], lost_ns: float) -> Ints:
+    """The nodes that few stand out with by a measure of sends and receives alone."""
+    by_each = [_alike(worst, _ordered(worst, lost_ns)) for worst in measured[OF_ALL_OPS:]]
+    return np.concatenate([alike for alike in by_each if len(alike) <= FEW] + [np.zeros(0, np.int64)])
 
 
 def _measures(glimpse: Window, of: Ints, n_ranks: int) -> tuple[Floats, ...]:

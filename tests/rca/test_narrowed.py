@@ -15,13 +15,14 @@ from ingest.window import Window
 from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.tables import FUNC_RECV
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis, Finding, Grade, Symptom, SymptomKind
 from rca.holes import NOT_READ
 from rca.keys import Ints, Rows
 from rca.narrowed import TOO_MUCH, diagnose_all, diagnose_slow, is_sure, unseen_of
 from rca.settings import DEFAULT
-from rca.slow.suspects import CLOCKED_NODES, GLIMPSED, norm_nodes, slow_span, suspects
+from rca.slow.suspects import CLOCKED_NODES, FEW, GLIMPSED, foremost, norm_nodes, slow_span, suspects
 from tests.nccl_instrument.simulate.jobs import run, window_after, window_of
 
 LAYOUT = Layout(tp=2, pp=1, dp=24, ranks_per_node=2)
@@ -293,6 +294,34 @@ def test_of_more_than_can_be_looked_at_those_are_chosen_that_have_half_of_the_mo
     found = suspects(glimpse_with(0 * NODES, more_ns), 1e9)
     assert found is not None and len(found) == n_chosen and 0 in found
     assert found.max() < 1 + at_half + (at_less if n_chosen > 2 else 0)
+
+
+def with_receives(window: Window, gpu_wait_ns: Ints) -> Window:
+    """Each rank's last op as a receive, by node (N_NODES,) so much longer in the hands of the own GPU."""
+    ops = window.rows("op")
+    last = len(ops) - 1 - np.unique(ops["rank"][::-1], return_index=True)[1]
+    held = {name: ops[name].copy() for name in GLIMPSED}
+    held["func"][last], held["n_flows"][last] = FUNC_RECV, 1
+    held["gpu_wait_ns"][last] = gpu_wait_ns.astype(np.uint64)[ops["node"][last]]
+    return replace(window, tables={"op": cast(Rows, Columns(ops.dtype, len(ops), held))})
+
+
+@pytest.mark.parametrize(("n_slow", "is_chosen"), [(1, True), (FEW, True), (FEW + 1, False)])
+def test_few_that_stand_out_in_what_is_sent_to_one_alone_are_chosen_where_places_in_trees_hide_them(
+    n_slow: int, is_chosen: bool
+) -> None:
+    slow_nodes = 3 + np.arange(n_slow)
+    places = glimpse_with(0 * NODES, np.where(NODES % 2 == 0, 2 * 10**9, 0))
+    window = with_receives(places, np.where(np.isin(NODES, slow_nodes), 10**9, 0))
+    for found in (suspects(window, 1e9), foremost(window, 1e9)):
+        assert found is not None and np.isin(slow_nodes, found).all() == is_chosen
+
+
+def test_those_few_are_chosen_as_well_where_many_stand_out_by_more_in_all_ops() -> None:
+    places = glimpse_with(3 * TWO_IN_FIVE, np.where(NODES % 2 == 0, 2 * 10**9, 0))
+    window = with_receives(places, np.where(NODES == 7, 10**9, 0))
+    assert suspects(window, 1e9) is None
+    assert 7 in foremost(window, 1e9)
 
 
 def test_a_node_that_tells_less_than_its_replicas_is_looked_at() -> None:

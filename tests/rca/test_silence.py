@@ -62,6 +62,30 @@ def test_no_other_trouble_names_a_node_with_which_the_job_goes_on_before_its_tim
     assert [one.subject.name for one in found] == ["node1"]
 
 
+def of_racks(unknown: tuple[int, ...] = ()) -> tuple[Finding, ...]:
+    """Eight nodes in racks of two, of which the second is silent while the job goes on; unknown: ranks of whose communicators
+    nothing is known."""
+    window = lagging(make_window(16, dp=4, silent=[2, 3]), (2, 25), (3, 25))
+    members = window.members.copy()
+    members["comm_id"][np.isin(members["rank"], unknown)] = 1
+    racks = {str(name): f"r{node // 2}" for node, name in enumerate(window.nodes["name"])}
+    cut = replace(window, racks=racks, members=members)
+    assert are_alive_unheard(cut, DEFAULT).tolist() == [False] * 2 + [True, not unknown] + [False] * 4
+    return silence.explain(state_of(cut, DEFAULT), Symptom(SymptomKind.SILENCE, "job", 1, 1, 2, 0, (), ""), DEFAULT)
+
+
+def test_of_a_silent_rack_with_which_the_job_goes_on_nobody_is_said_to_wait() -> None:
+    (rack,) = of_racks()
+    assert (rack.subject.kind, rack.subject.name, rack.grade) == ("rack", "r1", Grade.MODERATE)
+    assert "go on, so that it is likely its agent" in rack.sentence and "wait for" not in rack.sentence
+
+
+def test_a_silent_rack_of_which_one_node_is_known_to_live_is_not_said_to_go_on() -> None:
+    (rack,) = of_racks(unknown=(6, 7))
+    assert (rack.subject.kind, rack.subject.name) == ("rack", "r1")
+    assert "go on" not in rack.sentence
+
+
 def fresh(window: Window) -> Window:
     """The window in which one rank that is heard has completed an op of each larger communicator a second ago."""
     rows, members = window.rows("progress").copy(), window.members["comm_id"]

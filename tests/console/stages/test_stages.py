@@ -13,7 +13,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from console.accounts.models import Role
-from console.incidents.models import ConditionState, Incident, TimelineEntry
+from console.incidents.models import ConditionState, Incident, State, TimelineEntry
 from console.incidents.watching.watch import watch_job
 from console.stages import api, standing
 from console.stages.figures import ranks_figure
@@ -116,6 +116,27 @@ def test_bouts_before_the_newest_are_told_by_the_timeline(attempt: Attempt) -> N
 def test_a_trouble_that_was_resolved_too_early_is_one_again_once_it_is_reopened(attempt: Attempt) -> None:
     found = bouts_told(attempt, ("resolved", 100), ("reopened", 200), ("clear", 400), ("fired again", 600))
     assert found == [(-60, 100), (140, 400), (595, 700)]
+
+
+def test_incidents_that_saw_one_trouble_together_are_one_bout(attempt: Attempt) -> None:
+    for symptom, first_s, last_s in (("straggler", 10, 50), ("failure", 40, 90), ("idle", 91, 95)):
+        Incident.objects.update(state=State.RESOLVED, resolved_at=timezone.now(), resolution="fixed")
+        make_incident(attempt, symptom=symptom, first_symptom_ns=first_s * SECOND, last_seen_ns=last_s * SECOND)
+    assert bouts_of(attempt.pk, 0) == [(10 * SECOND, 90 * SECOND), (91 * SECOND, 95 * SECOND)]
+
+
+def test_the_time_before_the_oldest_entry_that_is_read_is_one_bout(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever happened then is not learned."""
+    monkeypatch.setattr("console.stages.trouble.ENTRIES_MAX", 2)
+    opened = timezone.now()
+    incident = make_incident(attempt, symptom="straggler", first_symptom_ns=ns_of(opened) + 900 * SECOND)
+    for verb, after_s in (("clear", 100), ("fired again", 300), ("clear", 400)):
+        at = opened + timedelta(seconds=after_s)
+        TimelineEntry.objects.create(incident=incident, at=at, actor="detector", actor_kind="detector", verb=verb)
+    first, *_ = bouts_of(attempt.pk, 7)
+    assert first == (8, ns_of(opened + timedelta(seconds=400)))
 
 
 async def test_a_rank_that_waits_for_its_data_opens_an_incident_that_names_it_and_its_stage(ingest: Ingest) -> None:

@@ -46,6 +46,15 @@ def test_waits_that_have_reached_all_that_the_port_can_count_are_unknown(tmp_pat
     assert read_nic(0, Nic("mlx5_0", full), 7)["xmit_wait"].tolist() == [UNKNOWN_COUNT]
 
 
+@pytest.mark.parametrize(("link_layer", "waits"), [("InfiniBand", 9), ("Ethernet", UNKNOWN_COUNT)])
+def test_waits_of_a_roce_port_are_unknown_as_ethernet_grants_no_credits(
+    link_layer: str, waits: int, tmp_path: Path
+) -> None:
+    port = make_folder(tmp_path, {**PORT, "link_layer": link_layer})
+    row = read_nic(0, Nic("mlx5_0", port), 7)[0]
+    assert row["xmit_wait"] == waits and row["retransmits"] == 5
+
+
 @pytest.mark.parametrize(
     ("files", "state"),
     [

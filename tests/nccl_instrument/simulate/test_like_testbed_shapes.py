@@ -157,7 +157,7 @@ def test_steps_are_even_though_one_in_fifty_is_late_and_not_when_one_in_ten_is()
 
 @pytest.mark.parametrize("fault", [fault for fault in SCENARIOS if fault])
 def test_the_same_measure_tells_a_slow_job_from_a_healthy_one(fault: str) -> None:
-    far = distances(modelled(""), modelled(fault))
+    far = distances(modelled(""), modelled(fault), fault)
     assert sum(one > APART_MAX for one in far.values()) >= len(far) / 4, far
     assert max(far.values()) > 0.9
 
