@@ -43,6 +43,10 @@ describe("what of the lanes is drawn", () => {
     expect(first.x).toBe(0);
   });
 
+  it("covers lanes that are not tall whole, wherever the page is scrolled to", () => {
+    expect(inSight(-3000, 800, 900)).toEqual({ top: 0, bottom: 900 });
+  });
+
   it("covers what is in sight and a margin, never beyond the lanes", () => {
     expect(inSight(-300, 800, 20_000)).toEqual({ top: 0, bottom: 768 });
     const { top, bottom } = inSight(10_000, 800, 20_000);
