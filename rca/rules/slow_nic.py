@@ -33,7 +33,7 @@ from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 29
+VERSION = 30
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
@@ -204,8 +204,9 @@ def _is_alone(slowdown: Slowdown, ends: Ends) -> bool:
 
 
 def _whole_node(slowdown: Slowdown, ends: Ends, end_of: Ints) -> int | None:
-    """The only node of which every NIC is slow with whatever node it talks to, if that explains what is slow; None where there
-    is none. Over sockets alone: with InfiniBand no CPU carries data, and a late proxy shows otherwise."""
+    """The only node of which every NIC is slow with whatever node it talks to, if that explains what is slow, or several of its
+    NICs, and nobody else's, do; None where there is none. Over sockets alone: with InfiniBand no CPU carries data, and a late
+    proxy shows otherwise."""
     if not uses_sockets(slowdown.window):
         return None
     node_of = np.full(int(end_of.max()) + 1, -1)
@@ -218,8 +219,12 @@ def _whole_node(slowdown: Slowdown, ends: Ends, end_of: Ints) -> int | None:
         nics = np.intersect1d(np.concatenate([ends.sender[mine], ends.receiver[mine]]), end_of[slowdown.nodes == node])
         if len(nics) >= WHOLE_MIN and ends.is_slow[mine].mean() >= EVERY_MIN:
             found.append((int(node), mine))
-    cost = np.where(ends.is_slow, ends.now_ns - ends.usual_ns, 0.0)
-    return found[0][0] if len(found) == 1 and cost[found[0][1]].sum() >= COVERED * cost.sum() else None
+    if len(found) != 1:
+        return None
+    (node, mine), cost = found[0], np.where(ends.is_slow, ends.now_ns - ends.usual_ns, 0.0)
+    is_sure = len(ends.chosen) >= WHOLE_MIN and not any(ends.rivals) and not len(ends.unexplained)
+    explains = is_sure and bool((node_of[list(ends.chosen)] == node).all())
+    return node if explains or cost[mine].sum() >= COVERED * cost.sum() else None
 
 
 def _by_cpus(slowdown: Slowdown, ends: Ends, end_of: Ints, node: int) -> Finding:

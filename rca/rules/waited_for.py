@@ -22,10 +22,11 @@ from rca.slow.inside import Wait
 from rca.slow.launch_lead import last_to_launch, launch_alike
 from rca.slow.slow_words import finding_of
 from rca.slow.slowdown import Slowdown
+from rca.slow.streams import Floats
 from rca.words import named
 
 RULE = "waited_for"
-VERSION = 3
+VERSION = 4
 NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 KEPT_MIN = 0.75  # of the lost time: so much longer a rank waits that is kept waiting
 FREE_MAX = 0.25  # of it: so little longer waits who keeps them, and so little of it shows inside its own ops
@@ -69,20 +70,47 @@ def _about(slowdown: Slowdown, at: Ints, ranks: Ints, component: Component) -> F
 
 def waited_for(slowdown: Slowdown) -> Ints:
     """Positions of the ranks of one node that wait hardly longer than ever while nearly all others wait as much longer as an
-    iteration got longer; none where that is said of ranks of several nodes, or something inside their ops is slow."""
-    inside, lost = slowdown.inside, slowdown.lost_ns
-    waited = slowdown.sum(inside.excess(Wait.DATA)) + slowdown.sum(inside.excess(Wait.CREDIT))
-    own = np.maximum(slowdown.sum(inside.excess(Wait.COPY)), slowdown.sum(inside.excess(Wait.NETWORK)))
-    free, nodes = waited <= FREE_MAX * lost, slowdown.nodes
-    where, n_nodes = np.unique(nodes[free]), len(np.unique(nodes[nodes >= 0]))
-    if len(where) != 1 or where[0] < 0 or n_nodes < NODES_MIN or not free[nodes == where[0]].all():
+    iteration got longer; none where that is said of ranks of several nodes, or something inside their ops is slow.
+
+    Asked of the communicators that tell it: in one that nobody waits in, or everybody, as in an op that is called long before
+    its time, the waiting ends at nobody."""
+    inside, lost, nodes = slowdown.inside, slowdown.lost_ns, slowdown.nodes
+    copies = inside.excess(Wait.COPY)
+    own = np.maximum(slowdown.sum(copies), slowdown.sum(inside.excess(Wait.NETWORK)))
+    waits = inside.excess(Wait.DATA) + inside.excess(Wait.CREDIT)
+    is_told, kept_ns, longest_ns = _told(slowdown, waits, copies)
+    hardly = longest_ns <= FREE_MAX * lost
+    free = is_told & hardly
+    where, n_nodes = np.unique(nodes[free]), len(np.unique(nodes[is_told & (nodes >= 0)]))
+    if len(where) != 1 or where[0] < 0 or n_nodes < NODES_MIN or not hardly[nodes == where[0]].all():
         return np.zeros(0, np.int64)
     if not _are_known(slowdown)[free].all() or not _are_all_seen(slowdown):
         return np.zeros(0, np.int64)
-    is_kept = (waited >= KEPT_MIN * lost)[~free]
+    is_kept = (kept_ns >= KEPT_MIN * lost)[is_told & ~free]
     if is_kept.mean() < OTHERS_MIN or (own[free] > FREE_MAX * lost).any():
         return np.zeros(0, np.int64)
     return np.flatnonzero(free)
+
+
+def _told(slowdown: Slowdown, for_others_ns: Floats, copies_ns: Floats) -> tuple[Mask, Floats, Floats]:
+    """(R,) who is in a communicator that tells it; by how much longer each is kept, with what it holds itself until all has come
+    (inner ranks of trees), and waits for others, in the communicator in which it is most: of those that tell, if any do."""
+    n_ranks, lost = len(slowdown.iterations.ranks), slowdown.lost_ns
+    comms, of = np.unique(slowdown.iterations.comm_id, return_inverse=True)
+    pairs, place = np.unique(of * n_ranks + slowdown.iterations.rank_at, return_inverse=True)
+    comm, rank = pairs // n_ranks, pairs % n_ranks
+    waits = np.bincount(place, weights=for_others_ns)
+    kept = waits + np.bincount(place, weights=copies_ns)
+    least, most = np.full(len(comms), np.inf), np.zeros(len(comms))
+    np.minimum.at(least, comm, waits)
+    np.maximum.at(most, comm, kept)
+    tells = ((least <= FREE_MAX * lost) & (most >= KEPT_MIN * lost))[comm]
+    is_told = np.bincount(rank[tells], minlength=n_ranks) > 0
+    counts = tells | ~is_told[rank]
+    found = np.zeros((2, n_ranks))
+    for longest, values in zip(found, (kept, waits), strict=True):
+        np.maximum.at(longest, rank[counts], values[counts])
+    return is_told, found[0], found[1]
 
 
 def _are_known(slowdown: Slowdown) -> Mask:

@@ -5,25 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 
+from ingest.window import Window
 from nccl_instrument.simulate.faults import make_fault
 from nccl_instrument.simulate.job import ORIGIN_NS
 from nccl_instrument.simulate.layout import Layout
 from nccl_instrument.simulate.physics import TESTBED
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, Symptom, SymptomKind
+from rca.rules import slow_nic
+from rca.settings import DEFAULT
+from rca.slow.edges import edges_of
+from rca.slow.ends import ends_of
+from rca.slow.slowdown import slowdown_of
 from tests.nccl_instrument.simulate.jobs import run, window_after, window_of
 
 STAGES = Layout(tp=2, pp=2, dp=8, ranks_per_node=4)
 AT_S = 8.0
+ONSET_NS = ORIGIN_NS + int(AT_S * 1e9)
 
 
 @cache
 def diagnosed(fault: str, victim: int, amount: float) -> Diagnosis:
     window = window_after(fault, STAGES, victim, amount, at_s=AT_S, seconds=24.0, physics=TESTBED, transport="Socket")
-    onset_ns = ORIGIN_NS + int(AT_S * 1e9)
-    return diagnose(window, Symptom(SymptomKind.STRAGGLER, window.job, 1, onset_ns, window.end_ns, 0, (0,), "slow"))
+    return diagnose(window, Symptom(SymptomKind.STRAGGLER, window.job, 1, ONSET_NS, window.end_ns, 0, (0,), "slow"))
 
 
 @pytest.mark.parametrize(("fault", "amount"), [("gpu_slow", 3.0), ("nic_limited", 0.2), ("background_compute", 0.6)])
@@ -46,13 +53,17 @@ def test_a_proxy_that_sleeps_is_caught_by_what_it_leaves_unnoticed(victim: int) 
 FOUR_NODES = Layout(tp=4, pp=1, dp=4, ranks_per_node=4)
 
 
-def on_nics(nics: tuple[int, ...], transport: str) -> Diagnosis:
+@cache
+def with_slow_nics(nics: tuple[int, ...], transport: str) -> Window:
     """The NICs of these ranks become slow at once."""
     one = make_fault("nic_limited", FOUR_NODES, AT_S, victim=nics[0], amount=0.4)
     fault = replace(one, ranks=nics, nics=nics)
-    window = window_of(run(FOUR_NODES, fault, seconds=18.0, transport=transport))
-    onset_ns = ORIGIN_NS + int(AT_S * 1e9)
-    return diagnose(window, Symptom(SymptomKind.STRAGGLER, window.job, 1, onset_ns, window.end_ns, 0, (0,), "slow"))
+    return window_of(run(FOUR_NODES, fault, seconds=18.0, transport=transport))
+
+
+def on_nics(nics: tuple[int, ...], transport: str) -> Diagnosis:
+    window = with_slow_nics(nics, transport)
+    return diagnose(window, Symptom(SymptomKind.STRAGGLER, window.job, 1, ONSET_NS, window.end_ns, 0, (0,), "slow"))
 
 
 @pytest.mark.parametrize(
@@ -70,3 +81,25 @@ def test_where_every_nic_of_a_node_is_slow_over_sockets_it_is_who_carries_the_da
     best = on_nics((4, 5, 6, 7), "Socket").findings[0]
     assert (best.component, best.culprits, best.subject.node) == (Component.PROXY, (4, 5, 6, 7), "node1")
     assert "CPUs" in best.sentence
+
+
+@pytest.mark.parametrize(
+    ("blamed", "rivals", "is_node"),
+    [((4, 7), ((), ()), True), ((4,), ((),), False), ((4, 8), ((), ()), False), ((4, 7), ((), (8,)), False)],
+    ids=["two of its NICs", "one", "one elsewhere", "or one elsewhere"],
+)
+def test_a_node_whose_nics_alone_are_blamed_is_named_though_victims_elsewhere_cost_as_much(
+    blamed: tuple[int, ...], rivals: tuple[tuple[int, ...], ...], is_node: bool
+) -> None:
+    """Over sockets who waits for a slow node's data keeps back what others sent it, so their connections look slow, too."""
+    slowdown = slowdown_of(with_slow_nics((4, 5, 6, 7), "Socket"), ONSET_NS, DEFAULT)
+    assert slowdown is not None
+    end_of = np.arange(len(slowdown.nodes))
+    ends = ends_of(edges_of(slowdown), end_of)
+    elsewhere = ~np.any([ends.touched(end) for end in (4, 5, 6, 7)], axis=0)
+    now_ns = np.where(elsewhere, ends.usual_ns + (ends.now_ns - ends.usual_ns)[~elsewhere].max(), ends.now_ns)
+    is_slow = np.where(elsewhere, np.arange(len(elsewhere)) % 2 == 0, True)
+    seen = replace(
+        ends, now_ns=now_ns, is_slow=is_slow, chosen=blamed, rivals=rivals, unexplained=np.zeros(0, np.int64)
+    )
+    assert slow_nic._whole_node(slowdown, seen, end_of) == (1 if is_node else None)

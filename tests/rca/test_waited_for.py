@@ -31,8 +31,9 @@ ONSET_NS = ORIGIN_NS + int(AT_S * 1e9)
 
 
 @cache
-def slow(fault: str, victim: int | None, amount: float) -> Window:
-    return window_after(fault, TREES, victim, amount, at_s=AT_S, seconds=SECONDS, physics=PHYSICS)
+def slow(fault: str, victim: int | None, amount: float, ep: int = 4, ahead: int = PHYSICS.ahead) -> Window:
+    layout, physics = replace(TREES, ep=ep), replace(PHYSICS, ahead=ahead)
+    return window_after(fault, layout, victim, amount, at_s=AT_S, seconds=SECONDS, physics=physics)
 
 
 def findings(window: Window) -> tuple[Finding, ...]:
@@ -51,10 +52,17 @@ def test_a_gpu_that_launches_last_of_its_node_is_named() -> None:
     assert (found.rule, found.culprits, found.component) == ("waited_for", (50,), Component.GPU)
 
 
-def test_where_neither_is_seen_the_nodes_ranks_are_tied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waited_for, "launch_alike", lambda slowdown, ranks: False)
-    (found,) = findings(slow("background_compute", 2, 0.6))
-    assert (found.culprits, found.grade, len(found.tied)) == ((), Grade.WEAK, 8)
+@pytest.mark.parametrize(("victim", "amount", "ep"), [(2, 0.6, 1), (0, 0.8, 4)], ids=["dense", "experts"])
+def test_where_neither_is_seen_the_nodes_ranks_are_tied(victim: int, amount: float, ep: int) -> None:
+    """All ops are called long before their time, and in some of them everybody waits longer."""
+    (found,) = findings(slow("background_compute", victim, amount, ep, 12))
+    assert (found.rule, found.culprits, found.grade, len(found.tied)) == ("waited_for", (), Grade.WEAK, 8)
+    assert {rank for one in found.tied for rank in one.ranks} == set(range(8 * victim, 8 * victim + 8))
+
+
+def test_ranks_that_are_only_in_ops_in_which_nobody_waits_say_nothing() -> None:
+    (found,) = findings(slow("background_compute", 2, 0.6, 4, 1))
+    assert (found.rule, found.culprits) == ("waited_for", tuple(range(16, 24)))
 
 
 @pytest.mark.parametrize(("fault", "amount"), [("links_slow", 0.5), ("gpus_slow", 1.7)])
