@@ -18,6 +18,7 @@ from rca.keys import Index, Ints, Mask, Rows, latest, mix
 from rca.settings import SECOND_NS, Settings
 
 PORT_UNKNOWN, PORT_UP, PORT_DOWN = (PORT_STATES.index(name) for name in ("unknown", "up", "down"))
+UNKNOWN_SENT = 2**64 - 1
 STOPPED = ord("T")
 ZOMBIE = ord("Z")
 
@@ -209,16 +210,20 @@ def _io_rate(rows: Rows, newest: Rows) -> Ints:
 
 
 def _nics(window: Window, at: Ints, n_ranks: int) -> tuple[Rows, Ints]:
-    """Newest row of every NIC, and which of them each rank uses: by name, else the only NIC of its node."""
-    rows = window.rows("nic")
-    rows = rows_at(rows, latest(mix(rows["node"], rows["index"]), rows["tick_ns"]))
-    places = window.ranks
+    """Newest row of every NIC, and which of them each rank uses: by name, else the only NIC of its node, if that was ever in use:
+    of many machines a port that was never connected is the only one that is listed."""
+    every = window.rows("nic")
+    own = mix(every["node"], every["index"])
+    newest = latest(own, every["tick_ns"])
+    rows, places = rows_at(every, newest), window.ranks
     names = np.concatenate([np.char.decode(rows["name"], "ascii", "replace"), places["nic"]])
     _, word = np.unique(names, return_inverse=True)
     found = Index(mix(rows["node"], word[: len(rows)])).find(mix(places["node"], word[len(rows) :]))
     nodes, first, counts = np.unique(rows["node"], return_index=True, return_counts=True)
+    sent = rows["tx_bytes"]
+    is_in_use = (sent > 0) & (sent != UNKNOWN_SENT) | np.isin(own[newest], own[every["port_state"] == PORT_UP])
     only = np.full(len(window.nodes) + 1, -1, np.int64)
-    only[nodes[counts == 1]] = first[counts == 1]
+    only[nodes[counts == 1]] = np.where(is_in_use, np.arange(len(rows)), -1)[first[counts == 1]]
     nic = np.full(n_ranks, -1, np.int64)
     nic[at] = np.where((found < 0) & (places["nic"] == ""), only[places["node"]], found)
     return rows, nic

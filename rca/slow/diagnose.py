@@ -92,8 +92,7 @@ def _findings(slowdown: Slowdown, symptom: Symptom, asking: Asking) -> list[Find
     is_steady = any(excess_ms(one) * MS >= OWN_OVER_INSIDE * slowdown.lost_ns for one in late)
     if not is_steady and not any(finding.culprits or finding.tied for finding in found):
         found += [finding for rule in asleep for finding in asking.ask(rule)]
-    for one in late:
-        found = _beside(slowdown, found, one)
+    found = _with_late(slowdown, found, late)
     if not found and not asking.failed:  # what a rule that failed would have said is not known
         found = [finding for rule in only for finding in asking.ask(rule)]
     most = max((excess_ms(finding) for finding in found if finding.culprits or finding.tied), default=0.0)
@@ -117,22 +116,33 @@ def _is_the_less_of(old: Finding, one: Finding) -> bool:
     return is_same and excess_ms(one) >= MUCH_MORE * excess_ms(old)
 
 
-def _beside(slowdown: Slowdown, found: list[Finding], late: Finding) -> list[Finding]:
-    """With a late start: not where half of the lost time is explained inside the ops, nor in a group where something
-    inside explains as much. A group whose own delay is by far the larger has ops that go on slowly too."""
+def _with_late(slowdown: Slowdown, found: list[Finding], late: list[Finding]) -> list[Finding]:
+    """With those who begin late, each beside what shows inside ops. Several may at once: they do not explain each other."""
+    inside, kept = found, list[Finding]()
+    for one in sorted(late, key=lambda finding: -excess_ms(finding)):
+        left = _beside(slowdown, inside, one)
+        if left is not None:
+            inside, kept = left, [*kept, one]
+    return [*inside, *kept]
+
+
+def _beside(slowdown: Slowdown, inside: list[Finding], late: Finding) -> list[Finding] | None:
+    """What of the findings inside ops stands beside a late start; None where it is not said: where half of the lost time is
+    explained inside the ops, or in a group where something inside explains as much. A group whose own delay is by far the
+    larger has ops that go on slowly too."""
     if not late.culprits and not late.tied:
-        return found if any(finding.culprits for finding in found) else [*found, late]
-    if any(finding.grade is Grade.STRONG for finding in found):
-        return found
+        return None if any(finding.culprits for finding in inside) else inside
+    if any(finding.grade is Grade.STRONG for finding in inside):
+        return None
     group = _groups(slowdown, late)
-    same = [finding for finding in found if _groups(slowdown, finding) & group]
+    same = [finding for finding in inside if _groups(slowdown, finding) & group]
     if any(
         excess_ms(finding) >= OWN_OVER_INSIDE * excess_ms(late)
         for finding in same
         if not (_is_passed_on(finding, late) or _is_less_of_the_same(finding, late))
     ):
-        return found
-    return [*(finding for finding in found if finding not in same), late]
+        return None
+    return [finding for finding in inside if finding not in same]
 
 
 def _is_passed_on(inside: Finding, late: Finding) -> bool:

@@ -12,6 +12,7 @@ from ingest.window import Window, load_window, save_window
 from nccl_instrument.tables import RECEIVE, RECEIVED
 from rca.diagnose import diagnose
 from rca.findings import Component, Diagnosis, FaultKind, Grade, State, Symptom, SymptomKind
+from rca.ranks import PORT_DOWN
 from tests.windows import make_window
 
 STOP_COMPUTE, STOP_NETWORK = FaultKind.COMPUTATION_FAIL_STOP, FaultKind.COMMUNICATION_FAIL_STOP
@@ -83,6 +84,22 @@ def test_a_nic_that_is_down_is_named_with_all_ranks_that_use_it() -> None:
 def test_a_nic_that_went_down_is_named_though_nobody_says_which_rank_uses_it(victim: int) -> None:
     best = diagnosis_of(nic_down=victim, nics_known=False).findings[0]
     assert (best.culprits, best.component, best.grade) == ((victim,), Component.NIC, Grade.MODERATE)
+
+
+@pytest.mark.parametrize(("sent", "is_nic"), [(0, False), (2**64 - 1, False), (10**9, True)])
+@pytest.mark.parametrize("transport", ["IB", "Socket"])
+def test_the_only_port_that_is_listed_is_the_ranks_own_if_it_was_ever_in_use(
+    transport: str, sent: int, is_nic: bool
+) -> None:
+    """A machine may list a card that was never connected, while the job uses what is not listed."""
+    window = make_window(stuck_before=5, transport=transport, nics_per_node=1, nics_known=False)
+    nic = window.rows("nic").copy()
+    nic["port_state"], nic["tx_bytes"] = PORT_DOWN, sent
+    cut = dataclasses.replace(window, tables={**window.tables, "nic": nic})
+    symptom = Symptom(SymptomKind.FAILURE, "job", 1, window.end_ns - 10**10, window.end_ns, 0, (), "No op completed.")
+    found = diagnose(cut, symptom).findings
+    assert any(one.component is Component.NIC for one in found) == is_nic
+    assert is_nic or (found[0].culprits, found[0].component) == ((5,), Component.SOFTWARE)
 
 
 def test_with_unknown_ports_only_the_link_is_named_and_nobody_blamed() -> None:

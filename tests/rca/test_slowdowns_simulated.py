@@ -44,6 +44,16 @@ def blamed(diagnosis: Diagnosis) -> set[int]:
     return {rank for finding in diagnosis.findings for rank in finding.culprits}
 
 
+@pytest.mark.parametrize(("slower", "slow_too"), [(5, 1), (1, 5), (2, 3)])
+def test_of_two_slow_gpus_both_are_named_the_slower_one_first(slower: int, slow_too: int) -> None:
+    layout = replace(RING, dp=8)
+    faults = (
+        make_fault("gpu_slow", layout, AT_S, victim=rank, amount=by) for rank, by in ((slower, 3.0), (slow_too, 2.2))
+    )
+    found = diagnosed(window_of(run(layout, *faults, seconds=SECONDS))).findings
+    assert [(one.culprits, one.grade) for one in found] == [((slower,), Grade.STRONG), ((slow_too,), Grade.STRONG)]
+
+
 @pytest.mark.parametrize("fault", ["recompile", "clock_skew", "warm_experts"])
 def test_what_is_healthy_blames_nobody(fault: str) -> None:
     layout = EXPERTS if fault == "warm_experts" else EIGHT
