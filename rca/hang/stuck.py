@@ -17,6 +17,9 @@ from rca.hang.members import known_members
 from rca.keys import Ints
 from rca.settings import Settings
 
+PARTS = 3
+"""Of a time: who completes ops in each of them goes on all the while."""
+
 
 @dataclass(frozen=True, slots=True)
 class Watched:
@@ -74,6 +77,20 @@ def resumed_ranks(window: Window, watched: tuple[Watched, ...], delta_ns: int, s
     during = (done["done_ns"] > since + settings.spread_ns) & (done["done_ns"] < heard - settings.spread_ns)
     busy = set(done["rank"][during].tolist())
     return [one.rank for one in watched if one.active_ns > heard - settings.spread_ns and one.rank not in busy]
+
+
+def ranks_going_on(window: Window, since_ns: int, settings: Settings) -> Ints:
+    """Global ranks, ascending, that have completed ops in every part of the time since then."""
+    done = window.rows("op")
+    start_ns = since_ns + settings.spread_ns
+    part = (
+        (done["done_ns"].astype(np.int64) - start_ns) * PARTS // max(window.end_ns - settings.spread_ns - start_ns, 1)
+    )
+    each = [done["rank"][(done["done_ns"] > start_ns) & (part == one)] for one in range(PARTS)]
+    found = np.unique(each[0])
+    for ranks in each[1:]:
+        found = np.intersect1d(found, ranks)
+    return found.astype(np.int64)
 
 
 def _only(window: Window, ranks: Ints) -> Window:

@@ -33,7 +33,7 @@ from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 30
+VERSION = 31
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
@@ -122,7 +122,7 @@ def _everybody(slowdown: Slowdown, ends: Ends) -> Finding:
     if not ends.is_half:
         return found
     more = " All connections are slow: about every second NIC being slow would look the same, and which cannot be told."
-    return replace(found, sentence=found.sentence.replace("no one of them is to blame", "nobody is blamed") + more)
+    return replace(found, sentence=found.sentence + more)
 
 
 def _taken(ends: Ends, end_of: Ints, shares: Floats) -> tuple[int, ...]:
@@ -262,8 +262,9 @@ def _nics(slowdown: Slowdown, ends: Ends, end_of: Ints, sure: tuple[int, ...]) -
         return _finding(slowdown, ends, end_of, sure, Component.NIC, said)
     if node_name(slowdown, tuple(_users(end_of, sure).tolist())):
         return _finding(slowdown, ends, end_of, sure, Component.NIC, f"{said}; {ONE_NODES}")
-    said = f"{said}; NICs do not break at once, so it is the network they share"
-    return _finding(slowdown, ends, end_of, sure, Component.NETWORK, said)
+    said = f"{said}; NICs seldom break at once, so it is likelier the network they share than each of them"
+    one = _finding(slowdown, ends, end_of, sure, Component.NETWORK, said)
+    return replace(one, grade=Grade.MODERATE, score=round(0.8 * one.score, 4)) if one.grade is Grade.STRONG else one
 
 
 def _sent_only(ends: Ends, sure: tuple[int, ...], one: Finding) -> Finding:

@@ -52,12 +52,18 @@ def of_whole_node(found: Finding) -> Finding:
 def for_everybody(
     rule: str, version: int, slowdown: Slowdown, component: Component, excess_ns: Floats, what: str
 ) -> Finding:
-    """The finding that the whole job shows it: no rank is to blame."""
+    """The finding that the whole job shows it, or most of it: no rank is blamed."""
     ranks = tuple(int(rank) for rank in slowdown.iterations.ranks[excess_ns > 0])
+    n = len(slowdown.iterations.ranks)
+    is_all = len(ranks) == n
+    whose = f"Everybody {what}: all {n} ranks, so nobody is blamed." if is_all else (
+        f"Most of the job {what}: {len(ranks)} of {n} ranks ({named(ranks)}). What they share is likelier than so many faults "
+        "at once, so nobody is blamed."
+    )  # fmt: skip
     return Finding(
         rule=rule, version=version, subject=Subject("job", slowdown.window.job, ranks), component=component,
         kind=FaultKind.GROUP_ANOMALY, culprits=(), score=0.8, grade=Grade.MODERATE,
-        sentence=f"Everybody {what}: {len(ranks)} of {len(slowdown.iterations.ranks)} ranks, no one of them is to blame.",
+        sentence=whose,
         evidence=(
             *_lengths(slowdown),
             Evidence("excess of the ranks, median", round(float(np.median(excess_ns)) / MS, 1), PER_ITERATION, "op"),

@@ -21,7 +21,7 @@ from ingest.window import Window
 from rca.findings import CREPT, HABIT, Symptom, SymptomKind
 from rca.hang.progress import Progress, state_of
 from rca.hang.sinks import Sink, sinks
-from rca.hang.stuck import Watched, resumed_ranks, watched_ranks
+from rca.hang.stuck import Watched, ranks_going_on, resumed_ranks, watched_ranks
 from rca.holes import unread
 from rca.keys import Ints, Mask, latest, mix
 from rca.ranks import lost_nodes
@@ -101,7 +101,7 @@ def _standing(
     found, held = [], ""
     if stuck and state is not None:
         held = _held_by_return(window, settings) or _held_by_news(window, watched, delta, settings)
-        held = held or _held_by_io(state, stuck, settings)
+        held = held or _held_by_io(state, stuck, settings) or _held_by_going_on(state, stuck, settings)
         if not held:
             found.append(_failure(window, stuck, delta))
     silence = _silence(window, state, gone, settings)
@@ -267,6 +267,21 @@ def _held_by_io(state: Progress, stuck: list[Watched], settings: Settings) -> st
     ranks = state.ranks.names(np.array(sorted(busy), np.int64))
     rate = max(int(state.ranks.io_rate[at]) for at in busy) / 1e6
     return f"The job waits for {named(ranks)}, which moves {rate:.1f} MB/s of files: late, not stuck."
+
+
+def _held_by_going_on(state: Progress, stuck: list[Watched], settings: Settings) -> str:
+    """A sentence when all for whom some wait go on completing ops all the while: who waits for them may do so by design, as
+    one that evaluates waits for the next weights, and holds up nobody."""
+    found, since_ns = sinks(state), min(one.since_ns for one in stuck)
+    ends = sorted({at for sink in found for at in sink.ranks})
+    if not ends or any(not sink.ranks or sink.is_deadlock for sink in found):
+        return ""
+    ranks = state.ranks.names(np.array(ends, np.int64))
+    if not np.isin(ranks, ranks_going_on(state.window, since_ns, settings)).all():
+        return ""
+    longest_s = max(one.stalled_ns for one in stuck) / SECOND_NS
+    those, others = named([one.rank for one in stuck]), named(ranks)
+    return f"No op has completed for {longest_s:.1f} s on {those}, yet those they wait for, {others}, complete ops all the while."
 
 
 def _may_wait_for(state: Progress, sink: Sink, busy: set[int]) -> bool:

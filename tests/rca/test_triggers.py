@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -112,6 +113,22 @@ def test_another_ranks_io_excuses_nobody() -> None:
 
 def test_a_frozen_rank_is_not_excused_by_io() -> None:
     assert kinds(make_window(frozen=5, io_bytes_per_s={5: 5_000_000})) == [SymptomKind.FAILURE]
+
+
+@pytest.mark.parametrize(("seconds_ago", "is_held"), [(range(12), True), (range(5, 12), False), ((), False)])
+def test_who_waits_for_a_rank_that_goes_on_all_the_while_holds_up_nobody(
+    seconds_ago: Sequence[int], is_held: bool
+) -> None:
+    """As one that evaluates waits for the next weights. seconds_ago: when rank 3 completed ops of another communicator."""
+    window = make_window(stuck_before=3)
+    ops = window.rows("op")
+    more = np.repeat(ops[ops["rank"] == 3][:1], len(seconds_ago))
+    more["comm_id"], more["op"] = 77, np.arange(len(more))
+    more["done_ns"] = window.end_ns - np.array(seconds_ago, np.int64) * SECOND_NS - SECOND_NS // 10
+    more["enqueued_ns"] = more["done_ns"] - SECOND_NS // 100
+    seen = look(replace(window, tables={**window.tables, "op": np.concatenate([ops, more])}), USUAL)
+    assert ([one.kind for one in seen.symptoms] == []) == is_held
+    assert is_held == ("those they wait for, rank 3, complete ops all the while" in seen.held)
 
 
 @pytest.mark.parametrize("fault", ["nic_down", "frozen", "stuck_before", "proxy_asleep", "gpu_hung"])
