@@ -30,7 +30,7 @@ from rca.words import communicator_names
 OWN_OVER_INSIDE = 0.5
 MUCH_MORE = 3.0  # times as much as what is said of the same ranks already
 OVER_UNSURE = 1.5
-"""Times as much as a tie says, that is not sure and may be of somebody else."""
+"""Times as much as what is not sure says: a tie that may be of somebody else, or copies of who begins late."""
 HALF = 0.5
 SECOND_MIN = 0.5
 """Of what the worst accounts for: less, elsewhere, may be how the others fell in line with it."""
@@ -139,7 +139,7 @@ def _beside(slowdown: Slowdown, inside: list[Finding], late: Finding) -> list[Fi
     if any(
         excess_ms(finding) >= OWN_OVER_INSIDE * excess_ms(late)
         for finding in same
-        if not (_is_passed_on(finding, late) or _is_less_of_the_same(finding, late))
+        if not (_is_passed_on(finding, late) or _is_less_of_the_same(finding, late) or _is_of_its_work(finding, late))
     ):
         return None
     return [finding for finding in inside if finding not in same]
@@ -152,6 +152,13 @@ def _is_passed_on(inside: Finding, late: Finding) -> bool:
     is_copy = inside.component is Component.COPY and bool(tied) and not inside.culprits
     is_sure = late.grade is Grade.STRONG and bool(late.culprits) and inside.subject.node == late.subject.node
     return is_copy and is_sure and not tied & set(late.culprits) and excess_ms(late) >= excess_ms(inside)
+
+
+def _is_of_its_work(inside: Finding, late: Finding) -> bool:
+    """Whether copies that are not surely slow are of who surely begins late, by more: a GPU at its own work hands over late."""
+    is_copy = inside.component is Component.COPY and inside.grade is not Grade.STRONG and bool(inside.culprits)
+    is_sure = late.grade is Grade.STRONG and set(inside.culprits) <= set(late.culprits)
+    return is_copy and is_sure and excess_ms(late) > OVER_UNSURE * excess_ms(inside)
 
 
 def _is_less_of_the_same(inside: Finding, late: Finding) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject
-from rca.slow.diagnose import _is_less_of_the_same, _is_passed_on, _with_next
+from rca.slow.diagnose import _is_less_of_the_same, _is_of_its_work, _is_passed_on, _with_next
 from rca.slow.slow_words import PER_ITERATION
 
 SLOW = FaultKind.COMPUTATION_FAIL_SLOW
@@ -38,6 +38,15 @@ def test_chunks_that_wait_where_a_ring_enters_and_leaves_a_node_wait_for_the_ran
 )
 def test_else_what_is_seen_inside_stands(inside: Finding, late: Finding) -> None:
     assert not _is_passed_on(inside, late)
+
+
+def test_copies_of_who_surely_begins_late_by_more_are_of_its_own_work_unless_they_are_surely_slow() -> None:
+    copies = replace(ENDS, culprits=(18,), tied=(), evidence=(Evidence("waited", 100.0, PER_ITERATION),))
+    assert _is_of_its_work(copies, LATE)
+    assert not _is_of_its_work(replace(copies, grade=Grade.STRONG), LATE)
+    assert not _is_of_its_work(replace(copies, culprits=(17, 18)), LATE)
+    assert not _is_of_its_work(replace(copies, evidence=ENDS.evidence), LATE)
+    assert not _is_of_its_work(copies, replace(LATE, grade=Grade.MODERATE))
 
 
 NODE = replace(LATE, subject=Subject("node", "node2", (16, 17, 18)), component=Component.NODE, culprits=(16, 17, 18))
