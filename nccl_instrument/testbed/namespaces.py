@@ -18,7 +18,8 @@ SUBNET = "10.77"
 MTU = 9000
 BURST_BYTES = 64 * 1024
 QUEUE_BYTES = 4 * 1024 * 1024  # never drops: in-flight data is bounded by credits
-RTO_MAX_MS = 1000  # TCP's back-off would delay recovery by as much as the outage lasted
+RTO_MAX_MS = 2000  # TCP's back-off would delay recovery by as much as the outage lasted
+PROBES_MAX = 255  # a NIC that is down sends nothing, and a socket gives up after so many tries to: some eight minutes
 
 NAMESPACE_SETTINGS = {
     # Two NICs of a node are in one subnet: each must answer for itself only.
@@ -28,6 +29,7 @@ NAMESPACE_SETTINGS = {
     "net/ipv4/conf/default/rp_filter": 0,
     "net/ipv4/tcp_slow_start_after_idle": 0,
     "net/ipv4/tcp_rto_max_ms": RTO_MAX_MS,
+    "net/ipv4/tcp_retries2": PROBES_MAX,
     "net/ipv6/conf/all/disable_ipv6": 1,
     "net/ipv6/conf/default/disable_ipv6": 1,
 }

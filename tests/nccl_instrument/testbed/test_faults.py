@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +59,19 @@ def test_a_nic_that_is_down_hangs_the_job_until_it_is_healed(linked_job: Running
     assert job.ask("heal", fault="nic_down", rank=3)["ok"]
     job.trains()
     assert read(folder, "carrier") == "1"
+
+
+GIVES_UP_S = 18  # a socket of a link that is down, after the kernel's usual fifteen tries
+
+
+@pytest.mark.live
+def test_a_nic_that_was_down_for_longer_than_sockets_usually_bear_does_not_end_the_job(linked_job: RunningJob) -> None:
+    job = linked_job
+    job.ask("inject", fault="nic_down", rank=4)
+    job.hangs()
+    time.sleep(GIVES_UP_S)
+    job.ask("heal", fault="nic_down", rank=4)
+    job.trains()
 
 
 def test_a_limited_nic_slows_the_job_to_what_its_wire_carries(linked_job: RunningJob) -> None:
