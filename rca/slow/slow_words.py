@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +10,14 @@ import numpy as np
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject
 from rca.settings import SECOND_NS
 from rca.slow.breakdown import began_ns, cover_of, parts_of
-from rca.slow.slowdown import Slowdown
+from rca.slow.slowdown import Slowdown, uses_sockets
 from rca.slow.streams import Floats
 from rca.words import capitalised, named
 
 MS = 1_000_000
 PER_ITERATION = "ms per iteration"
 STRONG_SHARE = 0.5
+SHELL_SAFE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
 def finding_of(
@@ -37,10 +39,23 @@ def finding_of(
         score=round(min(0.5 + 0.5 * share, 1.0) * (1.0 if grade is Grade.STRONG else 0.8), 4), grade=grade,
         sentence=f"{capitalised(said)}: {excess_ns / MS:.0f} ms of every iteration, {where}.",
         evidence=(*_lengths(slowdown), Evidence(measured, round(excess_ns / MS, 1), PER_ITERATION, "op", ranks[0])),
-        advice=f"On {node or f'the node of {named(ranks)}'}: {told}.",
+        advice=f"On {node or f'the node of {named(ranks)}'}: {_of_card(told, slowdown, who)}.",
         cover=cover_of(slowdown, np.array(who, np.int64), shown), parts=parts_of(slowdown, who[0]),
         began_ns=began_ns(slowdown),
     )  # fmt: skip
+
+
+def _of_card(told: str, slowdown: Slowdown, who: tuple[int, ...]) -> str:
+    """Commands with the name of the only NIC of these ranks (positions), if it is known: an interface, or an RDMA card."""
+    nic = np.unique(slowdown.ranks.nic[slowdown.at[list(who)]])
+    if len(nic) != 1 or nic[0] < 0:
+        return told
+    name = slowdown.ranks.nics["name"][nic[0]].decode("ascii", "replace")
+    if not SHELL_SAFE.fullmatch(name):
+        return told
+    if uses_sockets(slowdown.window):
+        return told.replace("ethtool -S DEVICE", f"ethtool -S {name}")
+    return told.replace("rdma statistic show", f"rdma statistic show link {name}/1")
 
 
 def of_whole_node(found: Finding) -> Finding:

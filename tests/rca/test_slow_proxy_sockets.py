@@ -77,6 +77,15 @@ def test_nics_of_a_node_of_which_others_are_as_fast_as_ever_or_that_need_no_cpu_
     assert found and not any(one.component is Component.PROXY for one in found)
 
 
+@pytest.mark.parametrize(
+    ("transport", "command"), [("Socket", "ethtool -S {nic}"), ("IB", "rdma statistic show link {nic}/1")]
+)
+def test_what_to_look_at_names_the_nic(transport: str, command: str) -> None:
+    window = with_slow_nics((4,), transport)
+    nic = str(window.ranks["nic"][window.ranks["rank"] == 4][0])
+    assert nic and command.format(nic=nic) in on_nics((4,), transport).findings[0].advice
+
+
 def test_where_every_nic_of_a_node_is_slow_over_sockets_it_is_who_carries_the_data() -> None:
     best = on_nics((4, 5, 6, 7), "Socket").findings[0]
     assert (best.component, best.culprits, best.subject.node) == (Component.PROXY, (4, 5, 6, 7), "node1")
