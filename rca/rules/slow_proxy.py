@@ -31,7 +31,7 @@ from rca.slow.slowdown import Slowdown, lengths_ns, uses_sockets
 from rca.slow.streams import Floats
 
 RULE = "slow_proxy"
-VERSION = 12
+VERSION = 13
 NEEDS = frozenset({GPU_READY_NAME, TRANSMITTED_NAME, DONE_NAME})
 
 COPY_COVERED_MIN = 0.5
@@ -166,7 +166,8 @@ def _pass_all_late(slowdown: Slowdown) -> list[tuple[Ints, float]]:
 
 
 def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
-    """The late ranks of each node; all of the node's, when half of them are late and nothing speaks for the others.
+    """The late ranks of each node; all of the node's, when half of them are late, or one is and most look so, and nothing
+    speaks for the others.
 
     Of fewer, those whose chunks lie longer than a mate's full way out explains: a slow NIC behind one fills it too. Nobody is
     named whose own sends are on the wire as long as ever, nor alone whose own chunks are taken in time. Of several whose slow
@@ -187,7 +188,8 @@ def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
         n_late = int(late.looks_late[there].sum())
         alike = _are_alike(longer, n_late, len(there)) or _every_one(slowdown, late, senders)
         is_own = wire >= SHARE_MIN * slowdown.lost_ns  # not only what the ranks have that a ring goes on to
-        is_whole = one >= 0 and 2 * len(mine) >= len(there) > 1 and alike and not clears[there].any()
+        is_many = 2 * len(mine) >= len(there) > 1 or _are_most(n_late, len(there))
+        is_whole = one >= 0 and is_many and alike and not clears[there].any()
         is_whole = is_whole and bool(is_own[senders].any())
         takes = slowdown.waits[Wait.COPY].excess_ns >= COPY_MIN * wire
         few = mine[is_more[mine] & is_own[mine] & takes[mine]]
@@ -198,9 +200,13 @@ def _by_node(slowdown: Slowdown, late: _Late) -> list[Ints]:
 
 def _are_alike(longer: Floats, n_late: int, n_ranks: int) -> bool:
     """Whether all that a node of so many ranks sends is about as much slower. longer: (k,) times as long, of those who send."""
-    is_most = n_ranks >= MATES_MIN and n_late >= MOST_MIN * n_ranks
-    least = ALIKE_IF_MOST_MIN if is_most else ALIKE_MIN
+    least = ALIKE_IF_MOST_MIN if _are_most(n_late, n_ranks) else ALIKE_MIN
     return len(longer) > 1 and bool((longer >= least * longer.max()).all())
+
+
+def _are_most(n_late: int, n_ranks: int) -> bool:
+    """Whether nearly all ranks of a node with many look late, surely so or not."""
+    return n_ranks >= MATES_MIN and n_late >= MOST_MIN * n_ranks
 
 
 def _every_one(slowdown: Slowdown, late: _Late, senders: Ints) -> bool:

@@ -154,11 +154,13 @@ def test_what_began_a_little_later_or_ended_is_there_all_the_time(lengths_ms: tu
     assert not comes_and_goes(*lengths_ms)
 
 
-@pytest.mark.parametrize(("n_looking", "n_named"), [(4, 0), (5, 0), (6, 8), (8, 8)])
+@pytest.mark.parametrize(
+    ("n_sure", "n_looking", "n_named"), [(4, 4, 0), (4, 5, 0), (4, 6, 8), (4, 8, 8), (3, 8, 8), (3, 5, 0), (1, 6, 8)]
+)
 def test_who_looks_late_in_a_third_of_its_ops_counts_beside_others_of_its_node(
-    monkeypatch: pytest.MonkeyPatch, n_looking: int, n_named: int
+    monkeypatch: pytest.MonkeyPatch, n_sure: int, n_looking: int, n_named: int
 ) -> None:
-    """Four of eight are late throughout; what the ring's entry sends is half as much longer as what its exit sends."""
+    """So many of eight are late throughout; what the ring's entry sends is half as much longer as what its exit sends."""
     monkeypatch.setattr(slow_proxy, "uses_sockets", lambda window: False)
     monkeypatch.setattr(slow_proxy, "_every_one", lambda *_: False)
     monkeypatch.setattr(slow_proxy, "_end_at_one_nic", lambda *_: True)
@@ -169,5 +171,6 @@ def test_who_looks_late_in_a_third_of_its_ops_counts_beside_others_of_its_node(
     job: Any = SimpleNamespace(
         window=None, nodes=np.zeros(8, np.int64), waits=waits, inside=inside, sum=lambda values: values, lost_ns=600.0
     )
-    late = slow_proxy._Late(seen, seen, rank % 2 == 1, rank < n_looking, Edges(*(np.zeros(0, np.int64),) * 5))
+    is_sure = (rank % 2 == 1) & (rank < 2 * n_sure)
+    late = slow_proxy._Late(seen, seen, is_sure, rank < n_looking, Edges(*(np.zeros(0, np.int64),) * 5))
     assert [len(at) for at in slow_proxy._by_node(job, late)] == ([n_named] if n_named else [])
