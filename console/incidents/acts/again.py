@@ -22,6 +22,7 @@ from console.dumps.wanted import ask_for
 from console.incidents import lifecycle
 from console.incidents.acts.asking import BEFORE_NS
 from console.incidents.models import ConditionState, DiagnosisRevision, Incident
+from console.incidents.watching.graver import BEGAN_ANEW
 from console.incidents.watching.kept import keep_evidence, load_normal
 from console.incidents.watching.revise import SECOND, answer, evidence_span, evidence_start_ns, read_and_diagnose, store
 from console.incidents.watching.thresholds import settings_of
@@ -95,11 +96,11 @@ def _answer_one(incident: Incident) -> None:
 
 
 def symptom_of(incident: Incident, newest: DiagnosisRevision | None) -> Symptom:
-    """The symptom that was diagnosed last; before any diagnosis the one the incident opened with."""
+    """The symptom that was diagnosed last; before any diagnosis the one with which its trouble began."""
     if newest is not None:
         return diagnosis_from_json(newest.body).symptom
-    opened = incident.timeline.filter(verb="opened").first()
-    note, comm_id = opened.note if opened else incident.headline, int(incident.comm_id or "0", 16)
+    began = incident.timeline.filter(verb__in=("opened", *BEGAN_ANEW)).order_by("-id").first()
+    note, comm_id = began.note if began else incident.headline, int(incident.comm_id or "0", 16)
     symptom = _symptom(incident, SymptomKind(incident.symptom), incident.first_symptom_ns, note)
     return replace(symptom, seen_ns=incident.triggered_ns, comm_id=comm_id)
 

@@ -22,6 +22,7 @@ from console.incidents import lifecycle
 from console.incidents.models import Certainty, DiagnosisRevision, Incident
 from console.incidents.rows import CULPRITS_SHOWN_MAX
 from console.incidents.watching.changes import changes
+from console.incidents.watching.graver import is_graver_kind, is_outgrown
 from console.incidents.watching.suspicion import UNDIAGNOSED, suspected_headline
 from console.incidents.watching.thresholds import settings_of
 from console.stages.joining import staged
@@ -88,7 +89,7 @@ def revise(
     `seen` is the window of the look; it is used as it is while it reaches back to before the trouble. sight: the diagnosis that
     the same look opened the incident for, which is not made twice.
     """
-    if _is_due(incident):
+    if _is_due(incident) and not is_outgrown(incident, symptom):
         since = replace(symptom, at_ns=min(symptom.at_ns, incident.first_symptom_ns))  # later looks see less far back
         found = partial(_evidence, incident, since, seen, thresholds, sight)
         _diagnose_in_look(incident, found, thresholds)
@@ -288,9 +289,11 @@ def _is_due(incident: Incident) -> bool:
 
 
 def _is_news(incident: Incident, newest: DiagnosisRevision | None, diagnosis: Diagnosis) -> bool:
-    if newest is None or incident.certainty == Certainty.SUSPECTED:
-        return newest is None or bool(diagnosis.findings)
+    if newest is None:
+        return True
     before = diagnosis_from_json(newest.body)
+    if incident.certainty == Certainty.SUSPECTED:  # the first diagnosis of a graver trouble counts, whatever it says
+        return bool(diagnosis.findings) or is_graver_kind(diagnosis.symptom.kind, before.symptom.kind)
     if not diagnosis.findings and before.findings and before.findings[0].grade is not Grade.WEAK:
         return False  # evidence that scrolled away does not take back a name
     return answer(diagnosis) != answer(before)
