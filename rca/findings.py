@@ -21,7 +21,7 @@ NOBODY_ASKED = "Nobody stands out in what was looked at."
 
 
 class SymptomKind(StrEnum):
-    """What a trigger saw. The incident's key uses it, so a symptom never changes its kind."""
+    """What a trigger saw. The incident's key uses it, as of its opening, so a symptom never changes its kind."""
 
     FAILURE = "failure"  # ops in progress, none completed for Δ (Mycroft Alg. 1)
     STRAGGLER = "straggler"  # throughput halved or op interval doubled

@@ -11,6 +11,7 @@ from typing import Final
 
 from console.incidents import lifecycle
 from console.incidents.models import Incident
+from console.incidents.watching.graver import BEGAN_ANEW
 from ingest.door import dumps
 from ingest.models import Attempt, DumpRequest, Rank
 from nccl_instrument.dumps import EPOCHS, RECORDER, STACKS
@@ -58,9 +59,10 @@ def ask_quietly(attempt_id: int, kinds: tuple[str, ...]) -> DumpRequest | None:
 
 
 def began_at(incident: Incident) -> datetime:
-    """When what fires now began to: the same incident may have fired before, and its dumps then tell nothing of now."""
-    fired = incident.timeline.filter(verb="fired again").order_by("-id").first()
-    return fired.at if fired is not None else incident.opened_at
+    """When what fires now began to: the same incident may have fired before, or for less, and its dumps then tell nothing of
+    now."""
+    anew = incident.timeline.filter(verb__in=BEGAN_ANEW).order_by("-id").first()
+    return anew.at if anew is not None else incident.opened_at
 
 
 def asked_since(attempt_id: int, since: datetime) -> list[DumpRequest]:

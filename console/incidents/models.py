@@ -51,12 +51,12 @@ class ActorKind(models.TextChoices):
 class Incident(models.Model):
     """A diagnosis people should handle; its number is its primary key.
 
-    key: job, attempt, symptom kind and communicator, never the culprit. version rises with every change and is the
-    precondition of the next. last_seen_ns: data time of the newest look that saw the symptom; analysed_at: when it was last
-    diagnosed; clean_looks, clean_look_at: the hysteresis of the condition; asked_at: since when somebody waits for a
-    diagnosis. These five change without a new version. pages: people should be woken. dumps_wanted: what nodes are asked for.
-    acted_version: the version that the newest act of a person or script made. acknowledged_until: when the acknowledgement
-    ends by itself; acknowledged_reach, acknowledged_severity: how many ranks it concerned and how bad it was then.
+    key: job, attempt, symptom kind and communicator as it opened, never the culprit. symptom, first_symptom_ns, triggered_ns:
+    of what it is about now. version rises with every change and is the next one's precondition. last_seen_ns: data time of the
+    newest look that saw the symptom; analysed_at: when it was last diagnosed; clean_looks, clean_look_at: the condition's
+    hysteresis; asked_at: since when somebody waits. These five change without a version. pages: people should be woken.
+    dumps_wanted: what nodes are asked for. acted_version: the version that the newest act of a person or script made.
+    acknowledged_until: when that ends by itself; acknowledged_reach, acknowledged_severity: how many ranks and how bad then.
     suspects: who may have started it, culprits or a tie: the first of n_suspects. culprit_nodes: where these run, as far as is
     known; nodes_known: that is all. culprit_racks: of these, clusters: of all the attempt's nodes; in both "" stands for nodes
     that declare none. review: what the newest says. attached_to: the incident whose handling is its own; n_attached: how many.

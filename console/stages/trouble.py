@@ -11,11 +11,12 @@ from typing import Final
 from django.db.models import QuerySet
 
 from console.incidents.models import ConditionState, Incident, TimelineEntry
+from console.incidents.watching.graver import GOT_WORSE
 from rca.findings import SymptomKind
 from rca.settings import SECOND_NS
 
 KINDS: Final = (SymptomKind.FAILURE.value, SymptomKind.STRAGGLER.value, SymptomKind.IDLE.value)
-BEGINS: Final = ("opened", "fired again", "reopened")
+BEGINS: Final = ("opened", "fired again", "reopened", GOT_WORSE)
 ENDS: Final = (ConditionState.CLEAR.value, "resolved")
 BEFORE_NS: Final = 60 * SECOND_NS
 """So long before its incident a trouble may have begun, of a bout of which no more is known."""
@@ -48,17 +49,20 @@ def _joined(bouts: list[Bout]) -> list[Bout]:
 
 
 def _earlier(incidents: QuerySet[Incident], since_ns: int) -> list[Bout]:
-    """Their bouts that have ended, as the timelines tell them."""
+    """Their bouts that have ended, as the timelines tell them. What got worse ends one and begins one, unless nothing but an
+    agent was lost before."""
     entries = TimelineEntry.objects.filter(incident__in=incidents, verb__in=(*BEGINS, *ENDS)).order_by("-id")
-    told = list(entries.values_list("incident_id", "verb", "at")[:ENTRIES_MAX])[::-1]
+    told = list(entries.values_list("incident_id", "verb", "at", "incident__key")[:ENTRIES_MAX])[::-1]
     is_cut = len(told) == ENTRIES_MAX
     found, began_ns = [(since_ns + 1, _ns(told[0][2]))] if is_cut else list[Bout](), dict[int, int]()
-    for incident, verb, at in told:
+    for incident, verb, at, key in told:
         at_ns = _ns(at)
+        if verb in (*ENDS, GOT_WORSE) and incident in began_ns:
+            before_ns = began_ns.pop(incident)
+            if verb != GOT_WORSE or f":{SymptomKind.SILENCE}:" not in key:
+                found.append((before_ns - BEFORE_NS, at_ns))
         if verb in BEGINS:
             began_ns.setdefault(incident, at_ns)
-        elif incident in began_ns:
-            found.append((began_ns.pop(incident) - BEFORE_NS, at_ns))
     return found
 
 

@@ -81,9 +81,7 @@ def result(one: Experiment, watch: Watch) -> Row:
     detect_s = None if incident is None or is_false else round((incident.triggered_ns - starts_ns) / SECOND, 2)
     found = scored(one, true, answers)
     asked = (
-        [explain_by_ops(watch.evidence, incident.symptom)]
-        if watch.evidence is not None and incident is not None
-        else []
+        [explain_by_ops(watch.evidence, incident.about)] if watch.evidence is not None and incident is not None else []
     )
     ops = scored(one, true, [] if is_false else list(asked))
     return {

@@ -27,6 +27,7 @@ from django.conf import settings as console_settings
 
 from console.incidents.models import Certainty
 from console.incidents.watching import revise, watch
+from console.incidents.watching.graver import is_graver_kind
 from console.incidents.watching.over import is_over
 from ingest.door.listening import GAP
 from ingest.traces.narrow import BEFORE_NS, LAST, LATE, NARROW, REST_NS, TICKED
@@ -54,15 +55,39 @@ GAP_NS: Final = int(GAP.total_seconds() * SECOND)
 
 @dataclass
 class Followed:
-    """An incident: what was seen first, and the answers. Times are unix ns in data time."""
+    """An incident: what was seen first, and the answers. Times are unix ns in data time.
+
+    graver: what it is about since it got worse. is_suspected: nobody is named of what it is about.
+    """
 
     symptom: Symptom
     triggered_ns: int
     last_seen_ns: int
     analysed_ns: int | None = None
+    graver: Symptom | None = None
+    is_suspected: bool = True
     answer: Diagnosis | None = None
     first: Diagnosis | None = None
     first_ns: int = 0
+
+    @property
+    def about(self) -> Symptom:
+        """The symptom with which the trouble began that it is about."""
+        return self.graver or self.symptom
+
+    @property
+    def began_ns(self) -> int:
+        """When that was seen."""
+        return self.graver.seen_ns if self.graver else self.triggered_ns
+
+    def get_worse(self, symptom: Symptom) -> None:
+        """As watch._start_anew."""
+        self.graver, self.analysed_ns, self.is_suspected = symptom, None, True
+
+    def is_outgrown(self, symptom: Symptom) -> bool:
+        """As graver.is_outgrown."""
+        is_lesser = is_graver_kind(self.about.kind, symptom.kind)
+        return self.graver is not None and is_lesser and symptom.at_ns < self.about.at_ns
 
     def is_settled(self, now_ns: int) -> bool:
         """Whether the second diagnosis that counts is known."""
@@ -163,14 +188,17 @@ class Watch:
         return self._window(start_ns, window.end_ns, ("op",), only=nodes, ranks=ranks)
 
     def _fire(self, symptom: Symptom, window: Window) -> None:
-        judged = self._judged(symptom, window) if self.incident is None else revise.Judged(is_worth=True)
-        if not judged.is_worth:
-            return
+        is_new = self.incident is None or is_graver_kind(symptom.kind, self.incident.about.kind)
+        judged = self._judged(symptom, window) if is_new else revise.Judged(is_worth=True)
         if self.incident is None:
+            if not judged.is_worth:
+                return
             self.incident = Followed(symptom, symptom.seen_ns, window.end_ns)
+        elif is_new and judged.is_worth:
+            self.incident.get_worse(symptom)
         self.incident.last_seen_ns = window.end_ns
-        if _is_due(self.incident, window.end_ns):
-            since = replace(symptom, at_ns=min(symptom.at_ns, self.incident.symptom.at_ns))
+        if _is_due(self.incident, window.end_ns) and not self.incident.is_outgrown(symptom):
+            since = replace(symptom, at_ns=min(symptom.at_ns, self.incident.about.at_ns))
             self.evidence, found = self._evidence(since, window, judged.sight)
             _store(self.incident, found, window.end_ns)
 
@@ -179,8 +207,8 @@ class Watch:
 
     def _evidence(self, symptom: Symptom, seen: Window, sight: revise.Sight | None) -> tuple[Window, Diagnosis]:
         assert self.incident is not None
-        start_ns = revise.evidence_start_ns(symptom, self.incident.triggered_ns)
-        end_ns = self.incident.triggered_ns + revise.FROZEN_NS
+        start_ns = revise.evidence_start_ns(symptom, self.incident.began_ns)
+        end_ns = self.incident.began_ns + revise.FROZEN_NS
         if seen.start_ns <= start_ns and seen.end_ns <= end_ns:
             return seen, diagnose(seen, symptom, DEFAULT)
         span = min(start_ns, seen.start_ns), min(seen.end_ns, end_ns)
@@ -218,7 +246,7 @@ class _Slow:
 
 def _is_due(incident: Followed, now_ns: int) -> bool:
     """revise._is_due with data time for wall time."""
-    age_ns = incident.last_seen_ns - incident.triggered_ns
+    age_ns = incident.last_seen_ns - incident.began_ns
     if incident.analysed_ns is None or age_ns < revise.EAGER_NS:
         return True
     if now_ns - incident.analysed_ns < revise.PATIENT_SECONDS * SECOND:
@@ -227,12 +255,12 @@ def _is_due(incident: Followed, now_ns: int) -> bool:
 
 
 def _store(incident: Followed, diagnosis: Diagnosis, now_ns: int) -> None:
-    if incident.answer is None and revise.is_early(diagnosis, incident.triggered_ns, now_ns):
+    if incident.answer is None and revise.is_early(diagnosis, incident.began_ns, now_ns):
         return
     incident.analysed_ns = now_ns
     if not _is_news(incident, diagnosis):
         return
-    incident.answer = diagnosis
+    incident.answer, incident.is_suspected = diagnosis, not diagnosis.findings
     if incident.first is None:
         incident.first, incident.first_ns = diagnosis, now_ns
 
@@ -240,7 +268,7 @@ def _store(incident: Followed, diagnosis: Diagnosis, now_ns: int) -> None:
 def _is_news(incident: Followed, diagnosis: Diagnosis) -> bool:
     """revise._is_news, which asks for rows of the database, with stand-ins of the same names."""
     before = incident.answer
-    certainty = Certainty.DIAGNOSED if before is not None and before.findings else Certainty.SUSPECTED
+    certainty = Certainty.SUSPECTED if incident.is_suspected else Certainty.DIAGNOSED
     stored: Any = SimpleNamespace(certainty=certainty)
     newest: Any = SimpleNamespace(body=to_json(before)) if before is not None else None
     return revise._is_news(stored, newest, diagnosis)

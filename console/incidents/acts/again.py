@@ -22,8 +22,17 @@ from console.dumps.wanted import ask_for
 from console.incidents import lifecycle
 from console.incidents.acts.asking import BEFORE_NS
 from console.incidents.models import ConditionState, DiagnosisRevision, Incident
+from console.incidents.watching.graver import BEGAN_ANEW
 from console.incidents.watching.kept import keep_evidence, load_normal
-from console.incidents.watching.revise import SECOND, answer, evidence_span, evidence_start_ns, read_and_diagnose, store
+from console.incidents.watching.revise import (
+    SECOND,
+    answer,
+    evidence_span,
+    evidence_start_ns,
+    is_stored,
+    read_and_diagnose,
+    store,
+)
 from console.incidents.watching.thresholds import settings_of
 from console.stages.joining import staged
 from ingest.read import latest_data_ns
@@ -75,7 +84,7 @@ def _answer_one(incident: Incident) -> None:
     reported = _reported(incident)
     window, diagnosis = _diagnose(incident, reported or symptom_of(incident, newest))
     Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
-    if not any(len(window.rows(table)) for table in ("op", "live_op", "progress", "process")):
+    if not is_stored(window):
         return lifecycle.observe(incident, "confirmed", {}, note="The traces of that time are no longer stored.")
     if diagnosis.symptom.kind is SymptomKind.EXTERNAL:
         pin_window(incident.attempt_id, window.start_ns, window.end_ns)
@@ -95,11 +104,11 @@ def _answer_one(incident: Incident) -> None:
 
 
 def symptom_of(incident: Incident, newest: DiagnosisRevision | None) -> Symptom:
-    """The symptom that was diagnosed last; before any diagnosis the one the incident opened with."""
+    """The symptom that was diagnosed last; before any diagnosis the one with which its trouble began."""
     if newest is not None:
         return diagnosis_from_json(newest.body).symptom
-    opened = incident.timeline.filter(verb="opened").first()
-    note, comm_id = opened.note if opened else incident.headline, int(incident.comm_id or "0", 16)
+    began = incident.timeline.filter(verb__in=("opened", *BEGAN_ANEW)).order_by("-id").first()
+    note, comm_id = began.note if began else incident.headline, int(incident.comm_id or "0", 16)
     symptom = _symptom(incident, SymptomKind(incident.symptom), incident.first_symptom_ns, note)
     return replace(symptom, seen_ns=incident.triggered_ns, comm_id=comm_id)
 

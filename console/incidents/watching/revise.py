@@ -2,7 +2,8 @@
 
 A revision is stored when the answer changed (who, what, how sure), not when a number did. Early looks revise often,
 because nodes report at different times; after a while the picture is frozen, since what led to the stall scrolls out of
-sight. Batches that come later still, from a spool, revise the diagnosis whose window they fall in, also when all is over.
+sight. Batches that come later still, from a spool, revise the diagnosis whose window they fall in, also when all is over:
+they and dumps alone take back a name that was not weak.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from console.incidents import lifecycle
 from console.incidents.models import Certainty, DiagnosisRevision, Incident
 from console.incidents.rows import CULPRITS_SHOWN_MAX
 from console.incidents.watching.changes import changes
+from console.incidents.watching.graver import is_graver_kind, is_outgrown
 from console.incidents.watching.suspicion import UNDIAGNOSED, suspected_headline
 from console.incidents.watching.thresholds import settings_of
 from console.stages.joining import staged
@@ -88,7 +90,7 @@ def revise(
     `seen` is the window of the look; it is used as it is while it reaches back to before the trouble. sight: the diagnosis that
     the same look opened the incident for, which is not made twice.
     """
-    if _is_due(incident):
+    if _is_due(incident) and not is_outgrown(incident, symptom):
         since = replace(symptom, at_ns=min(symptom.at_ns, incident.first_symptom_ns))  # later looks see less far back
         found = partial(_evidence, incident, since, seen, thresholds, sight)
         _diagnose_in_look(incident, found, thresholds)
@@ -105,7 +107,7 @@ def revise_late(attempt_id: int) -> None:
         if _has_late_news(newest, incident.analysed_at, span):
             thresholds = settings_of(incident.job_id)
             found = partial(read_and_diagnose, attempt_id, span, symptom, thresholds, now_ns=span[1])
-            _diagnose_in_look(incident, found, thresholds)
+            _diagnose_in_look(incident, found, thresholds, is_late=True)
 
 
 def _has_late_news(newest: DiagnosisRevision, analysed_at: datetime, span: tuple[int, int]) -> bool:
@@ -136,7 +138,7 @@ def revise_dumped(incident: Incident) -> None:
         span = evidence_span(incident, symptom)
         thresholds = settings_of(incident.job_id)
         found = partial(read_and_diagnose, incident.attempt_id, span, symptom, thresholds, now_ns=span[1])
-        _diagnose(incident, found, thresholds)
+        _diagnose(incident, found, thresholds, is_late=True)
 
 
 def read_and_diagnose(
@@ -152,31 +154,53 @@ def read_and_diagnose(
     return window, diagnose(window, symptom, thresholds)
 
 
-def _diagnose_in_look(incident: Incident, found: Found, thresholds: Settings) -> None:
+def _diagnose_in_look(incident: Incident, found: Found, thresholds: Settings, *, is_late: bool = False) -> None:
     """As `_diagnose`; where dumps take long to read the first answer does without, and the next are left to who reads them."""
     is_at_hand = dumps.is_at_hand(incident)
     if not is_at_hand:
         dumps.owe(incident.attempt_id)
     if is_at_hand or not incident.revisions.exists():
-        _diagnose(incident, found, thresholds, with_dumps=is_at_hand)
+        _diagnose(incident, found, thresholds, with_dumps=is_at_hand, is_late=is_late)
 
 
-def _diagnose(incident: Incident, found: Found, thresholds: Settings, *, with_dumps: bool = True) -> None:
+def _diagnose(
+    incident: Incident, found: Found, thresholds: Settings, *, with_dumps: bool = True, is_late: bool = False
+) -> None:
+    """is_late: from what is stored of the time, not by a live look."""
     window, diagnosis = _joined(incident, found(), thresholds, with_dumps)
     newest = incident.revisions.order_by("-number").first()
     if newest is None and is_early(diagnosis, incident.triggered_ns, window.end_ns):
         return
     Incident.objects.filter(pk=incident.pk).update(analysed_at=timezone.now())
     number = newest.number + 1 if newest else 1
-    if number > settings.REVISIONS_MAX or not _is_news(incident, newest, diagnosis):
+    takes_back = is_late and not diagnosis.findings and _names_nobody(incident, newest, window, thresholds, with_dumps)
+    if number > settings.REVISIONS_MAX or not _is_news(incident, newest, diagnosis, takes_back=takes_back):
         return
     is_less = newest is not None and is_part(diagnosis) and not is_part(diagnosis_from_json(newest.body))
     if is_less and TOO_MUCH not in diagnosis.missing:
         # what all nodes told is not taken back by what some of them tell, unless more has come since than can be read
         window, diagnosis = _joined(incident, found(everything=True), thresholds, with_dumps)
-        if not _is_news(incident, newest, diagnosis):
+        if not _is_news(incident, newest, diagnosis, takes_back=takes_back):
             return
     store(incident, diagnosis, number, window, newest)
+
+
+def _names_nobody(
+    incident: Incident, newest: DiagnosisRevision | None, window: Window, thresholds: Settings, with_dumps: bool
+) -> bool:
+    """Whether the very time that the newest diagnosis rests on names nobody, now that all is there: by the time the trouble was
+    seen last the job may have gone on."""
+    if newest is None or window.nodes["catching_up"].any():
+        return False
+    span, symptom = (newest.window_start_ns, newest.window_end_ns), diagnosis_from_json(newest.body).symptom
+    traced = read_and_diagnose(incident.attempt_id, span, symptom, thresholds, now_ns=span[1], everything=True)
+    whole, found = _joined(incident, traced, thresholds, with_dumps)
+    return is_stored(whole) and not found.findings
+
+
+def is_stored(window: Window) -> bool:
+    """Whether any traces of the time are left."""
+    return any(len(window.rows(table)) for table in ("op", "live_op", "progress", "process"))
 
 
 def _joined(
@@ -287,11 +311,16 @@ def _is_due(incident: Incident) -> bool:
     return incident.last_seen_ns < incident.triggered_ns + FROZEN_NS
 
 
-def _is_news(incident: Incident, newest: DiagnosisRevision | None, diagnosis: Diagnosis) -> bool:
-    if newest is None or incident.certainty == Certainty.SUSPECTED:
-        return newest is None or bool(diagnosis.findings)
+def _is_news(
+    incident: Incident, newest: DiagnosisRevision | None, diagnosis: Diagnosis, *, takes_back: bool = False
+) -> bool:
+    """takes_back: nobody is the better answer, whoever was named."""
+    if newest is None:
+        return True
     before = diagnosis_from_json(newest.body)
-    if not diagnosis.findings and before.findings and before.findings[0].grade is not Grade.WEAK:
+    if incident.certainty == Certainty.SUSPECTED:  # the first diagnosis of a graver trouble counts, whatever it says
+        return bool(diagnosis.findings) or is_graver_kind(diagnosis.symptom.kind, before.symptom.kind)
+    if not (diagnosis.findings or takes_back) and before.findings and before.findings[0].grade is not Grade.WEAK:
         return False  # evidence that scrolled away does not take back a name
     return answer(diagnosis) != answer(before)
 
@@ -323,7 +352,7 @@ def store(
             "n_suspects": len(suspects),
             "root_caused_at": incident.root_caused_at or now,
         }
-    elif incident.certainty == Certainty.DIAGNOSED:  # a weak verdict is taken back: nobody stays blamed
+    elif incident.certainty == Certainty.DIAGNOSED:  # the verdict is taken back: nobody stays blamed
         fields |= {**UNDIAGNOSED, "headline": suspected_headline(window, diagnosis.symptom)}
     verb, note = "diagnosed", diagnosis.verdict
     if newest is not None and incident.certainty == Certainty.DIAGNOSED:

@@ -31,6 +31,7 @@ from console.incidents.models import ConditionState, Incident, State
 from console.incidents.publish import publish_job
 from console.incidents.severity import worse
 from console.incidents.watching.beside import read_beside
+from console.incidents.watching.graver import GOT_WORSE, is_graver
 from console.incidents.watching.kept import EVIDENCE_BEFORE_NS, keep_evidence, keep_failure, keep_look, load_normal
 from console.incidents.watching.over import is_over
 from console.incidents.watching.paging import page_if_due, paging
@@ -164,14 +165,15 @@ def _follow(attempt: Attempt, window: Window, seen: triggers.Look, thresholds: S
     incident = None if over else incident
     if symptoms and incident is None and is_held(attempt.pk, symptoms[0]):
         return
-    is_new = bool(symptoms) and incident is None
+    is_new = bool(symptoms) and (incident is None or is_graver(incident, symptoms[0]))
     judgement = judged(attempt.pk, symptoms[0], window, thresholds) if is_new else Judged(is_worth=True)
-    if not judgement.is_worth:
+    if not judgement.is_worth and incident is None:
         return
     if symptoms:
         if over:
             _resolve(over, "clear; another trouble began")
-        incident = _fire(incident, symptoms, window) if incident else _raise(attempt, symptoms[0], window)
+        gets_worse = is_new and judgement.is_worth
+        incident = _fire(incident, symptoms, window, gets_worse) if incident else _raise(attempt, symptoms[0], window)
         page_if_due(incident, symptoms[0], window.end_ns, thresholds)
         keep_evidence(incident)
         ask_for(incident)
@@ -196,9 +198,9 @@ def _excuse(incident: Incident, why: str) -> None:
 
 
 def _raise(attempt: Attempt, symptom: Symptom, window: Window) -> Incident:
-    """A new incident; or an earlier one of the same key, when it was resolved only lately: it has regressed."""
+    """A new incident; or an earlier one of the same symptom, when it was resolved only lately: it has regressed."""
     key = incident_key(attempt, symptom)
-    earlier = Incident.objects.filter(key=key).order_by("-id").first()
+    earlier = Incident.objects.filter(attempt=attempt, symptom=symptom.kind).order_by("-id").first()
     lately = timezone.now() - timedelta(seconds=settings.REGRESSED_SECONDS)
     if earlier is not None and earlier.resolved_at is not None and earlier.resolved_at >= lately:
         lifecycle.move(earlier.pk, "reopen", lifecycle.DETECTOR, note=symptom.sentence, regressed=True)
@@ -214,10 +216,13 @@ def _raise(attempt: Attempt, symptom: Symptom, window: Window) -> Incident:
     return incident
 
 
-def _fire(incident: Incident, symptoms: tuple[Symptom, ...], window: Window) -> Incident:
-    """The trouble goes on, or is back before anybody resolved it."""
+def _fire(incident: Incident, symptoms: tuple[Symptom, ...], window: Window, gets_worse: bool) -> Incident:
+    """The trouble goes on, is back before anybody resolved it, or gets worse."""
     if incident.condition == ConditionState.CLEAR:
         _start_anew(incident, symptoms[0], window)
+    elif gets_worse:
+        _reopen(incident, symptoms[0])
+        _start_anew(incident, symptoms[0], window, GOT_WORSE)
     elif incident.condition == ConditionState.CLEARING:
         _set_condition(incident, ConditionState.FIRING, symptoms[0].sentence)
     _mark(incident, last_seen_ns=window.end_ns, clean_looks=0, clean_look_at=None)
@@ -249,9 +254,11 @@ def _went_on(window: Window, since_ns: int) -> bool:
     return any(bool((window.rows(table)[column] > since_ns).any()) for table, column in told)
 
 
-def _start_anew(incident: Incident, symptom: Symptom, window: Window) -> None:
-    """The same trouble from the start: the old diagnosis stays in the revisions, but is no longer the answer."""
+def _start_anew(incident: Incident, symptom: Symptom, window: Window, verb: str = "fired again") -> None:
+    """The trouble, or a graver one, from the start: the old diagnosis stays in the revisions, but is no longer the answer."""
     fields = {**UNDIAGNOSED, **_suspicion(symptom, window), "condition": ConditionState.FIRING}
+    if is_graver(incident, symptom) and incident.symptom != SymptomKind.EXTERNAL:
+        fields["symptom"] = symptom.kind.value  # the key stays as it opened: tickets elsewhere go by it
     fields |= {
         "n_victims": 0,
         "cleared_at": None,
@@ -260,14 +267,22 @@ def _start_anew(incident: Incident, symptom: Symptom, window: Window) -> None:
         **worse(incident, symptom.kind),
     }
     before = incident.condition
-    lifecycle.observe(
-        incident, "fired again", fields, before=before, after=ConditionState.FIRING, note=symptom.sentence
-    )
+    lifecycle.observe(incident, verb, fields, before=before, after=ConditionState.FIRING, note=symptom.sentence)
+
+
+def _reopen(incident: Incident, symptom: Symptom) -> None:
+    """Who resolved it while it fired has settled the lesser trouble."""
+    if incident.state != State.RESOLVED:
+        return
+    try:
+        lifecycle.move(incident.pk, "reopen", lifecycle.DETECTOR, note=symptom.sentence)
+    except (lifecycle.IllegalMove, IntegrityError):
+        return  # a person was faster, or has opened an older one of the attempt
 
 
 def _also_seen(incident: Incident, symptom: Symptom, window: Window) -> None:
     """Further symptoms of the same attempt follow from the first: they are noted, they do not open incidents."""
-    if incident_key(incident.attempt, symptom) == incident.key:
+    if incident_key(incident.attempt, symptom) == incident.key or symptom.kind == incident.symptom:
         return
     name = communicator_name(window, symptom.comm_id)
     note = f"Also seen: {symptom.kind.value}" + (f" in {name}" if name else "")

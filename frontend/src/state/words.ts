@@ -124,6 +124,7 @@ export const VERB: Record<string, string> = {
   pages: "let it page people",
   "diagnosis failed": "could not diagnose",
   attached: "saw another symptom",
+  "got worse": "saw graver trouble begin",
   "attached to": "attached it to",
   "took in": "attached to it",
   detached: "detached it from",

@@ -118,6 +118,20 @@ def test_a_trouble_that_was_resolved_too_early_is_one_again_once_it_is_reopened(
     assert found == [(-60, 100), (140, 400), (595, 700)]
 
 
+@pytest.mark.parametrize(("kind", "began_s"), [("straggler", -60), ("silence", 240)])
+def test_what_got_worse_was_trouble_before_unless_only_an_agent_was_lost(
+    attempt: Attempt, kind: str, began_s: int
+) -> None:
+    opened = timezone.now()
+    newest = {"first_symptom_ns": ns_of(opened) + 590 * SECOND, "last_seen_ns": ns_of(opened) + 700 * SECOND}
+    incident = make_incident(attempt, key=f"v1:1:0:{kind}:0", symptom="failure", **newest)
+    for verb, after_s in (("got worse", 300), ("clear", 400), ("fired again", 600)):
+        at = opened + timedelta(seconds=after_s)
+        TimelineEntry.objects.create(incident=incident, at=at, actor="detector", actor_kind="detector", verb=verb)
+    found = [tuple(round((ns - ns_of(opened)) / SECOND) for ns in bout) for bout in bouts_of(attempt.pk, 0)]
+    assert found == [(began_s, 400), (590, 700)]
+
+
 def test_incidents_that_saw_one_trouble_together_are_one_bout(attempt: Attempt) -> None:
     for symptom, first_s, last_s in (("straggler", 10, 50), ("failure", 40, 90), ("idle", 91, 95)):
         Incident.objects.update(state=State.RESOLVED, resolved_at=timezone.now(), resolution="fixed")
