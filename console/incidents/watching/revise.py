@@ -63,7 +63,7 @@ class Found(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What was made of a small slowdown before there was an incident. span: of the evidence, unix ns."""
+    """What was made of a symptom before there was an incident. span: of the evidence, unix ns."""
 
     span: tuple[int, int]
     symptom: Symptom
@@ -239,6 +239,12 @@ def evidence_start_ns(symptom: Symptom, triggered_ns: int) -> int:
     usual_ns = int(symptom.numbers.get("iteration_usual_s", 0.0) * SECOND)
     before_ns = max(SLOWDOWN_BEFORE_NS, SLOWDOWN_BEFORE_ITERATIONS * usual_ns)
     return max(symptom.at_ns - before_ns, triggered_ns - SLOWDOWN_BACK_NS_MAX)
+
+
+def sight_of(attempt_id: int, symptom: Symptom, seen: Window, thresholds: Settings) -> Sight:
+    """What a symptom is diagnosed as before it is decided which incident it belongs to."""
+    span = min(evidence_start_ns(symptom, seen.end_ns), seen.start_ns), seen.end_ns
+    return Sight(span, symptom, *read_and_diagnose(attempt_id, span, symptom, thresholds))
 
 
 def judged(attempt_id: int, symptom: Symptom, seen: Window, thresholds: Settings) -> Judged:

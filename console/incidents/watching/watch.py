@@ -30,6 +30,14 @@ from console.incidents.acts.wanted_pace import with_wanted
 from console.incidents.models import ConditionState, Incident, State
 from console.incidents.publish import publish_job
 from console.incidents.severity import worse
+from console.incidents.watching.another import (
+    is_another_kind,
+    is_lately_resolved,
+    is_untold,
+    may_come_back,
+    names_another,
+    newest_of,
+)
 from console.incidents.watching.beside import read_beside
 from console.incidents.watching.graver import GOT_WORSE, is_graver
 from console.incidents.watching.kept import EVIDENCE_BEFORE_NS, keep_evidence, keep_failure, keep_look, load_normal
@@ -42,6 +50,7 @@ from console.incidents.watching.revise import (
     revise,
     revise_dumped,
     revise_late,
+    sight_of,
 )
 from console.incidents.watching.suspicion import UNDIAGNOSED, communicator_name, suspected_headline
 from console.incidents.watching.thresholds import settings_of
@@ -161,34 +170,42 @@ def _follow(attempt: Attempt, window: Window, seen: triggers.Look, thresholds: S
         symptoms, excuse = (), explained
     following = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED, condition=ConditionState.CLEAR)
     incident = following.order_by("-id").first()
-    over = incident if incident is not None and symptoms and _is_another(incident, symptoms[0]) else None
-    incident = None if over else incident
-    if symptoms and incident is None and is_held(attempt.pk, symptoms[0]):
-        return
-    is_new = bool(symptoms) and (incident is None or is_graver(incident, symptoms[0]))
-    judgement = judged(attempt.pk, symptoms[0], window, thresholds) if is_new else Judged(is_worth=True)
-    if not judgement.is_worth and incident is None:
-        return
     if symptoms:
-        if over:
-            _resolve(over, "clear; another trouble began")
-        gets_worse = is_new and judgement.is_worth
-        incident = _fire(incident, symptoms, window, gets_worse) if incident else _raise(attempt, symptoms[0], window)
-        page_if_due(incident, symptoms[0], window.end_ns, thresholds)
-        keep_evidence(incident)
-        ask_for(incident)
-        revise(incident, symptoms[0], window, thresholds, judgement.sight)
+        _follow_trouble(attempt, incident, symptoms, window, thresholds)
     elif incident is not None and excuse and incident.symptom == SymptomKind.IDLE:
         _excuse(incident, excuse)
     elif incident is not None:
         _calm(incident, window)
 
 
-def _is_another(incident: Incident, symptom: Symptom) -> bool:
-    """Whether this is no return of what the incident was about: it stood still, went on, and is slow now; or the reverse."""
-    if incident.condition != ConditionState.CLEAR or SymptomKind.EXTERNAL in (incident.symptom, symptom.kind):
-        return False
-    return (incident.symptom == SymptomKind.STRAGGLER) != (symptom.kind is SymptomKind.STRAGGLER)
+def _follow_trouble(
+    attempt: Attempt, incident: Incident | None, symptoms: tuple[Symptom, ...], window: Window, thresholds: Settings
+) -> None:
+    """The incident, or a new one, fires by these symptoms, and is diagnosed."""
+    first = symptoms[0]
+    over = incident if incident is not None and is_another_kind(incident, first) else None
+    incident = None if over else incident
+    if incident is None and is_held(attempt.pk, first):
+        return
+    is_new = incident is None or is_graver(incident, first)
+    judgement = judged(attempt.pk, first, window, thresholds) if is_new else Judged(is_worth=True)
+    if not judgement.is_worth and incident is None:
+        return
+    before, sight, is_another = incident or newest_of(attempt, first), judgement.sight, False
+    if before is not None and may_come_back(before):
+        sight = sight or sight_of(attempt.pk, first, window, thresholds)
+        if is_untold(sight):
+            return
+        is_another = names_another(before, sight)
+        over, incident = (over or incident, None) if is_another else (over, incident)
+    if over:
+        _resolve(over, "clear; another trouble began")
+    gets_worse = is_new and judgement.is_worth
+    incident = _fire(incident, symptoms, window, gets_worse) if incident else _raise(attempt, first, window, is_another)
+    page_if_due(incident, first, window.end_ns, thresholds)
+    keep_evidence(incident)
+    ask_for(incident)
+    revise(incident, first, window, thresholds, sight)
 
 
 def _excuse(incident: Incident, why: str) -> None:
@@ -197,12 +214,12 @@ def _excuse(incident: Incident, why: str) -> None:
         _set_condition(incident, ConditionState.CLEAR, why, cleared_at=timezone.now())
 
 
-def _raise(attempt: Attempt, symptom: Symptom, window: Window) -> Incident:
-    """A new incident; or an earlier one of the same symptom, when it was resolved only lately: it has regressed."""
+def _raise(attempt: Attempt, symptom: Symptom, window: Window, is_another: bool = False) -> Incident:
+    """A new incident; or an earlier one of the same symptom, when it was resolved only lately: it has regressed, unless this is
+    another trouble."""
     key = incident_key(attempt, symptom)
-    earlier = Incident.objects.filter(attempt=attempt, symptom=symptom.kind).order_by("-id").first()
-    lately = timezone.now() - timedelta(seconds=settings.REGRESSED_SECONDS)
-    if earlier is not None and earlier.resolved_at is not None and earlier.resolved_at >= lately:
+    earlier = None if is_another else newest_of(attempt, symptom)
+    if earlier is not None and is_lately_resolved(earlier):
         lifecycle.move(earlier.pk, "reopen", lifecycle.DETECTOR, note=symptom.sentence, regressed=True)
         _start_anew(earlier, symptom, window)
         return earlier

@@ -16,8 +16,12 @@ from rca.settings import DEFAULT
 from rca.triggers.look import Look
 from rca.triggers.normal import Normal
 from tests.console.incidents.making import make_incident, make_symptom
+from tests.console.incidents.stalling import StallingJob
+from tests.console.incidents.test_watch import job, look, quick, recover, stall, the_incident
+from tests.ingest.conftest import ingest, no_traces
 from tests.windows import make_window
 
+__all__ = ["ingest", "job", "no_traces", "quick"]  # fixtures
 Follow = Callable[[Symptom], None]
 
 
@@ -63,3 +67,41 @@ def test_else_it_is_the_same_trouble(
     make_incident(attempt, symptom=symptom, condition=condition)
     follow(make_symptom(attempt, kind=kind))
     assert Incident.objects.count() == 1 and Incident.objects.get().state == State.OPEN
+
+
+async def test_a_hang_of_another_node_soon_after_one_that_was_resolved_has_an_incident_of_its_own(
+    job: StallingJob,
+) -> None:
+    first = await stall(job)
+    await recover(job)
+    job.missing = 6
+    second = await stall(job)
+    assert (second.pk != first.pk, second.culprits, second.recurrence_of_id, second.regressed) == (
+        True,
+        [6],
+        None,
+        False,
+    )
+    before = await Incident.objects.aget(pk=first.pk)
+    assert (before.state, before.culprits) == ("resolved", [3])
+
+
+async def test_and_after_one_that_is_clear_which_is_resolved_then(job: StallingJob) -> None:
+    first = await stall(job)
+    job.go_on()
+    while (await the_incident()).condition != ConditionState.CLEAR:
+        await job.run(3)
+        await look()
+    job.missing = 6
+    second = await stall(job)
+    before = await Incident.objects.aget(pk=first.pk)
+    assert (before.state, before.culprits, second.culprits) == ("resolved", [3], [6])
+    assert before.resolution == "clear; another trouble began"
+
+
+async def test_but_one_of_the_same_node_is_its_return(job: StallingJob) -> None:
+    first = await stall(job)
+    await recover(job)
+    job.missing = 2
+    again = await stall(job)
+    assert (again.pk, again.culprits, again.regressed) == (first.pk, [2], True)
