@@ -172,6 +172,19 @@ def test_a_bulk_act_does_what_it_can_and_says_what_it_could_not(
     assert Incident.objects.get(pk=theirs.pk).version == 1
 
 
+def test_of_two_of_one_attempt_a_bulk_act_reopens_the_first_and_says_why_not_the_other(
+    incident: Incident, responder: Persona, attempt: Attempt
+) -> None:
+    move(incident.pk, "resolve", DETECTOR, note="over")
+    other = make_incident(attempt, key="v1:another")
+    move(other.pk, "resolve", DETECTOR, note="over")
+    body = {"verb": "reopen", "targets": [{"number": one.pk} for one in (incident, other)]}
+    answer = responder.browser.post("/api/v1/incidents/acts", body, format="json").json()
+    assert [one["code"] for one in answer["outcomes"]] == ["", "illegal_move"]
+    assert f"incident {incident.pk} of the same attempt is open" in answer["outcomes"][1]["error"]
+    assert [one["incident"]["state"] for one in answer["outcomes"]] == ["open", "resolved"]
+
+
 def test_a_bulk_act_repeated_with_its_key_acts_once(many: dict[str, Incident], responder: Persona) -> None:
     targets = [{"number": many[name].pk} for name in ("open", "silenced")]
     body = {"verb": "comment", "targets": targets, "note": "the same switch"}
