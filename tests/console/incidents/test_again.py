@@ -134,6 +134,10 @@ async def test_a_report_on_a_healthy_job_is_diagnosed_and_blames_nobody(job: Sta
     newest = await incident.revisions.alatest("number")
     assert diagnosis_from_json(newest.body).symptom.kind == "external"
     assert (incident.certainty, incident.culprits, incident.condition) == ("suspected", [], "clear")
+    assert await said(incident) == ("named nobody", "Nobody stands out in what was looked at.")
+    await ask()
+    await look()
+    assert await said(incident) == ("confirmed", "Diagnosed again: nobody stands out, as in revision 1.")
 
 
 async def test_the_grid_of_what_was_reported_of_a_healthy_job_shows_everybody_well_however_long_ago(
