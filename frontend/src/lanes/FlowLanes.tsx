@@ -169,7 +169,7 @@ function TimeNotes({ lanes, given, beganNs, pin }: TimeNotesProps) {
       {early > 0 && `The fault began ${spanWords(early)} before what is shown. `}
       {endWords(given)}
       {most > 0 &&
-        ` Clocks of ${moved.filter((by) => by > 0).length} flows are put right, by up to ${spanWords(most)}.`}
+        ` Clocks of ${count(moved.filter((by) => by > 0).length, "flow")} are put right, by up to ${spanWords(most)}.`}
     </p>
   );
 }
