@@ -74,6 +74,9 @@ def test_culprits_nodes_are_a_facet_and_are_found(attempt: Attempt, responder: P
     for query in ("node=r1n3", "q=r1n3", "q=rank 4", f"q=%23{incident.pk}"):
         assert numbers(responder, query) == [incident.pk]
     assert numbers(responder, "node=r1n4") == numbers(responder, "q=rank 5") == []
+    observe(incident, "revised", blaming(40, headline="Rank 40 is stopped."))
+    assert numbers(responder, "q=rank 4") == []
+    assert numbers(responder, "q=rank 40") == numbers(responder, "q=rank 40 is") == [incident.pk]
 
 
 def test_whoever_may_have_started_it_is_found_though_nobody_is_blamed(attempt: Attempt, responder: Persona) -> None:
