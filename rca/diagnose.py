@@ -108,7 +108,7 @@ def _missing(state: Progress) -> tuple[str, ...]:
         found.append(f"{NOT_LOOKED_AT}{n}.")
     unsaid = int((state.known.flow["transport"] == UNKNOWN).sum())
     if unsaid:
-        found.append(_transport_sentence(state, unsaid))
+        found.append(transport_sentence(state, unsaid))
     partly = np.flatnonzero(members.n_ranks > np.diff(members.first))
     for comm in partly[:COMMUNICATORS_TOLD]:
         known, n = int(np.diff(members.first)[comm]), int(members.n_ranks[comm])
@@ -118,11 +118,13 @@ def _missing(state: Progress) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _transport_sentence(state: Progress, n_flows: int) -> str:
+def transport_sentence(state: Progress, n_flows: int) -> str:
     """That rows do not say which transport they use, and what became of that."""
     kinds = sorted({TRANSPORTS[int(kind)] for kind in state.pairs.transport if kind != UNKNOWN})
     n_unknown = int((state.pairs.transport == UNKNOWN).sum())
-    said = f"Transport unknown for {n_flows} flow rows (NCCL_NET is not set)"
+    rows = "1 flow row" if n_flows == 1 else f"{n_flows} flow rows"
+    said = f"Transport unknown for {rows} (NCCL_NET is not set)"
     if n_unknown == 0:
         return f"{said}: taken as {' and '.join(kinds)}, as they behave."
-    return f"{said}: for {n_unknown} flows only conclusions valid for IB and sockets are drawn."
+    flows = "1 flow" if n_unknown == 1 else f"{n_unknown} flows"
+    return f"{said}: for {flows} only conclusions valid for IB and sockets are drawn."

@@ -2,7 +2,7 @@
 
 Diagnoses what the file says it was diagnosed for, else the symptoms that the live system would see, and prints what
 the rules make of each; --why-not RANK adds why that rank was not blamed. --json prints the same as JSON. Exit status: 0
-something or nothing found, 2 the file cannot be diagnosed.
+something or nothing found, 2 the file cannot be diagnosed, or there is no such RANK.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def tell(chosen: argparse.Namespace, join: Join = lambda diagnosis, window, sett
     try:
         window, question = _loaded(chosen.window, int(chosen.max_gib * GIB))
         symptoms, settings = _asked_for(chosen.window, question)
+        _check_rank(chosen.window, window, chosen.why_not)
     except BadWindow as error:
         print(_evidence_words(chosen.window) or error, file=sys.stderr)
         return 2
@@ -105,6 +106,18 @@ def _gib(text: str) -> float:
         if 0 < (found := float(text)) < 2**20:
             return found
     raise argparse.ArgumentTypeError(f"it must be a number more than 0 and less than a million, not {text!a:.40}")
+
+
+def _check_rank(path: Path, window: Window, rank: int | None) -> None:
+    """BadWindow for a rank that the job does not have; of one that only sent nothing, that is the answer."""
+    if rank is None:
+        return
+    if window.world_size and rank >= window.world_size:
+        raise BadWindow(
+            f"{path}: --why-not {rank}: there is no such rank, the job has ranks 0 to {window.world_size - 1}."
+        )
+    if not window.world_size and rank not in window.ranks["rank"] and rank not in window.members["rank"]:
+        raise BadWindow(f"{path}: --why-not {rank}: nothing in this window mentions such a rank.")
 
 
 def _evidence_words(path: Path) -> str:

@@ -24,8 +24,9 @@ from rca.findings import SymptomKind
 class JobKnown:
     """Of a job's newest attempt. n_nodes, n_reporting, n_catching_up, newest_ns: of its nodes, newest_ns their newest data
     time. n_ranks: known ones; where some nodes of one that goes on do not report, those on the others. is_slow: an
-    incident of slowness goes on; is_hung: one of anything else but idleness. look_kind, look_seen_ns, looked_at: of the newest
-    look, None without any; seen_at: of the newest that did not fail. n_ops: op records in the roll-ups asked for. intervals:
+    incident of slowness goes on; is_hung: one of anything else but idleness; is_reported: one that people reported, of which
+    looks see something: what it is, the newest look says. look_kind, look_seen_ns, looked_at: of the newest look, None without
+    any; seen_at: of the newest that did not fail. n_ops: op records in the roll-ups asked for. intervals:
     of the ops of the watched ranks, as JobNormal keeps them.
     """
 
@@ -43,6 +44,7 @@ class JobKnown:
     open_incident: int | None
     is_hung: bool
     is_slow: bool
+    is_reported: bool
     look_kind: str | None
     look_seen_ns: int | None
     looked_at: datetime | None
@@ -63,7 +65,7 @@ def read_known(
         "jobs": list(job_ids), "reporting": reporting_since_ns, "ops_from": ops_ns[0], "ops_to": ops_ns[1],
         "steps": steps_since_ns, "failed": LOOK_FAILED, "resolved": State.RESOLVED.value,
         "clear": ConditionState.CLEAR.value, "idle": SymptomKind.IDLE.value,
-        "slow": SymptomKind.STRAGGLER.value, "ended": Attempt.State.ENDED.value,
+        "slow": SymptomKind.STRAGGLER.value, "reported": SymptomKind.EXTERNAL.value, "ended": Attempt.State.ENDED.value,
     }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(_SELECT, given)
@@ -86,7 +88,7 @@ SELECT a.job_id, a.id, a.number, a.state, a.world_size, a.started_at,
         THEN (SELECT count(DISTINCT rank) FROM {_table(Rank)} WHERE attempt_id = a.id AND rank >= 0 AND NOT replaced)
         ELSE (SELECT count(DISTINCT r.rank) FROM {_table(Rank)} r JOIN {_table(Node)} AS its ON its.id = r.node_id
             WHERE r.attempt_id = a.id AND r.rank >= 0 AND NOT r.replaced AND its.received_ns > %(reporting)s) END,
-    i.open_id, i.is_hung, i.is_slow, l.kind, l.seen_ns, l.taken_at,
+    i.open_id, i.is_hung, i.is_slow, i.is_reported, l.kind, l.seen_ns, l.taken_at,
     CASE WHEN l.kind <> %(failed)s THEN l.taken_at ELSE (
         SELECT taken_at FROM {_table(Look)} WHERE attempt_id = a.id AND kind <> %(failed)s ORDER BY id DESC LIMIT 1) END,
     ({ops_counted_sql("a.id")}),
@@ -100,8 +102,9 @@ CROSS JOIN LATERAL (
     FROM {_table(Node)} WHERE attempt_id = a.id) n
 CROSS JOIN LATERAL (
     SELECT min(id) FILTER (WHERE state <> %(resolved)s) AS open_id,
-        coalesce(bool_or(condition <> %(clear)s AND symptom NOT IN (%(idle)s, %(slow)s)), false) AS is_hung,
-        coalesce(bool_or(condition <> %(clear)s AND symptom = %(slow)s), false) AS is_slow
+        coalesce(bool_or(condition <> %(clear)s AND symptom NOT IN (%(idle)s, %(slow)s, %(reported)s)), false) AS is_hung,
+        coalesce(bool_or(condition <> %(clear)s AND symptom = %(slow)s), false) AS is_slow,
+        coalesce(bool_or(condition <> %(clear)s AND symptom = %(reported)s), false) AS is_reported
     FROM {_table(Incident)} WHERE attempt_id = a.id AND NOT (state = %(resolved)s AND condition = %(clear)s)) i
 LEFT JOIN LATERAL (
     SELECT kind, seen_ns, taken_at FROM {_table(Look)} WHERE attempt_id = a.id ORDER BY id DESC LIMIT 1) l ON true

@@ -176,7 +176,7 @@ def _job_state(known: JobKnown, ops_per_s: float | None) -> JobState:
         return "silent" if hears(timezone.now()) else "unknown"
     if _is_unseen(known):
         return "unknown"
-    if known.is_hung:
+    if known.is_hung or _is_seen_as(SymptomKind.SILENCE, known):
         return "stuck"
     if known.look_kind == LOOK_FAILED:
         return "unknown"
@@ -184,9 +184,14 @@ def _job_state(known: JobKnown, ops_per_s: float | None) -> JobState:
         return "stuck"
     if known.n_catching_up:
         return "catching_up"
-    if known.is_slow:
+    if known.is_slow or _is_seen_as(SymptomKind.STRAGGLER, known):
         return "slow"
     return "running" if ops_per_s or known.has_steps else "idle"  # of some jobs only stages are known
+
+
+def _is_seen_as(kind: SymptomKind, known: JobKnown) -> bool:
+    """Whether this is what looks see of an incident that people reported: its own symptom says nothing of the job."""
+    return known.is_reported and known.look_kind == kind
 
 
 def _is_unseen(known: JobKnown) -> bool:

@@ -73,11 +73,13 @@ def lanes_svg(lanes: Lanes, diagnosis: Diagnosis | None, title: str, nodes: Mapp
     shapes += [*ticks(x, top, below), *marks(x, shared, top, below)]
     n_shown = len(lanes.lanes) - n_folded
     said = (f"Flows: {range_words(lanes.from_ns, lanes.to_ns)}; the words are of {at_words(end_ns(lanes))[11:19]}; "
-            f"{n_shown:,} of {n_flows:,} flows, those of the verdict first") if groups else NONE  # fmt: skip
+            f"{n_shown:,} of {n_flows:,} flow{'s' * (n_flows != 1)}, those of the verdict first") if groups else NONE  # fmt: skip
     return as_svg(below + 50 + 20 * len(LEGEND), title, said, [*shapes, *legend(LEGEND, below + 30)]), n_folded
 
 
-NONE: Final = "No flow of these ranks was in progress in this window."
+NONE: Final = (
+    "Flows are noted ten times a second, as far as they are in progress: of these ranks none was in this time."
+)
 LEGEND: Final = (
     (COLOUR["lane-ready"], "ready"), (COLOUR["lane-transmitted"], "transmitted"),
     (COLOUR["lane-done"], "done; height: share of the op's chunks"),

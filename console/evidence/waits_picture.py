@@ -5,14 +5,15 @@
     │ culprit     │       │ rank 3 has not entered the op │       │ rank 2 has sent nothing more │
     └─────────────┘       └──────────────────────────────┘       └─────────────────────────────┘
 
-Ranks that wait for the same ones are one box, and a column has a few boxes; what has no room is counted. Pure.
+Ranks that wait for the same ones, and why, are one box, and a column has a few boxes; what has no room is counted. Pure.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Final
@@ -30,6 +31,7 @@ LINE_CHARS_MAX: Final = 36
 LINES_MAX: Final = 4
 """Nobody can point at a picture in a ticket: what a box says stands there whole."""
 RUNS_SHOWN: Final = 3
+DIFFERENT: Final = "each for a reason of its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +87,29 @@ def _boxes(diagnosis: Diagnosis) -> tuple[list[Box], int]:
 
 
 def _grouped(column: int, near: Sequence[int], waits: dict[int, list[WaitEdge]], drawn: set[int]) -> list[Box]:
-    """Who waits for the same ranks, the largest group first."""
-    alike: dict[frozenset[int], list[int]] = defaultdict(list)
-    for rank in near:
-        alike[frozenset(edge.waits_for for edge in waits[rank] if edge.waits_for in drawn)].append(rank)
-    groups = sorted(((ranks, on) for on, ranks in alike.items() if on), key=lambda one: (-len(one[0]), one[0]))
-    return [Box(column, row, tuple(ranks), on, _why(ranks, waits)) for row, (ranks, on) in enumerate(groups)]
+    """Who waits for the same ranks and for the same reason, the largest group first; for any reason where those are too many."""
+    edges = {rank: [edge for edge in waits[rank] if edge.waits_for in drawn] for rank in near}
+    alike: dict[tuple[frozenset[int], frozenset[str]], list[int]] = defaultdict(list)
+    for rank, its in edges.items():
+        if its:
+            alike[frozenset(edge.waits_for for edge in its), frozenset(edge.why for edge in its)].append(rank)
+    found = [(ranks, on, "; ".join(sorted(whys))) for (on, whys), ranks in alike.items()]
+    if len(found) > BOXES_MAX:
+        found = _for_any_reason(alike)
+    found.sort(key=lambda one: (-len(one[0]), one[0]))
+    return [Box(column, row, tuple(ranks), on, why) for row, (ranks, on, why) in enumerate(found)]
 
 
-def _why(ranks: Sequence[int], waits: dict[int, list[WaitEdge]]) -> str:
-    """What most of them wait for."""
-    said = Counter(edge.why for rank in ranks for edge in waits[rank])
-    return min(said, key=lambda why: (-said[why], why)) if said else ""
+def _for_any_reason(
+    alike: Mapping[tuple[frozenset[int], frozenset[str]], list[int]],
+) -> list[tuple[list[int], frozenset[int], str]]:
+    """By whom they wait for alone, with the reason that all of them give, whichever rank it names."""
+    ranks: dict[frozenset[int], list[int]] = defaultdict(list)
+    whys: dict[frozenset[int], set[str]] = defaultdict(set)
+    for (on, reasons), group in alike.items():
+        ranks[on] += group
+        whys[on].add("; ".join(sorted({re.sub(r"\brank \d+", "that rank", why) for why in reasons})))
+    return [(sorted(ranks[on]), on, said.pop() if len(said) == 1 else DIFFERENT) for on, said in whys.items()]
 
 
 def _lines(box: Box) -> list[str]:

@@ -8,12 +8,13 @@ when things get much worse, incidents attached to a root are handled with it, si
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from console.incidents.models import ConditionState, Incident, State, TimelineEntry
@@ -109,7 +110,7 @@ def move(
     StaleVersion, IllegalMove. A request_key seen before changes nothing and returns what it did then.
     """
     note = checked_note(note, needed=verb == "resolve")
-    with transaction.atomic():
+    with _alone_open(number), transaction.atomic():
         root, incident = _held(number, verb)
         if done := done_before(incident.timeline.all(), actor, (PAST[verb],), request_key):
             return incident, done
@@ -119,6 +120,7 @@ def move(
         now = timezone.now()
         fields = _marks(incident, verb, actor, note, now, minutes)
         if verb == "reopen":
+            _check_alone(incident)
             fields["regressed"] = regressed
             _free(incident, root, now)
         entry = _move(incident, verb, actor, fields, now, note, request_key)
@@ -216,6 +218,32 @@ def _held(number: int, verb: str) -> tuple[Incident | None, Incident]:
     return root, Incident.objects.select_for_update().get(pk=number)
 
 
+def _open_beside(incident: Incident) -> Incident | None:
+    """The unresolved incident that the attempt has beside this one."""
+    unresolved = Incident.objects.filter(attempt=incident.attempt_id).exclude(state=State.RESOLVED)
+    return unresolved.exclude(pk=incident.pk).select_related("job", "attempt").first()
+
+
+def _check_alone(incident: Incident) -> None:
+    """IllegalMove, with the other one, where a reopening would give the attempt a second unresolved incident."""
+    if other := _open_beside(incident):
+        raise IllegalMove(
+            other, "reopen",
+            f"Incident {incident.pk} cannot be reopened while incident {other.pk} of the same attempt is {other.state}:"
+            f" an attempt has one at a time. Go on in incident {other.pk}, or resolve it first.",
+        )  # fmt: skip
+
+
+@contextmanager
+def _alone_open(number: int) -> Iterator[None]:
+    """Who opens another incident while this one is being reopened is seen by the database alone."""
+    try:
+        yield
+    except IntegrityError:
+        _check_alone(Incident.objects.get(pk=number))
+        raise
+
+
 def _free(incident: Incident, root: Incident | None, now: datetime) -> None:
     """What comes back by itself is told by itself: its root's handling was of another time."""
     if root is None or incident.attached_to_id != root.pk:
@@ -234,6 +262,8 @@ def _bring_along(root: Incident, verb: str, actor: Actor, now: datetime) -> None
         if is_over:
             record(child, actor, "detached", {"attached_to": None}, now, before=str(root.pk), note="Its root is over.")
         elif not actor.is_detector and child.state in MOVES[verb][0]:
+            if verb == "reopen" and _open_beside(child) is not None:
+                continue  # its attempt has another trouble now, which has an incident of its own
             note = f"With incident {root.pk}."
             _move(child, verb, actor, _marks(child, verb, actor, root.resolution or note, now), now, note)
     if is_over:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, Final
 
@@ -80,6 +80,15 @@ def _bars(stage: StageTimes, word: str, letter: str) -> list[tuple[str, float, f
     ]
 
 
+def span_words(mean_ns: Mapping[int, float]) -> str:
+    """From the shortest stage to the longest, or once what is the same on all as far as it is shown."""
+    longest = max(mean_ns, key=mean_ns.__getitem__)
+    least, most = (f"{one / 1e6:.3g}" for one in (min(mean_ns.values()), mean_ns[longest]))
+    if least == most:
+        return f"{most} ms" + (" on each of them" if len(mean_ns) > 1 else "")
+    return f"{least} to {most} ms, longest on stage {longest}"
+
+
 def _microbatch_text(stages: Sequence[StageTimes]) -> str:
     means = {
         word: {
@@ -90,10 +99,7 @@ def _microbatch_text(stages: Sequence[StageTimes]) -> str:
     said = []
     for word, of in means.items():
         if of:
-            longest = max(of, key=of.__getitem__)
-            said.append(
-                f"{word} takes {min(of.values()) / 1e6:.3g} to {of[longest] / 1e6:.3g} ms, longest on stage {longest}"
-            )
+            said.append(f"{word} takes {span_words(of)}")
     of_all = (
         f"{len(stages)} stages" if len(stages) <= STAGES_SHOWN_MAX else f"{STAGES_SHOWN_MAX} of {len(stages)} stages"
     )

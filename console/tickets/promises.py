@@ -31,8 +31,9 @@ TOLD_AT_ONCE_MAX: Final = 20
 """Open incidents a new destination is told of at once, newest first; of the others when something happens to them."""
 VERBS: Final = {
     "acknowledged": "acknowledge", "unacknowledged": "unacknowledge", "resolved": "resolve", "reopened": "reopen",
-    "commented": "comment", "diagnosed": "update", "revised": "update", "attached": "update", "assigned": "update",
-    "detached": "update", "unsilenced": "update", "fired again": "update", "got worse": "update",
+    "commented": "comment", "diagnosed": "update", "named nobody": "update", "revised": "update",
+    "attached": "update", "assigned": "update", "detached": "update", "unsilenced": "update", "fired again": "update",
+    "got worse": "update",
 }  # fmt: skip
 """Verb of the timeline → what destinations are told. Others (looks, dumps asked for) are nobody else's business."""
 SEND_TASK: Final = "console.tickets.tasks.send_due"

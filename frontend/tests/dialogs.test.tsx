@@ -127,6 +127,20 @@ it("attaching to what is resolved says that, and not who moved this one first", 
   expect(alertWords()).toBe(said7.error);
 });
 
+it("reopening beside an open one says which that is, and not who resolved this one", async () => {
+  const error = "Incident 3 cannot be reopened while incident 7 of the same attempt is open.";
+  const other = makeIncident({ number: 7 });
+  answer = () => new Response(JSON.stringify({ error, code: "illegal_move", incident: other }), { status: 409 });
+  const props = { may: ["review"], assignable: [], review: null, onActed: NOTHING, onComment: NOTHING };
+  const row = makeIncident({ number: 3, state: "resolved" });
+  act(() => render(<Actions row={row} {...props} />, document.body));
+  const reopen = [...document.querySelectorAll("button")].find((one) => one.textContent?.startsWith("Reopen"));
+  act(() => reopen?.click());
+  press("Reopen");
+  await said();
+  expect(alertWords()).toBe(error);
+});
+
 it("a refusal that comes after the dialog was left is a notice", async () => {
   let late: (answer: Response) => void = NOTHING;
   answer = () => new Promise((resolve) => (late = resolve));

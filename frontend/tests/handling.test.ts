@@ -195,6 +195,25 @@ describe("the palette", () => {
     expect(first(text)).toBe(what);
   });
 
+  it("finds of a rank what blames, suspects or names it, and of a number what holds it as a whole", () => {
+    const five = { headline: "Rank 5 never started op 45 of tp_4.", culprits: [5], suspects: [5], job: "llama-4" };
+    const incidents = [
+      makeIncident({ number: 41, ...five }),
+      makeIncident({ number: 42, ...five, headline: "One of two started it.", culprits: [], suspects: [4, 6] }),
+      makeIncident({ number: 43, ...five, headline: "Suspected hang: rank 4 is late.", culprits: [], suspects: [] }),
+      makeIncident({ number: 44, ...five, headline: "Rank 40 is stopped.", culprits: [40], suspects: [40] }),
+    ];
+    const found = (text: string) =>
+      commandsFor(text, around({ incidents, offers: [] }))
+        .map(({ word }) => /^#(\d+)/.exec(word)?.[1])
+        .filter(Boolean);
+    expect(found("rank 4")).toEqual(["42", "43"]);
+    expect(found("rank 5")).toEqual(["41"]);
+    expect(found("op 45")).toEqual(["41"]);
+    expect(found("started 5")).toEqual(["41"]);
+    expect(found("rank")).toEqual(["41", "43", "44"]);
+  });
+
   it("leads administrators alone to the audit", () => {
     expect(first("audit", { isAdmin: true })).toBe("/audit");
     expect(commandsFor("who did what", around()).map(({ word }) => word)).not.toContain("Audit");

@@ -117,6 +117,17 @@ describe("the lanes", () => {
     expect(await complaints()).toEqual([]);
   });
 
+  it("say what it means that none was seen in progress: of a job that goes on, nothing bad", () => {
+    const none = { ...flows.props, lanes: makeLanes([]) };
+    const page = drawn(<FlowLanes {...none} />);
+    expect(page.textContent).toContain("of these ranks none was in this time");
+    expect(page.textContent).not.toContain("0 of 0");
+    expect(page.querySelector(".legend")).toBeNull();
+    expect(drawn(<FlowLanes {...none} allGoOn />).textContent).toContain(
+      "They went on, so this is no sign of trouble.",
+    );
+  });
+
   it("mark the rank another picture points at", () => {
     const page = drawn(flows);
     act(() => pointAt([6]));
@@ -180,6 +191,20 @@ describe("what the verdict shows", () => {
     const asked = drawn(asking({ isAsked: true }));
     expect(button(asked)).toBe(false);
     expect(asked.querySelector('[role="status"]')?.textContent).toBe("diagnosing …");
+  });
+
+  it("says of what nobody caused that it was looked for, and what can be done", () => {
+    const row = makeIncident({ symptom: "external", certainty: "suspected", condition: "clear", culprits: [] });
+    const nobody = makeDiagnosis({ findings: [] });
+    const page = drawn(verdict({ row, diagnosis: nobody }));
+    expect(page.querySelector(".verdict-grade")?.textContent).toBe("It was looked for, and nobody stands out.");
+    expect(page.querySelector(".culprit-card .big")?.textContent).toBe("Nobody named");
+    expect(page.querySelector(".advice")?.textContent).toMatch(/Diagnose again reads the reported time.*report it on/);
+    for (const searching of [
+      { row, diagnosis: null },
+      { row: { ...row, condition: "firing" as const }, diagnosis: nobody },
+    ])
+      expect(drawn(verdict(searching)).querySelector(".verdict-grade")?.textContent).toContain("is being looked for");
   });
 
   it("says beside it what came of asking", () => {

@@ -53,6 +53,8 @@ describe("another diagnosis that was asked for", () => {
     const found = answerToAsked(entries("diagnosed", "asked again", "commented", "confirmed", "commented"));
     expect(found).toEqual({ words: "note 3", at: "2026-11-27T10:00:03Z" });
     expect(answerToAsked(entries("asked again", "revised"))?.words).toBe("Diagnosed again: another answer.");
+    expect(answerToAsked(entries("asked again", "diagnosed"))?.words).toBe("Diagnosed again: a cause is named.");
+    expect(answerToAsked(entries("asked again", "named nobody"))?.words).toBe("Diagnosed again: nobody stands out.");
     expect(answerToAsked(entries("asked again", "diagnosis failed"))?.words).toMatch(/could not/);
   });
 

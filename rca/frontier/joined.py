@@ -121,5 +121,5 @@ def _silent(told: Sequence[Told], onset_ns: int) -> str:
         longer = f"the step takes {newest.step_s * 1e3:.0f} ms, usually {newest.usual_s * 1e3:.0f} ms"
         return f"{STAGES}: {longer}, and no stage may be called the cause. {newest.next_look}"
     if not any(one.end_ns - onset_ns > onset_ns - one.start_ns for one in told):
-        return f"{STAGES}: of the windows of steps that are complete none is of this slowdown for the most part."
+        return f"{STAGES}: every window of steps that is complete lies mostly before this slowdown, so they do not tell of it."
     return f"{STAGES}: the step time has not moved against the job's normal."

@@ -125,7 +125,8 @@ def test_arguments_that_say_nothing_are_refused(
     with pytest.raises(SystemExit) as ended:
         main([str(tmp_path / "w.npz"), *words])
     assert ended.value.code == 2
-    assert "number" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "number" in said and f"argument {words[0]}:" in said
 
 
 def test_names_that_cannot_be_printed_are_printed_as_they_are_written(tmp_path: Path) -> None:
@@ -167,8 +168,20 @@ def test_why_not_another_rank_is_answered_with_evidence(tmp_path: Path, capsys: 
 
 def test_why_not_is_answered_of_a_healthy_job_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_window(tmp_path / "w.npz", make_window())
-    assert main([str(tmp_path / "w.npz"), "--why-not", "99"]) == 0
-    assert "There is no such rank: the job has 8." in capsys.readouterr().out
+    assert main([str(tmp_path / "w.npz"), "--why-not", "5"]) == 0
+    assert "Why not rank 5" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("world_size", "said"), [(8, "the job has ranks 0 to 7"), (0, "nothing in this window")])
+def test_why_not_a_rank_that_is_not_there_is_refused_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], world_size: int, said: str
+) -> None:
+    save_window(tmp_path / "w.npz", replace(make_window(nic_down=3), world_size=world_size))
+    assert main([str(tmp_path / "w.npz"), "--why-not", "99"]) == 2
+    printed = capsys.readouterr()
+    assert len(printed.err.splitlines()) == 1 and not printed.out
+    assert "--why-not 99" in printed.err and said in printed.err
+    assert main([str(tmp_path / "w.npz"), "--why-not", "6"]) == 0
 
 
 def test_everything_a_diagnosis_holds_is_printed() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from rca.diagnose import diagnose
+from rca.diagnose import diagnose, transport_sentence
 from rca.findings import Component, Diagnosis, Symptom, SymptomKind
 from tests.rca.test_recorded import COMPONENTS, FOLDER, load_recorded
 from tests.windows import make_window
@@ -34,6 +36,11 @@ def test_nobody_else_is_blamed(fault: str, transport: str, rank: int) -> None:
     if found.culprits:
         assert found.findings[0].component is FAULTS[fault]
     assert any("Transport unknown" in sentence for sentence in found.missing)
+
+
+def test_one_flow_of_which_the_transport_is_not_known_is_one_flow() -> None:
+    found = transport_sentence(SimpleNamespace(pairs=SimpleNamespace(transport=np.zeros(1, np.int64))), 1)  # type: ignore[arg-type]
+    assert found.startswith("Transport unknown for 1 flow row (") and "for 1 flow only" in found
 
 
 @pytest.mark.parametrize("transport", ["IB", "Socket"])

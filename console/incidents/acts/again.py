@@ -95,7 +95,8 @@ def _answer_one(incident: Incident) -> None:
     before = diagnosis_from_json(newest.body) if newest is not None else None
     if newest is not None and before is not None and answer(diagnosis) == answer(before):
         of_all = " from all nodes" if is_part(before) and not is_part(diagnosis) else ""
-        note = f"Diagnosed again{of_all}: the same answer as revision {newest.number}."
+        same = "the same answer as" if diagnosis.findings else "nobody stands out, as in"
+        note = f"Diagnosed again{of_all}: {same} revision {newest.number}."
         return lifecycle.observe(incident, "confirmed", {}, note=note)
     if number > settings.REVISIONS_MAX:
         note = f"Another answer, but {settings.REVISIONS_MAX} revisions are kept already: {diagnosis.verdict}"

@@ -100,7 +100,8 @@ def _began_ns(attempt: Attempt, since: datetime | None) -> int:
 def _followed(attempt: Attempt) -> Incident | None:
     """The incident the attempt's trouble belongs to, if there is one."""
     following = Incident.objects.filter(attempt=attempt).exclude(state=State.RESOLVED, condition=ConditionState.CLEAR)
-    return following.order_by("-id").first()
+    unresolved = following.exclude(state=State.RESOLVED).first()  # beside it no other of the attempt can be reopened
+    return unresolved or following.order_by("-id").first()
 
 
 def _attach(incident: Incident, actor: Actor, note: str, request_key: str) -> TimelineEntry:

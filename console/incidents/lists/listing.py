@@ -145,9 +145,11 @@ def _any_of(column: str, values: Sequence[str]) -> Q:
 def _matching(text: str) -> Q:
     if not text:
         return Q()
-    found = Q(headline__icontains=text) | Q(job__name__icontains=text) | Q(culprit_nodes__contains=[text])
-    if rank := RANK.match(text):
-        found |= Q(suspects__contains=[int(rank[1])])
+    found = Q(job__name__icontains=text) | Q(culprit_nodes__contains=[text])
+    if rank := RANK.match(text):  # rank 4 is not in "rank 40"
+        found |= Q(headline__iregex=rf"\mranks? {int(rank[1])}\M") | Q(suspects__contains=[int(rank[1])])
+    else:
+        found |= Q(headline__icontains=text)
     number = text.removeprefix("#")
     return found | Q(pk=int(number)) if number.isascii() and number.isdigit() and len(number) < 16 else found
 

@@ -41,7 +41,7 @@ def incident_grid(incident: Incident) -> grid.Grid:
     """The grid while the incident fires: now; afterwards: at the end of its pinned window."""
     if incident.condition == ConditionState.CLEAR:
         end_ns = incident.window_end_ns
-        window = read_window(incident.attempt_id, end_ns - GRID_NS, end_ns, grid.TABLES)
+        window = read_window(incident.attempt_id, end_ns - GRID_NS, end_ns, grid.TABLES, now_ns=end_ns)
         return grid.make_grid(
             window, newest_diagnosis(incident), iso_from_ns(end_ns) or "", racks=racks_of(incident.attempt_id)
         )

@@ -156,14 +156,21 @@ def _measured(window: Window, known: _Known, seen_ns: Ints) -> tuple[Ints, list[
     """State and note of every rank, before anybody is blamed."""
     state = np.full(known.n_ranks, UNKNOWN, np.int64)
     state[known.place] = OK
-    newest = max(int(window.nodes["watermark_ns"].max(initial=0)), window.start_ns)
+    # What nodes have told is as of now, and the window may be of a time long past: what came later says nothing of it.
+    newest = min(max(int(window.nodes["watermark_ns"].max(initial=0)), window.start_ns), window.end_ns)
     is_silent = (state == OK) & (newest - seen_ns > SILENT_NS) & ~_catching_up(window, known)
     state[is_silent] = SILENT
+    is_later = (state == OK) & (seen_ns - window.end_ns > SILENT_NS)
+    state[is_later] = UNKNOWN
     state[only_inside_nodes(window, known.n_ranks) & (state == OK)] = NOT_VISIBLE
     state[is_dead(window, known.n_ranks)] = DEAD
     notes = {OK: "", SILENT: "no data for more than 10 s", DEAD: "the process is gone", UNKNOWN: "never reported"}
     notes[NOT_VISIBLE] = "its ops stay inside the node, where progress cannot be seen"
-    return state, [notes[int(one)] for one in state]
+    note = [notes[int(one)] for one in state]
+    _mark(
+        state, note, np.flatnonzero(is_later & (state == UNKNOWN)).tolist(), UNKNOWN, "nothing is stored of that time"
+    )
+    return state, note
 
 
 def _catching_up(window: Window, known: _Known) -> npt.NDArray[np.bool_]:

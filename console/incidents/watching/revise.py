@@ -360,7 +360,7 @@ def store(
         }
     elif incident.certainty == Certainty.DIAGNOSED:  # the verdict is taken back: nobody stays blamed
         fields |= {**UNDIAGNOSED, "headline": suspected_headline(window, diagnosis.symptom)}
-    verb, note = "diagnosed", diagnosis.verdict
+    verb, note = "diagnosed" if best else "named nobody", diagnosis.verdict
     if newest is not None and incident.certainty == Certainty.DIAGNOSED:
         verb, note = "revised", changes(diagnosis_from_json(newest.body), diagnosis)
     with transaction.atomic():

@@ -11,6 +11,7 @@ export function verdictRowOf(diagnosis: Diagnosis): VerdictRow {
   return {
     headline: best?.sentence ?? NOBODY,
     certainty: "diagnosed",
+    condition: "clear",
     grade: best?.grade ?? "",
     culprits,
     n_culprits: culprits.length,

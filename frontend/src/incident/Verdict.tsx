@@ -9,6 +9,7 @@ import type { IncidentRow, TimelineRow } from "../live/rows";
 import { Ago, Copy, GradeMark } from "../parts/bits";
 import { actOn, isUnderWay } from "../state/actions";
 import { suspectsOf } from "../state/roles";
+import { isSearching } from "../state/status";
 import { COMPONENT, count, faultWords, inOrder, LAYER, rankRanges, subjectWords, worded } from "../state/words";
 import type { Cover, Diagnosis, Finding, GridColumns } from "../types";
 import { coverWords, slowerWords } from "./compare";
@@ -17,7 +18,7 @@ import { adviceLines, answerToAsked, stanceOf } from "./reading";
 /** What the verdict shows of an incident; a bundle has as much without being one. */
 export type VerdictRow = Pick<
   IncidentRow,
-  "headline" | "certainty" | "grade" | "culprits" | "n_culprits" | "n_victims" | "symptom"
+  "headline" | "certainty" | "condition" | "grade" | "culprits" | "n_culprits" | "n_victims" | "symptom"
 >;
 
 /** Names up to this stand two beside each other. */
@@ -37,20 +38,30 @@ interface VerdictProps {
 
 export function Verdict({ row, diagnosis, grid, seenBefore, onSelect, children, links }: VerdictProps) {
   const finding = diagnosis?.findings[0] ?? null;
+  // The cause was looked for, nobody stands out, and no look goes on searching.
+  const isSearched = diagnosis !== null && row.certainty === "suspected" && !isSearching(row);
   const slower = diagnosis ? slowerWords(diagnosis.symptom) : "";
   return (
     <section class="verdict" aria-label="Verdict">
       <h1>{row.headline}</h1>
       <p class="verdict-grade">
-        <HowSure row={row} finding={finding} />
+        <HowSure row={row} finding={finding} isSearched={isSearched} />
         {slower && <span class="faint">{slower}</span>}
         {children}
       </p>
       {diagnosis && <Agreement diagnosis={diagnosis} headline={row.headline} />}
       <div class="verdict-cards">
-        <Culprit row={row} finding={finding} grid={grid} seenBefore={seenBefore} onSelect={onSelect} links={links} />
+        <Culprit
+          row={row}
+          finding={finding}
+          isSearched={isSearched}
+          grid={grid}
+          seenBefore={seenBefore}
+          onSelect={onSelect}
+          links={links}
+        />
         <Victims row={row} diagnosis={diagnosis} />
-        <Advice row={row} finding={finding} />
+        <Advice row={row} finding={finding} isSearched={isSearched} />
       </div>
     </section>
   );
@@ -116,7 +127,14 @@ function Agreement({ diagnosis, headline }: { diagnosis: Diagnosis; headline: st
   );
 }
 
-function HowSure({ row, finding }: { row: VerdictRow; finding: Finding | null }) {
+interface FoundProps {
+  row: VerdictRow;
+  finding: Finding | null;
+  isSearched: boolean;
+}
+
+function HowSure({ row, finding, isSearched }: FoundProps) {
+  if (isSearched) return <span>It was looked for, and nobody stands out.</span>;
   if (row.certainty === "suspected") return <span class="suspected">Suspected. The cause is being looked for.</span>;
   if (!finding && row.culprits.length > 0) return <GradeMark grade={row.grade} explain />;
   if (!finding) return <span>Nobody can be named from what was seen.</span>;
@@ -134,22 +152,20 @@ function HowSure({ row, finding }: { row: VerdictRow; finding: Finding | null })
   );
 }
 
-interface CulpritProps {
-  row: VerdictRow;
-  finding: Finding | null;
+interface CulpritProps extends FoundProps {
   grid: GridColumns | null;
   seenBefore: readonly SeenBefore[];
   onSelect: (rank: number | null) => void;
   links?: ComponentChildren;
 }
 
-function Culprit({ row, finding, grid, seenBefore, onSelect, links }: CulpritProps) {
+function Culprit({ row, finding, isSearched, grid, seenBefore, onSelect, links }: CulpritProps) {
   const ranks = row.culprits.length > 0 ? row.culprits : (finding?.culprits ?? []);
   if (ranks.length === 0) {
     return (
       <div class={`card culprit-card nobody ${tiedOf(finding).length > 0 ? "tied" : ""}`}>
         <h2>Started by</h2>
-        <p class="big">{row.certainty === "suspected" ? "Looking …" : nobodyOr(finding)}</p>
+        <p class="big">{row.certainty === "suspected" && !isSearched ? "Looking …" : nobodyOr(finding)}</p>
         {finding && <p>{subjectWords(finding.subject)}</p>}
         <Suspects ranks={tiedOf(finding)} grid={grid} onSelect={onSelect} />
         <CoverSteps steps={finding?.cover ?? []} />
@@ -334,7 +350,16 @@ function AdviceLines({ text }: { text: string }) {
   );
 }
 
-function Advice({ row, finding }: { row: VerdictRow; finding: Finding | null }) {
+/** What is left to do where nobody stands out. */
+function searchedAdvice({ symptom }: VerdictRow): string {
+  const reads =
+    symptom === "external"
+      ? "the reported time once more, and the newest minute"
+      : "that time once more, with all sent since";
+  return `Diagnose again reads ${reads}. If the trouble comes back, report it on the job’s page while it happens.`;
+}
+
+function Advice({ row, finding, isSearched }: FoundProps) {
   return (
     <div class="card advice">
       <h2>What to do next</h2>
@@ -342,9 +367,11 @@ function Advice({ row, finding }: { row: VerdictRow; finding: Finding | null }) 
         <AdviceLines text={finding.advice} />
       ) : (
         <p class="faint">
-          {row.certainty === "suspected"
-            ? "The next looks will name a cause or say that none can be named."
-            : "No advice comes with this finding. Start with the evidence below."}
+          {isSearched
+            ? searchedAdvice(row)
+            : row.certainty === "suspected"
+              ? "The next looks will name a cause or say that none can be named."
+              : "No advice comes with this finding. Start with the evidence below."}
         </p>
       )}
     </div>

@@ -117,6 +117,7 @@ const ANSWERS: Record<string, string> = {
   confirmed: "",
   revised: "Diagnosed again: another answer.",
   diagnosed: "Diagnosed again: a cause is named.",
+  "named nobody": "Diagnosed again: nobody stands out.",
   "diagnosis failed": "It could not be diagnosed again.",
 };
 

@@ -34,6 +34,8 @@ interface FlowLanesProps {
   onMore?: () => void;
   /** The moment the page shows, ns; null: the newest. */
   pin?: number | null;
+  /** Whether it is known that no rank stood still in that time. */
+  allGoOn?: boolean;
 }
 
 export function FlowLanes(props: FlowLanesProps) {
@@ -57,7 +59,9 @@ export function FlowLanes(props: FlowLanesProps) {
       <div class="panel-head">
         <h2 id="flows">Flows</h2>
         <span class="faint">
-          {shown.length} of {count(lanes.lanes.length + lanes.omitted, "flow")}, those of the verdict first
+          {lanes.lanes.length === 0
+            ? "none seen in progress"
+            : `${shown.length} of ${count(lanes.lanes.length + lanes.omitted, "flow")}, those of the verdict first`}
           {selected === null ? "" : ` · of rank ${selected}`}
         </span>
         <div class="panel-tools">
@@ -77,9 +81,13 @@ export function FlowLanes(props: FlowLanesProps) {
           </button>
         </div>
       </div>
-      <LaneLegend hasGap={lanes.newest_ns < lanes.to_ns || shown.some((lane) => notKeptUntil(lanes, lane) !== null)} />
+      {shown.length > 0 && (
+        <LaneLegend
+          hasGap={lanes.newest_ns < lanes.to_ns || shown.some((lane) => notKeptUntil(lanes, lane) !== null)}
+        />
+      )}
       <TimeNotes lanes={lanes} given={given} beganNs={finding?.began_ns ?? 0} pin={props.pin ?? null} />
-      {lanes.lanes.length === 0 && <p class="faint">No flow of these ranks was in progress in this window.</p>}
+      {lanes.lanes.length === 0 && <p>{noneWords(props.allGoOn ?? false)}</p>}
       {shown.length > 0 &&
         (asTable ? (
           <LanesTable lanes={shown} toNs={inside(lanes, props.pin ?? null) ?? lanes.to_ns} />
@@ -101,6 +109,14 @@ export function FlowLanes(props: FlowLanesProps) {
       <NotVisible lanes={lanes} />
     </section>
   );
+}
+
+/** Why there are no lanes: a fast job is between two ops nearly every time that its flows are looked at. */
+function noneWords(allGoOn: boolean): string {
+  const looked = "Flows are noted ten times a second, as far as they are in progress";
+  return allGoOn
+    ? `${looked}: every time these ranks were between two ops. They went on, so this is no sign of trouble.`
+    : `${looked}: of these ranks none was in this time.`;
 }
 
 /** The server shows a minute; what is known may go on for hours. */
@@ -153,7 +169,7 @@ function TimeNotes({ lanes, given, beganNs, pin }: TimeNotesProps) {
       {early > 0 && `The fault began ${spanWords(early)} before what is shown. `}
       {endWords(given)}
       {most > 0 &&
-        ` Clocks of ${moved.filter((by) => by > 0).length} flows are put right, by up to ${spanWords(most)}.`}
+        ` Clocks of ${count(moved.filter((by) => by > 0).length, "flow")} are put right, by up to ${spanWords(most)}.`}
     </p>
   );
 }

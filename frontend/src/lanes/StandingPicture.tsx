@@ -16,11 +16,11 @@ import { Crosshair, HEADING, inside, Pin, Ruler } from "./LaneBox";
 import { HEADING_PX, timeX } from "./paint";
 import { momentsOf, shownRange } from "./scale";
 import {
+  allGoOn,
   CONDITIONS,
   doingWords,
   flowWords,
   frameOf,
-  GOES_ON,
   isStanding,
   legendWords,
   type StandingGroup,
@@ -58,7 +58,7 @@ export function StandingPicture({ standing, lanes, culprits, diagnosis, nodeOf, 
   const rows = groups.flatMap((group) => group.rows);
   const folded = standing.ranks.length - rows.length;
   const n = standing.ranks.length + standing.omitted;
-  const nobody = standing.spans.length > 0 && standing.spans.every(({ doing }) => GOES_ON.includes(doing));
+  const nobody = allGoOn(standing);
   return (
     <section class="panel wide" aria-labelledby="standing">
       <div class="panel-head">
@@ -77,8 +77,8 @@ export function StandingPicture({ standing, lanes, culprits, diagnosis, nodeOf, 
       ) : nobody ? (
         <p>
           Nobody: {count(standing.ranks.length, "rank")} moved from {timeOfDay(standing.from_ns / 1e6)} to{" "}
-          {timeOfDay(standing.to_ns / 1e6)} {zoneLabel()}, or were between two ops. What is slow shows below, in the
-          flows.
+          {timeOfDay(standing.to_ns / 1e6)} {zoneLabel()}, or were between two ops.
+          {lanes?.lanes.length !== 0 && " What is slow shows below, in the flows."}
         </p>
       ) : (
         <>

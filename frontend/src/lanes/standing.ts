@@ -68,7 +68,12 @@ export const RECEIVING: Record<string, string> = {
 export const CONDITIONS = ["not_started", "not_transmitted", "not_delivered", "gpu_not_ready"];
 
 /** Rows of these alone are no picture: nobody stood still. */
-export const GOES_ON = ["moves", "between_ops"];
+const GOES_ON = ["moves", "between_ops"];
+
+/** Whether it is known of all of them that none stood still. */
+export function allGoOn({ spans }: Standing): boolean {
+  return spans.length > 0 && spans.every(({ doing }) => GOES_ON.includes(doing));
+}
 
 const SIDE: Record<string, string> = { local: "its own side", remote: "the other side" };
 

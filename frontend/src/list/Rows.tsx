@@ -6,7 +6,7 @@ import { Ago, ConditionChip, GradeMark, StateChip } from "../parts/bits";
 import { incidentHref } from "../state/list";
 import type { Marks } from "../state/marks";
 import type { Selection } from "../state/selection";
-import { assignedTo, whoHas } from "../state/status";
+import { assignedTo, isSearching, whoHas } from "../state/status";
 import { liveJob, mayAct } from "../state/team";
 import { COMPONENT, count, REVIEW, SYMPTOM, suspectWords, worded } from "../state/words";
 
@@ -65,7 +65,13 @@ function Row({ row, filters, chosen, marked, onChoose, onMark }: RowProps) {
       </div>
       <div class="row-who">
         {row.n_suspects > 0 && <b>{suspectWords(row, 3)}</b>}
-        <span class="faint">{row.certainty === "diagnosed" ? worded(COMPONENT, row.component) : "looking …"}</span>
+        <span class="faint">
+          {row.certainty === "diagnosed"
+            ? worded(COMPONENT, row.component)
+            : isSearching(row)
+              ? "looking …"
+              : "nobody named"}
+        </span>
       </div>
       <div class="row-grade">
         <GradeMark grade={row.grade} />

@@ -10,6 +10,7 @@ import { Boxed } from "../parts/Boxed";
 import { Failure } from "../parts/Failure";
 import { Figure } from "../parts/Figure";
 import { useAnswer } from "../parts/useAnswer";
+import { count } from "../state/words";
 import type { PlotlyFigure } from "../types";
 import { type EpochsAnswer, moved, type Stretch, silentWords, stretchOf, WAYS, widened } from "./epochs";
 
@@ -126,7 +127,8 @@ function Rests({ answer }: { answer: EpochsAnswer }) {
       {answer.by === "rank" &&
         answer.ranks.length < answer.n_ranks &&
         ` ${answer.ranks.length} of ${answer.n_ranks} ranks are drawn.`}
-      {answer.left_out > 0 && ` ${answer.left_out} flows are left out.`} {silentWords(answer.silent)}
+      {answer.left_out > 0 && ` ${count(answer.left_out, "flow is", "flows are")} left out.`}{" "}
+      {silentWords(answer.silent)}
     </p>
   );
 }

@@ -21,6 +21,7 @@ import { pathDepth } from "../incident/path";
 import { DiagnoseAgain, Verdict } from "../incident/Verdict";
 import { WaitPath } from "../incident/WaitPath";
 import { FlowLanes } from "../lanes/FlowLanes";
+import { allGoOn } from "../lanes/standing";
 import type { Snapshot } from "../live/apply";
 import type { DumpsRow, IncidentRow } from "../live/rows";
 import { Loading } from "../parts/bits";
@@ -176,6 +177,7 @@ function Loaded({ detail, answer, snapshot, rank }: LoadedProps) {
             diagnosis={diagnosis}
             nodeOf={nodeOf}
             onSelect={selectRank}
+            allGoOn={detail.standing.value !== null && allGoOn(detail.standing.value)}
             time={detail.lanesTime.value}
             onTime={(time) => detail.showTime(time)}
             onMore={detail.mayShowMoreFlows ? () => detail.showMoreFlows() : undefined}

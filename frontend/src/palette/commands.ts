@@ -87,6 +87,12 @@ export function numberIn(text: string): number | null {
   return number ? Number(number) : null;
 }
 
+/** The rank a text names. */
+function rankIn(typed: string): number | null {
+  const rank = /^rank (\d{1,7})$/.exec(typed)?.[1];
+  return rank ? Number(rank) : null;
+}
+
 function note(word: string, hint: string): Command {
   return { word, hint, run: () => undefined, isNote: true };
 }
@@ -100,7 +106,7 @@ function numbered(number: number, { exists, go }: Around): Command {
 /** What the text names by itself. */
 function exact(typed: string, around: Around): Command[] {
   const number = numberIn(typed);
-  const rank = /^rank (\d{1,7})$/.exec(typed)?.[1];
+  const rank = rankIn(typed)?.toString();
   const node = /^node (\S+)$/.exec(typed)?.[1];
   const found: Command[] = [];
   if (number !== null) found.push(numbered(number, around));
@@ -180,9 +186,22 @@ function newSilence({ mayAct, silence }: Around): Command[] {
   return mayAct ? [{ word: "New silence …", hint: "by matchers", run: () => silence(null, null) }] : [];
 }
 
+/** Whether every word typed occurs; a number as a whole one: 4 is not in op 45, nor in #14. */
+function isAbout({ number, headline, job }: IncidentRow, typed: string): boolean {
+  const text = `#${number} ${headline} ${job}`.toLowerCase();
+  const numbers: string[] = text.match(/\d+/g) ?? [];
+  return typed.split(/\s+/).every((word) => (/^\d+$/.test(word) ? numbers.includes(word) : text.includes(word)));
+}
+
+/** Whether it blames or suspects this rank, or its headline names it: not whether the rank's digits occur anywhere. */
+function names({ culprits, suspects, headline }: IncidentRow, rank: number): boolean {
+  return [...culprits, ...suspects].includes(rank) || new RegExp(`\\branks? ${rank}\\b`, "i").test(headline);
+}
+
 function incidents(typed: string, around: Around): Command[] {
   if (!typed) return [];
-  const found = around.incidents.filter((row) => matches(typed, `#${row.number} ${row.headline} ${row.job}`));
+  const rank = rankIn(typed);
+  const found = around.incidents.filter((row) => (rank === null ? isAbout(row, typed) : names(row, rank)));
   const commands = found.slice(0, 5).map((row) => ({
     word: `#${row.number} ${row.headline}`,
     hint: row.job,

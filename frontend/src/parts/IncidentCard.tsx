@@ -5,7 +5,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import type { IncidentRow, JobRow } from "../live/rows";
 import { actOn, isUnderWay } from "../state/actions";
-import { assignedTo, whoHas } from "../state/status";
+import { assignedTo, isSearching, whoHas } from "../state/status";
 import { mayAct } from "../state/team";
 import { COMPONENT, count, SYMPTOM, suspectWords, worded } from "../state/words";
 import { Ago, ConditionChip, FaultWords, GradeMark, StateChip } from "./bits";
@@ -72,7 +72,7 @@ function CardFacts({ row }: { row: IncidentRow }) {
     <dl class="facts">
       <div class="fact-culprit">
         <dt>Started by</dt>
-        <dd>{who || (row.certainty === "suspected" ? "looking …" : "nobody named")}</dd>
+        <dd>{who || (isSearching(row) ? "looking …" : "nobody named")}</dd>
       </div>
       {row.certainty === "diagnosed" && (
         <div>

@@ -9,7 +9,7 @@ import type { IncidentRow, JobRow } from "../live/rows";
 import { absolute, ageWords, aheadWords, serverNow, timeOfDay, zoneLabel } from "../state/clock";
 import { announce } from "../state/notices";
 import { blindWords, showsCondition, stateNow } from "../state/sight";
-import { type ShownState, shownState } from "../state/status";
+import { isSearching, type ShownState, shownState } from "../state/status";
 import { faultWords, GRADE, JOB_STATE } from "../state/words";
 
 export function Ago({ at, never = "never" }: { at: string | null; never?: string }) {
@@ -147,7 +147,8 @@ export function GradeMark({ grade, explain = false }: { grade: string; explain?:
 
 /** The fault in words under a headline; nothing while nobody has named it. */
 export function FaultWords({ row }: { row: IncidentRow }) {
-  if (row.certainty === "suspected") return <span>Looking for the cause …</span>;
+  if (isSearching(row)) return <span>Looking for the cause …</span>;
+  if (row.certainty === "suspected") return <span>no cause named</span>;
   return <span>{faultWords(row.fault_kind, row.symptom)}</span>;
 }
 

@@ -28,6 +28,11 @@ export function assignedTo(row: IncidentRow): string {
   return row.state === "resolved" || row.assignee === whoHas(row) ? "" : row.assignee;
 }
 
+/** Whether looks still search for the cause: none is named, and they see the trouble. */
+export function isSearching(row: Pick<IncidentRow, "certainty" | "condition">): boolean {
+  return row.certainty === "suspected" && row.condition !== "clear";
+}
+
 /** Whether it waits for somebody, or somebody has it: neither silenced nor part of another. */
 export function isLoud(row: IncidentRow, nowMs: number): boolean {
   return ["open", "acknowledged"].includes(shownState(row, nowMs));

@@ -115,6 +115,7 @@ export const VERB: Record<string, string> = {
   reopened: "reopened",
   commented: "commented",
   diagnosed: "named a cause",
+  "named nobody": "looked for the cause and named nobody",
   revised: "revised the diagnosis",
   condition_changed: "saw the condition change",
   "asked again": "asked for another diagnosis",

@@ -120,6 +120,24 @@ def test_a_job_that_is_only_slow_is_not_stuck_and_its_ops_are_counted(attempt: A
     assert read_job_row(attempt.job).state == "running"
 
 
+def test_what_people_report_says_nothing_of_a_jobs_state_and_what_looks_see_does(attempt: Attempt) -> None:
+    heard(attempt)
+    looked(attempt)
+    counted(attempt, time.time_ns() // (10 * SECOND) * 10 * SECOND, 70)
+    make_incident(attempt, symptom="external")
+    row = read_job_row(attempt.job)
+    assert row.state == "running" and row.ops_per_s
+    looked(attempt, "straggler")
+    row = read_job_row(attempt.job)
+    assert row.state == "slow" and row.ops_per_s
+    for kind in ("failure", "silence"):
+        looked(attempt, kind)
+        assert read_job_row(attempt.job).state == "stuck"
+    looked(attempt, "straggler")
+    Incident.objects.update(condition=ConditionState.CLEAR)
+    assert read_job_row(attempt.job).state == "running", "the look saw no slowdown that is worth an incident"
+
+
 def counted(attempt: Attempt, bucket_ns: int, n_ops: int) -> None:
     OpRollup.objects.create(
         attempt=attempt, comm_id=1, func=5, bucket_ns=bucket_ns, part=1, n_ops=n_ops, n_timed=0, bytes=0,

@@ -161,6 +161,10 @@ def test_where_more_is_known_than_is_drawn_a_flow_stands_for_more_than_it_shows(
     assert "Ready but not transmitted · 9.0 s" in texts(lanes_svg(lanes_of(lane), None, "t", {})[0])
 
 
+def test_one_flow_is_one_flow() -> None:
+    assert "1 of 1 flow, those" in lanes_svg(lanes_of(make_lane(0, (8, 5, 4, 4))), None, "t", {})[0]
+
+
 def test_a_flow_that_was_not_seen_lately_is_not_said_to_stand() -> None:
     lane = make_lane(0, (8, 5, 4, 4), t_ns=[START, START + 5_000 * MS])
     assert words_of(Row(lane, telling_tick(lane, START + 10_000 * MS))) == lanes_order.NO_OP
@@ -172,7 +176,7 @@ def test_what_is_not_kept_or_not_known_is_hatched_and_no_flow_at_all_is_said() -
     assert lanes_svg(lanes_of(make_lane(0, (8, 5, 4, 4))), None, "t", {})[0].count(hatch) == 1, "the legend alone"
     assert lanes_svg(lanes_of(late), None, "t", {})[0].count(hatch) == 2
     assert lanes_svg(lanes_of(late, newest_ms=9_950), None, "t", {})[0].count(hatch) == 3
-    assert any("No flow of these ranks" in text for text in texts(lanes_svg(lanes_of(), None, "t", {})[0]))
+    assert any("of these ranks none was in" in text for text in texts(lanes_svg(lanes_of(), None, "t", {})[0]))
 
 
 def test_a_step_of_progress_ends_where_no_tick_follows() -> None:

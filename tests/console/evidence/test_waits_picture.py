@@ -84,6 +84,25 @@ def test_who_waits_for_the_same_is_one_box_right_of_what_it_waits_for(diagnosis:
     assert "rank 3 <is> late" in texts(svg) and "<b>" in texts(svg)
 
 
+def test_who_waits_for_the_same_rank_for_another_reason_is_another_box(diagnosis: Diagnosis) -> None:
+    down, inside = "a NIC between them is down", "in the same op, which rank 7 is blocking inside the node"
+    edges = (WaitEdge(3, 7, 1, 5, down), WaitEdge(5, 7, 1, 5, down), WaitEdge(6, 7, 1, 5, inside))
+    svg = waits_svg(dataclasses.replace(with_path(diagnosis, (7,)), path=edges), "t")
+    assert list(boxes(svg)) == ["rank 7", "ranks 3, 5", "rank 6"]
+    said = " ".join(texts(svg))
+    assert f"ranks 3, 5 {down}" in said and f"rank 6 {inside}" in said
+
+
+def test_reasons_too_many_for_boxes_are_told_together_and_none_for_another(diagnosis: Diagnosis) -> None:
+    named = tuple(WaitEdge(10 + n, 3, 1, 5, f"rank {20 + n} has not entered the op") for n in range(9))
+    svg = waits_svg(dataclasses.replace(with_path(diagnosis, (3,)), path=named), "t")
+    assert list(boxes(svg)) == ["rank 3", "ranks 10–18"]
+    assert "that rank has not entered the op" in " ".join(texts(svg))
+    other = (*named, WaitEdge(30, 3, 1, 5, "its process has ended"))
+    svg = waits_svg(dataclasses.replace(with_path(diagnosis, (3,)), path=other), "t")
+    assert "each for a reason of its own" in texts(svg)
+
+
 def test_of_a_tie_the_ranks_of_which_one_started_it_stand_on_the_left(diagnosis: Diagnosis) -> None:
     found = with_path(diagnosis, (), (0, 3), (1, 4))
     tied = tuple(Subject("rank", f"rank {rank}", (rank,)) for rank in (3, 4))

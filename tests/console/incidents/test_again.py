@@ -14,6 +14,7 @@ from console.incidents import tasks
 from console.incidents.acts import again, asking
 from console.incidents.lifecycle import Actor
 from console.incidents.models import ActorKind, Incident
+from console.incidents.pictures.evidence import incident_grid
 from console.incidents.watching import thresholds, watch
 from ingest.door.marks import take_heard
 from ingest.models import Attempt, Job
@@ -133,6 +134,21 @@ async def test_a_report_on_a_healthy_job_is_diagnosed_and_blames_nobody(job: Sta
     newest = await incident.revisions.alatest("number")
     assert diagnosis_from_json(newest.body).symptom.kind == "external"
     assert (incident.certainty, incident.culprits, incident.condition) == ("suspected", [], "clear")
+    assert await said(incident) == ("named nobody", "Nobody stands out in what was looked at.")
+    await ask()
+    await look()
+    assert await said(incident) == ("confirmed", "Diagnosed again: nobody stands out, as in revision 1.")
+
+
+async def test_the_grid_of_what_was_reported_of_a_healthy_job_shows_everybody_well_however_long_ago(
+    job: StallingJob,
+) -> None:
+    await report()
+    await look()
+    await job.run(20)
+    drawn = await sync_to_async(incident_grid)(await Incident.objects.aget())
+    assert {drawn.states[state] for state in drawn.state} == {"ok"}
+    assert all(ago is not None and ago <= 5000 for ago in drawn.last_seen_ms_ago)
 
 
 async def test_only_people_end_what_people_reported(job: StallingJob) -> None:

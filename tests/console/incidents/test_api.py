@@ -143,6 +143,17 @@ def test_an_illegal_move_is_a_conflict_with_a_sentence(incident: Incident, respo
     assert answer.json()["error"] == f"Incident {incident.pk} is open: it cannot be reopened now."
 
 
+def test_reopening_beside_an_open_one_is_a_conflict_that_names_it(
+    incident: Incident, responder: Persona, attempt: Attempt
+) -> None:
+    _act(responder.browser, incident, "resolve", {"version": 1, "reason": "done"})
+    other = make_incident(attempt, key="v1:another")
+    answer = _act(responder.browser, incident, "reopen", {"version": 2})
+    assert (answer.status_code, answer.json()["code"]) == (409, "illegal_move")
+    assert f"incident {other.pk} of the same attempt is open" in answer.json()["error"]
+    assert answer.json()["incident"]["number"] == other.pk
+
+
 @pytest.mark.parametrize(
     ("verb", "body"),
     [

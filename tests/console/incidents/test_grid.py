@@ -76,6 +76,18 @@ def test_ranks_of_a_silent_node_are_silent() -> None:
     assert {found[rank] for rank in window.ranks["rank"][on_node]} == {"silent"}
 
 
+def test_of_a_window_long_past_nobody_is_silent_because_nodes_have_sent_more_since() -> None:
+    window = make_window()
+    nodes = window.nodes.copy()
+    nodes["watermark_ns"] += 600 * 10**9
+    since = dataclasses.replace(window, nodes=nodes)
+    assert set(states(make_grid(since, None, AT))) == {"ok"}
+    rows = window.rows("process")
+    gone = dataclasses.replace(since, tables={**since.tables, "process": rows[rows["rank"] != 2]})
+    found = make_grid(gone, None, AT)
+    assert (states(found)[2], found.note[2]) == ("unknown", "nothing is stored of that time")
+
+
 def test_a_node_that_catches_up_is_not_silent() -> None:
     assert "silent" not in states(make_grid(make_window(silent=[1], catching_up=[1]), None, AT))
 

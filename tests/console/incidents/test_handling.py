@@ -244,6 +244,16 @@ def test_a_person_who_reopens_a_root_reopens_what_is_attached(incident: Incident
     assert (child.state, child.attached_to_id, is_quiet(child)) == ("open", incident.pk, True)
 
 
+def test_reopening_a_root_leaves_alone_what_has_another_open_incident_in_its_attempt(
+    incident: Incident, other: Incident
+) -> None:
+    attach(other.pk, RITA, incident.pk)
+    move(incident.pk, "resolve", RITA, note="done")
+    newer = make_incident(other.attempt, key="v1:newer")
+    assert move(incident.pk, "reopen", RITA)[0].state == "open"
+    assert [Incident.objects.get(pk=one.pk).state for one in (other, newer)] == ["resolved", "open"]
+
+
 def test_attached_to_what_is_resolved_keeps_nobody_asleep(incident: Incident, other: Incident, team: Team) -> None:
     attach(other.pk, RITA, incident.pk)
     Incident.objects.filter(pk=incident.pk).update(state="resolved", resolved_at=timezone.now(), resolution="old row")

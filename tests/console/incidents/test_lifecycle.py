@@ -10,6 +10,7 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from console.incidents import lifecycle
 from console.incidents.lifecycle import (
     MOVES,
     Actor,
@@ -102,6 +103,30 @@ def test_an_attempt_has_one_unresolved_incident_whatever_the_code_does(attempt: 
         make_incident(attempt, key="v1:another")
     move(first.pk, "resolve", RITA, note="done")
     make_incident(attempt)
+
+
+def test_what_was_resolved_is_not_reopened_while_another_incident_of_the_attempt_is_open(attempt: Attempt) -> None:
+    first = _in_state(make_incident(attempt), "resolved")
+    other = make_incident(attempt, key="v1:another")
+    with pytest.raises(IllegalMove, match=f"{first.pk} cannot be reopened while incident {other.pk} .* is open") as no:
+        move(first.pk, "reopen", RITA)
+    assert no.value.incident == other
+    assert Incident.objects.get(pk=first.pk).version == first.version
+    move(other.pk, "resolve", RITA, note="done")
+    assert move(first.pk, "reopen", RITA)[0].state == State.OPEN
+
+
+def test_who_opens_another_while_one_is_being_reopened_was_first(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = _in_state(make_incident(attempt), "resolved")
+    looks = iter([None])
+    real = lifecycle._open_beside
+    monkeypatch.setattr(lifecycle, "_open_beside", lambda incident: next(looks, real(incident)))
+    other = make_incident(attempt, key="v1:another")
+    with pytest.raises(IllegalMove) as no:
+        move(first.pk, "reopen", RITA)
+    assert no.value.incident == other
 
 
 @pytest.mark.parametrize(

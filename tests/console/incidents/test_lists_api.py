@@ -74,6 +74,9 @@ def test_culprits_nodes_are_a_facet_and_are_found(attempt: Attempt, responder: P
     for query in ("node=r1n3", "q=r1n3", "q=rank 4", f"q=%23{incident.pk}"):
         assert numbers(responder, query) == [incident.pk]
     assert numbers(responder, "node=r1n4") == numbers(responder, "q=rank 5") == []
+    observe(incident, "revised", blaming(40, headline="Rank 40 is stopped."))
+    assert numbers(responder, "q=rank 4") == []
+    assert numbers(responder, "q=rank 40") == numbers(responder, "q=rank 40 is") == [incident.pk]
 
 
 def test_whoever_may_have_started_it_is_found_though_nobody_is_blamed(attempt: Attempt, responder: Persona) -> None:
@@ -170,6 +173,19 @@ def test_a_bulk_act_does_what_it_can_and_says_what_it_could_not(
     assert answer["n_done"] == 1
     assert answer["outcomes"][0]["incident"]["acknowledged_until"] is not None
     assert Incident.objects.get(pk=theirs.pk).version == 1
+
+
+def test_of_two_of_one_attempt_a_bulk_act_reopens_the_first_and_says_why_not_the_other(
+    incident: Incident, responder: Persona, attempt: Attempt
+) -> None:
+    move(incident.pk, "resolve", DETECTOR, note="over")
+    other = make_incident(attempt, key="v1:another")
+    move(other.pk, "resolve", DETECTOR, note="over")
+    body = {"verb": "reopen", "targets": [{"number": one.pk} for one in (incident, other)]}
+    answer = responder.browser.post("/api/v1/incidents/acts", body, format="json").json()
+    assert [one["code"] for one in answer["outcomes"]] == ["", "illegal_move"]
+    assert f"incident {incident.pk} of the same attempt is open" in answer["outcomes"][1]["error"]
+    assert [one["incident"]["state"] for one in answer["outcomes"]] == ["open", "resolved"]
 
 
 def test_a_bulk_act_repeated_with_its_key_acts_once(many: dict[str, Incident], responder: Persona) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from console.network.figures import paths_figure, rank_rows, times_figure
+from console.network.panel import span_words
 from rca.flows.pictures import OpTimes, Paths, finished_times
 
 
@@ -32,6 +33,18 @@ def test_nobody_is_called_alike_who_is_not_though_nobody_stands_out() -> None:
     uneven = replace(alike(4), actual_ns=1e6 * np.array([0.76, 1.0, 1.0, 1.24]))
     said = times_figure(uneven, 0, 4)["text"]
     assert said.endswith("Nobody stands out.") and "alike" not in said
+
+
+@pytest.mark.parametrize(
+    ("mean_ns", "said"),
+    [
+        ({0: 25.1e6}, "25.1 ms"),
+        ({0: 25.11e6, 1: 25.12e6}, "25.1 ms on each of them"),
+        ({0: 20e6, 1: 25.1e6}, "20 to 25.1 ms, longest on stage 1"),
+    ],
+)
+def test_what_is_the_same_on_all_stages_is_told_once(mean_ns: dict[int, float], said: str) -> None:
+    assert span_words(mean_ns) == said
 
 
 def test_a_path_is_slower_than_its_rank_where_a_rank_has_several() -> None:

@@ -120,8 +120,10 @@ def test_other_folders_and_archives_are_no_evidence(folder: Path) -> None:
 def test_of_several_looks_and_kinds_a_process_has_one_reason() -> None:
     silent = [Silent(3, "n", STACKS, WHY), Silent(3, "n", RECORDER, "no answer"), Silent(4, "n", RECORDER, "no answer")]
     assert silent_text(silent * 2).splitlines() == [
-        f"stacks of rank 3 on n: {WHY}", f"recorder of rank 3 on n: {WHY}", "recorder of rank 4 on n: no answer",
-    ]  # fmt: skip
+        f"stacks of rank 3 on n: {WHY}",
+        f"recorder of rank 3 on n: {NO_PYTHON}, so it has no flight recorder",
+        "recorder of rank 4 on n: no answer",
+    ]
 
 
 def test_the_command_for_windows_says_which_command_is_for_evidence(

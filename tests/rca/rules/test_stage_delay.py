@@ -142,7 +142,7 @@ def test_a_diagnosis_without_stages_stays_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "said"), [(0.1, "has not moved"), (0.9, "none is of this slowdown"), (1.5, "none is of this")]
+    ("share", "said"), [(0.1, "has not moved"), (0.9, "lies mostly before this slowdown"), (1.5, "lies mostly before")]
 )
 def test_windows_from_before_a_slowdown_do_not_say_that_steps_have_not_moved(share: float, said: str) -> None:
     """share: of the window that lies before the slowdown began."""
