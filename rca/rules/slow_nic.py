@@ -18,7 +18,7 @@ import numpy as np
 from nccl_instrument.tables import FUNC_RECV
 from rca.counters import DONE_NAME, TRANSMITTED_NAME
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom
-from rca.keys import Ints
+from rca.keys import Ints, Mask
 from rca.settings import Settings
 from rca.slow.cover import SHARE_MIN
 from rca.slow.edges import edges_of
@@ -33,7 +33,7 @@ from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 31
+VERSION = 32
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
@@ -54,6 +54,7 @@ NAMED_MAX = 8
 FOREIGN = "of what the port counts now, not the job's"
 WHOLE_MIN = 2  # NICs of a node, all slow: one alone may be broken
 EVERY_MIN = 0.9  # of the connections between it and other nodes
+ALSO_MIN = 0.5  # of those of its other NICs
 ONE_NODES = "all of it is one node's and no other node's is slow, so it is what its NICs share: their way to its memory"
 BY_CPUS = (
     "Whatever {who} send and are sent stays on the way too long, on every NIC of the node and of no other node; over "
@@ -205,26 +206,35 @@ def _is_alone(slowdown: Slowdown, ends: Ends) -> bool:
 
 def _whole_node(slowdown: Slowdown, ends: Ends, end_of: Ints) -> int | None:
     """The only node of which every NIC is slow with whatever node it talks to, if that explains what is slow, or several of its
-    NICs, and nobody else's, do; None where there is none. Over sockets alone: with InfiniBand no CPU carries data, and a late
-    proxy shows otherwise."""
+    NICs, and nobody else's, do, and the others are mostly slow, too; None where there is none. Over sockets alone: with
+    InfiniBand no CPU carries data, and a late proxy shows otherwise."""
     if not uses_sockets(slowdown.window):
         return None
     node_of = np.full(int(end_of.max()) + 1, -1)
     node_of[end_of] = slowdown.nodes
     sender, receiver = (np.where(one >= 0, node_of[one], -1) for one in (ends.sender, ends.receiver))
     between = (sender >= 0) & (receiver >= 0) & (sender != receiver)
-    found = []
+    cost, found = np.where(ends.is_slow, ends.now_ns - ends.usual_ns, 0.0), []
     for node in np.unique(sender[between & ends.is_slow]):
         mine = between & ((sender == node) | (receiver == node))
         nics = np.intersect1d(np.concatenate([ends.sender[mine], ends.receiver[mine]]), end_of[slowdown.nodes == node])
         if len(nics) >= WHOLE_MIN and ends.is_slow[mine].mean() >= EVERY_MIN:
             found.append((int(node), mine))
-    if len(found) != 1:
+    if len(found) == 1 and cost[found[0][1]].sum() >= COVERED * cost.sum():
+        return found[0][0]
+    return _node_of_chosen(ends, node_of, between)
+
+
+def _node_of_chosen(ends: Ends, node_of: Ints, between: Mask) -> int | None:
+    """The node of several NICs that surely explain what is slow, of which the others are mostly slow with other nodes, too."""
+    chosen = list(ends.chosen)
+    nodes = np.unique(node_of[chosen])
+    if len(chosen) < WHOLE_MIN or len(nodes) != 1 or nodes[0] < 0 or any(ends.rivals) or len(ends.unexplained):
         return None
-    (node, mine), cost = found[0], np.where(ends.is_slow, ends.now_ns - ends.usual_ns, 0.0)
-    is_sure = len(ends.chosen) >= WHOLE_MIN and not any(ends.rivals) and not len(ends.unexplained)
-    explains = is_sure and bool((node_of[list(ends.chosen)] == node).all())
-    return node if explains or cost[mine].sum() >= COVERED * cost.sum() else None
+    mine = between & np.any([ends.touched(end) for end in np.flatnonzero(node_of == nodes[0])], axis=0)
+    others = mine & ~np.any([ends.touched(end) for end in chosen], axis=0)
+    are_slow = ends.is_slow[others].mean() >= ALSO_MIN if others.any() else ends.is_slow[mine].mean() >= EVERY_MIN
+    return int(nodes[0]) if mine.any() and are_slow else None
 
 
 def _by_cpus(slowdown: Slowdown, ends: Ends, end_of: Ints, node: int) -> Finding:

@@ -93,12 +93,26 @@ def test_where_every_nic_of_a_node_is_slow_over_sockets_it_is_who_carries_the_da
 
 
 @pytest.mark.parametrize(
-    ("blamed", "rivals", "is_node"),
-    [((4, 7), ((), ()), True), ((4,), ((),), False), ((4, 8), ((), ()), False), ((4, 7), ((), (8,)), False)],
-    ids=["two of its NICs", "one", "one elsewhere", "or one elsewhere"],
+    ("blamed", "rivals", "fast", "is_node"),
+    [
+        ((4, 7), ((), ()), (), True),
+        ((4, 7), ((), ()), (5,), True),
+        ((4,), ((),), (), False),
+        ((4, 8), ((), ()), (), False),
+        ((4, 7), ((), (8,)), (), False),
+        ((4, 7), ((), ()), (5, 6), False),
+    ],
+    ids=[
+        "two of its NICs",
+        "half of the others are fast",
+        "one",
+        "one elsewhere",
+        "or one elsewhere",
+        "the others are fast",
+    ],
 )
 def test_a_node_whose_nics_alone_are_blamed_is_named_though_victims_elsewhere_cost_as_much(
-    blamed: tuple[int, ...], rivals: tuple[tuple[int, ...], ...], is_node: bool
+    blamed: tuple[int, ...], rivals: tuple[tuple[int, ...], ...], fast: tuple[int, ...], is_node: bool
 ) -> None:
     """Over sockets who waits for a slow node's data keeps back what others sent it, so their connections look slow, too."""
     slowdown = slowdown_of(with_slow_nics((4, 5, 6, 7), "Socket"), ONSET_NS, DEFAULT)
@@ -107,7 +121,8 @@ def test_a_node_whose_nics_alone_are_blamed_is_named_though_victims_elsewhere_co
     ends = ends_of(edges_of(slowdown), end_of)
     elsewhere = ~np.any([ends.touched(end) for end in (4, 5, 6, 7)], axis=0)
     now_ns = np.where(elsewhere, ends.usual_ns + (ends.now_ns - ends.usual_ns)[~elsewhere].max(), ends.now_ns)
-    is_slow = np.where(elsewhere, np.arange(len(elsewhere)) % 2 == 0, True)
+    is_fast = np.any([ends.touched(end) for end in fast], axis=0) if fast else np.zeros(len(elsewhere), bool)
+    is_slow = np.where(elsewhere, np.arange(len(elsewhere)) % 2 == 0, ~is_fast)
     seen = replace(
         ends, now_ns=now_ns, is_slow=is_slow, chosen=blamed, rivals=rivals, unexplained=np.zeros(0, np.int64)
     )
