@@ -54,7 +54,7 @@ def hidden_in_node(
     is_waited_for, waits = np.zeros(n_ranks, bool), np.zeros(n_ranks, bool)
     is_waited_for[certain.target[certain.target < n_ranks]] = True
     waits[_surely_waiting(fronts, certain, n_ranks)] = True
-    has_passed = _passed(known, members, fronts)
+    has_passed = passed(known, members, fronts)
     # Who waits for such a rank inside the node makes it one itself: so all of its node that wait for nobody visibly.
     node = known.ranks.node
     is_asked = ~waits & (is_waited_for | np.isin(node, node[is_waited_for & ~waits & (node >= 0)]))
@@ -139,7 +139,7 @@ def _surely_waiting(fronts: Fronts, certain: Edges, n_ranks: int) -> Ints:
     return found
 
 
-def _passed(known: Known, members: Members, fronts: Fronts) -> Mask:
+def passed(known: Known, members: Members, fronts: Fronts) -> Mask:
     """(M,) members of in-node communicators that have run something enqueued after their last op there."""
     ran = np.zeros(len(known.ranks.rank), np.int64)
     produced = fronts.has_begun & (fronts.func != FUNC_RECV) & (fronts.enqueued_ns != NEVER)

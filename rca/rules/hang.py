@@ -44,7 +44,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 15
+VERSION = 16
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 
@@ -91,10 +91,11 @@ def _once_unseen(state: Progress, found: list[Sink], settings: Settings) -> list
 
 
 def _is_ours(state: Progress, sink: Sink) -> bool:
-    """Links, deadlocks and silent nodes have rules of their own; a process seen stopped before stays ours."""
+    """Links, deadlocks, silent nodes and who was never heard of have rules of their own; a process seen stopped is ours."""
     ranks = state.ranks
     is_only_silent = (ranks.is_silent | state.behind[ranks.node]) & ~ranks.is_gone & ~ranks.is_stopped
-    return sink.link < 0 and not sink.is_deadlock and not is_only_silent[list(sink.ranks)].any()
+    is_rank_or_nic = sink.link < 0 and not sink.is_deadlock and not sink.is_never_heard
+    return is_rank_or_nic and not is_only_silent[list(sink.ranks)].any()
 
 
 def _is_told_better(finding: Finding, told: set[int]) -> bool:
