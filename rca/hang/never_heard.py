@@ -2,6 +2,8 @@
 
     rank 5 ──▶ ?      rank 5 shows nothing that it waits for, but it is in an op with ranks nobody hears of
 
+Or of which nothing is heard in one communicator, though they tell of others: the wait is for the rank itself then.
+
 What they do nobody knows, so that whoever is in an op with them may wait for them: it must not be taken for one that waits for
 nobody. Nothing is known of them but their number, so one vertex stands for them all. Only what is seen where somebody is heard
 says more: a GPU that has what it needs and does not go on, or a port that is down.
@@ -30,15 +32,18 @@ def edges_to_never_heard(
     """Possible edges to `vertex`, which stands for all ranks never heard of: of who is in a collective with them or at the other
     end of a flow, and does not itself show that it waits for nobody there. Of who has a dead port, to that."""
     is_partly = np.append(members.n_ranks > np.diff(members.first), False)
-    if not is_partly.any() and not (_is_unheard(pairs.sender_end) | _is_unheard(pairs.receiver_end)).any():
+    untold = _untold_of(members)
+    is_unheard = (pairs.sender_end == UNHEARD) | (pairs.receiver_end == UNHEARD)
+    if not (is_partly | (untold >= 0)).any() and not is_unheard.any():
         return joined([])
-    may_wait = (
-        is_partly[fronts.comm] & _may_wait(fronts, pairs) & ~_stands_on_node(known.ranks, fronts, pairs, settings)
-    )
-    front = np.flatnonzero(fronts.is_front & ~fronts.p2p & may_wait)
+    may_wait = fronts.is_front & ~fronts.p2p & _may_wait(fronts, pairs)
+    may_wait &= ~_stands_on_node(known.ranks, fronts, pairs, settings)
+    front = np.flatnonzero(may_wait & is_partly[fronts.comm])
+    told = np.flatnonzero(may_wait & (untold[fronts.comm] >= 0))
     found = joined(
         [
             _edges(vertex, fronts.at[front], fronts.comm[front], fronts.op[front]),
+            edges(fronts.at[told], untold[fronts.comm[told]], Why.UNTOLD, fronts.comm[told], fronts.op[told]),
             _inside(known, members, fronts, certain, is_partly, vertex),
             *_in_flows(fronts, pairs, vertex),
         ]
@@ -46,8 +51,11 @@ def edges_to_never_heard(
     return _over_dead_ports(known.ranks, found)
 
 
-def _is_unheard(end: Ints) -> Mask:
-    found: Mask = end == UNHEARD
+def _untold_of(members: Members) -> Ints:
+    """(C + 1,) the first rank position of each communicator of which nothing is told there; -1 where none is, and last."""
+    untold = np.flatnonzero(members.is_untold)[::-1]
+    found = np.full(len(members.comm_ids) + 1, -1, np.int64)
+    found[members.comm[untold]] = members.rank_at[untold]
     return found
 
 
@@ -97,12 +105,13 @@ def _in_flows(fronts: Fronts, pairs: Pairs, vertex: int) -> list[Edges]:
     _, received, _, consumed = pairs.taken.T
     sends, takes = (posted <= ready) | (ready > done), consumed >= received
     found = []
-    for at, other_end, may_wait in (
-        (pairs.sender, pairs.receiver_end, sends),
-        (pairs.receiver, pairs.sender_end, takes),
-    ):
-        to = np.flatnonzero(pairs.p2p & _is_unheard(other_end) & may_wait & fronts.blocks(at, pairs.key))
-        found.append(_edges(vertex, at[to], pairs.comm[to], pairs.op[to]))
+    for at, other, other_end, may_wait in (
+        (pairs.sender, pairs.receiver, pairs.receiver_end, sends), (pairs.receiver, pairs.sender, pairs.sender_end, takes),
+    ):  # fmt: skip
+        to = pairs.p2p & (other_end == UNHEARD) & may_wait & fronts.blocks(at, pairs.key)
+        never, told = np.flatnonzero(to & (other < 0)), np.flatnonzero(to & (other >= 0))
+        found.append(_edges(vertex, at[never], pairs.comm[never], pairs.op[never]))
+        found.append(edges(at[told], other[told], Why.UNTOLD, pairs.comm[told], pairs.op[told]))
     return found
 
 

@@ -204,7 +204,7 @@ def _stalls(pairs: Pairs, is_same: Mask, is_reset: Mask, settings: Settings) -> 
     return Stalls(
         wants_data=asks & (transmitted <= received) & (consumed >= received) & (pairs.sender_end != UNHEARD),
         wants_credit=((has_refused & (credit <= transmitted)) | (sender & ~is_ib & (transmitted > received) & ~asks))
-        & (received < pairs.total),
+        & (received < pairs.total) & receiver_knows,
         is_lost=is_lost, not_taken=not_taken, not_noticed=not_noticed,
     )  # fmt: skip
 
@@ -291,7 +291,7 @@ def _entry_edges(fronts: Fronts, members: Members, first: int, is_cut: Mask) -> 
     waiters, comm, op = fronts.at[blocking], fronts.comm[blocking], fronts.op[blocking]
     _, one, which = np.unique(mix(comm, op), return_index=True, return_inverse=True)
     place, member = Groups(mix(members.comm)).find(mix(comm[one]))
-    is_late = members.entered[member] < op[one][place]
+    is_late = (members.entered[member] < op[one][place]) & ~members.is_untold[member]
     n_late = np.bincount(place[is_late], minlength=len(one))
     has_vertex = (n_late > 0) & (n_late < np.bincount(place, minlength=len(one)))
     vertex = np.where(has_vertex, first + np.cumsum(has_vertex) - 1, -1)

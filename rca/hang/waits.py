@@ -27,6 +27,7 @@ class Why(IntEnum):
     SAME_OP = 6
     UNHEARD = 7
     NEVER_HEARD = 8
+    UNTOLD = 9
 
 
 SENTENCES = {
@@ -38,6 +39,7 @@ SENTENCES = {
     Why.IN_NODE: "inside the node, not visible to the network",
     Why.SAME_OP: "in the same op, which rank {target} is blocked in",
     Why.UNHEARD: "rank {target} is in the same op, and its node is not heard",
+    Why.UNTOLD: "rank {target} is in the same communicator, and nothing is told of it there",
     Why.NEVER_HEARD: "of ranks it may wait for nothing is heard",
 }
 """Reasons as the path gives them; {target} is the rank that is waited for."""
