@@ -179,6 +179,16 @@ def for_unheard(state: Progress, at: int) -> str:
     return "\n".join([*lines, "The job may be well: do not stop it for this alone."])
 
 
+def for_never_heard() -> str:
+    """Ranks nobody ever heard of, for which others may wait."""
+    return (
+        "No agent tells of these ranks: does one run on their nodes, and do their processes load the profiler plugin "
+        "(NCCL_PROFILER_PLUGIN)? Start it there; the job need not stop for that.\n"
+        "Until then look there yourself, at their processes (`nvidia-smi`, `ps -C python`) and the stacks of these "
+        "(`py-spy dump --pid PID`), before you touch a rank that waits."
+    )
+
+
 def for_deadlock(state: Progress, places: Sequence[int]) -> str:
     """Ranks that wait for each other in different ops."""
     lines = _per_rank(state, places, "py-spy dump --pid {pid}")

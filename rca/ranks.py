@@ -39,6 +39,7 @@ UNHEARD_TIMES = 2
 class Ranks:
     """Arrays of (R,), ordered by global rank.
 
+    has_process: its process was seen in the window; whether others live nobody knows.
     rank: global rank. node: index into window.nodes, -1 unknown. seen_ns: newest tick of any row, 0 never. state: letter
     of /proc/<pid>/stat, 0 unknown. nic: position in `nics` of the NIC the rank uses, -1 not known; fallen: for those not
     known, of the one NIC of its node that went down inside the window. io_rate: bytes read and written per second.
@@ -51,6 +52,7 @@ class Ranks:
     state: Ints
     is_gone: Mask
     is_stopped: Mask
+    has_process: Mask
     last_callback_ns: Ints
     io_rate: Ints
     nic: Ints
@@ -94,6 +96,7 @@ def known_ranks(window: Window, settings: Settings, ticked: Sequence[str] = TICK
     return Ranks(
         rank=rank, node=node, seen_ns=seen, state=state,
         is_gone=~is_alive | (state == PROCESS_GONE) | (state == ZOMBIE), is_stopped=state == STOPPED,
+        has_process=np.isin(rank, process["rank"]),
         last_callback_ns=last_callback, io_rate=io_rate, nic=nic,
         fallen=_fallen(window, nics, node, nic), port=port.astype(np.int64),
         is_silent=silent_nodes(window, settings)[node], nics=nics,

@@ -205,7 +205,7 @@ def entered_evidence(state: Progress, at: int, settings: Settings) -> list[Evide
     for mine in np.flatnonzero(members.rank_at == at):
         comm = int(members.comm[mine])
         most = int(members.entered[members.of(comm)].max())
-        if most > members.entered[mine]:
+        if most > members.entered[mine] and not members.is_untold[mine]:
             what = f"ops entered in {comm_name(state, comm)}, others {most}"
             found.append(Evidence(what, int(members.entered[mine]), "ops", "progress", int(state.ranks.rank[at])))
     return found[: settings.evidence_max]

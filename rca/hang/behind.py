@@ -3,7 +3,7 @@
     node A ▮▮▮▮▮▮▮▮▮▮▮▮ │ at rest      node B ▮▮▮▮▮▮▮▮▮▮▮ │      node C ▮▮▮▮▮▮▮……│…………   its last rows are of a running job
 
 A hang is noticed after seconds, a silent node after ten. In between, the old rows of a node look like those of ranks that
-stopped by themselves, one by one, and must not be taken for that.
+stopped by themselves, one by one, and must not be taken for that. Of nodes never heard of: rca/hang/never_heard.py.
 """
 
 from __future__ import annotations

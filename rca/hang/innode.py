@@ -27,8 +27,9 @@ def late_in_node(known: Known, members: Members, fronts: Fronts) -> list[Edges]:
     np.minimum.at(began, fronts.at[fronts.has_begun], fronts.enqueued_ns[fronts.has_begun])
     if not members.is_local.any():
         return []
-    least = np.minimum.reduceat(members.entered, members.first[:-1])
-    op, is_local = least[members.comm] + 1, members.is_local[members.comm]
+    told, most = ~members.is_untold, members.entered.max()
+    least = np.minimum.reduceat(np.where(told, members.entered, most), members.first[:-1])
+    op, is_local = least[members.comm] + 1, members.is_local[members.comm] & told
     ahead, late = np.flatnonzero(is_local & (members.entered >= op)), np.flatnonzero(is_local & (members.entered < op))
     # A rank that ran ahead is still in whatever began before it enqueued this op.
     ahead = ahead[_enqueued_in_node(known, members, ahead, op[ahead]) <= began[members.rank_at[ahead]]]
@@ -54,7 +55,7 @@ def hidden_in_node(
     is_waited_for, waits = np.zeros(n_ranks, bool), np.zeros(n_ranks, bool)
     is_waited_for[certain.target[certain.target < n_ranks]] = True
     waits[_surely_waiting(fronts, certain, n_ranks)] = True
-    has_passed = _passed(known, members, fronts)
+    has_passed = passed(known, members, fronts)
     # Who waits for such a rank inside the node makes it one itself: so all of its node that wait for nobody visibly.
     node = known.ranks.node
     is_asked = ~waits & (is_waited_for | np.isin(node, node[is_waited_for & ~waits & (node >= 0)]))
@@ -139,7 +140,7 @@ def _surely_waiting(fronts: Fronts, certain: Edges, n_ranks: int) -> Ints:
     return found
 
 
-def _passed(known: Known, members: Members, fronts: Fronts) -> Mask:
+def passed(known: Known, members: Members, fronts: Fronts) -> Mask:
     """(M,) members of in-node communicators that have run something enqueued after their last op there."""
     ran = np.zeros(len(known.ranks.rank), np.int64)
     produced = fronts.has_begun & (fronts.func != FUNC_RECV) & (fronts.enqueued_ns != NEVER)
@@ -189,6 +190,7 @@ def _in_own_op(mine: Ints, members: Members, has_passed: Mask, ran_to: Ints, stu
     asked, mate = Groups(mix(members.comm)).find(mix(members.comm[mine]))
     one, op = mine[asked], members.entered[mine][asked]
     is_out = (has_passed[mate] & (members.entered[mate] == op)) | (members.entered[mate] < op)
+    is_out &= ~members.is_untold[mate]
     goes_on = np.zeros(len(mine), bool)
     goes_on[asked[is_out]] = True
     keep = ~goes_on[asked] & (mate != one) & (ran_to[mate] < stuck_at[asked])

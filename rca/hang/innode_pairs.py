@@ -45,6 +45,7 @@ def local_pairs(known: Known, members: Members) -> LocalPairs:
     own, other = mix(member, peer, is_send), mix(peer, member, ~is_send)[newest]
     at_other = Index(own[newest]).find(other)
     ready = np.where(at_other >= 0, op[newest][at_other] if len(newest) else 0, 0)
+    ready = np.where(members.is_untold[peer[newest]], op[newest], ready)  # it may have come as far
     first = Index(mix(own, op)).find(mix(own[newest], ready + 1))
     since = np.where(first >= 0, enqueued[first] if len(enqueued) else 0, enqueued[newest])
     return LocalPairs(

@@ -21,7 +21,8 @@ class Members:
     """Arrays of (M,), one per known member, grouped by communicator.
 
     comm: position in comm_ids. rank_at: position of the rank. entered: collectives enqueued, 0 also when unknown.
-    is_heard: some row told `entered`. last_enqueued_ns: on the rank's own node's clock.
+    is_heard: some row told `entered`. is_untold: none did, though other rows of the rank are there, so that it may have entered
+    anything. last_enqueued_ns: on the rank's own node's clock.
     comm_ids, first, n_ranks, n_nodes, is_local: per communicator; its known members are first[c]:first[c + 1].
     """
 
@@ -30,6 +31,7 @@ class Members:
     rank_at: Ints
     entered: Ints
     is_heard: Mask
+    is_untold: Mask
     last_enqueued_ns: Ints
     comm_ids: npt.NDArray[np.uint64]
     first: Ints
@@ -67,9 +69,11 @@ def known_members(known: Known) -> Members:
     by_place = Index(mix(rows["comm_id"], rows["comm_rank"]))
     entered, is_heard, last_enqueued = _entered(known, by_place, len(rows))
     n_nodes = rows["n_nodes"][first].astype(np.int64)
+    rank_at = known.ranks.position(rows["rank"])
+    is_untold = ~is_heard & (known.ranks.seen_ns[rank_at] > 0)
     return Members(
         comm=comm.astype(np.int64), comm_rank=rows["comm_rank"].astype(np.int64),
-        rank_at=known.ranks.position(rows["rank"]), entered=entered, is_heard=is_heard, last_enqueued_ns=last_enqueued,
+        rank_at=rank_at, entered=entered, is_heard=is_heard, is_untold=is_untold, last_enqueued_ns=last_enqueued,
         comm_ids=comm_ids, first=np.append(first, len(rows)).astype(np.int64),
         n_ranks=rows["n_ranks"][first].astype(np.int64), n_nodes=n_nodes, is_local=_is_local(known, comm_ids, n_nodes),
         by_place=by_place,

@@ -20,7 +20,7 @@ from rca.keys import Index, Ints, Keys, Mask, in_sorted, is_p2p, latest, mix
 Counters = npt.NDArray[np.int64]
 
 SEEN, ABSENT, NO_FLOWS, FINISHED, UNHEARD = range(5)
-"""What is known of an end: its row; not entered; entered without any flow; finished; a rank that never reported."""
+"""What is known of an end: its row; not entered; entered without any flow; finished; of who told nothing, or nothing there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,8 @@ class _EndLookup:
         is_over = in_sorted(own, self.finished) | (has_entered & ~is_in) | has_flows
         end[absent[is_in & ~is_over]] = NO_FLOWS
         end[absent[is_over]] = FINISHED
-        end[absent[(at < 0)]] = UNHEARD
+        is_untold = (member >= 0) & np.append(self.members.is_untold, False)[member]
+        end[absent[(at < 0) | (is_untold & ~is_over)]] = UNHEARD
         counters[absent[is_over]] = pairs.total[absent[is_over], None]
 
     def finished_at(self, pairs: Pairs, rank_at: Ints, end: Ints) -> Ints:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rca.findings import Finding, WaitEdge
+from rca.findings import FaultKind, Finding, WaitEdge
 from rca.hang.progress import Progress
 from rca.hang.waits import SENTENCES, Edges, Why, joined
 
@@ -48,8 +48,13 @@ class Paths:
 def paths_to(state: Progress, best: Finding | None) -> Paths:
     """Everything that waits for what `best` names."""
     blamed, edges = frozenset(_ranks_of(state, best)), joined([state.certain, state.hidden])
-    vertices = vertices_of(state, blamed)
+    vertices = [state.never_heard] if is_of_never_heard(best) and not blamed else vertices_of(state, blamed)
     return Paths(state, blamed, state.graph.next_hops(vertices), edges, _oldest(edges, len(state.certain)))
+
+
+def is_of_never_heard(best: Finding | None) -> bool:
+    """Whether a finding can be about ranks nobody ever heard of: then none of them has a position."""
+    return best is not None and best.kind is FaultKind.SILENCE
 
 
 def victims_and_path(paths: Paths, limit: int) -> tuple[tuple[int, ...], tuple[WaitEdge, ...]]:
@@ -92,6 +97,8 @@ def _edge(
 ) -> WaitEdge | None:
     row = reasons.get((vertex, hops[vertex]))
     target = hops[vertex]
+    if target == state.never_heard:
+        return None
     if target >= state.first_op:
         target = hops[target]
     if target >= state.n_ranks:

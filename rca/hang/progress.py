@@ -27,6 +27,7 @@ from rca.hang.kernels import Kernels, held_edges, kernels_of
 from rca.hang.known import Known, last_known
 from rca.hang.mates import Mates
 from rca.hang.members import Members, known_members
+from rca.hang.never_heard import edges_to_never_heard
 from rca.hang.pairs import ABSENT, NO_FLOWS, SEEN, UNHEARD, Pairs, paired_flows
 from rca.hang.transport import with_transport
 from rca.hang.trees import comes_down
@@ -59,7 +60,7 @@ class Progress:
 
     is_cut: ranks that wait for nobody, by direct evidence. is_deaf: those among them whose proxy does not react.
     behind: (N + 1,) nodes last heard of before the job came to rest, as nodes_behind; their ranks are cut as well.
-    vertices: ranks, then NICs, then links, then ops; `n_*` say how many. links: (L, 2) rank positions.
+    vertices: ranks, then NICs, then links, then ops, then one for all never heard of. links: (L, 2) rank positions.
     certain: edges that follow from counters; hidden: edges inside a node that may exist. ran_ns: as fronts.ran_ns.
     kernels: what GPUs say of theirs.
     """
@@ -100,6 +101,10 @@ class Progress:
     @property
     def first_op(self) -> int:
         return self.first_link + len(self.links)
+
+    @property
+    def never_heard(self) -> int:
+        return self.first_op + len(self.waiting_ops)
 
 
 _MADE: WeakKeyDictionary[Window, tuple[Settings, Progress]] = WeakKeyDictionary()
@@ -142,19 +147,20 @@ def _made(window: Window, settings: Settings) -> Progress:
     kernels = kernels_of(known, members, settings)
     certain = kernels.waiting(joined([*flow_edges, *op_edges, *late]))
     certain = certain.where(~_of_rank(is_cut, certain.waiter))
+    never_heard = len(ranks.rank) + len(ranks.nics) + len(links) + len(ops)
     hops = joined(
         [edges_to_unheard(known, members, fronts, pairs, is_unheard), ring_hop_edges(members, mates, fronts, pairs),
-         held_edges(kernels, members, mates)]
+         held_edges(kernels, members, mates),
+         edges_to_never_heard(known, members, fronts, pairs, certain, never_heard, settings)]
     )  # fmt: skip
     is_dead, seen = stops_in_receive(pairs, len(ranks.rank), settings), joined([certain, hops])
     hidden = joined([hops, hidden_in_node(known, members, mates, fronts, inside, seen, ran, is_dead)])
     hidden = kernels.waiting(hidden.where(~_of_rank(is_cut, hidden.waiter)))
     hidden = joined([hidden, followers(known, members, fronts, joined([certain, hidden]), is_cut)])
     both = joined([certain, hidden])
-    n = len(ranks.rank) + len(ranks.nics) + len(links) + len(ops)
     return Progress(
         known, members, pairs, fronts, stalls, disputed, is_cut, is_deaf, behind, links, ops, certain, hidden,
-        ran, kernels, Graph(n, both.waiter, both.target),
+        ran, kernels, Graph(never_heard + 1, both.waiter, both.target),
     )  # fmt: skip
 
 
@@ -198,7 +204,7 @@ def _stalls(pairs: Pairs, is_same: Mask, is_reset: Mask, settings: Settings) -> 
     return Stalls(
         wants_data=asks & (transmitted <= received) & (consumed >= received) & (pairs.sender_end != UNHEARD),
         wants_credit=((has_refused & (credit <= transmitted)) | (sender & ~is_ib & (transmitted > received) & ~asks))
-        & (received < pairs.total),
+        & (received < pairs.total) & receiver_knows,
         is_lost=is_lost, not_taken=not_taken, not_noticed=not_noticed,
     )  # fmt: skip
 
@@ -285,7 +291,7 @@ def _entry_edges(fronts: Fronts, members: Members, first: int, is_cut: Mask) -> 
     waiters, comm, op = fronts.at[blocking], fronts.comm[blocking], fronts.op[blocking]
     _, one, which = np.unique(mix(comm, op), return_index=True, return_inverse=True)
     place, member = Groups(mix(members.comm)).find(mix(comm[one]))
-    is_late = members.entered[member] < op[one][place]
+    is_late = (members.entered[member] < op[one][place]) & ~members.is_untold[member]
     n_late = np.bincount(place[is_late], minlength=len(one))
     has_vertex = (n_late > 0) & (n_late < np.bincount(place, minlength=len(one)))
     vertex = np.where(has_vertex, first + np.cumsum(has_vertex) - 1, -1)

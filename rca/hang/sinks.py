@@ -27,7 +27,8 @@ SINKS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """One end of waiting. Exactly one of ranks, nic (≥ 0) and link (≥ 0) is given. waiters: rank positions that reach it.
+    """One end of waiting. Exactly one of ranks, nic (≥ 0), link (≥ 0) and is_never_heard (ranks nobody ever heard of) is given.
+    waiters: rank positions that reach it.
 
     is_deadlock: `ranks` wait for each other in different ops. tied: ranks inside a cycle that cannot be told apart from
     `ranks`. is_least: chosen because it has sent least. crossing: the two ops of a deadlock that the order of enqueueing shows.
@@ -46,6 +47,7 @@ class Sink:
     crossing: Crossing | None = None
     is_in_node: bool = False
     is_by_ring: bool = False
+    is_never_heard: bool = False
 
 
 _FOUND: WeakKeyDictionary[Progress, list[Sink]] = WeakKeyDictionary()
@@ -83,6 +85,8 @@ def _last_components(state: Progress) -> list[list[int]]:
 def _sink(state: Progress, component: list[int]) -> Sink:
     vertex = min(component)
     reached = frozenset(v for v in state.graph.reaching(component) if v < state.n_ranks)
+    if vertex == state.never_heard:
+        return Sink(vertex, reached, is_never_heard=True)
     if vertex >= state.first_link:
         return Sink(vertex, reached, link=vertex - state.first_link)
     if vertex >= state.n_ranks:

@@ -1,7 +1,8 @@
 """Kinds of waiting, and the edges of the wait-for graph as arrays.
 
 Vertices are numbered: ranks first, then NICs whose port is down, then links (pairs of ranks between which data is
-stuck), then ops with members that have not entered. An edge reads "waiter cannot go on before target does".
+stuck), then ops with members that have not entered, and last one for all ranks nobody ever heard of. An edge reads
+"waiter cannot go on before target does".
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class Why(IntEnum):
     IN_NODE = 5
     SAME_OP = 6
     UNHEARD = 7
+    NEVER_HEARD = 8
+    UNTOLD = 9
 
 
 SENTENCES = {
@@ -36,6 +39,8 @@ SENTENCES = {
     Why.IN_NODE: "inside the node, not visible to the network",
     Why.SAME_OP: "in the same op, which rank {target} is blocked in",
     Why.UNHEARD: "rank {target} is in the same op, and its node is not heard",
+    Why.UNTOLD: "rank {target} is in the same communicator, and nothing is told of it there",
+    Why.NEVER_HEARD: "of ranks it may wait for nothing is heard",
 }
 """Reasons as the path gives them; {target} is the rank that is waited for."""
 

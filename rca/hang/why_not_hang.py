@@ -59,7 +59,8 @@ def _waits(paths: Paths, at: int) -> str:
     ends, n_steps = chain[-1:], len(chain)
     if paths.blamed and chain and chain[-1] not in paths.blamed:  # the last step is to a NIC or link of who is blamed
         ends, n_steps = sorted(paths.blamed), n_steps + 1
-    steps = f", {n_steps} steps on the way to {_named_at(state, ends)}" if n_steps > 1 else ""
+    goal = _named_at(state, ends) if paths.blamed else "ranks of which nothing is heard"
+    steps = f", {n_steps} steps on the way to {goal}" if n_steps > 1 else ""
     return f"It waits for rank {edge.waits_for}{place}: {edge.why}{steps}.{_passed_on(state, at)}"
 
 
@@ -107,6 +108,8 @@ def _waits_elsewhere(paths: Paths, at: int) -> str:
             return (
                 f"It waits, for another reason: its waiting ends at {named(state.ranks.names(np.array(sink.ranks)))}."
             )
+        if at in sink.waiters and sink.is_never_heard:
+            return "It waits, and its waiting may end at ranks of which nothing is heard."
         if at in sink.waiters:
             return "It waits, for another reason: its waiting ends at a NIC or link."
     return ""

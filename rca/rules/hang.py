@@ -33,6 +33,7 @@ from rca.words import (
     entered_evidence,
     flow_evidence,
     kernel_evidence,
+    lower,
     named,
     nic_name,
     nic_ranks,
@@ -44,7 +45,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 15
+VERSION = 17
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 
@@ -91,10 +92,11 @@ def _once_unseen(state: Progress, found: list[Sink], settings: Settings) -> list
 
 
 def _is_ours(state: Progress, sink: Sink) -> bool:
-    """Links, deadlocks and silent nodes have rules of their own; a process seen stopped before stays ours."""
+    """Links, deadlocks, silent nodes and who was never heard of have rules of their own; a process seen stopped is ours."""
     ranks = state.ranks
     is_only_silent = (ranks.is_silent | state.behind[ranks.node]) & ~ranks.is_gone & ~ranks.is_stopped
-    return sink.link < 0 and not sink.is_deadlock and not is_only_silent[list(sink.ranks)].any()
+    is_rank_or_nic = sink.link < 0 and not sink.is_deadlock and not sink.is_never_heard
+    return is_rank_or_nic and not is_only_silent[list(sink.ranks)].any()
 
 
 def _is_told_better(finding: Finding, told: set[int]) -> bool:
@@ -109,7 +111,7 @@ def _explain_sink(state: Progress, sink: Sink, settings: Settings) -> Finding:
     cut_off = [at for at in sink.ranks if state.ranks.port[at] == PORT_DOWN and not state.is_cut[at]]
     if cut_off:  # what is seen comes before what a tie leaves open
         return nic_finding(state, int(state.ranks.nic[cut_off[0]]), sink.waiters, settings)
-    component, kind, grade, sentence, told = _answer(state, sink)
+    component, kind, grade, sentence, told = _of_unknown_process(state, sink, _answer(state, sink))
     ties = tuple(rank_subject(state, (at,)) for at in sink.tied)
     stalled = conditions(state.pairs.where(_touching(state, sink.ranks)), state.ranks, settings.conditions_max)
     if grade is Grade.STRONG and not ties:
@@ -125,6 +127,21 @@ def _explain_sink(state: Progress, sink: Sink, settings: Settings) -> Finding:
         evidence=_evidence(state, sink, settings),
         conditions=stalled, tied=ties, advice=told,
     )  # fmt: skip
+
+
+def _of_unknown_process(state: Progress, sink: Sink, answer: Answer) -> Answer:
+    """The answer, which says that the process lives only where it was seen, and is not sure of the part where it was not: a
+    process that is gone or stopped leaves the same."""
+    component, kind, grade, sentence, told = answer
+    is_direct = (
+        state.ranks.is_gone[sink.ranks[0]] | state.ranks.is_stopped[sink.ranks[0]] | (component is Component.UNKNOWN)
+    )
+    if is_direct or state.ranks.has_process[list(sink.ranks)].all():
+        return answer
+    for lives in ("; its process lives", ", though its process lives", ", though the process lives"):
+        sentence = sentence.replace(lives, "")
+    sentence = f"{sentence}; whether its process lives is not known"
+    return component, kind, lower(grade) if grade is Grade.STRONG else grade, sentence, told
 
 
 def _kind_of_subject(component: Component) -> str:
@@ -194,6 +211,16 @@ def _answer(state: Progress, sink: Sink) -> Answer:
     return Component.GPU, stop, Grade.MODERATE, sentence, told
 
 
+def _untold_in(state: Progress, places: tuple[int, ...]) -> int:
+    """A communicator (a position) in which one of these ranks may wait, as nothing is told of it there: inside a node, or one
+    that holds somebody; -1 where there is none."""
+    members, fronts = state.members, state.fronts
+    holds = members.is_local.copy()
+    holds[fronts.comm[fronts.is_front & (fronts.comm >= 0)]] = True
+    found = np.flatnonzero(members.is_untold & np.isin(members.rank_at, places) & holds[members.comm])
+    return int(members.comm[found[0]]) if len(found) else -1
+
+
 def _is_unscheduled(state: Progress, at: int) -> bool:
     """Whether the GPU has run all that the rank enqueued before the op it is blocked in, inside its node or not."""
     fronts, known = state.fronts, state.known
@@ -220,7 +247,7 @@ def _may_be_in_node(state: Progress, at: int) -> bool:
 def _direct(state: Progress, who: str, places: tuple[int, ...]) -> dict[Callable[[int], np.bool_], Answer]:
     """What is seen of a rank without reasoning about ops, the surest first."""
     ranks, stop = state.ranks, FaultKind.COMPUTATION_FAIL_STOP
-    who_first = capitalised(who)
+    who_first, untold = capitalised(who), _untold_in(state, places)
     return {
         lambda at: ranks.is_gone[at]: (
             Component.PROCESS, stop, Grade.STRONG, f"The process of {who} has ended",
@@ -237,6 +264,11 @@ def _direct(state: Progress, who: str, places: tuple[int, ...]) -> dict[Callable
         ),
         lambda at: ranks.seen_ns[at] == 0: (
             Component.UNKNOWN, FaultKind.UNKNOWN, Grade.WEAK, f"{who_first} holds up the others and nothing is known of it",
+            advice.for_unheard(state, places[0]),
+        ),
+        lambda at: np.bool_(untold >= 0): (
+            Component.UNKNOWN, FaultKind.UNKNOWN, Grade.WEAK,
+            f"{who_first} holds up the others, and nothing is known of it in {comm_name(state, untold)}, where it may wait",
             advice.for_unheard(state, places[0]),
         ),
     }  # fmt: skip

@@ -13,26 +13,26 @@ from functools import partial
 
 import numpy as np
 
-from rca.advice import for_silent_node, for_unheard
+from rca.advice import for_never_heard, for_silent_node, for_unheard
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from rca.hang.behind import heard_ns
 from rca.hang.cut import first_of
 from rca.hang.extent import unheard, with_extent
 from rca.hang.progress import Progress
-from rca.hang.sinks import sinks
+from rca.hang.sinks import Sink, sinks
 from rca.keys import Ints
 from rca.racks import one_per_rack, racks_apart
-from rca.ranks import are_alive_unheard, lost_nodes
+from rca.ranks import PORT_DOWN, are_alive_unheard, lost_nodes
 from rca.settings import SECOND_NS, Settings
-from rca.words import named, node_name, rank_subject, score, waiting
+from rca.words import comm_name, named, node_name, rank_subject, runs_of, score, waiting
 
 RULE = "silence"
-VERSION = 7
+VERSION = 8
 
 
 def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
     """A finding per rank that is silent on a node that reports, and per silent node: of a stall only those where the waiting
-    ends."""
+    ends. One of all ranks never heard of, where it may end there."""
     behind = _behind(state, symptom, settings)
     told = {rank for finding in behind for rank in finding.subject.ranks}
     quiet = [int(at) for at in silent_ranks(state, settings) if int(state.ranks.rank[at]) not in told]
@@ -44,6 +44,7 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
         *with_extent(
             state, tuple(_unheard_node(state, int(node)) for node in living), settings, partial(_goes_on, state)
         ),
+        *_never_heard(state, symptom, settings),
     )
 
 
@@ -176,3 +177,56 @@ def _of_node(state: Progress, node: int, grade: Grade, weighed: tuple[float, str
         evidence=(Evidence("no data since", silent_s, "s", "nodes", None),),
         advice=for_silent_node(str(row["name"])), began_ns=int(row["watermark_ns"]),
     )  # fmt: skip
+
+
+def _never_heard(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Finding, ...]:
+    """That waiting may end at ranks of which nothing was ever heard; not beside a cause that is seen directly."""
+    found = sinks(state)
+    if symptom.kind is SymptomKind.SILENCE or any(_is_seen(state, sink) for sink in found):
+        return ()
+    return tuple(_of_never_heard(state, sink, settings) for sink in found if sink.is_never_heard)
+
+
+def _is_seen(state: Progress, sink: Sink) -> bool:
+    """Whether what keeps the others is seen at a sink itself: a port, a process or a proxy."""
+    ranks, at = state.ranks, list(sink.ranks)
+    is_seen = ranks.is_gone | ranks.is_stopped | state.is_deaf | (ranks.port == PORT_DOWN)
+    return sink.nic >= 0 or bool(len(at) and is_seen[at].all())
+
+
+def _of_never_heard(state: Progress, sink: Sink, settings: Settings) -> Finding:
+    missing = _missing(state)
+    to = state.hidden.where(state.hidden.target == state.never_heard)
+    comms, n_waiting = np.unique(to.comm[to.comm >= 0], return_counts=True)
+    subject = Subject("rank", named(missing), missing)
+    if not missing:
+        name = comm_name(state, int(comms[n_waiting.argmax()]) if len(comms) else -1)
+        subject = Subject("communicator", f"members of {name} that are not heard of")
+    return Finding(
+        rule=RULE, version=VERSION, subject=subject, component=Component.UNKNOWN, kind=FaultKind.SILENCE, culprits=(),
+        score=score(Grade.WEAK, len(sink.waiters), state.n_ranks), grade=Grade.WEAK,
+        sentence=f"Nothing has ever been heard of {subject.name.removesuffix(' that are not heard of')}, and the waiting may end "
+        f"there: what they do, and whether they do anything, is not known; {waiting(len(sink.waiters))}.",
+        evidence=tuple(_told_of(state, int(comm)) for comm in comms[: settings.evidence_max]),
+        tied=tuple(_run(first, last) for first, last in runs_of(missing)), advice=for_never_heard(),
+    )  # fmt: skip
+
+
+def _missing(state: Progress) -> tuple[int, ...]:
+    """Ranks of the declared world that nobody ever heard of; () where these are more than the others, or nobody says how many
+    there are: what is declared may be anything."""
+    known, world = state.ranks.rank, state.window.world_size
+    if not len(known) or not known[-1] < world <= 2 * len(known):
+        return ()
+    return tuple(np.setdiff1d(np.arange(world), known).tolist())
+
+
+def _told_of(state: Progress, comm: int) -> Evidence:
+    members = state.members
+    n_known, n = int(np.diff(members.first)[comm]), int(members.n_ranks[comm])
+    return Evidence(f"members of {comm_name(state, comm)} heard of, of {n}", n_known, "ranks", "comm")
+
+
+def _run(first: int, last: int) -> Subject:
+    ranks = tuple(range(first, last + 1))
+    return Subject("rank", named(ranks), ranks)

@@ -258,7 +258,7 @@ def _held_by_news(window: Window, watched: tuple[Watched, ...], delta: int, sett
 
 def _held_by_io(state: Progress, stuck: list[Watched], settings: Settings) -> str:
     """A sentence when all that the job waits for is a rank that reads or writes files: late, not stuck."""
-    found = sinks(state)
+    found = [sink for sink in sinks(state) if not sink.is_never_heard]  # for these the job may wait at any time
     if not found or max(one.stalled_ns for one in stuck) >= settings.io_patience_ns:
         return ""
     busy = {at for sink in found for at in sink.ranks if _is_busy(state, sink, at, settings)}

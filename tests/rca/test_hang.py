@@ -186,3 +186,47 @@ def test_a_silent_node_that_the_others_wait_for_is_named_as_a_node() -> None:
 def test_any_layout(layout: dict, fault: str, component: Component, kind: FaultKind) -> None:  # type: ignore[type-arg]
     best = diagnosis_of(**layout, **{fault: 3}, nics_per_node=layout["ranks_per_node"]).findings[0]
     assert (best.culprits, best.component, best.kind) == ((3,), component, kind)
+
+
+def without_comm(window: Window, rank: int, comm_id: int) -> Window:
+    """The window in which a rank tells nothing of one communicator, and all it tells of the others."""
+    tables = {
+        name: rows[~((rows["rank"] == rank) & (rows["comm_id"] == comm_id))]
+        if {"rank", "comm_id"} <= set(rows.dtype.names or ())
+        else rows
+        for name, rows in window.tables.items()
+    }
+    return dataclasses.replace(window, tables=tables)
+
+
+@pytest.mark.parametrize("transport", ["IB", "Socket"])
+@pytest.mark.parametrize("fault", ["nic_down", "frozen", "killed", "stuck_before", "proxy_asleep", "gpu_hung"])
+def test_who_tells_nothing_of_one_communicator_is_not_said_to_have_entered_nothing_there(
+    fault: str, transport: str
+) -> None:
+    window = make_window(**{fault: 3}, seed=1, at_ms=537, transport=transport)  # type: ignore[arg-type]
+    for rank in (0, 2, 5):
+        for comm_id in window.members["comm_id"][window.members["rank"] == rank].tolist():
+            found = diagnosed(without_comm(window, rank, comm_id)).findings
+            assert {other for one in found for other in one.culprits if one.grade is not Grade.WEAK} <= {3}, (
+                rank,
+                comm_id,
+            )
+
+
+def test_who_holds_up_others_and_may_wait_where_it_tells_nothing_is_unknown() -> None:
+    window = make_window(stuck_before=3)
+    for comm_id in window.members["comm_id"][window.members["rank"] == 3].tolist():
+        window = without_comm(window, 3, comm_id)
+    best = diagnosed(window).findings[0]
+    assert (best.culprits, best.component, best.grade, best.subject.ranks) == ((), Component.UNKNOWN, Grade.WEAK, (3,))
+    assert "nothing is known of it in" in best.sentence and "where it may wait" in best.sentence
+
+
+@pytest.mark.parametrize("fault", ["stuck_before", "proxy_asleep", "frozen", "killed"])
+def test_without_rows_of_processes_none_is_said_to_live_and_no_part_is_sure(fault: str) -> None:
+    window = make_window(**{fault: 3})  # type: ignore[arg-type]
+    tables = {name: rows for name, rows in window.tables.items() if name != "process"}
+    best = diagnosed(dataclasses.replace(window, tables=tables)).findings[0]
+    assert (best.culprits, best.grade) == ((3,), Grade.MODERATE)
+    assert "whether its process lives is not known" in best.sentence and "process lives;" not in best.sentence
