@@ -45,7 +45,7 @@ from rca.words import (
 )  # fmt: skip
 
 RULE = "hang"
-VERSION = 17
+VERSION = 18
 
 Answer = tuple[Component, FaultKind, Grade, str, str]
 
@@ -57,8 +57,9 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     if symptom.kind is SymptomKind.SILENCE:
         # Nobody said that ops stand still: what a moment of a running job looks like is no evidence, what is seen directly is.
         found, lost = [sink for sink in found if sink.ranks and state.is_cut[list(sink.ranks)].all()], []
+    may_be_late = _may_be_late(state, symptom, settings)
     findings = [
-        _explain_sink(state, sink, settings)
+        _not_sure_yet(_explain_sink(state, sink, settings)) if may_be_late else _explain_sink(state, sink, settings)
         for sink in once_together(state, _once_unseen(state, found, settings))
         if _is_ours(state, sink)
     ]
@@ -67,6 +68,18 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     told = disputing.union(*(other.culprits for other in by_link))
     findings = [one for one in findings if not _is_told_better(one, told)] + by_link
     return with_extent(state, findings, settings)
+
+
+def _may_be_late(state: Progress, symptom: Symptom, settings: Settings) -> bool:
+    """Whether a stall has lasted for less than the paper's time: who has not entered an op may only be late, as by a pause."""
+    return symptom.kind is SymptomKind.FAILURE and state.window.end_ns - symptom.at_ns < settings.delta_max_ns
+
+
+def _not_sure_yet(one: Finding) -> Finding:
+    """Who has not entered an op and lives may do so any moment: of that nobody is sure so early."""
+    if one.component is not Component.SOFTWARE or one.grade is not Grade.STRONG:
+        return one
+    return replace(one, grade=lower(one.grade), score=round(0.8 * one.score, 4))
 
 
 def _once_unseen(state: Progress, found: list[Sink], settings: Settings) -> list[Sink]:

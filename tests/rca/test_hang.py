@@ -102,6 +102,17 @@ def test_the_only_port_that_is_listed_is_the_ranks_own_if_it_was_ever_in_use(
     assert is_nic or (found[0].culprits, found[0].component) == ((5,), Component.SOFTWARE)
 
 
+@pytest.mark.parametrize(("fault", "seconds", "grade"), [
+    ("stuck_before", 3, Grade.MODERATE), ("stuck_before", 10, Grade.STRONG), ("frozen", 3, Grade.STRONG),
+])  # fmt: skip
+def test_who_has_not_entered_an_op_may_be_late_for_ten_seconds(fault: str, seconds: int, grade: Grade) -> None:
+    """A pause of one rank looks the same, and a strong name wakes people at once."""
+    window = make_window(**{fault: 5}, stalled_s=12.0)
+    at_ns = window.end_ns - seconds * 10**9
+    best = diagnose(window, Symptom(SymptomKind.FAILURE, "job", 1, at_ns, window.end_ns, 0, (), "")).findings[0]
+    assert (best.culprits, best.grade) == ((5,), grade)
+
+
 def test_with_unknown_ports_only_the_link_is_named_and_nobody_blamed() -> None:
     best = diagnosis_of(ranks=4, nic_down=3, tp=1, pp=1, ranks_per_node=2, ports_known=False, seed=2).findings[0]
     assert best.component is Component.NIC
