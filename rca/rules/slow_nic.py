@@ -231,7 +231,7 @@ def _node_of_chosen(ends: Ends, node_of: Ints, between: Mask) -> int | None:
     nodes = np.unique(node_of[chosen])
     if len(chosen) < WHOLE_MIN or len(nodes) != 1 or nodes[0] < 0 or any(ends.rivals) or len(ends.unexplained):
         return None
-    mine = between & np.any([ends.touched(end) for end in np.flatnonzero(node_of == nodes[0])], axis=0)
+    mine = between & np.any([ends.touched(end) for end in np.flatnonzero(node_of == nodes[0]).tolist()], axis=0)
     others = mine & ~np.any([ends.touched(end) for end in chosen], axis=0)
     are_slow = ends.is_slow[others].mean() >= ALSO_MIN if others.any() else ends.is_slow[mine].mean() >= EVERY_MIN
     return int(nodes[0]) if mine.any() and are_slow else None
