@@ -33,7 +33,7 @@ from rca.slow.traffic import foreign_shares
 from rca.words import named
 
 RULE = "slow_nic"
-VERSION = 32
+VERSION = 33
 NEEDS = frozenset({TRANSMITTED_NAME, DONE_NAME})
 
 FOREIGN_MIN = 0.2
@@ -349,8 +349,10 @@ def _as_link(slowdown: Slowdown, end_of: Ints, tied: tuple[int, ...], both: Find
     ranks = slowdown.iterations.ranks
     names = [tuple(int(rank) for rank in ranks[_users(end_of, (one,))]) for one in tied]
     subjects = tuple(Subject("nic", named(one), one) for one in names)
-    name = "link " + " to ".join(one.name for one in subjects)
+    name, said = f"link {subjects[0].name} to {subjects[-1].name}", "The {name} is slow"
+    if len(subjects) > 2:
+        name, said = f"links among {named(sorted(rank for one in names for rank in one))}", "The {name} are slow"
     return replace(
         both, subject=Subject("link", name, both.subject.ranks), culprits=(), tied=subjects, grade=Grade.WEAK,
-        sentence=f"The {name} is slow; {why}: {both.sentence.split(': ', 1)[1]}",
+        sentence=f"{said.format(name=name)}; {why}: {both.sentence.split(': ', 1)[1]}",
     )  # fmt: skip

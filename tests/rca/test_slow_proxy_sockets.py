@@ -127,3 +127,18 @@ def test_a_node_whose_nics_alone_are_blamed_is_named_though_victims_elsewhere_co
         ends, now_ns=now_ns, is_slow=is_slow, chosen=blamed, rivals=rivals, unexplained=np.zeros(0, np.int64)
     )
     assert slow_nic._whole_node(slowdown, seen, end_of) == (1 if is_node else None)
+
+
+@pytest.mark.parametrize(
+    ("tied", "said"),
+    [
+        ((4, 8), "The link rank 4 to rank 8 is slow; why: 3 ms"),
+        ((4, 5, 8), "The links among ranks 4, 5 and 8 are slow; why: 3 ms"),
+    ],
+)
+def test_ways_between_more_than_two_ends_are_links_among_them(tied: tuple[int, ...], said: str) -> None:
+    slowdown = slowdown_of(with_slow_nics((4,), "Socket"), ONSET_NS, DEFAULT)
+    assert slowdown is not None
+    both = replace(on_nics((4,), "Socket").findings[0], sentence="both: 3 ms")
+    found = slow_nic._as_link(slowdown, np.arange(len(slowdown.nodes)), tied, both, "why")
+    assert (found.sentence, found.culprits, len(found.tied)) == (said, (), len(tied))
