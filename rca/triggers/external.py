@@ -29,8 +29,9 @@ NORMAL_MAD = 1.4826
 
 def taken_as(window: Window, symptom: Symptom, settings: Settings) -> Symptom:
     """`symptom` as the kind whose rules have something to explain."""
-    if stands_still(window, settings):
-        return replace(symptom, kind=SymptomKind.FAILURE)
+    since_ns = _stuck_since_ns(window, settings)
+    if since_ns is not None:
+        return replace(symptom, kind=SymptomKind.FAILURE, at_ns=min(symptom.at_ns, since_ns))
     onset_ns = slow_since_ns(window, settings)
     if onset_ns is not None:
         return replace(symptom, kind=SymptomKind.STRAGGLER, at_ns=onset_ns)
@@ -61,9 +62,16 @@ def _excused(finding: Finding, ranks: Ranks, settings: Settings) -> Finding:
 
 def stands_still(window: Window, settings: Settings) -> bool:
     """Whether a watched rank has had ops in progress for the shortest Δ with nothing moving, and none has just gone on."""
+    return _stuck_since_ns(window, settings) is not None
+
+
+def _stuck_since_ns(window: Window, settings: Settings) -> int | None:
+    """Since when it stands still; None where it does not."""
     watched = watched_ranks(window, sampled_ranks(window, settings), settings)
-    is_stuck = any(one.stalled_ns >= settings.delta_min_ns for one in watched)
-    return is_stuck and not resumed_ranks(window, watched, settings.delta_min_ns, settings)
+    stuck = [one.since_ns for one in watched if one.stalled_ns >= settings.delta_min_ns]
+    if not stuck or resumed_ranks(window, watched, settings.delta_min_ns, settings):
+        return None
+    return min(stuck)
 
 
 def slow_since_ns(window: Window, settings: Settings) -> int | None:

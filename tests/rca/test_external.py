@@ -52,8 +52,14 @@ def test_a_rank_that_writes_a_checkpoint_is_told_and_not_blamed() -> None:
     assert (found.culprits, best.subject.ranks, best.grade) == ((), (0,), Grade.WEAK)
     assert "MB/s of files: late, not stuck" in found.verdict
     assert why_not(window, found.symptom, found, 0).why_not.startswith("What was found is about it, and blames nobody")
-    stuck = asked(window_after("stuck_before", EIGHT, 0, at_s=8.0, seconds=13.0))
-    assert (stuck.culprits, stuck.findings[0].grade) == ((0,), Grade.STRONG)
+
+
+@pytest.mark.parametrize(("seconds", "grade"), [(13.0, Grade.MODERATE), (20.0, Grade.STRONG)])
+def test_who_has_not_entered_an_op_for_ten_seconds_is_surely_stuck_whenever_one_asks(
+    seconds: float, grade: Grade
+) -> None:
+    stuck = asked(window_after("stuck_before", EIGHT, 0, at_s=8.0, seconds=seconds))
+    assert (stuck.culprits, stuck.findings[0].grade) == ((0,), grade)
 
 
 @pytest.mark.parametrize("name", HANGS)
