@@ -262,7 +262,8 @@ def _held_by_io(state: Progress, stuck: list[Watched], settings: Settings) -> st
     if not found or max(one.stalled_ns for one in stuck) >= settings.io_patience_ns:
         return ""
     busy = {at for sink in found for at in sink.ranks if _is_busy(state, sink, at, settings)}
-    if not busy or any(not _may_wait_for(state, sink, busy) for sink in found):
+    waiting = frozenset[int]().union(*(sink.waiters for sink in found if set(sink.ranks) & busy))
+    if not busy or any(not _may_wait_for(state, sink, busy, waiting) for sink in found):
         return ""
     ranks = state.ranks.names(np.array(sorted(busy), np.int64))
     rate = max(int(state.ranks.io_rate[at]) for at in busy) / 1e6
@@ -284,11 +285,18 @@ def _held_by_going_on(state: Progress, stuck: list[Watched], settings: Settings)
     return f"No op has completed for {longest_s:.1f} s on {those}, yet those they wait for, {others}, complete ops all the while."
 
 
-def _may_wait_for(state: Progress, sink: Sink, busy: set[int]) -> bool:
-    """Whether the waiting ends in one of `busy`, or in a tie of ranks of its node, whose waiting for it nobody sees."""
-    nodes = {int(state.ranks.node[at]) for at in busy}
-    is_hidden = bool(sink.tied) and {int(state.ranks.node[at]) for at in sink.ranks} <= nodes
-    return bool(set(sink.ranks) & busy) or is_hidden
+def _may_wait_for(state: Progress, sink: Sink, busy: set[int], waiting: frozenset[int]) -> bool:
+    """Whether the waiting ends in one of `busy`, or in ranks whose waiting for it nobody sees: a tie of its node, or one in a
+    collective that passes on to a mate on its own node, where one of its mates is of those `waiting` for it."""
+    if set(sink.ranks) & busy:
+        return True
+    nodes = state.ranks.node[list(sink.ranks)]
+    if sink.tied and {*nodes.tolist()} <= {int(state.ranks.node[at]) for at in busy}:
+        return True
+    fronts, members = state.fronts, state.members
+    comms = fronts.comm[fronts.is_front & ~fronts.p2p & np.isin(fronts.at, sink.ranks)]
+    mates = members.rank_at[np.isin(members.comm, comms) & (members.rank_at >= 0)]
+    return bool(np.isin(mates[np.isin(state.ranks.node[mates], nodes)], list(waiting)).any())
 
 
 def _is_busy(state: Progress, sink: Sink, at: int, settings: Settings) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nccl_instrument.simulate.layout import Layout
+from nccl_instrument.simulate.physics import Physics
 from nccl_instrument.tables import OP_NO_NETWORK
 from rca.findings import CREPT, SymptomKind
 from rca.hang.progress import state_of
@@ -91,6 +92,24 @@ def test_node_mates_of_which_nothing_is_seen_may_wait_for_the_checkpoint_too() -
     seen = look(window, USUAL)
     assert seen.symptoms == ()
     assert "rank 0, which moves" in seen.held
+    process = window.rows("process").copy()
+    process["io_bytes"][process["rank"] == 0] = 0
+    assert kinds(replace(window, tables={**window.tables, "process": process})) == [SymptomKind.FAILURE]
+
+
+def test_a_rank_whose_ring_goes_on_inside_its_node_may_wait_for_mates_that_wait_for_the_checkpoint() -> None:
+    """Rank 41 has input and does not take it: it passes on to rank 43, which waits for its own mate, and that for rank 0."""
+    layout = Layout(tp=2, pp=1, dp=32, ranks_per_node=8)
+    physics = Physics(
+        n_channels=1, n_microbatches=2, n_layers=1, n_buckets=2, forward_ms=47.7, backward_ms=95.5, optimizer_ms=8.0,
+        step_gap_ms=3.0, tp_kib=32768, dp_kib=1212592, ahead=12, dp_reduce="ring",
+    )  # fmt: skip
+    window = window_after("checkpoint", layout, 0, 10.0, at_s=6.0, seconds=11.0, physics=physics)
+    state = state_of(window, DEFAULT)
+    ends = {state.ranks.names(np.array(sink.ranks)) for sink in sinks(state)}
+    assert (0,) in ends and len(ends) > 1
+    seen = look(window, USUAL)
+    assert seen.symptoms == () and "rank 0, which moves" in seen.held
     process = window.rows("process").copy()
     process["io_bytes"][process["rank"] == 0] = 0
     assert kinds(replace(window, tables={**window.tables, "process": process})) == [SymptomKind.FAILURE]
