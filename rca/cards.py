@@ -12,10 +12,9 @@ from typing import Final
 import numpy as np
 
 from rca.findings import Evidence, Finding
-from rca.ranks import Ranks
+from rca.ranks import UNKNOWN_COUNT, Ranks
 
 CARDS_MAX: Final = 4
-UNKNOWN: Final = 2**64 - 1
 STATUSES: Final = {
     1: "wrong length", 2: "queue pair in a wrong state", 4: "memory not registered", 6: "memory window", 9: "refused by the peer",
     10: "no access at the peer", 11: "failed at the peer", 12: "no answer after all retries",
@@ -45,7 +44,7 @@ def with_failed_completions(findings: list[Finding], ranks: Ranks, nodes: tuple[
 def _failed(ranks: Ranks) -> list[int]:
     """Places in ranks.nics of cards with failed completions, most first."""
     counts = ranks.nics["completion_errors"]
-    some = np.flatnonzero((counts > 0) & (counts != UNKNOWN))
+    some = np.flatnonzero((counts > 0) & (counts != UNKNOWN_COUNT))
     return [int(card) for card in some[np.argsort(-counts[some].astype(np.float64), kind="stable")]]
 
 

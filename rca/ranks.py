@@ -18,7 +18,7 @@ from rca.keys import Index, Ints, Mask, Rows, latest, mix
 from rca.settings import SECOND_NS, Settings
 
 PORT_UNKNOWN, PORT_UP, PORT_DOWN = (PORT_STATES.index(name) for name in ("unknown", "up", "down"))
-UNKNOWN_SENT = 2**64 - 1
+UNKNOWN_COUNT = 2**64 - 1
 STOPPED = ord("T")
 ZOMBIE = ord("Z")
 
@@ -224,7 +224,7 @@ def _nics(window: Window, at: Ints, n_ranks: int) -> tuple[Rows, Ints]:
     found = Index(mix(rows["node"], word[: len(rows)])).find(mix(places["node"], word[len(rows) :]))
     nodes, first, counts = np.unique(rows["node"], return_index=True, return_counts=True)
     sent = rows["tx_bytes"]
-    is_in_use = (sent > 0) & (sent != UNKNOWN_SENT) | np.isin(own[newest], own[every["port_state"] == PORT_UP])
+    is_in_use = (sent > 0) & (sent != UNKNOWN_COUNT) | np.isin(own[newest], own[every["port_state"] == PORT_UP])
     only = np.full(len(window.nodes) + 1, -1, np.int64)
     only[nodes[counts == 1]] = np.where(is_in_use, np.arange(len(rows)), -1)[first[counts == 1]]
     nic = np.full(n_ranks, -1, np.int64)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from ingest.window import Window
 from nccl_instrument.tables import PORT_STATES
-from rca.findings import Component, Cover, Evidence, FaultKind, Grade, Subject, SymptomKind
+from rca.findings import Component, Cover, Evidence, FaultKind, Finding, Grade, Subject, SymptomKind
 from rca.hang.kernels import unbegun
 from rca.hang.pairs import ABSENT, FINISHED, NO_FLOWS, SEEN, UNHEARD
 from rca.hang.progress import Progress
@@ -141,6 +142,13 @@ def waiting(n: int) -> str:
 def score(grade: Grade, n_waiters: int, n_ranks: int) -> float:
     """0 to 1: the grade, raised by the share of the job's ranks that wait for this."""
     return round(_SCORES[grade] + 0.1 * min(1.0, n_waiters / max(1, n_ranks - 1)), 4)
+
+
+def moderate_at_most(found: Finding) -> Finding:
+    """The finding; a strong one as moderate, with less of a score."""
+    if found.grade is not Grade.STRONG:
+        return found
+    return replace(found, grade=Grade.MODERATE, score=round(0.8 * found.score, 4))
 
 
 def lower(grade: Grade) -> Grade:

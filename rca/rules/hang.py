@@ -15,7 +15,6 @@ from dataclasses import replace
 import numpy as np
 
 from rca import advice
-from rca.cards import UNKNOWN
 from rca.findings import Component, Evidence, FaultKind, Finding, Grade, Subject, Symptom, SymptomKind
 from rca.hang.extent import with_extent
 from rca.hang.kernels import inside_of, unbegun
@@ -23,7 +22,7 @@ from rca.hang.progress import Progress
 from rca.hang.sinks import Sink, sinks
 from rca.hang.table4 import conditions
 from rca.hang.together import once_together
-from rca.ranks import PORT_DOWN
+from rca.ranks import PORT_DOWN, UNKNOWN_COUNT
 from rca.rules import links, silence
 from rca.settings import Settings
 from rca.settled import settled
@@ -34,6 +33,7 @@ from rca.words import (
     flow_evidence,
     kernel_evidence,
     lower,
+    moderate_at_most,
     named,
     nic_name,
     nic_ranks,
@@ -57,12 +57,13 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
     if symptom.kind is SymptomKind.SILENCE:
         # Nobody said that ops stand still: what a moment of a running job looks like is no evidence, what is seen directly is.
         found, lost = [sink for sink in found if sink.ranks and state.is_cut[list(sink.ranks)].all()], []
-    may_be_late = _may_be_late(state, symptom, settings)
     findings = [
-        _not_sure_yet(_explain_sink(state, sink, settings)) if may_be_late else _explain_sink(state, sink, settings)
+        _explain_sink(state, sink, settings)
         for sink in once_together(state, _once_unseen(state, found, settings))
         if _is_ours(state, sink)
     ]
+    if _may_be_late(state, symptom, settings):
+        findings = [moderate_at_most(one) if one.component is Component.SOFTWARE else one for one in findings]
     by_link = links.explain(state, lost, settings)
     disputing = set(state.ranks.names(np.unique(state.disputed.at[~state.disputed.is_done])))
     told = disputing.union(*(other.culprits for other in by_link))
@@ -71,15 +72,9 @@ def explain(state: Progress, symptom: Symptom, settings: Settings) -> tuple[Find
 
 
 def _may_be_late(state: Progress, symptom: Symptom, settings: Settings) -> bool:
-    """Whether a stall has lasted for less than the paper's time: who has not entered an op may only be late, as by a pause."""
+    """Whether a stall has lasted for less than the paper's time: who has not entered an op and lives may do so any moment, as
+    after a pause."""
     return symptom.kind is SymptomKind.FAILURE and state.window.end_ns - symptom.at_ns < settings.delta_max_ns
-
-
-def _not_sure_yet(one: Finding) -> Finding:
-    """Who has not entered an op and lives may do so any moment: of that nobody is sure so early."""
-    if one.component is not Component.SOFTWARE or one.grade is not Grade.STRONG:
-        return one
-    return replace(one, grade=lower(one.grade), score=round(0.8 * one.score, 4))
 
 
 def _once_unseen(state: Progress, found: list[Sink], settings: Settings) -> list[Sink]:
@@ -322,7 +317,7 @@ def nic_finding(state: Progress, nic: int, waiters: frozenset[int], settings: Se
     evidence += [
         Evidence(f"{name} {what}", int(row[what]), "bytes", "nic", ranks[0])
         for what in ("rx_bytes", "tx_bytes")
-        if int(row[what]) != UNKNOWN
+        if int(row[what]) != UNKNOWN_COUNT
     ]
     evidence += flow_evidence(state, across, settings.evidence_max - len(evidence))
     return Finding(

@@ -30,7 +30,7 @@ from rca.slow.slow_words import finding_of, for_everybody, node_name, of_whole_n
 from rca.slow.slowdown import Slowdown, uses_sockets
 from rca.slow.streams import Floats
 from rca.slow.traffic import foreign_shares
-from rca.words import named
+from rca.words import moderate_at_most, named
 
 RULE = "slow_nic"
 VERSION = 33
@@ -273,8 +273,7 @@ def _nics(slowdown: Slowdown, ends: Ends, end_of: Ints, sure: tuple[int, ...]) -
     if node_name(slowdown, tuple(_users(end_of, sure).tolist())):
         return _finding(slowdown, ends, end_of, sure, Component.NIC, f"{said}; {ONE_NODES}")
     said = f"{said}; NICs seldom break at once, so it is likelier the network they share than each of them"
-    one = _finding(slowdown, ends, end_of, sure, Component.NETWORK, said)
-    return replace(one, grade=Grade.MODERATE, score=round(0.8 * one.score, 4)) if one.grade is Grade.STRONG else one
+    return moderate_at_most(_finding(slowdown, ends, end_of, sure, Component.NETWORK, said))
 
 
 def _sent_only(ends: Ends, sure: tuple[int, ...], one: Finding) -> Finding:
@@ -282,22 +281,16 @@ def _sent_only(ends: Ends, sure: tuple[int, ...], one: Finding) -> Finding:
     comes_in = np.isin(ends.receiver, sure)
     if ends.is_slow[comes_in].any():
         return one
-    is_strong, said = one.grade is Grade.STRONG, one.sentence.replace(" and is sent", "").replace(" and are sent", "")
+    said = one.sentence.replace(" and is sent", "").replace(" and are sent", "")
     more = " Only what goes out is slow, whoever it is for; what comes in is taken in time." if comes_in.any() else ""
-    return replace(
-        one, grade=Grade.MODERATE if is_strong else one.grade, score=round(0.8 * one.score, 4) if is_strong else one.score,
-        sentence=f"{said}{more}",
-    )  # fmt: skip
+    return replace(moderate_at_most(one), sentence=f"{said}{more}")
 
 
 def _told_by(one: Finding, only: list[str]) -> Finding:
     """Not every network lets credits wait behind data, and a port waits for a slow switch as for a slow NIC: alone they make
     nothing strong."""
-    is_strong = one.grade is Grade.STRONG
-    return replace(
-        one, grade=Grade.MODERATE if is_strong else one.grade, score=round(0.8 * one.score, 4) if is_strong else one.score,
-        sentence=" ".join((one.sentence, *(f"Only {what} it from the other end." for what in only))),
-    )  # fmt: skip
+    sentence = " ".join((one.sentence, *(f"Only {what} it from the other end." for what in only)))
+    return replace(moderate_at_most(one), sentence=sentence)
 
 
 def _cannot_be_told(slowdown: Slowdown, ends: Ends, end_of: Ints, tied: tuple[int, ...]) -> Finding:

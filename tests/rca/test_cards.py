@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from ingest.window import Window
-from rca.cards import UNKNOWN
 from rca.diagnose import diagnose
 from rca.findings import Diagnosis
+from rca.ranks import UNKNOWN_COUNT
 from rca.triggers.look import look
 from tests.windows import make_window
 
@@ -41,7 +41,7 @@ def said(diagnosis: Diagnosis) -> list[tuple[int, str, float | int | str, int | 
 def test_without_a_shim_or_failures_nothing_is_said() -> None:
     window = make_window(nic_down=3)
     rows = window.rows("nic").copy()
-    rows["completion_errors"] = UNKNOWN
+    rows["completion_errors"] = UNKNOWN_COUNT
     assert not said(diagnosed(replace(window, tables={**window.tables, "nic": rows})))
     name = bytes(window.rows("nic")["name"][0])
     assert not said(diagnosed(telling(window, 0, name, 0)))

@@ -191,17 +191,17 @@ def _follow_trouble(
     judgement = judged(attempt.pk, first, window, thresholds) if is_new else Judged(is_worth=True)
     if not judgement.is_worth and incident is None:
         return
-    before, sight, is_another = incident or newest_of(attempt, first), judgement.sight, False
+    before, sight = incident or newest_of(attempt, first), judgement.sight
     if before is not None and may_come_back(before):
         sight = sight or sight_of(attempt.pk, first, window, thresholds)
         if is_untold(sight):
             return
-        is_another = names_another(before, sight)
-        over, incident = (over or incident, None) if is_another else (over, incident)
+        if names_another(before, sight):
+            over, incident, before = over or incident, None, None
     if over:
         _resolve(over, "clear; another trouble began")
     gets_worse = is_new and judgement.is_worth
-    incident = _fire(incident, symptoms, window, gets_worse) if incident else _raise(attempt, first, window, is_another)
+    incident = _fire(incident, symptoms, window, gets_worse) if incident else _raise(attempt, first, window, before)
     page_if_due(incident, first, window.end_ns, thresholds)
     keep_evidence(incident)
     ask_for(incident)
@@ -214,11 +214,9 @@ def _excuse(incident: Incident, why: str) -> None:
         _set_condition(incident, ConditionState.CLEAR, why, cleared_at=timezone.now())
 
 
-def _raise(attempt: Attempt, symptom: Symptom, window: Window, is_another: bool = False) -> Incident:
-    """A new incident; or an earlier one of the same symptom, when it was resolved only lately: it has regressed, unless this is
-    another trouble."""
+def _raise(attempt: Attempt, symptom: Symptom, window: Window, earlier: Incident | None) -> Incident:
+    """A new incident; or the earlier one that this is the return of, when it was resolved only lately: it has regressed."""
     key = incident_key(attempt, symptom)
-    earlier = None if is_another else newest_of(attempt, symptom)
     if earlier is not None and is_lately_resolved(earlier):
         lifecycle.move(earlier.pk, "reopen", lifecycle.DETECTOR, note=symptom.sentence, regressed=True)
         _start_anew(earlier, symptom, window)
